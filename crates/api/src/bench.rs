@@ -1,4 +1,4 @@
-//! What a benchmark measured: kept as JSON, shown as a table.
+//! Results of benchmarks, which are stored as JSON and shown as tables.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,21 +61,21 @@ pub struct BenchFloor {
     pub engine: String,
 }
 
-/// What ours is compared with, on the same data in the same run: a rival, or ours with other flags.
+/// A contender that ours is compared with, on the same data in the same run: a rival, or ours with other flags.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchOther {
     /// Its name.
     pub name: String,
     /// The measurement; none if it could not run.
     pub measure: Option<BenchMeasure>,
-    /// Whether its output was found to be right: the same bytes as ours, or its own check passed.
+    /// Whether its output was right: the same bytes as ours, or accepted by its own check.
     pub right: Option<bool>,
     /// Why it was not measured, or a remark on the measurement.
     pub note: String,
 }
 
 impl BenchOther {
-    /// One that ran, without a remark.
+    /// A contender that ran, without a remark.
     pub fn measured(name: &str, measure: BenchMeasure) -> BenchOther {
         BenchOther { name: name.into(), measure: Some(measure), ..BenchOther::default() }
     }
@@ -88,14 +88,14 @@ pub struct BenchTarget {
     pub target: String,
     /// The measured value.
     pub measured: String,
-    /// Whether it is met; none if what it needs was not measured.
+    /// Whether it is met; none if the necessary values were not measured.
     pub met: Option<bool>,
 }
 
 /// A row of a benchmark.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchRow {
-    /// The name that asks for it.
+    /// The name with which it is requested.
     pub name: String,
     /// The work in words.
     pub work: String,
@@ -113,26 +113,26 @@ pub struct BenchRow {
     pub targets: Vec<BenchTarget>,
     /// Digest of the output's bytes, in their order; the same on every machine.
     pub digest: String,
-    /// Why ours failed, if it did; then nothing else is measured.
+    /// Why ours failed; then nothing else is measured.
     pub failed: String,
     /// Further notes.
     pub notes: Vec<String>,
 }
 
-/// The rate of one way of reading and writing.
+/// The rates of one scheme of reading and writing.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchRate {
     /// `direct overlapped`, `buffered synchronous`, ...
     pub scheme: String,
     /// Bytes of each read and write.
     pub chunk_bytes: u64,
-    /// Directories that the file was spread over.
+    /// The number of directories with parts of the file.
     pub directories: u32,
     /// Bytes in all.
     pub bytes: u64,
     /// Median of the rates of reading, in bytes per second.
     pub read_bytes_per_second: f64,
-    /// Median of the rates of writing, with making durable, in bytes per second.
+    /// Median of the rates of writing, until durable, in bytes per second.
     pub write_bytes_per_second: f64,
 }
 
@@ -160,11 +160,11 @@ pub struct BenchReport {
     pub version: String,
     /// The machine.
     pub machine: BenchMachine,
-    /// The `--size` that everything is scaled by, in bytes.
+    /// The `--size` that scales everything, in bytes.
     pub size_bytes: u64,
-    /// Seed of all that is random in the data.
+    /// The seed of all random data.
     pub seed: u64,
-    /// How many runs each median is of.
+    /// The number of runs of each median.
     pub runs: u32,
     /// How the page cache was treated before each run.
     pub cache: String,
@@ -192,7 +192,7 @@ pub struct AccessRun {
     pub p99_us: u32,
 }
 
-/// What a rival's runner prints: one run, judged by itself.
+/// The output of a rival's runner: one run, with its own check.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RivalRun {
     /// The rival's name and version.
@@ -205,13 +205,13 @@ pub struct RivalRun {
     pub cpu_seconds: f64,
     /// The most memory resident, in bytes, of all its processes.
     pub peak_rss_bytes: u64,
-    /// Seconds more until the output was durable.
+    /// Further seconds until the output was durable.
     pub sync_seconds: f64,
-    /// What went wrong, if something did.
+    /// What went wrong, if anything.
     pub error: String,
 }
 
-/// Of what iperf3 prints with `-J`: what its receiver got.
+/// The part of iperf3's JSON output that is used: what its receiver got.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub struct Iperf {
     /// The sums at its end.
@@ -223,16 +223,16 @@ pub struct Iperf {
 pub struct IperfEnd {
     /// What its receiver got.
     pub sum_received: IperfSum,
-    /// What came the other way at the same time, if anything did.
+    /// What arrived in the other direction at the same time, if anything.
     #[serde(default)]
     pub sum_received_bidir_reverse: Option<IperfSum>,
 }
 
-/// What one end of iperf3 counted.
+/// The counts of one end of iperf3.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub struct IperfSum {
     /// Bytes of payload.
     pub bytes: u64,
-    /// In how many seconds.
+    /// The seconds in which they arrived.
     pub seconds: f64,
 }

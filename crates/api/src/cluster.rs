@@ -1,37 +1,37 @@
-//! The cluster file, and what nodes and their clients say to each other about control.
+//! The cluster file, and messages between nodes and clients about it.
 
 use serde::{Deserialize, Serialize};
 
-/// What a cluster is: kept as `cluster.json` beside each identity.
+/// The description of a cluster: `cluster.json` in each identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterFile {
     /// Version of this format: 2; 1 was not signed.
     pub format: u32,
-    /// What its owner calls it.
+    /// Its name.
     pub name: String,
     /// 32 hexadecimal digits.
     pub id: String,
     /// Grows with every change of hosts, clients or their keys.
     pub epoch: u64,
-    /// How payloads travel.
+    /// The encryption of payloads.
     pub links: Links,
     /// The hosts.
     pub hosts: Vec<ClusterHost>,
-    /// People and programs that may ask them.
+    /// People and programs that may send requests to the hosts.
     #[serde(default)]
     pub clients: Vec<ClusterClient>,
-    /// Those that were dropped, hosts and clients; the oldest are forgotten, and refused because they are not listed.
+    /// Dropped hosts and clients. The oldest are forgotten, and then refused because they are not listed.
     pub dropped: Vec<DroppedHost>,
 }
 
-/// How payloads travel between hosts that have proved who they are.
+/// The encryption of payloads between authenticated hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Links {
     /// As TLS records.
     Sealed,
-    /// As they were until 0.1: refused, because nothing proved that they came from the peer.
+    /// Not encrypted, as until version 0.1. Refused, because nothing proves that payloads come from the peer.
     Clear,
 }
 
@@ -48,16 +48,16 @@ pub struct ClusterHost {
     /// The SHA-256 of the public key in its certificate: 64 hexadecimal digits.
     #[serde(default)]
     pub key: String,
-    /// What it is there for; free words.
+    /// Its roles; free words.
     pub roles: Vec<String>,
     /// Directories for data.
     pub data: Vec<String>,
-    /// The most memory that a share of a job has there, if there is less than the host's own.
+    /// The most memory of a participant there, if it is less than the host's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
 
-/// A person or a program that may ask the hosts.
+/// A person or a program that may send requests to the hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterClient {
@@ -67,29 +67,29 @@ pub struct ClusterClient {
     pub id: String,
     /// The SHA-256 of the public key in its certificate: 64 hexadecimal digits.
     pub key: String,
-    /// What it may ask.
+    /// Its rights.
     pub may: May,
 }
 
-/// What a client may ask of the hosts.
+/// The rights of a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum May {
     /// Anything.
     #[default]
     All,
-    /// How they are and what runs on them, and nothing that changes it.
+    /// Read status and jobs, and change nothing.
     Status,
 }
 
-/// A host or a client that is of the cluster no longer.
+/// A host or a client that no longer belongs to the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DroppedHost {
-    /// Its name then.
+    /// Its former name.
     pub name: String,
     /// The id whose certificates are refused.
     pub id: String,
-    /// The epoch that began without it.
+    /// The first epoch without it.
     pub epoch: u64,
 }

@@ -1,13 +1,14 @@
 //! What crosses a process boundary: receipts, plans and reports, as JSON objects.
 //!
 //! Invariant: plain data, every field with its unit in its name; `serde` lives in this crate only.
-//! Non-goal: the engine. Nothing here computes.
+//! Non-goals: the engine; nothing here computes.
 
 mod audit;
 mod bench;
+mod check;
 mod cluster;
-mod examined;
 mod hex;
+mod job;
 mod node;
 mod partition;
 mod plan;
@@ -16,7 +17,6 @@ mod rates;
 mod receipt;
 mod report;
 mod request;
-mod share;
 mod volume;
 mod vote;
 
@@ -25,8 +25,12 @@ pub use bench::{
     AccessRun, BenchFloor, BenchHost, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate,
     BenchReport, BenchRow, BenchTarget, Iperf, IperfEnd, IperfSum, RivalRun,
 };
+pub use check::{CheckSaid, CheckShare, Examined};
 pub use cluster::{ClusterClient, ClusterFile, ClusterHost, DroppedHost, Links, May};
-pub use examined::{CheckSaid, CheckShare, Examined};
+pub use job::{
+    Detached, Edge, JoinAsk, JoinKind, KeyBound, LentAsk, LentFile, LongEnd, LostRange, NodeShare, PieceEnd,
+    ShareEnd, ShareSaid, ShareTold, ShareView, SortAsk, SortAttempt, SortEnd, SortJob, Trouble, Work,
+};
 pub use node::{
     ClusterDoctor, ClusterReport, ExecEnd, ExecReport, ExecRequest, HostDoctor, HostEnd, HostReport,
     HostStep, HostSteps, JobList, JobReport, JobState, NodeReady, NodeStatus, RelayRequest,
@@ -44,10 +48,6 @@ pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
 pub use request::{
     CommandRequest, HostProcess, HostRequest, JobRequest, Request, ServiceRequest, TransferRequest,
-};
-pub use share::{
-    Detached, Edge, JoinAsk, JoinKind, KeyBound, LentAsk, LentFile, LongEnd, LostRange, NodeShare, PieceEnd,
-    ShareEnd, ShareSaid, ShareTold, ShareView, SortAsk, SortAttempt, SortEnd, SortJob, Trouble, Work,
 };
 pub use volume::{
     VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeMount, VolumeSalvage, VolumeStatus,

@@ -1,4 +1,4 @@
-//! What nodes and their clients say to each other about jobs, and what a node says of itself.
+//! Messages between nodes and clients about jobs, and the status of a node.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,10 @@
-//! Reports that are not about a transfer: what `check` found, what `doctor` found.
+//! The reports of `check` and `doctor`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Proof, hex};
 
-/// What `check` found in files that together are one sorted sequence.
+/// The result of `check` for files that form one sorted sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// Proof of all files, in the order given.
@@ -16,25 +16,25 @@ pub struct Check {
     pub first_unordered: Option<u128>,
     /// Whether all records are in order.
     pub ordered: bool,
-    /// What each node had of it, in order, if the files are nodes'.
+    /// The result of each node, in order, if the files are on nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeCheck>,
     /// Wall-clock seconds.
     pub seconds: f64,
 }
 
-/// What `check` found in the files of one node.
+/// The result of `check` for the files of one node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeCheck {
     /// The host.
     pub host: String,
-    /// Index in the whole of its first record.
+    /// The index of its first record in the whole sequence.
     pub from: u64,
     /// Proof of its files.
     pub proof: Proof,
 }
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -46,22 +46,22 @@ pub enum Verdict {
     Missing,
 }
 
-/// One thing that `doctor` looked at.
+/// A finding of `doctor`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What: `io_uring`, `direct I/O`, `open files`, ...
+    /// The subject: `io_uring`, `direct I/O`, `open files`, ...
     pub name: String,
-    /// How much it matters.
+    /// The severity.
     pub verdict: Verdict,
-    /// What was seen, with numbers.
+    /// The observation, with numbers.
     pub seen: String,
-    /// What to do about it; empty if it is good.
+    /// The remedy; empty if it is good.
     pub remedy: String,
 }
 
-/// What this machine offers and lacks.
+/// The findings about a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoctorReport {
-    /// One finding for each thing looked at.
+    /// One finding for each subject.
     pub findings: Vec<Finding>,
 }

@@ -1,11 +1,11 @@
-//! What a stream is opened for: the name of a service, and what is asked of that service.
+//! Requests that open a stream: the name of a service, and a body for that service.
 //!
 //! ```text
 //! {"service":"exec","body":{"run":{"job":"...","command":["uname"], ...}}}
 //! ```
 //!
-//! Model: each service of a node has its own type of bodies here, and whoever passes a request on reads the name alone.
-//! Non-goal: a list of all services; a node has those that it was given.
+//! Model: each service has its own type of body here; whoever forwards a request reads only the name.
+//! Non-goals: a list of all services; a node has those that it was given.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::{
     to_json,
 };
 
-/// What can be asked of one service.
+/// A request to one service.
 pub trait ServiceRequest: Serialize + DeserializeOwned {
     /// The name of the service.
     const SERVICE: &'static str;
@@ -32,7 +32,7 @@ pub trait ServiceRequest: Serialize + DeserializeOwned {
 pub struct Request {
     /// The name of the service.
     pub service: String,
-    /// What is asked of it.
+    /// The body.
     pub body: String,
 }
 
@@ -44,14 +44,14 @@ struct Envelope<T> {
 }
 
 impl Request {
-    /// Reads the text that opened a stream.
+    /// Parses the text that opened a stream.
     pub fn parse(text: &str) -> Result<Request, String> {
         let Envelope { service, body } = from_json::<Envelope<Box<RawValue>>>(text)?;
         Ok(Request { service, body: body.get().into() })
     }
 }
 
-/// What every node answers about its membership of the cluster.
+/// Requests about membership of the cluster, which every node answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum HostRequest {
@@ -59,7 +59,7 @@ pub enum HostRequest {
     Keep,
     /// Answer with your cluster file; or take this one, if the authority has signed it and it is newer.
     Cluster(Option<String>),
-    /// Say which process you are, with a [`HostProcess`].
+    /// Answer with your process, a [`HostProcess`].
     Identify,
 }
 
@@ -70,15 +70,15 @@ impl ServiceRequest for HostRequest {
 /// The process that serves a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostProcess {
-    /// Its number on the host.
+    /// Its process id on the host.
     pub pid: u32,
-    /// How long it has run.
+    /// How long it has been running.
     pub seconds: f64,
     /// The epoch of its cluster file; 0 without one.
     pub epoch: u64,
 }
 
-/// What can be asked about commands.
+/// Requests to the service `exec`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum CommandRequest {
@@ -87,8 +87,8 @@ pub enum CommandRequest {
     Run(ExecRequest),
     /// Do nothing, and answer with an [`ExecEnd`](crate::ExecEnd): what a job without a process costs.
     Ping,
-    /// Ask other hosts over the links that this node keeps. Blocks of the answer have the host's place in the list as
-    /// their offset; channels 1 and 2 are as in [`CommandRequest::Run`], on channel 3 comes its
+    /// Relay the request to other hosts over the links that this node keeps. Blocks of the answer have the host's index
+    /// as their offset; channels 1 and 2 are as in [`CommandRequest::Run`], and channel 3 carries each host's
     /// [`HostEnd`](crate::HostEnd).
     Relay(RelayRequest),
 }
@@ -97,13 +97,13 @@ impl ServiceRequest for CommandRequest {
     const SERVICE: &'static str = "exec";
 }
 
-/// What can be asked about transfers.
+/// Requests to the service `transfer`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum TransferRequest {
-    /// Be one end of a transfer, whose control stream this is, or both. The link carries no other stream.
+    /// Be one end of a transfer, or both; this is its control stream. The link carries no other stream.
     Pump(Box<PumpRequest>),
-    /// This stream is a lane of that transfer, and the link carries no other.
+    /// This stream is a lane of a transfer. The link carries no other stream.
     Lane {
         /// The transfer's id.
         id: String,
@@ -114,28 +114,28 @@ impl ServiceRequest for TransferRequest {
     const SERVICE: &'static str = "transfer";
 }
 
-/// What can be asked about jobs of several nodes.
+/// Requests to the service `job`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum JobRequest {
-    /// Check files of yours, and report on this stream.
+    /// Check files on this node, and report on this stream.
     Check(CheckShare),
     /// Take part in a job, which is coordinated on this stream.
     Sort(SortJob),
     /// Coordinate a job, whether or not its client stays. The result is an [`ExecEnd`](crate::ExecEnd), sent at once.
     Coordinate(SortJob),
-    /// This stream is the river of that job, from the inlet of this number to the node that is asked.
+    /// This stream carries river batches of a job, from the inlet of this number to this node.
     River {
         /// The job's id.
         job: String,
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u32,
-        /// The number of the node that opens it.
+        /// The number of the node that opens the stream.
         from: usize,
     },
-    /// Vote on what becomes of a job's attempt, or take note of it. The result is a [`VoteSaid`](crate::VoteSaid).
+    /// Vote on a job's attempt, or record a decision. The result is a [`VoteSaid`](crate::VoteSaid).
     Vote(Box<VoteRequest>),
-    /// Report how fast you are, or measure it.
+    /// Report this node's rates, or measure them.
     Probe(ProbeRequest),
 }
 

@@ -1,18 +1,18 @@
-//! Volumes: where they are, how they are, and what lies in them.
+//! Reports about volumes: where they are, their state, and their files.
 
 use serde::{Deserialize, Serialize};
 
 /// The volumes of a user.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeList {
-    /// Each by its name, in their order.
+    /// The volumes, sorted by name.
     pub volumes: Vec<VolumeEntry>,
 }
 
-/// Where a volume is.
+/// The place of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeEntry {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The directory of its manager.
     pub manager: String,
@@ -29,63 +29,63 @@ pub struct VolumeMount {
     pub at: String,
 }
 
-/// How a file is laid out, or what a directory says of files that are made in it.
+/// The layout of a file, or the layout that a directory gives to new files in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeLayout {
-    /// Bytes of a stripe.
+    /// The bytes of a stripe.
     pub stripe_bytes: u64,
-    /// Strips of a file; of a directory 0 for one on each store.
+    /// The number of strips of a file; in a directory, 0 for one on each store.
     pub width: u32,
-    /// Copies of each strip.
+    /// The number of copies of each strip.
     pub copies: u32,
-    /// Bytes of a record; 0 for bytes of any kind.
+    /// The bytes of a record; 0 if stripes need not hold whole records.
     pub record_bytes: u32,
-    /// Of a file, the slot of its first strip.
+    /// For a file, the slot of its first strip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_slot: Option<u32>,
 }
 
-/// A volume at one moment.
+/// The state of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeStatus {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The directory of its manager.
     pub manager: String,
     /// Its stores, in the order of their slots.
     pub stores: Vec<VolumeStore>,
-    /// What its root says of files that are made in it.
+    /// The layout of new files in its root.
     pub layout: VolumeLayout,
-    /// Regular files.
+    /// The number of regular files.
     pub files: u64,
-    /// Directories, the root included.
+    /// The number of directories, with the root.
     pub directories: u64,
-    /// Bytes of all files, holes included.
+    /// The bytes of all files, with holes.
     pub bytes: u64,
 }
 
-/// A store at one moment.
+/// The state of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeStore {
     /// Its directory.
     pub directory: String,
-    /// Why it is lost; nothing if it is there.
+    /// Why it is lost; none if it is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
-    /// Strips that it has.
+    /// The number of its strips.
     pub strips: u64,
-    /// Bytes that are free on its file system.
+    /// The free bytes of its file system.
     pub available_bytes: u64,
 }
 
-/// What a name in a volume leads to.
+/// An entry of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeFile {
-    /// The name, or the path; bytes that are no UTF-8 are replaced.
+    /// The name, or the path; invalid UTF-8 is replaced.
     pub name: String,
     /// `file`, `directory` or `link`.
     pub kind: String,
-    /// Bytes.
+    /// Its length in bytes.
     pub bytes: u64,
     /// The permission bits.
     pub mode: u32,
@@ -93,46 +93,46 @@ pub struct VolumeFile {
     pub user: u32,
     /// Its group.
     pub group: u32,
-    /// Names that it has.
+    /// The number of its names.
     pub links: u64,
     /// When its contents last changed, in nanoseconds since 1970.
     pub modified_ns: i64,
-    /// Its number in the volume.
+    /// Its inode number in the volume.
     pub inode: u64,
-    /// Where a link leads.
+    /// The target of a link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Of a file, how it is laid out; of a directory, how what is made in it will be.
+    /// The layout of a file; for a directory, the layout of new files in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<VolumeLayout>,
 }
 
-/// What a check of a volume found.
+/// The result of checking a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeCheck {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Files whose bytes were read.
+    /// The number of files that were read.
     pub files: u64,
-    /// Copies of strips that were read.
+    /// The number of copies of strips that were read.
     pub strips: u64,
-    /// Bytes of these copies.
+    /// The bytes of these copies.
     pub bytes: u64,
-    /// What is wrong, a line for each.
+    /// What is wrong, one line each.
     pub problems: Vec<String>,
-    /// Files with bytes that no copy has.
+    /// The number of files with bytes that no copy has.
     pub lost_files: u64,
 }
 
-/// What was saved from the stores of a volume.
+/// The result of salvaging a volume's stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeSalvage {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Files that are whole.
+    /// The number of complete files.
     pub files: u64,
-    /// Their bytes.
+    /// The bytes of these files.
     pub bytes: u64,
-    /// What could not be saved, a line for each.
+    /// What could not be salvaged, one line each.
     pub problems: Vec<String>,
 }

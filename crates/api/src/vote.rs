@@ -1,10 +1,11 @@
-//! How the hosts of a detached job agree on what becomes of an attempt: requests, answers, and what each keeps on disk.
+//! How the hosts of a detached job agree on the outcome of an attempt: requests, answers, and the durable record of
+//! each host.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{JobState, Receipt};
 
-/// One attempt of a job. Its hosts decide, by a majority, what becomes of it.
+/// An attempt of a job. A majority of its hosts decides its outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttemptId {
@@ -20,31 +21,31 @@ pub struct AttemptId {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ballot {
-    /// How many rounds there were before it.
+    /// The number of rounds before it.
     pub round: u32,
     /// The host that proposes.
     pub host: String,
 }
 
-/// What becomes of an attempt. Each attempt has one decision.
+/// The outcome of an attempt. Each attempt has one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Decision {
-    /// Its outputs get their names.
+    /// It is committed: its outputs get their names.
     Committed {
         /// The output that all hosts wrote to, if there is one.
         shared: Option<ReadyFile>,
         /// The receipt of the job.
         receipt: Option<Box<Receipt>>,
     },
-    /// It comes to nothing, and this attempt follows.
+    /// It is abandoned, and this attempt follows.
     Superseded {
         /// The attempt that follows.
         next: AttemptId,
         /// Why.
         why: String,
     },
-    /// It comes to nothing, and none follows.
+    /// It is abandoned, and no attempt follows.
     Ended {
         /// Failed or cancelled.
         state: JobState,
@@ -53,13 +54,13 @@ pub enum Decision {
     },
 }
 
-/// A whole and durable output that has a temporary name.
+/// A complete and durable output under a temporary name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadyFile {
     /// Its temporary name, as a word with escapes.
     pub hidden: String,
-    /// The name that it is to get, as a word with escapes.
+    /// Its final name, as a word with escapes.
     pub name: String,
     /// The file itself.
     pub file: FileStamp,
@@ -67,11 +68,11 @@ pub struct ReadyFile {
     pub before: Option<FileStamp>,
 }
 
-/// What tells a file from another one, and from itself after a change.
+/// The identity of a file and its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileStamp {
-    /// Its number on its file system.
+    /// Its inode number.
     pub inode: u64,
     /// Its length in bytes.
     pub bytes: u64,
@@ -79,7 +80,7 @@ pub struct FileStamp {
     pub modified_ns: i64,
 }
 
-/// What a host asks another one about a job.
+/// A question of a host to another one about a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VoteRequest {
@@ -89,7 +90,7 @@ pub struct VoteRequest {
     pub from: String,
     /// The attempt that is asked about.
     pub attempt: AttemptId,
-    /// What is asked.
+    /// The question.
     pub ask: VoteAsk,
 }
 
@@ -101,16 +102,16 @@ pub enum VoteAsk {
     Prepare(Ballot),
     /// Accept this decision.
     Accept(Ballot, Decision),
-    /// This was decided.
+    /// A decision was made.
     Learn {
-        /// What.
+        /// The decision.
         decision: Decision,
-        /// Whether the host gives the shared output its name. Outputs of its own it always names.
+        /// Whether the host gives the shared output its name. It always names its own outputs.
         names_shared: bool,
     },
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum VoteSaid {
@@ -118,7 +119,7 @@ pub enum VoteSaid {
     Promised(Option<(Ballot, Decision)>),
     /// Accepted.
     Accepted,
-    /// Taken note of. Outputs that kept their temporary names, each in one line with the reason.
+    /// Recorded. Outputs that kept their temporary names, each in one line with the reason.
     Learned(Vec<String>),
     /// The ballot is below one that was promised.
     Outbid(Ballot),
@@ -128,14 +129,14 @@ pub enum VoteSaid {
     Knows {
         /// The last attempt that it knows of.
         attempt: AttemptId,
-        /// What was decided about it, if it knows.
+        /// The decision about it, if the host knows it.
         decision: Option<Decision>,
     },
-    /// The host has no vote, and why.
+    /// The host has no vote, for this reason.
     Abstains(String),
 }
 
-/// What a host keeps about a job on its disk. It is durable before an answer that depends on it is sent.
+/// The durable record of a host about a job. It is synced before any answer that depends on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VoteRecord {
@@ -145,9 +146,9 @@ pub struct VoteRecord {
     pub attempt: AttemptId,
     /// The greatest ballot that it promised.
     pub promised: Ballot,
-    /// What it accepted last.
+    /// The last decision that it accepted.
     pub accepted: Option<(Ballot, Decision)>,
-    /// What it knows to be decided.
+    /// The decision, if it knows it.
     pub decided: Option<Decision>,
     /// Its own outputs of this attempt that are ready.
     pub ready: Vec<ReadyFile>,

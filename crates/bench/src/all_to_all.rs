@@ -20,10 +20,10 @@ use crate::targets::Target;
 use crate::{Asked, memory};
 use crate::{Error, Result};
 
-/// The one that is chosen by what is sent, and those that can be asked for.
+/// The default schedule, and those that can be chosen.
 const OURS: &str = "auto";
 const FIXED: [&str; 4] = ["together", "same", "shifted", "paced"];
-/// The best of them may be faster by so much.
+/// The best schedule may be faster by this factor.
 const OF_BEST: f64 = 1.05;
 
 struct Row {
@@ -85,7 +85,7 @@ impl Row {
         exchange(asked, lab, OURS, bytes, 1)?;
         for run in 0..asked.runs {
             asked.go_on()?;
-            // Whoever is first finds links that have idled.
+            // The first schedule would find idle links.
             for turn in 0..names.len() {
                 let at = (run + turn) % names.len();
                 let (name, series) = (names[at], &mut each[at]);

@@ -266,11 +266,11 @@ impl Bench<'_> {
 
     fn sort(&self) -> Result<(f64, Usage, Receipt)> {
         if self.row.warm {
-            // Reading them is what warms them.
+            // Reading them brings them into the cache.
             let mut inputs = (1..=self.row.nodes).map(|host| self.of(host, "in"));
             inputs.try_for_each(|input| digest::of_file(input.as_ref()).map(|_| ()))?;
         }
-        // To free what lay there before is no part of it.
+        // The time to free the old data is not measured.
         self.parts().iter().for_each(|part| drop(std::fs::remove_file(part)));
         let before = self.carried();
         let Row { verb, memory, nodes, .. } = *self.row;
@@ -301,7 +301,7 @@ impl Bench<'_> {
         Ok((ended.seconds, usage, receipt))
     }
 
-    /// The paper's row, and what ours is in its units.
+    /// The paper's row, and our result in its units.
     fn beside_paper(&self, row: &BenchRow) -> Option<String> {
         let of_node = row.bytes as f64 / f64::from(self.row.nodes) / row.ours.seconds / 1e6;
         let clocks = process::clock_hz().map(|hz| row.ours.cpu_seconds * hz / row.bytes as f64);
@@ -310,7 +310,7 @@ impl Bench<'_> {
             .then(|| format!("{}; ours {of_node:.2} MB/s of each node{clocks}", self.row.paper))
     }
 
-    /// What the plan of a sort says, with its stages as a note.
+    /// The plan of a sort, with its stages as a note.
     fn planned(&self, notes: &mut Vec<String>) -> Result<Option<BenchOther>> {
         if self.row.verb != "sort" {
             return Ok(None);
@@ -341,8 +341,8 @@ impl Bench<'_> {
         (1..=self.row.nodes).map(part).collect()
     }
 
-    /// Bytes of the node that has most of them at the end. A river is measured by what crosses, and the links of that node
-    /// carry most; of a sort, that parts are not alike is part of it.
+    /// Bytes of the node that has most of them at the end. For a river the links of that node carry most; for a sort,
+    /// uneven ranges count.
     fn bytes_of_busiest(&self, bytes: u64) -> f64 {
         let bytes_of = |part| std::fs::metadata(part).ok().map(|part| part.len());
         let largest = match self.row.verb {
@@ -352,7 +352,7 @@ impl Bench<'_> {
         largest.unwrap_or(bytes / u64::from(self.row.nodes)) as f64
     }
 
-    /// What links and disks have to do for so many bytes of a node, each at its rate.
+    /// The time that links and disks need for so many bytes of a node, each at its rate.
     fn ideal(&self, of_node: f64) -> Result<Option<f64>> {
         let Row { nodes, disks, .. } = *self.row;
         let slow_disks = disks == Disks::Slow;

@@ -10,30 +10,30 @@ use crate::targets::Target;
 /// A program, and its runs so far.
 pub(crate) struct Contender<W> {
     pub(crate) name: String,
-    /// What it is and how it is run.
+    /// The program and how it is run.
     pub(crate) who: W,
     pub(crate) series: Series,
-    /// Whether its output was right, if that was looked at.
+    /// Whether its output was right, if that was checked.
     pub(crate) right: Option<bool>,
-    /// Why it is measured no more; empty if it still is.
+    /// Why it is not measured any more; empty while it is.
     pub(crate) note: String,
 }
 
 impl<W> Contender<W> {
-    /// One that has not run yet.
+    /// A program that has not run yet.
     pub(crate) fn new(name: &str, who: W) -> Contender<W> {
         Contender { name: name.into(), who, series: Series::default(), right: None, note: String::new() }
     }
 
     fn finish(self) -> BenchOther {
-        // What was measured before it failed is not a median.
+        // The runs before a failure give no median.
         let whole = !self.series.is_empty() && (self.note.is_empty() || self.right == Some(false));
         let measure = whole.then(|| self.series.measure());
         BenchOther { name: self.name, measure, right: self.right, note: self.note }
     }
 }
 
-/// Writes into a row what its contenders came to, and how it stands to its targets.
+/// Writes the contenders' results, and the comparison with the targets, into a row.
 pub(crate) fn finish<W>(row: &mut BenchRow, contenders: Vec<Contender<W>>, targets: &[Target], tiny: bool) {
     let mut contenders = contenders.into_iter();
     row.ours = contenders.next().expect("ours comes first").series.measure();
@@ -41,7 +41,7 @@ pub(crate) fn finish<W>(row: &mut BenchRow, contenders: Vec<Contender<W>>, targe
     judge(row, targets, tiny);
 }
 
-/// Compares a row with its targets. A tiny run meets none and misses none.
+/// Compares a row with its targets. A tiny run neither meets nor misses them.
 pub(crate) fn judge(row: &mut BenchRow, targets: &[Target], tiny: bool) {
     row.targets = targets.iter().map(|target| target.of(row)).collect();
     if tiny {

@@ -13,10 +13,10 @@ use thalweg_record::{Generator, Kind, RECORD_BYTES};
 use crate::Result;
 use crate::{SEED, failed};
 
-/// What an input is made of.
+/// The contents of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Data {
-    /// Binary benchmark records.
+    /// The benchmark's binary records.
     Binary,
     /// The same with skewed keys.
     Skewed,
@@ -34,14 +34,14 @@ pub(crate) enum Data {
     Long,
 }
 
-/// Written to the file at a time.
+/// Bytes that are written to the file at a time.
 const PIECE_BYTES: usize = 1 << 20;
-/// What all URLs begin with.
+/// The prefix of all URLs.
 const URL_PREFIX: &[u8; 30] = b"https://www.example.org/goods/";
 const WORDS: u64 = 1_000_000;
-/// One line of the log in so many is late.
+/// One in so many lines of the log is late,
 const LATE_ONE_IN: u64 = 100;
-/// And by at most so many microseconds.
+/// by at most so many microseconds.
 const LATE_US_MAX: u64 = 10_000_000;
 const LONG_BYTES_MIN: u64 = 1 << 10;
 const LONG_BYTES_MAX: u64 = 64 << 10;
@@ -53,12 +53,12 @@ impl Data {
         format!("{self:?}").to_lowercase()
     }
 
-    /// Whether records are lines; else they are the Sort Benchmark's.
+    /// Whether records are lines; otherwise they are the Sort Benchmark's.
     pub(crate) fn is_lines(self) -> bool {
         !matches!(self, Data::Binary | Data::Skewed)
     }
 
-    /// Makes a file of about `bytes` bytes and returns how many they are.
+    /// Creates a file of about `bytes` bytes and returns its exact size.
     pub(crate) fn make(self, path: &Path, bytes: u64) -> Result<u64> {
         let mut file = File::create(path).map_err(|e| failed("make", path, &e))?;
         let mut made = 0;
@@ -75,7 +75,7 @@ impl Data {
     }
 }
 
-/// Makes lines or records one after the other.
+/// Generates lines or records one after the other.
 struct Maker {
     data: Data,
     rng: Rng,
@@ -92,7 +92,7 @@ impl Maker {
             Data::Ascii => Some(Kind { ascii: true, skewed: false }),
             _ => None,
         };
-        // Each word some dozens of times also where there are few lines.
+        // Each word occurs some dozens of times even if there are few lines.
         let words = (bytes / 500).clamp(1, WORDS);
         Maker {
             data,
@@ -179,8 +179,7 @@ fn letters(out: &mut Vec<u8>, bits: u64, count: u64) {
     out.extend((0..count).map(|i| LETTERS[(bits >> (6 * i) & 63) as usize]));
 }
 
-/// The word of that number: five letters that no other number has, scattered over the alphabet, and up to
-/// seven more.
+/// The word with this number: five letters that identify it, scattered over the alphabet, and up to seven more.
 fn word(out: &mut Vec<u8>, number: u64) {
     const ALL: u64 = 26 * 26 * 26 * 26 * 26;
     const STEP: u64 = 7_368_787; // Without a factor in common with ALL, so that no two numbers meet.

@@ -1,4 +1,4 @@
-//! The directories of a benchmark's data, and what the page cache holds of them.
+//! The directories of a benchmark's data, and control of the page cache.
 //!
 //! Invariant: what was created here is removed when the value is dropped. What a killed benchmark left behind is removed
 //! by the next one in the same directory.
@@ -18,7 +18,7 @@ const NAME: &str = "thalweg-bench-";
 /// Tells the kernel to drop pages and names of files.
 const DROP_ALL: &str = "3";
 
-/// One directory in each that was asked for.
+/// One directory in each of the given ones.
 pub(crate) struct DataDir {
     paths: Vec<PathBuf>,
     cache: Cache,
@@ -33,7 +33,7 @@ enum Cache {
 }
 
 impl DataDir {
-    /// Creates a directory in each that was asked for.
+    /// Creates a directory in each of the given ones.
     pub(crate) fn make(asked: &Asked<'_>) -> Result<DataDir> {
         let usual = [PathBuf::from("bench/data")];
         let given = &asked.options.dirs;
@@ -90,7 +90,7 @@ impl DataDir {
         Ok(())
     }
 
-    /// Fails if the first directory has no room for so many bytes.
+    /// Fails if the first directory has no space for so many bytes.
     pub(crate) fn need(&self, bytes: u64) -> Result<()> {
         let space = Threads::new(1).space(self.path())?;
         if space.available < bytes {
@@ -113,7 +113,7 @@ impl Drop for DataDir {
     }
 }
 
-/// Whether this process may drop caches, which shows when the switch is opened for writing.
+/// Whether this process may drop caches: whether it can open the switch for writing.
 fn may_drop() -> bool {
     std::fs::OpenOptions::new().write(true).open("/proc/sys/vm/drop_caches").is_ok()
 }
@@ -129,6 +129,6 @@ fn make_in(directory: &Path) -> Result<PathBuf> {
     }
     let path = directory.join(format!("{NAME}{}", std::process::id()));
     std::fs::create_dir(&path).map_err(|e| failed("make", &path, &e))?;
-    // Children are started elsewhere than here, some in this very directory.
+    // Other tests start child processes meanwhile.
     std::fs::canonicalize(&path).map_err(|e| failed("find", &path, &e))
 }

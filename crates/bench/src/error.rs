@@ -1,24 +1,24 @@
-//! What can go wrong with a benchmark.
+//! Errors of benchmarks.
 
 use std::fmt;
 
-/// Results of the benchmarks.
+/// The result of a benchmark.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a benchmark has no result.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A verb that is measured failed.
+    /// A measured verb failed.
     Verb(thalweg::Error),
-    /// What was measured gave a wrong result.
+    /// A measured program gave a wrong result.
     Wrong(String),
-    /// Something else that a benchmark needs could not be done.
+    /// Another requirement of a benchmark failed.
     Failed(String),
 }
 
 impl Error {
-    /// The exit status with which a command should end.
+    /// The exit status of the command.
     pub fn exit_status(&self) -> u8 {
         match self {
             Error::Verb(why) => why.exit_status(),

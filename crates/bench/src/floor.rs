@@ -17,29 +17,29 @@ use thalweg_api::{BenchFloor, BenchPhase};
 use crate::measure::{median, whole_process};
 use crate::{Error, Result};
 
-/// Depths that are tried.
+/// The depths that are tried.
 const DEPTHS: [u32; 4] = [1, 2, 4, 8];
-/// Without trying.
+/// The depth without trying.
 const DEPTH_TINY: u32 = 4;
 const ENGINES: [&str; 2] = ["io_uring", "libaio"];
-/// Large enough that a larger one is no faster, as long as there are many of it.
+/// A block size at which larger ones are no faster, if there are many blocks.
 const CHUNK_BYTES: u64 = 1 << 20;
 const CHUNK_BYTES_SMALL: u64 = 64 << 10;
-/// The best depth shows with so much.
+/// The amount of data that shows the best depth.
 const TRIAL_BYTES: u64 = 2_000_000_000;
-/// The share of the memory that has to hold records; what is beyond must spill.
+/// The fraction of the memory that must hold records; data beyond it must spill.
 const MEMORY_SHARE: (u64, u64) = (8, 10);
 const SCRATCH: &str = "floor-scratch";
 const OUTPUT: &str = "floor-output";
 
-/// fio, if it is here and works.
+/// fio, if it is installed and works.
 pub(crate) struct Fio {
     engine: &'static str,
     directory: PathBuf,
 }
 
-/// What a sort of so many bytes that spilled so many had to read and write. Of what it spilled only what could
-/// not have stayed in memory counts, where that can be told: records of a fixed length.
+/// The necessary reads and writes of a sort of so many bytes that spilled so many. Of the spilled bytes only those that
+/// could not have stayed in memory count, where that is known: for records of a fixed length.
 pub(crate) fn phases(bytes: u64, spilled: u64, memory_bytes: u64, fixed: bool) -> Vec<BenchPhase> {
     let held = memory_bytes / MEMORY_SHARE.1 * MEMORY_SHARE.0;
     let spilled = if fixed { spilled.min(bytes.saturating_sub(held)) } else { spilled };
@@ -48,7 +48,7 @@ pub(crate) fn phases(bytes: u64, spilled: u64, memory_bytes: u64, fixed: bool) -
 }
 
 impl Fio {
-    /// Tries it in the directory where it is to work; else why it does not.
+    /// Tries fio in the directory where it will run; an error says why it does not work.
     pub(crate) fn find(directory: &Path) -> std::result::Result<Fio, String> {
         let told = Command::new("fio").arg("--version").output();
         if !told.is_ok_and(|output| output.status.success()) {
@@ -137,7 +137,7 @@ impl Fio {
     }
 }
 
-/// What each phase took: the longer of its two directions. From fio's table of semicolons, version 3.
+/// The time of each phase, that of the longer direction, from fio's table of semicolons, version 3.
 fn seconds_of(table: &str, phases: usize) -> Result<Vec<f64>> {
     const NAME: usize = 2;
     const ERROR: usize = 4;
@@ -161,7 +161,7 @@ fn seconds_of(table: &str, phases: usize) -> Result<Vec<f64>> {
     Ok(seconds)
 }
 
-/// Several replays, and what they come to.
+/// The result of several replays.
 pub(crate) struct Replays<'a> {
     fio: &'a Fio,
     phases: Vec<BenchPhase>,

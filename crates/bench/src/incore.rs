@@ -21,9 +21,9 @@ use crate::table::traffic;
 use crate::{Asked, digest, machine, memory};
 use crate::{Error, Result};
 
-/// Names of the rows: cores that may be used.
+/// The rows, by the number of cores.
 pub(crate) const NAMES: [&str; 2] = ["one", "two"];
-/// What each may cost, in copies.
+/// The target of each, in copies.
 const COPIES_MAX: [f64; 2] = [4.5, 2.6];
 const BLOCK_BYTES: usize = MIB as usize;
 
@@ -47,7 +47,7 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
             report.notes.push(format!("{name}: this machine has fewer cores"));
             continue;
         }
-        // On a thread of its own, which may be kept on a core.
+        // On a thread of its own, which may be bound to a core.
         let row = std::thread::scope(|scope| {
             let row = scope.spawn(|| measure_row(asked, &mut copy, lanes));
             row.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -57,7 +57,7 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
     Ok(())
 }
 
-/// Measures in so many lanes; one of them is kept on one core.
+/// Measures with so many lanes; a single lane is bound to one core.
 fn measure_row(asked: &Asked<'_>, copy: &mut Copy, lanes: usize) -> Result<BenchRow> {
     let (name, bytes) = (NAMES[lanes - 1], copy.bytes);
     let mut row = BenchRow {
@@ -104,12 +104,12 @@ fn target(measured: f64, most: f64, tiny: bool) -> BenchTarget {
     }
 }
 
-/// Memory for a sort that is to spill nothing.
+/// Memory for a sort that spills nothing.
 fn memory_of(bytes: u64) -> u64 {
     bytes * 3 / 2 + 256 * MIB
 }
 
-/// Puts benchmark records into a sorter and measures how long it takes from there to the last sorted block.
+/// Puts benchmark records into a sorter, and measures the time from there to the last sorted block.
 fn sort_in_memory(
     records: &Copy,
     lanes: usize,
@@ -137,7 +137,7 @@ fn sort_in_memory(
             rest = later;
         }
     }
-    // Outlives the clock: when its threads have ended and its memory is given back is not measured.
+    // Dropped after the clock stops: the end of its threads and the release of its memory are not measured.
     let mut sorted = None;
     series.run(|| -> Result<()> {
         let sorted = sorted.insert(sorter.sorted()?);
@@ -152,7 +152,7 @@ fn sort_in_memory(
     Ok(())
 }
 
-/// Benchmark records, and where they are copied to.
+/// Benchmark records, and the destination of their copy.
 struct Copy {
     bytes: u64,
     pairs: Vec<(Block, Block)>,

@@ -56,12 +56,12 @@ impl Scheme {
         [false, true].iter().flat_map(|&direct| MANNERS.map(|manner| Scheme { direct, manner })).collect()
     }
 
-    /// As the paper calls it.
+    /// The paper's name for it.
     fn name(self) -> String {
         format!("{} {:?}", if self.direct { "direct" } else { "buffered" }, self.manner).to_lowercase()
     }
 
-    /// As it is asked for.
+    /// Its name in requests.
     fn row(self) -> &'static str {
         match (self.direct, self.manner) {
             (false, Manner::Synchronous) => "buffered-synchronous",
@@ -77,7 +77,7 @@ impl Scheme {
         if self.manner == Manner::Synchronous { 1 } else { DEPTH * directories }
     }
 
-    /// The back end, and whether it is another than the scheme is meant for.
+    /// The back end, and whether it differs from the one for this scheme.
     fn io(self, directories: usize) -> (Arc<dyn FileSystem>, bool) {
         let threads = || Arc::new(Threads::new(self.depth(directories))) as Arc<dyn FileSystem>;
         match (self.manner, Uring::new()) {
@@ -223,7 +223,7 @@ impl Stream {
     }
 }
 
-/// Writes into each page which chunk it is of.
+/// Writes into each page the number of its chunk.
 fn mark(bytes: &mut [u8], index: u64) {
     let number = Rng::new(SEED ^ index).next_u64().to_le_bytes();
     bytes.chunks_mut(PAGE as usize).for_each(|page| page[..8].copy_from_slice(&number));

@@ -31,13 +31,13 @@ pub(crate) struct Lab {
     hosts: u32,
 }
 
-/// What a lab should be like.
+/// The properties of a lab.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wanted<'a> {
     pub(crate) hosts: u32,
     /// More words for `lab/up`.
     pub(crate) words: &'a [&'a str],
-    /// Whether the directories of its hosts lie in memory.
+    /// Whether the directories of its hosts are in memory.
     pub(crate) in_memory: bool,
 }
 
@@ -80,7 +80,7 @@ impl Lab {
         self.place.join(format!("n{host}"))
     }
 
-    /// How many hosts it has.
+    /// The number of hosts.
     pub(crate) fn hosts(&self) -> u32 {
         self.hosts
     }
@@ -142,7 +142,7 @@ impl Lab {
         (1..=self.hosts).map(|host| self.host(host)).collect()
     }
 
-    /// The payload that links have brought to these hosts so far, and the bytes that all hosts have sent again.
+    /// The payload that links have delivered to these hosts so far, and the bytes that all hosts have retransmitted.
     pub(crate) fn carried(&self, to: RangeInclusive<u32>) -> Carried {
         let payload = |host| {
             let heads = self.counter(host, "tx_packets") * HEAD_BYTES;
@@ -174,7 +174,7 @@ impl Lab {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Carried {
     pub(crate) bytes: u64,
-    /// How many of them TCP may have sent again, at most. It does so when the other side gets no core for a while.
+    /// The most of them that TCP may have retransmitted. It does so when the other side gets no core for a while.
     pub(crate) again_bytes: u64,
 }
 
@@ -191,7 +191,7 @@ impl Carried {
     }
 }
 
-/// The segments that TCP has sent again so far in the network namespace of a process.
+/// The segments that TCP has retransmitted so far in the network namespace of a process.
 fn segments_sent_again(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/net/snmp")).unwrap_or_default();
     let mut rows = text.lines().filter_map(|line| line.strip_prefix("Tcp:"));
@@ -203,7 +203,8 @@ fn segments_sent_again(pid: u32) -> u64 {
 /// CPU seconds of a process and its ended children so far, to a hundredth.
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before the last parenthesis may hold anything; of what follows, these are user, system, and children's.
+    // The name before the last parenthesis may contain anything; of the following fields, these are user, system, and
+    // children's time.
     let after = text.rsplit_once(')').map_or("", |(_, after)| after);
     after.split_whitespace().skip(11).take(4).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
         / TICKS
@@ -264,13 +265,13 @@ mod tests {
             "nothing is sent less than once"
         );
         assert!(!carried(100_000, 0).agrees(0, 65_536), "a link that a receipt does not know");
-        // As it was where the other side had no core for a while.
+        // As it was when the other side had no core for a while.
         assert!(
             !carried(979_000, 0).agrees(844_000, 65_536) && carried(979_000, 100_000).agrees(844_000, 65_536)
         );
     }
 
-    /// Of this process: a connection on loopback has names and numbers where they are looked for.
+    /// For this process, a connection on loopback shows names and numbers in the expected places.
     #[test]
     fn what_was_sent_again_is_found_where_the_kernel_tells_it() {
         let text = std::fs::read_to_string("/proc/self/net/snmp").unwrap();

@@ -74,7 +74,7 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
     Ok(())
 }
 
-/// What launches.
+/// A program that launches.
 struct Launch {
     how: How,
     /// It runs once in so many rounds.
@@ -213,7 +213,7 @@ impl Bench<'_> {
         match (ended, &who.who.how) {
             (Ok((seconds, usage)), _) => {
                 who.series.add(seconds, usage);
-                // The command ended well on every host.
+                // The command succeeded on every host.
                 who.right = Some(true);
             }
             (Err(error), How::Ours(_)) => return Err(error),

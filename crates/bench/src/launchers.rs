@@ -15,7 +15,7 @@ use thalweg_base::clock::Stopwatch;
 use crate::lab::Lab;
 use crate::slurm::Slurm;
 
-/// As they are called in reports.
+/// The launchers' names in reports.
 pub(crate) const SSH: &str = "ssh";
 /// Over kept connections.
 pub(crate) const SSH_KEPT: &str = "ssh, kept";
@@ -25,10 +25,10 @@ pub(crate) const PDSH: &str = "pdsh, kept";
 pub(crate) const CLUSH: &str = "clush, kept";
 /// Over kept connections.
 pub(crate) const MPIRUN: &str = "mpirun";
-/// In an allocation that is made for it.
+/// In an allocation for it.
 pub(crate) const SRUN: &str = "srun";
 
-/// With more hosts than this its daemons wait for each other's names, 5 s and more, which says nothing of what it can do.
+/// With more hosts its daemons wait 5 s and more for each other's names, which says nothing about its speed.
 const MPIRUN_MAX: u32 = 4;
 /// How long a server may take to listen, in seconds.
 const LISTENS_SECONDS: f64 = 10.0;
@@ -36,7 +36,7 @@ const LISTENS_SECONDS: f64 = 10.0;
 /// A launcher's name, and how one run of it is started.
 pub(crate) type Launcher = (&'static str, Box<dyn Fn() -> Command>);
 
-/// The launchers that are here.
+/// The launchers that are installed.
 pub(crate) struct Launchers {
     /// Nothing without servers.
     servers: Vec<Child>,
@@ -47,8 +47,8 @@ pub(crate) struct Launchers {
 }
 
 impl Launchers {
-    /// Looks for them, and starts what they need; says what is left out. What has to be installed first is measured
-    /// only if rivals are asked for.
+    /// Finds the launchers and starts what they need; reports which ones are missing. Launchers that have to be
+    /// installed are measured only if rivals are requested.
     pub(crate) fn start(lab: &Lab, rivals: bool, notes: &mut Vec<String>) -> Launchers {
         let mut launchers = Launchers::none(lab);
         if let Err(why) = launchers.serve(lab) {
@@ -83,7 +83,7 @@ impl Launchers {
         Launchers { servers: Vec::new(), directory, found: Vec::new(), hosts: lab.hosts(), slurm: None }
     }
 
-    /// The servers alone; else why there are none.
+    /// Starts the servers; an error says why there are none.
     pub(crate) fn servers(lab: &Lab) -> Result<Launchers, String> {
         let mut launchers = Launchers::none(lab);
         launchers.serve(lab).map(|()| launchers)
@@ -94,7 +94,7 @@ impl Launchers {
         self.servers.get(host as usize - 1).map_or(0, Child::id)
     }
 
-    /// Those that can start something on so many hosts.
+    /// The launchers that can start a command on so many hosts.
     pub(crate) fn of(&self, lab: &Lab, count: u32) -> Vec<Launcher> {
         let can = |name: &&&str| match **name {
             SSH | SSH_KEPT => count == 1,
@@ -114,7 +114,7 @@ impl Launchers {
         let net = lab.address(0) + "/24";
         Box::new(move || {
             let mut command = match program.as_str() {
-                // Open MPI 4.1 hung here once in some hundred launches, and would wait for ever.
+                // Open MPI 4.1 hung here once in some hundred launches.
                 MPIRUN => {
                     let mut bounded = Command::new("timeout");
                     bounded.args(["20", MPIRUN]);
@@ -128,7 +128,7 @@ impl Launchers {
                     .env("PDSH_SSH_ARGS_APPEND", format!("-F {kept}"))
                     .args(["-R", "ssh", "-S", "-f", "64", "-w", &names]),
                 "clush" => command.args(["-q", "-S", "-o", &format!("-F {kept}"), "-w", &names]),
-                // Without a tree, since the hosts of a lab do not know each other's names.
+                // Without a tree, because the hosts of a lab do not know each other's names.
                 _ => command.args(["--allow-run-as-root", "-N", "1", "-H", &names]).args([
                     "--mca",
                     "plm_rsh_agent",
@@ -146,8 +146,8 @@ impl Launchers {
         })
     }
 
-    /// The path of a client's settings: `cold`, `kept` for connections that are, or `keeps` to have them kept; or of its
-    /// key, `user`.
+    /// The path of a client's settings: `cold`, `kept` to use open connections, or `keeps` to open them; or the path of
+    /// its key, `user`.
     pub(crate) fn setting(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
@@ -176,7 +176,7 @@ impl Launchers {
             " IdentityFile {dir}/user\n IdentitiesOnly yes\n StrictHostKeyChecking no\n \
              UserKnownHostsFile /dev/null\n LogLevel ERROR\n BatchMode yes\n"
         );
-        // Who is measured makes none to be kept: that would hold his output open, and be waited for.
+        // A measured client must not keep a connection: it would hold its output open, and the run would wait for it.
         let kept = format!("{common} ControlMaster no\n ControlPath {dir}/%n\n");
         let keeps = format!("{common} ControlMaster auto\n ControlPath {dir}/%n\n ControlPersist 3600\n");
         for (name, settings) in [("cold", &common), ("kept", &kept), ("keeps", &keeps)] {
@@ -194,7 +194,7 @@ impl Launchers {
         self.open(lab)
     }
 
-    /// Waits for the servers, and opens the connections that are kept.
+    /// Waits for the servers, and opens the connections that stay open.
     fn open(&self, lab: &Lab) -> Result<(), String> {
         let watch = Stopwatch::start();
         for host in 1..=lab.hosts() {

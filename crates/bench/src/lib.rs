@@ -5,7 +5,7 @@
 //! Invariant: everything that is compared was measured in the same run on the same data, and every output was checked. A
 //! missed target is shown like a met one. A row that was not measured says why.
 //! Non-goals: profiling, and comparison with the results of another day.
-#![allow(clippy::disallowed_methods)] // Data, job files and results are not records on their way.
+#![allow(clippy::disallowed_methods)] // Data, job files and results are not records in a sort.
 
 mod all_to_all;
 mod cluster;
@@ -114,9 +114,9 @@ impl Which {
             Which::Sort | Which::InCore | Which::River | Which::Cluster => 1_000_000_000,
             Which::AllToAll | Which::Volume => 1_000_000_000,
             Which::Pump => 4_000_000_000,
-            // Thirty ways, each several times: a gigabyte would take a quarter of an hour.
+            // The table has thirty entries: with a gigabyte they would take a quarter of an hour.
             Which::Io => 256_000_000,
-            // No data goes anywhere.
+            // No data is moved.
             Which::Launch => TINY_BYTES + 1,
         }
     }

@@ -50,7 +50,7 @@ pub(crate) fn whole_process(command: &mut Command) -> Result<Ended> {
     let watch = Stopwatch::start();
     let mut child = command.spawn().map_err(failed)?;
     let (out, complaint) = (child.stdout.take(), child.stderr.take());
-    // Both pipes are emptied at once: a process that fills the other one would wait for ever.
+    // Reads both pipes at the same time: a process that fills the other one would wait for ever.
     let complaint = std::thread::spawn(move || text_of(complaint));
     let out = text_of(out);
     let (status, usage) = process::wait(child).map_err(failed)?;
@@ -70,7 +70,7 @@ pub(crate) fn whole_process(command: &mut Command) -> Result<Ended> {
 fn text_of(pipe: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {
-        // What was read before an error is all there will be.
+        // After an error there is nothing more to read.
         let _ = pipe.read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
@@ -127,7 +127,7 @@ impl Series {
         let mut usage = process::usage();
         usage.cpu_seconds -= before.cpu_seconds;
         usage.kernel_seconds -= before.kernel_seconds;
-        // What was resident before and since cannot be told apart.
+        // Memory that was resident before cannot be told apart.
         usage.peak_bytes = 0;
         self.add(seconds, usage);
         value

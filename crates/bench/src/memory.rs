@@ -28,7 +28,7 @@ pub(crate) fn touch(bytes: u64) -> Result<()> {
         held.push(block);
     }
     drop((held, pool));
-    // A child's peak is at least its parent's at its start: that is what this process has now, and not what it had.
+    // A child's peak is at least its parent's resident memory at its start: the present value, not the earlier peak.
     process::forget_peak();
     Ok(())
 }

@@ -22,14 +22,14 @@ use crate::measure::{Series, median, whole_process};
 use crate::targets::{Target, Than};
 
 pub(crate) const NAME: &str = "minutesort";
-/// Two nodes of either kind: what all their disks together do, these two cores can.
+/// Two nodes of either kind: these two cores can use all their disks.
 const NODES: u32 = 4;
 const WORDS: &[&str] = &["--rate", "1gbit", "--roles", "io:2,sort:2", "--disk", "io:20MB/s,sort:6200kB/s"];
 /// Records, for a `--size` of 1 GB.
 const RECORDS: u64 = 1_500_000;
 const MEMORY: &str = "160MiB";
 const EQUAL: &str = "equal shares";
-/// What the plan says.
+/// The result of the plan.
 pub(crate) const MODEL: &str = "the model";
 const PAPER: &str = "paper 004: start 7 s, read and distribute 16.6 s, sort 5 s, write 20 s by its model (table 3); without \
     launch 21.8 GB were sorted in a minute, of 31 (section 4.3)";

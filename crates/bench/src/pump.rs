@@ -26,9 +26,9 @@ use crate::{Error, Result};
 pub(crate) const SMALL_BYTES: u64 = 4096;
 /// Of a `--size` of 4 GB there are 100,000 small files.
 const BYTES_FOR_A_FILE: u64 = 40_000;
-/// Reads that fio has in flight, and as many writes: as many as two streams of ours.
+/// The reads that fio has in flight, and the writes: as many as two of our streams.
 pub(crate) const DEPTH: u32 = 32;
-/// Files of a directory.
+/// The files of a directory.
 const FILES_OF_A_DIRECTORY: u64 = 1000;
 
 /// One row.
@@ -41,7 +41,7 @@ pub(crate) struct Row {
     pub(crate) targets: &'static [Target],
 }
 
-/// What is moved.
+/// The data to move.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     /// One file, disk to disk.
@@ -53,7 +53,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// What the lower bound of this is made of.
+    /// The input of the lower bound.
     fn lower_bound(self) -> &'static str {
         match self {
             What::Files => "the system calls alone",
@@ -62,7 +62,7 @@ impl What {
     }
 }
 
-/// What a row is compared with.
+/// The comparison of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     /// fio, reading one file while it writes another.
@@ -71,7 +71,7 @@ enum Beside {
     LowerBound,
     /// A program, by a line of shell in which `$1` is the source and `$2` the output.
     Shell(&'static str, &'static str),
-    /// Ours with other words.
+    /// Our program with other arguments.
     Otherwise(&'static str, &'static [&'static str]),
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
     pump_lab::measure(asked, dir, bench.fio.as_ref(), report)
 }
 
-/// An error without the path of the benchmark's directory, which has no place in results.
+/// An error without the path of the benchmark's directory, which does not belong into results.
 pub(crate) fn plain(dir: &DataDir, error: &Error) -> String {
     error.to_string().replace(&format!("{}/", dir.path().display()), "")
 }
@@ -166,7 +166,7 @@ enum Who {
     Shell(&'static str),
 }
 
-/// What a row moves, and in which turns.
+/// The data of a row, and the order of its contenders.
 pub(crate) struct Rounds<'a> {
     pub(crate) asked: &'a Asked<'a>,
     pub(crate) dir: &'a DataDir,
@@ -177,8 +177,8 @@ pub(crate) struct Rounds<'a> {
 }
 
 impl Rounds<'_> {
-    /// Runs all contenders in each round, ours first, and after them the floor and what `after` does. `run` moves the source
-    /// to the output that it is given.
+    /// Runs all contenders in each round, ours first, then the floor and `after`. `run` moves the source to the output
+    /// that it is given.
     pub(crate) fn run<W>(
         &self,
         row: &mut BenchRow,
@@ -308,7 +308,7 @@ impl Bench<'_> {
             Who::Shell(line) => {
                 let mut command = Command::new("sh");
                 command.args(["-c", line, "sh"]);
-                // To rsync a name without a slash is a directory to be made in the other.
+                // For rsync, a name without a slash is a directory to create inside the other.
                 let source = if row.what == What::Files && line.starts_with("rsync") {
                     source.join("")
                 } else {
@@ -326,7 +326,7 @@ impl Bench<'_> {
     }
 }
 
-/// What is moved, made if it is not there. Of many files there must be room for so many outputs.
+/// The source, created if it does not exist. For many files there must be space for so many outputs.
 pub(crate) fn source(asked: &Asked<'_>, dir: &DataDir, what: What, outputs: u64) -> Result<PathBuf> {
     match what {
         What::Memory => Ok(PathBuf::new()),
@@ -347,7 +347,7 @@ pub(crate) fn source(asked: &Asked<'_>, dir: &DataDir, what: What, outputs: u64)
     }
 }
 
-/// Whether an output is what its source is.
+/// Whether an output equals its source.
 fn is_same(what: What, source: &Path, output: &Path, measured: &mut BenchRow) -> Result<bool> {
     if what == What::Files {
         return Ok(whole_process(Command::new("diff").arg("-r").arg(source).arg(output)).is_ok());

@@ -27,9 +27,9 @@ use crate::targets::{Target, Than};
 use crate::{Asked, failed};
 use crate::{Error, Result};
 
-/// Handshakes and requests, which a receipt does not count.
+/// Bytes of handshakes and requests, which a receipt does not count.
 const AGREE_BYTES: u64 = 65_536;
-/// A narrow link carries `--size` divided by this.
+/// The data for a narrow link is `--size` divided by this.
 const NARROW_PART: u64 = 40;
 /// The rate of the narrow links, as `tc` writes it.
 const NARROW_RATE: &str = "100mbit";
@@ -63,7 +63,7 @@ enum Net {
     Delayed,
 }
 
-/// What a row is compared with, on the same link.
+/// The comparison of a row, on the same link.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Floor,
@@ -158,7 +158,7 @@ impl Beside {
         }
     }
 
-    /// The program that has to be installed and its package, for those without a server of their own here.
+    /// The program that must be installed and its package, for those without a server here.
     fn program(self) -> Option<(&'static str, &'static str)> {
         match self {
             Beside::Nc => Some(("nc", "netcat-openbsd")),
@@ -168,8 +168,8 @@ impl Beside {
         }
     }
 
-    /// A line of shell in n1: `$1` is the source, `$4` the output, `$2` how to name the output or where n2 is, and `$3`
-    /// what else is needed.
+    /// A line of shell in n1: `$1` is the source, `$4` the output, `$2` how to name the output or the address of n2,
+    /// and `$3` anything else.
     fn line(self) -> &'static str {
         match self {
             Beside::Scp => r#"scp -q -F "$3" "$1" "$2" && sync -f "$4""#,
@@ -456,7 +456,7 @@ impl Bench<'_> {
             command.args(["-c", &address, "-p", &port, "-n", &bytes, "-J"]);
             return command;
         }
-        // To rsync a name without a slash is a directory to be made in the other.
+        // For rsync, a name without a slash is a directory to create inside the other.
         let source = if row.what == What::Files { source.join("") } else { source.to_path_buf() };
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let of_ssh = |name| route.ssh.as_ref().map(|ssh| ssh.setting(name)).unwrap_or_default();
@@ -477,8 +477,8 @@ fn iperf_seconds(out: &str, bytes: u64) -> Result<f64> {
     Ok(bytes as f64 / iperf_rate(out)?)
 }
 
-/// Bytes a second from the first host of a lab to the second, where iperf3 is served, while as much goes the other way:
-/// what is received costs room for its acknowledgements.
+/// Bytes per second from the first host of a lab to the second, where iperf3 is served, while as much goes the other
+/// way: acknowledgements take part of the link.
 pub(crate) fn iperf_between(lab: &Lab) -> Result<f64> {
     let mut command = lab.inside(1, IPERF);
     let port = IPERF_PORT.to_string();
@@ -494,7 +494,7 @@ pub(crate) fn iperf_one_way(lab: &Lab) -> Result<f64> {
     iperf_rate(&whole_process(&mut command)?.out)
 }
 
-/// Bytes that iperf3's receiver got in a second, or its receivers on average.
+/// Bytes per second at iperf3's receiver, or at its receivers on average.
 pub(crate) fn iperf_rate(out: &str) -> Result<f64> {
     let told: Iperf = from_json(out.trim())
         .map_err(|e| Error::Failed(format!("the output of iperf3 cannot be read: {e}")))?;

@@ -14,22 +14,22 @@ use crate::measure::{Ended, whole_process};
 use crate::{Error, Result};
 use crate::{failed, machine};
 
-/// Names of the engines, as the runner knows them.
+/// The names of the engines in the runner.
 pub(crate) const ENGINES: [&str; 5] = ["chdb", "polars", "duckdb", "datafusion", "spark"];
-/// Those that share a sort among several.
+/// The engines that divide a sort among several workers.
 pub(crate) const CLUSTERS: [&str; 2] = ["spark", "ray"];
-/// Among as many as ours has nodes.
+/// The number of workers, as many as ours has nodes.
 const NODES: &str = "4";
-/// Bytes of memory for each of the input: as much as they want.
+/// Memory for each byte of input: as much as they want.
 const MEMORY_OF_CLUSTER: u64 = 8;
-/// No engine starts in less.
+/// The least memory in which any engine starts.
 const ENGINE_MEMORY_BYTES_MIN: u64 = 512_000_000;
 
-/// GNU sort, if that is what `sort` is here.
+/// GNU sort, if `sort` is that.
 pub(crate) struct Gnu(());
 
 impl Gnu {
-    /// Looks for it; else why it is not measured.
+    /// Finds it; an error says why it is not measured.
     pub(crate) fn find() -> std::result::Result<Gnu, String> {
         let told = Command::new("sort").arg("--version").output();
         match told {
@@ -47,10 +47,10 @@ impl Gnu {
     }
 }
 
-/// Among how many an engine shares its work.
+/// The number of workers of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// As many threads as there are cores, in the memory that ours gets.
+    /// As many threads as there are cores, in the memory of ours.
     Cores,
     /// [`NODES`], in as much memory as they want.
     Nodes,
@@ -63,7 +63,7 @@ pub(crate) struct Engines {
 }
 
 impl Engines {
-    /// Looks for it below the current directory; else why they are not measured.
+    /// Finds it below the current directory; an error says why the engines are not measured.
     pub(crate) fn find() -> std::result::Result<Engines, String> {
         let below = Path::new("bench/rivals");
         let (python, runner) = (below.join(".venv/bin/python"), below.join("run.py"));
@@ -73,7 +73,7 @@ impl Engines {
         }
     }
 
-    /// One run of one of them. Its own check of the output is part of what it tells.
+    /// One run of an engine, with its own check of the output.
     pub(crate) fn sort(
         &self,
         (name, share): (&str, Share),
@@ -103,7 +103,7 @@ impl Engines {
     }
 }
 
-/// What a rival used, as our own processes are counted.
+/// The usage of a rival, measured like that of our processes.
 pub(crate) fn usage_of(run: &RivalRun) -> Usage {
     Usage { cpu_seconds: run.cpu_seconds, peak_bytes: run.peak_rss_bytes, ..Usage::default() }
 }

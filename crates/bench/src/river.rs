@@ -23,17 +23,17 @@ use crate::targets::Target;
 use crate::{Asked, failed, machine};
 use crate::{Error, Result};
 
-/// Names of the rows: three picks in memory, two from file to files.
+/// The rows: three partitioners in memory, two between files.
 pub(crate) const NAMES: [&str; 5] = ["range", "hash", "robin", "file-range", "file-hash"];
 const MEMORY_ROWS: usize = 3;
-/// Whole records, and whole pages.
+/// A size that is a multiple of records and of pages.
 const BLOCK_BYTES: usize = 10_240 * RECORD_BYTES;
 /// Lanes in memory, and parts on disk.
 const LANES: usize = 16;
-/// Of a copy with as many threads.
+/// The target, relative to a copy with as many threads.
 const RATE_MIN: f64 = 0.35;
 const WALL_OF_FLOOR: f64 = 1.15;
-/// Reads and writes of fio in flight, as ours have.
+/// The reads and writes of fio in flight, as many as ours.
 const DEPTH: u32 = 8;
 
 /// Measures the rows that are asked for.
@@ -54,7 +54,7 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
     Ok(())
 }
 
-/// Records, and where they are copied to, in equal shares for each thread.
+/// Records, and the destination of their copy, in equal shares for each thread.
 struct Blocks {
     bytes: u64,
     shares: Vec<Vec<(Block, Block)>>,
@@ -89,7 +89,7 @@ impl Blocks {
         std::hint::black_box(&self.shares);
     }
 
-    /// Runs the records through a river; what came out is what went in, in number.
+    /// Runs the records through a river, and compares their number at both ends.
     fn flow(&self, builder: RiverBuilder) -> Result<()> {
         let could_not = |e: &dyn std::fmt::Display| Error::Failed(e.to_string());
         let river = builder.build().map_err(|e| could_not(&e))?;

@@ -40,14 +40,14 @@ pub(crate) enum Memory {
     PerGigabyte(u64),
 }
 
-/// What a row is compared with.
+/// The comparison of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// The plan's reads and writes alone.
     Floor,
     /// GNU sort in the same memory, on the same lines.
     Gnu,
-    /// Ours on other data or with other words.
+    /// Our program on other data or with other arguments.
     Otherwise { name: &'static str, data: Data, words: &'static [&'static str] },
     /// The engines that `bench/rivals` has installed.
     Rivals,
@@ -55,7 +55,7 @@ pub(crate) enum Beside {
     Clusters,
 }
 
-/// The least memory that a sort promises to do with.
+/// The least memory of a sort.
 const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 /// A size that does not fit into it.
 const SPILLS_BYTES_MIN: u64 = 18_000_000;
@@ -144,7 +144,7 @@ const NODES: Row = Row {
     ..USUAL
 };
 
-/// As GNU sort is called in reports.
+/// The name of GNU sort in reports.
 pub(crate) const GNU: &str = "GNU sort";
 const URING: Beside = Beside::Otherwise { name: "--io uring", data: Data::Binary, words: &["--io", "uring"] };
 const UNPROVED: Beside =
@@ -152,7 +152,7 @@ const UNPROVED: Beside =
 const NO_SLOWER_THAN_URING: &[Target] = &[Target::NoSlower { than: "--io uring", times: 1.15 }];
 const PROOFS_COST_LITTLE: &[Target] = &[Target::NoSlower { than: "without proofs", times: 1.05 }];
 
-/// Rows that use the same data stand together, so that it is made once.
+/// Rows with the same data are adjacent, so that it is generated once.
 pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "memory",

@@ -13,17 +13,17 @@ use thalweg_base::clock::Stopwatch;
 use crate::lab::Lab;
 use crate::launchers::is_here;
 
-/// What has to be here.
+/// The programs that must be installed.
 const PROGRAMS: [&str; 5] = ["munged", "slurmctld", "slurmd", "salloc", "srun"];
-/// How long all of it may take to be ready, in seconds.
+/// How long the start may take, in seconds.
 const READY_SECONDS: f64 = 60.0;
-/// The daemons', each in a host of its own.
+/// The daemons, each in a host of its own.
 const DAEMON_PORT: u16 = 6818;
 const KEY_BYTES: usize = 1024;
 /// The last number of this machine's address in a lab.
 const HERE: u32 = 254;
 
-/// See the head of this file.
+/// A running Slurm; see the head of this file.
 pub(crate) struct Slurm {
     processes: Vec<Child>,
     directory: PathBuf,
@@ -31,7 +31,7 @@ pub(crate) struct Slurm {
 }
 
 impl Slurm {
-    /// Starts it and allocates all hosts; else says why it cannot.
+    /// Starts Slurm and allocates all hosts; an error says why it cannot.
     pub(crate) fn start(lab: &Lab) -> Result<Slurm, String> {
         if let Some(program) = PROGRAMS.into_iter().find(|program| !is_here(program)) {
             return Err(format!("{program} is not installed (bench/rivals/setup launchers)"));
@@ -54,7 +54,7 @@ impl Slurm {
         controller.args(["-D", "-f"]).arg(slurm.settings());
         slurm.begin(controller)?;
         for host in 1..=lab.hosts() {
-            // Not by `ip netns exec`, which hides the control groups that the daemon wants.
+            // Not by `ip netns exec`, which hides the control groups that the daemon needs.
             let mut daemon = Command::new("nsenter");
             daemon.arg(format!("--net=/run/netns/{}", lab.space(host)));
             daemon.args(["slurmd", "-D", "-N", &format!("n{host}"), "-f"]).arg(slurm.settings());
@@ -64,7 +64,7 @@ impl Slurm {
         Ok(slurm)
     }
 
-    /// How a null command is run on so many hosts of the allocation.
+    /// The command that runs a null command on so many hosts of the allocation.
     pub(crate) fn srun(&self, count: u32) -> Command {
         let mut command = Command::new("srun");
         command.env("SLURM_CONF", self.settings());
@@ -134,7 +134,7 @@ impl Drop for Slurm {
         if !self.job.is_empty() {
             let _ = Command::new("scancel").arg(&self.job).env("SLURM_CONF", self.settings()).status();
         }
-        // The daemons before those that they talk to.
+        // The daemons before the controller that they talk to.
         for process in self.processes.iter_mut().rev() {
             let _ = process.kill();
             let _ = process.wait();

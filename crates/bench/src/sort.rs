@@ -22,7 +22,7 @@ use crate::rows::{Beside, GNU, Memory, ROWS, Row};
 use crate::{Asked, digest, memory};
 use crate::{Error, Result};
 
-/// Input, output, spilled data and the floor's files, in multiples of the input.
+/// Space for input, output, spilled data and the floor's files, in multiples of the input.
 const ROOM: u64 = 4;
 
 /// Measures the rows that are asked for.
@@ -45,7 +45,7 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
         asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
         bench.forget_inputs_but(row)?;
         let measured = bench.row(row);
-        // Who interrupts us interrupts the sort that we measure too, and that is no failure of the row.
+        // An interrupt of this process also interrupts the measured sort, which is not a failure of the row.
         asked.go_on()?;
         report.rows.push(measured.unwrap_or_else(|error| {
             let bytes = row.bytes(asked.bytes);
@@ -73,7 +73,7 @@ struct Input {
     bytes: u64,
 }
 
-/// What all rows share.
+/// The state that all rows share.
 struct Bench<'a> {
     asked: &'a Asked<'a>,
     dir: &'a DataDir,
@@ -83,7 +83,7 @@ struct Bench<'a> {
     inputs: BTreeMap<(Data, u64), Input>,
 }
 
-/// How a contender sorts, and what.
+/// How a contender sorts, and which data.
 struct Sorts<'a> {
     how: How<'a>,
     input: (Data, u64),
@@ -114,7 +114,7 @@ impl Bench<'_> {
         let spilled = self.rehearse(row, &contenders[0].who, &mut measured)?;
         let mut replays = self.replays(row, &measured, spilled, own)?;
         for round in 0..self.asked.runs {
-            // Whoever is first may find the machine otherwise than the next, so each is in turn.
+            // The first contender may find the machine in another state, so contenders take turns.
             let last = contenders.len() - 1;
             for turn in 0..=last {
                 let who = if round % 2 == 0 { turn } else { last - turn };
@@ -208,10 +208,10 @@ impl Bench<'_> {
         if row.cold {
             self.dir.cool()?;
         } else {
-            digest::of_file(&self.inputs[&who.who.input].path)?; // Reading it is what warms it.
+            digest::of_file(&self.inputs[&who.who.input].path)?; // Reading it brings it into the cache.
         }
         if !self.asked.tiny {
-            memory::touch(ours.memory_bytes + 2 * ours.bytes)?; // For what the page cache is to hold, too.
+            memory::touch(ours.memory_bytes + 2 * ours.bytes)?; // Also for the page cache.
         }
         let output = self.output();
         match self.run(who, &output, ours.memory_bytes) {
@@ -267,7 +267,7 @@ impl Bench<'_> {
         }
     }
 
-    /// An error without this machine's paths, which have no place in results.
+    /// An error without paths of this machine, which do not belong into results.
     fn plain(&self, error: &Error) -> String {
         let dir = self.dir.path().to_string_lossy();
         let program = self.asked.options.program.to_string_lossy();

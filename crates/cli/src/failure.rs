@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-use thalweg::Error;
+use thalweg::nodes::{ClusterError, IdentityError};
+use thalweg::{Error, SshFault, TransferError, TransferRefused};
 use thalweg_base::units::Bytes;
 
 /// The exit status of a command that could not do what was asked.
@@ -63,7 +64,7 @@ impl fmt::Display for Failure {
                 write!(f, "--memory {} is too small{}", Bytes(why.given), why.need())
             }
             Failure::Verb(why) => write!(f, "{why}{}", advice(why)),
-            Failure::Node(why) => write!(f, "{why}"),
+            Failure::Node(why) => write!(f, "{why}{}", node_advice(why)),
             Failure::Mount(why) => write!(f, "{why}"),
             Failure::Bench(why) => write!(f, "{why}"),
             Failure::NotProved(verb) => write!(f, "{verb}: the output is not the input; see the receipt"),
@@ -84,6 +85,8 @@ fn advice(error: &Error) -> &'static str {
         Error::RecordTooLong { .. } => "; give more --memory, or --record BYTES if records are not lines",
         Error::CutShort { .. } => "; give the right --record",
         Error::NoUring(_) => ", or use --io threads",
+        Error::Cluster(why) => cluster_advice(why),
+        Error::Transfer(why) => transfer_advice(why),
         Error::Asked(why) => match why {
             Asked::JoinKeys | Asked::JoinRecords(..) => " (--by, --right-by)",
             Asked::JoinLayouts | Asked::JoinedTooLong(..) => " (--record, --right-record)",
@@ -108,6 +111,50 @@ fn advice(error: &Error) -> &'static str {
             _ => "",
         },
         _ => "",
+    }
+}
+
+fn cluster_advice(error: &ClusterError) -> &'static str {
+    match error {
+        ClusterError::Identity(IdentityError::None(_)) => {
+            "; --identity names another directory, and a host without a cluster is ssh://HOST/PATH"
+        }
+        ClusterError::NotOwned(_) => " (--identity)",
+        ClusterError::Exists(_) => ", or give another --identity",
+        ClusterError::ClientIdentity => "; give its directory with --identity",
+        ClusterError::OtherCluster { .. } => "; give the directory of the other with --cluster",
+        _ => "",
+    }
+}
+
+fn node_advice(error: &thalweg::nodes::Error) -> &'static str {
+    use thalweg::nodes::Error;
+    match error {
+        Error::Cluster(why) => cluster_advice(why),
+        Error::Listen { .. } => "; give another address with --listen",
+        Error::NoSshCommand => " (--ssh)",
+        _ => "",
+    }
+}
+
+fn transfer_advice(error: &TransferError) -> &'static str {
+    match error {
+        TransferError::Link(why) if !why.is_refusal() => " (--resume)",
+        TransferError::Refused(TransferRefused::NotListed(_)) => " (--resume)",
+        TransferError::Ssh(why) => match why.what {
+            SshFault::NoCommand => " (--ssh)",
+            SshFault::Start { .. } => ", or name its ssh with --ssh",
+            SshFault::NoProgram { .. } => ", or name it with --there",
+            SshFault::Ended { .. } => " (--resume)",
+            _ => "",
+        },
+        _ => "",
+    }
+}
+
+impl From<ClusterError> for Failure {
+    fn from(why: ClusterError) -> Failure {
+        Failure::Node(why.into())
     }
 }
 

@@ -490,7 +490,7 @@ fn control_is_http_that_others_understand() {
 fn a_node_without_certificate_stays_at_home_and_runs_nothing() {
     let place = Place::new();
     let refused = place.run(&["node", "run", "--listen", "0.0.0.0:0"]);
-    refused.is_refused(&["a node without certificate listens on loopback only, and 0.0.0.0:0 is not"]);
+    refused.is_refused(&["a node without a certificate listens on loopback only, and 0.0.0.0:0 is not"]);
     // The client's identity is not a host's, and lies beside the authority's key.
     place.run(&["cluster", "init", "sea", "n1=127.0.0.1:7499", "--identity", "sea", "-q"]).is_done();
     let refused = place.run(&["node", "run", "--listen", "127.0.0.1:0", "--identity", "sea"]);
@@ -528,9 +528,9 @@ fn what_cannot_be_is_refused_in_one_line() {
     place.run(&["cluster", "init", "x", "--identity", "d"]).is_refused(&["at least one HOST"]);
     for (hosts, holds) in [
         ("a=10.0.0.1 b=10.0.0.1", "two hosts are at 10.0.0.1:7171"),
-        ("a=10.0.0.1:x", "'10.0.0.1:x' is no address"),
+        ("a=10.0.0.1:x", "'10.0.0.1:x' is not an address"),
         ("a=root@10.0.0.1", "'10.0.0.1' is not a role"),
-        ("a@memory=some", "is no memory"),
+        ("a@memory=some", "is not an amount of memory"),
     ] {
         let typed = hosts.split(' ').collect::<Vec<_>>();
         let args = [&["cluster", "init", "x", "--identity", "d"], &typed[..]].concat();

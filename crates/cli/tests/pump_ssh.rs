@@ -260,7 +260,7 @@ fn whoever_is_killed_of_a_transfer_between_two_hosts_it_ends_in_one_line_and_is_
                 "the client" => {}
                 "a first ssh" => told.is_refused(&["ssh to n1 was ended by signal 9", "--resume"]),
                 "a second ssh" => told.is_refused(&["ssh to n2 was ended by signal 9", "--resume"]),
-                _ => told.is_refused(&["--resume"]),
+                _ => told.is_refused(&["resume"]),
             }
             there.is_gone_on_from(since, &args, route);
         }
@@ -320,8 +320,8 @@ fn whatever_keeps_the_other_end_from_speaking_is_told_in_one_line() {
         (&[&n1[..], "--there", "nothing-like-it"][..], ["there is no nothing-like-it at n1", "--there"]),
         (&[&n1, "--there", &format!("{}/in", there.place.0.display())], ["n1 cannot run", "kind of machine"]),
         (&[&there.at("n3", "out")], ["ssh cannot reach n3", "Connection refused"]),
-        (&[&there.at("n4", "out")], ["ssh is not let in", "Permission denied (publickey"]),
-        (&[&there.at("n5", "out")], ["ssh does not know n5", "see its key"]),
+        (&[&there.at("n4", "out")], ["refuses ssh", "Permission denied (publickey"]),
+        (&[&there.at("n5", "out")], ["ssh does not know n5", "look at its key"]),
         (
             &[&n1, "--there", "echo Welcome to n1; thalweg"],
             ["the shell of n1 prints 'Welcome to n1'", "start-up"],
@@ -329,7 +329,10 @@ fn whatever_keeps_the_other_end_from_speaking_is_told_in_one_line() {
         (&[&n1, "--there", "printf Hi; thalweg"], ["the shell of n1 prints 'Hi'", "start-up"]),
         (
             &[&n1, "--there", "echo thalweg-pump 9 {}; true"],
-            [&format!("n1 speaks protocol 9, where {} is", thalweg_wire::VERSION), "one version"],
+            [
+                &format!("n1 speaks protocol 9, and this program speaks {}", thalweg_wire::VERSION),
+                "one version",
+            ],
         ),
         (&[&n1, "--there", too_old], ["n1 does not serve transfers", "one version"]),
         (&[&n1, "--there", "exit 3;"], ["ended with status 3", "-V"]),

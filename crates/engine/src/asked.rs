@@ -104,6 +104,16 @@ pub enum Asked {
     SourceAlone,
     /// A transfer limited to no bytes a second.
     NoRate,
+    /// A stream of this process was named as a file of another host.
+    StreamOnHost,
+    /// Neither end of a transfer between hosts is on another host.
+    NoRemoteEnd,
+    /// The sources of a transfer are on several hosts.
+    SourcesOnHosts,
+    /// A node does not know this end of a transfer.
+    NotAnEnd(String),
+    /// A transfer has no destination, or several.
+    OneDestination,
     /// Too many streams of a transfer.
     Streams {
         /// How many were asked for.
@@ -179,6 +189,13 @@ impl fmt::Display for Asked {
                 "a pipe, - and zero: are sources that stand alone; name one of them, or files and directories",
             ),
             NoRate => f.write_str("a limit of 0 bytes a second lets nothing pass"),
+            StreamOnHost => f.write_str("a stream of this process is not on another host"),
+            NoRemoteEnd => f.write_str("neither end of the transfer is on another host"),
+            SourcesOnHosts => {
+                f.write_str("all sources of a transfer must be on one host; run one transfer for each host")
+            }
+            NotAnEnd(word) => write!(f, "'{word}' is not an end of a transfer that a node knows"),
+            OneDestination => f.write_str("a transfer has one destination"),
             Streams { streams, max } => write!(f, "{streams} streams are too many; a transfer has at most {max}"),
             SimulatedNodes { nodes, max } => write!(f, "{nodes} simulated nodes; there can be 1 to {max}"),
             SimulatedMemory => f.write_str("the simulated nodes have more memory than can be counted"),

@@ -39,6 +39,8 @@ pub enum Error {
     Transfer(thalweg_transfer::Error),
     /// A volume could not be used.
     Volume(thalweg_volume::Error),
+    /// A cluster, an identity or a link with a host could not be used.
+    Cluster(thalweg_wire::ClusterError),
     /// A record is longer than the verb has room for.
     RecordTooLong {
         /// The input, if one is known.
@@ -199,14 +201,9 @@ impl fmt::Display for Error {
             Error::River(why) => write!(f, "{why}"),
             Error::Transfer(why) => write!(f, "{why}"),
             Error::Volume(why) => write!(f, "{why}"),
+            Error::Cluster(why) => write!(f, "{why}"),
             Error::RecordTooLong { path, at, limit, .. } => {
-                let of = path.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
-                let at = at.map_or(String::new(), |at| format!(" at byte {at}"));
-                write!(
-                    f,
-                    "a record{of}{at} is longer than {}, the most that there is room for",
-                    Bytes(*limit)
-                )
+                write_record_too_long(f, path.as_deref(), *at, Bytes(*limit))
             }
             Error::CutShort { path, bytes } => {
                 write!(f, "{} ends after {bytes} bytes of a record", path.display())
@@ -258,6 +255,17 @@ impl fmt::Display for Error {
             Error::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
         }
     }
+}
+
+fn write_record_too_long(
+    f: &mut fmt::Formatter<'_>,
+    path: Option<&Path>,
+    at: Option<u64>,
+    limit: Bytes,
+) -> fmt::Result {
+    let of = path.map_or(String::new(), |path| format!(" of {}", path.display()));
+    let at = at.map_or(String::new(), |at| format!(" at byte {at}"));
+    write!(f, "a record{of}{at} is longer than {limit}, the most that there is room for")
 }
 
 fn write_output_full(
@@ -389,6 +397,18 @@ impl From<thalweg_record::KeyError> for Error {
 impl From<thalweg_block::PoolError> for Error {
     fn from(why: thalweg_block::PoolError) -> Error {
         Error::Pool(why)
+    }
+}
+
+impl From<thalweg_transfer::Error> for Error {
+    fn from(why: thalweg_transfer::Error) -> Error {
+        Error::Transfer(why)
+    }
+}
+
+impl From<thalweg_wire::ClusterError> for Error {
+    fn from(why: thalweg_wire::ClusterError) -> Error {
+        Error::Cluster(why)
     }
 }
 

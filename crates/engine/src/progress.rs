@@ -1,8 +1,10 @@
 //! Progress of a running verb, shared between the engine, which writes it, and whoever shows it.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
+
+use thalweg_pump::Watch;
 
 /// A running verb's progress and its off switch. Share it in an `Arc`.
 #[derive(Debug, Default)]
@@ -38,6 +40,24 @@ pub struct ProgressView {
     pub done_bytes: u64,
     /// Bytes of the stage in all; 0 if nobody knows (a pipe).
     pub total_bytes: u64,
+}
+
+impl Watch for Progress {
+    fn begin(&self, stage: &str, index: u64, stages: u64, total_bytes: u64) {
+        Progress::begin(self, stage, index, stages, total_bytes);
+    }
+
+    fn advance(&self, bytes: u64) {
+        Progress::advance(self, bytes);
+    }
+
+    fn stopped(&self) -> bool {
+        self.cancelled().is_some()
+    }
+
+    fn note(&self, note: &dyn Display) {
+        Progress::note(self, &note.to_string());
+    }
 }
 
 impl Progress {

@@ -1,28 +1,29 @@
-//! The back ends that a job uses, each once, and the queue of a lane whose files lie on several.
+//! The back ends of a job, each once, and the queue of a lane whose files are on several of them.
 //!
-//! Model: a lane has one queue, whatever it reads and writes. Where all its files have one back end, that is the back end's
-//! own. Otherwise it is a [`JointQueue`], with a queue of each back end inside, to which operations go by their file.
-//! Invariant: all of them together have no more in flight than the depth that was asked for.
-//! Non-goals: completions in the order of time: a lane that waits does so for one back end at a time.
+//! Model: a lane has one queue for everything that it reads and writes. If all its files are on one back end, it is
+//! that back end's queue. Otherwise it is a [`JointQueue`], which contains a queue of each back end and dispatches
+//! operations by file.
+//! Invariant: all of them together have at most the requested depth in flight.
+//! Non-goals: completions in order of time: a waiting lane waits for one back end at a time.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{Backend, Done, Handle, Op, Queue, Result};
 
-/// Some back ends, each once.
+/// A set of back ends.
 #[derive(Clone, Default)]
 pub struct Backends(Vec<Arc<dyn Backend>>);
 
 impl Backends {
-    /// Adds one, unless it is there.
+    /// Adds a back end, unless it is there.
     pub fn add(&mut self, backend: Arc<dyn Backend>) {
         if !self.0.iter().any(|known| is_same(known, &backend)) {
             self.0.push(backend);
         }
     }
 
-    /// What the receipt calls them: their names, each once.
+    /// The names of the back ends for the receipt.
     pub fn name(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
         for backend in &self.0 {
@@ -33,12 +34,12 @@ impl Backends {
         names.join("+")
     }
 
-    /// Why one of them is not, or not only, what was hoped for.
+    /// The reason of the first fallback, if any.
     pub fn fallback(&self) -> Option<String> {
         self.0.iter().find_map(|backend| backend.fallback())
     }
 
-    /// A queue for files of all of them, with room for `depth` operations.
+    /// A queue for files of all back ends, with room for `depth` operations.
     pub fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
         if let [one] = &self.0[..] {
             return one.queue(depth);
@@ -71,7 +72,7 @@ fn is_same(a: &Arc<dyn Backend>, b: &Arc<dyn Backend>) -> bool {
 struct JointQueue {
     parts: Vec<(Arc<dyn Backend>, Box<dyn Queue>)>,
     depth: usize,
-    /// The part that is looked at first, in turn.
+    /// The next part to ask for a completion.
     next: usize,
 }
 
@@ -81,7 +82,7 @@ impl JointQueue {
         &mut *part.expect("a queue is for the back ends that it was made for").1
     }
 
-    /// A completion of the first part that has one, after the one that had the last.
+    /// A completion of any part, asked in rotation.
     fn find(&mut self, wait: bool) -> Option<Done> {
         for _ in 0..self.parts.len() {
             let part = self.next;

@@ -14,17 +14,17 @@ use crate::threads::Threads;
 use crate::uring::Uring;
 use crate::{Queue, Result};
 
-/// Files by io_uring, and by threads where that is refused.
+/// io_uring, with threads where it is refused.
 pub struct Either {
     uring: Uring,
     threads: Threads,
     made_rings: AtomicBool,
-    /// What was said when there was no ring.
+    /// The reason of the fallback.
     refusal: OnceLock<String>,
 }
 
 impl Either {
-    /// Rings as long as they are to be had, then at most `threads` operations at a time.
+    /// Uses rings as long as the system provides them, then threads, with at most `threads` operations at a time.
     pub fn new(uring: Uring, threads: Threads) -> Either {
         Either { uring, threads, made_rings: AtomicBool::new(false), refusal: OnceLock::new() }
     }

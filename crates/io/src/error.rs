@@ -1,17 +1,17 @@
-//! I/O errors: what was attempted, on which file and at which byte, and what the system reported.
+//! I/O errors: the operation, the file, the offset, and what the system reported.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Results of this crate.
+/// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What was being done when it failed.
+/// The operation that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Opening an existing file.
     Open,
-    /// Making a new file.
+    /// Creating a new file.
     Create,
     /// Reading.
     Read,
@@ -19,15 +19,15 @@ pub enum Action {
     Write,
     /// Making data or names durable.
     Sync,
-    /// Setting the length, or reserving room.
+    /// Setting the length, or reserving space.
     Allocate,
-    /// Changing a name.
+    /// Renaming.
     Rename,
     /// Removing a name.
     Remove,
     /// Giving a file the permissions of another.
     Protect,
-    /// Asking about a file or a file system.
+    /// Reading attributes of a file or a file system.
     Stat,
     /// Setting up an I/O back end.
     Setup,
@@ -54,34 +54,34 @@ impl fmt::Display for Action {
 /// A failed operation on a file.
 #[derive(Debug)]
 pub struct Error {
-    /// What was tried.
+    /// The operation.
     pub action: Action,
-    /// On what.
+    /// The file.
     pub path: PathBuf,
-    /// At which byte, for reads and writes.
+    /// The offset, for reads and writes.
     pub offset: Option<u64>,
-    /// What the system said.
+    /// What the system reported.
     pub source: std::io::Error,
 }
 
 impl Error {
-    /// An error without a place in the file.
+    /// An error without an offset.
     pub fn new(action: Action, path: impl AsRef<Path>, source: std::io::Error) -> Error {
         Error { action, path: path.as_ref().to_path_buf(), offset: None, source }
     }
 
-    /// An error at a byte of the file.
+    /// An error at an offset.
     pub fn at(action: Action, path: impl AsRef<Path>, offset: u64, source: std::io::Error) -> Error {
         Error { action, path: path.as_ref().to_path_buf(), offset: Some(offset), source }
     }
 
-    /// The same of a sync that failed when the output at `path` bore its name already.
+    /// The same for a sync that failed after the output at `path` got its name.
     pub fn undoable(self, path: &Path) -> Error {
         let source = std::io::Error::new(self.source.kind(), Undoable(path.to_path_buf(), self.source));
         Error { source, ..self }
     }
 
-    /// Whether an output bears its name in spite of it.
+    /// Whether the output has its name in spite of the error.
     pub fn is_undoable(&self) -> bool {
         self.source.get_ref().is_some_and(|why| why.is::<Undoable>())
     }
@@ -91,7 +91,7 @@ impl Error {
         self.source.raw_os_error()
     }
 
-    /// True where no more files may be open, in this process or on the machine; also if something is said beside.
+    /// True if the process or the machine has too many open files; also for an error of [`Error::undoable`].
     pub fn is_out_of_files(&self) -> bool {
         let inner = || self.source.get_ref()?.downcast_ref::<Undoable>()?.1.raw_os_error();
         matches!(self.errno().or_else(inner), Some(libc::EMFILE | libc::ENFILE))
@@ -119,7 +119,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Why the name of an output that bears it already is not durable.
+/// Why the name of an output is not durable.
 #[derive(Debug)]
 struct Undoable(PathBuf, std::io::Error);
 

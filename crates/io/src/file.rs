@@ -1,7 +1,7 @@
-//! Open files, and the places that they are opened at.
+//! Open files, and locations where files are opened.
 //!
-//! Model: a [`Handle`] is what queues know of a file. A [`File`] is a handle with what its back end can do: an input has
-//! a back end that reads, a file of this process's own one that does everything. A [`Location`] is a path on a back end.
+//! Model: a [`Handle`] identifies an open file for queues. A [`File`] is a handle with the capabilities of its back
+//! end: an input can be read, a file of this process can do everything. A [`Location`] is a path on a back end.
 
 use std::fmt;
 use std::ops::Deref;
@@ -14,7 +14,7 @@ use crate::{
     directory_of,
 };
 
-/// An open file as queues know it. Cheap to clone; closed when the last clone is dropped.
+/// An open file for queues. Cheap to clone; closed when the last clone is dropped.
 #[derive(Clone)]
 pub struct Handle(Arc<Inner>);
 
@@ -32,27 +32,27 @@ impl Drop for Inner {
 }
 
 impl Handle {
-    /// What `backend` opened, by the name of `path`; the flag says whether it is direct.
+    /// A file that `backend` opened as `path`; `is_direct` tells whether it bypasses the page cache.
     pub fn new(backend: Arc<dyn Backend>, path: &Path, (id, direct): (FileId, bool)) -> Handle {
         Handle(Arc::new(Inner { id, direct, path: path.to_path_buf(), backend }))
     }
 
-    /// What the back end calls it.
+    /// The back end's id of it.
     pub fn id(&self) -> FileId {
         self.0.id
     }
 
-    /// Whether it bypasses the page cache, and so wants offsets and lengths in multiples of 4096.
+    /// Whether it bypasses the page cache, so that offsets and lengths must be multiples of 4096.
     pub fn is_direct(&self) -> bool {
         self.0.direct
     }
 
-    /// The name it was opened by.
+    /// The path with which it was opened.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// The back end that opened it, whose queues move its bytes.
+    /// The back end that opened it.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.0.backend
     }
@@ -64,7 +64,7 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// An open file, with what its back end can do. Cheap to clone; closed when the last clone is dropped.
+/// An open file with the capabilities of its back end. Cheap to clone; closed when the last clone is dropped.
 pub struct File<F: ?Sized = dyn FileSystem> {
     handle: Handle,
     fs: Arc<F>,
@@ -94,7 +94,7 @@ impl<F: ?Sized> fmt::Debug for File<F> {
 }
 
 impl<F: ?Sized> File<F> {
-    /// What queues know it by.
+    /// Its handle for queues.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -121,7 +121,7 @@ impl<F: ReadFiles + ?Sized> File<F> {
         self.fs.read_at(self.id(), self.path(), at, into)
     }
 
-    /// Reads all of these bytes, or fails.
+    /// Reads exactly as many bytes as fit, or fails.
     pub fn read_exact_at(&self, at: u64, into: &mut [u8]) -> Result<()> {
         if self.read_at(at, into)? == into.len() {
             return Ok(());
@@ -159,12 +159,12 @@ impl File {
         Ok(fs.open_some(path, access, patience)?.map(|opened| File::of(fs, path, opened)))
     }
 
-    /// What `fs` opened, by the name of `path`.
+    /// A file that `fs` opened as `path`.
     pub fn of(fs: &Arc<dyn FileSystem>, path: &Path, opened: (FileId, bool)) -> File {
         File { handle: Handle::new(Arc::clone(fs) as _, path, opened), fs: Arc::clone(fs) }
     }
 
-    /// Where it was opened.
+    /// Its location.
     pub fn location(&self) -> Location {
         Location::new(&self.fs, self.path())
     }
@@ -205,7 +205,7 @@ impl File {
     }
 }
 
-/// A path on a back end: where an input is, or a file or directory of this process's own.
+/// A path on a back end: the location of an input, or of a file or directory of this process.
 pub struct Location<F: ?Sized = dyn FileSystem> {
     /// The back end.
     pub fs: Arc<F>,
@@ -213,7 +213,7 @@ pub struct Location<F: ?Sized = dyn FileSystem> {
     pub path: PathBuf,
 }
 
-/// Where an input is.
+/// The location of an input.
 pub type InputLocation = Location<dyn ReadFiles>;
 
 impl<F: ?Sized> Clone for Location<F> {
@@ -229,7 +229,7 @@ impl<F: ?Sized> fmt::Debug for Location<F> {
 }
 
 impl<F: ?Sized> Location<F> {
-    /// This path on `fs`.
+    /// The location of this path on `fs`.
     pub fn new(fs: &Arc<F>, path: impl Into<PathBuf>) -> Location<F> {
         Location { fs: Arc::clone(fs), path: path.into() }
     }
@@ -239,7 +239,7 @@ impl<F: ?Sized> Location<F> {
         Location::new(&self.fs, path)
     }
 
-    /// Whether both are on one back end.
+    /// Whether both are on the same back end.
     pub fn is_beside(&self, other: &Location<F>) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.fs), Arc::as_ptr(&other.fs))
     }
@@ -251,13 +251,13 @@ impl<F: ReadFiles + ?Sized> Location<F> {
         self.fs.stat(&self.path)
     }
 
-    /// Whether the same file is there, and there is one.
+    /// Whether both locations have the same file.
     pub fn is_same_file(&self, other: &Location<F>) -> bool {
         self.is_beside(other)
             && self.stat().is_ok_and(|own| other.stat().is_ok_and(|there| there.is_same(&own)))
     }
 
-    /// Whether it can be read once only: a pipe, a terminal, a device. What cannot be looked at is none.
+    /// Whether it can be read only once: a pipe, a terminal, a device. False if it cannot be inspected.
     pub fn is_stream(&self) -> bool {
         self.stat().is_ok_and(|there| !there.is_regular && !there.is_directory)
     }
@@ -276,12 +276,12 @@ impl Location {
         File::open(&self.fs, &self.path, access)
     }
 
-    /// The same, as what is read from.
+    /// The same location, as an input.
     pub fn as_input(&self) -> InputLocation {
         Location { fs: Arc::clone(&self.fs) as _, path: self.path.clone() }
     }
 
-    /// The directory that holds it.
+    /// Its directory.
     pub fn directory(&self) -> Location {
         self.at(directory_of(&self.path))
     }

@@ -1,9 +1,9 @@
-//! What a back end can do, in three traits: whoever uses one asks for no more of it than it needs.
+//! The capabilities of a back end, in three traits, so that users ask for no more than they need.
 //!
 //! ```text
-//! Backend          queues for open files       where an output may lie that somebody else makes and names
-//!   ReadFiles      opens files to read them    where inputs may lie
-//!     FileSystem   makes and names files       where a process keeps files of its own
+//! Backend          queues for open files       for an output that somebody else creates and names
+//!   ReadFiles      opens files to read them    for inputs
+//!     FileSystem   creates and names files     for a process's own files
 //! ```
 //!
 //! Calls block; bulk data moves through queues. Each call is a point where a simulated disk may fail or crash.
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::{Queue, Result};
 
-/// The directory that holds a name: `.` for a bare one.
+/// The directory of a path: `.` for a bare name.
 pub fn directory_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -21,7 +21,7 @@ pub fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// The path of a file by a directory without links; not that of what its own name leads to.
+/// The path of a file through its canonical directory. A symbolic link at the end is not resolved.
 pub fn real_name(path: &Path) -> PathBuf {
     let real = match path.file_name() {
         Some(name) => std::fs::canonicalize(directory_of(path)).map(|directory| directory.join(name)),
@@ -30,7 +30,8 @@ pub fn real_name(path: &Path) -> PathBuf {
     real.unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Looks for something now and again until it is there, for about so long: a file that nobody has any more, say. What a
+/// Checks repeatedly whether something has appeared, for about `patience`. For example, a ring of a killed process
+/// holds its files a moment longer, and there is no event for a released lock.
 /// killed process had asked of a ring holds its files a moment longer, and nobody tells when a mark goes.
 pub fn look_until<T>(at_most: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
@@ -46,99 +47,100 @@ pub fn look_until<T>(at_most: Duration, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// Whether a file is read through the page cache.
+/// Whether a file uses the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caching {
-    /// Through it.
+    /// It uses the page cache.
     Cached,
-    /// Past it, if the file system allows it.
+    /// It bypasses the page cache, if the file system allows it.
     Direct,
 }
 
-/// How a file is opened to be written.
+/// How to open a file for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// A new file, for its owner's eyes only, to be written and read, past the page cache if the file system allows
-    /// it. An error if anything has that name: a link is not followed.
+    /// A new file that only its owner may use, for writing and reading. It bypasses the page cache if possible. An
+    /// error if the name exists; links are not followed.
     CreateDirect,
     /// The same through the page cache.
     Create,
-    /// A file that an earlier process of this user made, to be written and read, past the page cache if the file system
-    /// allows it. An error if it is a link, no regular file, has other names too, or belongs to another user than a file
-    /// that is made in its directory now: on some shares that is not the user of this process.
+    /// A file that an earlier process of this user created, for writing and reading. It bypasses the page cache if
+    /// possible. An error if it is a link, not a regular file, has other names too, or has another owner than a file
+    /// that is created in its directory now (on some shares that is not the user of this process).
     UpdateDirect,
     /// The same through the page cache.
     Update,
-    /// Whatever is there (a pipe, a terminal, a device), to be written in order: at its own position,
-    /// whatever offset is given. `/dev/stdout` and the like go on where their file is.
+    /// Anything that exists (a pipe, a terminal, a device), to be written in order at its own position, whatever offset
+    /// is given. `/dev/stdout` and the like continue at the position of their file.
     WriteStream,
 }
 
 impl Access {
-    /// Whether the file need not be there before.
+    /// Whether it creates the file.
     pub fn creates(self) -> bool {
         matches!(self, Access::Create | Access::CreateDirect)
     }
 
-    /// Whether it goes past the page cache, if the file system allows it.
+    /// Whether it bypasses the page cache, if possible.
     pub fn is_direct(self) -> bool {
         matches!(self, Access::CreateDirect | Access::UpdateDirect)
     }
 }
 
-/// What a back end calls an open file (the operating system's descriptor, or an index).
+/// A back end's id of an open file (the operating system's descriptor, or an index).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId(pub i32);
 
-/// What is known of a file without reading it.
+/// The attributes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metadata {
-    /// Bytes.
+    /// Its length.
     pub len: u64,
-    /// A regular file, so that it can be read at any place and again.
+    /// Whether it is a regular file, which can be read at any offset and repeatedly.
     pub is_regular: bool,
     /// A directory.
     pub is_directory: bool,
-    /// The device that holds it.
+    /// The device.
     pub device: u64,
-    /// Its number on that device.
+    /// The inode number.
     pub inode: u64,
-    /// When its contents last changed, in nanoseconds of the file system's clock. Whoever may write it may set that.
+    /// When its contents last changed, in nanoseconds of the file system's clock. Its owner can set this time.
     pub modified_ns: i128,
-    /// When anything about it last changed, which nobody can set.
+    /// When its contents or attributes last changed. Nobody can set this time.
     pub changed_ns: i128,
     /// The permission bits.
     pub mode: u32,
 }
 
 impl Metadata {
-    /// Whether it is the same file, under whatever name.
+    /// Whether both describe the same file, under any name.
     pub fn is_same(&self, other: &Metadata) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// Whether it is the same file with the same contents. It may have been renamed, or have got another mode or a further
+    /// Whether both describe the same file with the same contents. A rename, a new mode or a new name change
+    /// [`Metadata::changed_ns`], but not this.
     /// name, all of which change [`Metadata::changed_ns`].
     pub fn has_contents_of(&self, other: &Metadata) -> bool {
         self.is_same(other) && (self.len, self.modified_ns) == (other.len, other.modified_ns)
     }
 }
 
-/// Room on a file system, in bytes.
+/// The space of a file system, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// What an ordinary user may still use.
+    /// The space that an ordinary user may still use.
     pub available: u64,
-    /// All there is.
+    /// The total space.
     pub total: u64,
 }
 
-/// Moves the bytes of the files that it opened.
+/// A back end: transfers data of the files that it opened.
 pub trait Backend: Send + Sync {
-    /// Its name as the receipt shows it: `uring`, `threads`, `uring+threads` if it had to change, `sim`.
+    /// Its name in the receipt: `uring`, `threads`, `uring+threads` after a fallback, `sim`.
     fn name(&self) -> &'static str;
 
-    /// Why it is not, or not only, what was hoped for.
+    /// The reason of a fallback.
     fn fallback(&self) -> Option<String> {
         None
     }
@@ -152,28 +154,28 @@ pub trait Backend: Send + Sync {
 
 /// A back end whose files can be read.
 pub trait ReadFiles: Backend {
-    /// Opens an existing file to read it; the second value tells whether it is direct (past the page cache). A pipe or
-    /// terminal is read in order, whatever offset is given, and so are `/dev/stdin` and the like if they stand somewhere
-    /// inside a file. A pipe with a name is open at once; its first [`ReadFiles::read_at`] or [`ReadFiles::read_some`]
-    /// waits for whoever writes it, which a queue does not.
+    /// Opens an existing file for reading; the second value tells whether it bypasses the page cache. A pipe or
+    /// terminal is read in order, whatever offset is given; so are `/dev/stdin` and the like at a position inside a
+    /// file. Opening a named pipe does not wait; the first [`ReadFiles::read_at`] or [`ReadFiles::read_some`] waits for
+    /// its writer, but a queue does not.
     fn open_to_read(&self, path: &Path, caching: Caching) -> Result<(FileId, bool)>;
 
-    /// Facts about an open file.
+    /// The attributes of an open file.
     fn metadata(&self, id: FileId, path: &Path) -> Result<Metadata>;
 
-    /// Facts about a name. `/dev/stdin` and the like are no regular files while they stand somewhere inside one:
-    /// what they read begins there.
+    /// The attributes of a path. `/dev/stdin` and the like at a position inside a file are not regular files, because
+    /// reading begins there.
     fn stat(&self, path: &Path) -> Result<Metadata>;
 
-    /// The share (0 to 1) of the file's first `len` bytes that the page cache holds.
+    /// The fraction (0 to 1) of the file's first `len` bytes that is in the page cache.
     fn cached_share(&self, id: FileId, len: u64) -> f64;
 
-    /// Reads at a byte into any buffer, blocking, through the page cache for files not opened direct. For
-    /// small things (manifests, samples); returns less than asked only at the end of the file.
+    /// A blocking read at an offset, for small data such as manifests and samples. It uses the page cache unless the
+    /// file bypasses it. Returns fewer bytes only at the end of the file.
     fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize>;
 
-    /// Like `read_at`, but of a stream returns what there is as soon as there is something, and `None` if
-    /// there was nothing for about `patience`.
+    /// Like `read_at`, but returns the available bytes of a stream as soon as there are some, and `None` if there were
+    /// none for about `patience`.
     fn read_some(
         &self,
         id: FileId,
@@ -186,13 +188,12 @@ pub trait ReadFiles: Backend {
     }
 }
 
-/// Makes, changes and names files.
+/// A file system: creates, changes and names files.
 pub trait FileSystem: ReadFiles {
-    /// Opens a file to write it; the second value tells whether it is direct (past the page cache).
+    /// Opens a file for writing; the second value tells whether it bypasses the page cache.
     fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)>;
 
-    /// Like `open`, but does not wait for ever for whoever reads a pipe with a name that is to be written: `None` if
-    /// nobody has come for about `patience`.
+    /// Like `open`, but waits for the reader of a named pipe for at most about `patience`: `None` if none came.
     fn open_some(&self, path: &Path, access: Access, _patience: Duration) -> Result<Option<(FileId, bool)>> {
         self.open(path, access).map(Some)
     }
@@ -200,40 +201,38 @@ pub trait FileSystem: ReadFiles {
     /// Sets the length.
     fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()>;
 
-    /// Reserves room for the first `len` bytes and sets the length to at least that; where the file
-    /// system cannot reserve, only sets the length. A full disk is an error.
+    /// Reserves space for the first `len` bytes and sets the length to at least that. A file system that cannot reserve
+    /// space only sets the length. A full disk is an error.
     fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()>;
 
-    /// Gives an open file the permission bits of the file named `like`, and its owner and group where this
-    /// process may. If there is no such file, it gets the permission bits of a new one.
+    /// Gives an open file the mode, and if allowed the owner and group, of the file named `like`; or the mode of a new
+    /// file if there is none.
     fn resemble(&self, _id: FileId, _path: &Path, _like: &Path) -> Result<()> {
         Ok(())
     }
 
-    /// Fails if this user may not rename another file to `path`: a directory for all users may let only its owner and the
-    /// file's replace that.
+    /// Fails if this user may not replace `path` by a rename, as in a sticky directory.
     fn check_replace(&self, _path: &Path) -> Result<()> {
         Ok(())
     }
 
-    /// Puts this process's mark on an open file, which is there until the file is closed, at the latest when the
-    /// process ends. False if another open file has it, or the file system knows no such marks.
+    /// Locks an open file until it is closed. False if it is locked already, or if the file system has no locks.
     fn mark(&self, _id: FileId) -> bool {
         true
     }
 
-    /// Whether another open file has such a mark.
+    /// Whether another open file has it locked.
     fn is_marked_by_another(&self, _id: FileId) -> bool {
         false
     }
 
-    /// Makes the file's bytes and length durable.
+    /// Makes data and length durable.
     fn sync(&self, id: FileId, path: &Path) -> Result<()>;
 
     /// Makes the names in a directory durable.
     fn sync_directory(&self, path: &Path) -> Result<()>;
 
-    /// Changes a name, replacing what had the new one.
+    /// Renames a file, replacing the target.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 
     /// Removes a name.
@@ -242,9 +241,9 @@ pub trait FileSystem: ReadFiles {
     /// The names in a directory, sorted, each with the directory before it.
     fn list(&self, path: &Path) -> Result<Vec<PathBuf>>;
 
-    /// Room on the file system that holds `path`.
+    /// The space of the file system that holds `path`.
     fn space(&self, path: &Path) -> Result<Space>;
 
-    /// Writes all of `from` at a byte, blocking. For small things.
+    /// A blocking write at an offset, for small data.
     fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> Result<()>;
 }

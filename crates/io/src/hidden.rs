@@ -20,42 +20,41 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::directory_of;
 
-/// Of a longer name only the beginning is kept, and a hash: names have at most 255 bytes, and the rest is for what
-/// stands around this one.
+/// Longer names are cut and get a hash: a name has at most 255 bytes, and the rest is needed for the other parts.
 const NAME_BYTES_MAX: usize = 160;
 
-/// What all hidden names have in them.
+/// The part that all hidden names have in common.
 const MARK: &[u8] = b".thalweg-";
 
-/// The hidden name of what lies in the directory of an output of this name.
+/// The hidden name of a file in the directory of an output with this name.
 pub fn name(output: &OsStr, end: &str) -> OsString {
     let bytes = output.as_bytes();
-    // A long name's beginning does not tell it from others.
+    // The beginning of a long name does not identify it.
     let hash = (bytes.len() > NAME_BYTES_MAX).then(|| xxh3_64(bytes));
     OsString::from_vec([&beginning(bytes, hash), end.as_bytes()].concat())
 }
 
-/// The hidden path of what lies beside `output`.
+/// The hidden path of a file beside `output`.
 pub fn beside(output: &Path, end: &str) -> PathBuf {
     directory_of(output).join(name(output.file_name().unwrap_or_default(), end))
 }
 
-/// The hidden name of what lies in any other directory for `output`.
+/// The hidden name of a file that belongs to `output`, in any other directory.
 pub fn elsewhere(output: &Path, end: &str) -> OsString {
     let file_name = output.file_name().unwrap_or_default();
-    // Of a simulated disk no path is known here.
+    // The output may be on a simulated disk, which has no canonical path here.
     let directory = directory_of(output);
     let directory = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_path_buf());
     let hash = xxh3_64(directory.join(file_name).as_os_str().as_bytes());
     OsString::from_vec([&beginning(file_name.as_bytes(), Some(hash)), end.as_bytes()].concat())
 }
 
-/// Whether a name may be a hidden one, whatever it is of: on some file systems case tells no names apart.
+/// Whether this can be a hidden name of any output. Some file systems ignore case.
 pub fn is_hidden(name: &[u8]) -> bool {
     name.starts_with(b".") && name.windows(MARK.len()).any(|some| some.eq_ignore_ascii_case(MARK))
 }
 
-/// A hidden name that nobody can guess, for a file that nobody looks for later.
+/// A hidden name that nobody can guess, for a file that no later run looks for.
 pub fn unique(what: &str) -> String {
     format!(".thalweg-{what}-{}-{}", std::process::id(), random())
 }
@@ -68,7 +67,7 @@ pub fn random() -> u64 {
 /// `.NAME.thalweg-` or `.NAME-HASH.thalweg-`.
 fn beginning(name: &[u8], hash: Option<u64>) -> Vec<u8> {
     let mut end = name.len().min(NAME_BYTES_MAX);
-    // Some file systems take no half of a character.
+    // Some file systems refuse part of a UTF-8 character.
     while end > 0 && end < name.len() && name[end] & 0xc0 == 0x80 {
         end -= 1;
     }

@@ -160,7 +160,8 @@ fn set_attributes(fd: impl AsFd, attributes: &Attributes) -> rustix::io::Result<
         let (user, group) = (Uid::from_raw(attributes.user), Gid::from_raw(attributes.group));
         let given = rustix::fs::fchown(fd, Some(user), Some(group));
         if given.is_err() {
-            // Few may give files away. Who keeps a file does not lend it rights that its first owner had.
+            // Without the right to give files away, the file keeps its owner, but not the rights that its first owner
+            // gave it.
             mode &= 0o1777;
             let _ = rustix::fs::fchown(fd, None, Some(group));
         }
@@ -199,7 +200,7 @@ impl LocalDir {
         Ok(self.opened(fd, if name == "." { self.path.clone() } else { self.path.join(name) }))
     }
 
-    /// What [`Dir::open_below`] does, one name at a time.
+    /// [`Dir::open_below`], one name at a time.
     fn walk_below(&self, path: &Path) -> Result<Arc<dyn Dir>> {
         let mut names = path.iter();
         let first = self.open_one(names.next().unwrap_or(OsStr::new(".")))?;
@@ -265,7 +266,7 @@ impl Dir for LocalDir {
 
     fn try_lock(&self) -> bool {
         let locked = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        // Where there are no locks, nobody can be told from nobody.
+        // Without locks on this file system, processes cannot be told apart.
         locked != Err(Errno::WOULDBLOCK)
     }
 
@@ -296,9 +297,10 @@ impl Dir for LocalDir {
         loop {
             return match rustix::fs::openat2(&self.fd, path, DIRECTORY, Mode::empty(), resolve) {
                 Ok(fd) => Ok(Arc::new(self.opened(fd, whole))),
-                // Something was renamed while the kernel looked.
+                // Something was renamed during the call.
                 Err(Errno::INTR | Errno::AGAIN) => continue,
-                // An old kernel does not have the call, and a sandbox may forbid it. The path may also be too long for it.
+                // An old kernel does not have the call, and a sandbox may forbid it. The path may also be too long for
+                // it.
                 Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => self.walk_below(path),
                 Err(e) => Err(failed(Action::Open, &whole, e)),
             };
@@ -307,7 +309,7 @@ impl Dir for LocalDir {
 
     fn reopen_dir(&self, name: &OsStr) -> Result<Arc<dyn Dir>> {
         let opened = self.open_dir(name);
-        // What cannot be opened may be a link, or another user's.
+        // An unopenable file may be a link, or belong to another user.
         let there = opened.as_ref().map_or_else(|_| self.attributes_of(name), |dir| dir.attributes())?;
         os::check_own(self.fd.as_fd(), Path::new(name), &there, None)
             .map_err(|e| Error::new(Action::Open, self.path.join(name), e))?;
@@ -389,7 +391,7 @@ impl Dir for LocalDir {
     fn set_link_attributes(&self, name: &OsStr, attributes: &Attributes) -> Result<()> {
         self.on(Action::Protect, name, |n| {
             let (user, group) = (Some(Uid::from_raw(attributes.user)), Some(Gid::from_raw(attributes.group)));
-            // Who may not give it away keeps it.
+            // Without the right to give it away, it keeps its owner.
             let _ = rustix::fs::chownat(&self.fd, n, user, group, AtFlags::SYMLINK_NOFOLLOW);
             rustix::fs::utimensat(&self.fd, n, &times_of(attributes), AtFlags::SYMLINK_NOFOLLOW)
         })
@@ -440,7 +442,7 @@ mod tests {
     use super::*;
     use crate::threads::Threads;
 
-    /// A directory with a tree in it, and one beside it that nothing may touch; gone when the test ends.
+    /// A directory with a tree, and one beside it, which nothing may touch; removed when the test ends.
     struct Place(PathBuf);
 
     impl Place {

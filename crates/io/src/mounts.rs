@@ -1,8 +1,8 @@
-//! Whether one directory lies in another, whatever ways lead to either.
+//! Whether one directory is inside another, through any mounts.
 //!
-//! Model: a path is looked up in the table of mounts, which says of which file system and from which directory of it
-//! the mount is; so a directory has one place however many bind mounts show it.
-//! Non-goals: file systems stacked on others (overlays), which show one place under two names of their own.
+//! Model: the table of mounts tells the file system and the directory of each mount, so a directory has one identity
+//! however many bind mounts show it.
+//! Non-goals: stacked file systems (overlays), which show one directory under two identities.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::small;
 
-/// Whether `inner` is `outer` or lies below it. Both are without links.
+/// Whether `inner` is `outer` or inside it. Both are canonical.
 pub(crate) fn contains(outer: &Path, inner: &Path) -> bool {
     if inner.starts_with(outer) {
         return true;
@@ -38,7 +38,7 @@ fn place_of(path: &Path, table: &[u8]) -> Option<(Vec<u8>, PathBuf)> {
     Some((device, root.join(path.strip_prefix(point).ok()?)))
 }
 
-/// Space, tab, newline and backslash are written as three octal digits there.
+/// The table writes space, tab, newline and backslash as three octal digits.
 fn unescaped(word: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(word.len());
     let mut at = 0;

@@ -1,9 +1,9 @@
 //! Gives a finished file its final name, exactly once, and replaces only the file that had that name before.
 //!
-//! Invariant: a file that somebody else has put there meanwhile keeps its name, whatever happens. That needs a file system
-//! that can exchange two names, which NFS cannot. When several hosts name one file at the same time, it keeps one of its
-//! names throughout, because a host renames it only under its lock.
-//! Non-goal: making the name durable; see [`crate::FileSystem::sync_directory`].
+//! Invariant: a file that somebody else puts under the name meanwhile keeps it. That needs a file system that can
+//! exchange two names, which NFS cannot. If several hosts name one file at the same time, it always has one of its
+//! names, because a host renames it only under its lock.
+//! Non-goals: making the name durable; see [`crate::FileSystem::sync_directory`].
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::ErrorKind;
@@ -18,11 +18,11 @@ use thalweg_base::clock::Stopwatch;
 
 use crate::{Action, Error, Result};
 
-/// How long others may take to give a file its name, and how often one looks whether they have.
+/// How long others may take to name a file, and how often to check whether they have.
 const OTHERS_SECONDS: f64 = 2.0;
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What tells a file from another one, and from itself after a change. Not when its inode changed: a rename changes that.
+/// The identity of a file and its contents. Without the inode's change time, which a rename changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// Its number on its file system.
@@ -34,7 +34,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Of whatever bears this name; a link is not followed.
+    /// The identity of the file with this name; a link is not followed.
     pub fn of(path: &Path) -> Result<Option<Stamp>> {
         match std::fs::symlink_metadata(path) {
             Ok(found) => Ok(Some(Stamp::of_file(&found))),
@@ -52,14 +52,14 @@ impl Stamp {
     }
 }
 
-/// Renames `hidden`, which is `file`, to `name`, if what bears that is still `before`. False if it is not: then both files
-/// are as they were. True as well if it was done before. Where names cannot be exchanged, what comes under the name between
-/// the last look and the rename is replaced as well, if there was a file before.
+/// Renames `hidden`, which is `file`, to `name`, if that still belongs to `before`. False if it does not: then both
+/// files are as they were. True as well if it was done before. Where names cannot be exchanged, a file that gets the
+/// name between the last check and the rename is replaced as well, if there was a file before.
 pub fn give_name(hidden: &Path, name: &Path, file: Stamp, before: Option<Stamp>) -> Result<bool> {
     let _only = lock(hidden, name, file)?;
     let there = Stamp::of(name)?;
     if there == Some(file) {
-        // Somebody did it, and may have stopped before the old file was gone, or the second name of the new one.
+        // Another host did it, and may have stopped before it removed the old file, or the second name of the new one.
         let rest = Stamp::of(hidden)?;
         if rest.is_some() && (rest == before || rest == there) {
             remove(hidden)?;
@@ -67,7 +67,7 @@ pub fn give_name(hidden: &Path, name: &Path, file: Stamp, before: Option<Stamp>)
         return Ok(true);
     }
     match Stamp::of(hidden)? {
-        // It had its name, and the user has done something with it since.
+        // The file had its name, and the user has since changed that.
         None => return Ok(true),
         Some(found) if there == before && found == file => {}
         Some(_) => return Ok(false),
@@ -76,7 +76,7 @@ pub fn give_name(hidden: &Path, name: &Path, file: Stamp, before: Option<Stamp>)
     let swap = || renameat_with(CWD, hidden, CWD, name, flags);
     match swap() {
         Ok(()) if before.is_none() => Ok(true),
-        // What was under the name at that instant is under the hidden one now.
+        // The file that had the name at that instant has the hidden name now.
         Ok(()) if Stamp::of(hidden)? == before => remove(hidden).map(|()| true),
         Ok(()) => swap().map(|()| false).map_err(|e| failed(name, e)),
         Err(Errno::EXIST | Errno::NOENT) => Ok(Stamp::of(hidden)?.is_none()),
@@ -85,7 +85,7 @@ pub fn give_name(hidden: &Path, name: &Path, file: Stamp, before: Option<Stamp>)
     }
 }
 
-/// The same where the file system has no such calls. A link replaces nothing.
+/// The same for a file system without such calls. A link replaces nothing.
 fn plainly(hidden: &Path, name: &Path, file: Stamp, replaces: bool) -> Result<bool> {
     let linked = if replaces { Err(Errno::NOSYS) } else { link(hidden, name) };
     match linked {
@@ -94,7 +94,7 @@ fn plainly(hidden: &Path, name: &Path, file: Stamp, replaces: bool) -> Result<bo
             return remove(hidden).map(|()| true);
         }
         Err(Errno::EXIST) => return Ok(false),
-        // There are no links either, or there is a file to be replaced.
+        // There are no links either, or a file has to be replaced.
         Err(_) => {}
     }
     match rename(hidden, name) {
@@ -104,11 +104,11 @@ fn plainly(hidden: &Path, name: &Path, file: Stamp, replaces: bool) -> Result<bo
     }
 }
 
-/// Has those who give a file its name do so one after the other, as far as its file system has locks: what one has seen is so
-/// until it has done what follows from it. A lock goes with its process.
+/// Locks the file where its file system has locks, so that hosts name it one after the other: what one of them sees
+/// stays true until it has acted. A lock ends with its process.
 fn lock(hidden: &Path, name: &Path, file: Stamp) -> Result<Option<File>> {
     let begun = Stopwatch::start();
-    // Whoever exchanges the two meanwhile does so once.
+    // A host that exchanges the names meanwhile does so once.
     for path in [hidden, name, hidden] {
         if Stamp::of(path)? != Some(file) {
             continue;
@@ -134,7 +134,7 @@ fn lock(hidden: &Path, name: &Path, file: Stamp) -> Result<Option<File>> {
     Ok(None)
 }
 
-/// Whoever else did it has done what was to be done.
+/// A host that did it completed it.
 fn remove(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::new(Action::Remove, path, e)),
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::small;
 
-    /// A directory of its own, with a hidden file.
+    /// A directory with a hidden file.
     fn place(of: &str) -> (std::path::PathBuf, std::path::PathBuf, std::path::PathBuf) {
         let place = std::env::temp_dir().join(format!("thalweg-naming-{of}-{}", std::process::id()));
         small::make_directory(&place).unwrap();
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&name).unwrap(), "new");
         assert!(!hidden.exists(), "the old file is gone");
         assert!(give_name(&hidden, &name, file, Some(before)).unwrap(), "it was done before");
-        // The user has taken it away, and put something else there.
+        // The user has moved it away, and put another file there.
         std::fs::remove_file(&name).unwrap();
         std::fs::write(&name, "again").unwrap();
         assert!(give_name(&hidden, &name, file, Some(before)).unwrap(), "it had its name");
@@ -187,8 +187,8 @@ mod tests {
         std::fs::remove_dir_all(&place).unwrap();
     }
 
-    /// Two hosts gave one output its name at once. One had looked, the other exchanged the files, the first exchanged them back,
-    /// and the other removed what it took for the old file: the output.
+    /// What went wrong: two hosts named one output at the same time. One had checked, the other exchanged the files,
+    /// the first exchanged them back, and the other removed what it took for the old file: the output.
     #[test]
     fn of_two_that_give_a_name_at_once_neither_removes_the_output() {
         let (place, hidden, name) = place("two");
@@ -211,7 +211,8 @@ mod tests {
         std::fs::remove_dir_all(&place).unwrap();
     }
 
-    /// As where names cannot be exchanged: a plain rename replaced what the user had put there after the last look.
+    /// As where names cannot be exchanged: a plain rename replaced a file that the user had put there after the last
+    /// check.
     #[test]
     fn where_there_was_nothing_a_name_replaces_nothing_without_the_kernels_help_either() {
         let (place, hidden, name) = place("plainly");
@@ -220,7 +221,7 @@ mod tests {
         assert!(!plainly(&hidden, &name, file, false).unwrap());
         assert_eq!(std::fs::read_to_string(&name).unwrap(), "of the user");
         std::fs::remove_file(&name).unwrap();
-        // Somebody stopped before the second name was gone.
+        // A host stopped before it removed the second name.
         link(&hidden, &name).unwrap();
         assert!(give_name(&hidden, &name, file, None).unwrap() && !hidden.exists());
         link(&name, &hidden).unwrap();

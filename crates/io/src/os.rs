@@ -7,17 +7,19 @@
 //! Non-goals: deciding how files are opened.
 #![allow(unsafe_code)]
 
-use std::ffi::CString;
 use std::fs::{File as StdFile, Metadata as StdMetadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, StatxFlags, fallocate, fcntl_getfl, fcntl_setfl, statvfs,
+    statx,
+};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -118,7 +120,7 @@ impl<T: Queues> ReadFiles for T {
         if !is_stream(id) {
             return self.read_at(id, path, at, into).map(Some);
         }
-        if !is_ready_within(id, libc::POLLIN, patience) {
+        if !is_ready_within(id, PollFlags::IN, patience) {
             return Ok(None);
         }
         match read_once(id, 0, into) {
@@ -309,7 +311,7 @@ pub(crate) fn reopen(
     };
     check_own(at, path, &there?.into(), heir)?;
     let file = StdFile::from(opened?);
-    clear_flag(&file, libc::O_NONBLOCK)?;
+    clear_flag(&file, OFlags::NONBLOCK)?;
     adopt(file, false, direct)
 }
 
@@ -360,7 +362,7 @@ pub(crate) fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(F
     let suited = direct && !stream && suits_direct(&file);
     if direct && !suited {
         // On a pipe the flag would mean packets; elsewhere reads would fail one by one.
-        clear_flag(&file, libc::O_DIRECT)?;
+        clear_flag(&file, OFlags::DIRECT)?;
     }
     let fd = file.into_raw_fd();
     assert!((0..DIRECT).contains(&fd), "descriptor {fd} is too large to be marked");
@@ -387,7 +389,7 @@ fn open_read_pipe(path: &Path, patience: Duration) -> io::Result<Option<StdFile>
     match opened {
         Ok(pipe) => {
             check_stream(&pipe, path)?;
-            clear_flag(&pipe, libc::O_NONBLOCK).map(|()| Some(pipe))
+            clear_flag(&pipe, OFlags::NONBLOCK).map(|()| Some(pipe))
         }
         Err(e) if nobody(&e) => Ok(None),
         Err(e) => Err(e),
@@ -418,27 +420,16 @@ fn ends_where_it_says(path: &Path, told: &StdMetadata) -> bool {
 /// Whether direct access works in units of [`ALIGN`], where the file system says so at all. Some
 /// accept the flag for files (encrypted, journalled) that they cannot read that way.
 fn suits_direct(file: &StdFile) -> bool {
-    // SAFETY: all-zero bytes are a valid `statx`, which is plain numbers.
-    let mut about: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: the path is an empty C string, so the call is about the descriptor; `about` is ours.
-    let result = unsafe {
-        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &mut about)
-    };
-    let silent = result != 0 || about.stx_mask & libc::STATX_DIOALIGN == 0;
-    silent
+    let Ok(about) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else { return true };
+    about.stx_mask & StatxFlags::DIOALIGN.bits() == 0
         || [about.stx_dio_mem_align, about.stx_dio_offset_align]
             .iter()
             .all(|&n| n > 0 && ALIGN.is_multiple_of(n as usize))
 }
 
-/// Takes a flag off an open descriptor: the one to go past the page cache, or not to wait.
-fn clear_flag(file: &StdFile, flag: libc::c_int) -> io::Result<()> {
-    // SAFETY: both calls take numbers only, and the descriptor is open.
-    let result = unsafe {
-        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
-        libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !flag)
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+/// Clears a flag of an open descriptor: the one to bypass the page cache, or the one not to wait.
+fn clear_flag(file: &StdFile, flag: OFlags) -> io::Result<()> {
+    Ok(fcntl_setfl(file, fcntl_getfl(file)?.difference(flag))?)
 }
 
 /// Sets an option of a socket that is a number.
@@ -599,33 +590,19 @@ fn allocate(id: FileId, len: u64) -> io::Result<()> {
     if len == 0 {
         return Ok(());
     }
-    let bytes = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-    loop {
-        // SAFETY: the call takes numbers only, and the descriptor is open.
-        if unsafe { libc::fallocate64(descriptor(id), 0, 0, bytes) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINTR) => {}
-            Some(libc::EOPNOTSUPP | libc::ENOSYS) => break,
-            _ => return Err(error),
-        }
+    if i64::try_from(len).is_err() {
+        return Err(Errno::FBIG.into());
     }
-    if length(id)? < len { borrow(id).set_len(len) } else { Ok(()) }
+    match retry_on_intr(|| fallocate(&*borrow(id), FallocateFlags::empty(), 0, len)) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) if length(id)? < len => borrow(id).set_len(len),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn space(path: &Path) -> io::Result<Space> {
-    let name = CString::new(or_here(path).as_os_str().as_bytes())?;
-    // SAFETY: all-zero bytes are a valid `statvfs64`, which is plain numbers.
-    let mut about: libc::statvfs64 = unsafe { std::mem::zeroed() };
-    // SAFETY: `name` is a C string and `about` is ours.
-    while unsafe { libc::statvfs64(name.as_ptr(), &mut about) } != 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
+    let about = retry_on_intr(|| statvfs(or_here(path)))?;
     let unit = about.f_frsize;
     Ok(Space { available: about.f_bavail.saturating_mul(unit), total: about.f_blocks.saturating_mul(unit) })
 }
@@ -670,14 +647,14 @@ fn write_once(id: FileId, at: u64, from: &[u8]) -> io::Result<usize> {
 
 /// Waits, a moment at a time, until a pipe or terminal that somebody set to be non-blocking is ready.
 pub(crate) fn wait_ready(id: FileId, kind: Kind) {
-    is_ready_within(id, if kind == Kind::Read { libc::POLLIN } else { libc::POLLOUT }, MOMENT);
+    is_ready_within(id, if kind == Kind::Read { PollFlags::IN } else { PollFlags::OUT }, MOMENT);
 }
 
 /// Whether a file is ready for `events`, or failed or ended, within `patience`.
-fn is_ready_within(id: FileId, events: libc::c_short, patience: Duration) -> bool {
-    let mut poll = libc::pollfd { fd: descriptor(id), events, revents: 0 };
-    // SAFETY: one `pollfd`, which is ours. A signal ends the wait early, and then nothing is ready.
-    unsafe { libc::poll(&mut poll, 1, patience.as_millis() as libc::c_int) > 0 }
+fn is_ready_within(id: FileId, events: PollFlags, patience: Duration) -> bool {
+    let patience = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+    // A signal ends the wait early, and then nothing is ready.
+    poll(&mut [PollFd::new(&*borrow(id), events)], Some(&patience)).is_ok_and(|ready| ready > 0)
 }
 
 /// Attempts until `progress` is complete; returns how much was moved.
@@ -704,7 +681,7 @@ fn read_whole(id: FileId, at: u64, into: &mut [u8]) -> io::Result<usize> {
     let progress = Progress::new(Kind::Read, is_direct(id), into.len());
     finish(id, Kind::Read, at, progress, |done| {
         // What a pipe says before its first writer comes is what it says after its last one has gone.
-        while is_stream(id) && !is_ready_within(id, libc::POLLIN, MOMENT) {}
+        while is_stream(id) && !is_ready_within(id, PollFlags::IN, MOMENT) {}
         read_once(id, at + done as u64, &mut into[done..])
     })
 }

@@ -12,34 +12,34 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-/// What a pipe is asked to hold: a block. The system's 64 KiB wake both sides sixteen times for one.
+/// The wanted capacity of a pipe: a block. The default of 64 KiB wakes both sides sixteen times for one.
 const HOLDS_BYTES: usize = 1 << 20;
 
-/// Has the descriptor never wait by itself, and hold a block if it can.
+/// Makes a descriptor non-blocking, and enlarges the pipe if possible.
 pub fn be_patient(fd: &OwnedFd) -> io::Result<()> {
     fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
-    // A socket has no such size, and a user may have used up what he may have of it.
+    // A socket has no such size, and a user's total for pipes may be exhausted.
     let _ = rustix::pipe::fcntl_setpipe_size(fd, HOLDS_BYTES);
     Ok(())
 }
 
-/// Receives what is there, at most `into`; with nothing at all for `patience`, `WouldBlock`.
+/// Receives what is there, at most `into`; `WouldBlock` if nothing arrives for `patience`.
 pub fn receive(fd: &OwnedFd, into: &mut [u8], patience: Duration) -> io::Result<usize> {
     when_ready(fd, PollFlags::IN, patience, || rustix::io::read(fd, &mut *into))
 }
 
-/// Sends what fits; if nothing does for `patience`, `WouldBlock`.
+/// Sends what fits; `WouldBlock` if nothing does for `patience`.
 pub fn send(fd: &OwnedFd, slices: &[IoSlice<'_>], patience: Duration) -> io::Result<usize> {
     when_ready(fd, PollFlags::OUT, patience, || rustix::io::writev(fd, slices))
 }
 
-/// Whether a few bytes can be sent now without waiting.
+/// Whether a few bytes can be sent without waiting.
 pub fn is_writable(fd: &impl AsFd) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::OUT)];
     matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) && fds[0].revents().contains(PollFlags::OUT)
 }
 
-/// Tries first, and waits only for what has to be waited for.
+/// Tries first, and waits only if necessary.
 fn when_ready(
     fd: &OwnedFd,
     ready: PollFlags,

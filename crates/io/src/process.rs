@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::OnceLock;
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 /// What the kernel has counted so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
@@ -113,10 +117,8 @@ pub fn is_ending(process: u32) -> bool {
 
 /// Whether there is a process of this number, whoever's it is.
 pub fn is_alive(process: u32) -> bool {
-    let Ok(process) = libc::pid_t::try_from(process) else { return false };
-    // SAFETY: the call takes numbers only; signal 0 looks and sends nothing.
-    let found = process > 0 && unsafe { libc::kill(process, 0) } == 0;
-    found || (process > 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM))
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| matches!(test_kill_process(pid), Ok(()) | Err(Errno::PERM)))
 }
 
 fn counted(usage: &libc::rusage, peak_bytes: u64) -> Usage {
@@ -127,25 +129,11 @@ fn counted(usage: &libc::rusage, peak_bytes: u64) -> Usage {
 
 /// Keeps this thread, and those that it starts from now on, on one of the cores that it may run on.
 pub fn stay_on_one_core() -> io::Result<()> {
-    let size = std::mem::size_of::<libc::cpu_set_t>();
-    // SAFETY: a set of cores is plain data, for which zeros are valid: no core.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a live set of that size; 0 is the calling thread.
-    if unsafe { libc::sched_getaffinity(0, size, &mut set) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: all numbers are below the size of a set.
-    let may = |core: &usize| unsafe { libc::CPU_ISSET(*core, &set) };
-    let first = (0..libc::CPU_SETSIZE as usize).find(may).expect("it runs on some core");
-    // SAFETY: as above.
-    let mut one: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the number is below the size of a set.
-    unsafe { libc::CPU_SET(first, &mut one) };
-    // SAFETY: as in reading the set, and this one is only read.
-    match unsafe { libc::sched_setaffinity(0, size, &one) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let set = sched_getaffinity(None)?;
+    let first = (0..CpuSet::MAX_CPU).find(|core| set.is_set(*core)).expect("it runs on some core");
+    let mut one = CpuSet::new();
+    one.set(first);
+    Ok(sched_setaffinity(None, &one)?)
 }
 
 /// One of the kernel's limits on this process, the soft one that holds now, in its own unit:

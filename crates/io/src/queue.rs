@@ -1,4 +1,4 @@
-//! Operations and the queue that carries them out.
+//! Operations and the queue that executes them.
 
 use thalweg_block::Block;
 
@@ -14,7 +14,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The action that an operation of this kind is.
+    /// The corresponding action in errors.
     pub fn action(self) -> Action {
         match self {
             Kind::Read => Action::Read,
@@ -30,12 +30,12 @@ pub struct Op {
     pub kind: Kind,
     /// The file.
     pub file: Handle,
-    /// Byte of the file where the block's first byte belongs. For a direct file a multiple of 4096,
-    /// and so is the length; the block is aligned by nature.
+    /// The offset of the block's first byte in the file. If the file bypasses the page cache, offset and length are
+    /// multiples of 4096; blocks are always aligned.
     pub at: u64,
-    /// The bytes. The queue owns them until the completion.
+    /// The block. The queue owns it until the completion.
     pub block: Block,
-    /// A number of the submitter's choice, returned with the completion.
+    /// A number of the submitter's choice, which is returned with the completion.
     pub tag: u64,
 }
 
@@ -46,18 +46,18 @@ pub struct Done {
     pub kind: Kind,
     /// The file.
     pub file: Handle,
-    /// Byte of the file.
+    /// The offset.
     pub at: u64,
     /// The block, returned. After a read its length is the number of bytes read, which is less than asked for only at the
     /// end of the file. After an error its contents are undefined.
     pub block: Block,
     /// The submitter's number.
     pub tag: u64,
-    /// Success, or why it failed.
+    /// The result.
     pub result: Result<()>,
 }
 
-/// Carries out operations for one thread.
+/// Executes operations for one thread.
 ///
 /// Contract: at most `depth()` operations are in flight; submitting more is a bug and panics. Every
 /// submitted operation is reaped exactly once, in any order. Dropping a queue waits for the operations in
@@ -76,6 +76,6 @@ pub trait Queue: Send {
     /// Operations submitted and not yet reaped.
     fn in_flight(&self) -> usize;
 
-    /// The most that may be in flight.
+    /// The most operations in flight.
     fn depth(&self) -> usize;
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Action, Error, Result};
 
-/// A log that is open.
+/// An open log.
 pub struct Rotated {
     path: PathBuf,
     files: usize,
@@ -26,14 +26,14 @@ pub struct Rotated {
 }
 
 impl Rotated {
-    /// Opens it, or begins it.
+    /// Opens or creates the log.
     pub fn open(path: &Path, files: usize, file_bytes: u64) -> Result<Rotated> {
         assert!(files > 1 && file_bytes > 0, "{files} files of {file_bytes} bytes");
         let (file, bytes) = appended(path).map_err(|e| Error::new(Action::Open, path, e))?;
         Ok(Rotated { path: path.to_path_buf(), files, file_bytes, file, bytes })
     }
 
-    /// Writes a line, in a new file if this one is full.
+    /// Writes a line, to a new file if this one is full.
     pub fn line(&mut self, line: &str) -> Result<()> {
         let failed = |e| Error::new(Action::Write, &self.path, e);
         if self.bytes > 0 && self.bytes + line.len() as u64 >= self.file_bytes {
@@ -59,7 +59,7 @@ impl Rotated {
     }
 }
 
-/// A file of lines, at its end, and what it has.
+/// The open file, for appending, and its length.
 fn appended(path: &Path) -> io::Result<(fs::File, u64)> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;

@@ -1,16 +1,14 @@
 //! A simulated disk, with faults and crashes from a seed.
 //!
-//! Model: one [`Sim`] is a disk and the process that uses it. It counts every call that reads or
-//! changes something; at a chosen count the process dies, and every call fails from then on. What a
-//! [`Sim::kill`] or a [`Sim::power_loss`] leaves is found by the next process, [`Sim::restart`].
-//! Invariant: the same seed and the same calls give the same faults and the same bytes. (With several
-//! threads the order of calls is theirs, and so is what follows from it.)
-//! Invariant: what was synced is never lost, and a name only when its directory was not synced.
+//! Model: one [`Sim`] is a disk and the process that uses it. It counts every call that reads or changes something; at
+//! a chosen count the process dies, and every later call fails. The next process, [`Sim::restart`], finds what a
+//! [`Sim::kill`] or a [`Sim::power_loss`] leaves.
+//! Invariant: the same seed and the same calls give the same faults and the same bytes. (With several threads the order
+//! of calls depends on them.)
+//! Invariant: synced data is never lost, and a name only if its directory was not synced.
 //! Non-goals: speed, permissions, streams (a file opened as one is written by offset).
 //!
-//! Short transfers and interruptions are made below the loop that finishes them, so that it is the
-//! real one that is tested.
-//!
+//! Short transfers and interruptions happen below the loop that continues them, so that tests exercise the real loop.
 //! ```
 //! use std::{path::Path, sync::Arc};
 //! use thalweg_io::{Access, File, FileSystem, sim::Sim};
@@ -43,31 +41,30 @@ use crate::{
 };
 use disk::{Course, Disk, of, of_transfer};
 
-/// What goes wrong, and how often. Zero and `None` mean never.
+/// Faults and their frequencies. Zero and `None` mean never.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// One attempt in so many moves less than it could.
+    /// One in so many attempts moves less than it could.
     pub short_one_in: u64,
-    /// One attempt in so many is interrupted by a signal.
+    /// One in so many attempts is interrupted by a signal.
     pub eintr_one_in: u64,
-    /// One attempt, sync or change of length in so many fails with EIO.
+    /// One in so many attempts, syncs or changes of length fails with EIO.
     pub eio_one_in: u64,
-    /// The room in bytes of each file system that was given none by [`Sim::set_capacity`].
+    /// The space in bytes of each file system without a [`Sim::set_capacity`].
     pub enospc_after_bytes: Option<u64>,
-    /// The boundary (counted from 0, see [`Sim::boundaries`]) at which the process dies, before what
-    /// the call would have done.
+    /// The call (counted from 0, see [`Sim::boundaries`]) before which the process dies.
     pub crash_at: Option<u64>,
-    /// Operations complete in any order, and not at once.
+    /// Operations complete in any order, and later.
     pub reorder: bool,
-    /// No file can be opened direct.
+    /// No file can bypass the page cache.
     pub refuse_direct: bool,
     /// Syncs succeed and do nothing, as on a disk that lies about its cache.
     pub ignore_syncs: bool,
-    /// What a sync of a file takes, while everything else goes on.
+    /// How long a sync of a file takes.
     pub sync_takes: Duration,
 }
 
-/// What every call says once the process is gone.
+/// The error of every call after the process has died.
 #[derive(Debug)]
 struct Crash;
 
@@ -79,7 +76,7 @@ impl fmt::Display for Crash {
 
 impl StdError for Crash {}
 
-/// A simulated disk. Cheap to clone; all clones are one disk.
+/// A simulated disk. Cheap to clone; clones share the disk.
 #[derive(Debug, Clone)]
 pub struct Sim(Arc<Mutex<Disk>>);
 
@@ -89,34 +86,34 @@ impl Sim {
         Sim(Arc::new(Mutex::new(Disk::new(seed))))
     }
 
-    /// The same disk, as the seam.
+    /// The disk as a file system.
     pub fn io(&self) -> Arc<dyn FileSystem> {
         Arc::new(self.clone())
     }
 
-    /// From here on, these faults and no others.
+    /// Replaces the faults.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
     }
 
-    /// Makes a directory a file system of its own, with so much room; renames out of it and into it
-    /// fail from then on, as between real ones. Another call changes the room.
+    /// Makes a directory a file system of its own, with this space; renames out of it and into it fail from then on, as
+    /// between real ones. Another call changes the space.
     pub fn set_capacity(&self, directory: impl AsRef<Path>, bytes: u64) {
         self.lock().set_capacity(directory.as_ref(), bytes);
     }
 
-    /// Says what share of a file the page cache holds, for [`ReadFiles::cached_share`]; 0 if never said.
+    /// Sets the fraction of a file that the page cache holds, for [`ReadFiles::cached_share`]; 0 by default.
     pub fn set_cached(&self, path: impl AsRef<Path>, share: f64) {
         self.lock().cached.insert(path.as_ref().to_path_buf(), share);
     }
 
-    /// Calls so far that read or changed something, submission and completion of an operation being
-    /// one each. A crash at each number up to this visits every state that a process can leave.
+    /// The number of calls so far that read or changed something; the submission and the completion of an operation
+    /// count separately. Crashes at all numbers up to this visit every state that a process can leave.
     pub fn boundaries(&self) -> u64 {
         self.lock().boundaries
     }
 
-    /// Whether this error, or one that it was made from, is the process's end.
+    /// Whether this error, or its cause, is the process's death.
     pub fn is_crash(error: &(dyn StdError + 'static)) -> bool {
         let mut next = Some(error);
         while let Some(error) = next {
@@ -129,25 +126,22 @@ impl Sim {
         false
     }
 
-    /// Ends the process: what was complete stays, and what was in flight stays, goes, or stays in
-    /// part, page by page.
+    /// Kills the process: completed operations stay; those in flight stay, vanish, or stay in part, page by page.
     pub fn kill(&self) {
         self.lock().die();
     }
 
-    /// Ends the process and the machine: of what was not synced, too, anything may go or tear, and of
-    /// changes of names all after some moment.
+    /// Cuts the power: unsynced data may also vanish or tear, and so do all changes of names after some moment.
     pub fn power_loss(&self) {
         self.lock().lose_power();
     }
 
-    /// The disk as the next process finds it, without faults. Ends the process that had it, whose
-    /// calls go on failing.
+    /// The disk as the next process finds it, without faults. The old process dies, and its calls go on failing.
     pub fn restart(&self) -> Sim {
         Sim(Arc::new(Mutex::new(self.lock().survivor())))
     }
 
-    /// Puts a file there, durable, and its directory too.
+    /// Creates a durable file, and its directory.
     pub fn put(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         let path = path.as_ref();
         let mut disk = self.lock();
@@ -175,17 +169,17 @@ impl Sim {
         self.lock().paths()
     }
 
-    /// Makes a directory and those above it, durable.
+    /// Creates a durable directory and its parents.
     pub fn make_dir(&self, path: impl AsRef<Path>) {
         self.lock().make_dirs(path.as_ref());
     }
 
-    /// Damages one bit of a file, as a bad medium would.
+    /// Flips one bit of a file.
     pub fn flip_bit(&self, path: impl AsRef<Path>, bit: u64) {
         self.with_content(path.as_ref(), |content| content.flip_bit(bit));
     }
 
-    /// Cuts or grows a file behind its user's back, durable.
+    /// Changes a file's length durably, without its user's knowledge.
     pub fn truncate(&self, path: impl AsRef<Path>, len: u64) {
         self.with_content(path.as_ref(), |content| {
             content.set_len(len);
@@ -193,18 +187,18 @@ impl Sim {
         });
     }
 
-    /// Files that are open now.
+    /// The number of open files.
     pub fn open_files(&self) -> usize {
         self.lock().open_files()
     }
 
-    /// Bytes read so far from files whose name began so when they were opened.
+    /// Bytes read so far from files whose name began like this when they were opened.
     pub fn bytes_read(&self, prefix: impl AsRef<Path>) -> u64 {
         let disk = self.lock();
         disk.traffic.iter().filter(|(path, _)| path.starts_with(&prefix)).map(|(_, t)| t.read).sum()
     }
 
-    /// Bytes written so far to files whose name began so when they were opened.
+    /// Bytes written so far to files whose name began like this when they were opened.
     pub fn bytes_written(&self, prefix: impl AsRef<Path>) -> u64 {
         let disk = self.lock();
         disk.traffic.iter().filter(|(path, _)| path.starts_with(&prefix)).map(|(_, t)| t.written).sum()
@@ -216,7 +210,7 @@ impl Sim {
         change(&mut disk.inode(inode).content);
     }
 
-    /// The state, also after a panic elsewhere: a test that fails should fail with its own words.
+    /// The state, also after a panic in another thread, so that a failing test shows its own message.
     fn lock(&self) -> MutexGuard<'_, Disk> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,25 +221,25 @@ impl Sim {
         Ok(disk.inode(inode).content.len())
     }
 
-    /// Passes a boundary and does something at it.
+    /// Counts a call and executes it.
     fn at_boundary<T>(&self, does: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
         let mut disk = self.lock();
         disk.step()?;
         does(&mut disk)
     }
 
-    /// Asks for something, which is no boundary.
+    /// Executes a query, which is not counted.
     fn ask<T>(&self, asks: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
         let mut disk = self.lock();
         disk.alive()?;
         asks(&mut disk)
     }
 
-    /// A blocking transfer: one boundary, and the loop that all transfers have.
+    /// A blocking transfer: one counted call, with the common loop.
     fn transfer(&self, id: FileId, kind: Kind, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let mut disk = self.lock();
         disk.step()?;
-        // Alignment is the back end's affair here, so that no end inside a page can be in doubt.
+        // The back end handles alignment, so that an end inside a page is never in doubt.
         let mut progress = Progress::new(kind, false, bytes.len());
         let mut course = Course::default();
         while !progress.is_complete() {
@@ -322,7 +316,7 @@ impl FileSystem for Sim {
     fn sync(&self, id: FileId, path: &Path) -> Result<()> {
         let takes = self.lock().faults.sync_takes;
         if !takes.is_zero() {
-            // The time is the fault: nothing would end it earlier.
+            // The duration is the fault: nothing could end it earlier.
             std::thread::sleep(takes);
         }
         of(Action::Sync, path, self.at_boundary(|disk| disk.sync(id)))

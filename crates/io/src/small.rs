@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use crate::{Action, Error, Result, directory_of, hidden};
 
-/// A file that is larger is no small one.
+/// The most bytes of a small file.
 const BYTES_MAX: u64 = 16 << 20;
-/// What a file is called until it is whole; see [`hidden::unique`].
+/// The name of a file until it is complete; see [`hidden::unique`].
 const PARTIAL: &str = "partial";
 
-/// All of a file.
+/// The contents of a file.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     let failed = |e| Error::new(Action::Read, path, e);
     let file = fs::File::open(path).map_err(|e| Error::new(Action::Open, path, e))?;
@@ -26,12 +26,12 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file of any size, to be another program's standard input.
+/// Opens a file of any size as another program's standard input.
 pub fn open(path: &Path) -> Result<fs::File> {
     fs::File::open(path).map_err(|e| Error::new(Action::Open, path, e))
 }
 
-/// Makes or replaces a file that only its owner may read. It is durable, and so is its name.
+/// Creates or replaces a file that only its owner may read. Contents and name are durable.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = |e| Error::new(Action::Write, path, e);
     let partial = directory_of(path).join(hidden::unique(PARTIAL));
@@ -46,12 +46,12 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     sync_directory(directory_of(path))
 }
 
-/// A file that one process at a time has locked, until this is dropped or the process ends.
+/// A lock on a file, held until it is dropped or the process ends.
 pub struct Locked {
     _file: fs::File,
 }
 
-/// Waits for a lock on a file, which is made if it is not there, and holds nothing.
+/// Waits for a lock on a file, which is created empty if necessary.
 pub fn lock(path: &Path) -> Result<Locked> {
     wait_for_lock(path, fs::File::lock)
 }
@@ -94,12 +94,12 @@ pub fn sync_directory(path: &Path) -> Result<()> {
     opened.and_then(|directory| directory.sync_all()).map_err(|e| Error::new(Action::Sync, path, e))
 }
 
-/// The files of a directory but hidden ones, as those are that are being written.
+/// The files of a directory except hidden ones, which are incomplete.
 pub fn list(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(all(path)?.into_iter().filter(|path| !begins_with(path, ".")).collect())
 }
 
-/// Removes what is left of writes to a directory that did not come to their end. Nobody may be writing there.
+/// Removes the remains of interrupted writes to a directory. Nobody may be writing there.
 pub fn remove_unfinished(path: &Path) -> Result<()> {
     let beginning = format!(".thalweg-{PARTIAL}-");
     all(path)?.iter().filter(|path| begins_with(path, &beginning)).try_for_each(|path| remove(path))
@@ -128,13 +128,13 @@ pub fn remove(path: &Path) -> Result<()> {
     fs::remove_file(path).map_err(|e| Error::new(Action::Remove, path, e))
 }
 
-/// A directory that only its owner may enter, and those above it.
+/// Creates a directory that only its owner may enter, and its parents.
 pub fn make_directory(path: &Path) -> Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|e| Error::new(Action::Create, path, e))
 }
 
-/// A directory that only its owner may enter, whose name is durable when it is made here.
+/// Creates a directory that only its owner may enter, and makes its name durable.
 pub fn make_durable_directory(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -143,12 +143,12 @@ pub fn make_durable_directory(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A directory that only its owner may enter, under a name that is free.
+/// Creates a directory that only its owner may enter, under a unique name.
 pub fn make_new_directory(path: &Path) -> Result<()> {
     fs::DirBuilder::new().mode(0o700).create(path).map_err(|e| Error::new(Action::Create, path, e))
 }
 
-/// An error unless this is a directory of this user that nobody else may enter. A link is none.
+/// An error unless this is a directory of this user that nobody else may enter, and not a link.
 pub fn check_own_directory(path: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let failed = |e| Error::new(Action::Open, path, e);
@@ -165,7 +165,7 @@ pub fn remove_directory(path: &Path) -> Result<()> {
     fs::remove_dir(path).map_err(|e| Error::new(Action::Remove, path, e))
 }
 
-/// Whether it is another user's.
+/// Whether it belongs to another user.
 pub fn is_of_another(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     fs::metadata(path).is_ok_and(|there| there.uid() != rustix::process::geteuid().as_raw())
@@ -200,12 +200,13 @@ mod tests {
         assert!(read(&path).unwrap_err().to_string().contains("cannot open"));
     }
 
-    /// After a power loss a key, a certificate or a cluster file that had been written could be missing.
+    /// What went wrong: after a power loss a key, a certificate or a cluster file that had been written could be
+    /// missing.
     #[test]
     fn the_name_of_a_small_file_is_made_durable() {
         let place = std::env::temp_dir().join(format!("thalweg-durable-{}", std::process::id()));
         make_directory(&place).unwrap();
-        // A directory in which files can be made, and which cannot be opened, and so not be made durable, by this thread.
+        // This thread may create files in the directory, but not open it to make its names durable.
         fs::set_permissions(&place, fs::Permissions::from_mode(0o333)).unwrap();
         let written = std::thread::spawn({
             let path = place.join("key");
@@ -224,7 +225,8 @@ mod tests {
         fs::remove_dir_all(&place).unwrap();
     }
 
-    /// A kill between the write and the rename left a file without extension, which was listed beside the whole ones.
+    /// What went wrong: a kill between the write and the rename left a file without an extension, which was listed
+    /// beside the complete ones.
     #[test]
     fn what_was_not_written_to_its_end_is_not_listed_and_goes() {
         let place = std::env::temp_dir().join(format!("thalweg-unfinished-{}", std::process::id()));

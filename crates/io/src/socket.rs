@@ -1,8 +1,8 @@
-//! Socket options that the standard library does not offer: receiving exactly as much as was asked for, and closing the
-//! connection to a peer that stopped answering.
+//! Socket operations that the standard library does not offer: receiving exactly as much as requested, and closing a
+//! connection whose peer no longer answers.
 //!
-//! Invariant: a receive wakes its thread once, when all of the bytes are there, and not for each packet (paper 000, figure
-//! 3: three quarters of the time went into completions of 2 KB).
+//! Invariant: a receive wakes its thread once, when all bytes are there, and not for each packet (paper 000, figure 3:
+//! three quarters of the time went into completions of 2 KB).
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -16,8 +16,8 @@ use thalweg_base::clock::Stopwatch;
 
 use crate::os::set_socket_option;
 
-/// Receives until `into` is full, the peer has closed its side, or the socket's read timeout passes without a byte.
-/// Returns how much came; with nothing at all, the end (0) or the timeout (`WouldBlock`).
+/// Receives until `into` is full, the peer has closed its side, or nothing arrives for the socket's read timeout.
+/// Returns the number of bytes; with none, the end (0) or the timeout (`WouldBlock`).
 pub fn receive(socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
     loop {
         match recv(socket, &mut *into, RecvFlags::WAITALL) {
@@ -28,38 +28,38 @@ pub fn receive(socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Waits until something has come, or a few bytes can be sent without waiting, or so long.
+/// Waits until something has arrived or a few bytes can be sent, at most for `patience`.
 pub fn wait_for_either(socket: &TcpStream, patience: Duration) {
     let patience = Timespec::try_from(patience).unwrap_or_default();
-    // Whatever is wrong with it, who uses it next is told.
+    // An error shows at the next use.
     let _ = poll(&mut [PollFd::new(socket, PollFlags::IN | PollFlags::OUT)], Some(&patience));
 }
 
-/// The most that waits in the kernel before it is sent. A credit goes behind it, and less stays in the caches: 8 % more
-/// a second over an unshaped link, 8 % less time for two nodes that sort over 10 ms.
+/// The most unsent bytes in the kernel. Credits wait behind them, and fewer stay in the caches: 8 % more throughput
+/// over an unshaped link, 8 % less time for two nodes that sort with a delay of 10 ms.
 const UNSENT_BYTES: libc::c_int = 256 << 10;
 
-/// A socket option of Linux 6.16, which libc does not name yet: the least time after which what was not acknowledged is
-/// sent again, 200 ms otherwise.
+/// A socket option of Linux 6.16, which libc does not name yet: the shortest time before a retransmission, 200 ms by
+/// default.
 const TCP_RTO_MIN_US: libc::c_int = 45;
-/// Many times what a packet takes there and back in a cluster. Where an acknowledgement is held back longer, one packet that
-/// is alone on its way is sent twice: 118 of 350,000 in sorts on 8 hosts. With 60 ms the slowest tenth of such sorts with 1 % of
-/// the packets lost took a fifth longer.
+/// Many round trips in a cluster. If an acknowledgement is delayed longer, a lone packet is sent twice: 118 of 350,000
+/// in sorts on 8 hosts. With 60 ms the slowest tenth of such sorts with 1 % packet loss took a fifth longer.
 const RESEND_US: libc::c_int = 10_000;
-/// One of Linux 6.15: the most, 120 s otherwise.
+/// An option of Linux 6.15: the longest time before a retransmission, 120 s by default.
 const TCP_RTO_MAX_MS: libc::c_int = 44;
-/// The least that the kernel takes for it. Where 23 hosts send to each at once, a connection that loses a packet now and then
-/// waited 4.5 s before it sent it again, and more each time: peers heard nothing for 5 s and took each other for dead.
+/// The smallest value that the kernel accepts. Where 23 hosts sent to each at the same time, a connection with
+/// occasional losses waited 4.5 s and more before a retransmission; peers that heard nothing for 5 s considered each
+/// other dead.
 const RESEND_AT_LAST_MS: libc::c_int = 1_000;
-/// The kernel counts from the first packet that was sent again, also while acknowledgements come, as long as there is one
-/// to send again: of 24 hosts that send to each other one gave a connection up in the middle. So it has this many times the
-/// patience; who reads or sends finds a silent peer before.
+/// The kernel counts from the first retransmission, even while acknowledgements arrive, as long as packets have to be
+/// retransmitted: of 24 hosts that sent to each other one gave up a working connection. So the limit is this many
+/// timeouts; readers and senders notice a silent peer before.
 const UNACKNOWLEDGED: u32 = 12;
-/// How long the first attempt to connect may take.
+/// The time limit of the first attempt to connect.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(60);
 
-/// Connects. What nobody answers is asked again soon, and then after twice as long each time: the kernel waits a second
-/// before it takes the first packet for lost.
+/// Connects. Repeats an unanswered attempt soon, then with doubled intervals: the kernel would wait a second before it
+/// assumes that the first packet was lost.
 pub fn connect(address: &SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     let (watch, mut attempt) = (Stopwatch::start(), FIRST_ATTEMPT);
     loop {
@@ -71,17 +71,17 @@ pub fn connect(address: &SocketAddr, patience: Duration) -> io::Result<TcpStream
     }
 }
 
-/// Has what is lost on the way sent again after some milliseconds, and then once a second at least, where the kernel can;
-/// for both ends of a connection.
+/// Sets retransmission times, where the kernel can: some milliseconds at first, and at most a second. For both ends of
+/// a connection.
 pub fn resend_soon(socket: &impl AsFd) {
-    // An older kernel takes longer, and does the same.
+    // An older kernel is slower, but works.
     for (option, value) in [(TCP_RTO_MIN_US, RESEND_US), (TCP_RTO_MAX_MS, RESEND_AT_LAST_MS)] {
         let _ = set_socket_option(socket, (libc::IPPROTO_TCP, option), value);
     }
 }
 
-/// Small frames leave at once, behind few that wait; a send that moves nothing for `patience` ends, and so does, after many
-/// times that, a connection whose other machine no longer answers.
+/// Sends small frames at once, with few unsent bytes; ends a send without progress for `patience`, and, after many
+/// times that, a connection whose peer machine no longer answers.
 pub fn be_impatient(socket: &TcpStream, patience: Duration) -> io::Result<()> {
     socket.set_nodelay(true)?;
     set_socket_option(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), UNSENT_BYTES)?;

@@ -1,4 +1,4 @@
-//! Descriptors that have names: standard input, output and error, and those in `/dev/fd`.
+//! Descriptors with names: standard input, output and error, and those in `/dev/fd`.
 //!
 //! Model: the descriptor is duplicated. Opening its name would start again at byte 0 of a redirected file and overwrite
 //! what is there, and fails for a socket.
@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::directory_of;
 
-/// Which of the first three descriptors were closed when the program started, a bit for each.
+/// The first three descriptors that were closed when the program started, one bit for each.
 static CLOSED_AT_START: AtomicU8 = AtomicU8::new(0);
 
-/// Called by the loader before the standard library's own start.
+/// Called by the loader before the standard library starts.
 // SAFETY: the section holds addresses of functions that take what C's `main` takes, or nothing.
 #[unsafe(link_section = ".init_array")]
 #[used]
@@ -34,10 +34,10 @@ extern "C" fn look_at_start() {
     }
 }
 
-/// The system follows so many links and no more.
+/// The most links that the system follows.
 const LINKS_MAX: usize = 40;
 
-/// The descriptor that a name stands for, itself or by a link that leads to such a name.
+/// The descriptor that a path stands for, directly or through links.
 pub(crate) fn standard_descriptor(path: &Path) -> Option<RawFd> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
@@ -53,7 +53,7 @@ pub(crate) fn standard_descriptor(path: &Path) -> Option<RawFd> {
     None
 }
 
-/// The descriptor that a name in a directory is, `/proc/self` being this process's own.
+/// The descriptor that a name in a directory stands for, where `/proc/self` belongs to this process.
 fn descriptor_in(directory: &Path, name: &str) -> Option<RawFd> {
     if directory == Path::new("/dev") {
         return ["stdin", "stdout", "stderr"].iter().position(|of| *of == name).map(|fd| fd as RawFd);
@@ -77,8 +77,8 @@ pub(crate) fn duplicate(fd: RawFd) -> io::Result<StdFile> {
     Ok(unsafe { StdFile::from_raw_fd(copy) })
 }
 
-/// The open descriptor that a name stands for, if it stands behind the first byte of what it reads, or is a pipe. To
-/// open such a name again would begin at that byte, or wait for another writer than the one it has.
+/// The open descriptor that a path stands for, if its position is past the first byte, or if it is a pipe. Opening such
+/// a path again would start at that byte, or wait for another writer.
 pub(crate) fn standing_inside(path: &Path) -> io::Result<Option<StdFile>> {
     let Some(fd) = standard_descriptor(path) else { return Ok(None) };
     let mut file = duplicate(fd)?;

@@ -15,10 +15,10 @@ use crate::os::{self, Queues};
 use crate::transfer::{Flight, Ledger};
 use crate::{Done, FileId, Kind, Op, Queue, Result};
 
-/// A thread here only makes system calls; memory is the user's budget.
+/// A thread here only makes system calls, so a small stack is enough.
 const STACK_BYTES: usize = 128 << 10;
 
-/// Files by pread and pwrite on a few threads.
+/// The thread back end, with pread and pwrite.
 pub struct Threads(Arc<Team>);
 
 impl Threads {
@@ -30,14 +30,14 @@ impl Threads {
     }
 }
 
-/// What a file system of its own does in place of pread and pwrite.
+/// The data operations of a file system that replaces pread and pwrite.
 pub trait Calls: Send + Sync {
-    /// Reads or writes some of the bytes at a byte of a file; less than all of a read only at the end of the file.
+    /// Reads or writes some bytes at an offset; a read returns 0 only at the end of the file.
     fn attempt(&self, id: FileId, kind: Kind, at: u64, bytes: &mut [u8]) -> io::Result<usize>;
 }
 
 impl Threads {
-    /// A queue whose operations are carried out by other calls.
+    /// A queue whose operations use these calls.
     pub fn queue_of(&self, calls: Arc<dyn Calls>, depth: usize) -> Box<dyn Queue> {
         self.queue_for(Some(calls), depth)
     }
@@ -64,7 +64,7 @@ impl Queues for Threads {
     }
 }
 
-/// The threads and what they share.
+/// The threads and their shared state.
 struct Team {
     shared: Arc<Shared>,
     members: Mutex<Vec<JoinHandle<()>>>,
@@ -90,7 +90,7 @@ struct Work {
     calls: Option<Arc<dyn Calls>>,
 }
 
-/// Completions on their way back to one queue.
+/// The completions of one queue.
 #[derive(Default)]
 struct Inbox {
     done: Mutex<VecDeque<Done>>,
@@ -101,7 +101,7 @@ impl Work {
     fn carry_out(self) {
         let done = match self.calls {
             None => self.flight.run(os::attempt, os::length, os::wait_ready),
-            // Length and readiness are asked of direct files and of streams, and it has neither.
+            // Only direct files and streams are asked for length and readiness, and it has neither.
             Some(calls) => self.flight.run(
                 |id, kind, at, bytes| calls.attempt(id, kind, at, bytes),
                 |_| unreachable!("no file of it is direct"),
@@ -158,8 +158,8 @@ impl Team {
             self.members.lock().expect("no holder of the members panics").push(member);
             return;
         }
-        // The system has no thread left. A smaller team does; without any, the caller works itself,
-        // which breaks the promise never to wait but keeps the one to complete.
+        // The system has no thread left. Fewer threads will do; without any, the caller executes the operation itself,
+        // which breaks the promise never to wait but keeps the promise to complete.
         let mut state = self.shared.lock();
         state.threads -= 1;
         let work = if state.threads == 0 { state.waiting.pop_front() } else { None };
@@ -172,8 +172,8 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        // Every queue holds the team and empties its inbox before letting go, so that nothing
-        // waits here, and no member holds the last file, whose end would bring it here to join itself.
+        // Every queue keeps the pool alive and empties its inbox before it ends. So nothing waits here, and no thread
+        // holds the last reference to a file, whose drop would make it join itself.
         self.shared.lock().closing = true;
         self.shared.work.notify_all();
         let members = std::mem::take(&mut *self.members.lock().expect("no holder of the members panics"));
@@ -183,7 +183,7 @@ impl Drop for Team {
     }
 }
 
-/// One thread's operations on the team.
+/// One thread's operations in the pool.
 struct ThreadsQueue {
     ledger: Ledger,
     team: Arc<Team>,

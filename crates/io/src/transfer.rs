@@ -1,8 +1,9 @@
 //! Partial transfers: the loop that continues short reads and writes.
 //!
-//! Model: an operation takes one or more attempts. [`Progress`] is told the result of each attempt and decides whether
-//! another is needed. [`Flight`] is an operation with its progress. [`Ledger`] counts the operations in flight in a queue.
-//! All back ends share this code, so tests on the simulated disk exercise what continues a short write on a real one.
+//! Model: an operation takes one or more attempts. [`Progress`] gets the result of each attempt and decides whether
+//! another is needed. [`Flight`] is an operation with its progress. [`Ledger`] counts the operations of a queue in
+//! flight. All back ends share this code, so tests on the simulated disk exercise the code that continues a short write
+//! on a real one.
 //! Invariant: a read is complete when its block is full or the file ends, a write only when all of it is written. An
 //! attempt is repeated only after progress or an interruption.
 //! Non-goals: system calls, and retries of operations that failed.
@@ -13,23 +14,23 @@ use rustix::process::Resource;
 
 use crate::{Done, Error, FileId, Handle, Kind, Op, os};
 
-/// What a direct file wants its offsets and lengths to be multiples of.
+/// The alignment of offsets and lengths of a direct file.
 pub const ALIGN: usize = 4096;
 
-/// What follows an attempt.
+/// The decision after an attempt.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Try the rest.
     Again,
-    /// The other side of a pipe or terminal is not ready; wait for it, then try the rest.
+    /// The other side of a pipe or terminal is not ready: wait for it, then try the rest.
     Blocked,
-    /// All was moved, or the file ended.
+    /// Everything was moved, or the file ended.
     Complete,
-    /// It failed for a reason that repeating does not cure.
+    /// A failure that a repetition does not cure.
     Failed(io::Error),
 }
 
-/// How much of one transfer is done. Knows neither bytes nor files.
+/// The progress of one transfer, independent of bytes and files.
 #[derive(Debug)]
 pub(crate) struct Progress {
     kind: Kind,
@@ -51,8 +52,8 @@ impl Progress {
         self.done == self.len
     }
 
-    /// Takes in how an attempt at the rest ended. `ends_by(n)` tells whether the file ends at or
-    /// before the transfer's byte `n`; it is asked only where the count leaves that open.
+    /// Records the result of an attempt. `ends_by(n)` tells whether the file ends at or before byte `n` of the
+    /// transfer; it is called only if the count leaves that open.
     pub(crate) fn apply(&mut self, outcome: io::Result<usize>, ends_by: impl FnOnce(usize) -> bool) -> Step {
         let moved = match outcome {
             Ok(moved) => moved,
@@ -77,8 +78,8 @@ impl Progress {
         }
     }
 
-    /// A direct transfer stopped inside a page. For a read at the end of the file that is how it should be. Anywhere else
-    /// the page is moved again, since going on from there would be refused as misaligned.
+    /// A direct transfer stopped inside a page. A read may do so at the end of the file. Otherwise the page is moved
+    /// again, because continuing inside it would be refused as misaligned.
     fn inside_page(&mut self, moved: usize, ends_by: impl FnOnce(usize) -> bool) -> Step {
         if self.kind == Kind::Read && ends_by(self.done) {
             return Step::Complete;
@@ -90,7 +91,7 @@ impl Progress {
         }
         Step::Failed(match self.kind {
             Kind::Read => io::Error::other("the device delivers part of a page, again and again"),
-            // The limit on a file's size may end inside a page; else what has no room for the rest of one is full.
+            // The limit on a file's size may end inside a page; otherwise the disk has no space for the rest of it.
             Kind::Write => {
                 io::Error::from_raw_os_error(match rustix::process::getrlimit(Resource::Fsize).current {
                     Some(limit) if limit % ALIGN as u64 == back as u64 => libc::EFBIG,
@@ -101,7 +102,7 @@ impl Progress {
     }
 }
 
-/// An operation that a queue has taken and not yet given back.
+/// An operation that a queue has accepted and not returned.
 #[derive(Debug)]
 pub(crate) struct Flight {
     op: Op,
@@ -127,24 +128,24 @@ impl Flight {
         self.progress.is_complete()
     }
 
-    /// Where in the file the next attempt starts, and the bytes it is about.
+    /// The file offset of the next attempt, and its bytes.
     pub(crate) fn rest(&mut self) -> (u64, &mut [u8]) {
         let done = self.progress.done();
         (self.op.at + done as u64, &mut self.op.block[done..])
     }
 
-    /// Takes in how an attempt ended; `length` asks for the file's length.
+    /// Records the result of an attempt; `length` returns the file's length.
     pub(crate) fn apply(
         &mut self,
         outcome: io::Result<usize>,
         length: impl FnOnce(FileId) -> io::Result<u64>,
     ) -> Step {
         let (at, id) = (self.op.at, self.op.file.id());
-        // A length that cannot be had does not prove an end; the repeated read will say why.
+        // Without the length the end is not proved; the repeated read will report the reason.
         self.progress.apply(outcome, |n| length(id).is_ok_and(|len| at + n as u64 >= len))
     }
 
-    /// Attempts until it is complete or fails. `blocked` waits for the other side.
+    /// Makes attempts until the operation is complete or fails. `blocked` waits for the other side.
     pub(crate) fn run(
         mut self,
         mut attempt: impl FnMut(FileId, Kind, u64, &mut [u8]) -> io::Result<usize>,
@@ -165,7 +166,7 @@ impl Flight {
         self.finish(None)
     }
 
-    /// Gives the operation back.
+    /// Returns the operation.
     pub(crate) fn finish(self, failure: Option<io::Error>) -> Done {
         let Op { kind, file, at, mut block, tag } = self.op;
         let done = self.progress.done();
@@ -182,12 +183,12 @@ impl Flight {
     }
 }
 
-/// What a queue has in flight, and the asserts that every queue makes of its caller.
+/// The operations of a queue in flight, with the assertions that every queue makes of its caller.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     depth: usize,
     in_flight: usize,
-    /// Streams with an operation in flight: they have no offsets, so a second one could overtake.
+    /// Streams with an operation in flight: they have no offsets, so a second one could overtake it.
     streams: Vec<FileId>,
 }
 
@@ -205,7 +206,7 @@ impl Ledger {
         self.in_flight
     }
 
-    /// Enters an operation, which must be one that the queue's contract allows.
+    /// Adds an operation, which must satisfy the queue's contract.
     pub(crate) fn enter(&mut self, op: &Op) {
         assert!(self.in_flight < self.depth, "more than {} operations in one queue", self.depth);
         assert!(
@@ -227,7 +228,7 @@ impl Ledger {
         self.in_flight += 1;
     }
 
-    /// Crosses out an operation that goes back to its submitter.
+    /// Removes an operation that returns to its submitter.
     pub(crate) fn leave(&mut self, done: &Done) {
         assert!(self.in_flight > 0, "an operation was given back twice");
         self.in_flight -= 1;
@@ -284,7 +285,7 @@ mod tests {
     fn a_direct_read_inside_a_page_ends_only_where_the_file_does() {
         let mut p = Progress::new(Kind::Read, true, 3 * ALIGN);
         assert!(matches!(p.apply(Ok(ALIGN), never), Step::Again));
-        // 512 bytes beyond the next page, but the file goes on: that page is read again.
+        // 512 bytes past the next page, but the file goes on: that page is read again.
         assert!(matches!(p.apply(Ok(ALIGN + 512), |n| n > 3 * ALIGN), Step::Again));
         assert_eq!(p.done(), 2 * ALIGN);
         assert!(matches!(p.apply(Ok(100), |n| n == 2 * ALIGN + 100), Step::Complete));
@@ -296,7 +297,7 @@ mod tests {
         let mut p = Progress::new(Kind::Write, true, 3 * ALIGN);
         assert!(matches!(p.apply(Ok(ALIGN + 512), never), Step::Again));
         assert_eq!(p.done(), ALIGN);
-        // No further than before: the disk is full behind these sectors.
+        // No progress: the disk is full after these sectors.
         match p.apply(Ok(512), never) {
             Step::Failed(e) => assert_eq!(e.raw_os_error(), Some(libc::ENOSPC)),
             step => panic!("{step:?}"),

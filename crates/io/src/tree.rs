@@ -1,4 +1,4 @@
-//! The file system that a transfer reads or writes: its directories, the names in them, and their attributes.
+//! The file system of a transfer's end: its directories, the names in them, and their attributes.
 //!
 //! ```text
 //! Tree  a file system: opens a directory by its path, and answers for its open files
@@ -6,8 +6,8 @@
 //! Dir   an open directory: everything in it is reached through it and a bare name
 //! ```
 //!
-//! Model: a directory stays the same one if it is renamed, and no path is walked twice or grows too long. Symbolic links
-//! are never followed below a [`Dir`].
+//! Model: an open directory stays the same if it is renamed, and no path is resolved twice or grows too long. Symbolic
+//! links are never followed below a [`Dir`].
 //! Invariant: no operation leaves its directory. A name that is empty, is `..` or contains a slash is refused before the
 //! file system sees it, and a path of several names ([`Dir::open_below`]) is resolved beneath the directory.
 //! Invariant: an error names the whole path.
@@ -38,10 +38,10 @@ pub enum EntryKind {
     Special,
 }
 
-/// What is known of a file, directory or link without reading it.
+/// The attributes of a file, directory or link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
     /// Length in bytes.
     pub len: u64,
@@ -51,7 +51,7 @@ pub struct Attributes {
     pub device: u64,
     /// Its inode number on that device.
     pub inode: u64,
-    /// How many names it has.
+    /// The number of its names.
     pub links: u64,
     /// The permission bits.
     pub mode: u32,
@@ -59,14 +59,14 @@ pub struct Attributes {
     pub user: u32,
     /// Its group.
     pub group: u32,
-    /// When its contents last changed, in nanoseconds since 1970. Whoever may write to it may set this time.
+    /// When its contents last changed, in nanoseconds since 1970. Its owner can set this time.
     pub modified_ns: i128,
-    /// When anything about it last changed, which nobody can set.
+    /// When its contents or attributes last changed. Nobody can set this time.
     pub changed_ns: i128,
 }
 
 impl Attributes {
-    /// Whether it is still the same file, with the contents that it had.
+    /// Whether it is still the same file with the same contents.
     pub fn is_same(&self, other: &Attributes) -> bool {
         let identity = |a: &Attributes| (a.kind, a.len, a.device, a.inode, a.modified_ns);
         identity(self) == identity(other)
@@ -80,7 +80,7 @@ impl Attributes {
 
 /// A file system.
 pub trait Tree: fmt::Debug + Send + Sync {
-    /// The back end that moves bytes of its files.
+    /// The back end that transfers data of its files.
     fn io(&self) -> &Arc<dyn FileSystem>;
 
     /// Opens a directory by its path, following links.
@@ -91,10 +91,10 @@ pub trait Tree: fmt::Debug + Send + Sync {
         self.open_dir(path)
     }
 
-    /// The absolute path without links of what is there.
+    /// The canonical path.
     fn canonical(&self, path: &Path) -> Result<PathBuf>;
 
-    /// Whether `inner` is `outer` or lies below it. Both paths are canonical; `inner` need not exist.
+    /// Whether `inner` is `outer` or inside it. Both paths are canonical; `inner` need not exist.
     fn contains(&self, outer: &Path, inner: &Path) -> bool {
         inner.starts_with(outer)
     }
@@ -111,8 +111,8 @@ pub trait Tree: fmt::Debug + Send + Sync {
     /// Gives an open file these permissions, this owner where that is allowed, and this modification time.
     fn set_attributes(&self, file: &File, attributes: &Attributes) -> Result<()>;
 
-    /// The next stretch of a file from byte `at` on that is not a hole: its first byte, and the one after its last; `None`
-    /// if only a hole is left. A file system without holes reports one stretch.
+    /// The next stretch of data at or after `at`: its first byte, and the end; `None` if only a hole is left. A file
+    /// system without holes reports one stretch.
     fn next_data(&self, _file: &File, at: u64, len: u64) -> Result<Option<(u64, u64)>> {
         Ok((at < len).then_some((at, len)))
     }
@@ -126,14 +126,14 @@ pub trait Tree: fmt::Debug + Send + Sync {
 
 /// An open directory.
 pub trait Dir: Any + fmt::Debug + Send + Sync {
-    /// Its path, as it was when the directory was opened.
+    /// Its path when it was opened.
     fn path(&self) -> &Path;
 
     /// Its own attributes.
     fn attributes(&self) -> Result<Attributes>;
 
-    /// When it was created, in nanoseconds since 1970, or 0 where the file system does not say. Together with its inode
-    /// number this identifies it on its file system, even if the device gets another number.
+    /// When it was created, in nanoseconds since 1970; 0 where the file system does not record it. Together with the
+    /// inode number it identifies the directory, even if the device number changes.
     fn created_ns(&self) -> i128;
 
     /// Locks it for this process; false if another process holds the lock.
@@ -165,8 +165,8 @@ pub trait Dir: Any + fmt::Debug + Send + Sync {
     /// Opens a directory below this one, or this one if the path is empty. The path may contain neither `..` nor links.
     fn open_below(&self, path: &Path) -> Result<Arc<dyn Dir>>;
 
-    /// Opens a directory that belongs to this user. An error if it does not: whoever may write to this directory may have
-    /// renamed another one to this name.
+    /// Opens a directory that belongs to this user. An error otherwise: anybody with write access to this directory may
+    /// have renamed another one to this name.
     fn reopen_dir(&self, name: &OsStr) -> Result<Arc<dyn Dir>>;
 
     /// Creates a directory that only its owner may enter; false if the name is taken.
@@ -179,12 +179,12 @@ pub trait Dir: Any + fmt::Debug + Send + Sync {
     /// Creates a file with these permissions, to be written and read. An error if the name is taken.
     fn create_file(&self, name: &OsStr, mode: u32, direct: bool) -> Result<File>;
 
-    /// Opens a file that an earlier process of this user created, to be written and read, as
-    /// [`Access::Update`](crate::Access::Update) does. It may also belong to `heir`, the user who was to get it.
+    /// Opens a file that an earlier process of this user created, for writing and reading, as
+    /// [`Access::Update`](crate::Access::Update) does. It may also belong to `heir`, its future owner.
     fn reopen_file(&self, name: &OsStr, direct: bool, heir: Option<u32>) -> Result<File>;
 
-    /// Gives a file the permissions of what has this name here, and its owner where that is allowed; or the permissions
-    /// of a new file if nothing has the name.
+    /// Gives a file the mode, and if allowed the owner, of the entry with this name; or the mode of a new file if there
+    /// is none.
     fn copy_permissions(&self, file: &File, name: &OsStr) -> Result<()>;
 
     /// The target of a symbolic link, as it is stored.
@@ -236,7 +236,7 @@ pub fn remove_all(dir: &dyn Dir, name: &OsStr) -> Result<()> {
 /// Removes everything in a directory. Links are removed and not followed.
 pub fn clear(dir: &dyn Dir) -> Result<()> {
     const SOME: usize = 1000;
-    // A stack, not recursion: a tree may be deeper than a thread's stack.
+    // A stack instead of recursion: a tree may be deeper than a thread's stack.
     let mut open: Vec<(Arc<dyn Dir>, OsString)> = Vec::new();
     loop {
         let here = open.last().map_or(dir, |(dir, _)| &**dir);

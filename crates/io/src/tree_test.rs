@@ -1,4 +1,4 @@
-//! What every file system promises, tried on the local one and on the simulated one.
+//! The promises of every file system, tested on the local one and on the simulated one.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::threads::Threads;
 use crate::tree::{Attributes, Dir, EntryKind, Tree, clear, remove_all};
 use crate::{FileSystem, Result, local};
 
-/// A directory of a real or simulated disk; gone when the test ends.
+/// A directory of a real or simulated disk; removed when the test ends.
 struct Place {
     tree: Arc<dyn Tree>,
     path: PathBuf,
@@ -21,7 +21,7 @@ fn name(name: &str) -> &OsStr {
 }
 
 impl Place {
-    /// One on each disk: a directory `in` that is opened, with a tree in it, and `out` beside it that nothing may touch.
+    /// On each disk: an open directory `in` with a tree, and `out` beside it, which nothing may touch.
     fn all(test: &str) -> [Place; 2] {
         let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
         let sim = Sim::new(1);
@@ -80,7 +80,7 @@ fn no_operation_leaves_its_directory() {
                 dir.remove_dir(n),
                 dir.set_link_attributes(n, &attributes),
             ];
-            // A simulated disk keeps any name without a slash.
+            // A simulated disk accepts any name without a slash.
             if !bad.contains('\0') {
                 refused.extend([
                     dir.create_file(n, 0o600, false).map(drop),

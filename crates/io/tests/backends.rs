@@ -1,5 +1,5 @@
-//! What every back end owes to the seam: one suite over the ring, the threads and the simulated disk,
-//! the last also with short transfers, interruptions and completions out of order.
+//! The promises of every back end: one suite over the ring, the threads and the simulated disk, the last also with
+//! short transfers, interruptions and completions out of order.
 
 mod stage;
 
@@ -324,7 +324,7 @@ fn queues_of_several_threads_share_one_file() {
         std::thread::scope(|scope| {
             for lane in 0..4 {
                 let (file, content, io) = (file.clone(), &content, &stage.io);
-                // Made here and used there: a queue may be moved before its first use.
+                // Created here and used there: a queue may be moved before its first use.
                 let mut queue = io.queue(2).unwrap();
                 scope.spawn(move || {
                     let pool = Pool::new(BLOCK, 2).unwrap();
@@ -363,7 +363,7 @@ fn a_queue_may_end_on_another_thread_with_work_in_flight() {
     }
 }
 
-/// The files of one lane lie on a simulated disk whose operations complete in any order, on another one, and on a real one.
+/// The files of one lane are on a simulated disk with completions in any order, on another one, and on a real one.
 #[test]
 fn a_lane_with_files_of_several_back_ends_has_one_queue() {
     let mut stages = stages("joint");

@@ -1,8 +1,7 @@
-//! How fast each real back end moves a file in blocks of 1 MiB at depth 4, beside the other.
+//! The speed of each real back end with blocks of 1 MiB at depth 4.
 //!
-//! Runs with 4 MiB among the tests, so that it does not rot. For a figure: `THALWEG_IO_RATE_MIB=1024
-//! cargo test --release -p thalweg-io --test rate -- --nocapture`. Prints the digest of what was
-//! read, which has to be the same for both.
+//! Runs with 4 MiB among the tests. For a figure: `THALWEG_IO_RATE_MIB=1024 cargo test --release -p thalweg-io --test
+//! rate -- --nocapture`. Prints a digest of the data, which must be the same for both.
 
 use std::path::Path;
 use std::sync::Arc;

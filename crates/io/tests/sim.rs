@@ -1,4 +1,4 @@
-//! The simulated disk's own promises: faults, crashes, room, and that its harness bites.
+//! The promises of the simulated disk: faults, crashes, space; and that the harness detects missing syncs.
 
 mod stage;
 
@@ -17,7 +17,7 @@ fn disk(seed: u64) -> Sim {
     sim
 }
 
-/// Replaces a file the way that survives a crash; `syncs` can be left out to see that they matter.
+/// Replaces a file in a way that survives a crash; `syncs` can be omitted to show that they matter.
 fn publish(sim: &Sim, content: &[u8], syncs: bool) -> Result<()> {
     let io = sim.io();
     let file = write_file(&io, Path::new("/d/new"), Access::CreateDirect, content)?;
@@ -28,8 +28,8 @@ fn publish(sim: &Sim, content: &[u8], syncs: bool) -> Result<()> {
     io.sync_directory(Path::new("/d"))
 }
 
-/// Publishes with a crash at each boundary and each kind of end; returns how often something other
-/// than the old or the new content was found, and how often each of those.
+/// Replaces a file with a crash at each call and each kind of end; returns how often the contents were neither old nor
+/// new, and how often each of those.
 fn publish_with_every_crash(syncs: bool, power: bool, seeds: u64) -> (usize, usize, usize) {
     let content = bytes(1, 2 * BLOCK + 100);
     let (mut broken, mut old, mut new) = (0, 0, 0);
@@ -219,7 +219,7 @@ fn completed_writes_survive_a_kill_though_nothing_was_synced() {
     sim.kill();
     let next = sim.restart();
     assert!(next.get("/d/file").unwrap() == content);
-    // They are still not durable in the next process's time.
+    // They are still not durable for the next process.
     let lost = (0..20).any(|_| {
         let later = next.restart();
         later.power_loss();

@@ -1,5 +1,5 @@
 //! What only a real system has: pipes, devices, permissions, the page cache, threads.
-#![allow(clippy::disallowed_methods)] // The tests look at this crate from outside of it.
+#![allow(clippy::disallowed_methods)] // The tests create files directly.
 
 mod stage;
 
@@ -183,7 +183,8 @@ fn a_new_file_is_for_its_owner_until_it_gets_the_mode_of_what_it_replaces_or_of_
     }
 }
 
-/// A pipe that another user put at the name of an output, after that was looked at, got the records.
+/// What went wrong: a pipe that another user put at the name of an output, after the name had been checked, got the
+/// records.
 #[test]
 fn a_stream_that_another_user_planted_is_not_written() {
     for stage in real_stages("planted-stream") {
@@ -204,8 +205,8 @@ fn a_stream_that_another_user_planted_is_not_written() {
     }
 }
 
-/// Hidden names can be guessed. Whoever may make files in the same directory put a link there, to a file that was then
-/// written over, or a file of his own, which the records went into.
+/// What went wrong: hidden names can be guessed. Another user of the same directory put there a link to a file, which
+/// was overwritten, or a file of his own, which got the records.
 #[test]
 fn what_another_user_planted_under_a_hidden_name_is_neither_written_nor_gone_on_from() {
     for stage in real_stages("planted") {

@@ -1,7 +1,7 @@
-//! Asks nodes over HTTP: who is there, what runs, and to end it.
+//! Requests to nodes over HTTP: their status, their jobs, and cancelling a job.
 //!
-//! Invariant: all hosts are asked at once, each answer is waited for at most [`ANSWER_SECONDS`], and a host that does not
-//! answer is reported and holds up no other.
+//! Invariant: all hosts are asked at the same time. Each may take [`ANSWER_SECONDS`]; one that does not answer is reported
+//! and does not delay the others.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -19,18 +19,20 @@ use thalweg_api::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::mesh::there_twice;
-use thalweg_wire::{Client, ClusterError as Error, ClusterResult as Result, cluster};
+use thalweg_wire::{Client, cluster};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How long an answer may take.
+use crate::{Error, Result};
+
+/// The time limit of an answer.
 pub const ANSWER_SECONDS: u64 = 5;
-/// The most bytes of an answer.
+/// The size limit of an answer.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 type Answer<T> = std::result::Result<T, String>;
 
-/// What every node of the cluster says of itself.
+/// The status of every node of the cluster.
 pub fn status(identity: &Path) -> Result<ClusterReport> {
     let client = Client::load(identity)?;
     let answers = on_all(&client, &client.file().hosts, |client, host| async move {
@@ -55,14 +57,14 @@ pub fn status(identity: &Path) -> Result<ClusterReport> {
     })
 }
 
-/// Certificates that end soon: this client's, the authority's, and those that nodes show; and hosts that are there twice.
+/// Warns of certificates that expire soon, of this client, the authority and the nodes, and of certificates in use twice.
 fn warnings<'a>(client: &Client, statuses: impl Iterator<Item = &'a NodeStatus> + Clone) -> Vec<String> {
     let identity = client.credentials().identity();
     let [own, authority] = identity.ends;
     let renew = |name: &str| format!("thalweg cluster renew {name} makes a new one");
     let name = &identity.name;
     let own = cluster::ends_soon(&format!("the certificate of this client, {name},"), own, &renew(name));
-    let remedy = "make a cluster anew, with thalweg cluster init in another --identity, and install it";
+    let remedy = "make a new cluster with thalweg cluster init in another directory, and install it";
     let authority = cluster::ends_soon("the certificate of the cluster's authority", authority, remedy);
     let twice: BTreeSet<&String> = statuses.clone().flat_map(|node| &node.twice).collect();
     let hosts = statuses.filter_map(|node| {
@@ -73,7 +75,7 @@ fn warnings<'a>(client: &Client, statuses: impl Iterator<Item = &'a NodeStatus> 
     own.into_iter().chain(authority).chain(hosts).chain(twice).collect()
 }
 
-/// What these hosts, or all, offer and lack, as their own nodes see it.
+/// The findings of the nodes of these hosts, or of all, about their machines.
 pub fn doctor(identity: &Path, on: &[String]) -> Result<ClusterDoctor> {
     let client = Client::load(identity)?;
     let hosts = client.hosts(on)?;
@@ -92,7 +94,7 @@ pub fn doctor(identity: &Path, on: &[String]) -> Result<ClusterDoctor> {
     Ok(ClusterDoctor { warnings, hosts: hosts.collect() })
 }
 
-/// What one node says of itself.
+/// The status of one node.
 pub fn status_of(identity: &Path, host: &str) -> Result<NodeStatus> {
     let client = Client::load(identity)?;
     let hosts = client.hosts(&[host.to_string()])?;
@@ -101,10 +103,10 @@ pub fn status_of(identity: &Path, host: &str) -> Result<NodeStatus> {
         from_json::<NodeStatus>(&text)
     })?;
     let (answer, _) = answers.into_iter().next().expect("one was asked");
-    answer.map_err(Error::Asked)
+    answer.map_err(Error::NoAnswer)
 }
 
-/// The jobs of these hosts, or of all.
+/// The jobs of these hosts, or of all hosts.
 pub fn jobs(identity: &Path, on: &[String]) -> Result<JobList> {
     let client = Client::load(identity)?;
     let hosts = client.hosts(on)?;
@@ -115,7 +117,7 @@ pub fn jobs(identity: &Path, on: &[String]) -> Result<JobList> {
     Ok(gathered(&hosts, answers))
 }
 
-/// One job, on all hosts that know it. Ends it there, if so asked. An id may be shortened as long as it is one job's.
+/// One job on all hosts that know it; `cancel` ends it there. An abbreviated id must be unique.
 pub fn job(identity: &Path, id: &str, cancel: bool) -> Result<JobList> {
     let list = jobs(identity, &[])?;
     let id = whole_id(&list, id)?;
@@ -124,7 +126,7 @@ pub fn job(identity: &Path, id: &str, cancel: bool) -> Result<JobList> {
         return Ok(JobList { jobs, errors: list.errors });
     }
     if list.jobs.iter().filter(|job| job.id == id).all(|job| job.state != JobState::Running) {
-        return Err(Error::Asked(format!("job {} has ended; thalweg job show tells how", &id[..8])));
+        return Err(Error::JobEnded(id));
     }
     let client = Client::load(identity)?;
     let there = |host: &&ClusterHost| list.jobs.iter().any(|job| job.id == id && job.host == host.name);
@@ -138,13 +140,13 @@ pub fn job(identity: &Path, id: &str, cancel: bool) -> Result<JobList> {
         }
     })?;
     let mut cancelled = gathered(&hosts, answers);
-    // Of a host that does not answer nobody knows whether the job goes on there.
+    // The job may still run on a host that does not answer.
     cancelled.errors.extend(list.errors);
     Ok(cancelled)
 }
 
-/// Follows a job on all hosts that know it until it has ended on each, or is not heard of any more from there; `seen` is
-/// called with every report.
+/// Follows a job on all hosts that know it until each has reported its end or stopped answering. Calls `seen` with every
+/// report.
 pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Result<JobList> {
     let mut list = job(identity, id, false)?;
     let client = Client::load(identity)?;
@@ -156,7 +158,7 @@ pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Res
             let Some(host) = client.file().hosts.iter().find(|host| host.name == job.host) else { continue };
             let patience = Duration::from_secs(ANSWER_SECONDS);
             let Ok(Ok(mut sender)) = tokio::time::timeout(patience, connect(&client, host)).await else {
-                list.errors.push(format!("{}: it cannot be reached any more", job.host));
+                list.errors.push(format!("{}: its node cannot be reached any more", job.host));
                 continue;
             };
             let path = format!("/v1/jobs/{}/events", job.id);
@@ -169,7 +171,7 @@ pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Res
                     _ => false,
                 };
                 if !ended {
-                    let _ = send.send(Err(format!("{host}: it tells no more of the job"))).await;
+                    let _ = send.send(Err(format!("{host}: its node stopped reporting the job"))).await;
                 }
             });
         }
@@ -191,7 +193,7 @@ pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Res
     Ok(JobList { jobs: last, errors: list.errors })
 }
 
-/// Tells all hosts but these of a new cluster file; returns what went wrong, one line each.
+/// Sends the new cluster file to all hosts except these; returns a line for each failure.
 pub fn tell(identity: &Path, but: &[String]) -> Result<Vec<String>> {
     let client = Client::load(identity)?;
     let told = client.file().hosts.iter().filter(|host| !but.contains(&host.name));
@@ -215,8 +217,8 @@ fn whole_id(list: &JobList, id: &str) -> Result<String> {
     ids.dedup();
     match ids[..] {
         [one] if !id.is_empty() => Ok(one.to_string()),
-        [] => Err(Error::Asked(format!("no host knows a job {id}; thalweg job list shows them"))),
-        _ => Err(Error::Asked(format!("'{id}' begins {} jobs; write more of it", ids.len()))),
+        [] => Err(Error::UnknownJob(id.into())),
+        _ => Err(Error::AmbiguousJob { id: id.into(), jobs: ids.len() }),
     }
 }
 
@@ -233,10 +235,10 @@ fn gathered(hosts: &[ClusterHost], answers: Vec<(Answer<Vec<JobReport>>, f64)>) 
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|e| Error::Asked(format!("no runtime to ask nodes with: {e}")))
+    runtime.map_err(Error::Thread)
 }
 
-/// Asks all hosts at once; the answers in their order, each with the seconds that it took.
+/// Asks all hosts at the same time; returns their answers in the same order, each with the seconds that it took.
 fn on_all<'a, T, F>(
     client: &'a Client,
     hosts: &'a [ClusterHost],
@@ -258,7 +260,7 @@ where
     Ok(runtime()?.block_on(join(hosts.iter().map(one).collect())))
 }
 
-/// Waits for all of them, side by side.
+/// Runs all futures concurrently to their ends.
 async fn join<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut running: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
@@ -309,7 +311,7 @@ fn request(host: &str, method: Method, path: &str, body: &str) -> Answer<Request
 async fn ask(client: &Client, host: &ClusterHost, method: Method, path: &str, body: &str) -> Answer<String> {
     let mut sender = connect(client, host).await?;
     let answer = sender.send_request(request(&host.name, method, path, body)?).await;
-    // What the node's TLS thinks of our certificate comes with the first answer.
+    // The node's verdict on our certificate arrives with the first answer.
     let answer = answer.map_err(|e| match std::error::Error::source(&e) {
         Some(cause) if is_end(cause) => {
             "it closed the connection without an answer: it is shutting down, or has as many connections as it allows; try again"
@@ -325,19 +327,19 @@ async fn ask(client: &Client, host: &ClusterHost, method: Method, path: &str, bo
     if status.is_success() { Ok(text) } else { Err(format!("{status}: {}", text.trim_end())) }
 }
 
-/// What the other side's TLS, or ours, has against the other's certificate.
+/// Why one side's TLS rejects the other's certificate.
 fn refused(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     let inner = cause.downcast_ref::<std::io::Error>()?.get_ref()?;
     inner.downcast_ref::<rustls::Error>().map(thalweg_wire::refusal)
 }
 
-/// Whether a connection ended where more was to come.
+/// Whether a connection ended too early.
 fn is_end(cause: &(dyn std::error::Error + 'static)) -> bool {
     let cause = cause.downcast_ref::<std::io::Error>();
     cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::UnexpectedEof)
 }
 
-/// Sends on every report of a stream of events, which come twice a second; whether the last was of the job's end.
+/// Forwards every report of a stream of events, which come twice a second. Returns whether the last one reported the end.
 async fn follow(answer: Response<Incoming>, send: &tokio::sync::mpsc::Sender<Answer<JobReport>>) -> bool {
     let patience = Duration::from_secs(ANSWER_SECONDS);
     let mut body = answer.into_body();

@@ -1,12 +1,12 @@
-//! The daemon: one port, and a bounded number of peers that connect to it.
+//! The daemon: one port, and a bounded number of connections.
 //!
-//! Model: one asynchronous thread accepts connections and does handshakes. A link is then handed, socket and keys, to a
-//! blocking thread of its own; HTTP stays on the asynchronous thread.
+//! Model: one asynchronous thread accepts connections and does handshakes. A link's socket and keys then move to a blocking
+//! thread of its own; HTTP stays on the asynchronous thread.
 //! Invariant: nothing is listed, read, run or written for a peer without a certificate of the cluster. There are at most
-//! [`HANDSHAKES_MAX`] handshakes and [`CONNECTIONS_MAX`] connections at once, of which at most [`CONNECTIONS_OF_LOOKER_MAX`]
-//! are of one client that may only look and [`CONNECTIONS_OF_LOOKERS_MAX`] of all such clients. When there are more
-//! handshakes, the oldest of the address that has most gives way, so a flood from one stranger does not keep others out. A
-//! node without identity listens on loopback only, and answers with nothing but its status.
+//! [`HANDSHAKES_MAX`] handshakes and [`CONNECTIONS_MAX`] connections at a time. One client with status rights has at most
+//! [`CONNECTIONS_OF_LOOKER_MAX`] of them, and all such clients together [`CONNECTIONS_OF_LOOKERS_MAX`]. If there are more
+//! handshakes, the oldest of the address with the most is aborted, so a flood from one address does not lock others out. A
+//! node without an identity listens on loopback only and serves only its status.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -21,56 +21,53 @@ use thalweg_io::socket::resend_soon;
 use thalweg_job::Jobs;
 use thalweg_wire::cluster::{self, PORT};
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{
-    ALPN_LINK, Agreed, ClusterError as Error, ClusterResult as Result, HANDSHAKE_SECONDS, Host, Id, Named,
-    Service, Terms, Who, mesh,
-};
+use thalweg_wire::{ALPN_LINK, Agreed, HANDSHAKE_SECONDS, Host, Id, Named, Service, Terms, Who, mesh};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::http;
 use crate::tls_records::TlsRecords;
+use crate::{Error, Result, http};
 
-/// The most handshakes at once.
+/// The most handshakes at a time.
 pub const HANDSHAKES_MAX: usize = 256;
-/// The most connections at once that have proved who they are.
+/// The most authenticated connections at a time.
 pub const CONNECTIONS_MAX: usize = 1024;
-/// The most of them of one client that may only look, who could else keep out those who may drop it.
+/// The most connections of one client with status rights. Otherwise it could lock out the owner who wants to drop it.
 const CONNECTIONS_OF_LOOKER_MAX: usize = 32;
-/// The most of them of all such clients together.
+/// The most connections of all such clients together.
 const CONNECTIONS_OF_LOOKERS_MAX: usize = CONNECTIONS_MAX / 2;
-/// The most bytes of what such a client asks: a cluster file.
+/// The most bytes in a request of such a client, which may be a cluster file.
 const REQUEST_OF_LOOKER_BYTES_MAX: usize = 256 << 10;
-/// Files that a node may have open, if the system allows it.
+/// The limit of open files that a node sets, if the system allows it.
 const FILES: u64 = 16_384;
-/// Threads of the edge for what is asked beside watching jobs.
+/// Threads for HTTP requests other than watching jobs.
 const FOR_OTHERS: usize = 64;
-/// How long jobs and links may take to end when the node goes down.
+/// How long jobs and links may take to end when the node stops.
 const GOING_DOWN: Duration = Duration::from_secs(3);
 
 /// How a node is to run.
 #[derive(Debug, Clone, Default)]
 pub struct NodeOptions {
-    /// Where to listen; without it where the cluster file says.
+    /// Where to listen; by default at the address in the cluster file.
     pub listen: Option<SocketAddr>,
     /// The directory of its identity, if it has one.
     pub identity: Option<PathBuf>,
 }
 
-/// Asks a node to end. All clones are one.
+/// Asks a node to stop. Clones share the node.
 #[derive(Clone, Default)]
 pub struct Stop(Arc<Notify>);
 
 impl Stop {
-    /// Asks.
+    /// Asks the node to stop.
     pub fn stop(&self) {
         self.0.notify_one();
     }
 }
 
-/// What a node offers: makes the services of a host, whose jobs are listed here.
+/// Makes the services of a host; they list their jobs in the `Jobs`.
 pub type Services<'s> = &'s (dyn Fn(&Arc<Host>, &Arc<Jobs>) -> Result<Vec<Arc<dyn Service>>> + Sync);
 
 /// A node: a host, its jobs, and the connections to its port.
@@ -78,17 +75,17 @@ pub(crate) struct Node {
     pub(crate) host: Arc<Host>,
     pub(crate) jobs: Arc<Jobs>,
     connections: AtomicUsize,
-    /// How many of them each client has that may only look.
+    /// The number of connections of each client with status rights.
     of_lookers: Mutex<HashMap<Id, usize>>,
     refused: AtomicU64,
-    /// Held by whoever examines this host.
+    /// Held while the host is examined.
     pub(crate) doctoring: Mutex<()>,
-    /// Told when the cluster file has changed.
+    /// Notified when the cluster file changes.
     pub(crate) changed: Arc<Notify>,
 }
 
 impl Node {
-    /// Of this host, with these services.
+    /// A node on this host, with these services.
     pub(crate) fn new(host: Host, services: Services<'_>) -> Result<Node> {
         let (host, jobs, changed) = (Arc::new(host), Arc::new(Jobs::default()), Arc::new(Notify::new()));
         host.offer(services(&host, &jobs)?);
@@ -105,7 +102,7 @@ impl Node {
         })
     }
 
-    /// What it says of itself.
+    /// The node's status.
     pub(crate) fn status(&self) -> NodeStatus {
         let (jobs_running, jobs_ended) = self.jobs.counts();
         let credentials = self.host.credentials();
@@ -130,7 +127,7 @@ impl Node {
     }
 }
 
-/// How nodes want their links.
+/// The terms of nodes' links.
 pub(crate) fn terms() -> Terms {
     Terms { block_bytes: thalweg_transfer::FRAME_BYTES as u32, ..Terms::default() }
 }
@@ -146,18 +143,16 @@ pub fn run(
     let node = Arc::new(Node::new(Host::load(options.identity.as_deref(), terms())?, services)?);
     let host = &node.host;
     let address = listen_at(options, host)?;
-    // What changed while it was down it learns before it serves anybody.
+    // Learns of changes during its absence before it serves anybody.
     mesh::catch_up(host);
-    // Each connection may watch a job, and each watcher has a thread.
+    // Each connection may watch a job, which takes a thread.
     let threads = CONNECTIONS_MAX + FOR_OTHERS;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(threads).build();
-    let runtime = runtime.map_err(|e| Error::Asked(format!("no runtime for the edge: {e}")))?;
+    let runtime = runtime.map_err(Error::Thread)?;
     let outcome = runtime.block_on(async {
-        #[allow(clippy::disallowed_methods)] // Accepting is the edge's, and the edge is here.
-        let listener = TcpListener::bind(address).await.map_err(|e| {
-            Error::Asked(format!("cannot listen on {address}: {e}; give another address with --listen"))
-        })?;
+        #[allow(clippy::disallowed_methods)] // The asynchronous side accepts connections.
+        let listener = TcpListener::bind(address).await.map_err(|why| Error::Listen { address, why })?;
         let at = listener.local_addr().map_or(address, |at| at);
         let NodeStatus { name, id, cluster, pid, .. } = node.status();
         ready(&NodeReady { name, id, address: at.to_string(), cluster, pid });
@@ -183,15 +178,13 @@ fn listen_at(options: &NodeOptions, host: &Host) -> Result<SocketAddr> {
         (None, None) => SocketAddr::new(IpAddr::from([127, 0, 0, 1]), PORT),
     };
     if host.credentials().is_none() && !address.ip().is_loopback() {
-        return Err(Error::Asked(format!(
-            "a node without certificate listens on loopback only, and {address} is not; thalweg cluster init makes certificates"
-        )));
+        return Err(Error::NoCertificate(address));
     }
     Ok(address)
 }
 
 async fn accept(node: &Arc<Node>, listener: &TcpListener) {
-    /// How long to wait before the next attempt when the system has no descriptor left.
+    /// How long to wait when the system has no descriptor left.
     const BREATH: Duration = Duration::from_millis(20);
     let mut handshakes: Vec<(IpAddr, AbortHandle)> = Vec::new();
     loop {
@@ -221,7 +214,7 @@ async fn accept(node: &Arc<Node>, listener: &TcpListener) {
                         node.refused.fetch_add(1, Ordering::Relaxed);
                         node.host
                             .audit()
-                            .refused(address.to_string(), "it did not prove that it is of the cluster");
+                            .refused(address.to_string(), "it did not prove its membership of the cluster");
                     }
                 }
             }
@@ -229,19 +222,19 @@ async fn accept(node: &Arc<Node>, listener: &TcpListener) {
     }
 }
 
-/// The place of the handshake that gives way to another: the oldest of the address that has most, so that a flood from one does not
-/// cut off those whose way is long.
+/// The index of the handshake to abort: the oldest of the address with the most, so that a flood from one address does not
+/// abort the handshakes of distant peers.
 fn gives_way<T>(handshakes: &[(IpAddr, T)]) -> usize {
     let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
     handshakes.iter().for_each(|(address, _)| *of_address.entry(*address).or_default() += 1);
-    // Of several that have as many, the address of the oldest.
+    // Among several such addresses, the one of the oldest handshake.
     let most = of_address.values().max().copied().unwrap_or(0);
     handshakes.iter().position(|(address, _)| of_address[address] == most).unwrap_or(0)
 }
 
 type Tls = tokio_rustls::server::TlsStream<TlsRecords>;
 
-/// A peer that has proved who it is, or one on loopback where nothing has to be proved.
+/// An authenticated peer, or one on loopback at a node without an identity.
 enum Peer {
     Proved(Box<Tls>, Agreed),
     Local(TcpStream),
@@ -273,7 +266,7 @@ async fn converse(node: &Arc<Node>, peer: Peer) {
             if let Some(named) = named {
                 let address = tls.get_ref().0.socket.peer_addr();
                 let peer =
-                    address.map_or_else(|_| "an address that has gone".into(), |address| address.to_string());
+                    address.map_or_else(|_| "an unknown address".into(), |address| address.to_string());
                 let peer = format!("{} at {peer}", named.host);
                 http::serve(node, *tls, Who { peer, proved: Some((named.node, named.role)) }).await;
             }
@@ -281,7 +274,7 @@ async fn converse(node: &Arc<Node>, peer: Peer) {
     }
 }
 
-/// Gives a link's socket and keys to a thread that blocks.
+/// Moves a link's socket and keys to a blocking thread.
 fn hand_over(node: &Arc<Node>, (tls, agreed): (Tls, Agreed), place: Place) -> std::io::Result<()> {
     let (records, connection) = tls.into_inner();
     let socket = records.socket.into_std()?;
@@ -308,15 +301,15 @@ fn hand_over(node: &Arc<Node>, (tls, agreed): (Tls, Agreed), place: Place) -> st
     Ok(())
 }
 
-/// One of the connections that a node may have.
+/// One of a node's connections.
 struct Place {
     node: Arc<Node>,
-    /// The client that has it, if that may only look.
+    /// The client, if it has status rights.
     looker: Option<Id>,
 }
 
 impl Place {
-    /// None if there are as many as may be: of all, of a peer that may only look, or of all such peers.
+    /// None if a limit is reached: of all connections, of this client with status rights, or of all such clients.
     fn take(node: &Arc<Node>, peer: Option<Id>) -> Option<Place> {
         let looker = peer.filter(|peer| node.host.may(*peer) == May::Status);
         let had = node.connections.fetch_add(1, Ordering::Relaxed);

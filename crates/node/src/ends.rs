@@ -1,6 +1,6 @@
-//! What both kinds of transfers between hosts share: sending from here, receiving here, and following one between others.
+//! The common part of transfers over links and over ssh: sending, receiving, and following a transfer between two others.
 //!
-//! Non-goals: how the other end is reached, which an [`Asks`] knows; how bytes are moved, which is the transfer crate's.
+//! Non-goals: how the other end is reached ([`Initiator`]) and how data is moved (the crate `transfer`).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,21 +10,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use thalweg_api::{PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, TransferRequest, from_json};
-use thalweg_engine::{Endpoint, Progress, PumpOptions, ends};
-use thalweg_transfer::{Route, Watch, Way, escaped, receive, send, unescaped};
-use thalweg_wire::{Link, LinkError, Streams, What, message};
+use thalweg_engine::{Asked, Endpoint, Progress, PumpOptions, ends};
+use thalweg_pump::Watch;
+use thalweg_transfer::{Error, Route, STAGE, Transport, escaped, receive, send, unescaped};
+use thalweg_wire::{ClusterError, Link, LinkError, Streams, What, message};
 
-/// How often it is looked whether somebody asked to stop.
+/// How often to check whether the caller asked to stop.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) type Result<T> = std::result::Result<T, thalweg_engine::Error>;
 
-pub(crate) fn could_not(why: impl ToString) -> thalweg_engine::Error {
-    thalweg_engine::Error::Node { why: why.to_string(), wrong: false }
+/// The error of a link over which a transfer could not begin.
+pub(crate) fn no_link(why: LinkError) -> thalweg_engine::Error {
+    ClusterError::Link(why).into()
 }
 
-/// A way that begins here, over which the other end can be asked to be one.
-pub(crate) trait Asks: Way {
+/// A transport whose other end can be asked to take part in a transfer.
+pub(crate) trait Initiator: Transport {
     /// The transfer's id.
     fn id(&self) -> String;
     /// Opens the control stream with this request. Lanes will follow.
@@ -33,21 +35,19 @@ pub(crate) trait Asks: Way {
 
 /// Sends files from here to the other end.
 pub(crate) fn push(
-    way: &dyn Asks,
+    transport: &dyn Initiator,
     dest: String,
     options: &PumpOptions,
     progress: &Progress,
 ) -> Result<PumpReceipt> {
     let (tree, fallback) = ends::tree(options)?;
     let transfer = ends::sources(options, &*tree)?;
-    let request = PumpRequest { dest: Some(dest), ..request(way, options, Vec::new()) };
-    let control = way.begin(&TransferRequest::Pump(Box::new(request))).map_err(could_not)?;
-    let sent = send(&transfer, way, control, &tree, &ends::watch(progress));
+    let request = PumpRequest { dest: Some(dest), ..request(transport, options, Vec::new()) };
+    let control = transport.begin(&TransferRequest::Pump(Box::new(request))).map_err(no_link)?;
+    let sent = send(&transfer, transport, control, &tree, progress);
     if sent.is_err() && progress.cancelled().is_some() {
-        let peer = way.peer();
-        progress.note(&format!(
-            "what came to {peer} is kept there; the same command with --resume goes on from it"
-        ));
+        let peer = transport.peer();
+        progress.note(&format!("what arrived at {peer} is kept there; resume the transfer to continue"));
     }
     let mut receipt = sent.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
@@ -55,23 +55,26 @@ pub(crate) fn push(
 }
 
 /// Receives files from the other end.
-pub(crate) fn pull(way: &dyn Asks, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
+pub(crate) fn pull(
+    transport: &dyn Initiator,
+    options: &PumpOptions,
+    progress: &Progress,
+) -> Result<PumpReceipt> {
     let (tree, fallback) = ends::tree(options)?;
     let dest = ends::dest(options, &*tree)?;
-    let request = request(way, options, words_of(options)?);
-    let control = way.begin(&TransferRequest::Pump(Box::new(request))).map_err(could_not)?;
+    let request = request(transport, options, words_of(options)?);
+    let control = transport.begin(&TransferRequest::Pump(Box::new(request))).map_err(no_link)?;
     let asked = paths_of(options);
-    let received =
-        receive(&dest, Some((&asked, options.resume)), way, control, &tree, &ends::watch(progress));
+    let received = receive(&dest, Some((&asked, options.resume)), transport, control, &tree, progress);
     let mut receipt = received.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
 }
 
-/// Shows the progress of a transfer that another host does for this client, and returns its receipt.
+/// Shows the progress of a transfer between other hosts, and returns its receipt.
 pub(crate) fn follow(
     mut hearing: message::Reader,
-    way: &dyn Way,
+    transport: &dyn Transport,
     to: &str,
     progress: &Progress,
 ) -> Result<PumpReceipt> {
@@ -82,11 +85,11 @@ pub(crate) fn follow(
             while !done.load(Ordering::Relaxed) {
                 std::thread::park_timeout(LOOK);
                 if progress.cancelled().is_some() {
-                    way.links().iter().for_each(|link| link.close());
+                    transport.links().iter().for_each(|link| link.close());
                 }
             }
         });
-        let heard = show_all(&mut hearing, &ends::watch(progress));
+        let heard = show_all(&mut hearing, progress);
         done.store(true, Ordering::Relaxed);
         watcher.thread().unpark();
         heard
@@ -96,7 +99,7 @@ pub(crate) fn follow(
     }
     heard.map_err(|e| ends::error(e.into(), progress))?;
     let said = hearing.result().map(String::from_utf8_lossy).unwrap_or_default();
-    let verdict: PumpVerdict = from_json(&said).map_err(|why| could_not(format!("{host}: {why}")))?;
+    let verdict: PumpVerdict = from_json(&said).map_err(|_| Error::Protocol(host.clone()))?;
     match (verdict.receipt, verdict.error) {
         (Some(mut receipt), None) => {
             receipt.source.host = host;
@@ -110,15 +113,15 @@ pub(crate) fn follow(
     }
 }
 
-/// Shows what a node reports of a transfer, to its end.
-fn show_all(hearing: &mut message::Reader, shown: &impl Watch) -> std::result::Result<(), LinkError> {
+/// Shows a node's reports of a transfer until it ends.
+fn show_all(hearing: &mut message::Reader, shown: &dyn Watch) -> std::result::Result<(), LinkError> {
     let (mut all, mut shown_bytes) = (None, 0);
     while let Some((text, _)) = hearing.next()? {
         match from_json(&text) {
             Ok(PumpSaid::Progress(done, total)) => {
                 if all != Some(total) {
                     (all, shown_bytes) = (Some(total), 0);
-                    shown.begin(total);
+                    shown.begin(STAGE, 1, 1, total);
                 }
                 shown.advance(done.saturating_sub(shown_bytes));
                 shown_bytes = shown_bytes.max(done);
@@ -131,9 +134,9 @@ fn show_all(hearing: &mut message::Reader, shown: &impl Watch) -> std::result::R
     Ok(())
 }
 
-pub(crate) fn request(way: &dyn Asks, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
+pub(crate) fn request(transport: &dyn Initiator, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
     PumpRequest {
-        id: way.id(),
+        id: transport.id(),
         sources,
         dest: None,
         to: None,
@@ -155,9 +158,9 @@ pub(crate) fn words_of(options: &PumpOptions) -> Result<Vec<String>> {
     options.sources.iter().map(of).collect()
 }
 
-/// The paths that were typed as sources.
+/// The paths of the sources as the user typed them.
 fn paths_of(options: &PumpOptions) -> Vec<PathBuf> {
-    // The user's own directory goes as it is.
+    // The home directory itself: its contents are meant.
     let over_ssh = |path: &PathBuf| match below_home(path) {
         Some(below) if below.as_os_str().is_empty() => "/~/".into(),
         _ => path.clone(),
@@ -174,24 +177,24 @@ fn paths_of(options: &PumpOptions) -> Vec<PathBuf> {
     options.sources.iter().filter_map(path).collect()
 }
 
-/// A path where ssh goes, if it begins at the user's own directory there; with the slash at its end, which means something.
+/// The part of a remote path below the home directory `/~`, if it is there. A slash at its end has a meaning and stays.
 fn below_home(path: &Path) -> Option<&Path> {
     let below = path.as_os_str().as_bytes().strip_prefix(b"/~")?;
     let below = if below.is_empty() { below } else { below.strip_prefix(b"/")? };
     Some(Path::new(OsStr::from_bytes(below)))
 }
 
-/// An end, as one word.
+/// An end of a transfer as one word of a request.
 pub(crate) fn word_of(end: &Endpoint) -> Result<String> {
     match end {
         Endpoint::Path(path) => Ok(word_of_path(path)),
         Endpoint::Zeros(bytes) => Ok(format!("zero:{bytes}")),
         Endpoint::Null => Ok("null:".into()),
-        _ => Err(could_not("a stream of this process is not on another host")),
+        _ => Err(Asked::StreamOnHost.into()),
     }
 }
 
-/// The same of an end where ssh goes: below `/~` it is the user's own directory there.
+/// The same for an end over ssh, where `/~` is the remote home directory.
 pub(crate) fn word_over_ssh(path: &Path) -> String {
     match below_home(path) {
         Some(below) => format!("home:{}", escaped(below.as_os_str().as_bytes())),
@@ -219,7 +222,7 @@ pub(crate) fn end_of(word: &str) -> Option<Endpoint> {
     }
 }
 
-/// The route of lanes over these links: without links of their own they share ssh's channel, which is the first.
+/// The route of lanes over these links. The first link is ssh's channel; without others the lanes share it.
 pub(crate) fn route_of(links: &[Arc<Link>]) -> Route {
     if links.len() > 1 { Route::Direct } else { Route::ThroughSsh }
 }

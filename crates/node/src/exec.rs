@@ -1,8 +1,8 @@
 //! Runs a command on many nodes at once.
 //!
-//! Model: a thread for each host connects, asks and reads the answer, all at the same time; what comes is handed to the
-//! caller's thread, in the order in which it came from each host.
-//! Invariant: every host that was asked has an end or an error. A client that is stopped takes its jobs with it.
+//! Model: one thread for each host connects, sends the request and reads the answer, all at the same time. Output goes to
+//! the caller's thread, in order for each host.
+//! Invariant: every host ends with a status or an error. If the client stops, its jobs end.
 //! Non-goals: printing, shells.
 
 use std::io::Read;
@@ -17,18 +17,17 @@ use thalweg_api::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
-use thalweg_wire::{
-    Cancel, Client, ClusterError as Error, ClusterResult as Result, Incoming, Link, Outgoing, new_id,
-};
+use thalweg_wire::{Cancel, Client, Incoming, Link, Outgoing, new_id};
 
-use crate::exec_session::{STDERR, no_nul};
+use crate::exec_session::STDERR;
 use crate::relay::END;
+use crate::{Error, Result};
 
 /// A block of output or input.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Blocks of output that one host may have on their way.
+/// Credits for one host's output.
 const WINDOW: usize = 2;
-/// Pieces of output that wait for the caller.
+/// Pieces of output that may wait for the caller.
 const WAITING: usize = 64;
 const STACK_BYTES: usize = 256 << 10;
 
@@ -41,19 +40,19 @@ pub struct ExecOptions {
     pub on: Vec<String>,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Added to the nodes' environment.
+    /// Variables added to the nodes' environment.
     pub env: Vec<(String, String)>,
-    /// It is killed after so long.
+    /// The command is killed after this time.
     pub timeout: Option<Duration>,
-    /// It goes on without the client.
+    /// The command goes on without the client.
     pub detach: bool,
-    /// Whether standard input goes to all of them.
+    /// Whether standard input goes to all hosts.
     pub stdin: bool,
-    /// Through this host's node, over the links that it keeps.
+    /// The host whose node relays the command to the others.
     pub via: Option<String>,
 }
 
-/// Which of a command's two outputs.
+/// One of a command's two outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {
     /// Standard output.
@@ -63,13 +62,13 @@ pub enum Channel {
 }
 
 impl Channel {
-    /// That of a stream's channel.
+    /// The output on this channel of a stream.
     fn of(channel: u8) -> Channel {
         if channel == STDERR { Channel::Err } else { Channel::Out }
     }
 }
 
-/// Asks a host over a link of its own, and sends what input there is from a thread of its own.
+/// Sends a request to a host over a new link. A new thread sends the input, if there is any.
 fn ask(
     client: &Client,
     host: &ClusterHost,
@@ -89,17 +88,17 @@ fn ask(
     Ok((Arc::new(link), inc))
 }
 
-/// What a host's command says: the host's index, and where it says it.
+/// Output of a host's command: the host's index, the output, the bytes.
 type Said = (usize, Channel, Vec<u8>);
 
-/// Runs it and returns when it has ended everywhere. `said` is called with what each host's command says, as it comes.
+/// Runs a command and returns when it has ended on all hosts. Calls `said` with each host's output as it arrives.
 pub fn exec(
     options: &ExecOptions,
     cancel: &Cancel,
     said: impl FnMut(&str, Channel, &[u8]),
 ) -> Result<ExecReport> {
     if let Some(word) = options.command.iter().find(|word| word.contains('\0')) {
-        return Err(Error::Asked(no_nul(word)));
+        return Err(Error::NulByte(word.clone()));
     }
     let job = new_id().to_string();
     let request = CommandRequest::Run(ExecRequest {
@@ -113,7 +112,7 @@ pub fn exec(
     ask_all(options, cancel, job, request, said)
 }
 
-/// The smallest job there is: no process, nothing said. Only where to is looked at in the options.
+/// A job without a process or output. Of the options only the hosts matter.
 pub fn ping(options: &ExecOptions, cancel: &Cancel) -> Result<ExecReport> {
     ask_all(options, cancel, String::new(), CommandRequest::Ping, |_, _, _| {})
 }
@@ -135,13 +134,13 @@ fn ask_all(
         relayed(&client, &via, cancel, request, &mut ends, said)?;
         return Ok(ExecReport { job, hosts: ends, seconds: watch.seconds() });
     }
-    let pool = Pool::new(BLOCK_BYTES, hosts.len() * WINDOW).map_err(|e| Error::Asked(e.to_string()))?;
+    let pool = Pool::new(BLOCK_BYTES, hosts.len() * WINDOW)?;
     let (send, receive) = sync_channel(WAITING);
     let (mut inputs, mut asking) = (Vec::new(), Vec::new());
     for (i, host) in hosts.iter().enumerate() {
         let (input, chunks) = sync_channel(WINDOW);
         inputs.push(input);
-        let host = Ask {
+        let host = HostRequest {
             index: i,
             client: client.clone(),
             host: host.clone(),
@@ -153,7 +152,7 @@ fn ask_all(
         let input = options.stdin.then_some(chunks);
         let builder = std::thread::Builder::new().name(host.host.name.clone()).stack_size(STACK_BYTES);
         let thread = builder.spawn(move || host.ask(input));
-        asking.push(thread.map_err(|e| Error::Asked(format!("no thread for a host: {e}")))?);
+        asking.push(thread.map_err(Error::Thread)?);
     }
     drop(send);
     if options.stdin {
@@ -163,7 +162,7 @@ fn ask_all(
         said(&ends[i].host, channel, &bytes);
     }
     for (end, thread) in ends.iter_mut().zip(asking) {
-        let (outcome, seconds) = thread.join().expect("who asks does not panic");
+        let (outcome, seconds) = thread.join().expect("the thread does not panic");
         end.seconds = seconds;
         match outcome {
             Ok(outcome) => end.end = Some(outcome),
@@ -173,7 +172,7 @@ fn ask_all(
     Ok(ExecReport { job, hosts: ends, seconds: watch.seconds() })
 }
 
-/// Asks one node to ask the others: one connection, one stream, and all of it on this thread.
+/// Asks one node to ask the others, over one stream and on this thread.
 fn relayed(
     client: &Client,
     via: &ClusterHost,
@@ -185,7 +184,7 @@ fn relayed(
     let stdin = matches!(&request, CommandRequest::Run(exec) if exec.stdin);
     let on = ends.iter().map(|end| end.host.clone()).collect();
     let request = CommandRequest::Relay(RelayRequest { on, ask: Box::new(request) }).text();
-    let pool = Pool::new(BLOCK_BYTES, WAITING).map_err(|e| Error::Asked(e.to_string()))?;
+    let pool = Pool::new(BLOCK_BYTES, WAITING)?;
     let input = stdin.then(|| {
         let (input, pieces) = sync_channel(WINDOW);
         forward(vec![input]);
@@ -204,35 +203,31 @@ fn relayed(
                 return Ok(());
             }
         };
-        let strange = |why: &str| Error::Asked(format!("{}: an answer {why}", via.name));
+        let bad = |why: &str| Error::BadAnswer { host: via.name.clone(), why: why.into() };
         if channel != END {
-            let from = ends.get(block.offset() as usize).ok_or_else(|| strange("for no host"))?;
+            let from = ends.get(block.offset() as usize).ok_or_else(|| bad("no such host was asked"))?;
             said(&from.host, Channel::of(channel), &block);
             continue;
         }
         lines.extend_from_slice(&block);
         while let Some(len) = lines.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = lines.drain(..=len).collect();
-            let told: HostEnd = from_json(&String::from_utf8_lossy(&line))
-                .map_err(|why| strange(&format!("that is none: {why}")))?;
+            let told: HostEnd = from_json(&String::from_utf8_lossy(&line)).map_err(|why| bad(&why))?;
             let end = ends.iter_mut().find(|end| end.host == told.host);
-            *end.ok_or_else(|| strange("for no host"))? = told;
+            *end.ok_or_else(|| bad("no such host was asked"))? = told;
         }
     }
 }
 
-/// An error if a request is too long for a link.
+/// Checks that a request fits a link.
 fn fits(request: &str) -> Result<()> {
-    let (long, most) = (request.len(), thalweg_wire::frame::PAYLOAD_BYTES_MAX);
-    if long <= most {
-        return Ok(());
+    match request.len() {
+        bytes if bytes > thalweg_wire::frame::PAYLOAD_BYTES_MAX => Err(Error::CommandTooLong(bytes)),
+        _ => Ok(()),
     }
-    Err(Error::Asked(format!(
-        "a command of {long} bytes with its environment, and {most} is the most; put it into a file"
-    )))
 }
 
-/// Sends pieces of input on from a thread of their own.
+/// Starts a thread that sends pieces of input.
 fn pass_on(mut out: Outgoing, pieces: Receiver<Arc<Vec<u8>>>) -> Result<()> {
     let body = move || {
         for piece in pieces {
@@ -244,10 +239,10 @@ fn pass_on(mut out: Outgoing, pieces: Receiver<Arc<Vec<u8>>>) -> Result<()> {
     };
     let builder = std::thread::Builder::new().name("input".into()).stack_size(STACK_BYTES);
     let started = builder.spawn(body).map(|_| ());
-    started.map_err(|e| Error::Asked(format!("no thread for standard input: {e}")))
+    started.map_err(Error::Thread)
 }
 
-/// Reads standard input once and gives each piece to every host that still wants it.
+/// Reads standard input and gives each piece to every host that still takes it.
 fn forward(mut inputs: Vec<SyncSender<Arc<Vec<u8>>>>) {
     let body = move || {
         let mut stdin = std::io::stdin().lock();
@@ -262,12 +257,12 @@ fn forward(mut inputs: Vec<SyncSender<Arc<Vec<u8>>>>) {
             }
         }
     };
-    // Without the thread the commands see an end at once.
+    // Without the thread the commands see the end of their input at once.
     let _ = std::thread::Builder::new().name("stdin".into()).stack_size(STACK_BYTES).spawn(body);
 }
 
-/// One host's part.
-struct Ask {
+/// A request to one host.
+struct HostRequest {
     index: usize,
     client: Arc<Client>,
     host: ClusterHost,
@@ -277,8 +272,8 @@ struct Ask {
     said: SyncSender<Said>,
 }
 
-impl Ask {
-    /// How it ended, and after how many seconds.
+impl HostRequest {
+    /// The end of the command, and the seconds until then.
     fn ask(self, input: Option<Receiver<Arc<Vec<u8>>>>) -> (Result<ExecEnd>, f64) {
         let watch = Stopwatch::start();
         (self.converse(input), watch.seconds())
@@ -289,11 +284,10 @@ impl Ask {
             ask(&self.client, &self.host, &self.request.text(), (&self.pool, WINDOW), input)?;
         self.cancel.watch(&link);
         while let Some((channel, block)) = inc.next_on()? {
-            // Who prints has gone only when the process goes.
+            // The receiver goes only when the process ends.
             let _ = self.said.send((self.index, Channel::of(channel), block.to_vec()));
         }
         let end = inc.result().map(String::from_utf8_lossy).unwrap_or_default();
-        from_json(&end)
-            .map_err(|why| Error::Asked(format!("{}: an answer that is none: {why}", self.host.name)))
+        from_json(&end).map_err(|why| Error::BadAnswer { host: self.host.name.clone(), why })
     }
 }

@@ -1,18 +1,18 @@
-//! The service of commands: runs them here, or asks other hosts to.
+//! The service `exec`: runs commands here, or relays them to other hosts.
 
 use std::sync::Arc;
 
 use thalweg_api::{CommandRequest, ExecRequest, RelayRequest, ServiceRequest, from_json, to_json};
 use thalweg_block::Pool;
 use thalweg_job::Jobs;
-use thalweg_wire::{ClusterError, ClusterResult, Host, Peer, Service, Streams};
+use thalweg_wire::{Host, Peer, Service, Streams};
 
-use crate::{exec_session, relay};
+use crate::{Result, exec_session, relay};
 
-/// Blocks for what clients send.
+/// Blocks for the input that clients send.
 const BLOCKS: usize = 64;
 
-/// The service of commands on a node.
+/// The service `exec` of a node.
 pub struct ExecService {
     host: Arc<Host>,
     jobs: Arc<Jobs>,
@@ -20,10 +20,9 @@ pub struct ExecService {
 }
 
 impl ExecService {
-    /// On this host, with its jobs among these.
-    pub fn new(host: &Arc<Host>, jobs: &Arc<Jobs>) -> ClusterResult<ExecService> {
-        let pool = Pool::new(thalweg_transfer::FRAME_BYTES, BLOCKS);
-        let pool = pool.map_err(|e| ClusterError::Asked(e.to_string()))?;
+    /// The service on this host, which adds its jobs to these.
+    pub fn new(host: &Arc<Host>, jobs: &Arc<Jobs>) -> Result<ExecService> {
+        let pool = Pool::new(thalweg_transfer::FRAME_BYTES, BLOCKS)?;
         Ok(ExecService { host: host.clone(), jobs: jobs.clone(), pool })
     }
 
@@ -70,7 +69,7 @@ impl Service for ExecService {
             Ok(CommandRequest::Run(exec)) => self.run(peer, exec, (out, inc)),
             Ok(CommandRequest::Relay(request)) => self.relay(peer, request, (out, inc)),
             Ok(CommandRequest::Ping) => out.end(to_json(&exec_session::nothing()).as_bytes()).is_ok(),
-            Err(why) => out.abort(&format!("a request that is not known here: {why}")).is_ok(),
+            Err(why) => out.abort(&format!("this node does not know the request: {why}")).is_ok(),
         }
     }
 }

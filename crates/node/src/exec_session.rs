@@ -1,8 +1,8 @@
-//! A command that runs for a client: a process in a group of its own, its output sent as it comes.
+//! A command that runs for a client, in a process group of its own. Its output is sent as it appears.
 //!
-//! Invariant: when the job ends, for whatever reason, nothing of its process group is left. A client that has gone is
-//! noticed within [`LOOK`]; one that reads slowly slows the command down.
-//! Non-goals: shells, terminals, other users than the node's own.
+//! Invariant: when the job ends, for whatever reason, nothing of its process group is left. The loss of the client is
+//! noticed within [`LOOK`]; a client that reads slowly slows the command down.
+//! Non-goals: shells, terminals, running as another user.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,24 +20,25 @@ use thalweg_job::{Job, Jobs, begun, failed};
 use thalweg_wire::threads::caught;
 use thalweg_wire::{Incoming, Outgoing};
 
+use crate::Error;
 use crate::guard::GUARD;
 
-/// The channels of a command's output.
+/// The channel of standard output.
 pub(crate) const STDOUT: u8 = 1;
-/// Standard error.
+/// The channel of standard error.
 pub(crate) const STDERR: u8 = 2;
-/// How often somebody looks whether the client is still there.
+/// How often to check that the client is still there.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long output is waited for that something outside the group may still write.
+/// How long to wait for output of processes outside the group that still hold the pipes.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// What is read from a pipe at once.
+/// Size of a read from a pipe.
 pub(crate) const READ_BYTES: usize = 64 << 10;
-/// Tests name a word here that has whoever attends to a command panic. No release reads it.
+/// A variable with a word of the command at which the thread panics, for tests. Release builds ignore it.
 #[cfg(debug_assertions)]
 const PANICS: &str = "THALWEG_TEST_PANICS";
 const STACK_BYTES: usize = 256 << 10;
 
-/// Runs it to its end, tells the client, and says how it ended.
+/// Runs a command to its end, reports the end to the client, and returns it.
 pub(crate) fn run(
     jobs: &Jobs,
     (host, by): (&str, &str),
@@ -65,12 +66,12 @@ pub(crate) fn run(
     let end = caught(|| carry_out(&job, Some(&mut out), Some((&mut inc, pool)))).unwrap_or_else(failed);
     jobs.end(&job, end.clone());
     let _ = out.end(to_json(&end).as_bytes());
-    // Only now: to want no more of the client's before would give the whole stream up.
+    // Dropping this earlier would give up the whole stream.
     drop(inc);
     end
 }
 
-/// How a job without a process ends.
+/// The end of a job without a process.
 pub(crate) fn nothing() -> ExecEnd {
     ExecEnd { state: JobState::Done, status: Some(0), signal: None, why: None }
 }
@@ -85,12 +86,12 @@ fn carry_out(
         return failed("there is no command".into());
     };
     if let Some(word) = request.command.iter().find(|word| word.contains('\0')) {
-        return failed(no_nul(word));
+        return failed(Error::NulByte(word.clone()).to_string());
     }
     let stdin = if request.stdin { Stdio::piped() } else { Stdio::null() };
     let mut command = Command::new(program);
     command.args(args).envs(request.env.iter().map(|(k, v)| (k, v))).process_group(0);
-    // To take nothing out of an environment copies all of it.
+    // `env_remove` copies the whole environment, even if the variable is not set.
     if std::env::var_os(GUARD).is_some() {
         command.env_remove(GUARD);
     }
@@ -106,21 +107,16 @@ fn carry_out(
         feed(job.clone(), stdin, inc.takes(pool, 2));
     }
     let ended = match pidfd_open(group, PidfdFlags::empty()) {
-        // Whatever happens, its group is ended and waited for.
+        // Whatever happens, the group is killed and the leader reaped.
         Ok(pidfd) => caught(|| attend(job, &mut child, pidfd, out)).unwrap_or_else(Some),
         Err(e) => Some(format!("it cannot be watched: {e}")),
     };
-    // Still not waited for, so the number is still its own.
+    // The leader has not been reaped, so the group's number is still its own.
     let _ = kill_process_group(group, Signal::KILL);
     match child.wait() {
         Ok(status) => end_of(status, ended),
         Err(e) => failed(format!("cannot wait for {program}: {e}")),
     }
-}
-
-/// That no program can be given such a word.
-pub(crate) fn no_nul(word: &str) -> String {
-    format!("the word '{}' holds a NUL byte, and no program can be given one", word.escape_debug())
 }
 
 fn end_of(status: ExitStatus, ended: Option<String>) -> ExecEnd {
@@ -132,7 +128,7 @@ fn end_of(status: ExitStatus, ended: Option<String>) -> ExecEnd {
     ExecEnd { state, status: status.code(), signal: status.signal(), why: ended }
 }
 
-/// Passes on what the child says until it has ended; returns why it must be ended, if it must.
+/// Forwards the child's output until it ends. Returns the reason if the child must be killed.
 fn attend(job: &Job, child: &mut Child, pidfd: OwnedFd, mut out: Option<&mut Outgoing>) -> Option<String> {
     let mut pipes = [
         child.stdout.take().map(|pipe| (STDOUT, std::fs::File::from(OwnedFd::from(pipe)))),
@@ -143,7 +139,7 @@ fn attend(job: &Job, child: &mut Child, pidfd: OwnedFd, mut out: Option<&mut Out
         std::env::var_os(PANICS).is_none_or(|word| !job.request.command.iter().any(|other| word == **other)),
         "a test had this command panic"
     );
-    // Its memory is not touched before something is said.
+    // The memory stays untouched until there is output.
     let mut buffer = Vec::with_capacity(READ_BYTES);
     let mut last_words: Option<f64> = None;
     loop {
@@ -172,7 +168,7 @@ fn attend(job: &Job, child: &mut Child, pidfd: OwnedFd, mut out: Option<&mut Out
         drop(fds);
         for who in ready {
             let Some(i) = who else {
-                // What is left in the group would keep the pipes open.
+                // Other processes of the group would keep the pipes open.
                 let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
                 last_words = Some(job.seconds() + LAST_WORDS.as_secs_f64());
                 continue;
@@ -205,16 +201,15 @@ fn should_end(job: &Job, out: Option<&Outgoing>) -> Option<String> {
     job.cancelled()
 }
 
-/// Passes on what the client says, until either has enough. A client that goes in the middle takes the job with it.
-/// Whether it is still there is looked at by whoever attends to the job: here nobody may come to it, where a command
-/// does not read.
+/// Forwards the client's input until the command or the client ends it. If the client goes before, the job is cancelled.
+/// `attend` also checks for the client, because this thread may wait for a command that does not read.
 fn feed(job: Arc<Job>, mut stdin: ChildStdin, mut inc: Incoming) {
     let told = job.clone();
     let body = move || {
         loop {
             match inc.next_on() {
                 Ok(Some((_, block))) => {
-                    // A command that reads no more is no error of the client's.
+                    // A command that stops reading is not an error of the client.
                     let _ = stdin.write_all(&block);
                 }
                 Ok(None) => return,

@@ -1,10 +1,9 @@
-//! Where nodes come from: one small trait, and nodes that live in this process.
+//! A trait for the source of nodes, and nodes inside this process.
 //!
-//! Model: a [`Fleet`] knows its hosts, starts a node on one, watches it and replaces it. Hosts that ssh reaches are one fleet
-//! ([`crate::installer::Hosts`]); [`Embedded`] is another, whose links go through memory. [`mend`] does not know which it
-//! has.
-//! Invariant: what is done to hosts is done to all at once, at most [`AT_ONCE`], each with a result of its own.
-//! Non-goals: choosing hosts, deciding when.
+//! Model: a [`Fleet`] lists its hosts and starts, inspects and replaces their nodes. One fleet is the hosts that ssh reaches
+//! ([`crate::installer::Hosts`]); [`Embedded`] is another, whose links go through memory. [`mend`] works with any.
+//! Invariant: steps run on up to [`AT_ONCE`] hosts at the same time, and each host has its own result.
+//! Non-goals: choosing hosts or times.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,33 +12,34 @@ use std::time::Duration;
 use thalweg_api::{HostStep, HostSteps, NodeStatus};
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{ClusterError as Error, ClusterResult as Result, Host, Link};
+use thalweg_wire::{ClusterError, Host, Link};
 
 use crate::daemon::{Node, Services, terms};
+use crate::{Error, Result};
 
-/// The most hosts that something is done to at once.
+/// The most hosts on which steps run at the same time.
 const AT_ONCE: usize = 32;
 
-/// Nodes, wherever they are.
+/// A source of nodes.
 pub trait Fleet: Sync {
     /// Its hosts, by name.
     fn list(&self) -> Vec<String>;
 
-    /// Brings a node to life on a host; leaves one alone that lives. Says what was done.
+    /// Starts a host's node unless it runs. Returns what was done.
     fn place(&self, host: &str) -> Result<String>;
 
-    /// What a host's node says of itself; an error if it says nothing.
+    /// The status of a host's node; an error if it does not answer.
     fn watch(&self, host: &str) -> Result<NodeStatus>;
 
-    /// Ends a host's node, whatever its state, and brings a new one to life. Says what was done.
+    /// Ends a host's node, whatever its state, and starts a new one. Returns what was done.
     fn replace(&self, host: &str) -> Result<String>;
 }
 
-/// Puts new nodes in the place of those that do not answer, on these hosts or on all.
+/// Replaces the nodes that do not answer, on these hosts or on all.
 pub fn mend(fleet: &dyn Fleet, on: &[String]) -> Result<HostSteps> {
     let all = fleet.list();
     if let Some(unknown) = on.iter().find(|host| !all.contains(host)) {
-        return Err(Error::Asked(format!("'{unknown}' is none of the hosts, which are {}", all.join(", "))));
+        return Err(Error::UnknownHost { host: unknown.clone(), hosts: all });
     }
     let hosts = if on.is_empty() { all } else { on.to_vec() };
     Ok(on_each(&hosts, |host| match fleet.watch(host) {
@@ -48,7 +48,7 @@ pub fn mend(fleet: &dyn Fleet, on: &[String]) -> Result<HostSteps> {
     }))
 }
 
-/// Does something to all hosts at once.
+/// Runs a step on all hosts at the same time.
 pub(crate) fn on_each(
     hosts: &[String],
     step: impl Fn(&str) -> std::result::Result<String, String> + Sync,
@@ -74,10 +74,10 @@ pub(crate) fn on_each(
     HostSteps { hosts: steps.into_inner().expect("no holder panics").into_iter().flatten().collect() }
 }
 
-/// A node in this process, and the link of its client.
+/// A node in this process, and a client's link with it.
 type Life = (Arc<Node>, Arc<Link>);
 
-/// Nodes in this process. They do what all nodes do, over links through memory.
+/// Nodes in this process, with links through memory.
 pub struct Embedded<'s> {
     hosts: Vec<String>,
     services: Services<'s>,
@@ -85,13 +85,13 @@ pub struct Embedded<'s> {
 }
 
 impl<'s> Embedded<'s> {
-    /// Of these names, none of which lives yet, and which will offer these services.
+    /// A fleet with these hosts, whose nodes will offer these services. None runs yet.
     pub fn new(hosts: &[&str], services: Services<'s>) -> Embedded<'s> {
         let hosts = hosts.iter().map(ToString::to_string).collect();
         Embedded { hosts, services, lives: Mutex::default() }
     }
 
-    /// The link with a host's node, as a client has one.
+    /// A client's link with a host's node.
     pub fn link(&self, host: &str) -> Result<Arc<Link>> {
         self.living(host).map(|(_, link)| link)
     }
@@ -99,7 +99,7 @@ impl<'s> Embedded<'s> {
     fn living(&self, host: &str) -> Result<Life> {
         let lives = self.lives.lock().expect("no holder panics");
         let found = lives.get(host).filter(|(_, link)| link.is_open()).cloned();
-        found.ok_or_else(|| Error::Asked(format!("no node lives on {host} in this process")))
+        found.ok_or_else(|| Error::NotRunning(host.into()))
     }
 }
 
@@ -113,16 +113,14 @@ impl Fleet for Embedded<'_> {
             return Ok("lives already".into());
         }
         if !self.hosts.iter().any(|known| known == host) {
-            let hosts = self.hosts.join(", ");
-            return Err(Error::Asked(format!("'{host}' is none of the hosts, which are {hosts}")));
+            return Err(Error::UnknownHost { host: host.into(), hosts: self.hosts.clone() });
         }
         let (near, far) = thalweg_wire::pair(terms())?;
-        let no_thread = |e: std::io::Error| Error::Asked(format!("no thread for a node is left: {e}"));
-        near.keep().map_err(no_thread)?;
+        near.keep().map_err(Error::Thread)?;
         let node = Arc::new(Node::new(Host::embedded(host, terms()), self.services)?);
         let served = node.host.clone();
         if !spawn("embedded", move || served.serve(&Arc::new(far))) {
-            return Err(Error::Asked("no thread for a node is left".into()));
+            return Err(ClusterError::NoThread.into());
         }
         self.lives.lock().expect("no holder panics").insert(host.to_string(), (node, Arc::new(near)));
         Ok("began in this process".into())
@@ -160,11 +158,11 @@ mod tests {
     use crate::ExecService;
 
     #[test]
-    fn nodes_in_this_process_live_die_and_are_replaced_as_all_others() {
+    fn embedded_nodes_start_fail_and_are_replaced() {
         let fleet = Embedded::new(&["a", "b"], &|host, jobs| {
             Ok(vec![Arc::new(ExecService::new(host, jobs)?) as Arc<dyn Service>])
         });
-        assert!(fleet.watch("a").unwrap_err().to_string().contains("no node lives on a"));
+        assert!(fleet.watch("a").unwrap_err().to_string().contains("no node a runs"));
         assert_eq!(fleet.place("a").unwrap(), "began in this process");
         assert_eq!(fleet.place("a").unwrap(), "lives already");
         assert_eq!(fleet.watch("a").unwrap().name, "a");
@@ -177,7 +175,7 @@ mod tests {
         let ping = message::ask(&fleet.link("b").unwrap(), &CommandRequest::Ping.text());
         let end: ExecEnd = from_json(&ping.unwrap()).unwrap();
         assert_eq!(end.status, Some(0));
-        // One that has died.
+        // A node that has failed.
         fleet.link("a").unwrap().close();
         assert!(fleet.watch("a").is_err());
         assert_eq!(steps(&["a".into()]), ["began in this process"]);

@@ -1,43 +1,43 @@
-//! What both ends of a transfer over ssh say before there is a link: a line that each knows by its first words.
+//! The line that each end of a transfer over ssh sends before they have a link.
 
 use std::time::Duration;
 
 use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::{Patience, Terms, VERSION};
 
-/// The words that start it, which are of no table: they are no command for people.
+/// The arguments that start the remote end. They are not in the table of flags, because users do not type them.
 pub const SERVE: [&str; 2] = ["pump", "--serve"];
-/// The first word of what either side says before there is a link.
+/// The first word of the line.
 pub(crate) const GREETING: &str = "thalweg-pump";
-/// How long a line may wait for room in the channel.
+/// How long sending the line may take.
 pub(crate) const SAYING: Duration = Duration::from_secs(5);
-/// How both ends want their links, but that a channel is sealed already.
+/// The terms of the links of both ends.
 pub(crate) fn terms() -> Terms {
     Terms { block_bytes: FRAME_BYTES as u32, patience: Patience::default() }
 }
 
-/// A line that both sides know by its first words.
+/// The line with this content.
 pub(crate) fn greeting(json: &str) -> String {
     format!("{GREETING} {VERSION} {json}")
 }
 
-/// What cannot be talked to.
-pub(crate) enum Stranger {
-    /// It is no greeting.
+/// Why a line is not a greeting that this program understands.
+pub(crate) enum NoGreeting {
+    /// Another program sent it.
     Unknown,
-    /// One of another version.
+    /// It is of this version.
     Version(String),
 }
 
-/// What such a line says.
-pub(crate) fn greeted(line: &[u8]) -> Result<&str, Stranger> {
-    let line = str::from_utf8(line).map_err(|_| Stranger::Unknown)?;
+/// The content of such a line.
+pub(crate) fn greeted(line: &[u8]) -> Result<&str, NoGreeting> {
+    let line = str::from_utf8(line).map_err(|_| NoGreeting::Unknown)?;
     let rest =
-        line.strip_prefix(GREETING).and_then(|rest| rest.strip_prefix(' ')).ok_or(Stranger::Unknown)?;
+        line.strip_prefix(GREETING).and_then(|rest| rest.strip_prefix(' ')).ok_or(NoGreeting::Unknown)?;
     match rest.split_once(' ') {
         Some((version, json)) if version == VERSION.to_string() => Ok(json),
-        Some((version, _)) => Err(Stranger::Version(version.into())),
-        None => Err(Stranger::Unknown),
+        Some((version, _)) => Err(NoGreeting::Version(version.into())),
+        None => Err(NoGreeting::Unknown),
     }
 }
 
@@ -50,9 +50,9 @@ mod tests {
         let line = greeting("{}");
         assert!(matches!(greeted(line.as_bytes()), Ok("{}")));
         let other = line.replacen(&VERSION.to_string(), "9", 1);
-        assert!(matches!(greeted(other.as_bytes()), Err(Stranger::Version(v)) if v == "9"));
+        assert!(matches!(greeted(other.as_bytes()), Err(NoGreeting::Version(v)) if v == "9"));
         for noise in ["", "Welcome", "thalweg-pumpkin 1 {}", "thalweg-pump", "thalweg-pump 1"] {
-            assert!(matches!(greeted(noise.as_bytes()), Err(Stranger::Unknown)), "{noise}");
+            assert!(matches!(greeted(noise.as_bytes()), Err(NoGreeting::Unknown)), "{noise}");
         }
     }
 }

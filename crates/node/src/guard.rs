@@ -1,11 +1,11 @@
-//! Two processes that watch over each other: a node, and its guard.
+//! The guard: a process beside a node that kills everything the node started when the node ends.
 //!
-//! Model: `node run` starts itself once more, as the node, and becomes its guard: the ancestor to which the kernel gives
-//! orphans. Signals that ask for an end are passed on. The kernel tells the node when its guard has gone.
-//! Invariant: when the node ends, however it does, whatever it and its commands started is killed, in whatever group or
-//! session it is. When the guard is killed, the node ends by itself and takes its jobs along. Only if both are killed
-//! at once is something left, namely what runs.
-//! Non-goals: starting a node again.
+//! Model: `node run` starts itself again as the node, and becomes its guard, the subreaper to which the kernel gives
+//! orphans. It forwards signals that ask the node to end. The kernel signals the node when its guard dies.
+//! Invariant: when the node ends for any reason, all processes that it and its commands started are killed, in any process
+//! group or session. When the guard is killed, the node ends its jobs and itself. Only if both are killed at the same time
+//! do processes remain.
+//! Non-goals: restarting a node.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -20,30 +20,31 @@ use rustix::process::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::children;
-use thalweg_wire::{ClusterError as Error, ClusterResult as Result};
 
-/// Who guards a node is told to it by this variable, which its commands do not get.
+use crate::{Error, Result};
+
+/// The variable that holds the guard's process id. Commands do not inherit it.
 pub(crate) const GUARD: &str = "THALWEG_GUARD";
-/// How long what is left is killed for: something may start more while it is.
+/// How long to go on killing processes, which may start others meanwhile.
 const KILLING_SECONDS: f64 = 10.0;
 
-/// Whether this process has a guard, that is, is to be the node. From here on it ends with its guard.
+/// Whether this process has a guard and is therefore the node. From now on it ends with its guard.
 pub fn is_guarded() -> bool {
     let told = std::env::var(GUARD).ok().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
     let guard = getppid();
     if told.is_none() || told != guard || set_parent_process_death_signal(Some(Signal::TERM)).is_err() {
         return false;
     }
-    // Had it gone before the kernel was asked, nobody would tell.
+    // The guard may have died before the kernel was asked for a signal.
     getppid() == guard
 }
 
-/// Passes signals on to a node. All clones are one.
+/// Forwards signals to a node. Clones share the node.
 #[derive(Clone, Default)]
 pub struct Forward(Arc<AtomicI32>);
 
 impl Forward {
-    /// Passes one on, if the node runs.
+    /// Forwards a signal if the node runs.
     pub fn signal(&self, number: i32) {
         let node = Pid::from_raw(self.0.load(Ordering::SeqCst));
         if let (Some(node), Some(signal)) = (node, Signal::from_named_raw(number)) {
@@ -54,20 +55,20 @@ impl Forward {
 
 /// How a guarded node ended.
 pub struct Ended {
-    /// Its exit status, or 128 and the signal that ended it.
+    /// Its exit status, or 128 plus the signal that ended it.
     pub status: u8,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// How many processes it left, which are gone now.
+    /// The number of processes that it left, which were killed.
     pub left: usize,
 }
 
-/// Starts `program` as a node, and guards it to its end.
+/// Starts `program` as a node, and guards it until it ends.
 pub fn guard(program: &Path, args: &[std::ffi::OsString], forward: &Forward) -> Result<Ended> {
-    let failed = |what: &str, e: std::io::Error| Error::Asked(format!("cannot {what} the node: {e}"));
+    let failed = |action, why| Error::Guard { action, why };
     set_child_subreaper(Some(getpid())).map_err(|e| failed("guard", e.into()))?;
     let mut command = Command::new(program);
-    // A terminal's signals are for the guard, which passes them on.
+    // A terminal's signals go to the guard, which forwards them.
     command.args(args).env(GUARD, getpid().to_string()).process_group(0);
     let child = command.spawn().map_err(|e| failed("start", e))?;
     let node = Pid::from_child(&child);
@@ -75,7 +76,7 @@ pub fn guard(program: &Path, args: &[std::ffi::OsString], forward: &Forward) -> 
     let how = loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, how))) if pid == node => break how,
-            // An orphan of some command.
+            // An orphaned process of a command.
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(failed("wait for", e.into())),
         }
@@ -93,13 +94,13 @@ fn ended(how: WaitStatus, left: usize) -> Ended {
     Ended { status, signal, left }
 }
 
-/// Kills all children, then those that they leave, until there are none; how many there were.
+/// Kills all children, then their orphans, until there are none. Returns their number.
 fn kill_what_is_left() -> usize {
     let watch = Stopwatch::start();
     let mut killed = 0;
     while watch.seconds() < KILLING_SECONDS {
         for child in children().into_iter().filter_map(|child| Pid::from_raw(child as i32)) {
-            // Nobody but this thread waits for it, so the number is still its own.
+            // Only this thread reaps it, so the number is still its own.
             let _ = kill_process(child, Signal::KILL);
         }
         match wait(WaitOptions::empty()) {

@@ -1,8 +1,8 @@
 //! Control over HTTP: status, metrics, and the routes of the services.
 //!
-//! Invariant: what changes something is for clients that may do everything, not for other nodes. A peer that proved nothing
-//! (on loopback, at a node without identity) gets the status and nothing else. Headers and bodies are bounded, and a request
-//! has to come within [`HEADERS_SECONDS`].
+//! Invariant: only clients with all rights may change anything; other nodes may not. An unauthenticated peer, on loopback at
+//! a node without an identity, gets the status and nothing else. Headers and bodies are bounded, and the headers must
+//! arrive within [`HEADERS_SECONDS`].
 
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError};
@@ -23,19 +23,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::daemon::Node;
 
-/// The longest that the headers of a request may take.
+/// The time limit for the headers of a request.
 pub(crate) const HEADERS_SECONDS: u64 = 5;
-/// The most bytes of headers.
+/// The size limit of headers.
 const HEADERS_BYTES_MAX: usize = 16 << 10;
-/// The most bytes of a body.
+/// The size limit of a body.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// The description of all this.
+/// The OpenAPI description of these routes.
 const OPENAPI: &str = include_str!("openapi.json");
 
-/// Who asks; `None` proved nothing.
+/// The authenticated peer, if any.
 type Asker = Option<(Id, Role)>;
 
-/// Serves one connection to its end, or until the cluster file lists its peer no longer.
+/// Serves one connection until it ends or the cluster file no longer lists its peer.
 pub(crate) async fn serve<S>(node: &Arc<Node>, stream: S, who: Who)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -50,13 +50,13 @@ where
         |(id, _)| node.host.credentials().is_some_and(|credentials| credentials.identity().members.has(id));
     loop {
         let mut changed = std::pin::pin!(node.changed.notified());
-        // From here on no change is missed.
+        // No change is missed from now on.
         changed.as_mut().enable();
         if asker.is_some_and(|asker| !is_listed(asker)) {
             return;
         }
         tokio::select! {
-            // What goes wrong here is the peer's, and it has been told.
+            // An error here is the peer's, and it was told.
             _ = &mut served => return,
             () = changed => {}
         }
@@ -99,7 +99,7 @@ fn json(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// Has a service answer, on a thread that may block.
+/// Calls a service on a thread that may block.
 fn answered_by(route: Route) -> MethodRouter<Arc<Node>> {
     let (method, answer) = (route.method, Arc::new(route.answer));
     let handler = move |id: Option<Path<String>>| async move {
@@ -122,10 +122,10 @@ async fn status(State(node): State<Arc<Node>>) -> Response {
     json(to_json(&node.status()))
 }
 
-/// What the host offers and lacks. One at a time looks: it takes a moment of the disk.
+/// The findings about this machine. Only one examination runs at a time, because it uses the disk.
 async fn doctor(State(node): State<Arc<Node>>) -> Response {
     let looked = tokio::task::spawn_blocking(move || {
-        // It guards nothing but the turn.
+        // The lock protects no data, so a poisoned one can be used.
         let _turn = node.doctoring.lock().unwrap_or_else(PoisonError::into_inner);
         thalweg_engine::doctor(&[])
     });
@@ -137,7 +137,7 @@ async fn doctor(State(node): State<Arc<Node>>) -> Response {
     }
 }
 
-/// What changes something, or would have, has a line in the audit log.
+/// Writes a line into the audit log for every request that may change something.
 async fn audited(
     State((node, who)): State<(Arc<Node>, Who)>,
     request: axum::extract::Request,
@@ -158,7 +158,7 @@ async fn audited(
     answer
 }
 
-/// Refuses a body that says itself that it is too large, before any of it is asked for.
+/// Refuses a body that announces too large a length, before any of it is read.
 async fn announced(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     if length.is_some_and(|length| length.parse().is_ok_and(|bytes: u64| bytes > BODY_BYTES_MAX as u64)) {
@@ -175,7 +175,7 @@ async fn take_cluster(State(node): State<Arc<Node>>, text: String) -> Response {
     }
 }
 
-/// Objects as server-sent events. There is a thread for each watcher, and connections are bounded.
+/// Objects as server-sent events. Each watcher has a thread, and connections are bounded.
 fn as_events(events: Box<dyn Iterator<Item = String> + Send>) -> Response {
     let (send, receive) = tokio::sync::mpsc::channel::<Vec<u8>>(2);
     tokio::task::spawn_blocking(move || {
@@ -188,7 +188,7 @@ fn as_events(events: Box<dyn Iterator<Item = String> + Send>) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::new(Events(receive))).into_response()
 }
 
-/// A body of events.
+/// A response body of events.
 struct Events(tokio::sync::mpsc::Receiver<Vec<u8>>);
 
 impl hyper::body::Body for Events {
@@ -203,12 +203,12 @@ impl hyper::body::Body for Events {
     }
 }
 
-/// For Prometheus.
+/// Metrics for Prometheus.
 async fn metrics(State(node): State<Arc<Node>>) -> Response {
     let status = node.status();
     let row = |name, kind, help, value| Metric { name, kind, help, value };
     let mut rows = vec![
-        row("uptime_seconds", "counter", "Seconds since the node began.", status.seconds),
+        row("uptime_seconds", "counter", "Seconds since the node started.", status.seconds),
         row("links", "gauge", "Links that are open.", status.links as f64),
     ];
     rows.extend(node.host.services().iter().flat_map(|service| service.metrics()));

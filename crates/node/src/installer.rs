@@ -1,12 +1,12 @@
-//! Brings nodes to hosts, starts and ends them, over the user's own OpenSSH.
+//! Installs, starts and ends nodes on hosts over the user's own OpenSSH.
 //!
-//! Model: each step is a short script that `ssh HOST sh -s` runs, on all hosts at once. What install brings lies in one
-//! directory of the host's user, named by cluster and host; the node runs from there and writes its own files there.
-//! Invariant: every step looks first and leaves alone what is so already; remove leaves nothing behind. Each host has a
-//! result of its own. From `up` on ssh is not on the way of anything.
-//! Where systemd runs, install writes a unit beside the rest and enables it, and systemd starts and ends the node; else
-//! the node is a plain daemon.
-//! Non-goals: other users than the one ssh logs in as, other service managers.
+//! Model: each step is a short script that `ssh HOST sh -s` runs, on all hosts at the same time. Installed files are in one
+//! directory of the remote user, named by cluster and host; the node runs there and writes its own files there. Where
+//! systemd runs, install also writes and enables a unit, and systemd starts and ends the node; elsewhere the node is a
+//! plain daemon.
+//! Invariant: every step is idempotent; remove leaves nothing behind. Each host has its own result. Once a node is up, ssh
+//! is not needed any more.
+//! Non-goals: users other than the one that ssh logs in as, other service managers.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,34 +15,31 @@ use std::process::{Command, Stdio};
 use thalweg_api::{ClusterFile, HostSteps, NodeStatus};
 use thalweg_io::small;
 use thalweg_wire::cluster::host_directory;
-use thalweg_wire::{
-    AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, Client, ClusterError as Error, ClusterResult as Result,
-    KEY_FILE,
-};
+use thalweg_wire::{AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, Client, KEY_FILE};
 
-use crate::control;
 use crate::fleet::{Fleet, on_each};
+use crate::{Error, Result, control};
 
-/// What ssh is told besides: never to ask, and not to wait for ever.
+/// Options for ssh: never ask, and do not wait for ever.
 const SSH_OPTIONS: [&str; 4] = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
 
-/// What a script says first: before it come the words of shells that print at their start.
+/// The first line that a script prints; shells may print text of their own before it.
 const MARK: &str = "== thalweg ==";
 
-/// What to do to hosts.
+/// A step on hosts.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Bring them the program and their identities.
+    /// Copy the program and the identities to them.
     Install,
     /// Start their nodes.
     Up,
     /// End their nodes.
     Down,
-    /// Take away what was brought.
+    /// Remove what was installed.
     Remove,
 }
 
-/// Sets `ctl` to how systemd is spoken to, if it runs, and `unit` to the node's, if it has one.
+/// Sets `ctl` to the command for systemd, if that runs, and `unit` to the node's unit, if it has one.
 const SYSTEMD: &str = r#"
 ctl=systemctl
 [ "$(id -u)" -eq 0 ] || ctl='systemctl --user'
@@ -100,29 +97,28 @@ else
 fi
 "#;
 
-/// Hosts over OpenSSH: a fleet whose nodes are installed where ssh goes.
+/// Hosts that ssh reaches, as a fleet.
 pub struct Hosts {
     owner: PathBuf,
     ssh: Vec<String>,
     client: Client,
-    brought: Brought,
+    program: Program,
 }
 
 impl Hosts {
-    /// Those of the owner's cluster; `program` is what is brought to them, `ssh` the program that reaches them and its
-    /// first arguments.
+    /// The hosts of the owner's cluster. `program` is installed on them; `ssh` is the ssh program and its first arguments.
     pub fn new(owner: &Path, program: &Path, ssh: &[String]) -> Result<Hosts> {
         if ssh.is_empty() {
-            return Err(Error::Asked("--ssh names no program".into()));
+            return Err(Error::NoSshCommand);
         }
         let client = Client::load(owner)?;
-        Ok(Hosts { owner: owner.into(), ssh: ssh.to_vec(), client, brought: Brought::of(program)? })
+        Ok(Hosts { owner: owner.into(), ssh: ssh.to_vec(), client, program: Program::of(program)? })
     }
 
     /// Takes a step on these hosts, or on all.
     pub fn take(&self, step: &Step, on: &[String]) -> Result<HostSteps> {
         let file = self.client.file();
-        // What a host that was dropped still has can be taken away.
+        // A dropped host can still be stopped and cleaned up.
         let takes_away = matches!(step, Step::Down | Step::Remove);
         let is_dropped = |name: &&String| {
             takes_away
@@ -134,16 +130,16 @@ impl Hosts {
         let there = if on.is_empty() && !dropped.is_empty() { Vec::new() } else { self.client.hosts(&on)? };
         let names = there.into_iter().map(|host| host.name).chain(dropped.into_iter().cloned());
         let names: Vec<String> = names.collect();
-        Ok(on_each(&names, |host| self.there(host).take(step, &self.brought)))
+        Ok(on_each(&names, |host| self.remote(host).take(step, &self.program)))
     }
 
-    fn there<'a>(&'a self, host: &'a str) -> There<'a> {
-        There { ssh: &self.ssh, file: self.client.file(), owner: &self.owner, host }
+    fn remote<'a>(&'a self, host: &'a str) -> Remote<'a> {
+        Remote { ssh: &self.ssh, file: self.client.file(), owner: &self.owner, host }
     }
 
     fn steps(&self, host: &str, steps: &[Step]) -> Result<String> {
-        let there = self.there(host);
-        let done = steps.iter().map(|step| there.take(step, &self.brought).map_err(Error::Asked));
+        let remote = self.remote(host);
+        let done = steps.iter().map(|step| remote.take(step, &self.program).map_err(Error::Step));
         Ok(done.collect::<Result<Vec<String>>>()?.join("; "))
     }
 }
@@ -167,42 +163,43 @@ impl Fleet for Hosts {
     }
 }
 
-/// The program that is brought, and its sum.
-struct Brought {
-    program: PathBuf,
+/// The program to install, and its checksum.
+struct Program {
+    path: PathBuf,
     sum: String,
 }
 
-impl Brought {
-    fn of(program: &Path) -> Result<Brought> {
+impl Program {
+    fn of(program: &Path) -> Result<Program> {
         let summed = Command::new("sha256sum").arg(program).output();
-        let summed = summed.map_err(|e| Error::Asked(format!("cannot run sha256sum: {e}")))?;
+        let failed = |why| Error::Checksum { program: program.into(), why };
+        let summed = summed.map_err(|e| failed(Some(e)))?;
         let text = String::from_utf8_lossy(&summed.stdout);
         match text.split_whitespace().next() {
-            // A backslash before the sum says that the name was escaped.
+            // sha256sum puts a backslash first if it escaped the name.
             Some(sum) if summed.status.success() => {
-                Ok(Brought { program: program.into(), sum: sum.trim_start_matches('\\').into() })
+                Ok(Program { path: program.into(), sum: sum.trim_start_matches('\\').into() })
             }
-            _ => Err(Error::Asked(format!("cannot take the sum of {}", program.display()))),
+            _ => Err(failed(None)),
         }
     }
 }
 
-/// A host, as it is reached.
-struct There<'a> {
+/// A host, and how to reach it.
+struct Remote<'a> {
     ssh: &'a [String],
     file: &'a ClusterFile,
     owner: &'a Path,
     host: &'a str,
 }
 
-impl There<'_> {
-    fn take(&self, step: &Step, program: &Brought) -> std::result::Result<String, String> {
+impl Remote<'_> {
+    fn take(&self, step: &Step, program: &Program) -> std::result::Result<String, String> {
         let directory = self.directory();
         let enter = format!("set -u\ncd \"$HOME/{directory}\" 2>/dev/null");
         match step {
             Step::Install => self.install(&directory, program),
-            // One that was dropped and taken in again is another node: the one that runs is nobody's any more.
+            // A host that was dropped and added again has a new node; the old one is ended.
             Step::Up => self.run(&format!(
                 "{enter} || {{ echo 'nothing is installed here; thalweg cluster install comes first' >&2; exit 1; }}{SYSTEMD}{IS_UP}\
                  if [ -n \"$pid\" ] && grep -qE '\"id\":\"({})\"' ready; then{DOWN}pid=; fi\n{UP}",
@@ -219,26 +216,26 @@ impl There<'_> {
         }
     }
 
-    /// The ids under which nodes of this name were dropped, as alternatives of a pattern. A node that was renewed goes on.
+    /// The ids of dropped nodes of this name, as alternatives of a pattern. A node that was only renewed goes on.
     fn ids_before(&self) -> String {
         let dropped = self.file.dropped.iter().filter(|gone| gone.name == self.host);
         dropped.map(|gone| gone.id.as_str()).chain(["none"]).collect::<Vec<&str>>().join("|")
     }
 
-    /// Below the user's directory there. Of ids and names of hosts, which hold nothing that a shell would look at.
+    /// The directory below the remote home directory. Ids and host names contain no character that a shell interprets.
     fn directory(&self) -> String {
         format!(".local/share/thalweg/{}-{}", &self.file.id[..8], self.host)
     }
 
-    fn install(&self, directory: &str, program: &Brought) -> std::result::Result<String, String> {
+    fn install(&self, directory: &str, program: &Program) -> std::result::Result<String, String> {
         let sum = self.run(&format!(
             "umask 077; mkdir -p \"$HOME/{directory}/identity\" && cd \"$HOME/{directory}\" && \
              {{ sha256sum thalweg 2>/dev/null || echo none; }}\n"
         ))?;
         let mut done = Vec::new();
         if !sum.starts_with(&program.sum) {
-            let bytes = small::open(&program.program).map_err(|e| e.to_string())?;
-            self.bring(directory, "thalweg", 700, bytes.into())?;
+            let bytes = small::open(&program.path).map_err(|e| e.to_string())?;
+            self.copy(directory, "thalweg", 700, bytes.into())?;
             done.push("the program");
         }
         let ours = host_directory(self.owner, self.host);
@@ -248,8 +245,7 @@ impl There<'_> {
             let bytes = small::read(&ours.join(file)).map_err(|e| e.to_string())?;
             text.push(String::from_utf8(bytes).map_err(|_| format!("{file} is not readable text"))?);
         }
-        // Behind a mark that no line of JSON or PEM is. The key is in the script, on standard input, and on no
-        // command line.
+        // No line of JSON or PEM equals the end mark. The key is in the script, on standard input, not on a command line.
         let mut script = format!("set -e\numask 077\ncd \"$HOME/{directory}/identity\"\nchanged=\n");
         for (file, text) in files.iter().zip(&text) {
             script += &format!(
@@ -271,16 +267,16 @@ impl There<'_> {
         })
     }
 
-    /// Writes a unit where systemd runs, and has it enabled; says whether that changed something.
+    /// The script that writes and enables a unit where systemd runs, and prints whether it changed.
     ///
-    /// If the kernel ends a job for its memory, the node goes on (`OOMPolicy`); jobs may make control groups of their own
-    /// (`Delegate`); no core with the key in it is written unless a job asks for its own (`LimitCORE`). The options that
-    /// take rights away are not there: jobs run what the node's user may. `NoNewPrivileges` would end sudo, and in a
-    /// user's unit each of `RestrictRealtime`, `LockPersonality` and `Protect...` implies it; `ProtectClock` shuts devices
-    /// off, GPUs too, `ProtectKernelModules` mounts from the host, and `RestrictSUIDSGID` such modes from transfers.
+    /// If the kernel kills a job for its memory, the node goes on (`OOMPolicy`). Jobs may make control groups (`Delegate`).
+    /// No core dump with the key is written unless a job asks for its own (`LimitCORE`). Options that remove rights are
+    /// missing, because jobs may do whatever the node's user may. `NoNewPrivileges` would disable sudo, and in a user's unit
+    /// each of `RestrictRealtime`, `LockPersonality` and `Protect...` implies it. `ProtectClock` disables devices,
+    /// including GPUs; `ProtectKernelModules` hides mounts of the host; `RestrictSUIDSGID` breaks transfers of such modes.
     fn unit(&self, directory: &str) -> String {
         let name = format!("thalweg-{}-{}.service", &self.file.id[..8], self.host);
-        // A user's units begin with the user's session or lingering, all others with the system.
+        // A user's units start with the user's session or lingering, others with the system.
         format!(
             r#"cd "$HOME/{directory}" || exit 1
 {SYSTEMD}
@@ -317,8 +313,8 @@ $ctl enable --quiet "$PWD/{name}" && $ctl daemon-reload && echo changed
         )
     }
 
-    /// Brings a file, whole or not at all.
-    fn bring(&self, directory: &str, name: &str, mode: u32, bytes: Stdio) -> std::result::Result<(), String> {
+    /// Copies a file, completely or not at all.
+    fn copy(&self, directory: &str, name: &str, mode: u32, bytes: Stdio) -> std::result::Result<(), String> {
         let line = format!(
             "umask 077; cd \"$HOME/{directory}\" && cat >.{name}.new && chmod {mode} .{name}.new && mv .{name}.new {name}"
         );
@@ -326,23 +322,25 @@ $ctl enable --quiet "$PWD/{name}" && $ctl daemon-reload && echo changed
         self.end_of(child.map_err(|e| format!("cannot start {}: {e}", self.ssh[0]))?).map(|_| ())
     }
 
-    /// Runs a script there; returns what it says.
+    /// Runs a script on the host; returns its output.
     fn run(&self, script: &str) -> std::result::Result<String, String> {
         let child = self.command(&["sh", "-s"]).stdin(Stdio::piped()).spawn();
         let mut child = child.map_err(|e| format!("cannot start {}: {e}", self.ssh[0]))?;
         let mut stdin = child.stdin.take().expect("a pipe was asked for");
-        // Why it was not taken is told by the end.
+        // If this fails, the exit status and standard error say why.
         let _ = stdin.write_all(format!("echo; echo '{MARK}'\n{script}").as_bytes());
         drop(stdin);
         let said = self.end_of(child)? + "\n";
         let behind = said.split_once(&format!("\n{MARK}\n")).map(|(_, behind)| behind.trim_end().to_string());
         let host = self.host;
-        behind.ok_or_else(|| format!("the shell of {host} runs no script; see what ssh {host} sh -s does"))
+        behind.ok_or_else(|| {
+            format!("the shell of {host} did not run the script; see what ssh {host} sh -s does")
+        })
     }
 
-    fn command(&self, there: &[&str]) -> Command {
+    fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.ssh[0]);
-        command.args(&self.ssh[1..]).args(SSH_OPTIONS).arg(self.host).args(there);
+        command.args(&self.ssh[1..]).args(SSH_OPTIONS).arg(self.host).args(words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -353,7 +351,7 @@ $ctl enable --quiet "$PWD/{name}" && $ctl daemon-reload && echo changed
             return Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_string());
         }
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+        let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it gave no reason");
         Err(format!("{} {}: {}", self.ssh[0], self.host, why.trim()))
     }
 }

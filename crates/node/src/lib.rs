@@ -1,14 +1,15 @@
-//! The daemon on every host, and what a client asks of it: commands, control over HTTP, transfers, installation.
+//! The daemon on every host, and its clients: commands, control over HTTP, transfers, installation.
 //!
-//! Model: a node is a process with an identity and one port ([`run`]), which offers the services that it is given:
-//! [`ExecService`] and [`TransferService`] are of this crate. A client has an identity of its own and talks to the nodes
-//! directly: over links to run commands ([`exec`]) and move files ([`pump`]), over HTTP for the rest ([`control`]).
-//! Invariant: nothing is listed, read, run or written for a peer that has not proved that it is of the cluster.
-//! Non-goals: printing, what a command does, choosing where work should go.
+//! Model: a node is a process with an identity and one port ([`run`]). The caller gives it its services, of which
+//! [`ExecService`] and [`TransferService`] are in this crate. A client has its own identity and connects to the nodes
+//! directly: over links to run commands ([`exec`]) and move files ([`pump`]), over HTTP for everything else ([`control`]).
+//! Invariant: nothing is listed, read, run or written for a peer that has not proved its membership of the cluster.
+//! Non-goals: printing, what a command does, choosing hosts for work.
 
 pub mod control;
 mod daemon;
 mod ends;
+mod error;
 mod exec;
 mod exec_service;
 mod exec_session;
@@ -21,13 +22,14 @@ mod pump;
 mod relay;
 mod ssh;
 mod ssh_between;
-mod ssh_said;
 mod ssh_serve;
+mod ssh_stderr;
 mod tls_records;
 mod to_node;
 mod transfers;
 
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Services, Stop, run};
+pub use error::{Error, Result};
 pub use exec::{Channel, ExecOptions, exec, ping};
 pub use exec_service::ExecService;
 pub use greeting::SERVE;

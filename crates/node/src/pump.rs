@@ -1,4 +1,4 @@
-//! Transfers between hosts, as a client asks for them: it is one end, or asks two hosts to be the ends.
+//! Transfers between hosts: the client is one end, or asks two hosts to be the ends.
 //!
 //! ```text
 //! client reads, n1 writes       client ==lanes==> n1
@@ -6,24 +6,24 @@
 //! n1 reads, n2 writes           client --asks--> n1 ==lanes==> n2
 //! ```
 //!
-//! Model: whoever begins opens a link for the control stream and one for each lane, so that each lane's thread receives
-//! what is its own and two cores can open seals. A node puts lanes together by the transfer's id.
+//! Model: the initiator opens a link for the control stream and one for each lane, so that each lane's thread receives its
+//! own frames and several cores decrypt. A node matches lanes by the transfer's id.
 
 use std::path::Path;
 
 use thalweg_api::{PumpReceipt, TransferRequest};
-use thalweg_engine::{Endpoint, Progress, PumpOptions};
+use thalweg_engine::{Asked, Endpoint, Progress, PumpOptions};
 use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::{Client, message};
 
-use crate::ends::{Result, could_not, follow, pull, push, request, word_of, word_over_ssh, words_of};
-use crate::ssh::{SshOptions, There, outcome};
+use crate::ends::{Result, follow, no_link, pull, push, request, word_of, word_over_ssh, words_of};
+use crate::ssh::{RemoteEnd, SshOptions, outcome};
 use crate::ssh_between;
 use crate::to_node::{ToNode, find};
 
 /// Moves files between this machine and a host of the cluster, or between two hosts.
 pub fn pump(identity: &Path, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
-    let client = Client::load(identity).map_err(could_not)?;
+    let client = Client::load(identity)?;
     let from = sources_host(options)?;
     match (from, &options.dest) {
         (None, Endpoint::Host(host, end)) => {
@@ -31,11 +31,11 @@ pub fn pump(identity: &Path, options: &PumpOptions, progress: &Progress) -> Resu
         }
         (Some(host), Endpoint::Host(to, end)) => between(&client, &host, to, end, options, progress),
         (Some(host), _) => pull(&ToNode::new(client.credentials(), client.file(), &host)?, options, progress),
-        (None, _) => Err(could_not("neither end is on another host")),
+        (None, _) => Err(Asked::NoRemoteEnd.into()),
     }
 }
 
-/// The one host that all sources are on, or none.
+/// The host of all sources, if they are on one.
 fn sources_host(options: &PumpOptions) -> Result<Option<String>> {
     let mut hosts = options.sources.iter().map(|end| match end {
         Endpoint::Host(host, _) => Some(host),
@@ -44,11 +44,11 @@ fn sources_host(options: &PumpOptions) -> Result<Option<String>> {
     let first = hosts.next().flatten();
     match hosts.all(|host| host == first) {
         true => Ok(first.cloned()),
-        false => Err(could_not("all sources of a transfer are on one host; make one for each host")),
+        false => Err(Asked::SourcesOnHosts.into()),
     }
 }
 
-/// Has one host send to another, or move between its own directories.
+/// Initiator one host to send to another, or to move files between its own directories.
 fn between(
     client: &Client,
     host: &str,
@@ -58,15 +58,15 @@ fn between(
     progress: &Progress,
 ) -> Result<PumpReceipt> {
     find(client.file(), to)?;
-    let way = ToNode::new(client.credentials(), client.file(), host)?;
-    let mut request = request(&way, options, words_of(options)?);
+    let transport = ToNode::new(client.credentials(), client.file(), host)?;
+    let mut request = request(&transport, options, words_of(options)?);
     match (host == to, word_of(end)?) {
         (true, word) => request.dest = Some(word),
         (false, word) => request.to = Some((to.to_string(), word)),
     }
-    let (_out, inc) = way.open(&TransferRequest::Pump(Box::new(request))).map_err(could_not)?;
-    let hearing = message::Reader::new(inc, host, FRAME_BYTES).map_err(could_not)?;
-    follow(hearing, &way, to, progress)
+    let (_out, inc) = transport.open(&TransferRequest::Pump(Box::new(request))).map_err(no_link)?;
+    let hearing = message::Reader::new(inc, host, FRAME_BYTES).map_err(no_link)?;
+    follow(hearing, &transport, to, progress)
 }
 
 /// Moves files between this machine and one that ssh reaches.
@@ -77,13 +77,13 @@ pub fn pump_over_ssh(how: &SshOptions, options: &PumpOptions, progress: &Progres
         }
         (_, Endpoint::Ssh(host, end)) => (host, Some(word_over_ssh(end))),
         (Some(Endpoint::Ssh(host, _)), _) => (host, None),
-        _ => return Err(could_not("neither end is over ssh")),
+        _ => return Err(Asked::NoRemoteEnd.into()),
     };
-    let mut there = There::start(how, host)?;
-    let (channel, greeting) = there.hear(progress)?;
-    let moved = there.meet(channel, &greeting).and_then(|way| match dest {
-        Some(dest) => push(&way, dest, options, progress),
-        None => pull(&way, options, progress),
+    let mut remote = RemoteEnd::start(how, host)?;
+    let (channel, greeting) = remote.hear(progress)?;
+    let moved = remote.meet(channel, &greeting).and_then(|transport| match dest {
+        Some(dest) => push(&transport, dest, options, progress),
+        None => pull(&transport, options, progress),
     });
-    outcome(moved, &mut [there], progress)
+    outcome(moved, &mut [remote], progress)
 }

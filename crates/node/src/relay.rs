@@ -1,12 +1,12 @@
-//! Asks other hosts for a client, over the links that this node keeps.
+//! Relays a client's request to other hosts, over the links that this node keeps.
 //!
-//! Model: a stream is opened on the link with each host, one after the other. The thread that reads a link reports that
-//! something has come on it, and one thread passes everything on into the client's one stream: blocks with the host's
-//! place in the list as their offset, ends as lines on a channel of their own, as many as have come together.
-//! Invariant: every host that was asked has an end or an error. When the client goes, or gives up, everything ends within
-//! [`LOOK`]. A host without a link holds up no other, unless all wait for the client's input. Each host has [`WINDOW`]
-//! blocks for what it sends.
-//! Non-goals: what is asked.
+//! Model: the relay opens a stream to each host. The thread that reads a link reports arrivals, and one thread forwards
+//! everything into the client's one stream: blocks with the host's index as their offset, and ends as lines of JSON on a
+//! channel of their own, several together.
+//! Invariant: every host ends with a status or an error. When the client goes or gives up, everything ends within [`LOOK`].
+//! A host without a link does not delay others, except where all wait for the client's input. Each host has [`WINDOW`]
+//! blocks for its output.
+//! Non-goals: the meaning of the request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,31 +23,31 @@ use thalweg_wire::{Host, Incoming, Link, LinkError, News, Outgoing};
 
 use crate::exec_session::READ_BYTES;
 
-/// The channel of ends, a line of JSON for each.
+/// The channel of ends, one line of JSON for each host.
 pub(crate) const END: u8 = 3;
-/// How often somebody looks whether the client is still there.
+/// How often to check that the client is still there.
 const LOOK: Duration = Duration::from_millis(100);
-/// Blocks for a host: one that comes, and one that goes on to the client.
+/// Blocks for a host: one that arrives, and one that leaves for the client.
 const WINDOW: usize = 2;
-/// How long the first end waits for others, unless there are none.
+/// How long the first end waits for others, so that they leave together.
 const TOGETHER: Duration = Duration::from_millis(2);
 
-/// Relays a request; the client's stream is ended when all hosts have.
+/// Relays a request, and ends the client's stream when all hosts have ended.
 pub(crate) fn run((host, input): (&Arc<Host>, &Pool), request: RelayRequest, out: Outgoing, inc: Incoming) {
     let stdin = match &*request.ask {
         CommandRequest::Run(exec) => exec.stdin,
         CommandRequest::Ping => false,
-        CommandRequest::Relay(_) => return drop(out.abort("that is not for other hosts")),
+        CommandRequest::Relay(_) => return drop(out.abort("a relay cannot be relayed")),
     };
     let count = request.on.len();
     if count == 0 || count > HOSTS_MAX {
-        return drop(out.abort(&format!("{count} hosts, where 1 to {HOSTS_MAX} can be asked")));
+        return drop(out.abort(&format!("a request for {count} hosts; it can be for 1 to {HOSTS_MAX}")));
     }
     let pool = match Pool::new(READ_BYTES, count * WINDOW) {
         Ok(pool) => pool,
         Err(why) => return drop(out.abort(&why.to_string())),
     };
-    let (tell, words) = channel();
+    let (tell, events) = channel();
     let asking = Asking {
         host: host.clone(),
         ask: request.ask.text().into(),
@@ -71,18 +71,18 @@ pub(crate) fn run((host, input): (&Arc<Host>, &Pool), request: RelayRequest, out
     };
     let from = request.on.iter().map(|_| None).collect();
     let mut answers = Answers { asking, left: count, hosts: request.on, from, out, ends: Vec::new() };
-    if answers.gather(&words).is_ok() {
+    if answers.gather(&events).is_ok() {
         let _ = answers.out.end(&[]);
     }
-    // Only now: to want no more of the client's before would give the whole stream up.
+    // Dropping this earlier would give up the whole stream.
     drop(unfed);
 }
 
-/// Gives what the client says to every host that still wants it.
+/// Forwards the client's input to every host that still takes it.
 fn feed(inc: Incoming, outs: &mut Vec<Outgoing>, pool: &Pool) {
     let mut inc = inc.takes(pool, 2);
     while let Ok(Some((_, block))) = inc.next_on() {
-        // Sealing changes the bytes, so each gets its own.
+        // Encryption happens in place, so each host gets a copy.
         outs.retain_mut(|out| out.send(0, &mut block.to_vec()).is_ok());
         if outs.is_empty() {
             return;
@@ -93,42 +93,42 @@ fn feed(inc: Incoming, outs: &mut Vec<Outgoing>, pool: &Pool) {
     }
 }
 
-/// What there is to know of the host in some place.
-enum Word {
-    /// It has been asked, and answers here.
+/// News of the host with an index.
+enum Event {
+    /// It was asked, and answers on this stream.
     Asked(usize, Incoming),
-    /// Something has come from it.
-    Heard(usize),
-    /// It cannot be asked, and why.
-    Unasked(usize, String),
+    /// Something arrived from it.
+    Arrived(usize),
+    /// It could not be asked, for this reason.
+    Failed(usize, String),
 }
 
-/// How hosts are asked.
+/// The state that is shared by all requests to hosts.
 #[derive(Clone)]
 struct Asking {
     host: Arc<Host>,
     ask: Arc<str>,
     pool: Pool,
-    tell: Sender<Word>,
+    tell: Sender<Event>,
     gatherer: Thread,
-    /// Hosts from which no end has come.
+    /// The number of hosts without an end.
     unended: Arc<AtomicUsize>,
     watch: Stopwatch,
 }
 
 impl Asking {
-    /// Opens the links that are missing, side by side.
+    /// Opens missing links, in parallel.
     fn dial_all(&self, hosts: &[String]) {
         thread::scope(|scope| {
             for host in hosts.iter().filter(|host| self.host.kept_with(host).is_none()) {
-                // Why it cannot be is told when it is asked.
+                // An error shows again when the host is asked.
                 scope.spawn(move || drop(self.host.link_with(host)));
             }
         });
     }
 
-    /// Asks over the link that is kept, at once; else opens one first, aside. If the client has input for it, returns
-    /// where that goes.
+    /// Sends the request over an open link at once, or over a new one from another thread. If the client has input, returns
+    /// the stream for it.
     fn ask(&self, place: usize, host: &str, stdin: bool) -> Option<Outgoing> {
         if let Some(link) = self.host.kept_with(host) {
             return self.ask_over(place, &link, stdin);
@@ -136,10 +136,13 @@ impl Asking {
         let (aside, name) = (self.clone(), host.to_string());
         let dial = move || match aside.host.link_with(&name) {
             Ok(link) => drop(aside.ask_over(place, &link, false)),
-            Err(why) => aside.tell(Word::Unasked(place, why.to_string()), News::End),
+            Err(why) => aside.tell(Event::Failed(place, why.to_string()), News::End),
         };
         if !spawn("dial", dial) {
-            self.tell(Word::Unasked(place, "its node has no thread to reach it with".into()), News::End);
+            self.tell(
+                Event::Failed(place, "the relaying node has no thread left to reach it".into()),
+                News::End,
+            );
         }
         None
     }
@@ -153,20 +156,20 @@ impl Asking {
         };
         match asked {
             Ok((out, inc)) => {
-                self.tell(Word::Asked(place, inc), News::Block);
+                self.tell(Event::Asked(place, inc), News::Block);
                 out
             }
             Err(why) => {
-                self.tell(Word::Unasked(place, why.to_string()), News::End);
+                self.tell(Event::Failed(place, why.to_string()), News::End);
                 None
             }
         }
     }
 
-    /// Who gathers need not be woken for an end before the last.
-    fn tell(&self, word: Word, what: News) {
-        // Nobody listens any more when the client has gone; what was asked is given up by being dropped.
-        let _ = self.tell.send(word);
+    /// Reports an event. The gathering thread is woken for a block or the last end, not for other ends.
+    fn tell(&self, event: Event, what: News) {
+        // After the client has gone nobody listens; dropping the stream gives up the request.
+        let _ = self.tell.send(event);
         let one_less = |left: usize| left.checked_sub(1);
         if what == News::Block
             || self.unended.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less) == Ok(1)
@@ -176,7 +179,7 @@ impl Asking {
     }
 }
 
-/// What comes back, on its way to the client.
+/// The answers, which are forwarded to the client.
 struct Answers {
     asking: Asking,
     hosts: Vec<String>,
@@ -184,21 +187,21 @@ struct Answers {
     /// Hosts without an end.
     left: usize,
     out: Outgoing,
-    /// Lines of ends that the client has not been told.
+    /// Lines of ends that were not sent yet.
     ends: Vec<u8>,
 }
 
 impl Answers {
-    /// Passes on what comes until all have ended; an error if the client has gone, and with it what was asked.
-    fn gather(&mut self, words: &Receiver<Word>) -> Result<(), Option<LinkError>> {
+    /// Forwards answers until all hosts have ended; an error if the client has gone.
+    fn gather(&mut self, events: &Receiver<Event>) -> Result<(), Option<LinkError>> {
         while self.left > 0 {
-            match words.recv_timeout(LOOK) {
+            match events.recv_timeout(LOOK) {
                 Ok(first) => {
                     self.take(first)?;
                     if self.left > 0 {
                         thread::park_timeout(TOGETHER);
                     }
-                    words.try_iter().try_for_each(|more| self.take(more))?;
+                    events.try_iter().try_for_each(|more| self.take(more))?;
                     self.out.send(END, &mut std::mem::take(&mut self.ends))?;
                 }
                 Err(RecvTimeoutError::Timeout) if !self.out.is_given_up() => {}
@@ -208,15 +211,15 @@ impl Answers {
         Ok(())
     }
 
-    fn take(&mut self, word: Word) -> Result<(), LinkError> {
-        match word {
-            Word::Asked(place, inc) => {
+    fn take(&mut self, event: Event) -> Result<(), LinkError> {
+        match event {
+            Event::Asked(place, inc) => {
                 let asking = self.asking.clone();
-                inc.on_news(move |what| asking.tell(Word::Heard(place), what));
+                inc.on_news(move |what| asking.tell(Event::Arrived(place), what));
                 self.from[place] = Some(inc);
             }
-            Word::Unasked(place, why) => self.end(place, Err(why)),
-            Word::Heard(place) => {
+            Event::Failed(place, why) => self.end(place, Err(why)),
+            Event::Arrived(place) => {
                 let Some(inc) = &mut self.from[place] else { return Ok(()) };
                 match inc.next_on() {
                     Ok(Some((channel, mut block))) => {
@@ -225,7 +228,7 @@ impl Answers {
                     Ok(None) => {
                         let end = inc.result().map(String::from_utf8_lossy).unwrap_or_default();
                         let end = from_json::<ExecEnd>(&end);
-                        self.end(place, end.map_err(|why| format!("an answer that is none: {why}")));
+                        self.end(place, end.map_err(|why| format!("its answer cannot be understood: {why}")));
                     }
                     Err(why) => self.end(place, Err(why.to_string())),
                 }

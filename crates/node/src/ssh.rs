@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! client --starts--> ssh ==channel==> sshd --starts--> thalweg pump --serve
-//!        ======== lanes, each a direct link if one can be had ========>
+//!        ======== lanes, direct links if possible ====================>
 //! ```
 //!
-//! Model: the channel carries a link with the control stream. Before that both sides exchange certificates over it, so lanes
-//! can take direct links; where none can be had within [`DIRECT`], lanes are streams of the channel's link.
+//! Model: the channel carries a link with the control stream. Both sides first exchange certificates over it, so that lanes
+//! can use direct links. If none opens within [`DIRECT`], lanes are streams of the channel's link.
 //! Invariant: above a lane everything is as between nodes. ssh is the user's own, with the user's settings, and may ask
-//! questions. Whatever keeps the other end from answering is reported in one line: what ssh or the host's shell said.
-//! Non-goals: hosts of a cluster; installing the program there.
+//! questions. If the other end does not answer, the error says what ssh or the remote shell printed.
+//! Non-goals: hosts of a cluster; installing the program on the host.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -22,18 +22,18 @@ use thalweg_api::{
     PumpReceipt, ServiceRequest, SshAnswer, SshGreeting, SshMeeting, TransferRequest, from_json, to_json,
 };
 use thalweg_base::clock::Stopwatch;
-use thalweg_engine::{Progress, SshHost};
-use thalweg_transfer::{Route, Way};
+use thalweg_engine::{Error, Progress, SshHost};
+use thalweg_transfer::{Route, SshEnd, SshError, SshFault, Transport};
 use thalweg_wire::{
-    Credentials, Fleeting, Heard, Id, Link, LinkError, Pipes, Quit, Role, Streams, VERSION, What,
-    is_host_name, new_id,
+    ClusterError, Credentials, Fleeting, Heard, Id, Link, LinkError, Pipes, Quit, Role, Streams, VERSION,
+    What, is_host_name, new_id,
 };
 
-use crate::ends::{Asks, Result, could_not, route_of};
-use crate::greeting::{SAYING, SERVE, Stranger, greeted, greeting, terms};
-use crate::ssh_said::{Said, noise, why_not};
+use crate::ends::{Initiator, Result, no_link, route_of};
+use crate::greeting::{NoGreeting, SAYING, SERVE, greeted, greeting, terms};
+use crate::ssh_stderr::{Stderr, noise, why_not};
 
-/// What ssh is told besides: nothing that is not for this, and not to wait for ever.
+/// Options for ssh: no forwarding, no local or remote command, and a time limit.
 const SSH_OPTIONS: [&str; 10] = [
     "-x",
     "-T",
@@ -46,29 +46,29 @@ const SSH_OPTIONS: [&str; 10] = [
     "-o",
     "ConnectTimeout=10",
 ];
-/// How long the other end may take to speak: sshd lets people log in for 120 s unless told otherwise.
+/// How long the other end may take to send its greeting. The default time for a login is 120 s.
 const GREETING_SECONDS: f64 = 150.0;
-/// How long a direct link is tried for.
+/// How long a direct link may take to open.
 const DIRECT: Duration = Duration::from_secs(2);
-/// How many addresses of a name are tried.
+/// The most addresses of a name to try.
 const ADDRESSES_MAX: usize = 4;
-/// How long ssh may take to end when all is said, and how often it is looked whether it has.
+/// How long ssh may take to end after a transfer, and how often to check.
 const END_SECONDS: f64 = 5.0;
 const LOOK: Duration = Duration::from_millis(5);
-/// How long ssh may take to end when the channel has ended before its time.
+/// How long ssh may take to end after the channel broke.
 const DEATH_SECONDS: f64 = 1.0;
-/// What this side and, if its name is none for a certificate, the other side are called on direct links.
+/// The name of this side on direct links, and of the other side if its own name does not fit a certificate.
 const CLIENT: &str = "client";
 const THERE: &str = "there";
 
-/// How ssh is used.
+/// How to use ssh.
 #[derive(Debug, Clone)]
 pub struct SshOptions {
-    /// The program and its first arguments.
+    /// The ssh program and its first arguments.
     pub ssh: Vec<String>,
-    /// The program at the other end, as the shell there finds it.
+    /// The thalweg program on the remote host, as the shell finds it.
     pub there: String,
-    /// Whether to try no direct link.
+    /// Whether to avoid direct links.
     pub through: bool,
 }
 
@@ -78,41 +78,47 @@ impl Default for SshOptions {
     }
 }
 
-/// What came of it, with what is known of how the other ends ended.
+/// The result of a transfer. If it failed because ssh ended, the error says how.
 pub(crate) fn outcome(
     moved: Result<PumpReceipt>,
-    theres: &mut [There<'_>],
+    remotes: &mut [RemoteEnd<'_>],
     progress: &Progress,
 ) -> Result<PumpReceipt> {
     match (moved, progress.cancelled()) {
         (Ok(receipt), _) => {
-            for there in theres {
-                there.ended_within(END_SECONDS);
+            for remote in remotes {
+                remote.ended_within(END_SECONDS);
             }
             Ok(receipt)
         }
-        // A terminal's signal reaches ssh too, and its end may be heard first.
-        (Err(_), Some(signal)) => Err(thalweg_engine::Error::Interrupted(signal)),
-        (Err(why), None) if !why.is_wrong() => match theres.iter_mut().find_map(There::died) {
-            Some(how) => Err(could_not(format!("{how}: {why}"))),
-            None => Err(why),
-        },
+        // A terminal's signal also ends ssh, whose end may be noticed first.
+        (Err(_), Some(signal)) => Err(Error::Interrupted(signal)),
+        (Err(why), None) if !why.is_wrong() => {
+            match remotes.iter_mut().find_map(|remote| remote.died(&why)) {
+                Some(died) => Err(died),
+                None => Err(why),
+            }
+        }
         (Err(why), None) => Err(why),
     }
 }
 
-/// ssh, and what it started.
-pub(crate) struct There<'a> {
+fn ssh_error(host: &SshHost, what: SshFault) -> Error {
+    thalweg_transfer::Error::from(SshError { host: host.to_string(), what }).into()
+}
+
+/// The ssh process, and through it the remote program.
+pub(crate) struct RemoteEnd<'a> {
     child: Child,
-    said: Said,
+    stderr: Stderr,
     how: &'a SshOptions,
     host: &'a SshHost,
 }
 
-impl<'a> There<'a> {
-    pub(crate) fn start(how: &'a SshOptions, host: &'a SshHost) -> Result<There<'a>> {
+impl<'a> RemoteEnd<'a> {
+    pub(crate) fn start(how: &'a SshOptions, host: &'a SshHost) -> Result<RemoteEnd<'a>> {
         let Some((program, first)) = how.ssh.split_first() else {
-            return Err(could_not("--ssh names no program"));
+            return Err(ssh_error(host, SshFault::NoCommand));
         };
         let mut command = Command::new(program);
         command.args(first).args(SSH_OPTIONS);
@@ -124,55 +130,55 @@ impl<'a> There<'a> {
         }
         command.arg("--").arg(&host.host).arg(format!("{} {}", how.there, SERVE.join(" ")));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| {
-            could_not(format!("cannot start {program}: {e}; install OpenSSH, or name its ssh with --ssh"))
-        })?;
-        let said = Said::collect(child.stderr.take().expect("a pipe was asked for"));
-        Ok(There { child, said, how, host })
+        let start = |why| ssh_error(host, SshFault::Start { program: program.clone(), why });
+        let mut child = command.spawn().map_err(start)?;
+        let stderr = Stderr::collect(child.stderr.take().expect("a pipe was asked for"));
+        Ok(RemoteEnd { child, stderr, how, host })
     }
 
-    /// Hears who is there.
+    /// Waits for the remote greeting.
     pub(crate) fn hear(&mut self, progress: &Progress) -> Result<(Pipes, SshGreeting)> {
         let from: OwnedFd = self.child.stdout.take().expect("a pipe was asked for").into();
         let to: OwnedFd = self.child.stdin.take().expect("a pipe was asked for").into();
-        let mut channel = Pipes::new(from, to).map_err(could_not)?;
+        let failed = |why| ssh_error(self.host, SshFault::Channel(why));
+        let mut channel = Pipes::new(from, to).map_err(failed)?;
         let watch = Stopwatch::start();
         let goes_on = || progress.cancelled().is_none() && watch.seconds() < GREETING_SECONDS;
-        let heard = channel.hear(goes_on).map_err(could_not)?;
+        let heard = channel.hear(goes_on).map_err(failed)?;
         match progress.cancelled() {
-            Some(signal) => Err(thalweg_engine::Error::Interrupted(signal)),
+            Some(signal) => Err(Error::Interrupted(signal)),
             None => Ok((channel, self.understood(heard)?)),
         }
     }
 
-    /// Says who is here, and makes the channel a link.
+    /// Answers the greeting, and makes a link of the channel.
     pub(crate) fn meet(&self, channel: Pipes, there: &SshGreeting) -> Result<OverSsh> {
         let peer = self.host.to_string();
-        let fleeting = Fleeting::new(meeting_of(&peer, there)?, Role::Client).map_err(could_not)?;
+        let fleeting = Fleeting::new(meeting_of(&peer, there)?, Role::Client).map_err(ClusterError::from)?;
         let link = self.link(channel, there, fleeting.authority())?;
         OverSsh::new(peer, fleeting, &self.meeting(there), Arc::new(link), true)
     }
 
-    /// Says who will come by direct links, and makes the channel a link.
+    /// Sends the authority of those who will use direct links, and makes a link of the channel.
     pub(crate) fn link(&self, mut channel: Pipes, there: &SshGreeting, authority: String) -> Result<Link> {
         let peer = self.host.to_string();
         let answer = SshAnswer { name: self.name(), authority };
         let said = channel.say(&greeting(&to_json(&answer)), SAYING);
-        said.map_err(|what| could_not(LinkError::new(&peer, what)))?;
+        said.map_err(|what| no_link(LinkError::new(&peer, what)))?;
         let meets = (meeting_of(&peer, there)?, Role::Client);
-        let link = channel.link(&peer, meets, terms()).map_err(could_not)?;
-        link.keep().map_err(could_not)?;
+        let link = channel.link(&peer, meets, terms()).map_err(no_link)?;
+        link.keep().map_err(|why| ssh_error(self.host, SshFault::Channel(why)))?;
         Ok(link)
     }
 
-    /// How it can be met by who was told of it.
+    /// The information with which another process can connect to it.
     pub(crate) fn meeting(&self, there: &SshGreeting) -> SshMeeting {
         let address = there.address.filter(|_| !self.how.through);
         let greeting = SshGreeting { address, ..there.clone() };
         SshMeeting { greeting, name: self.name(), host: self.host.host.clone() }
     }
 
-    /// What it is called on direct links.
+    /// Its name on direct links.
     fn name(&self) -> String {
         match &self.host.host {
             host if is_host_name(host) && !host.contains(':') => host.clone(),
@@ -180,34 +186,28 @@ impl<'a> There<'a> {
         }
     }
 
-    /// The greeting, or why there was none.
+    /// The greeting, or an error that says why there was none.
     fn understood(&mut self, heard: Heard) -> Result<SshGreeting> {
         let host = self.host;
-        let line = match heard {
-            Heard::Line(line) => line,
+        let fault = match heard {
+            Heard::Line(line) => match greeted(&line) {
+                Ok(json) => match from_json(json) {
+                    Ok(greeting) => return Ok(greeting),
+                    Err(why) => SshFault::Greeting(why),
+                },
+                Err(NoGreeting::Version(theirs)) => SshFault::Version { theirs, ours: VERSION },
+                Err(NoGreeting::Unknown) => noise(&line),
+            },
             Heard::Part(part) => {
                 let status = self.ended_within(DEATH_SECONDS);
-                return Err(could_not(why_not(host, &self.how.there, status, &part, &self.said.last_line())));
+                why_not(&self.how.there, status, &part, self.stderr.last_line())
             }
-            Heard::Nothing => {
-                return Err(could_not(format!(
-                    "{host}: thalweg there has not spoken within {GREETING_SECONDS} s; see what ssh {host} does"
-                )));
-            }
+            Heard::Nothing => SshFault::Silent(GREETING_SECONDS),
         };
-        match greeted(&line) {
-            Ok(json) => {
-                from_json(json).map_err(|why| could_not(format!("{host}: a greeting that is none: {why}")))
-            }
-            Err(Stranger::Version(version)) => Err(could_not(format!(
-                "{host} speaks protocol {version}, where {} is spoken; bring both sides to one version of thalweg",
-                VERSION
-            ))),
-            Err(Stranger::Unknown) => Err(could_not(noise(host, &line))),
-        }
+        Err(ssh_error(host, fault))
     }
 
-    /// How ssh ended, if it does so in time. What it started is closed already, or there is nothing to wait for.
+    /// The exit status of ssh, if it ends in time.
     fn ended_within(&mut self, seconds: f64) -> Option<ExitStatus> {
         let watch = Stopwatch::start();
         loop {
@@ -219,42 +219,39 @@ impl<'a> There<'a> {
         }
     }
 
-    /// Says so if ssh, or what it had started, did not end as it should.
-    fn died(&mut self) -> Option<String> {
+    /// The error if ssh, or the program that it started, ended as it should not; the transfer failed with `then`.
+    fn died(&mut self, then: &Error) -> Option<Error> {
         use std::os::unix::process::ExitStatusExt;
         let status = self.ended_within(DEATH_SECONDS)?;
-        let host = self.host;
-        match (status.signal(), status.code()) {
-            (Some(signal), _) => Some(format!("ssh to {host} was ended by signal {signal}")),
-            (_, Some(0) | None) => None,
-            (_, Some(code)) => Some(match self.said.last_line() {
-                line if line.is_empty() => format!("ssh to {host} ended with status {code}"),
-                line => format!("ssh to {host} ended with status {code}, {line}"),
-            }),
-        }
+        let (how, said) = match (status.signal(), status.code()) {
+            (Some(signal), _) => (SshEnd::Signal(signal), String::new()),
+            (_, Some(0) | None) => return None,
+            (_, Some(status)) => (SshEnd::Status(status), self.stderr.last_line()),
+        };
+        Some(ssh_error(self.host, SshFault::Ended { how, said, then: then.to_string() }))
     }
 }
 
-impl Drop for There<'_> {
+impl Drop for RemoteEnd<'_> {
     fn drop(&mut self) {
-        // It has ended if all went well.
+        // It has ended already if all went well.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Where direct links are tried.
-struct Door {
+/// How to open direct links.
+struct DirectLinks {
     credentials: Credentials,
     name: String,
-    /// Where the other end says that it listens.
+    /// The address that the other end announced.
     told: SocketAddr,
-    /// The host as it was typed, which may be another address of it.
+    /// The host as the user typed it, which may resolve to another address.
     host: String,
 }
 
-impl Door {
-    /// A first direct link, and where it was had.
+impl DirectLinks {
+    /// A first direct link, and the address where it opened.
     fn first(&self) -> Option<(Link, SocketAddr)> {
         let (send, links): (_, Receiver<(Link, SocketAddr)>) = channel();
         for by_name in [false, true] {
@@ -271,13 +268,13 @@ impl Door {
                 let link = others.take(ADDRESSES_MAX).find_map(|address| {
                     credentials.connect(&name, address, terms()).ok().map(|link| (link, address))
                 });
-                // One that comes too late is closed.
+                // A late link is closed.
                 let _ = link.map(|link| send.send(link));
             };
-            let _ = std::thread::Builder::new().name("door".into()).spawn(tries);
+            let _ = std::thread::Builder::new().name("direct".into()).spawn(tries);
         }
         drop(send);
-        // The first that is there, or none in time.
+        // The first that opens, or none in time.
         links.recv_timeout(DIRECT).ok()
     }
 
@@ -286,25 +283,25 @@ impl Door {
     }
 }
 
-/// The way to the other end; its first link is the channel's.
+/// The transport to the other end. Its first link is the channel's.
 pub(crate) struct OverSsh {
     peer: String,
-    /// None if the other end has none, or none is to be tried.
-    door: Option<Door>,
+    /// None if the other end does not listen, or direct links are not wanted.
+    direct: Option<DirectLinks>,
     id: String,
     links: Mutex<Vec<Arc<Link>>>,
-    /// How to give up what goes through the channel, where that is also whoever introduced the two ends'.
+    /// Ends the streams of the channel, where the channel is shared with the client that connected the two ends.
     quits: Option<Mutex<Vec<Quit>>>,
 }
 
-/// The meeting that a greeting tells of.
+/// The id of the transfer in a greeting.
 pub(crate) fn meeting_of(peer: &str, there: &SshGreeting) -> Result<Id> {
-    let nonsense = |why| could_not(format!("{peer}: a greeting that says nothing: {why}"));
-    there.meeting.parse().map_err(nonsense)
+    there.meeting.parse().map_err(|_| thalweg_transfer::Error::Protocol(peer.into()).into())
 }
 
 impl OverSsh {
-    /// To who is met there, as whoever this key makes known, with the link of the channel, which may be only for this.
+    /// A transport to `peer` that authenticates with this key. `is_own`: whether the channel's link serves only this
+    /// transfer.
     pub(crate) fn new(
         peer: String,
         fleeting: Fleeting,
@@ -313,11 +310,15 @@ impl OverSsh {
         is_own: bool,
     ) -> Result<OverSsh> {
         let SshMeeting { greeting, name, host } = meeting;
-        let credentials = fleeting.meets(CLIENT, &greeting.authority).map_err(could_not)?;
-        let door =
-            greeting.address.map(|told| Door { credentials, name: name.clone(), told, host: host.clone() });
+        let credentials = fleeting.meets(CLIENT, &greeting.authority).map_err(ClusterError::from)?;
+        let direct = greeting.address.map(|told| DirectLinks {
+            credentials,
+            name: name.clone(),
+            told,
+            host: host.clone(),
+        });
         let (id, links) = (new_id().to_string(), Mutex::new(vec![link]));
-        Ok(OverSsh { peer, door, id, links, quits: (!is_own).then(Mutex::default) })
+        Ok(OverSsh { peer, direct, id, links, quits: (!is_own).then(Mutex::default) })
     }
 
     fn direct_lane(&self, link: Link) -> thalweg_wire::Result<Streams> {
@@ -346,7 +347,7 @@ impl OverSsh {
     }
 }
 
-impl Asks for OverSsh {
+impl Initiator for OverSsh {
     fn id(&self) -> String {
         self.id.clone()
     }
@@ -356,17 +357,18 @@ impl Asks for OverSsh {
     }
 }
 
-impl Way for OverSsh {
+impl Transport for OverSsh {
     fn peer(&self) -> String {
         self.peer.clone()
     }
 
     fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
-        let Some((door, (first, at))) = self.door.as_ref().and_then(|door| Some((door, door.first()?)))
+        let Some((direct, (first, at))) =
+            self.direct.as_ref().and_then(|direct| Some((direct, direct.first()?)))
         else {
             return (0..count).map(|_| self.through_channel(&self.lane())).collect();
         };
-        let others = (1..count).map(|_| door.another(at));
+        let others = (1..count).map(|_| direct.another(at));
         std::iter::once(Ok(first)).chain(others).map(|link| self.direct_lane(link?)).collect()
     }
 

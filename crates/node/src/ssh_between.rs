@@ -1,14 +1,15 @@
-//! Transfers between two hosts that ssh reaches: ssh starts both ends, and this process only introduces them.
+//! Transfers between two hosts that ssh reaches: ssh starts both ends, and this process connects them.
 //!
 //! ```text
-//! sink  <==channel== client ==channel==> source        the control stream, and what it takes to meet
-//! sink  <=============== lanes ================ source        direct links if they can be had, else as the control stream
+//! sink  <==channel== client ==channel==> source        the control stream, keys and addresses
+//! sink  <=============== lanes ================ source        direct links if possible, otherwise through the client
 //! ```
 //!
-//! Model: the sink is given the source's key as if it were the client's, so the source connects as a client would. Streams
-//! for which there is no direct link the source opens in its own channel; here each is opened once more towards the sink,
-//! and frames are passed on both ways ([`pass_all`]).
-//! Invariant: when either channel ends, so does the transfer. Of a stream at most [`WINDOW`] blocks each way are here.
+//! Model: the sink gets the source's key instead of the client's, so the source connects like a client. If there is no
+//! direct link, the source opens its streams in its own channel; this process opens each again towards the sink, and
+//! forwards frames in both directions ([`forward_all`]).
+//! Invariant: when either channel ends, so does the transfer. This process holds at most [`WINDOW`] blocks of each
+//! direction of a stream.
 //! Non-goals: what the frames mean.
 
 use std::sync::Arc;
@@ -17,15 +18,15 @@ use thalweg_api::{PumpReceipt, PumpRequest, PumpSaid, SshMeeting, TransferReques
 use thalweg_block::Pool;
 use thalweg_engine::{Progress, PumpOptions, SshHost};
 use thalweg_transfer::FRAME_BYTES;
-use thalweg_wire::{Fleeting, Incoming, Link, LinkError, Outgoing, Role, What, message};
+use thalweg_wire::{ClusterError, Fleeting, Incoming, Link, LinkError, Outgoing, Role, What, message};
 
-use crate::ends::{Asks, Result, could_not, follow, request, words_of};
-use crate::ssh::{OverSsh, SshOptions, There, meeting_of, outcome};
+use crate::ends::{Initiator, Result, follow, no_link, request, words_of};
+use crate::ssh::{OverSsh, RemoteEnd, SshOptions, meeting_of, outcome};
 
-/// Blocks of a stream that are on their way through here in one direction.
+/// Blocks of one direction of a stream in this process.
 const WINDOW: usize = 3;
 
-/// Has one host send to another, or move between its own directories.
+/// Initiator one host to send to another, or to move files between its own directories.
 pub(crate) fn between(
     how: &SshOptions,
     (from, to): (&SshHost, &SshHost),
@@ -33,26 +34,26 @@ pub(crate) fn between(
     options: &PumpOptions,
     progress: &Progress,
 ) -> Result<PumpReceipt> {
-    let mut source = There::start(how, from)?;
+    let mut source = RemoteEnd::start(how, from)?;
     let (channel, greeting) = source.hear(progress)?;
-    let way = source.meet(channel, &greeting)?;
-    let mut asked = request(&way, options, words_of(options)?);
+    let transport = source.meet(channel, &greeting)?;
+    let mut asked = request(&transport, options, words_of(options)?);
     if from == to {
         asked.dest = Some(dest);
-        let moved =
-            ask(&way, asked, from).and_then(|hearing| follow(hearing, &way, &to.to_string(), progress));
+        let moved = ask(&transport, asked, from)
+            .and_then(|hearing| follow(hearing, &transport, &to.to_string(), progress));
         return outcome(moved, &mut [source], progress);
     }
-    // One after the other: ssh may have to ask the user for something.
-    let mut sink = There::start(how, to)?;
+    // One after the other, because ssh may ask the user for something.
+    let mut sink = RemoteEnd::start(how, to)?;
     let (channel, greeting) = sink.hear(progress)?;
     (asked.to, asked.meeting) = (Some((to.to_string(), dest)), Some(sink.meeting(&greeting)));
-    let moved = ask(&way, asked, from).and_then(|mut hearing| {
+    let moved = ask(&transport, asked, from).and_then(|mut hearing| {
         let link = sink.link(channel, &greeting, authority(&mut hearing)?)?;
         std::thread::scope(|scope| {
-            scope.spawn(|| pass_all(&way.channel(), &link));
-            let moved = follow(hearing, &way, &to.to_string(), progress);
-            way.channel().close();
+            scope.spawn(|| forward_all(&transport.channel(), &link));
+            let moved = follow(hearing, &transport, &to.to_string(), progress);
+            transport.channel().close();
             link.close();
             moved
         })
@@ -60,44 +61,42 @@ pub(crate) fn between(
     outcome(moved, &mut [sink, source], progress)
 }
 
-fn ask(way: &OverSsh, asked: PumpRequest, from: &SshHost) -> Result<message::Reader> {
-    let (mut out, inc) = way.begin(&TransferRequest::Pump(Box::new(asked))).map_err(could_not)?;
-    out.end(&[]).map_err(could_not)?;
-    message::Reader::new(inc, &from.to_string(), FRAME_BYTES).map_err(could_not)
+fn ask(transport: &OverSsh, asked: PumpRequest, from: &SshHost) -> Result<message::Reader> {
+    let (mut out, inc) = transport.begin(&TransferRequest::Pump(Box::new(asked))).map_err(no_link)?;
+    out.end(&[]).map_err(no_link)?;
+    message::Reader::new(inc, &from.to_string(), FRAME_BYTES).map_err(no_link)
 }
 
-/// By what the source can be known.
+/// The certificate of the authority that vouches for the source.
 fn authority(source: &mut message::Reader) -> Result<String> {
-    let said = source.next().map_err(could_not)?.map(|(text, _)| from_json(&text));
+    let said = source.next().map_err(no_link)?.map(|(text, _)| from_json(&text));
     match said {
         Some(Ok(PumpSaid::Authority(authority))) => Ok(authority),
-        _ => Err(could_not(LinkError::new(
-            source.peer(),
-            What::Cut("it does not say who it is; bring both sides to one version of thalweg".into()),
-        ))),
+        _ => Err(thalweg_transfer::Error::Protocol(source.peer().into()).into()),
     }
 }
 
-/// At the source: says who it is, and makes the way to the sink out of what was said of that.
+/// At the source: sends its authority to the client, and makes the transport to the sink from the sink's greeting.
 pub(crate) fn introduced(
     sink: &str,
     meeting: &SshMeeting,
     channel: &Arc<Link>,
     client: &mut Outgoing,
 ) -> Result<OverSsh> {
-    let fleeting = Fleeting::new(meeting_of(sink, &meeting.greeting)?, Role::Client).map_err(could_not)?;
-    message::send(client, &to_json(&PumpSaid::Authority(fleeting.authority())), &[]).map_err(could_not)?;
+    let fleeting =
+        Fleeting::new(meeting_of(sink, &meeting.greeting)?, Role::Client).map_err(ClusterError::from)?;
+    message::send(client, &to_json(&PumpSaid::Authority(fleeting.authority())), &[]).map_err(no_link)?;
     OverSsh::new(sink.to_string(), fleeting, meeting, channel.clone(), false)
 }
 
-/// Opens what the source opens towards the sink too, and passes on what comes, until the source's channel ends.
-fn pass_all(source: &Link, sink: &Link) {
+/// Opens every stream of the source towards the sink too, and forwards its frames, until the source's channel ends.
+fn forward_all(source: &Link, sink: &Link) {
     std::thread::scope(|scope| {
         while let Ok(Some((request, to_source, from_source))) = source.accept() {
             match sink.open(&request) {
                 Ok((to_sink, from_sink)) => {
-                    scope.spawn(|| pass(from_source, to_sink));
-                    scope.spawn(|| pass(from_sink, to_source));
+                    scope.spawn(|| forward(from_source, to_sink));
+                    scope.spawn(|| forward(from_sink, to_source));
                 }
                 Err(why) => drop(to_source.abort(&why.to_string())),
             }
@@ -105,8 +104,8 @@ fn pass_all(source: &Link, sink: &Link) {
     });
 }
 
-/// Passes on what comes, and how it ends.
-fn pass(from: Incoming, mut to: Outgoing) {
+/// Forwards one direction of a stream, and its end.
+fn forward(from: Incoming, mut to: Outgoing) {
     let pool = match Pool::new(FRAME_BYTES, WINDOW) {
         Ok(pool) => pool,
         Err(why) => return drop(to.abort(&why.to_string())),

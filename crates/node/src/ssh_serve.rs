@@ -1,10 +1,9 @@
-//! The end of a transfer that ssh starts: `thalweg pump --serve`, which nobody types.
+//! The remote end of a transfer over ssh, which ssh starts.
 //!
-//! Model: standard input and output are the channel. It says who it is and where it listens ([`greeting`]), reads the
-//! client's answer, and from then on serves streams of the channel's link, and of direct links, as a node serves streams
-//! about transfers.
+//! Model: standard input and output are the channel. The process sends its certificate and address ([`greeting`]), reads the
+//! client's answer, and then serves streams of transfers like a node, on the channel's link and on direct links.
 //! Invariant: it serves the client at the other end of the channel, and whoever holds the key that was made there for this
-//! meeting. When the channel ends it ends too, within [`ENDING`], and leaves what a killed transfer leaves.
+//! transfer. When the channel ends, the process ends within [`ENDING`], and leaves what a killed transfer leaves.
 //! Non-goals: commands, other hosts, anything that outlives the channel.
 
 use std::io::IsTerminal;
@@ -26,22 +25,21 @@ use crate::transfers::TransferService;
 
 /// How long a client may take to answer.
 const ANSWER_SECONDS: f64 = 10.0;
-/// How long transfers may take to end when the channel has.
+/// How long transfers may take to end after the channel.
 const ENDING: Duration = Duration::from_secs(4);
-/// The most who may be at the door for direct links at once: all lanes, and some who err.
+/// The most handshakes and lanes on direct links at a time.
 const GUESTS_MAX: usize = 128;
 
-/// Serves the client at the other end of standard input and output, until it has gone.
+/// Serves the client at the other end of standard input and output until it goes.
 pub fn serve() -> Result<(), String> {
     let (from, to) = (std::io::stdin(), std::io::stdout());
     if from.is_terminal() {
         return Err(
-            "pump --serve is what ssh starts at the other end of a transfer; write thalweg pump SOURCE \
-                    ssh://HOST/PATH"
+            "only ssh starts this program so, at the other end of a transfer; write thalweg pump SOURCE ssh://HOST/PATH"
                 .into(),
         );
     }
-    let failed = |e: std::io::Error| format!("standard input and output are no channel: {e}");
+    let failed = |e: std::io::Error| format!("standard input and output cannot be used: {e}");
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
     let from = own(from.as_fd()).map_err(failed)?;
     let mut channel = Pipes::new(from, own(to.as_fd()).map_err(failed)?).map_err(failed)?;
@@ -53,7 +51,7 @@ pub fn serve() -> Result<(), String> {
         authority: fleeting.authority(),
         address: door.as_ref().and_then(|door| door.local_addr().ok()),
     };
-    let gone = |why: thalweg_wire::What| format!("nobody is at the other end: {why:?}");
+    let gone = |why: thalweg_wire::What| format!("the client at the other end has gone: {why:?}");
     channel.say(&greeting(&to_json(&greets)), SAYING).map_err(gone)?;
     let answer = answer(&mut channel)?;
     let credentials = fleeting.meets(&answer.name, &answer.authority).map_err(|e| e.to_string())?;
@@ -69,9 +67,9 @@ pub fn serve() -> Result<(), String> {
     Ok(())
 }
 
-/// The address of this machine by which ssh was reached.
+/// The address of this machine that the client of ssh used.
 fn own_address() -> Option<IpAddr> {
-    // The client's address and port, and ours.
+    // The variable holds the client's address and port, then ours.
     std::env::var("SSH_CONNECTION").ok()?.split(' ').nth(2)?.parse().ok()
 }
 
@@ -79,11 +77,13 @@ fn answer(channel: &mut Pipes) -> Result<SshAnswer, String> {
     let watch = Stopwatch::start();
     let heard = channel.hear(|| watch.seconds() < ANSWER_SECONDS).map_err(|e| e.to_string())?;
     let Heard::Line(line) = heard else {
-        return Err(format!("the client has gone, or not answered within {ANSWER_SECONDS} s"));
+        return Err(format!("the client has gone, or did not answer within {ANSWER_SECONDS} s"));
     };
     match greeted(&line) {
         Ok(json) => from_json(json),
-        Err(_) => Err("an answer that is none; bring both sides to one version of thalweg".into()),
+        Err(_) => {
+            Err("the client's answer cannot be understood; bring both sides to one version of thalweg".into())
+        }
     }
 }
 
@@ -101,7 +101,7 @@ fn serve_one(link: &Arc<Link>, service: &Arc<TransferService>) -> bool {
     })
 }
 
-/// Lets those in who prove that they were told of this meeting; each has a lane.
+/// Accepts direct links from holders of this transfer's key, and serves one lane on each.
 fn open_door(door: &TcpListener, credentials: &Credentials, service: &Arc<TransferService>) {
     let guests = Arc::new(AtomicUsize::new(0));
     for socket in door.incoming().map_while(Result::ok) {

@@ -1,8 +1,7 @@
 //! A socket that is read by whole TLS records during a handshake.
 //!
-//! Model: a read returns at most to the end of the current record, whose length it looks at. So whatever came behind a
-//! handshake has been opened, or is still in the socket, for the thread that takes the connection over; no half of a
-//! record is left in a buffer between the two.
+//! Model: a read ends at the latest with the current TLS record. So data behind the handshake is either decrypted or still
+//! in the socket for the thread that takes over the connection. No part of a record remains in a buffer between them.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -13,7 +12,7 @@ use tokio::net::TcpStream;
 
 const RECORD_HEAD_BYTES: usize = 5;
 
-/// A socket and, while it is read by records, where in a record it stands.
+/// A socket, and the position in the current record.
 pub(crate) struct TlsRecords {
     pub(crate) socket: TcpStream,
     by_record: bool,
@@ -27,7 +26,7 @@ impl TlsRecords {
         TlsRecords { socket, by_record: true, head: [0; RECORD_HEAD_BYTES], head_len: 0, body_left: 0 }
     }
 
-    /// From here on it is read like any other socket.
+    /// Reads it like any other socket from now on.
     pub(crate) fn pass_all(&mut self) {
         self.by_record = false;
     }

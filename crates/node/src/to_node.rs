@@ -1,28 +1,27 @@
-//! The way to a node of the cluster, for whoever begins a transfer with it: a link for the control stream, and one for each
-//! lane.
+//! The transport to a node of the cluster: a link for the control stream, and one for each lane.
 
 use std::sync::{Arc, Mutex};
 
 use thalweg_api::{ClusterFile, ClusterHost, ServiceRequest, TransferRequest};
-use thalweg_transfer::{FRAME_BYTES, Way};
+use thalweg_transfer::{FRAME_BYTES, Transport};
 use thalweg_wire::{Credentials, Link, LinkError, Patience, Streams, Terms, What, cluster, new_id};
 
-use crate::ends::{Asks, Result, could_not};
+use crate::ends::{Initiator, Result};
 
 /// The host of this name.
 pub(crate) fn find<'f>(file: &'f ClusterFile, host: &str) -> Result<&'f ClusterHost> {
     let found = file.hosts.iter().find(|other| other.name == host);
-    found.ok_or_else(|| could_not(cluster::unknown(file, host)))
+    found.ok_or_else(|| cluster::unknown(file, host).into())
 }
 
-/// The way to a node, for whoever begins.
+/// The transport to a node, for the initiator of a transfer.
 pub(crate) struct ToNode<'h> {
     credentials: &'h Credentials,
     host: ClusterHost,
     terms: Terms,
     id: String,
     links: Mutex<Vec<Arc<Link>>>,
-    /// One that nothing uses yet.
+    /// A link that is not used yet.
     spare: Mutex<Option<Arc<Link>>>,
 }
 
@@ -42,7 +41,7 @@ impl<'h> ToNode<'h> {
         Ok(link)
     }
 
-    /// A stream on a link of its own.
+    /// Opens a stream on a link of its own.
     pub(crate) fn open(&self, request: &TransferRequest) -> thalweg_wire::Result<Streams> {
         let spare = self.spare.lock().expect("no holder panics").take();
         let link = spare.map_or_else(|| self.connect(), Ok)?;
@@ -52,17 +51,17 @@ impl<'h> ToNode<'h> {
     }
 }
 
-impl Asks for ToNode<'_> {
+impl Initiator for ToNode<'_> {
     fn id(&self) -> String {
         self.id.clone()
     }
 
-    /// Meanwhile a link is opened for the first lane: a link takes three times the way there and back.
+    /// Opens the link for the first lane at the same time, because opening a link takes three round trips.
     fn begin(&self, request: &TransferRequest) -> thalweg_wire::Result<Streams> {
         std::thread::scope(|scope| {
             let spare = scope.spawn(|| self.connect());
             let control = self.open(request);
-            // Why there is none, who needs it is told when he tries.
+            // If this failed, the first lane tries again and reports the error.
             *self.spare.lock().expect("no holder panics") =
                 spare.join().expect("connecting does not panic").ok();
             control
@@ -70,7 +69,7 @@ impl Asks for ToNode<'_> {
     }
 }
 
-impl Way for ToNode<'_> {
+impl Transport for ToNode<'_> {
     fn peer(&self) -> String {
         self.host.name.clone()
     }

@@ -1,9 +1,8 @@
-//! The service of transfers: this process is an end of them for a peer, or both ends.
+//! The service `transfer`: this process is one end of a transfer for a peer, or both ends.
 //!
-//! Invariant: a node does this only for a peer of the cluster, as the user that it runs as; at most [`PUMPS_MAX`] at once,
-//! which have at most [`LANES_MAX`] lanes. When a node does both ends for a client, the client hears what the node
-//! notices.
-//! Non-goals: how bytes are moved; that is the transfer crate's.
+//! Invariant: only peers of the cluster are served, with the rights of the node's user. At most [`PUMPS_MAX`] transfers run
+//! at a time, with at most [`LANES_MAX`] lanes in all. If a node is both ends, it sends its notes to the client.
+//! Non-goals: how data is moved (the crate `transfer`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,26 +12,29 @@ use std::time::Duration;
 use thalweg_api::{
     PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, ServiceRequest, TransferRequest, from_json, to_json,
 };
-use thalweg_engine::{Endpoint, Progress, PumpOptions, ends};
-use thalweg_transfer::{Route, Watch, Way, receive, send};
-use thalweg_wire::{Host, Incoming, Link, LinkError, Outgoing, Peer, Service, Streams, What, message};
+use thalweg_engine::{Asked, Endpoint, Progress, PumpOptions, ends};
+use thalweg_pump::Unwatched;
+use thalweg_transfer::{Route, Transport, receive, send};
+use thalweg_wire::{
+    ClusterError, Host, Incoming, Link, LinkError, Outgoing, Peer, Service, Streams, What, message,
+};
 
-use crate::ends::{LOOK, Result, could_not, end_of, push, route_of};
+use crate::ends::{LOOK, Result, end_of, push, route_of};
 use crate::ssh_between::introduced;
 use crate::to_node::ToNode;
 
-/// The most transfers of a node at once.
+/// The most transfers of a node at a time.
 const PUMPS_MAX: usize = 64;
-/// How long lanes may take to come.
+/// How long lanes may take to arrive.
 const LANES_SECONDS: u64 = 10;
-/// The most lanes of all transfers together that a node is asked to be an end of: 9 GiB of blocks, if it is the sink.
+/// The most lanes of all transfers of a node: 9 GiB of blocks, if it is the sink.
 const LANES_MAX: usize = 256;
 
-/// Lanes that wait for their transfer, each with its link; and how many have come in all.
+/// Lanes that wait for their transfer, each with its link; and how many have arrived in all.
 type Lanes = (Vec<(Streams, Arc<Link>)>, usize);
 
-/// The service of transfers: those that this process is an end of, by id, each with the lanes that have come. In a process
-/// that ssh started there is no host, and other hosts cannot be asked for anything.
+/// The service `transfer`, with the lanes of each transfer by its id. A process that ssh started has no host, and cannot
+/// reach other hosts.
 #[derive(Default)]
 pub struct TransferService {
     host: Option<Arc<Host>>,
@@ -41,29 +43,29 @@ pub struct TransferService {
 }
 
 impl TransferService {
-    /// On this host.
+    /// The service on this host.
     pub fn new(host: &Arc<Host>) -> TransferService {
         TransferService { host: Some(host.clone()), ..TransferService::default() }
     }
 
-    /// Waits until no transfer goes on, or so long.
+    /// Waits until no transfer runs, at most so long.
     pub(crate) fn rest(&self, patience: Duration) {
         let table = self.table.lock().expect("no holder panics");
         let busy = |table: &mut HashMap<String, Lanes>| !table.is_empty();
         drop(self.news.wait_timeout_while(table, patience, busy).expect("no holder panics"));
     }
 
-    /// A lane has come; waits until its transfer is over.
+    /// Adds a lane that arrived, and waits until its transfer is over.
     fn lane(&self, id: &str, streams: Streams, link: &Arc<Link>) {
         let mut table = self.table.lock().expect("no holder panics");
         let all: usize = table.values().map(|(_, count)| count).sum();
         let Some((lanes, count)) = table.get_mut(id) else {
-            let _ = streams.0.abort("a lane of a transfer that is not known here");
+            let _ = streams.0.abort("this node does not know the transfer of this lane");
             return;
         };
         if all >= LANES_MAX {
             let _ = streams.0.abort(&format!(
-                "{LANES_MAX} streams of transfers go on here, as many as may; wait for one to end, or give fewer --streams"
+                "transfers use {LANES_MAX} streams of this node, the maximum; wait for one to end, or use fewer streams"
             ));
             return;
         }
@@ -74,7 +76,7 @@ impl TransferService {
     }
 }
 
-/// The way to the peer that began a transfer, for the node that was asked.
+/// The transport to the initiator of a transfer, for the node that was asked.
 struct FromPeer<'n> {
     service: &'n TransferService,
     id: String,
@@ -89,10 +91,10 @@ impl<'n> FromPeer<'n> {
     ) -> std::result::Result<FromPeer<'n>, String> {
         let mut table = service.table.lock().expect("no holder panics");
         if table.len() >= PUMPS_MAX {
-            return Err(format!("{PUMPS_MAX} transfers go on here, as many as may; wait for one to end"));
+            return Err(format!("this node runs {PUMPS_MAX} transfers, the maximum; wait for one to end"));
         }
         if table.contains_key(id) {
-            return Err(format!("transfer {id} goes on here already"));
+            return Err(format!("this node runs transfer {id} already"));
         }
         table.insert(id.to_string(), Lanes::default());
         Ok(FromPeer { service, id: id.to_string(), links: Mutex::new(vec![Arc::clone(link)]) })
@@ -106,7 +108,7 @@ impl Drop for FromPeer<'_> {
     }
 }
 
-impl Way for FromPeer<'_> {
+impl Transport for FromPeer<'_> {
     fn peer(&self) -> String {
         self.links.lock().expect("no holder panics")[0].peer().to_string()
     }
@@ -118,7 +120,7 @@ impl Way for FromPeer<'_> {
         let (mut table, late) =
             self.service.news.wait_timeout_while(table, patience, few).expect("no holder panics");
         if late.timed_out() {
-            let why = format!("not all of {count} lanes came within {LANES_SECONDS} s");
+            let why = format!("not all of {count} lanes arrived within {LANES_SECONDS} s");
             return Err(LinkError::new(self.peer(), What::Cut(why)));
         }
         let came = std::mem::take(&mut table.get_mut(&self.id).expect("it is there until this goes").0);
@@ -147,11 +149,13 @@ impl Service for TransferService {
         TransferRequest::SERVICE
     }
 
-    /// A link of a transfer carries one stream, so its thread serves that to the end.
+    /// A link of a transfer carries one stream, so its thread serves the stream to its end.
     fn serve(self: Arc<Self>, peer: &Peer<'_>, body: &str, streams: Streams) -> bool {
         let request = match from_json(body) {
             Ok(request) => request,
-            Err(why) => return streams.0.abort(&format!("a request that is not known here: {why}")).is_ok(),
+            Err(why) => {
+                return streams.0.abort(&format!("this node does not know the request: {why}")).is_ok();
+            }
         };
         let _ = peer.link.keep();
         match request {
@@ -189,8 +193,8 @@ fn take_part(
         let _ = out.abort(&why);
         Err(why)
     };
-    let (options, way) = match (options_of(request), FromPeer::begin(service, &request.id, link)) {
-        (Ok(options), Ok(way)) => (options, way),
+    let (options, transport) = match (options_of(request), FromPeer::begin(service, &request.id, link)) {
+        (Ok(options), Ok(transport)) => (options, transport),
         (Err(why), _) => return refuse(out, why.to_string()),
         (_, Err(why)) => return refuse(out, why),
     };
@@ -207,30 +211,32 @@ fn take_part(
         let _ = out.end(to_json(&verdict).as_bytes());
         return moved.map_err(|why| why.to_string());
     }
-    // What comes of it the other end hears from the transfer itself.
+    // The other end learns the outcome from the transfer itself.
     if request.dest.is_some() {
         match ends::dest(&options, &*tree) {
-            // Whoever is the source said where it goes as well.
-            Ok(dest) => receive(&dest, None, &way, (out, inc), &tree, &Alone).map_err(|why| why.to_string()),
+            // The source names the destination itself.
+            Ok(dest) => {
+                receive(&dest, None, &transport, (out, inc), &tree, &Unwatched).map_err(|why| why.to_string())
+            }
             Err(why) => refuse(out, why.to_string()),
         }
     } else {
         match ends::sources(&options, &*tree) {
-            Ok(transfer) => send(&transfer, &way, (out, inc), &tree, &Alone).map_err(|why| why.to_string()),
+            Ok(transfer) => {
+                send(&transfer, &transport, (out, inc), &tree, &Unwatched).map_err(|why| why.to_string())
+            }
             Err(why) => refuse(out, why.to_string()),
         }
     }
 }
 
 fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
-    let end = |word: &String| {
-        end_of(word).ok_or_else(|| could_not(format!("'{word}' is no end of a transfer on a node")))
-    };
+    let end = |word: &String| end_of(word).ok_or_else(|| Asked::NotAnEnd(word.clone()).into());
     let dest = match (&request.dest, &request.to) {
         (Some(word), None) => end(word)?,
         (None, Some((host, word))) => Endpoint::Host(host.clone(), Box::new(end(word)?)),
         (None, None) if !request.sources.is_empty() => Endpoint::Null,
-        _ => return Err(could_not("a transfer has one destination")),
+        _ => return Err(Asked::OneDestination.into()),
     };
     Ok(PumpOptions {
         streams: Some(request.streams as usize).filter(|streams| *streams > 0),
@@ -242,7 +248,7 @@ fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
     })
 }
 
-/// Reports progress and notes of a transfer to the client until it is over; an error if the client has gone.
+/// Sends progress and notes of a transfer to the client until it is over; an error if the client has gone.
 fn tell_on(
     out: &mut Outgoing,
     inc: &Incoming,
@@ -271,8 +277,8 @@ fn tell_on(
     }
 }
 
-/// Sends to another node for the client, or moves between directories of this host, as long as the client is there, and
-/// reports progress to it.
+/// Sends to another node, or moves between directories of this host, as long as the client is there, and reports progress
+/// to it.
 fn both_ends(
     (service, link): (&TransferService, &Arc<Link>),
     request: &PumpRequest,
@@ -301,11 +307,11 @@ fn both_ends(
         };
         let moved = match (&request.to, &met) {
             (None, _) => thalweg_engine::pump(options, &progress),
-            (Some((_, dest)), Some(way)) => push(way, dest.clone(), options, &progress),
+            (Some((_, dest)), Some(transport)) => push(transport, dest.clone(), options, &progress),
             (Some((host, dest)), None) => match cluster() {
                 Some((credentials, file)) => ToNode::new(&credentials, &file, host)
-                    .and_then(|way| push(&way, dest.clone(), options, &progress)),
-                None => Err(could_not("this node is of no cluster")),
+                    .and_then(|transport| push(&transport, dest.clone(), options, &progress)),
+                None => Err(ClusterError::NoIdentity.into()),
             },
         };
         done.store(true, Ordering::Relaxed);
@@ -313,11 +319,6 @@ fn both_ends(
         moved
     })
 }
-
-/// Nobody watches a node's own end.
-struct Alone;
-
-impl Watch for Alone {}
 
 #[cfg(test)]
 mod tests {
@@ -336,15 +337,15 @@ mod tests {
             service.lane("b", (out, there), &far);
             ours
         };
-        // To drop its own direction would give the stream up on this side.
+        // Dropping its outgoing half would give up the stream on this side.
         let refusal = |(_out, mut inc): Streams| inc.next_on().unwrap_err().to_string();
-        assert!(refusal(came()).contains("not known here"));
+        assert!(refusal(came()).contains("does not know the transfer"));
         let transfers =
             [("a", LANES_MAX - 1), ("b", 1)].map(|(id, count)| (id.to_string(), (Vec::new(), count)));
         service.table.lock().unwrap().extend(transfers);
-        assert!(refusal(came()).contains("256 streams of transfers go on here, as many as may"));
+        assert!(refusal(came()).contains("transfers use 256 streams of this node, the maximum"));
         assert_eq!(service.table.lock().unwrap()["b"].1, 1);
-        // The same transfer twice does not harm the first.
+        // A second transfer with the same id does not harm the first.
         assert!(FromPeer::begin(&service, "b", &far).is_err());
         assert_eq!(service.table.lock().unwrap()["b"].1, 1);
     }

@@ -1,8 +1,8 @@
 //! Read-ahead: a lane's reads. Several are in flight, and their blocks are returned in the order of the requests.
 //!
-//! Invariant: while there are free blocks, as many reads are in flight as the queue is deep. The lane waits for a free block
-//! only when it has nothing else to wait for.
-//! Non-goals: deciding what to read next, which is up to the caller.
+//! Invariant: while there are free blocks, as many reads are in flight as the queue allows. The lane waits for a free
+//! block only when it has nothing else to wait for.
+//! Non-goals: deciding what to read next.
 
 use std::collections::VecDeque;
 
@@ -32,18 +32,17 @@ impl<'a, T> ReadAhead<'a, T> {
         ReadAhead { queue, pool, meters, slots: VecDeque::new(), next_tag: 0 }
     }
 
-    /// How many blocks were asked for and not given out.
+    /// The number of reads that were requested and not returned.
     pub fn pending(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many may be.
+    /// The most such reads.
     pub fn depth(&self) -> usize {
         self.queue.depth()
     }
 
-    /// A block for the next thing wanted, if there may be another and there is one. With nothing pending it is waited
-    /// for.
+    /// A free block for the next read, if another read is allowed. Waits for one only if no read is pending.
     pub fn room(&self) -> Option<Block> {
         if self.slots.len() >= self.queue.depth() {
             return None;
@@ -54,7 +53,7 @@ impl<'a, T> ReadAhead<'a, T> {
         }
     }
 
-    /// Begins to read what is wanted into `block`, whose offset is left as it is.
+    /// Starts reading into `block`, whose offset stays.
     pub fn read(&mut self, mut block: Block, file: &Handle, at: u64, len: usize, about: T) {
         block.set_len(if file.is_direct() { len.next_multiple_of(ALIGN) } else { len });
         let tag = self.next_tag;
@@ -63,14 +62,15 @@ impl<'a, T> ReadAhead<'a, T> {
         self.queue.submit(Op { kind: Kind::Read, file: file.clone(), at, block, tag });
     }
 
-    /// Puts a block that is ready in its place behind those asked for.
+    /// Queues a block that is complete already, behind the pending reads.
     pub fn ready(&mut self, block: Block, about: T) {
         let tag = self.next_tag;
         self.next_tag += 1;
         self.slots.push_back(Slot { tag, about, block: Some(block) });
     }
 
-    /// The next block in order, waited for; `None` if nothing is pending. It is shorter than asked for only where the
+    /// Waits for the next block in order; `None` if nothing is pending. It is shorter than requested only at the end of
+    /// the file.
     /// file ended.
     pub fn next_block(&mut self) -> Result<Option<(Block, T)>> {
         loop {

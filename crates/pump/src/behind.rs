@@ -1,7 +1,7 @@
 //! Write-behind: a lane's writes. Several are in flight, to any files, and complete in any order.
 //!
 //! Invariant: direct files are written in whole pages, with zeros after the end of the data.
-//! Non-goals: what happens after a completed write, which is up to the caller.
+//! Non-goals: what follows a completed write.
 
 use thalweg_block::Block;
 use thalweg_io::{ALIGN, Done, Handle, Kind, Op, Queue, Result};
@@ -20,17 +20,18 @@ impl<'a> WriteBehind<'a> {
         WriteBehind { queue, meters }
     }
 
-    /// Whether a write has to complete before another can begin.
+    /// Whether a write must complete before another can start.
     pub fn is_full(&self) -> bool {
         self.queue.in_flight() == self.queue.depth()
     }
 
-    /// Begins to write the block at byte `at`. There must be room for it.
+    /// Starts writing the block at offset `at`. There must be room for it.
     pub fn write(&mut self, mut block: Block, file: &Handle, at: u64, tag: u64) {
         let len = block.len();
         self.meters.output.wrote(len as u64);
         if file.is_direct() {
-            // Only the last block of a file is ragged; whoever sets its length cuts the zeros off again.
+            // Only the last block of a file is not a whole number of pages; setting the file's length removes the
+            // zeros.
             block.set_len(len.next_multiple_of(ALIGN));
             block[len..].fill(0);
         }

@@ -6,7 +6,7 @@ use thalweg_block::{Block, Pool};
 
 use crate::{Sink, Source};
 
-/// Bytes in memory as a source.
+/// A source of bytes in memory.
 pub struct MemorySource<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -14,7 +14,7 @@ pub struct MemorySource<'a> {
 }
 
 impl<'a> MemorySource<'a> {
-    /// Gives `bytes` in blocks of `pool`.
+    /// Returns `bytes` in blocks of `pool`.
     pub fn new(bytes: &'a [u8], pool: &'a Pool) -> MemorySource<'a> {
         MemorySource { bytes, at: 0, pool }
     }
@@ -37,10 +37,10 @@ impl Source for MemorySource<'_> {
     }
 }
 
-/// Takes blocks and lets them go; counts them.
+/// A sink that counts and discards blocks.
 #[derive(Debug, Default)]
 pub struct NullSink {
-    /// Bytes taken.
+    /// The bytes that were taken.
     pub bytes: u64,
 }
 

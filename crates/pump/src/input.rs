@@ -5,9 +5,9 @@
 //! file b  [page 3][page]            only the last page of a file may be short.
 //! ```
 //!
-//! If the last line of a file has no newline, one is added in its last page, or in an extra page.
-//! Files stay open if that takes at most half of the files that this process may still open. Otherwise each is opened
-//! whenever it is read, so their number has no limit.
+//! If the last line of a file has no newline, one is added in its last page, or in an extra page. Files stay open if
+//! they are at most half of the files that this process may still open. Otherwise each is opened whenever it is read,
+//! so their number has no limit.
 //! Invariant: a change of a file's length or contents during the job is an error.
 
 use std::fmt;
@@ -20,10 +20,10 @@ use thalweg_record::Layout;
 
 use crate::{Meters, ReadAhead, Source};
 
-/// What can be wrong with inputs.
+/// What is wrong with inputs.
 #[derive(Debug)]
 pub enum InputsError {
-    /// The system refused.
+    /// The system refused an operation.
     Io(Error),
     /// It is a directory.
     Directory(String),
@@ -40,18 +40,18 @@ pub enum InputsError {
     CutOff {
         /// The file.
         path: String,
-        /// Where the record begins.
+        /// The offset of the record.
         at: u64,
-        /// Bytes of it that there are.
+        /// The bytes of the record that exist.
         bytes: u64,
     },
     /// It changed while it was read.
     Changed(String),
-    /// Others than all bytes of the inputs came.
+    /// The records that were read are not all bytes of the inputs.
     NotAll {
-        /// Bytes that came.
+        /// The bytes that were read.
         came: u64,
-        /// Bytes of the inputs.
+        /// The bytes of the inputs.
         bytes: u64,
     },
 }
@@ -86,7 +86,7 @@ impl fmt::Display for InputsError {
 impl std::error::Error for InputsError {}
 
 impl InputsError {
-    /// A file of so many bytes, the last `left` of which are not a whole record.
+    /// The error of a file of so many bytes, the last `left` of which are not a whole record.
     pub fn cut_off(path: &Path, layout: Layout, len: u64, left: u64) -> InputsError {
         let path = path.display().to_string();
         match layout.fixed_bytes() {
@@ -110,7 +110,7 @@ pub struct Input {
     is_direct: bool,
     /// The open file, if it stays open.
     kept: Option<InputFile>,
-    /// Facts about it at the start.
+    /// Its attributes at the start.
     pub metadata: Metadata,
     /// Whether its last line lacks a newline.
     pub lacks_newline: bool,
@@ -121,17 +121,17 @@ pub struct Input {
 }
 
 impl Input {
-    /// Its name.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.location.path
     }
 
-    /// Whether it is read past the page cache.
+    /// Whether it bypasses the page cache.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
 
-    /// The open file: opened now, if it does not stay open, and the same as at the start.
+    /// The open file. If it does not stay open, it is opened now and compared with its attributes at the start.
     pub fn file(&self) -> Result<InputFile, InputsError> {
         if let Some(file) = &self.kept {
             return Ok(file.clone());
@@ -152,12 +152,12 @@ impl Input {
         InputsError::Changed(self.path().display().to_string())
     }
 
-    /// Bytes, the added newline included.
+    /// Its bytes, with the added newline.
     pub fn len(&self) -> u64 {
         self.metadata.len + u64::from(self.lacks_newline)
     }
 
-    /// Whether it has no bytes.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -169,7 +169,7 @@ impl fmt::Debug for Input {
     }
 }
 
-/// Files that are opened one by one are so in a few lanes, each with a few reads of small files in flight.
+/// Files that are not kept open are opened in a few lanes, each with a few reads of small files in flight.
 const OPEN_IN_PASSING: u64 = 16;
 
 /// All input files as one stream of pages.
@@ -183,14 +183,14 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Open files that so many inputs take at once. The soft limit is raised for them where it is in the way.
+    /// Opens the inputs' files at the same time if so many are allowed. Raises the soft limit if necessary.
     pub fn open_at_once(count: usize) -> u64 {
         let (open, count) = (process::open_files(), count as u64);
         let may_be = host::allow_open_files(open + 2 * count.max(OPEN_IN_PASSING)).saturating_sub(open);
         if count <= may_be / 2 { count } else { count.min(OPEN_IN_PASSING) }
     }
 
-    /// Opens regular files. Those that the page cache mostly holds are read through it.
+    /// Opens regular files. Those that are mostly in the page cache are read through it.
     pub fn open(locations: &[InputLocation], layout: Layout) -> Result<Inputs, InputsError> {
         let keeps = Inputs::open_at_once(locations.len()) >= locations.len() as u64;
         let mut inputs = Vec::with_capacity(locations.len());
@@ -202,12 +202,12 @@ impl Inputs {
         Ok(Inputs { inputs, backends, page_bytes: 0, pages: 0, bytes })
     }
 
-    /// The back ends that they lie on.
+    /// Their back ends.
     pub fn backends(&self) -> &Backends {
         &self.backends
     }
 
-    /// Lays the files out in pages.
+    /// Divides the files into pages.
     pub fn set_page_bytes(&mut self, page_bytes: usize) {
         assert!(page_bytes.is_multiple_of(ALIGN));
         self.page_bytes = page_bytes as u64;
@@ -225,12 +225,12 @@ impl Inputs {
         &self.inputs
     }
 
-    /// Pages of the whole stream.
+    /// The pages of the whole stream.
     pub fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// Bytes of the whole stream, added newlines included.
+    /// The bytes of the whole stream, with added newlines.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -241,7 +241,7 @@ impl Inputs {
         kept + (self.inputs.len() as u64 - kept).min(OPEN_IN_PASSING)
     }
 
-    /// Bytes of the files as they are.
+    /// The bytes of the files themselves.
     pub fn file_bytes(&self) -> u64 {
         self.inputs.iter().map(|input| input.metadata.len).sum()
     }
@@ -251,20 +251,20 @@ impl Inputs {
         &self.inputs[self.index_of(page)]
     }
 
-    /// Which of the files that is.
+    /// The index of that file.
     pub fn index_of(&self, page: u64) -> usize {
         assert!(page < self.pages);
         self.inputs.partition_point(|i| i.first_page <= page) - 1
     }
 
-    /// The file that has this place in the stream of pages, and its byte there.
+    /// The file at this position of the stream of pages, and the offset in it.
     pub fn place(&self, at: u64) -> (&Input, u64) {
         let input = self.file_of((at / self.page_bytes).min(self.pages - 1));
         (input, at - input.first_page * self.page_bytes)
     }
 
-    /// By how much places in the stream of pages are ahead of bytes of the inputs from page `page` on, to the end of its
-    /// file: the last pages of the files before it may be short.
+    /// The difference between positions in the stream of pages and bytes of the inputs, from page `page` to the end of
+    /// its file: the last pages of the files before it may be short.
     pub fn padding_before(&self, page: u64) -> u64 {
         let input = self.file_of(page);
         input.first_page * self.page_bytes - input.first_byte
@@ -276,13 +276,13 @@ impl Inputs {
         (input.len() - (page - input.first_page) * self.page_bytes).min(self.page_bytes) as usize
     }
 
-    /// Fails unless so many bytes, those of the records that were read, are all there are.
+    /// Fails unless the records that were read, of so many bytes, are all there are.
     pub fn check_all_came(&self, came: u64) -> Result<(), InputsError> {
         let bytes = self.bytes;
         if came == bytes { Ok(()) } else { Err(InputsError::NotAll { came, bytes }) }
     }
 
-    /// Fails if a file is not what it was at the start.
+    /// Fails if a file has changed since the start.
     pub fn check_unchanged(&self) -> Result<(), InputsError> {
         self.inputs.iter().try_for_each(Input::check_unchanged)
     }
@@ -320,16 +320,16 @@ fn open_one(location: &InputLocation, layout: Layout, keeps: bool) -> Result<Inp
     })
 }
 
-/// Some pages of the inputs, in their order: those of one of several lanes.
+/// Some pages of the inputs, in order: those of one lane.
 pub struct InputLane<'a> {
     inputs: &'a Inputs,
     /// The file that was read last, and its first page.
     open: Option<(u64, InputFile)>,
     /// Reads in flight, each with its page.
     ahead: ReadAhead<'a, u64>,
-    /// The pages that nobody has asked for yet.
+    /// The pages that were not requested yet.
     pages: Box<dyn Iterator<Item = u64> + 'a>,
-    /// There are none.
+    /// The end of the pages.
     exhausted: bool,
 }
 
@@ -360,7 +360,7 @@ impl<'a> InputLane<'a> {
         InputLane { inputs, open: None, ahead, pages: Box::new(pages), exhausted: false }
     }
 
-    /// Whether nothing comes behind what came last. Known in time if there was a block to read more into.
+    /// Whether no page follows the last one. Known in time if there was a free block to read more.
     pub fn is_over(&self) -> bool {
         self.exhausted && self.ahead.pending() == 0
     }
@@ -383,7 +383,7 @@ impl<'a> InputLane<'a> {
         block.set_offset(page * self.inputs.page_bytes);
         let on_disk = (input.metadata.len - at.min(input.metadata.len)).min(self.inputs.page_bytes) as usize;
         if on_disk == 0 {
-            // The page made for an added newline.
+            // The page for an added newline.
             block.set_len(0);
             self.ahead.ready(block, page);
             return Ok(());

@@ -16,6 +16,7 @@ mod ends;
 mod input;
 mod meter;
 mod output;
+mod watch;
 
 pub use ahead::ReadAhead;
 pub use behind::WriteBehind;
@@ -23,12 +24,13 @@ pub use ends::{MemorySource, NullSink};
 pub use input::{Input, InputLane, Inputs, InputsError};
 pub use meter::{Meter, Meters, StageMeter};
 pub use output::{FileLane, Output, Prefix, StreamLane};
+pub use watch::{Unwatched, Watch};
 
 use thalweg_block::Block;
 
-/// What moves from a source to a sink: a block, or a block with what it is about.
+/// A carrier, which moves from a source to a sink: a block, or a block with a description.
 pub trait Carrier {
-    /// How many bytes it carries.
+    /// The number of bytes that it carries.
     fn bytes(&self) -> u64;
 }
 
@@ -38,39 +40,39 @@ impl Carrier for Block {
     }
 }
 
-/// Gives carriers, blocks if nothing else is said.
+/// A source of carriers; by default of blocks.
 pub trait Source<C = Block> {
-    /// What can go wrong.
+    /// Its error.
     type Error;
 
-    /// The next one, or `None` at the end. Blocks carry their offset in the stream.
+    /// The next carrier, or `None` at the end. Blocks carry their offset in the stream.
     fn next(&mut self) -> Result<Option<C>, Self::Error>;
 
-    /// Waits for a while where `next` would wait for other lanes, and says that it did.
+    /// Waits for a while where `next` would wait for other lanes, and returns whether it did.
     fn wait(&mut self) -> Result<bool, Self::Error> {
         Ok(false)
     }
 }
 
-/// Takes carriers, blocks if nothing else is said.
+/// A sink of carriers; by default of blocks.
 pub trait Sink<C = Block> {
-    /// What can go wrong.
+    /// Its error.
     type Error;
 
-    /// Takes one.
+    /// Takes a carrier.
     fn put(&mut self, carrier: C) -> Result<(), Self::Error>;
 
-    /// Called now and then while its source waits for other lanes, which may wait to hear what this one has done.
+    /// Called from time to time while the source waits for other lanes, which may wait for this one's progress.
     fn settle(&mut self) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// Says that there are no more; returns when everything is where it belongs.
+    /// Ends the stream; returns when everything is where it belongs.
     fn finish(&mut self) -> Result<(), Self::Error>;
 }
 
-/// Moves all that `source` gives to `sink`; `on_each` sees the length of each as it passes and may stop the transfer
-/// by returning an error.
+/// Moves everything from `source` to `sink`. `on_each` gets the length of each carrier, and may stop the transfer by
+/// returning an error.
 pub fn pump<C, S, K, E>(
     source: &mut S,
     sink: &mut K,

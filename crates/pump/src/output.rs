@@ -12,7 +12,7 @@ use thalweg_io::{Access, Error, File, Handle, Location, Queue, Result, directory
 
 use crate::{Meters, Sink, WriteBehind};
 
-/// An output file that does not bear its name yet. Dropped without `publish`, it is removed.
+/// An output file that does not have its final name yet. Dropping it without `publish` removes it.
 pub struct Output {
     file: File,
     path: PathBuf,
@@ -21,21 +21,21 @@ pub struct Output {
 }
 
 impl Output {
-    /// Makes `partial` beside `output`, for its owner's eyes only, and reserves `bytes` in it.
+    /// Creates `partial` beside `output`, for its owner alone, and reserves `bytes` in it.
     pub fn create(output: &Location, partial: &Path, bytes: u64) -> Result<Output> {
-        // Of what could not be made the user knows one name only, unless the other one is in the way.
+        // The user knows only the output's name, unless the partial name is the obstacle.
         let file = output.at(partial).open(Access::CreateDirect).map_err(|e| match e.source.kind() {
             ErrorKind::AlreadyExists => e,
             _ => Error { path: output.path.clone(), ..e },
         })?;
-        // Whoever finds the name sees by the mark that its maker lives; some file systems know no marks.
+        // The lock shows other processes that this one lives; some file systems have no locks.
         let _ = file.mark();
         let output = Output::of(file, &output.path);
         output.file.allocate(bytes)?;
         Ok(output)
     }
 
-    /// What is open under its partial name already.
+    /// An output that is open already under its partial name.
     pub fn of(file: File, path: &Path) -> Output {
         Output { file, path: path.to_path_buf(), keep: false.into(), is_named: false.into() }
     }
@@ -45,7 +45,7 @@ impl Output {
         &self.file
     }
 
-    /// Leaves the partial file where it is when dropped, for a later run to take up.
+    /// Keeps the partial file when this is dropped, so that a later run can resume from it.
     pub fn keep(&self) {
         self.keep.store(true, Ordering::Relaxed);
     }
@@ -56,8 +56,8 @@ impl Output {
         self.file.sync()
     }
 
-    /// Makes the contents durable and leaves the file under a temporary name that nobody clears but who knows of it. Only its
-    /// name is missing then. Returns where it lies, which is not durable yet.
+    /// Makes the contents durable and renames the file to a temporary name that other runs do not clear. Returns its
+    /// path, whose name is not durable yet.
     pub fn ready(self, bytes: u64) -> Result<PathBuf> {
         self.check_name()?;
         self.settle(bytes)?;
@@ -68,19 +68,19 @@ impl Output {
         Ok(ready)
     }
 
-    /// The same, and gives the file its name.
+    /// The same, and renames the file to its final name.
     pub fn publish(&self, bytes: u64) -> Result<()> {
         self.settle(bytes)?;
         self.rename()?;
         self.sync_name()
     }
 
-    /// Fails if it could not be given its name.
+    /// Fails if the file could not be renamed to its final name.
     pub fn check_name(&self) -> Result<()> {
         self.file.fs().check_replace(&self.path)
     }
 
-    /// Gives the file its name, with the permissions and where possible the owner of what has that.
+    /// Renames the file to its final name, with the mode, and if possible the owner, of the file that it replaces.
     pub fn rename(&self) -> Result<()> {
         self.check_name()?;
         self.file.resemble(&self.path)?;
@@ -94,7 +94,7 @@ impl Output {
         self.file.fs().sync_directory(directory_of(&self.path)).map_err(|e| e.undoable(&self.path))
     }
 
-    /// Whether it bears its name.
+    /// Whether it has its final name.
     pub fn is_named(&self) -> bool {
         self.is_named.load(Ordering::Relaxed)
     }
@@ -103,33 +103,32 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if !self.keep.load(Ordering::Relaxed) && !self.is_named() {
-            // Nothing can be done about a name that cannot be removed; the next run removes it.
+            // If the name cannot be removed, the next run removes it.
             let _ = self.file.location().remove();
         }
     }
 }
 
-/// How many bytes of a file are wholly written, from its start on, while several lanes write it and blocks
-/// complete in any order.
+/// The length of the completely written prefix of a file that several lanes write, with completions in any order.
 #[derive(Debug)]
 pub struct Prefix {
     bytes: AtomicU64,
-    /// Stretches behind the prefix, each by its start with its end.
+    /// The written stretches behind the prefix: start and end.
     apart: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl Prefix {
-    /// Of a file whose first `bytes` bytes are there already.
+    /// For a file whose first `bytes` bytes exist already.
     pub fn of(bytes: u64) -> Prefix {
         Prefix { bytes: bytes.into(), apart: Mutex::default() }
     }
 
-    /// Bytes of the prefix.
+    /// The length of the prefix.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// So many bytes at `at` are written now.
+    /// Records that so many bytes at `at` are written.
     pub fn add(&self, at: u64, len: u64) {
         let mut apart = self.apart.lock().expect("no lane panics");
         apart.insert(at, at + len);
@@ -141,7 +140,7 @@ impl Prefix {
     }
 }
 
-/// One lane of writes to a file: each block at its own offset.
+/// One lane's writes to a file: each block at its own offset.
 pub struct FileLane<'a> {
     file: Handle,
     behind: WriteBehind<'a>,
@@ -154,7 +153,7 @@ impl<'a> FileLane<'a> {
         FileLane { file: file.clone(), behind: WriteBehind::new(queue, meters), prefix: None }
     }
 
-    /// Says of every block when it is written.
+    /// Calls a function for every block that is written.
     pub fn telling(self, prefix: Option<&'a Prefix>) -> FileLane<'a> {
         FileLane { prefix, ..self }
     }
@@ -200,7 +199,7 @@ pub struct StreamLane<'a> {
 }
 
 impl<'a> StreamLane<'a> {
-    /// Writes to a file opened with [`Access::WriteStream`].
+    /// Writes to a file that was opened with [`Access::WriteStream`].
     pub fn new(file: &File, meters: &'a Meters) -> StreamLane<'a> {
         StreamLane { file: file.clone(), at: 0, meters }
     }
@@ -232,7 +231,7 @@ mod tests {
         prefix.add(24, 8);
         prefix.add(16, 8);
         assert_eq!(prefix.bytes(), 10);
-        // The block in which it ended is written once more, whole.
+        // The block in which it ended is written again, completely.
         prefix.add(8, 8);
         assert_eq!(prefix.bytes(), 32);
         prefix.add(32, 3);

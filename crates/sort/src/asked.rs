@@ -1,10 +1,12 @@
-//! What is asked of a sort, and who watches it.
+//! The parameters of a sort.
 //!
 //! Invariant: everything is definite here: sizes in bytes, directories that are there. Whoever asks has resolved it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use thalweg_api::Hardware;
+use thalweg_base::units::Bytes;
 use thalweg_io::{Backends, InputLocation, Location};
 use thalweg_record::{Key, KeyError, KeyPart, Layout, Prover, TAG_BYTES, TAG_PART, Tags};
 
@@ -17,23 +19,9 @@ pub const BLOCKS_HELD_MAX: usize = 8;
 /// How much of a record a proof keeps for its joints: there is one for every lane and one for the whole.
 const PROVE_KEEP_BYTES: usize = 64 << 10;
 
-/// Whoever wants to know how far a sort is, and may stop it.
-pub trait Watch: Sync {
-    /// A stage begins.
-    fn begin(&self, _stage: &str, _index: u64, _stages: u64, _total_bytes: u64) {}
-    /// So many more bytes of the stage are done.
-    fn advance(&self, _bytes: u64) {}
-    /// Whether to stop.
-    fn stopped(&self) -> bool {
-        false
-    }
-    /// What an earlier run left was to be gone on from and cannot be.
-    fn begins_anew(&self, _why: Foreign) {}
-}
-
-/// Why what an earlier run left is nothing to go on from.
+/// Why the remains of an earlier run cannot be resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Foreign {
+pub(crate) enum Foreign {
     /// It is not what that run wrote.
     Damaged,
     /// That run was killed before its first checkpoint.
@@ -44,6 +32,20 @@ pub enum Foreign {
     Unique,
     /// It is of other inputs, or of other records or keys.
     Other,
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nothing to resume: what an earlier run left ")?;
+        match self {
+            Foreign::Damaged => f.write_str("is damaged")?,
+            Foreign::Early => f.write_str("has no checkpoint yet")?,
+            Foreign::Memory(bytes) => write!(f, "is of a sort in {} of memory", Bytes(*bytes))?,
+            Foreign::Unique => f.write_str("keeps other records of equal keys")?,
+            Foreign::Other => f.write_str("is of other inputs, keys or record lengths")?,
+        }
+        f.write_str("; beginning anew")
+    }
 }
 
 /// What to sort, where and in what.

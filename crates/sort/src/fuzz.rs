@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::rng::Rng;
 use thalweg_io::sim::Sim;
 use thalweg_io::{Location, hidden};
-use thalweg_pump::Inputs;
+use thalweg_pump::{Inputs, Watch};
 use thalweg_record::{KeyPart, Layout};
 
-use crate::asked::{Sort, Watch};
+use crate::asked::Sort;
 use crate::geometry::TINY;
 use crate::job::run;
 use crate::leftover;

@@ -20,9 +20,8 @@ use std::time::Duration;
 
 use thalweg_api::Receipt;
 use thalweg_block::Block;
-use thalweg_pump::{Meters, Sink};
+use thalweg_pump::{Meters, Sink, Watch};
 
-use crate::asked::Watch;
 use crate::{Error, Result};
 
 /// How long a lane waits before it looks whether another has failed.

@@ -12,11 +12,11 @@ use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::{Caching, InputFile, InputLocation, Location, host, process};
 use thalweg_pump::{
-    FileLane, InputLane, Inputs, InputsError, Meters, Output, Sink, Source, StreamLane, pump,
+    FileLane, InputLane, Inputs, InputsError, Meters, Output, Sink, Source, StreamLane, Watch, pump,
 };
 use thalweg_record::{Cut, Cuts, Key, choose_cuts_by_bytes, counted, file_bytes, same_records};
 
-use crate::asked::{Foreign, Sort, Watch};
+use crate::asked::{Foreign, Sort};
 use crate::distribute::{self, Checkpoints, Distribution, RecordRoom, Resumed, Tagging};
 use crate::durable::{Notes, OutputLane, Start};
 use crate::entry;
@@ -58,7 +58,7 @@ pub fn run(sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
                 seen.record_bytes = limit * 2;
             }
             // What an earlier run left is not what it wrote (a power loss, say): redone from the start.
-            Err(Error::Damaged { .. }) if sort.resume => watch.begins_anew(Foreign::Damaged),
+            Err(Error::Damaged { .. }) if sort.resume => watch.note(&Foreign::Damaged),
             other => return other,
         }
         sort = &fresh;
@@ -136,7 +136,7 @@ impl<'a> Run<'a> {
         let judge = Judge { sort, inputs: &survey.inputs, names: &names };
         let left = if sort.resume { Some(leftover::find(&judge, identity)?) } else { None };
         if let (Some(Err(why)), true) = (&left, was_left) {
-            watch.begins_anew(*why);
+            watch.note(why);
         }
         let left = left.and_then(|found| found.ok());
         if left.is_none() {

@@ -35,7 +35,7 @@ mod stream;
 mod survey;
 mod within;
 
-pub use asked::{BLOCKS_HELD_MAX, Foreign, SCRATCH_FILES_MAX, Sort, Watch};
+pub use asked::{BLOCKS_HELD_MAX, SCRATCH_FILES_MAX, Sort};
 pub use error::{Error, Result};
 pub use forecast::{Facts, disk_seconds, distribute_seconds, forecast, sort_seconds};
 pub use job::run;
@@ -43,3 +43,4 @@ pub use leftover::clear_killed;
 pub use sorter::{Sorter, SorterOutput};
 pub use stream::Expected;
 pub use survey::lay_out;
+pub use thalweg_pump::Watch;

@@ -70,6 +70,7 @@ pub use thalweg_node::SshOptions;
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
 pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Pick, River};
+pub use thalweg_transfer::{Error as TransferError, Refused as TransferRefused, SshFault};
 pub use transfer::Transfer;
 
 /// Looks whether files are one sorted sequence, and proves what is in them: files here, or those of a cluster's nodes.

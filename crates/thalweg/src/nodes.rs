@@ -6,11 +6,11 @@ use thalweg_api::NodeReady;
 use thalweg_job::{JobService, Jobs};
 pub use thalweg_job::{exchange, probe};
 pub use thalweg_node::{
-    Channel, Ended, ExecOptions, Forward, NodeOptions, SERVE, Stop, control, exec, fleet, guard, installer,
-    is_guarded, ping, serve,
+    Channel, Ended, Error, ExecOptions, Forward, NodeOptions, Result, SERVE, Stop, control, exec, fleet,
+    guard, installer, is_guarded, ping, serve,
 };
 use thalweg_node::{ExecService, TransferService};
-pub use thalweg_wire::{Cancel, ClusterError as Error, ClusterResult as Result, cluster};
+pub use thalweg_wire::{Cancel, ClusterError, IdentityError, cluster};
 use thalweg_wire::{Host, Service};
 
 /// Runs a node until it is asked to stop. `ready` is called once it listens.

@@ -8,7 +8,7 @@
 //!
 //! Invariant: this process writes only to files and directories that it created here, or that an earlier process of the same
 //! user left, so nobody else reads or writes their contents. An open file stays in use: its name is not looked up again.
-//! Nothing is touched before it is locked. A file that has lost its name in the meantime belonged to another process, and is
+//! Nothing is touched before it is locked. A file that lost its name meanwhile belonged to another process, and is
 //! complete.
 //! Invariant: a directory is used or cleared only if a journal lists it, because whoever may write to its parent may have
 //! renamed another directory to the name, even one that they could not clear. An empty directory is removed: its creator may
@@ -23,13 +23,14 @@ use thalweg_io::tree::{self, Attributes, Dir, EntryKind, Tree};
 use thalweg_io::{File, look_until};
 
 use crate::journal::{Journal, MadeTree};
+use crate::refused::Refused;
 use crate::{Error, Result};
 
-/// How long a file is waited for that another process has.
+/// How long to wait for a file that another process has locked.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A new file of that name, for its owner alone, with this process's mark on it. What an earlier run left there goes;
-/// that may be the user's already to whom the file is to be given, the `heir`.
+/// Creates and locks a file of that name, for its owner alone. A file that an earlier run left is removed; it may
+/// already belong to the `heir`, the user to whom the file was to be given.
 pub(crate) fn claim_new(
     tree: &dyn Tree,
     dir: &dyn Dir,
@@ -49,7 +50,7 @@ pub(crate) fn claim_new(
     })
 }
 
-/// The file that an earlier run left under that name, with this process's mark on it and as it is, if there is one.
+/// Locks the file that an earlier run left under that name, if there is one, and keeps its contents.
 pub(crate) fn claim_left(tree: &dyn Tree, dir: &dyn Dir, name: &OsStr, direct: bool) -> Result<Option<File>> {
     wait(dir, name, || match dir.reopen_file(name, direct, None) {
         Err(e) if e.source.kind() == ErrorKind::NotFound => Ok(Some(None)),
@@ -60,8 +61,8 @@ pub(crate) fn claim_left(tree: &dyn Tree, dir: &dyn Dir, name: &OsStr, direct: b
     })
 }
 
-/// The directory of that name, for its owner alone, with this process's mark on it: a new one, which the journal lists from
-/// now on, or one that it lists.
+/// Creates and locks the directory of that name, for its owner alone, and lists it in the journal; or reuses one that
+/// the journal lists.
 pub(crate) fn claim_directory(dir: &dyn Dir, name: &OsStr, journal: &Journal) -> Result<Arc<dyn Dir>> {
     wait(dir, name, || {
         let is_new = dir.make_dir(name)?;
@@ -74,7 +75,7 @@ pub(crate) fn claim_directory(dir: &dyn Dir, name: &OsStr, journal: &Journal) ->
             return Ok(Some(there));
         }
         if !there.is_empty()? {
-            return Err(Error::not_listed(&dir.path().join(name)));
+            return Err(Refused::NotListed(dir.path().join(name)).into());
         }
         if is_new {
             journal.list_tree(tree)?;
@@ -85,30 +86,30 @@ pub(crate) fn claim_directory(dir: &dyn Dir, name: &OsStr, journal: &Journal) ->
     })
 }
 
-/// Removes the file that an earlier run left under that name, or the directory if it is one of these, if there is one.
+/// Removes the file that an earlier run left under that name, or the directory if it is one of these.
 pub(crate) fn clear(tree: &dyn Tree, dir: &dyn Dir, name: &OsStr, trees: &[MadeTree]) -> Result<()> {
     wait(dir, name, || Ok(clear_now(tree, dir, name, trees, None)?.then_some(())))
 }
 
-/// Gives a tree that is whole, and is open here, its name. An error if something else bears its hidden name: whoever may
-/// write to the directory may have put it there.
+/// Gives a complete tree, which is open here, its final name. An error if another directory has its hidden name, which
+/// anybody with write access to the parent could arrange.
 pub(crate) fn give_tree_name(dir: &dyn Dir, tree: &dyn Dir, partial: &OsStr, name: &OsStr) -> Result<()> {
     let facts = tree.attributes()?;
     let check = |now: &OsStr| match bears(dir, now, &facts)? {
         true => Ok(()),
-        false => Err(Error::replaced(&dir.path().join(now))),
+        false => Err(Refused::Replaced(dir.path().join(now)).into()),
     };
     check(partial)?;
     dir.rename(partial, name)?;
     check(name)
 }
 
-/// Gives what is whole its name. Where a directory has that, nothing is left of the other.
+/// Renames a complete file or tree to its final name. If a directory has that name, the file is removed.
 pub(crate) fn give_name(dir: &dyn Dir, partial: &OsStr, name: &OsStr) -> Result<()> {
     dir.rename(partial, name).map_err(|why| match why.source.kind() {
         ErrorKind::IsADirectory => {
             let _ = dir.remove(partial);
-            Error::directory_there(&dir.path().join(name))
+            Refused::DirectoryThere(dir.path().join(name)).into()
         }
         _ => why.into(),
     })
@@ -135,7 +136,7 @@ fn clear_now(
         if MadeTree::of(name, &*left)?.is_in(trees) {
             tree::clear(&*left)?;
         } else if !left.is_empty()? {
-            return Err(Error::not_listed(&dir.path().join(name)));
+            return Err(Refused::NotListed(dir.path().join(name)).into());
         }
         dir.remove_dir(name)?;
         return Ok(true);
@@ -148,9 +149,9 @@ fn clear_now(
     Ok(ours)
 }
 
-/// Marks a file that bears this name; false if another process has it, or it bears the name no longer.
+/// Locks a file that has this name; false if another process has it, or it no longer has the name.
 fn is_ours(tree: &dyn Tree, dir: &dyn Dir, name: &OsStr, file: &File) -> Result<bool> {
-    // Where there are no marks, nobody can be told from nobody.
+    // Without locks on this file system, processes cannot be told apart.
     Ok((file.mark() || !file.is_marked_by_another()) && bears(dir, name, &tree.attributes(file)?)?)
 }
 
@@ -158,7 +159,7 @@ fn is_our_directory(dir: &dyn Dir, name: &OsStr, there: &dyn Dir) -> Result<bool
     Ok(there.try_lock() && bears(dir, name, &there.attributes()?)?)
 }
 
-/// Whether this bears the name still. Whoever had it may have given it another one meanwhile, or removed it.
+/// Whether the file still has this name. Its former owner may have renamed or removed it.
 fn bears(dir: &dyn Dir, name: &OsStr, facts: &Attributes) -> Result<bool> {
     let now = dir.find(name)?;
     Ok(now.is_some_and(|now| (now.device, now.inode) == (facts.device, facts.inode)))

@@ -1,8 +1,8 @@
 //! Transfers on a simulated disk that are killed, or lose power, at every operation.
 //!
-//! Invariant: whatever was durable before stays. A new tree is not there, or it is as its source; a file of an existing
-//! directory is the old one or the new one. The same transfer with `--resume` completes, and leaves nothing hidden. What is
-//! complete then survives a power loss.
+//! Invariant: whatever was durable before stays. A new tree is absent or complete; a file in an existing directory is
+//! the old one or the new one. The same transfer completes when resumed, and leaves nothing hidden. What is complete
+//! then survives a power loss.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -15,13 +15,10 @@ use thalweg_io::sim::{Faults, Sim};
 use thalweg_io::threads::Threads;
 use thalweg_io::tree::{Attributes, Dir, EntryKind, Tree};
 use thalweg_io::{FileSystem, local};
+use thalweg_pump::Unwatched;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::{Error, From, Result, To, Transfer, Watch, run};
-
-struct Nobody;
-
-impl Watch for Nobody {}
+use crate::{Error, From, Result, To, Transfer, run};
 
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed);
@@ -43,7 +40,7 @@ fn put(tree: &dyn Tree, dir: &dyn Dir, (called, number): (&str, u32), bytes: &[u
     tree.set_attributes(&file, &dated(tree.attributes(&file).unwrap(), number)).unwrap();
 }
 
-/// A tree with small files, one that moves in pieces and has a hole, links, and a file of two names.
+/// A tree with small files, one that moves in pieces and has a hole, links, and a file with two names.
 fn build(tree: &dyn Tree, at: &Path) {
     let above = tree.open_dir(at.parent().unwrap()).unwrap();
     assert!(above.make_dir(at.file_name().unwrap()).unwrap());
@@ -65,7 +62,7 @@ fn build(tree: &dyn Tree, at: &Path) {
     top.sync_file_system().unwrap();
 }
 
-/// What is known of one entry: its kind, mode, time, a hash of its bytes or its target, and the first of its names.
+/// The properties of one entry: its kind, mode, time, a hash of its bytes or its target, and the first of its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     kind: EntryKind,
@@ -117,18 +114,18 @@ fn has_hidden(tree: &dyn Tree) -> bool {
     ["/here", "/there"].iter().any(|at| entries(tree, Path::new(at)).unwrap().keys().any(is_hidden))
 }
 
-/// One transfer, and what must hold on its disk.
+/// A transfer, and what must hold on its disk.
 struct Case {
     from: &'static str,
     to: &'static str,
     base: Sim,
-    /// Looks at a disk after a crash.
+    /// Checks a disk after a crash.
     holds: fn(&dyn Tree, &Tried),
-    /// Looks at a disk after the transfer.
+    /// Checks a disk after the transfer.
     done: fn(&dyn Tree, &Tried),
 }
 
-/// What was there before.
+/// The disk before the transfer.
 struct Tried {
     source: Entries,
     dest: Option<Entries>,
@@ -146,11 +143,11 @@ fn transfer(sim: &Sim, (from, to): (&str, &str), resume: bool) -> Result<PumpRec
         verify: false,
         hashing: true,
     };
-    run(&transfer, &tree, &tree, &Nobody)
+    run(&transfer, &tree, &tree, &Unwatched)
 }
 
 impl Case {
-    /// The disk that the next process finds when this transfer ends at boundary `crash_at`, and what came of it.
+    /// The disk that the next process finds when this transfer ends at boundary `crash_at`, and the transfer's result.
     fn crash(&self, sim: &Sim, crash_at: u64, power: bool, resume: bool) -> (Sim, Option<PumpReceipt>) {
         sim.set_faults(Faults {
             crash_at: Some(sim.boundaries() + crash_at),
@@ -221,7 +218,8 @@ impl Case {
         resumed
     }
 
-    /// Whether a transfer has ended whose success nobody saw. To run it again would put a tree into itself.
+    /// Whether a transfer has succeeded without anybody seeing its result. Running it again would put the tree into
+    /// itself.
     fn is_complete(&self, tree: &dyn Tree, tried: &Tried) -> bool {
         self.look(tree, self.to).as_ref() == Some(&tried.source) && !has_hidden(tree)
     }
@@ -245,7 +243,7 @@ fn disk(seed: u64) -> Sim {
     sim
 }
 
-/// The boundaries of one transfer are some hundreds, so a few seeds take seconds.
+/// A transfer has some hundreds of boundaries, so a few seeds take seconds.
 const SEEDS: u64 = 3;
 
 #[test]
@@ -288,7 +286,7 @@ fn canary_a_transfer_is_lost_if_the_disk_ignores_its_syncs() {
     assert!((1..20).contains(&lost), "{lost} of 20");
 }
 
-/// The way back: into a directory that has some of the names, with older files.
+/// The other direction: into a directory that has some of the names, with older files.
 #[test]
 fn files_of_a_directory_are_old_or_new_whenever_the_transfer_into_it_ends() {
     for seed in 0..SEEDS {
@@ -370,7 +368,7 @@ fn a_tree_goes_from_a_real_disk_to_a_simulated_one_and_back() {
             verify: true,
             hashing: true,
         };
-        assert!(run(&transfer, source, dest, &Nobody).unwrap().holds);
+        assert!(run(&transfer, source, dest, &Unwatched).unwrap().holds);
         assert_eq!(entries(&**source, from), entries(&**dest, to));
     };
     go(&place.join("tree"), Path::new("/d/tree"), &real, &sim.tree());

@@ -1,8 +1,8 @@
 //! A directory of the source, together with the one at the destination that it becomes.
 //!
-//! Model: whoever works on an entry of a directory holds a reference to it. When the last reference is dropped, everything in
-//! the directory is there, and it gets its permissions and times. A directory refers to its parent, so this happens from the
-//! leaves up.
+//! Model: whoever works on an entry of a directory holds a reference to it. When the last reference is dropped, all
+//! entries exist, and the directory gets its permissions and times. A directory refers to its parent, so this happens
+//! from the leaves up.
 //! Invariant: a directory of the destination is created by the first lane that needs it.
 
 use std::collections::HashSet;
@@ -17,6 +17,7 @@ use thalweg_io::tree::{self, Attributes, Dir};
 
 use crate::claim::claim_directory;
 use crate::message::Message;
+use crate::refused::Refused;
 use crate::roots::Root;
 use crate::shared::{Shared, count};
 use crate::{Error, Result};
@@ -33,27 +34,27 @@ pub(crate) enum Target {
     Open(Arc<dyn Dir>),
 }
 
-/// See the head of this file.
+/// A directory; see the head of this file.
 pub(crate) struct Directory<'a> {
     shared: &'a Shared<'a>,
     parent: Option<Arc<Directory<'a>>>,
-    /// The directory that is read. One that only holds roots has none.
+    /// The directory that is read. The parent of the roots has none.
     source: Option<Arc<dyn Dir>>,
-    /// The attributes that it gets in the end. One that only holds roots keeps its own.
+    /// The final attributes. The parent of the roots keeps its own.
     facts: Option<Attributes>,
     /// Its current name at the destination.
     name: OsString,
     there: Mutex<Target>,
     /// Its path in the transfer, which begins with the name of the root.
     key: Vec<u8>,
-    /// The number of its root, and how many bytes of the key lead there.
+    /// The index of its root, and how many bytes of the key lead to the root.
     pub(crate) top: (u64, usize),
     /// Whether the whole tree has a hidden name, so that its entries need none.
     pub(crate) staged: bool,
-    /// The number that another process was told, and how many of its names were sent there.
+    /// The number under which the peer knows it, and how many of its names were sent.
     number: u64,
     sent: AtomicU64,
-    /// The names that the source has, as another process says.
+    /// The names in the source, as the peer reported them.
     named: Mutex<HashSet<OsString>>,
 }
 
@@ -80,7 +81,7 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// A directory that is a root. It is created as `name` in `parent`, and is called `key` in the end.
+    /// A root directory. It is created as `name` in `parent`; its final name is `key`.
     pub(crate) fn root(
         parent: &Arc<Directory<'a>>,
         source: Arc<dyn Dir>,
@@ -100,7 +101,7 @@ impl<'a> Directory<'a> {
         Ok(place)
     }
 
-    /// A root that another process sends, to be created in `parent`.
+    /// A root directory that the peer sends, to be created in `parent`.
     pub(crate) fn came(
         parent: &Arc<Directory<'a>>,
         root: &Root,
@@ -112,7 +113,7 @@ impl<'a> Directory<'a> {
         Directory::under(parent, None, facts, root.name_for_now(), (root_key(key), top, root.is_new))
     }
 
-    /// A directory that another process sends, in this one.
+    /// A directory in this one that the peer sends.
     pub(crate) fn came_below(self: &Arc<Directory<'a>>, name: OsString, facts: Attributes) -> Directory<'a> {
         let key = self.key_of(&name);
         Directory::under(self, None, facts, name, (key, self.top, self.staged))
@@ -156,7 +157,7 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// Announces it to the other process, if there is one.
+    /// Announces it to the peer, if there is one.
     fn tell(&self, root: Option<u32>) -> Result<()> {
         let (Some(far), Some(parent), Some(facts)) = (&self.shared.far, &self.parent, self.facts) else {
             return Ok(());
@@ -170,17 +171,17 @@ impl<'a> Directory<'a> {
         self.key.len()
     }
 
-    /// The number that another process was told.
+    /// The number under which the peer knows it.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Counts a name that was sent to another process.
+    /// Counts a name that was sent to the peer.
     pub(crate) fn has_one_more(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that the source has this name.
+    /// Remembers that the source has this name.
     pub(crate) fn is_in_source(&self, name: OsString) {
         self.named.lock().expect("no lane panics").insert(name);
     }
@@ -210,12 +211,12 @@ impl<'a> Directory<'a> {
         Path::new(OsStr::from_bytes(self.key.get(self.top.1..).unwrap_or_default()))
     }
 
-    /// The attributes that it gets in the end.
+    /// The final attributes.
     pub(crate) fn facts(&self) -> Option<Attributes> {
         self.facts
     }
 
-    /// The directory that is written, which is created if necessary; `None` if nothing is written.
+    /// The directory that is written, created if necessary; `None` if nothing is written.
     pub(crate) fn there(&self) -> Result<Option<Arc<dyn Dir>>> {
         let mut there = self.there.lock().expect("no lane panics");
         match &*there {
@@ -233,7 +234,9 @@ impl<'a> Directory<'a> {
             false => {
                 above.make_dir(&self.name)?;
                 above.open_dir(&self.name).map_err(|why| match why.source.kind() {
-                    ErrorKind::NotADirectory => Error::no_directory_there(&above.path().join(&self.name)),
+                    ErrorKind::NotADirectory => {
+                        Error::from(Refused::FileThere(above.path().join(&self.name)))
+                    }
                     _ => why.into(),
                 })?
             }
@@ -256,8 +259,8 @@ impl<'a> Directory<'a> {
         self.staged && self.parent.as_ref().is_some_and(|parent| parent.parent.is_none())
     }
 
-    /// Gives the directory its attributes, after all of its entries are there. One with a hidden name stays accessible to its
-    /// creator alone until just before it gets its own name.
+    /// Sets the directory's attributes after all of its entries exist. A directory with a hidden name stays accessible
+    /// to its creator alone until just before it is renamed.
     fn finish(&self, facts: &Attributes) -> Result<()> {
         if let Some(source) = &self.source
             && !source.attributes()?.is_same(facts)
@@ -310,7 +313,7 @@ fn root_key(key: &OsStr) -> Vec<u8> {
     key.as_bytes().to_vec()
 }
 
-/// The number of a root, and the bytes of a key that lead to it; none if the root has no name of its own.
+/// The index of a root, and the length of the key that leads to it; 0 if the root has no name of its own.
 fn root_top(key: &OsStr, number: u64) -> (u64, usize) {
     (number, if key.is_empty() { 0 } else { key.len() + 1 })
 }

@@ -1,16 +1,19 @@
-//! Why a transfer can fail. Each message is one line: what, where, how much, the remedy.
+//! Errors of transfers. Each message is one line: what, where, how much, and the remedy.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use thalweg_api::PumpVerdict;
 use thalweg_block::PoolError;
-use thalweg_wire::{LinkError, What};
+use thalweg_wire::LinkError;
+
+use crate::refused::Refused;
+use crate::ssh_error::SshError;
 
 /// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a transfer did not succeed. The source is whole in every case, and so is what DEST was before.
+/// Why a transfer failed. The source is never changed, and the destination is as it was before.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,82 +21,54 @@ pub enum Error {
     Io(thalweg_io::Error),
     /// Memory could not be mapped.
     Pool(PoolError),
-    /// The two ends do not go together.
-    Refused(String),
+    /// The arguments contradict each other or what is at the destination.
+    Refused(Refused),
     /// A source changed while it was read.
     Changed(PathBuf),
-    /// What was written is not what was read.
+    /// The data that was written is not the data that was read.
     Mismatch {
-        /// Where it was to go.
+        /// The file.
         path: PathBuf,
-        /// The sum of what was read.
+        /// The checksum of the data that was read.
         read: u128,
-        /// The sum of what was handed to the write, or of what was read back.
+        /// The checksum of the data that was written, or that was read back.
         written: u128,
-        /// Whether it was read back.
+        /// Whether the file was read back.
         read_back: bool,
     },
-    /// Another process writes there.
+    /// Another process writes this file or tree.
     Busy(PathBuf),
     /// A link with the other end broke.
     Link(LinkError),
-    /// The other end could not do its part, and says why.
+    /// The process at the other end failed.
     Peer {
-        /// Who it is.
+        /// Its host.
         peer: String,
-        /// What it says.
+        /// Its error.
         why: String,
-        /// Whether it found something wrong.
+        /// Whether it found wrong data.
         wrong: bool,
     },
-    /// Somebody asked to stop.
+    /// The process at the other end, on this host, sent a message that cannot be understood.
+    Protocol(String),
+    /// ssh, or the program that it should start, failed.
+    Ssh(SshError),
+    /// The caller asked to stop.
     Stopped,
 }
 
 impl Error {
-    /// Whether something was found wrong that was looked at, and not something could not be done.
+    /// Whether data was examined and found wrong.
     pub fn is_wrong(&self) -> bool {
         matches!(self, Error::Mismatch { .. } | Error::Changed(_) | Error::Peer { wrong: true, .. })
     }
 
-    /// A file has no place where there is a directory.
-    pub(crate) fn directory_there(path: &Path) -> Error {
-        Error::Refused(format!("{} is a directory; a file cannot replace it", path.display()))
+    /// The peer sent a message that cannot be understood.
+    pub(crate) fn protocol(peer: impl Into<String>) -> Error {
+        Error::Protocol(peer.into())
     }
 
-    /// Somebody gave the name of a tree that was moved to something else meanwhile.
-    pub(crate) fn replaced(path: &Path) -> Error {
-        Error::Refused(format!(
-            "{} is not the directory that was made there: somebody else gave the name away meanwhile; see who may write there, and choose another DEST",
-            path.display()
-        ))
-    }
-
-    /// The source gives a further name to what is none of its files.
-    pub(crate) fn not_sent(path: &Path) -> Error {
-        Error::Refused(format!(
-            "the source gives {} one more name, and has not sent it as a file of several names; run again if the source was changed meanwhile, and trust it no more if not",
-            path.display()
-        ))
-    }
-
-    /// What has the hidden name of a tree is not known to be one.
-    pub(crate) fn not_listed(path: &Path) -> Error {
-        Error::Refused(format!(
-            "{} is a directory that holds something, and no journal of this transfer lists it, so it was not touched; remove it, or complete with --resume the transfer that left it",
-            path.display()
-        ))
-    }
-
-    /// A directory has none where there is something else.
-    pub(crate) fn no_directory_there(path: &Path) -> Error {
-        Error::Refused(format!(
-            "{} is there and is no directory; a directory cannot replace it",
-            path.display()
-        ))
-    }
-
-    /// What the other end is told of it.
+    /// The message about it to the other end.
     pub(crate) fn verdict(&self) -> PumpVerdict {
         PumpVerdict::failed(self, self.is_wrong())
     }
@@ -104,14 +79,14 @@ impl fmt::Display for Error {
         match self {
             Error::Io(e) => write!(f, "{e}"),
             Error::Pool(e) => write!(f, "{e}"),
-            Error::Refused(why) => f.write_str(why),
+            Error::Refused(why) => write!(f, "{why}"),
             Error::Changed(path) => write!(f, "{} changed while it was read; run again", path.display()),
             Error::Mismatch { path, read, written, read_back } => write!(
                 f,
-                "{}: {} has checksum {written:032x}, and what was read from the source {read:032x}; nothing bears that \
-                 name now; look at the memory and the disk of this machine",
+                "{}: {} has checksum {written:032x}, and the data read from the source {read:032x}; no file has that name \
+                 now; check the memory and the disk of this machine",
                 path.display(),
-                if *read_back { "what was read back" } else { "what was handed to the disk" },
+                if *read_back { "the data read back" } else { "the data written" },
             ),
             Error::Busy(path) => {
                 write!(
@@ -120,18 +95,33 @@ impl fmt::Display for Error {
                     path.display()
                 )
             }
-            // It did not get as far as anything that could be kept.
-            Error::Link(e @ LinkError { what: What::Aborted(_), .. }) => write!(f, "{e}"),
-            Error::Link(e) => {
-                write!(f, "{e}; what came is kept, and the same command with --resume goes on from it")
-            }
+            // The peer refused before anything arrived that could be kept.
+            Error::Link(e) if e.is_refusal() => write!(f, "{e}"),
+            Error::Link(e) => write!(f, "{e}; what arrived is kept for a resumed transfer"),
             Error::Peer { peer, why, .. } => write!(f, "{peer}: {why}"),
+            Error::Protocol(peer) => write!(
+                f,
+                "{peer} sent a message that cannot be understood; bring both sides to one version of thalweg"
+            ),
+            Error::Ssh(why) => write!(f, "{why}"),
             Error::Stopped => f.write_str("stopped"),
         }
     }
 }
 
 impl std::error::Error for Error {}
+
+impl From<Refused> for Error {
+    fn from(why: Refused) -> Error {
+        Error::Refused(why)
+    }
+}
+
+impl From<SshError> for Error {
+    fn from(why: SshError) -> Error {
+        Error::Ssh(why)
+    }
+}
 
 impl From<thalweg_io::Error> for Error {
     fn from(e: thalweg_io::Error) -> Error {

@@ -1,7 +1,7 @@
-//! The transfer of one large file or stream: what the lanes share that move pieces of it.
+//! The transfer of one large file or stream: the state that is shared by the lanes that move pieces of it.
 //!
-//! Model: a [`Cursor`] hands out pieces. Each lane reads and writes its pieces, and the lane that writes the last one finishes
-//! the file. Now and then a lane lists in the journal what was written, with its checksum.
+//! Model: a [`Cursor`] hands out pieces. Each lane reads and writes its pieces, and the lane that writes the last one
+//! finishes the file. From time to time a lane lists the written ranges in the journal, with their checksum.
 //! Invariant: a range is listed only after the partial file was synced. The file gets its name only if the source is still
 //! unchanged and the checksums of both ends agree. A file that is dropped before that leaves either a partial file that a
 //! later run can resume, or nothing.
@@ -12,48 +12,49 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::{Bytes, MIB};
+use thalweg_base::units::MIB;
 use thalweg_io::tree::{Attributes, Dir, Tree};
 use thalweg_io::{Action, File, InputFile};
 use thalweg_pump::ReadAhead;
 use thalweg_record::{CELL_BYTES, sum_at};
 
+use crate::blocks::{BLOCK_BYTES, DEPTH};
 use crate::claim::{claim_left, claim_new, give_name};
 use crate::directory::Directory;
-use crate::job::{BLOCK_BYTES, DEPTH};
 use crate::journal::{ListedFile, Ranges};
 use crate::message::{CELLS, Message};
-use crate::peer::{Peer, nonsense};
+use crate::peer::Peer;
+use crate::refused::Refused;
 use crate::shared::{Shared, count};
 use crate::{Error, Result, hidden_names};
 
-/// A lane lists what was written after so many bytes, but not more often than that;
+/// A lane lists ranges after it has written so many bytes,
 const NOTE_BYTES: u64 = if cfg!(test) { MIB } else { 64 * MIB };
 const NOTE_SECONDS_MIN: f64 = if cfg!(test) { 0.0 } else { 0.25 };
 /// or after so many seconds, but at most so many times for a file, which bounds the journal.
 const NOTE_SECONDS: f64 = 1.0;
 const NOTES_MAX: u64 = 1 << 14;
-/// The most ranges that another process may announce: a journal has at most [`NOTES_MAX`] for each file and each time that
-/// it was resumed.
+/// The most ranges that the peer may announce: a journal has at most [`NOTES_MAX`] for each file and each time that it
+/// was resumed.
 const RANGES_MAX: usize = 1 << 20;
 /// How many cells of the listed ranges are compared with the source before a file is resumed.
 const PROBES: usize = 8;
-/// Taking every n-th range, with n rounded down, gives less than twice as many.
+/// Every n-th range is compared, with n rounded down, which gives less than twice as many.
 const _: () = assert!(2 * PROBES <= CELLS);
 
-/// Where the bytes come from.
+/// The source of the bytes.
 pub(crate) enum Origin {
     File(File),
-    /// A stream: in order, until it ends.
+    /// A stream, read in order until it ends.
     Stream(InputFile),
     Zeros,
-    /// The contents of the blocks, which were filled with noise.
+    /// Blocks that were filled with noise before.
     Noise,
-    /// Another process, by its name there.
+    /// The peer, which has a file of this name.
     Peer(PathBuf),
 }
 
-/// Where they go.
+/// The destination of the bytes.
 pub(crate) enum Goal {
     /// A file that has a hidden name until it is complete.
     File {
@@ -62,10 +63,10 @@ pub(crate) enum Goal {
         partial: OsString,
         name: OsString,
     },
-    /// In order.
+    /// A stream, written in order.
     Stream(File),
     Nowhere,
-    /// Another process, which was told this number.
+    /// The peer, which knows the file under this number.
     Peer(u64),
 }
 
@@ -76,24 +77,24 @@ pub(crate) struct Entry<'a> {
     pub(crate) there: OsString,
 }
 
-/// A file that another process sends: its name and attributes. A stream has a length, if it is known, and no attributes.
+/// A file that the peer sends: its name and attributes. A stream has no attributes, and a length only if it is known.
 pub(crate) struct Arriving {
     pub(crate) name: OsString,
     pub(crate) facts: Option<Attributes>,
     pub(crate) len: Option<u64>,
 }
 
-/// More pieces than any file has: the number left while the real one is unknown.
+/// A number of pieces larger than that of any file, used until the real number is known.
 const PIECES_MAX: u64 = 1 << 62;
 
-/// See the head of this file.
+/// The transfer of one file; see the head of this file.
 pub(crate) struct FileTransfer<'a> {
     shared: &'a Shared<'a>,
     pub(crate) origin: Origin,
     pub(crate) goal: Goal,
     facts: Option<Attributes>,
     key: Vec<u8>,
-    /// Pieces that were handed out and are not written yet, plus one while more may follow.
+    /// The pieces that were handed out and are not written yet, plus one while more may follow.
     left: AtomicU64,
     state: Mutex<State>,
     finished: AtomicBool,
@@ -104,11 +105,11 @@ pub(crate) struct FileTransfer<'a> {
 struct State {
     read: u128,
     written: u128,
-    /// Pieces that were sent to another process.
+    /// The pieces that were sent to the peer.
     pieces: u64,
-    /// One byte behind the last that was moved.
+    /// One byte past the last byte that was moved.
     end: u64,
-    /// Ranges that were written and are not listed in the journal.
+    /// The ranges that were written and are not in the journal yet.
     unlisted: Ranges,
     unlisted_bytes: u64,
     since: Stopwatch,
@@ -142,7 +143,7 @@ impl<'a> FileTransfer<'a> {
         }
     }
 
-    /// A source that is not a file: `len` bytes, or all that come.
+    /// A source that is not a file: `len` bytes, or everything until the end.
     pub(crate) fn of_origin(
         shared: &'a Shared<'a>,
         origin: Origin,
@@ -172,7 +173,8 @@ impl<'a> FileTransfer<'a> {
         Ok((moving, cursor))
     }
 
-    /// Opens the destination of a file that another process sends, and says what of it exists; with `anew`, nothing.
+    /// Opens the destination of a file that the peer sends, and tells what of it exists; nothing if it is to start
+    /// `anew`.
     pub(crate) fn arrives(
         shared: &'a Shared<'a>,
         place: &Arc<Directory<'a>>,
@@ -189,7 +191,7 @@ impl<'a> FileTransfer<'a> {
         Ok((moving, known))
     }
 
-    /// The destination of what another process sends, with this goal.
+    /// The destination of a file from the peer, with this goal.
     pub(crate) fn to(
         shared: &'a Shared<'a>,
         goal: Goal,
@@ -211,7 +213,7 @@ impl<'a> FileTransfer<'a> {
         (state.read, state.written, state.number) = (sum, sum, known.number);
     }
 
-    /// The number that the other process was told.
+    /// The number under which the peer knows it.
     pub(crate) fn number(&self) -> u64 {
         match self.goal {
             Goal::Peer(number) => number,
@@ -228,15 +230,15 @@ impl<'a> FileTransfer<'a> {
         self.let_go()
     }
 
-    /// The source has sent so many pieces, with this checksum; true if all of them are written.
+    /// Records how many pieces the source has sent, and their checksum; true if all of them are written.
     pub(crate) fn is_all(&self, pieces: u64, sum: u128) -> bool {
         self.state.lock().expect("no lane panics").read = sum;
         let more = pieces.wrapping_sub(PIECES_MAX);
         self.left.fetch_add(more, Ordering::AcqRel).wrapping_add(more) == 0
     }
 
-    /// Whether a piece that another process sends lies in the file. Pieces consist of whole cells, except at the end: otherwise
-    /// a peer could make the journal grow with very few bytes.
+    /// Whether a piece from the peer is inside the file. Pieces consist of whole cells, except at the end: otherwise a
+    /// peer could make the journal grow with very few bytes.
     pub(crate) fn has_room(&self, at: u64, len: u64) -> bool {
         let cell = CELL_BYTES as u64;
         let Some(end) = at.checked_add(len).filter(|_| at.is_multiple_of(cell)) else { return false };
@@ -256,7 +258,7 @@ impl<'a> FileTransfer<'a> {
         self.left.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Counts a piece that is done, or the end of the file; true if nothing is left.
+    /// Counts a piece that is done, or the end of the file; true if nothing remains.
     pub(crate) fn let_go(&self) -> bool {
         self.left.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -280,7 +282,7 @@ impl<'a> FileTransfer<'a> {
         }
     }
 
-    /// Takes in a piece that was written, and lists ranges if that is due; true if it was the last piece.
+    /// Records a piece that was written, and lists ranges if that is due; true if it was the last piece.
     pub(crate) fn was_written(&self, at: u64, len: u64, sum: u128) -> Result<bool> {
         let due = {
             let mut state = self.state.lock().expect("no lane panics");
@@ -331,7 +333,7 @@ impl<'a> FileTransfer<'a> {
         Ok(())
     }
 
-    /// After all of it is written: checks it and gives it its name.
+    /// After everything is written: verifies the file and renames it to its final name.
     pub(crate) fn finish(&self) -> Result<()> {
         let (read, written, end, pieces) = {
             let state = self.state.lock().expect("no lane panics");
@@ -377,7 +379,7 @@ impl<'a> FileTransfer<'a> {
         if read == written {
             return Ok(());
         }
-        // Nothing of it can be gone on from.
+        // No later run could resume it.
         self.state.lock().expect("no lane panics").number = None;
         let path = match &self.goal {
             Goal::File { dir, name, .. } => dir.path().join(name),
@@ -412,13 +414,13 @@ impl Drop for FileTransfer<'_> {
         let Goal::File { dir, partial, .. } = &self.goal else { return };
         let noted = self.state.get_mut().is_ok_and(|state| state.number.is_some());
         if !*self.finished.get_mut() && !noted {
-            // Nothing can be done about a name that cannot be removed; the next run removes it.
+            // If the name cannot be removed, the next run removes it.
             let _ = dir.remove(partial);
         }
     }
 }
 
-/// What of a file exists at the destination, its number in the journal if it is listed, and some of its cells.
+/// What of a file exists at the destination; its number in the journal, if it is listed; and some of its cells.
 #[derive(Default)]
 pub(crate) struct Existing {
     pub(crate) ranges: Ranges,
@@ -426,7 +428,7 @@ pub(crate) struct Existing {
     number: Option<u64>,
 }
 
-/// Announces a file to the other process. What that has of the file is compared first if the transfer resumes.
+/// Announces a file to the peer. If the transfer resumes, compares what the peer already has.
 fn far_goal(
     far: &Peer<'_>,
     place: &Directory<'_>,
@@ -449,15 +451,15 @@ fn far_goal(
                 for (at, len, sum) in ranges {
                     let end = known.ranges.last_key_value().map_or(0, |(at, (len, _))| at + len);
                     let is_next = at >= end && len > 0 && at.is_multiple_of(CELL_BYTES as u64);
-                    // What an earlier run left may be longer than the file is now; then it is begun anew.
+                    // The partial file may be longer than the file is now; then the file starts anew.
                     if !is_next || at.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
-                        return Err(nonsense("the other end"));
+                        return Err(Error::protocol("the other end"));
                     }
                     known.ranges.insert(at, (len, sum));
                 }
                 return match known.ranges.len() {
                     0..=RANGES_MAX => Ok(more),
-                    _ => Err(nonsense("the other end")),
+                    _ => Err(Error::protocol("the other end")),
                 };
             }
             Message::Cells(cells) => known.cells = cells,
@@ -474,7 +476,7 @@ fn far_goal(
     Ok((goal, known))
 }
 
-/// Opens the partial file: the one that an earlier run left if it can be resumed, or a new one.
+/// Opens the partial file: one from an earlier run that can be resumed, or a new one.
 fn goal(
     shared: &Shared<'_>,
     dir: Arc<dyn Dir>,
@@ -505,7 +507,7 @@ fn goal(
         }
     }
     let made = claim_new(&*shared.dest, &*dir, &partial, true, Some(facts.user));
-    // Of what could not be made the user knows one name only, unless the other one is in the way.
+    // An error should name the file by its final name, unless the hidden name is the obstacle.
     let file = made.map_err(|e| match e {
         Error::Io(e) if e.action == Action::Create => {
             Error::Io(thalweg_io::Error { path: dir.path().join(&name), ..e })
@@ -513,7 +515,7 @@ fn goal(
         other => other,
     })?;
     let goal = Goal::File { file: file.clone(), dir: Arc::clone(&dir), partial: partial.clone(), name };
-    // Room is reserved for what has no holes: writes into reserved room run side by side.
+    // Reserves space for a file without holes: writes into reserved space run in parallel.
     let reserved = if facts.is_sparse() { file.set_len(facts.len) } else { file.allocate(facts.len) };
     if let Err(e) = reserved {
         drop(file);
@@ -523,22 +525,18 @@ fn goal(
     Ok((goal, Existing::default()))
 }
 
-/// The error for a file that does not fit: says how much room is missing.
+/// The error for a file that does not fit, with the missing space.
 fn no_room(shared: &Shared<'_>, e: thalweg_io::Error, len: u64, goal: Goal) -> Error {
     let Goal::File { dir, name, .. } = goal else { return e.into() };
     let e = thalweg_io::Error { path: dir.path().join(name), ..e };
     if !e.is_full() {
         return e.into();
     }
-    let left = shared.dest.io().space(dir.path()).map_or(0, |space| space.available);
-    let (needed, left, place) = (Bytes(len), Bytes(left), dir.path().display());
-    let name = e.path.display();
-    Error::Refused(format!(
-        "cannot write {name}: it takes {needed} and {place} has {left} left; free some, or choose another place"
-    ))
+    let available = shared.dest.io().space(dir.path()).map_or(0, |space| space.available);
+    Refused::Full { path: e.path, needed: len, directory: dir.path().into(), available }.into()
 }
 
-/// Some cells of a file, each with its first byte.
+/// Some cells of a file, each with its offset.
 type Cells = Vec<(u64, Vec<u8>)>;
 
 /// The partial file with a few of its cells, if the source has not changed.
@@ -579,7 +577,7 @@ fn is_same(source: &File, cells: &[(u64, Vec<u8>)]) -> Result<bool> {
     Ok(true)
 }
 
-/// Adds a range, and joins it to its neighbours.
+/// Adds a range, and merges it with its neighbours.
 fn join(ranges: &mut Ranges, mut at: u64, mut len: u64, mut sum: u128) {
     if let Some((&from, &(bytes, part))) = ranges.range(..at).next_back()
         && from + bytes == at
@@ -592,17 +590,17 @@ fn join(ranges: &mut Ranges, mut at: u64, mut len: u64, mut sum: u128) {
     ranges.insert(at, (len, sum));
 }
 
-/// What of a file has not been handed out. Holes, and what the destination has, are skipped.
+/// The part of a file that was not handed out yet. Holes, and ranges that the destination has, are skipped.
 pub(crate) struct Cursor {
     at: u64,
     end: u64,
-    /// The end of the data that `at` lies in; unknown between two stretches of data.
+    /// The end of the data that contains `at`; unknown between two stretches of data.
     data: Option<u64>,
     there: Ranges,
 }
 
 impl Cursor {
-    /// The next piece: its first byte and its length.
+    /// The next piece: its offset and its length.
     pub(crate) fn next(&mut self, file: Option<(&dyn Tree, &File)>) -> Result<Option<(u64, usize)>> {
         loop {
             self.pass_over();
@@ -639,7 +637,7 @@ impl Cursor {
         }
     }
 
-    /// Nothing more will come.
+    /// Hands out nothing more.
     pub(crate) fn end_now(&mut self) {
         self.end = self.at;
     }

@@ -1,7 +1,7 @@
-//! What fuzzers ask of this crate: journals and messages of any bytes. Takes any bytes and panics where an invariant is broken; `fuzz/`
-//! calls it, and the tests play its corpus back.
+//! Entry points for fuzzers: journals and messages of arbitrary bytes. They panic where an invariant is broken. `fuzz/`
+//! calls them, and the tests replay its corpus.
 //!
-//! Invariant: nothing here is compiled into a build that users get.
+//! Invariant: builds for users contain nothing of this.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -11,14 +11,14 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::journal::{JournalContents, line, parse};
 use crate::message::{Message, TAIL_BYTES_MAX, Tail, is_bare};
 
-/// Reads a journal as it is, and once more with hashes that fit every line, so that what they guard is reached.
+/// Reads a journal as it is, and again with a correct hash in every line, to reach the code behind the hashes.
 pub fn journal(data: &[u8]) {
     is_sound(data, &parse(data));
     let mended = mended(data);
     is_sound(&mended, &parse(&mended));
 }
 
-/// Gives every line but the first the hash of what it says.
+/// Gives every line but the first its correct hash.
 fn mended(data: &[u8]) -> Vec<u8> {
     let mut lines = data.split_inclusive(|b| *b == b'\n');
     let mut mended = lines.next().unwrap_or_default().to_vec();
@@ -30,7 +30,7 @@ fn mended(data: &[u8]) -> Vec<u8> {
     mended
 }
 
-/// What is told fits together, and is told of the sound part alone.
+/// The contents are consistent, and come only from the valid lines.
 fn is_sound(data: &[u8], told: &JournalContents) {
     assert!(told.end <= data.len());
     assert_eq!(*told, parse(&data[..told.end]), "what comes behind the sound part changes nothing");
@@ -47,7 +47,8 @@ fn is_sound(data: &[u8], told: &JournalContents) {
     }
 }
 
-/// Messages and tails of blocks: what is understood is written and understood the same again, and names lead nowhere.
+/// Messages and descriptions of blocks: what can be decoded encodes to the same bytes, and names stay in their
+/// directory.
 pub fn messages(data: &[u8]) {
     if let Some(message) = Message::decode(data) {
         let mut bytes = Vec::new();
@@ -62,7 +63,7 @@ pub fn messages(data: &[u8]) {
         if let Tail::Pack(pack) = &tail {
             assert!(pack.iter().all(|small| is_bare(small.name.as_bytes())), "{pack:?}");
         }
-        // What is as long as no sender's is written by none.
+        // No sender writes one that is so long.
         if block.len() - start < TAIL_BYTES_MAX / 2 {
             assert_eq!(Tail::decode(&tail.encode()), Some((tail, 0)), "a tail is read as it was written");
         }
@@ -85,7 +86,7 @@ mod tests {
         replay::corpus("messages", messages);
     }
 
-    /// Mutations by seed, for who has no fuzzer.
+    /// Mutations from a seed, for machines without a fuzzer.
     #[test]
     fn mutations_of_a_journal_are_answered() {
         let mut whole = b"thalweg journal 3\n".to_vec();

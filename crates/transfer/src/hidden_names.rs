@@ -5,13 +5,13 @@
 //! .NAME.thalweg-journal      which parts of it are durable
 //! ```
 //!
-//! Invariant: they depend on the name of the destination alone, so a run finds what an earlier one left.
+//! Invariant: they depend only on the name of the destination, so a run finds what an earlier one left.
 
 use std::ffi::{OsStr, OsString};
 
 use thalweg_io::hidden;
 
-/// The name until it is whole.
+/// The name of a file or tree until it is complete.
 pub(crate) fn partial(name: &OsStr) -> OsString {
     hidden::name(name, "partial")
 }

@@ -1,9 +1,9 @@
 //! A transfer from beginning to end: planned, moved by lanes, finished, reported.
 //!
-//! Invariant: bulk memory is `streams` x (2 x [`DEPTH`] + 2) blocks of [`BLOCK_BYTES`]. That is as much as all lanes can hold,
-//! so no lane waits for another's blocks.
-//! Invariant: a new tree gets its name when all of it is there and durable. Files that go into an existing directory get their
-//! names one by one, and are durable when the transfer returns.
+//! Invariant: bulk memory is `streams` x (2 x [`DEPTH`] + 2) blocks of [`BLOCK_BYTES`]. All lanes together can hold
+//! exactly that, so no lane waits for another's blocks.
+//! Invariant: a new tree gets its name when it is complete and durable. Files that go into an existing directory get
+//! their names one by one, and are durable when the transfer returns.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -20,16 +20,19 @@ use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::tree::{Dir, Tree};
 use thalweg_io::{Access, Caching, File, host, process};
-use thalweg_pump::{Meters, Sink, Source, pump};
+use thalweg_pump::{Meters, Sink, Source, Watch, pump};
+use thalweg_wire::Streams;
 
+use crate::blocks::{BLOCK_BYTES, DEPTH, LANE_BLOCKS};
 use crate::claim::{claim_new, clear, give_tree_name};
 use crate::directory::{Directory, Target};
 use crate::file_transfer::{FileTransfer, Goal, Origin};
 use crate::journal::{Journal, JournalContents, told_by};
 use crate::message::Message;
-use crate::peer::{Peer, Streams, nonsense};
+use crate::peer::Peer;
 use crate::rate_limit::Limit;
 use crate::receipt::{Took, receipt};
+use crate::refused::Refused;
 use crate::roots::{self, From, Root, Roots, To, Transfer};
 use crate::shared::{Counts, Links, OneMore, Shared, count};
 use crate::sink::SinkLane;
@@ -37,28 +40,11 @@ use crate::source::SourceLane;
 use crate::work_queue::{Found, WorkQueue};
 use crate::{Error, Result, hidden_names};
 
-/// The size of a block, which is read or written in one operation.
-pub const BLOCK_BYTES: usize = MIB as usize;
-/// How many reads each lane has in flight, and how many writes.
-pub const DEPTH: usize = 16;
 /// After so many bytes of small files, the system is asked to write them back.
 const FLUSH_BYTES: u64 = 64 * MIB;
-/// The blocks that a lane can hold: those in flight, the one that it works on, and one to read back with.
-pub(crate) const LANE_BLOCKS: usize = 2 * DEPTH + 2;
 
-/// Observes the progress of a transfer, and may stop it.
-pub trait Watch: Sync {
-    /// The transfer begins; its bytes in total are 0 if the total is unknown.
-    fn begin(&self, _total_bytes: u64) {}
-    /// So many more bytes have been moved.
-    fn advance(&self, _bytes: u64) {}
-    /// Whether to stop.
-    fn stopped(&self) -> bool {
-        false
-    }
-    /// Reports something that the user should know at once and that is not an error.
-    fn note(&self, _line: &str) {}
-}
+/// The name of the one stage of a transfer.
+pub const STAGE: &str = "read+write";
 
 /// Moves all sources to the destination. The receipt's invariant: out = in. That a source is not its own destination is
 /// checked if both file systems are one `Arc`.
@@ -77,7 +63,7 @@ pub fn run(
     let job = Job { transfer, source, dest, watch, roots, lanes, part: Part::Both };
     let shared = job.shared(pool, None)?;
     let done = job.perform(&shared);
-    // Whatever failed first in any lane is what is told.
+    // The first failure in any lane is the error.
     let first = shared.error.lock().expect("no lane panics").take();
     let sync_seconds = match first.map_or(done, Err) {
         Ok(seconds) => seconds,
@@ -115,7 +101,7 @@ pub(crate) struct Job<'j> {
 }
 
 impl<'j> Job<'j> {
-    /// What the lanes share. Opens the journal, or creates one.
+    /// The state that the lanes share. Opens the journal, or creates one.
     pub(crate) fn shared(&self, pool: Pool, far: Option<Arc<Peer<'j>>>) -> Result<Shared<'j>> {
         let transfer = self.transfer;
         let (journal, told) = match &self.roots.dir {
@@ -150,7 +136,7 @@ impl<'j> Job<'j> {
         })
     }
 
-    /// The journal, with its contents if this run resumes from it. Otherwise what an earlier run left is removed.
+    /// The journal, with its contents if this run resumes from it. Otherwise removes what an earlier run left.
     fn journal(&self, dir: &Arc<dyn Dir>) -> Result<(Journal, JournalContents)> {
         let identity = self.roots.identity(self.transfer.hashing)?;
         let name = hidden_names::journal(&self.roots.stem);
@@ -161,17 +147,17 @@ impl<'j> Job<'j> {
         }
         if self.transfer.resume && told.end > 0 {
             self.watch.note(
-                "nothing to resume: what an earlier run left is damaged, of other sources, or of another version; beginning anew",
+                &"nothing to resume: what an earlier run left is damaged, of other sources, or of another version; beginning anew",
             );
         }
         let mut named = self.roots.roots.iter().filter(|root| !root.there.is_empty());
         let cleared = named.try_for_each(|root| {
-            // It may have been made by a transfer that brought it alone, or first.
+            // A transfer may have created the directory for this file alone, or for this file first.
             let its = told_by(&**dir, &hidden_names::journal(&root.there), None).trees;
             clear(&**self.dest, &**dir, &hidden_names::partial(&root.there), &[journal.trees(), its].concat())
         });
         if cleared.is_err() && told.end == 0 {
-            // It was made for this.
+            // The directory was created for this transfer.
             let _ = journal.remove();
         }
         cleared?;
@@ -181,7 +167,7 @@ impl<'j> Job<'j> {
 
     /// Moves everything. Returns the seconds that it took to make it durable.
     fn perform(&self, shared: &Shared<'_>) -> Result<f64> {
-        self.watch.begin(self.total_bytes()?);
+        self.begin_stage(self.total_bytes()?);
         let feed = WorkQueue::new(shared);
         self.feed(shared, &feed)?;
         let moving = AtomicBool::new(true);
@@ -216,7 +202,12 @@ impl<'j> Job<'j> {
         Ok(clock.seconds())
     }
 
-    /// The total number of bytes, or 0 if only reading a tree would tell.
+    /// Tells the caller that the one stage of a transfer begins.
+    pub(crate) fn begin_stage(&self, total_bytes: u64) {
+        self.watch.begin(STAGE, 1, 1, total_bytes);
+    }
+
+    /// The number of bytes, or 0 if only reading a tree would tell.
     pub(crate) fn total_bytes(&self) -> Result<u64> {
         let mut total = 0;
         for source in &self.transfer.sources {
@@ -340,16 +331,17 @@ impl<'j> Job<'j> {
         Ok(())
     }
 
-    /// After everything is written: makes further names, makes all of it durable, and gives new trees their names. `sum` is
-    /// the source's checksum if another process sent it.
+    /// After everything is written: makes hard links, makes everything durable, and gives new trees their names. `sum`
+    /// is the source's checksum if the peer sent it.
     pub(crate) fn finish(&self, shared: &Shared<'_>, dir: &Arc<dyn Dir>, sum: Option<u128>) -> Result<()> {
         let links = std::mem::take(&mut *shared.links.lock().expect("no lane panics"));
         for more in &links.more {
             let root = &self.roots.roots[more.top as usize].there;
             let first = more.first.key(root);
-            // Of what lay there before, a source gives further names only where it is gone on from: what is whole is not sent.
+            // The first name may be a file that was there before only if the transfer resumes: complete files are not
+            // sent again.
             if self.part == Part::Sink && !shared.resume && !links.has_moved(&first) {
-                return Err(Error::not_sent(&dir.path().join(OsStr::from_bytes(&first))));
+                return Err(Refused::NotSent(dir.path().join(OsStr::from_bytes(&first))).into());
             }
             self.one_more(shared, dir, more)?;
             shared.add_one_more(&links, more, root);
@@ -366,8 +358,8 @@ impl<'j> Job<'j> {
         }
         for (number, root) in self.roots.roots.iter().enumerate().filter(|(_, root)| root.is_new) {
             let partial = hidden_names::partial(&root.there);
-            // An honest source tells of each.
-            let Some(tree) = shared.staged(number as u64) else { return Err(nonsense("the source")) };
+            // An honest source announces each of them.
+            let Some(tree) = shared.staged(number as u64) else { return Err(Error::protocol("the source")) };
             if let Some(facts) = &root.facts {
                 tree.set_attributes(facts)?;
             }
@@ -377,12 +369,12 @@ impl<'j> Job<'j> {
         Ok(self.settle(shared, &**dir).map_err(|e| self.undoable(&**dir, e))?)
     }
 
-    /// Makes the names durable, which are all given by now.
+    /// Makes the names durable after all of them were given.
     fn settle(&self, shared: &Shared<'_>, dir: &dyn Dir) -> thalweg_io::Result<()> {
         if let Some(journal) = &shared.journal {
             journal.remove()?;
         }
-        // The hidden names that came and went in it have changed its time.
+        // Creating and removing hidden names has changed the directory's times.
         let contents = self.roots.roots.iter().filter(|root| root.there.is_empty());
         for facts in contents.filter_map(|root| root.facts) {
             dir.set_attributes(&facts)?;
@@ -390,7 +382,7 @@ impl<'j> Job<'j> {
         dir.sync()
     }
 
-    /// An error that came after everything had its name.
+    /// An error that occurred after all files had their names.
     fn undoable(&self, dir: &dyn Dir, e: thalweg_io::Error) -> thalweg_io::Error {
         let name = match &self.roots.roots[..] {
             [] => self.roots.stem.as_os_str(),
@@ -407,7 +399,7 @@ impl<'j> Job<'j> {
             (None, true) => Arc::clone(dir),
             (None, false) => dir.open_dir(&root.there)?,
         };
-        // The other end gave these paths, and sent the directories that they lead through.
+        // These paths come from the peer, which also sent the directories on them.
         let place = top.open_below(&more.name.dir)?;
         let above = top.open_below(&more.first.dir)?;
         let found = place.find(&more.name.own)?;
@@ -428,11 +420,11 @@ impl<'j> Job<'j> {
         Ok(place.set_attributes(&more.facts)?)
     }
 
-    /// Cleans up after a transfer that failed. What a later run can resume from stays.
+    /// Cleans up after a failed transfer. What a later run can resume from stays.
     pub(crate) fn leave(&self, shared: &Shared<'_>, why: &Error) {
         let (Some(dir), Some(journal)) = (&self.roots.dir, &shared.journal) else { return };
         if matches!(why, Error::Io(e) if e.is_undoable()) {
-            // There is nothing that could be gone on from: it bears its name.
+            // The file has its final name already, so there is nothing to resume.
             let _ = journal.remove();
             return;
         }
@@ -446,18 +438,17 @@ impl<'j> Job<'j> {
             if moved > 0 || worth {
                 worth = true;
             } else {
-                // Nothing can be done about a name that cannot be removed; the next run removes it.
+                // If the name cannot be removed, the next run removes it.
                 let _ = clear(&**self.dest, &**dir, &partial, &journal.trees());
             }
         }
         if hopeless {
-            // The one file would be begun anew.
+            // A later run would start this one file anew.
             let _ = dir.remove(&hidden_names::partial(&self.roots.stem));
         }
         if worth {
             self.watch.note(&format!(
-                "what is there of {} is kept beside it; the same command with --resume goes on from there, without it \
-                 begins anew",
+                "what arrived of {} is kept beside it; resume the transfer to continue, or run it again to start over",
                 dir.path().join(&self.roots.stem).display()
             ));
         } else {
@@ -476,7 +467,7 @@ pub(crate) fn flush_along(shared: &Shared<'_>, dir: &dyn Dir, moving: &AtomicBoo
         let packed = shared.counts.packed_bytes.load(Ordering::Relaxed);
         if packed - flushed >= FLUSH_BYTES {
             flushed = packed;
-            // The system says once of an open directory what went wrong: the sync at the end would not say it again.
+            // The system reports a write-back error only once per open directory; the sync at the end would miss it.
             if let Err(why) = dir.sync_file_system() {
                 return shared.fail(why.into());
             }
@@ -496,7 +487,7 @@ fn lane<'a>(shared: &'a Shared<'a>, feed: &WorkQueue<'a>, number: usize) -> Resu
     })
 }
 
-/// A source or sink whose CPU time is counted.
+/// A source or sink that measures its CPU time.
 pub(crate) struct Counted<'a, T> {
     pub(crate) end: T,
     pub(crate) cpu_ns: &'a AtomicU64,

@@ -27,22 +27,22 @@ use crate::Result;
 use crate::claim::{claim_left, claim_new};
 
 const MAGIC: &[u8; 18] = b"thalweg journal 3\n";
-/// A journal larger than this is not one of ours.
+/// A larger file is not one of our journals.
 const BYTES_MAX: u64 = 1 << 30;
-/// Nor is a longer line: of a name in the deepest tree each byte may be three.
+/// The longest line: in a name of the deepest tree each byte may be escaped as three.
 const LINE_BYTES_MAX: usize = 4 << 20;
-/// So many bytes of it are read at a time.
+/// The size of a read.
 const READ_BYTES: usize = 64 << 10;
-/// The most memory that is kept of it: ranges of 20 TB and more, if each has the 64 MB that are noted together.
+/// The most memory for the contents: ranges of 20 TB and more, if each has the 64 MB that are listed together.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
-/// What a file or a tree, and a range take of that, beside names.
+/// The memory that a file or a tree, and a range take besides names.
 const FILE_BYTES: u64 = 256;
 const RANGE_BYTES: u64 = 64;
 
-/// Bytes of a file with their sum, by where they begin.
+/// Ranges of a file, by offset: length and checksum.
 pub(crate) type Ranges = BTreeMap<u64, (u64, u128)>;
 
-/// What a journal says of one file.
+/// The entries of one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ListedFile {
     /// Its number in the journal.
@@ -61,14 +61,14 @@ impl ListedFile {
         ListedFile { number: 0, len, modified_ns, changed_ns, device, inode, ranges: Ranges::new() }
     }
 
-    /// Whether the file is still what it was. Its length and the time of its contents can be put back after a change, and
-    /// the time of that cannot. A name more or less is a change too; then its bytes are moved again.
+    /// Whether the file is unchanged. Its length and modification time can be restored after a change, but its change
+    /// time cannot. A new or removed hard link also counts as a change; the data is then moved again.
     pub(crate) fn is_of(&self, facts: &Attributes) -> bool {
         let told = |n: &ListedFile| (n.len, n.modified_ns, n.changed_ns, n.device, n.inode);
         told(self) == told(&ListedFile::of(facts))
     }
 
-    /// Adds a range, if it lies in the file and apart from the others.
+    /// Adds a range if it is inside the file and does not overlap others.
     fn add(&mut self, at: u64, len: u64, sum: u128) -> Option<()> {
         let end = at.checked_add(len).filter(|end| *end <= self.len && len > 0)?;
         let before = self.ranges.range(..end).next_back();
@@ -81,18 +81,18 @@ impl ListedFile {
     }
 }
 
-/// A directory that was made under a hidden name. Its file system is that of the directory that it lies in, whose device may
-/// have another number when the machine is started anew.
+/// A directory that was created under a hidden name. Its device is not listed, because it is that of its parent, and
+/// device numbers may change at a reboot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MadeTree {
     inode: u64,
-    /// 0 where the file system does not tell.
+    /// The time of its creation; 0 where the file system does not record it.
     born_ns: i128,
     name: Vec<u8>,
 }
 
 impl MadeTree {
-    /// The one that is open here, under that name.
+    /// The open directory, with that name.
     pub(crate) fn of(name: &OsStr, tree: &dyn Dir) -> Result<MadeTree> {
         let (inode, born_ns) = (tree.attributes()?.inode, tree.created_ns());
         Ok(MadeTree { inode, born_ns, name: name.as_bytes().to_vec() })
@@ -108,21 +108,21 @@ impl MadeTree {
     }
 }
 
-/// What a journal says.
+/// The contents of a journal.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct JournalContents {
     pub(crate) identity: Option<u128>,
-    /// Of any job's.
+    /// The trees of all jobs.
     pub(crate) trees: Vec<MadeTree>,
-    /// By key: a file's place in the transfer.
+    /// The files by key, their place in the transfer.
     pub(crate) files: HashMap<Vec<u8>, ListedFile>,
-    /// How many lines of files there are.
+    /// The number of lines that describe files.
     pub(crate) count: u64,
-    /// Where the sound part ends.
+    /// The length of the valid part.
     pub(crate) end: usize,
 }
 
-/// Reads what holds of any bytes.
+/// Reads the valid part of any bytes.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn parse(bytes: &[u8]) -> JournalContents {
     let read = |at: u64, into: &mut [u8]| {
@@ -134,8 +134,8 @@ pub(crate) fn parse(bytes: &[u8]) -> JournalContents {
     read_lines(read, |_| true).expect("it is in memory")
 }
 
-/// Reads what holds, a line after the other, with a function that reads from a byte on. Only the trees are kept of a job
-/// that is not wanted.
+/// Reads the valid part line by line, with a function that reads at an offset. Of a job other than the wanted one it
+/// keeps only the trees.
 fn read_lines(
     read: impl Fn(u64, &mut [u8]) -> Result<usize>,
     is_wanted: impl Fn(u128) -> bool,
@@ -162,12 +162,12 @@ fn read_lines(
     }
 }
 
-/// What the lines say that were read.
+/// The contents of the lines so far.
 struct Lines<W> {
     told: JournalContents,
     /// The files, by their numbers.
     keys: Vec<Vec<u8>>,
-    /// Of [`KEPT_BYTES_MAX`].
+    /// The part of [`KEPT_BYTES_MAX`] that is in use.
     kept_bytes: u64,
     is_wanted: W,
 }
@@ -178,7 +178,7 @@ impl<W: Fn(u128) -> bool> Lines<W> {
         self.told
     }
 
-    /// One more, without its newline; nothing of it counts if it is not sound.
+    /// Adds a line, without its newline; an invalid line ends the valid part.
     fn take(&mut self, line: &[u8]) -> Option<()> {
         if self.told.end == 0 {
             (line == &MAGIC[..MAGIC.len() - 1]).then_some(())?;
@@ -205,7 +205,7 @@ impl<W: Fn(u128) -> bool> Lines<W> {
             Said::Job(identity) if told.identity.is_none() => told.identity = Some(identity),
             Said::Tree(tree) if told.identity.is_some() => told.trees.push(tree),
             Said::File(noted, key) if told.identity.is_some() && noted.number == keys.len() as u64 => {
-                // A file that was begun anew is listed once more, and that counts.
+                // A file that was started anew is listed again; the last entry counts.
                 told.files.insert(key.clone(), noted);
                 keys.push(key);
             }
@@ -218,7 +218,7 @@ impl<W: Fn(u128) -> bool> Lines<W> {
     }
 }
 
-/// What one line says.
+/// The contents of one line.
 enum Said {
     Job(u128),
     Tree(MadeTree),
@@ -226,7 +226,7 @@ enum Said {
     Range(usize, u64, u64, u128),
 }
 
-/// What a line says, if its hash fits.
+/// Parses a line whose hash is correct.
 fn text_of(line: &[u8]) -> Option<&str> {
     let (hash, text) = (line.get(..16)?, line.get(17..)?);
     let fits = line[16] == b' ' && hash == format!("{:016x}", xxh3_64(text)).as_bytes();
@@ -271,7 +271,7 @@ pub(crate) fn line(said: &str) -> String {
     format!("{:016x} {said}\n", xxh3_64(said.as_bytes()))
 }
 
-/// Any bytes as one word of printable ones.
+/// Escapes bytes as one word of printable characters.
 pub fn escaped(key: &[u8]) -> String {
     let mut word = String::with_capacity(key.len());
     for &byte in key {
@@ -284,7 +284,7 @@ pub fn escaped(key: &[u8]) -> String {
     word
 }
 
-/// The bytes that [`escaped`] made a word of.
+/// The bytes of a word that [`escaped`] made.
 pub fn unescaped(word: &str) -> Option<Vec<u8>> {
     let mut key = Vec::with_capacity(word.len());
     let mut bytes = word.bytes();
@@ -301,7 +301,7 @@ pub fn unescaped(word: &str) -> Option<Vec<u8>> {
     Some(key)
 }
 
-/// What a journal says. Something else may have been put there, of any size.
+/// Reads a journal. Somebody may have put another file there, of any size.
 fn read(file: &File, wanted: Option<u128>) -> Result<JournalContents> {
     match file.metadata()?.len < BYTES_MAX {
         true => read_lines(|at, into| Ok(file.read_at(at, into)?), |job| Some(job) == wanted),
@@ -309,13 +309,13 @@ fn read(file: &File, wanted: Option<u128>) -> Result<JournalContents> {
     }
 }
 
-/// What the journal of that name says that holds for this job, if there is one of this user's.
+/// Reads the valid entries for this job from the journal of that name, if one of this user exists.
 pub(crate) fn told_by(dir: &dyn Dir, name: &OsStr, wanted: Option<u128>) -> JournalContents {
     let left = dir.reopen_file(name, false, None);
     left.ok().and_then(|file| read(&file, wanted).ok()).unwrap_or_default()
 }
 
-/// A journal being written. Its mark says that its transfer lives.
+/// A journal that is being written. Its lock shows that its transfer runs.
 pub(crate) struct Journal {
     file: File,
     dir: Arc<dyn Dir>,
@@ -326,15 +326,15 @@ pub(crate) struct Journal {
 struct Written {
     end: u64,
     trees: Vec<MadeTree>,
-    /// Lines of files.
+    /// The number of lines that describe files.
     count: u64,
-    /// Whether there are lines of ranges.
+    /// Whether there are lines that describe ranges.
     ranges: bool,
 }
 
 impl Journal {
-    /// Takes up the journal of that name, or makes one, and tells what it says that holds for this job, if that is wanted. An
-    /// error if a process that lives has it.
+    /// Opens the journal of that name, or creates it, and returns its valid entries for this job if they are wanted. An
+    /// error if another running process has it.
     pub(crate) fn open(
         tree: &dyn Tree,
         dir: &Arc<dyn Dir>,
@@ -369,7 +369,7 @@ impl Journal {
         self.written.lock().expect("no lane panics").trees.clone()
     }
 
-    /// Lists a tree, and makes that durable: what comes into it is worth something after a power loss too.
+    /// Lists a tree durably, so that its contents are worth something after a power loss too.
     pub(crate) fn list_tree(&self, tree: MadeTree) -> Result<()> {
         let mut written = self.written.lock().expect("no lane panics");
         let MadeTree { inode, born_ns, name } = &tree;
@@ -378,7 +378,7 @@ impl Journal {
         Ok(self.file.sync()?)
     }
 
-    /// Begins it anew.
+    /// Empties the journal.
     pub(crate) fn begin(&self, identity: u128) -> Result<()> {
         let head = [MAGIC, line(&format!("job {identity:032x}")).as_bytes()].concat();
         let mut written = self.written.lock().expect("no lane panics");
@@ -388,7 +388,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Lists a file; returns its number, by which ranges name it.
+    /// Lists a file; returns its number, which lines of ranges refer to.
     pub(crate) fn list(&self, key: &[u8], facts: &Attributes) -> Result<u64> {
         let ListedFile { len, modified_ns, changed_ns, device, inode, .. } = ListedFile::of(facts);
         let mut written = self.written.lock().expect("no lane panics");
@@ -411,7 +411,7 @@ impl Journal {
         self.append(&mut written, &lines)
     }
 
-    /// Whether a later run could go on from some range.
+    /// Whether a later run could resume from some range.
     pub(crate) fn has_ranges(&self) -> bool {
         self.written.lock().expect("no lane panics").ranges
     }
@@ -422,7 +422,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes it: there is nothing to go on from.
+    /// Removes the journal.
     pub(crate) fn remove(&self) -> thalweg_io::Result<()> {
         self.dir.remove(&self.name)
     }
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(told.trees, [tree(7, 5, ".a.thalweg-partial")]);
         for (other, is_it) in [
             (tree(7, 5, ".a.thalweg-partial"), true),
-            // A file system that does not tell, or did not.
+            // A file system does not record the time of creation, or did not then.
             (tree(7, 0, ".a.thalweg-partial"), true),
             (tree(8, 5, ".a.thalweg-partial"), false),
             (tree(7, 6, ".a.thalweg-partial"), false),
@@ -476,7 +476,7 @@ mod tests {
     fn the_first_line_that_is_not_sound_ends_it() {
         let sound = sample();
         for bad in [
-            line("range 0 4096 8192 00000000000000000000000000000003"), // overlaps what follows
+            line("range 0 4096 8192 00000000000000000000000000000003"), // overlaps the next range
             line("range 0 0 4096 00000000000000000000000000000001"),    // a second time
             line("range 0 4096 0 00000000000000000000000000000000"),
             line("range 0 4097 4 00000000000000000000000000000000"),

@@ -17,6 +17,7 @@
 //! Invariant: what the journal lists is durable, and is not read again.
 //! Non-goals: access control lists, extended attributes, and a consistent snapshot of a tree that others change.
 
+mod blocks;
 mod claim;
 #[cfg(test)]
 mod crash_test;
@@ -33,17 +34,22 @@ mod peer;
 mod rate_limit;
 mod receipt;
 mod receive;
+mod refused;
 mod roots;
 mod send;
 mod shared;
 mod sink;
 mod source;
+mod ssh_error;
 mod work_queue;
 
+pub use blocks::{BLOCK_BYTES, DEPTH};
 pub use error::{Error, Result};
-pub use job::{BLOCK_BYTES, DEPTH, Watch, run};
+pub use job::{STAGE, run};
 pub use journal::{escaped, unescaped};
-pub use peer::{FRAME_BYTES, Route, Streams, Way};
+pub use peer::{FRAME_BYTES, Route, Transport};
 pub use receive::receive;
+pub use refused::Refused;
 pub use roots::{From, To, Transfer};
 pub use send::send;
+pub use ssh_error::{SshEnd, SshError, SshFault};

@@ -1,4 +1,4 @@
-//! What the two ends of a transfer send each other besides the bytes of files.
+//! The messages that the two ends of a transfer exchange, and the descriptions of blocks.
 //!
 //! Model: a message has a tag byte and fields that have a fixed width or are preceded by their length, little-endian. On the
 //! control stream each message is preceded by its length. A block of a lane is followed by a description of its contents
@@ -14,77 +14,78 @@ use thalweg_io::hidden::is_hidden;
 use thalweg_io::tree::{Attributes, EntryKind};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A message is at most so long.
+/// The most bytes of a message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// So many ranges go into one message, so many names into a question, and so many cells are shown of what is there. More are not
-/// read: an entry of [`Message::There`] takes a byte on its way and 48 in memory.
+/// The most ranges in a message, names in a question, and cells that are shown for comparison. A decoder rejects more,
+/// because an entry of [`Message::There`] takes one byte in the message and 48 in memory.
 pub(crate) const RANGES: usize = 4096;
 pub(crate) const ASKED: usize = 64;
 pub(crate) const CELLS: usize = 16;
-/// What stands behind the bytes of a block, and its hash and length behind that.
+/// The most bytes of a block's description, and of the hash and the length behind it.
 pub(crate) const TAIL_BYTES_MAX: usize = 64 << 10;
 const TAIL_END: usize = 12;
 
-/// A source, as its own end sees it.
+/// A source, as the source's end sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offered {
-    /// Where it lies, for the journal and for messages.
+    /// Its path, for the journal and for messages.
     pub(crate) path: PathBuf,
     /// Its own name.
     pub(crate) name: OsString,
-    /// Of a tree.
+    /// Its attributes, if it is a tree.
     pub(crate) facts: Option<Attributes>,
-    /// Whether what is in it was meant, and not it.
+    /// Whether only its contents are meant, not the directory itself.
     pub(crate) contents: bool,
 }
 
-/// What the source has, and how it is to be moved.
+/// The sources, and the options of the transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Offer {
     pub(crate) hashing: bool,
     pub(crate) resume: bool,
     pub(crate) verify: bool,
-    /// Lanes that the source would take.
+    /// The lanes that the source would use.
     pub(crate) lanes: u32,
-    /// Bytes in all, or 0 if nobody knows.
+    /// The total number of bytes, or 0 if it is unknown.
     pub(crate) total: u64,
-    /// None if it is no file.
+    /// The roots; none if the source is a stream.
     pub(crate) roots: Vec<Offered>,
 }
 
-/// One thing said.
+/// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// The source's first.
+    /// The first message of the source.
     Offer(Offer),
-    /// The sink's first: lanes, and what each root will be called.
+    /// The first message of the sink: the number of lanes, and the name of each root there.
     Accept(u32, Vec<OsString>),
-    /// A directory: its number, its parent's, its name, its facts, and which root it is if it is one.
+    /// A directory: its number, its parent's number, its name, its attributes, and its index if it is a root.
     Dir(u64, u64, OsString, Attributes, Option<u32>),
-    /// So many names of a directory have been sent, and there are no more.
+    /// The number of names of a directory, all of which were sent.
     DirEnd(u64, u64),
-    /// A file that comes in pieces: its number, its directory's, its name, its facts, or its length if it is none.
+    /// A file that is sent in pieces: its number, its directory's number, its name, and its attributes; or only a
+    /// length, for a stream.
     File(u64, u64, OsString, Option<Attributes>, Option<u64>),
-    /// Whether a file is begun anew; pieces follow.
+    /// Whether a file starts anew. Pieces follow.
     Take(u64, bool),
-    /// A file has been sent in so many pieces, with this sum.
+    /// A file was sent in so many pieces, with this checksum.
     FileEnd(u64, u64, u128),
-    /// Which of these names of a directory are there?
+    /// Asks which of these names of a directory exist.
     Ask(u64, Vec<OsString>),
-    /// One more name of a file: the directory from the top, its facts, the name, the first name from the top, the
-    /// root, and the places of both in the transfer.
+    /// A further name of a file: the directory from the top, its attributes, the name, the first name from the top, the
+    /// root, and the keys of both.
     Name(Box<Named>),
-    /// All has been sent; the sum of it.
+    /// Everything was sent; its checksum.
     End(u128),
-    /// What of a file is there, and whether more follows.
+    /// The ranges of a file that exist, and whether more follow.
     Ranges(Vec<(u64, u64, u128)>, bool),
-    /// Cells of what is there, to be compared with the source.
+    /// Cells of the file that exists, to be compared with the source.
     Cells(Vec<(u64, Vec<u8>)>),
-    /// Of each name asked for, the length and time of the file that bears it.
+    /// For each name asked for: the length and time of the file with that name.
     There(Vec<Option<(u64, i128)>>),
 }
 
-/// See [`Message::Name`].
+/// A further name; see [`Message::Name`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) place: PathBuf,
@@ -96,22 +97,22 @@ pub(crate) struct Named {
     pub(crate) first_key: Vec<u8>,
 }
 
-/// What the bytes of a block are.
+/// The contents of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Tail {
-    /// A piece of this file, from this byte on.
+    /// A piece of this file, at this offset.
     Piece(u64, u64),
-    /// Small files and links, one after another.
+    /// Small files and links, one behind the other.
     Pack(Vec<Small>),
 }
 
-/// One of a pack: its directory's number, its name, its facts, and what is in it.
+/// An entry of a pack: its directory's number, its name, its attributes, and its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Small {
     pub(crate) dir: u64,
     pub(crate) name: OsString,
     pub(crate) facts: Attributes,
-    /// Of a file the sum of its bytes, of a link where it leads.
+    /// The checksum of a file, or the target of a link.
     pub(crate) what: Result<u128, OsString>,
 }
 
@@ -131,7 +132,7 @@ impl Offer {
 }
 
 impl Message {
-    /// Its bytes, length first.
+    /// The encoded message, with its length in front.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         let start = into.len();
         into.extend_from_slice(&[0; 4]);
@@ -235,7 +236,7 @@ impl Message {
         }
     }
 
-    /// What these bytes say, without their length.
+    /// Decodes a message, without its length.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Message> {
         let mut from = Reader(bytes);
         let message = Message::take(&mut from)?;
@@ -258,7 +259,7 @@ impl Message {
                 let [hashing, resume, verify] = [1, 2, 4].map(|flag| flags & flag != 0);
                 Message::Offer(Offer { hashing, resume, verify, lanes, total, roots })
             }
-            // What goes into a directory as it is has no name.
+            // A directory whose contents are meant has no name at the destination.
             2 => Message::Accept(
                 u32::try_from(from.u64()?).ok()?,
                 from.many(|from| from.bytes().map(|name| OsString::from_vec(name.to_vec())))?,
@@ -282,10 +283,10 @@ impl Message {
             7 => Message::FileEnd(from.u64()?, from.u64()?, from.u128()?),
             8 => Message::Ask(from.u64()?, from.at_most(ASKED, Reader::bare)?),
             9 => Message::Name(Box::new(Named {
-                place: from.way()?,
+                place: from.transport()?,
                 facts: from.facts()?,
                 name: from.bare()?,
-                first: from.way()?,
+                first: from.transport()?,
                 top: from.u64()?,
                 key: from.bytes()?.to_vec(),
                 first_key: from.bytes()?.to_vec(),
@@ -306,7 +307,7 @@ impl Message {
 }
 
 impl Tail {
-    /// What stands behind the block's bytes.
+    /// The encoded description, as it stands behind the block's bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let to = &mut Writer(&mut bytes);
@@ -342,7 +343,7 @@ impl Tail {
         bytes
     }
 
-    /// What a block is about, and how many bytes of it come before that is said.
+    /// Decodes the description of a block, and returns how many bytes of the block precede it.
     pub(crate) fn decode(block: &[u8]) -> Option<(Tail, usize)> {
         let end = block.len().checked_sub(TAIL_END)?;
         let hash = u64::from_le_bytes(block[end..end + 8].try_into().ok()?);
@@ -369,8 +370,8 @@ impl Tail {
     }
 }
 
-/// Whether a name is one in a directory, and leads nowhere else; and none under which a transfer or a sort keeps what it goes
-/// on from, for that would be believed.
+/// Whether this is a name in a directory, and none under which a transfer or a sort keeps state to resume from: a later
+/// run would trust it.
 pub(crate) fn is_bare(name: &[u8]) -> bool {
     let is_name = !name.is_empty() && name != b"." && name != b"..";
     is_name && !name.iter().any(|b| *b == b'/' || *b == 0) && !is_hidden(name)
@@ -473,15 +474,15 @@ impl<'b> Reader<'b> {
         self.bytes().filter(|name| is_bare(name)).map(|name| OsString::from_vec(name.to_vec()))
     }
 
-    /// A way down from some directory.
-    fn way(&mut self) -> Option<PathBuf> {
+    /// A relative path that only leads downwards.
+    fn transport(&mut self) -> Option<PathBuf> {
         let is_name =
             |part: Component<'_>| matches!(part, Component::Normal(name) if is_bare(name.as_bytes()));
         let is_down = |path: &Path| path.components().all(is_name);
         self.path().filter(|path| is_down(path))
     }
 
-    /// So many as are said to follow, and not more than there are bytes for.
+    /// The announced number of entries, if enough bytes follow for them.
     fn many<T>(&mut self, one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         self.at_most(usize::MAX, one)
     }
@@ -516,7 +517,7 @@ impl<'b> Reader<'b> {
         let mut word = || u32::try_from(self.u64()?).ok();
         let (mode, user, group) = (word()?, word()?, word()?);
         let (modified_ns, changed_ns) = (self.u128()? as i128, self.u128()? as i128);
-        // What a time may be: seconds of 64 bits.
+        // A time: seconds of 64 bits.
         let fits = |ns: i128| i64::try_from(ns / 1_000_000_000).is_ok();
         (fits(modified_ns) && fits(changed_ns) && mode <= 0o7777).then_some(Attributes {
             kind,
@@ -598,7 +599,7 @@ mod tests {
         }
     }
 
-    /// A message of 1 MiB took 48 MiB of memory.
+    /// What went wrong: a message of 1 MiB took 48 MiB of memory.
     #[test]
     fn answers_are_no_longer_than_questions_may_be() {
         let cell = (0, vec![0; 1]);
@@ -652,7 +653,7 @@ mod tests {
         }
     }
 
-    /// Any bytes are answered, by seed.
+    /// Any bytes are decoded or rejected, from a seed.
     #[test]
     fn mutations_of_messages_are_answered() {
         let all: Vec<Vec<u8>> = samples()

@@ -1,10 +1,10 @@
-//! The other end of a transfer between two processes, as this end talks to it.
+//! The other end of a transfer between two processes.
 //!
-//! Model: there is one control stream, and one stream for each lane. Each end has a thread that reads the control stream
-//! ([`Peer::listen`]) and one that ends all streams when something fails here ([`Peer::attend`]), so that whoever waits for
-//! the peer wakes up.
-//! Invariant: of the errors that both ends report, the cause is shown and not its consequence: after a link was closed, this
-//! end waits [`ECHO_SECONDS`] for what the peer said before.
+//! Model: there is one control stream, and one stream for each lane. Each end has a thread that reads the control
+//! stream ([`Peer::listen`]), and one that ends all streams when something fails here ([`Peer::attend`]), so that
+//! threads that wait for the peer wake up.
+//! Invariant: of the errors at both ends, the user sees the cause and not its consequence. After a link was closed,
+//! this end waits [`ECHO_SECONDS`] for an error that the peer reported before.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -14,59 +14,56 @@ use std::time::Duration;
 use thalweg_api::{PumpVerdict, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
-use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What};
+use thalweg_wire::{Incoming, Link, LinkError, Outgoing, Streams, What};
 
-use crate::job::BLOCK_BYTES;
+use crate::blocks::BLOCK_BYTES;
 use crate::message::{MESSAGE_BYTES_MAX, Message, TAIL_BYTES_MAX};
 use crate::shared::Shared;
 use crate::{Error, Result};
 
-/// The most bytes of a frame: a block, and what it is about.
+/// The most bytes of a frame: a block and its description.
 pub const FRAME_BYTES: usize = BLOCK_BYTES + TAIL_BYTES_MAX;
-/// Frames of control that may be on their way.
+/// Credits for frames of the control stream.
 const CONTROL_WINDOW: usize = 2;
-/// What is told goes out when so much has gathered, or before the next block.
+/// Messages are sent when so many bytes have gathered, or before the next block.
 const GATHERED_BYTES: usize = 32 << 10;
-/// How long the cause of a failure is waited for behind its echo.
+/// How long to wait for the cause of a failure.
 const ECHO_SECONDS: f64 = 1.0;
-/// Answers that wait for who asked, and how long more of them wait.
+/// The most answers that wait for the thread that asked, and how long further ones wait.
 const ANSWERS: usize = 4;
 const BREATH: Duration = Duration::from_millis(1);
-/// How often it is looked whether something has failed.
+/// How often to check for a failure.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Streams to and from another process.
-pub type Streams = (Outgoing, Incoming);
-
-/// The way to the other end: whoever has the links.
-pub trait Way: Sync {
-    /// What messages call the other end: a host.
+/// A transport to the other end, which owns the links.
+pub trait Transport: Sync {
+    /// The other end's name in messages: a host.
     fn peer(&self) -> String;
-    /// A stream for each of so many lanes.
+    /// Opens a stream for each lane.
     fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>>;
     /// All links of this transfer, each once.
     fn links(&self) -> Vec<Arc<Link>>;
-    /// Ends all streams of this transfer; what the other end is told of it was said before.
+    /// Ends all streams of this transfer. The reason was sent before.
     fn give_up(&self, _why: &str) {
         self.links().iter().for_each(|link| link.close());
     }
-    /// What the lanes go through, once they are there.
+    /// The route of the lanes, once they are open.
     fn route(&self) -> Route {
         Route::Direct
     }
 }
 
-/// What lies between the two ends.
+/// The route between the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// Links of their own.
+    /// Direct links.
     Direct,
-    /// The channel of ssh, which seals what links in it leave clear.
+    /// The channel of ssh, which encrypts everything in it.
     ThroughSsh,
 }
 
 impl Route {
-    /// As the receipt says it.
+    /// Its name in the receipt.
     pub fn name(self) -> &'static str {
         match self {
             Route::Direct => "direct",
@@ -75,18 +72,18 @@ impl Route {
     }
 }
 
-/// See the head of this file.
+/// The peer; see the head of this file.
 pub(crate) struct Peer<'w> {
-    way: &'w dyn Way,
+    transport: &'w dyn Transport,
     /// Whether this end is the source.
     is_source: bool,
     out: Mutex<Out>,
     answers: (SyncSender<Message>, Mutex<Receiver<Message>>),
-    /// Whether somebody has asked, and does not have all of the answer.
+    /// Whether a thread has asked a question and waits for its answer.
     asked: AtomicBool,
-    /// What the other end said last.
+    /// The last message of the peer.
     verdict: OnceLock<PumpVerdict>,
-    /// That nothing more will be heard, and whether the other end meant that.
+    /// How the control stream ended: whether the peer ended it on purpose.
     deaf: OnceLock<bool>,
     files: AtomicU64,
     dirs: AtomicU64,
@@ -98,10 +95,10 @@ struct Out {
 }
 
 impl<'w> Peer<'w> {
-    pub(crate) fn new(way: &'w dyn Way, out: Outgoing, is_source: bool) -> Peer<'w> {
+    pub(crate) fn new(transport: &'w dyn Transport, out: Outgoing, is_source: bool) -> Peer<'w> {
         let (send, receive) = sync_channel(ANSWERS);
         Peer {
-            way,
+            transport,
             is_source,
             out: Mutex::new(Out { stream: Some(out), gathered: Vec::new() }),
             answers: (send, Mutex::new(receive)),
@@ -113,29 +110,29 @@ impl<'w> Peer<'w> {
         }
     }
 
-    /// A stream for each of so many lanes.
+    /// Opens a stream for each lane.
     pub(crate) fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
-        self.way.lanes(count)
+        self.transport.lanes(count)
     }
 
-    /// A number for a file.
+    /// The next number for a file.
     pub(crate) fn next_file(&self) -> u64 {
         self.files.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A number for a directory; 0 is where roots go.
+    /// The next number for a directory; 0 is the parent of the roots.
     pub(crate) fn next_dir(&self) -> u64 {
         self.dirs.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Says something, before the next block at the latest.
+    /// Queues a message, which is sent before the next block at the latest.
     pub(crate) fn tell(&self, message: &Message) -> Result<()> {
         let mut out = self.out.lock().expect("no lane panics");
         message.encode(&mut out.gathered);
         if out.gathered.len() >= GATHERED_BYTES { self.send(&mut out) } else { Ok(()) }
     }
 
-    /// Sends what was said.
+    /// Sends the queued messages.
     pub(crate) fn flush(&self) -> Result<()> {
         self.send(&mut self.out.lock().expect("no lane panics"))
     }
@@ -150,7 +147,7 @@ impl<'w> Peer<'w> {
         Ok(())
     }
 
-    /// Asks, and takes what is said next; one at a time.
+    /// Sends a question, and returns the answers one by one. One thread asks at a time.
     pub(crate) fn ask(&self, message: &Message, take: impl FnMut(Message) -> Result<bool>) -> Result<()> {
         let answers = self.answers.1.lock().expect("no lane panics");
         self.asked.store(true, Ordering::Relaxed);
@@ -174,11 +171,11 @@ impl<'w> Peer<'w> {
                     false => return Ok(()),
                 },
                 Err(_) => match self.deaf.get() {
-                    // Why is known.
+                    // The reason is known.
                     Some(false) => return Err(Error::Stopped),
                     Some(true) => {
                         let why = "it ended before it had answered".into();
-                        return Err(Error::Peer { peer: self.way.peer(), why, wrong: false });
+                        return Err(Error::Peer { peer: self.transport.peer(), why, wrong: false });
                     }
                     None => {}
                 },
@@ -186,8 +183,8 @@ impl<'w> Peer<'w> {
         }
     }
 
-    /// An answer that has come; waits until who asked has taken those before it. One that nobody waits for has no meaning: to
-    /// wait with it would be to hear nothing more of the other end, not even that it has gone.
+    /// Passes on an answer, and waits until the thread that asked has taken those before it. An answer that nobody
+    /// asked for is an error: waiting for a taker would block the control stream, even its end.
     pub(crate) fn answered(&self, shared: &Shared<'_>, mut answer: Message) -> Result<()> {
         while self.asked.load(Ordering::Relaxed) {
             let Err(TrySendError::Full(back)) = self.answers.0.try_send(answer) else { return Ok(()) };
@@ -195,10 +192,10 @@ impl<'w> Peer<'w> {
             answer = back;
             std::thread::park_timeout(BREATH);
         }
-        Err(nonsense(&self.way.peer()))
+        Err(Error::protocol(self.transport.peer()))
     }
 
-    /// Says that there is no more, and what came of it at this end.
+    /// Ends the control stream with this end's result.
     pub(crate) fn end(&self, verdict: &PumpVerdict) -> Result<()> {
         let mut out = self.out.lock().expect("no lane panics");
         self.send(&mut out)?;
@@ -206,7 +203,7 @@ impl<'w> Peer<'w> {
         Ok(stream.end(to_json(verdict).as_bytes())?)
     }
 
-    /// Listens until the other end has said all. What it says is heard by `hear`.
+    /// Reads the control stream to its end. `hear` handles the messages.
     pub(crate) fn listen(
         &self,
         shared: &Shared<'_>,
@@ -228,14 +225,18 @@ impl<'w> Peer<'w> {
         let said = control.result().map(String::from_utf8_lossy).unwrap_or_default();
         if let Ok(verdict) = from_json::<PumpVerdict>(&said) {
             if let Some(why) = &verdict.error {
-                shared.fail(Error::Peer { peer: self.way.peer(), why: why.clone(), wrong: verdict.wrong });
+                shared.fail(Error::Peer {
+                    peer: self.transport.peer(),
+                    why: why.clone(),
+                    wrong: verdict.wrong,
+                });
             }
             let _ = self.verdict.set(verdict);
         }
         let was_meant = heard.is_ok();
         if let Err(e) = heard {
             shared.fail(e);
-            // Before the stream is let go of, which the other end would hear first.
+            // Before the stream is dropped, which the peer would notice first.
             if shared.has_cause() {
                 self.give_up(&shared.verdict());
             }
@@ -243,17 +244,17 @@ impl<'w> Peer<'w> {
         let _ = self.deaf.set(was_meant);
     }
 
-    /// Whether nothing more will be heard.
+    /// Whether the control stream has ended.
     pub(crate) fn is_deaf(&self) -> bool {
         self.deaf.get().is_some()
     }
 
-    /// What the other end said last.
+    /// The last message of the peer.
     pub(crate) fn verdict(&self) -> Option<&PumpVerdict> {
         self.verdict.get()
     }
 
-    /// Watches over the transfer until `done`. When it fails, says so to the other end and ends all streams.
+    /// Watches the transfer until `done`. If it fails, reports the failure to the peer and ends all streams.
     pub(crate) fn attend(&self, shared: &Shared<'_>, done: &dyn Fn() -> bool) {
         let mut echo: Option<Stopwatch> = None;
         while !done() {
@@ -268,34 +269,34 @@ impl<'w> Peer<'w> {
         }
     }
 
-    /// Ends all streams, and says why.
+    /// Ends all streams, with the reason.
     pub(crate) fn give_up(&self, verdict: &PumpVerdict) {
         let stream = self.out.lock().expect("no lane panics").stream.take();
         if let Some(mut stream) = stream {
-            // Who cannot be told finds out.
+            // A peer that cannot be told notices that the link ends.
             let _ = if self.is_source {
                 stream.abort(&to_json(verdict))
             } else {
                 stream.end(to_json(verdict).as_bytes())
             };
         }
-        self.way.give_up(verdict.error.as_deref().unwrap_or_default());
+        self.transport.give_up(verdict.error.as_deref().unwrap_or_default());
     }
 
-    /// Bytes sent and received by all links, and the receives that it took.
+    /// Bytes sent and received by all links, and the number of receives.
     pub(crate) fn traffic(&self) -> (u64, u64, u64) {
-        self.way.links().iter().fold((0, 0, 0), |sum, link| {
+        self.transport.links().iter().fold((0, 0, 0), |sum, link| {
             let ((sent, received), completions) = (link.bytes(), link.receives());
             (sum.0 + sent, sum.1 + received, sum.2 + completions)
         })
     }
 
     pub(crate) fn route(&self) -> Route {
-        self.way.route()
+        self.transport.route()
     }
 }
 
-/// The control stream, from the other end.
+/// The incoming half of the control stream.
 pub(crate) struct Control {
     peer: String,
     stream: Incoming,
@@ -304,12 +305,12 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(way: &dyn Way, stream: Incoming) -> Result<Control> {
+    pub(crate) fn new(transport: &dyn Transport, stream: Incoming) -> Result<Control> {
         let stream = stream.takes(&Pool::new(FRAME_BYTES, CONTROL_WINDOW)?, CONTROL_WINDOW);
-        Ok(Control { peer: way.peer(), stream, bytes: Vec::new(), at: 0 })
+        Ok(Control { peer: transport.peer(), stream, bytes: Vec::new(), at: 0 })
     }
 
-    /// The next thing said; `None` at the end.
+    /// The next message; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Message>> {
         loop {
             if let Some(message) = self.whole()? {
@@ -320,7 +321,7 @@ impl Control {
             match self.stream.next_on() {
                 Ok(Some((_, block))) => self.bytes.extend_from_slice(&block),
                 Ok(None) if self.bytes.is_empty() => return Ok(None),
-                Ok(None) => return Err(self.nonsense()),
+                Ok(None) => return Err(self.protocol_error()),
                 Err(LinkError { what: What::Aborted(why), .. }) => {
                     return Err(self.told(&why));
                 }
@@ -334,29 +335,29 @@ impl Control {
         let Some((len, rest)) = rest.split_at_checked(4) else { return Ok(None) };
         let len = u32::from_le_bytes(len.try_into().expect("four bytes")) as usize;
         if len > MESSAGE_BYTES_MAX {
-            return Err(self.nonsense());
+            return Err(self.protocol_error());
         }
         let Some(bytes) = rest.get(..len) else { return Ok(None) };
-        let message = Message::decode(bytes).ok_or_else(|| self.nonsense())?;
+        let message = Message::decode(bytes).ok_or_else(|| self.protocol_error())?;
         self.at += 4 + len;
         Ok(Some(message))
     }
 
-    pub(crate) fn nonsense(&self) -> Error {
-        nonsense(&self.peer)
+    pub(crate) fn protocol_error(&self) -> Error {
+        Error::protocol(&self.peer)
     }
 
-    /// Why nothing more came, or what did has no meaning.
+    /// The error if no more messages came, or none that can be understood.
     pub(crate) fn refusal(&self) -> Error {
         let said = self.result().map(String::from_utf8_lossy).unwrap_or_default();
-        if said.is_empty() { self.nonsense() } else { self.told(&said) }
+        if said.is_empty() { self.protocol_error() } else { self.told(&said) }
     }
 
-    /// Why the other end gave up: its verdict, or words of whoever is in between.
+    /// The peer's failure: its verdict, or text of a process in between.
     fn told(&self, said: &str) -> Error {
         let (why, wrong) = match from_json::<PumpVerdict>(said) {
             Ok(PumpVerdict { error: Some(why), wrong, .. }) => (why, wrong),
-            Ok(_) => return self.nonsense(),
+            Ok(_) => return self.protocol_error(),
             Err(_) => (said.to_string(), false),
         };
         Error::Peer { peer: self.peer.clone(), why, wrong }
@@ -365,10 +366,4 @@ impl Control {
     fn result(&self) -> Option<&[u8]> {
         self.stream.result()
     }
-}
-
-/// What cannot be understood.
-pub(crate) fn nonsense(peer: &str) -> Error {
-    let why = "it said what has no meaning here; bring both sides to one version of thalweg";
-    Error::Peer { peer: peer.to_string(), why: why.into(), wrong: false }
 }

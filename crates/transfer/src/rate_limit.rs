@@ -1,28 +1,28 @@
 //! A limit on bytes per second: a token bucket that holds a tenth of a second's worth.
 //!
-//! Invariant: in any interval no more passes than the rate allows, plus the capacity of the bucket, plus one block.
+//! Invariant: in any interval at most the rate's share, plus the capacity of the bucket, plus one block passes.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use thalweg_base::clock::now_ns;
 
-/// The longest that a lane waits without looking whether somebody asked to stop.
+/// The longest wait of a lane between checks whether to stop.
 const NAP_NS: u64 = 100_000_000;
-/// What the bucket holds, as a share of a second.
+/// The capacity of the bucket, as a fraction of a second.
 const HELD_SECONDS: f64 = 0.1;
 
-/// The bucket, which knows no clock.
+/// The token bucket, without a clock.
 #[derive(Debug)]
 struct Bucket {
     bytes_per_second: f64,
-    /// Bytes that may pass; less than none if more have passed.
+    /// The bytes that may pass; negative if more have passed.
     left: f64,
     at_ns: u64,
 }
 
 impl Bucket {
-    /// Takes `bytes`, and says how long whoever took them has to wait.
+    /// Takes `bytes`, and returns how long the caller has to wait.
     fn take(&mut self, bytes: u64, now_ns: u64) -> u64 {
         let since = now_ns.saturating_sub(self.at_ns) as f64 / 1e9;
         self.at_ns = self.at_ns.max(now_ns);
@@ -47,7 +47,7 @@ impl Limit {
         let wait_ns = self.0.lock().expect("no lane panics").take(bytes, now_ns());
         let until = now_ns() + wait_ns;
         while now_ns() < until && !stopped() {
-            // There is no event to wait for but the time.
+            // There is no event to wait for, only time.
             std::thread::park_timeout(Duration::from_nanos((until - now_ns().min(until)).min(NAP_NS)));
         }
     }
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn time_that_nobody_used_is_not_saved_up() {
         let mut bucket = Bucket { bytes_per_second: 1e6, left: 0.0, at_ns: 0 };
-        // After a minute of silence a tenth of a second's bytes are free, and no more.
+        // After a minute of silence a tenth of a second's bytes may pass at once.
         assert_eq!(bucket.take(100_000, 60_000_000_000), 0);
         assert_eq!(bucket.take(50_000, 60_000_000_000), 50_000_000);
     }

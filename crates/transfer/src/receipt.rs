@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_api::{MemoryReceipt, PumpEnd, PumpLink, PumpReceipt};
 use thalweg_io::process;
 
+use crate::blocks::RECEIVE_BLOCKS;
 use crate::job::{Job, Part};
 use crate::peer::{FRAME_BYTES, Peer};
-use crate::receive::LANE_BLOCKS;
 use crate::roots::{From, To};
 use crate::shared::Shared;
 
-/// How long things took.
+/// The durations of a transfer.
 pub(crate) struct Took {
     pub(crate) seconds: f64,
     pub(crate) sync_seconds: f64,
@@ -25,7 +25,7 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
     let limited_seconds = get(&counts.limited_ns) as f64 / 1e9;
     let (checksum_in, checksum_out) = *shared.sums.lock().expect("no lane panics");
     let clock_hz = process::clock_hz();
-    // What the back end's own threads and the beginning and end took is shared out as what the lanes took.
+    // CPU time outside the lanes is divided like that of the lanes.
     let ends = [&counts.source_cpu_ns, &counts.sink_cpu_ns].map(|ns| get(ns) as f64 / 1e9);
     let scale = if ends[0] + ends[1] > 0.0 { took.cpu_seconds / (ends[0] + ends[1]) } else { 0.0 };
     let end = |kind: &str, bytes, completions, waited_seconds, cpu: f64| PumpEnd {
@@ -43,7 +43,7 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
         clocks_per_byte: clock_hz.filter(|_| bytes > 0).map(|hz| cpu * scale * hz / bytes as f64),
     };
     let (source_kind, dest_kind) = kinds(job);
-    // Bytes of memory are read and written nowhere, and yet they move.
+    // Streams from and to memory have no read or write of their own.
     let (read, written) = (shared.meters.input.totals().0, shared.meters.output.totals().1);
     let moved = get(&counts.bytes).saturating_sub(get(&counts.resumed_bytes));
     let source_bytes = if source_kind == "memory" { moved } else { read };
@@ -88,9 +88,9 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
     }
 }
 
-/// What blocks may take. What comes over links has blocks of each lane's own.
+/// The memory limit of blocks. On links each lane has blocks of its own.
 fn block_bytes(job: &Job<'_>, shared: &Shared<'_>) -> u64 {
-    let beside = if job.part == Part::Sink { job.lanes * LANE_BLOCKS * FRAME_BYTES } else { 0 };
+    let beside = if job.part == Part::Sink { job.lanes * RECEIVE_BLOCKS * FRAME_BYTES } else { 0 };
     (shared.pool.capacity() * shared.pool.block_size() + beside) as u64
 }
 
@@ -110,7 +110,7 @@ fn kinds(job: &Job<'_>) -> (&'static str, &'static str) {
     (source, dest)
 }
 
-/// What the lanes were busy with or waited for most, as a share of their time.
+/// The resource that the lanes used or waited for most, as a fraction of their time.
 fn bottleneck(job: &Job<'_>, took: &Took, waited: [f64; 3], dest_kind: &str) -> String {
     let all = (took.seconds - took.sync_seconds).max(1e-9) * job.lanes as f64;
     let [read, write, limit] = waited.map(|seconds| seconds / all);
@@ -128,7 +128,7 @@ fn bottleneck(job: &Job<'_>, took: &Took, waited: [f64; 3], dest_kind: &str) -> 
     let waits = [
         (read, named(source_kind, "read", "source")),
         (write, named(dest_kind, "write", "destination")),
-        (limit, "--limit".to_string()),
+        (limit, "the rate limit".to_string()),
     ];
     let (most, name) = waits.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).expect("there are three");
     if cpu > most {
@@ -137,7 +137,7 @@ fn bottleneck(job: &Job<'_>, took: &Took, waited: [f64; 3], dest_kind: &str) -> 
     format!("{name}, {:.0} % busy", share(most))
 }
 
-/// What the links of this end carried.
+/// The traffic of this end's links.
 pub(crate) fn link(far: &Peer<'_>) -> PumpLink {
     let (sent_bytes, received_bytes, completions) = far.traffic();
     let each = if completions > 0 { received_bytes as f64 / completions as f64 } else { 0.0 };
@@ -151,7 +151,7 @@ pub(crate) fn link(far: &Peer<'_>) -> PumpLink {
     }
 }
 
-/// The receipt of both ends, of which one is at `peer`.
+/// The receipt of both ends, one of which is at `peer`.
 pub(crate) fn merged(
     source: PumpReceipt,
     sink: PumpReceipt,
@@ -160,7 +160,7 @@ pub(crate) fn merged(
 ) -> PumpReceipt {
     let bottleneck = slowest(&source, &sink, if sink_is_there { ["", &peer] } else { [&peer, ""] });
     let (mut from, mut to) = (source.source, sink.dest);
-    // What both processes took beside their ends is shared out to these.
+    // CPU time outside the lanes is added to each process's end.
     from.cpu_seconds = source.cpu_seconds;
     to.cpu_seconds = sink.cpu_seconds;
     for (end, bytes) in
@@ -174,7 +174,7 @@ pub(crate) fn merged(
     } else {
         from.host = peer
     }
-    // A link is told as who receives sees it.
+    // The receiver's view of the link is reported.
     let link = match (source.link, sink.link) {
         (Some(ours), Some(theirs)) => Some(PumpLink { sent_bytes: ours.sent_bytes, ..theirs }),
         (ours, theirs) => theirs.or(ours),
@@ -196,7 +196,7 @@ pub(crate) fn merged(
     }
 }
 
-/// What most of the time went with: reading at the source, writing at the sink, or the link, for which both wait.
+/// Where most time went: reading at the source, writing at the destination, or the link, for which both ends wait.
 fn slowest(source: &PumpReceipt, sink: &PumpReceipt, [here, there]: [&str; 2]) -> String {
     let all = |receipt: &PumpReceipt| {
         (receipt.seconds - receipt.sync_seconds).max(1e-9) * f64::from(receipt.streams.max(1))
@@ -223,7 +223,7 @@ fn slowest(source: &PumpReceipt, sink: &PumpReceipt, [here, there]: [&str; 2]) -
             format!("{} write {}", sink.dest.kind, at("destination", there)),
         ),
         (link, "the link".to_string()),
-        (limit, "--limit".to_string()),
+        (limit, "the rate limit".to_string()),
         (cpu(source), format!("the cores {}", at("source", here))),
         (cpu(sink), format!("the cores {}", at("destination", there))),
     ];

@@ -1,13 +1,13 @@
 //! The destination's end of a transfer between two processes.
 //!
-//! Model: the sink lanes of a transfer on one machine, with a [`ReceiveLane`] in the place of its reads. The control stream
-//! announces directories and files by number ([`Arrivals`]); a lane that receives a block of one that was not announced yet
-//! waits.
+//! Model: the sink lanes of a transfer on one machine, with a [`ReceiveLane`] instead of reads. The control stream
+//! announces directories and files by number ([`Arrivals`]). A lane waits if it receives a block for one that was not
+//! announced yet.
 //! Invariant: a directory is finished when as many names as the source counted have arrived; a file is finished when all of
 //! its pieces are written and their checksum is the source's.
-//! Invariant: the source is not trusted. It may offer only what it was asked for, where this end knows that. In the directory
-//! that roots go into, which may hold anything, it reaches only the roots that it offered. What it announces and does not
-//! finish is bounded by [`TOLD_BYTES_MAX`] and [`DEPTH_MAX`].
+//! Invariant: the source is not trusted. It may offer only the paths that it was asked for, if this end asked. In the
+//! parent of the roots, which may hold anything, it reaches only the roots that it offered. Unfinished announcements
+//! are bounded by [`TOLD_BYTES_MAX`] and [`DEPTH_MAX`].
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -19,55 +19,55 @@ use std::time::Duration;
 
 use thalweg_api::{PumpReceipt, PumpVerdict};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::Bytes;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
 use thalweg_io::tree::{Attributes, EntryKind, Tree};
 use thalweg_io::{host, process};
-use thalweg_pump::{Source, pump};
-use thalweg_wire::Incoming;
+use thalweg_pump::{Source, Watch, pump};
+use thalweg_wire::{Incoming, Streams};
 
+use crate::blocks::{DEPTH, RECEIVE_BLOCKS};
 use crate::directory::Directory;
 use crate::file_transfer::{Arriving, FileTransfer, Goal};
-use crate::job::{Counted, DEPTH, Job, Part, Watch, flush_along, is_in_order};
+use crate::job::{Counted, Job, Part, flush_along, is_in_order};
 use crate::message::{Message, Offer, RANGES, Tail, is_bare};
-use crate::peer::{Control, FRAME_BYTES, Peer, Streams, Way, nonsense};
+use crate::peer::{Control, FRAME_BYTES, Peer, Transport};
 use crate::receipt::{Took, link, merged, receipt};
+use crate::refused::Refused;
 use crate::roots::{self, To, Transfer};
 use crate::shared::{OneMore, Shared};
 use crate::sink::SinkLane;
 use crate::source::{Content, Of, Packed, Parcel};
 use crate::{Error, Result};
 
-/// Blocks of a lane: those that may come, those being written, and one in its hands.
-pub(crate) const LANE_BLOCKS: usize = 2 * DEPTH;
-/// What is read back with, for each lane.
+/// Blocks to read files back with, for each lane.
 const READ_BACK_BLOCKS: usize = 2;
-/// The most that is kept of what the source tells and has not finished: open directories and files, names asked for, sums of
-/// files that may get further names, and those. An honest source has few open at once; more than a million files with a
-/// further name each fit.
+/// The most memory for the source's unfinished announcements: open directories and files, names asked for, further
+/// names, and checksums of files that may get them. An honest source has few open at a time; more than a million files
+/// with one further name each fit.
 const TOLD_BYTES_MAX: u64 = 512 << 20;
-/// What one of these takes beside its names.
+/// The memory for one of these, besides its names.
 const KNOWN_BYTES: u64 = 512;
-/// How deep a tree may be.
+/// The deepest tree.
 const DEPTH_MAX: u32 = 4096;
-/// How often who waits for others looks whether to go on.
+/// How often a lane that waits checks whether to go on.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Takes all that the other end sends to the destination. How it is moved is the source's to say. The receipt is of this
-/// end alone, with the source's sum. Who knows which paths the source was asked for, and whether to go on from what is there,
-/// says so: nothing else is taken.
+/// Receives everything from the other end into the destination. The source chooses how it is moved. The receipt is that
+/// of this end, with the source's checksum. If this end asked for certain paths, and whether to resume, it accepts
+/// nothing else.
 pub fn receive(
     dest: &To,
     asked: Option<(&[PathBuf], bool)>,
-    way: &dyn Way,
+    transport: &dyn Transport,
     control: Streams,
     tree: &Arc<dyn Tree>,
     watch: &dyn Watch,
 ) -> Result<PumpReceipt> {
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
     host::allow_open_files(u64::MAX);
-    let (far, mut inc) = (Arc::new(Peer::new(way, control.0, false)), Control::new(way, control.1)?);
+    let (far, mut inc) =
+        (Arc::new(Peer::new(transport, control.0, false)), Control::new(transport, control.1)?);
     let refused = |e: &Error| far.give_up(&e.verdict());
     let offer = match inc.next().inspect_err(refused)? {
         Some(Message::Offer(offer)) => offer,
@@ -85,12 +85,12 @@ pub fn receive(
     let lanes = if is_in_order(&transfer) { 1 } else { (offer.lanes as usize).clamp(1, LANES_MAX) };
     let look = || {
         if let Some((asked, resume)) = asked {
-            roots::check_asked(asked, &offer.roots, &way.peer())?;
+            roots::check_asked(asked, &offer.roots, &transport.peer())?;
             if resume != offer.resume {
-                return Err(nonsense(&way.peer()));
+                return Err(Error::protocol(transport.peer()));
             }
         }
-        let roots = roots::look_at_offer(&**tree, dest, &offer, &way.peer())?;
+        let roots = roots::look_at_offer(&**tree, dest, &offer, &transport.peer())?;
         let job =
             Job { transfer: &transfer, source: tree, dest: tree, watch, roots, lanes, part: Part::Sink };
         let shared = job.shared(Pool::new(FRAME_BYTES, lanes * READ_BACK_BLOCKS)?, None)?;
@@ -112,12 +112,12 @@ pub fn receive(
     ours.link = Some(link(&far));
     far.end(&PumpVerdict::done(ours.clone()))?;
     let Some(theirs) = far.verdict().and_then(|verdict| verdict.receipt.clone()) else {
-        return Err(nonsense(&way.peer()));
+        return Err(Error::protocol(transport.peer()));
     };
-    Ok(merged(theirs, ours, way.peer(), false))
+    Ok(merged(theirs, ours, transport.peer(), false))
 }
 
-/// The most lanes that another end may ask for.
+/// The most lanes that the other end may ask for.
 pub(crate) const LANES_MAX: usize = 64;
 
 fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Peer<'_>, inc: Control, offer: &Offer) -> Result<f64> {
@@ -125,7 +125,7 @@ fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Peer<'_>, inc: Control, off
     far.tell(&Message::Accept(job.lanes as u32, names))?;
     far.flush()?;
     let lanes = job.open_lanes(shared, far)?;
-    job.watch.begin(offer.total);
+    job.begin_stage(offer.total);
     let arrivals = Arrivals::new(job, shared, far);
     let (moving, done) = (AtomicBool::new(true), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -169,7 +169,7 @@ fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Peer<'_>, inc: Control, off
 }
 
 fn lane<'a>(shared: &'a Shared<'a>, arrivals: &Arrivals<'_, 'a>, (out, inc): Streams) -> Result<()> {
-    let pool = Pool::new(FRAME_BYTES, LANE_BLOCKS)?;
+    let pool = Pool::new(FRAME_BYTES, RECEIVE_BLOCKS)?;
     let source = ReceiveLane { shared, arrivals, inc: inc.takes(&pool, DEPTH), _out: out };
     let sink = SinkLane::new(shared, shared.dest.io().queue(DEPTH)?);
     let mut source = Counted { end: source, cpu_ns: &shared.counts.source_cpu_ns };
@@ -180,24 +180,24 @@ fn lane<'a>(shared: &'a Shared<'a>, arrivals: &Arrivals<'_, 'a>, (out, inc): Str
     })
 }
 
-/// A directory that the source told of.
+/// A directory that the source announced.
 struct KnownDir<'a> {
     place: Arc<Directory<'a>>,
     parent: Option<u64>,
     depth: u32,
-    /// Of [`TOLD_BYTES_MAX`].
+    /// Its part of [`TOLD_BYTES_MAX`].
     bytes: u64,
-    /// Names in it that have come, and how many there are, once that is told.
+    /// The names that have arrived, and their announced number.
     came: u64,
     in_all: Option<u64>,
 }
 
-/// A file that the source told of.
+/// A file that the source announced.
 struct Coming<'a> {
     moving: Arc<FileTransfer<'a>>,
-    /// Of [`TOLD_BYTES_MAX`].
+    /// Its part of [`TOLD_BYTES_MAX`].
     bytes: u64,
-    /// Pieces that have come, and how many there are, once that is told.
+    /// The pieces that have arrived, and their announced number.
     came: u64,
     in_all: Option<u64>,
 }
@@ -206,18 +206,18 @@ struct Coming<'a> {
 struct State<'a> {
     dirs: HashMap<u64, KnownDir<'a>>,
     files: HashMap<u64, Coming<'a>>,
-    /// Of [`TOLD_BYTES_MAX`].
+    /// The part of [`TOLD_BYTES_MAX`] in use.
     told_bytes: u64,
-    /// A file that is gone on from if the source finds that it is the same.
+    /// A partial file that is resumed if the source finds that it matches.
     asked: Option<(u64, Arc<Directory<'a>>, Arriving, FileTransfer<'a>)>,
 }
 
-/// See the head of this file.
+/// The announcements of the source; see the head of this file.
 struct Arrivals<'j, 'a> {
     job: &'j Job<'j>,
     shared: &'a Shared<'a>,
     far: &'j Peer<'j>,
-    /// The roots that are files, by the names that they were given here.
+    /// The roots that are files, by their names at the destination.
     root_files: HashSet<OsString>,
     state: Mutex<State<'a>>,
     news: Condvar,
@@ -239,29 +239,25 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         self.state.lock().expect("no lane panics")
     }
 
-    fn nonsense<T>(&self) -> Result<T> {
-        Err(nonsense("the source"))
+    fn protocol_error<T>(&self) -> Result<T> {
+        Err(Error::protocol("the source"))
     }
 
-    /// An error for a name in the directory that roots go into that is none of theirs: what else is there is not the
-    /// source's business.
+    /// An error for a name in the parent of the roots that is not a root: the source may not see what else is there.
     fn is_its_own(&self, dir: u64, name: &OsStr) -> Result<()> {
-        if dir != 0 || self.root_files.contains(name) { Ok(()) } else { self.nonsense() }
+        if dir != 0 || self.root_files.contains(name) { Ok(()) } else { self.protocol_error() }
     }
 
-    /// Keeps count of what is remembered for the source.
+    /// Counts the memory for the source's announcements.
     fn remembers(&self, state: &mut State<'a>, bytes: u64) -> Result<()> {
         state.told_bytes += bytes;
         if state.told_bytes <= TOLD_BYTES_MAX {
             return Ok(());
         }
-        Err(Error::Refused(format!(
-            "the source has more directories, files and further names open than {} of memory hold; move fewer at once",
-            Bytes(TOLD_BYTES_MAX)
-        )))
+        Err(Refused::TooManyOpen(TOLD_BYTES_MAX).into())
     }
 
-    /// The sum of a file with several names is kept to the end.
+    /// The checksum of a file with several names is kept to the end.
     fn remembers_sum(&self, facts: &Attributes) -> Result<()> {
         match facts.links > 1 {
             true => self.remembers(&mut self.lock(), KNOWN_BYTES / 4),
@@ -269,14 +265,14 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         }
     }
 
-    /// Takes what the source says.
+    /// Handles a message of the source.
     fn hear(&self, message: Message) -> Result<()> {
         match message {
             Message::Dir(id, parent, name, facts, root) => self.directory(id, parent, name, facts, root)?,
             Message::DirEnd(id, in_all) => {
                 let mut state = self.lock();
                 let open = state.dirs.get_mut(&id).filter(|known| id != 0 && known.in_all.is_none());
-                let Some(known) = open else { return self.nonsense() };
+                let Some(known) = open else { return self.protocol_error() };
                 known.in_all = Some(in_all);
                 let whole = came(&mut state, id, 0);
                 drop(state);
@@ -287,7 +283,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             Message::FileEnd(id, pieces, sum) => {
                 let mut state = self.lock();
                 let Some(coming) = state.files.get_mut(&id).filter(|coming| coming.in_all.is_none()) else {
-                    return self.nonsense();
+                    return self.protocol_error();
                 };
                 coming.in_all = Some(pieces);
                 let moving = Arc::clone(&coming.moving);
@@ -300,16 +296,16 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             Message::Ask(dir, names) => self.tell_what_is_there(dir, names)?,
             Message::Name(named) => {
                 let named = *named;
-                // What is no tree has no places in it.
+                // A root that is a file contains no paths.
                 if !self.job.roots.roots.get(named.top as usize).is_some_and(|root| root.is_tree) {
-                    return self.nonsense();
+                    return self.protocol_error();
                 }
                 let (above, first) = (named.first.parent(), named.first.file_name());
                 let first = first.unwrap_or_default().to_os_string();
                 let mut links = self.shared.links.lock().expect("no lane panics");
                 let (name, bytes) = links.name(&named.place, named.name);
                 let (first, first_bytes) = links.name(above.unwrap_or(Path::new("")), first);
-                // The places of both in the transfer follow from this.
+                // The keys of both names follow from this.
                 links.more.push(OneMore { name, facts: named.facts, first, top: named.top });
                 drop(links);
                 self.remembers(&mut self.lock(), KNOWN_BYTES / 2 + (bytes + first_bytes) as u64)?;
@@ -317,7 +313,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             Message::End(sum) => {
                 let _ = self.sum.set(sum);
             }
-            _ => return self.nonsense(),
+            _ => return self.protocol_error(),
         }
         self.news.notify_all();
         Ok(())
@@ -333,33 +329,31 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     ) -> Result<()> {
         let mut state = self.lock();
         let above = state.dirs.get(&parent).map(|known| (Arc::clone(&known.place), known.depth));
-        let Some((above, depth)) = above else { return self.nonsense() };
+        let Some((above, depth)) = above else { return self.protocol_error() };
         if depth >= DEPTH_MAX {
-            return Err(Error::Refused(format!(
-                "the source's tree is more than {DEPTH_MAX} directories deep"
-            )));
+            return Err(Refused::TooDeep(DEPTH_MAX).into());
         }
         let place = match root {
             None if parent != 0 && is_bare(name.as_bytes()) => Directory::came_below(&above, name, facts),
             Some(number) => match self.job.roots.roots.get(number as usize) {
                 Some(root) if root.is_tree && parent == 0 => Directory::came(&above, root, facts, number),
-                _ => return self.nonsense(),
+                _ => return self.protocol_error(),
             },
-            None => return self.nonsense(),
+            None => return self.protocol_error(),
         };
         let bytes = KNOWN_BYTES + place.key_bytes() as u64;
         self.remembers(&mut state, bytes)?;
         let (place, parent, depth) = (Arc::new(place), Some(parent), depth + 1);
         match state.dirs.insert(id, KnownDir { place, parent, depth, bytes, came: 0, in_all: None }) {
             None => Ok(()),
-            Some(_) => self.nonsense(),
+            Some(_) => self.protocol_error(),
         }
     }
 
     fn place(&self, dir: u64) -> Result<Arc<Directory<'a>>> {
         match self.lock().dirs.get(&dir) {
             Some(known) => Ok(Arc::clone(&known.place)),
-            None => self.nonsense(),
+            None => self.protocol_error(),
         }
     }
 
@@ -370,9 +364,9 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                 self.is_its_own(dir, &file.name)?;
                 self.remembers_sum(facts)?;
             }
-            // A stream is the only thing of its transfer, and has no name.
+            // A stream is alone in its transfer, and has no name.
             None if dir == 0 && self.job.roots.roots.is_empty() => {}
-            None => return self.nonsense(),
+            None => return self.protocol_error(),
         }
         let whole = came(&mut self.lock(), dir, 1);
         drop(whole);
@@ -398,7 +392,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         self.far.flush()
     }
 
-    /// Where the bytes go if not to a file in a directory.
+    /// The goal of the bytes if it is not a file in a directory.
     fn goal_of(&self, stream: Option<Goal>) -> Result<Option<Goal>> {
         Ok(match (stream, &self.job.transfer.dest) {
             (Some(goal), _) => Some(goal),
@@ -408,9 +402,11 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     }
 
     fn take(&self, id: u64, anew: bool) -> Result<()> {
-        let Some((asked, place, file, moving)) = self.lock().asked.take() else { return self.nonsense() };
+        let Some((asked, place, file, moving)) = self.lock().asked.take() else {
+            return self.protocol_error();
+        };
         if asked != id {
-            return self.nonsense();
+            return self.protocol_error();
         }
         let moving = match anew {
             false => moving,
@@ -428,14 +424,14 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         self.remembers(&mut state, bytes)?;
         match state.files.insert(id, Coming { moving: Arc::new(moving), bytes, came: 0, in_all: None }) {
             None => Ok(()),
-            Some(_) => self.nonsense(),
+            Some(_) => self.protocol_error(),
         }
     }
 
     fn tell_what_is_there(&self, dir: u64, names: Vec<OsString>) -> Result<()> {
         let place = self.place(dir)?;
         if !self.shared.resume {
-            return self.nonsense();
+            return self.protocol_error();
         }
         let mut known = Vec::with_capacity(names.len());
         let bytes = names.iter().map(|name| KNOWN_BYTES / 4 + name.len() as u64).sum();
@@ -459,27 +455,27 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         self.far.flush()
     }
 
-    /// What a block is, once all it speaks of was told.
+    /// The contents of a block, once everything that it refers to was announced.
     fn parcel(&self, block: &mut Block) -> Result<Of<'a>> {
-        let Some((tail, len)) = Tail::decode(block) else { return self.nonsense() };
+        let Some((tail, len)) = Tail::decode(block) else { return self.protocol_error() };
         block.set_len(len);
         match tail {
             Tail::Piece(file, at) => {
                 let moving = self.told(|state| state.files.get(&file).map(|c| Arc::clone(&c.moving)))?;
                 if !moving.has_room(at, len as u64) {
-                    return self.nonsense();
+                    return self.protocol_error();
                 }
                 piece_came(&mut self.lock(), file, 1);
                 Ok(Of::Piece(moving, at, len))
             }
-            Tail::Pack(_) if matches!(self.job.transfer.dest, To::Stream(_)) => self.nonsense(),
+            Tail::Pack(_) if matches!(self.job.transfer.dest, To::Stream(_)) => self.protocol_error(),
             Tail::Pack(smalls) => {
                 let mut pack = Vec::with_capacity(smalls.len());
                 let mut from = 0usize;
                 for small in smalls {
-                    // A link is never a root: what was named is what it leads to.
+                    // A root is never a link, because the source resolves it.
                     if small.dir == 0 && small.what.is_err() {
-                        return self.nonsense();
+                        return self.protocol_error();
                     }
                     self.is_its_own(small.dir, &small.name)?;
                     let place =
@@ -490,7 +486,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                             let at = from;
                             from = from.saturating_add(small.facts.len as usize);
                             if from > len {
-                                return self.nonsense();
+                                return self.protocol_error();
                             }
                             self.remembers_sum(&small.facts)?;
                             Content::Bytes(at, sum)
@@ -505,7 +501,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         }
     }
 
-    /// Waits until the control stream has told of it.
+    /// Waits until the control stream has announced it.
     fn told<T>(&self, find: impl Fn(&State<'a>) -> Option<T>) -> Result<T> {
         let mut state = self.lock();
         loop {
@@ -513,26 +509,26 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                 return Ok(found);
             }
             self.shared.goes_on()?;
-            // All that is ever told has been, unless why not is known by now.
+            // The control stream has ended; its error, if any, is known by now.
             if self.far.is_deaf() {
                 self.shared.goes_on()?;
-                return self.nonsense();
+                return self.protocol_error();
             }
             state = self.news.wait_timeout(state, LOOK).expect("no lane panics").0;
         }
     }
 
-    /// Whether all that was told of has come, and the sum of it by the source.
+    /// Whether everything that was announced has arrived, and the source's checksum.
     fn all_came(self) -> Result<u128> {
         let state = self.state.into_inner().expect("no lane panics");
         match self.sum.get() {
             Some(sum) if state.files.is_empty() && state.asked.is_none() && state.dirs.len() == 1 => Ok(*sum),
-            _ => Err(nonsense("the source")),
+            _ => Err(Error::protocol("the source")),
         }
     }
 }
 
-/// More names of a directory have come. Whoever has the places that are whole with them lets go of them.
+/// Counts names that arrived in a directory. When all have, the directory is forgotten here, and the caller drops it.
 fn came<'a>(state: &mut State<'a>, dir: u64, names: u64) -> Vec<Arc<Directory<'a>>> {
     let (mut dir, mut names, mut whole) = (dir, names, Vec::new());
     while let Some(known) = state.dirs.get_mut(&dir) {
@@ -549,7 +545,7 @@ fn came<'a>(state: &mut State<'a>, dir: u64, names: u64) -> Vec<Arc<Directory<'a
     whole
 }
 
-/// More pieces of a file have come; with the last one it is forgotten here.
+/// Counts pieces that arrived of a file. After the last one it is forgotten here.
 fn piece_came(state: &mut State<'_>, file: u64, pieces: u64) {
     if let Some(coming) = state.files.get_mut(&file) {
         coming.came += pieces;
@@ -560,12 +556,12 @@ fn piece_came(state: &mut State<'_>, file: u64, pieces: u64) {
     }
 }
 
-/// See the head of this file.
+/// The receiving half of a lane; see the head of this file.
 struct ReceiveLane<'f, 'j, 'a> {
     shared: &'a Shared<'a>,
     arrivals: &'f Arrivals<'j, 'a>,
     inc: Incoming,
-    /// The other direction, on which nothing is said; without it the stream would end.
+    /// The unused outgoing half; dropping it would end the stream.
     _out: thalweg_wire::Outgoing,
 }
 

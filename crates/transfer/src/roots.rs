@@ -1,7 +1,7 @@
-//! What the arguments mean on these file systems: the directory that each source goes to, and its name there.
+//! The meaning of the arguments on these file systems: the directory that each source goes to, and its name there.
 //!
 //! ```text
-//! DEST is a directory            SOURCE goes into it under its own name; of SOURCE/, what is in it goes into it
+//! DEST is a directory            SOURCE goes into it under its own name; SOURCE/ means the contents of SOURCE
 //! DEST is a file                 SOURCE, one file, replaces it
 //! DEST does not exist            SOURCE becomes it; its parent directory must exist
 //! ```
@@ -20,17 +20,18 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::journal::{MadeTree, told_by};
 use crate::message::{Offer, Offered, is_bare};
-use crate::{Error, Result, hidden_names};
+use crate::refused::Refused;
+use crate::{Result, hidden_names};
 
-/// No file system has longer ones.
+/// The longest name of any file system.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Where bytes come from.
+/// A source of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum From {
     /// A file or a tree.
     Path(PathBuf),
-    /// A pipe, a terminal, a device: in order, until it ends.
+    /// A pipe, a terminal or a device, read in order until it ends.
     Stream(PathBuf),
     /// So many zeros.
     Zeros(u64),
@@ -38,66 +39,65 @@ pub enum From {
     Noise(u64),
 }
 
-/// Where they go.
+/// The destination of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum To {
     /// A file, a tree, or a directory that sources go into.
     Path(PathBuf),
-    /// In order.
+    /// A stream, written in order.
     Stream(PathBuf),
-    /// Nowhere: they are counted and summed.
+    /// Nothing: bytes are counted and hashed.
     Null,
 }
 
-/// What to move and how.
+/// What to move, and how.
 #[derive(Debug, Clone)]
 pub struct Transfer {
     /// The sources, at least one.
     pub sources: Vec<From>,
     /// Where they go.
     pub dest: To,
-    /// Lanes.
+    /// The number of lanes.
     pub streams: usize,
-    /// The most bytes in a second.
+    /// The most bytes per second.
     pub limit: Option<u64>,
-    /// Go on from what an earlier run left, and leave alone what is whole.
+    /// Whether to resume from an earlier run, and skip complete files.
     pub resume: bool,
-    /// Read the destination back.
+    /// Whether to read the destination back.
     pub verify: bool,
-    /// Whether sums are taken.
+    /// Whether to compute checksums.
     pub hashing: bool,
 }
 
-/// A source that is there.
+/// A source that exists.
 #[derive(Debug)]
 pub(crate) struct Root {
-    /// The directory that it lies in, and its name there; of a tree, the tree itself and no name.
+    /// Its directory, and its name there; for a tree, the tree itself and no name.
     pub(crate) source: PathBuf,
     pub(crate) name: OsString,
     pub(crate) is_tree: bool,
-    /// Of a tree.
+    /// The attributes of a tree.
     pub(crate) facts: Option<Attributes>,
-    /// What it will be called at the destination. For what goes into a directory as it is, nothing.
+    /// Its name at the destination; empty if only the contents are moved.
     pub(crate) there: OsString,
-    /// Whether it is a tree that is not there yet.
+    /// Whether it is a tree that does not exist at the destination.
     pub(crate) is_new: bool,
 }
 
-/// All of it, looked at.
+/// All sources and the destination.
 #[derive(Default)]
 pub(crate) struct Roots {
     pub(crate) roots: Vec<Root>,
     /// The directory that they go into.
     pub(crate) dir: Option<Arc<dyn Dir>>,
-    /// The name that hidden names are made of.
+    /// The name from which hidden names are made.
     pub(crate) stem: OsString,
-    /// Whether an earlier run gave the tree its name, and was interrupted before it had removed its journal.
+    /// Whether an earlier run gave the tree its name, but was interrupted before it removed its journal.
     was_named: bool,
 }
 
 impl Roots {
-    /// A hash of what must be the same for a later run to resume this one. Whether the files are the same is checked for
-    /// each of them.
+    /// A hash of what must be equal for a later run to resume this one. Each file is checked on its own.
     pub(crate) fn identity(&self, hashing: bool) -> Result<u128> {
         let dir = self.dir.as_ref().expect("only what goes to a directory has a journal");
         let there = dir.attributes()?;
@@ -121,40 +121,40 @@ impl Root {
         Root { source, name, is_tree, facts, there, is_new }
     }
 
-    /// The bare name that a tree has at the destination until it is whole.
+    /// The name of a tree at the destination until it is complete.
     pub(crate) fn name_for_now(&self) -> OsString {
         match (self.is_new, self.there.is_empty()) {
             (true, _) => hidden_names::partial(&self.there),
-            // What goes into a directory as it is goes there by a name that every directory has for itself.
+            // The contents go into the directory itself.
             (false, true) => OsString::from("."),
             (false, false) => self.there.clone(),
         }
     }
 }
 
-/// A source that is there, as its own end sees it.
+/// A source that exists, as the source's end sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Given {
-    /// As it was typed, for messages.
+    /// The path as the user typed it, for messages.
     path: PathBuf,
-    /// Without links.
+    /// The path without symbolic links.
     real: PathBuf,
     /// Its own name.
     name: OsString,
-    /// Of a tree.
+    /// The attributes of a tree.
     facts: Option<Attributes>,
-    /// Whether what is in it was meant, and not it.
+    /// Whether only the contents of the directory are meant.
     contents: bool,
 }
 
 impl Given {
-    /// Whether another process may call it so: what goes into a directory as it is has no name there.
+    /// Whether a peer may give it this name; it is empty if only the contents are moved.
     pub(crate) fn may_be_called(&self, name: &OsStr) -> bool {
         let bytes = name.as_bytes();
         (is_bare(bytes) && bytes.len() <= NAME_BYTES_MAX) || (bytes.is_empty() && self.contents)
     }
 
-    /// What another process has to know of it.
+    /// The description for the peer.
     pub(crate) fn offered(&self) -> Offered {
         Offered {
             path: self.real.clone(),
@@ -165,12 +165,12 @@ impl Given {
     }
 }
 
-/// Looks at the sources' end.
+/// Examines the sources.
 pub(crate) fn givens(tree: &dyn Tree, transfer: &Transfer) -> Result<Vec<Given>> {
     transfer.sources.iter().filter_map(path_of).map(|path| given(tree, path)).collect()
 }
 
-/// What was opened, if it is a directory.
+/// The directory, if what was opened is one.
 fn if_directory(opened: thalweg_io::Result<Arc<dyn Dir>>) -> Result<Option<Arc<dyn Dir>>> {
     match opened {
         Ok(dir) => Ok(Some(dir)),
@@ -189,7 +189,7 @@ fn given(tree: &dyn Tree, path: &Path) -> Result<Given> {
     Ok(Given { path: path.to_path_buf(), real, name, facts, contents })
 }
 
-/// Looks at both ends.
+/// Examines both ends.
 pub(crate) fn look(transfer: &Transfer, source: &Arc<dyn Tree>, dest: &Arc<dyn Tree>) -> Result<Roots> {
     let first = transfer.sources.iter().find_map(path_of);
     let first_is_tree =
@@ -206,8 +206,8 @@ pub(crate) fn look(transfer: &Transfer, source: &Arc<dyn Tree>, dest: &Arc<dyn T
     }
 }
 
-/// What the same transfer was before DEST was there, if an earlier run of it was interrupted after it had given the tree
-/// its name: the journal is still there, and lists the directory that is DEST now. Otherwise the source would go into DEST.
+/// The roots of an earlier run that was interrupted after it had named the tree: its journal exists, and lists the
+/// directory that is DEST now. Without this check the source would go into DEST.
 fn named_before(
     tree: &dyn Tree,
     dest: Option<&Destination>,
@@ -234,21 +234,18 @@ fn named_before(
     Ok(Some(roots))
 }
 
-/// Refuses what another process offers if it is not what it was asked for: in a directory that is there it would choose the
-/// names. What is no file has no name, and is alone.
-pub(crate) fn check_asked(asked: &[PathBuf], offered: &[Offered], peer: &str) -> Result<()> {
-    let (wanted, has) = match asked.iter().zip(offered).find(|(path, root)| !is_asked(path, root)) {
+/// Refuses sources that the peer offers but was not asked for: in an existing directory it would choose the names. A
+/// stream has no name and is alone.
+pub(crate) fn check_asked(paths: &[PathBuf], roots: &[Offered], peer: &str) -> Result<()> {
+    let (asked, offered) = match paths.iter().zip(roots).find(|(path, root)| !is_asked(path, root)) {
         Some((path, root)) => {
             let all = if root.contents { "what is in " } else { "" };
             (path.display().to_string(), format!("{all}'{}'", root.name.display()))
         }
-        None if asked.len() == offered.len() || (offered.is_empty() && asked.len() == 1) => return Ok(()),
-        None => (format!("{} paths", asked.len()), format!("{}", offered.len())),
+        None if paths.len() == roots.len() || (roots.is_empty() && paths.len() == 1) => return Ok(()),
+        None => (format!("{} paths", paths.len()), format!("{}", roots.len())),
     };
-    refused(format!(
-        "{peer} was asked for {wanted} and offers {has}, so nothing was touched; name SOURCE by its own name, and trust \
-         {peer} no more if you did"
-    ))
+    Err(Refused::Offer { peer: peer.into(), asked, offered }.into())
 }
 
 fn is_asked(path: &Path, root: &Offered) -> bool {
@@ -258,7 +255,7 @@ fn is_asked(path: &Path, root: &Offered) -> bool {
     }
 }
 
-/// Looks at the destination's end of what another process offers. Its sources are called by its name.
+/// Examines the destination for sources that the peer offers.
 pub(crate) fn look_at_offer(tree: &dyn Tree, to: &To, offer: &Offer, peer: &str) -> Result<Roots> {
     let offered = &offer.roots;
     let first_is_tree = offered.first().is_some_and(|root| root.facts.is_some());
@@ -294,23 +291,18 @@ fn settled(
     shared: Option<&dyn Tree>,
 ) -> Result<Roots> {
     if let (true, Some(Destination { name: None, path, .. })) = (givens.is_empty(), &dest) {
-        return refused(format!(
-            "{} is a directory, and a stream has no name; name a file in it",
-            path.display()
-        ));
+        return Err(Refused::Nameless(path.clone()).into());
     }
     let mut roots = Vec::with_capacity(givens.len());
     for given in givens {
         if matches!(to, To::Stream(_)) && given.facts.is_some() {
-            let path = given.path.display();
-            return refused(format!("{path} is a directory; a stream has room for a file only"));
+            return Err(Refused::DirectoryToStream(given.path).into());
         }
         roots.push(root(given, dest.as_ref(), shared)?);
     }
     let many = roots.iter().enumerate().find(|(i, root)| roots[..*i].iter().any(|r| r.there == root.there));
     if let Some((_, root)) = many.filter(|(_, root)| !root.there.is_empty()) {
-        let name = root.there.display();
-        return refused(format!("two sources are called '{name}'; send them to different directories"));
+        return Err(Refused::SameName(root.there.clone()).into());
     }
     let stem = match (&dest, roots.first()) {
         (Some(Destination { name: Some(name), .. }), _) => name.clone(),
@@ -327,52 +319,42 @@ fn path_of(from: &From) -> Option<&PathBuf> {
     }
 }
 
-fn refused<T>(why: String) -> Result<T> {
-    Err(Error::Refused(why))
-}
-
 /// A directory at the destination.
 struct Destination {
     dir: Arc<dyn Dir>,
     /// The directory's own path without links.
     path: PathBuf,
-    /// What the one source will be called there, unless it keeps its name.
+    /// The name of the one source there, unless it keeps its own.
     name: Option<OsString>,
-    /// What bears that name now.
+    /// The attributes of the file or directory with that name now.
     there: Option<Attributes>,
 }
 
 fn destination(tree: &dyn Tree, path: &Path, is_tree: bool, count: usize) -> Result<Destination> {
-    let shown = path.display();
-    // A link at the end leads on, as far as it leads to anything.
+    // A symbolic link at the end of the path is followed as far as it leads.
     let real = tree.unplanted(path)?;
     if let Some(dir) = if_directory(tree.open_dir_itself(&real))? {
         return Ok(Destination { dir, path: real, name: None, there: None });
     }
     if count > 1 {
-        return refused(format!(
-            "{count} sources need a directory to go to, and {shown} is none; make it first"
-        ));
+        return Err(Refused::ManySources { count, dest: path.into() }.into());
     }
     if ends_in_slash(path) && !is_tree {
-        return refused(format!("there is no directory {shown}; make it first"));
+        return Err(Refused::NoDirectory(path.into()).into());
     }
     let Some(name) = real.file_name().map(OsStr::to_os_string) else {
-        return refused(format!("'{shown}' is no name for a file or a directory"));
+        return Err(Refused::NotAName(path.into()).into());
     };
     let directory = directory_of(&real);
     let dir = match tree.open_dir(directory) {
         Err(e) if e.source.kind() == ErrorKind::NotFound => {
-            let directory = directory.display();
-            return refused(format!(
-                "cannot write {shown}: there is no directory {directory}; make it first"
-            ));
+            return Err(Refused::NoParent { dest: path.into(), directory: directory.into() }.into());
         }
         opened => opened?,
     };
     let there = dir.find(&name)?;
     if is_tree && there.is_some() {
-        return Err(Error::no_directory_there(path));
+        return Err(Refused::FileThere(path.into()).into());
     }
     let path = tree.canonical(directory).unwrap_or_else(|_| directory.to_path_buf());
     Ok(Destination { dir, path, name: Some(name), there })
@@ -382,7 +364,7 @@ fn ends_in_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-/// Whether what is in the directory was meant, and not the directory.
+/// Whether the path means the contents of the directory, and not the directory.
 fn means_contents(path: &Path) -> bool {
     let typed = path.as_os_str().as_bytes();
     ends_in_slash(path) || typed.ends_with(b"/.") || typed == b"."
@@ -408,7 +390,7 @@ fn root(given: Given, dest: Option<&Destination>, shared: Option<&dyn Tree>) -> 
     Ok(Root::of(given, there, is_new))
 }
 
-/// A source must not be its destination, nor hold it.
+/// A source must not be, or contain, its destination.
 fn check_apart(
     given: &Given,
     shared: Option<&dyn Tree>,
@@ -417,24 +399,22 @@ fn check_apart(
     target: Option<Attributes>,
 ) -> Result<()> {
     let (is_tree, real) = (given.facts.is_some(), &given.real);
-    let shown = given.path.display();
     let goal = dest.path.join(there);
-    let goal_shown = goal.display();
     if is_tree && shared.is_some_and(|tree| tree.contains(real, &goal)) {
-        return refused(format!("{goal_shown} lies in {shown} itself; choose a DEST outside of it"));
+        return Err(Refused::DestInSource { dest: goal, source: given.path.clone() }.into());
     }
     let Some(target) = target else { return Ok(()) };
     match (is_tree, target.kind) {
-        (false, EntryKind::Directory) => Err(Error::directory_there(&goal)),
+        (false, EntryKind::Directory) => Err(Refused::DirectoryThere(goal).into()),
         (true, EntryKind::File | EntryKind::Link | EntryKind::Special) => {
-            Err(Error::no_directory_there(&goal))
+            Err(Refused::FileThere(goal).into())
         }
         _ => {
             let Some(tree) = shared else { return Ok(()) };
             let name = real.file_name().unwrap_or(OsStr::new("."));
             let source = tree.open_dir(directory_of(real))?.attributes_of(name)?;
             if (source.device, source.inode) == (target.device, target.inode) {
-                return refused(format!("{shown} and {goal_shown} are the same"));
+                return Err(Refused::SameFile { source: given.path.clone(), dest: goal }.into());
             }
             Ok(())
         }

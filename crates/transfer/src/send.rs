@@ -1,7 +1,7 @@
 //! The source's end of a transfer between two processes.
 //!
-//! Model: the work queue and the source lanes of a transfer on one machine, with a [`SendLane`] in the place of its writes. It
-//! appends to each block a description of its contents and sends it on the stream of its lane.
+//! Model: the work queue and the source lanes of a transfer on one machine, with a [`SendLane`] instead of writes. It
+//! appends a description to each block and sends it on the stream of its lane.
 //! Invariant: a directory or file is announced by number on the control stream before a lane refers to it. The checksum of a
 //! file is sent only when all of the file has been sent and it has not changed.
 
@@ -14,12 +14,13 @@ use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
 use thalweg_io::tree::Tree;
 use thalweg_io::{host, process};
-use thalweg_pump::{Sink, pump};
-use thalweg_wire::{Incoming, Outgoing};
+use thalweg_pump::{Sink, Watch, pump};
+use thalweg_wire::{Incoming, Outgoing, Streams};
 
-use crate::job::{Counted, DEPTH, Job, LANE_BLOCKS, Part, Watch, is_in_order};
+use crate::blocks::{DEPTH, LANE_BLOCKS};
+use crate::job::{Counted, Job, Part, is_in_order};
 use crate::message::{Message, Named, Offer, Small, Tail};
-use crate::peer::{Control, FRAME_BYTES, Peer, Streams, Way, nonsense};
+use crate::peer::{Control, FRAME_BYTES, Peer, Transport};
 use crate::receipt::{Took, link, merged, receipt};
 use crate::roots::{self, Root, Roots, To, Transfer};
 use crate::shared::{Shared, count};
@@ -27,10 +28,10 @@ use crate::source::{Content, Of, Packed, Parcel, SourceLane};
 use crate::work_queue::WorkQueue;
 use crate::{Error, Result};
 
-/// Moves all sources to the other end, which says where they go. The receipt is that of both.
+/// Moves all sources to the other end, which chooses the destination. The receipt is that of both ends.
 pub fn send(
     transfer: &Transfer,
-    way: &dyn Way,
+    transport: &dyn Transport,
     control: Streams,
     tree: &Arc<dyn Tree>,
     watch: &dyn Watch,
@@ -38,7 +39,8 @@ pub fn send(
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
     host::allow_open_files(u64::MAX);
     let transfer = &Transfer { dest: To::Null, ..transfer.clone() };
-    let (far, mut inc) = (Arc::new(Peer::new(way, control.0, true)), Control::new(way, control.1)?);
+    let (far, mut inc) =
+        (Arc::new(Peer::new(transport, control.0, true)), Control::new(transport, control.1)?);
     let roots = Roots::default();
     let job =
         Job { transfer, source: tree, dest: tree, watch, roots, lanes: transfer.streams, part: Part::Source };
@@ -53,13 +55,13 @@ pub fn send(
     let first = shared.error.lock().expect("no lane panics").take();
     let ours = first.map_or(done, Err).inspect_err(|e| far.give_up(&e.verdict()))?;
     let Some(theirs) = far.verdict().and_then(|verdict| verdict.receipt.clone()) else {
-        return Err(nonsense(&way.peer()));
+        return Err(Error::protocol(transport.peer()));
     };
-    let both = merged(ours, theirs, way.peer(), true);
+    let both = merged(ours, theirs, transport.peer(), true);
     match both.holds {
         true => Ok(both),
         false => Err(Error::Mismatch {
-            path: way.peer().into(),
+            path: transport.peer().into(),
             read: both.checksum_in,
             written: both.checksum_out,
             read_back: false,
@@ -67,7 +69,7 @@ pub fn send(
     }
 }
 
-/// Tells the other end what there is, and hears what it will be called there.
+/// Announces the sources, and receives their names at the destination.
 fn agreed<'j>(mut job: Job<'j>, far: &Peer<'_>, inc: &mut Control) -> Result<Job<'j>> {
     let transfer = job.transfer;
     let givens = roots::givens(&**job.source, transfer)?;
@@ -85,14 +87,14 @@ fn agreed<'j>(mut job: Job<'j>, far: &Peer<'_>, inc: &mut Control) -> Result<Job
     let Some(Message::Accept(lanes, names)) = answer else {
         return Err(inc.refusal());
     };
-    // They go into all that is said of these: a name that no file can have, or that leads elsewhere, has no place there.
+    // The names become parts of paths here, so they must be valid.
     let mut named = givens.iter().zip(&names);
     if names.len() != givens.len()
         || !named.all(|(given, name)| given.may_be_called(name))
         || lanes == 0
         || lanes as usize > transfer.streams
     {
-        return Err(inc.nonsense());
+        return Err(inc.protocol_error());
     }
     job.lanes = lanes as usize;
     job.roots.roots =
@@ -108,7 +110,7 @@ fn perform(
     told: &dyn Fn() -> PumpReceipt,
 ) -> Result<PumpReceipt> {
     let lanes = job.open_lanes(shared, far)?;
-    job.watch.begin(job.total_bytes()?);
+    job.begin_stage(job.total_bytes()?);
     let feed = WorkQueue::new(shared);
     job.feed(shared, &feed)?;
     let done = AtomicBool::new(false);
@@ -117,7 +119,7 @@ fn perform(
             answer @ (Message::Ranges(..) | Message::Cells(_) | Message::There(_)) => {
                 far.answered(shared, answer)
             }
-            _ => Err(nonsense("the other end")),
+            _ => Err(Error::protocol("the other end")),
         };
         let listener = scope.spawn(move || far.listen(shared, inc, hears));
         let done = &done;
@@ -143,7 +145,7 @@ fn perform(
                 None
             }
         };
-        // The sink makes everything durable, and says what came of it.
+        // The sink makes everything durable and reports the result.
         listener.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         done.store(true, Ordering::Relaxed);
         attendant.thread().unpark();
@@ -153,7 +155,7 @@ fn perform(
     ours.ok_or(Error::Stopped)
 }
 
-/// All blocks are sent: further names, and the sum of everything.
+/// After all blocks were sent: sends hard links and the checksum of everything.
 fn finish(
     job: &Job<'_>,
     shared: &Shared<'_>,
@@ -169,7 +171,7 @@ fn finish(
             place: more.name.dir.to_path_buf(),
             facts: more.facts,
             name: more.name.own.clone(),
-            first: more.first.way(),
+            first: more.first.transport(),
             top: more.top,
             key: more.name.key(root),
             first_key: more.first.key(root),
@@ -193,11 +195,11 @@ fn lane<'a>(shared: &'a Shared<'a>, feed: &WorkQueue<'a>, number: usize, (out, i
     })
 }
 
-/// See the head of this file.
+/// The sending half of a lane; see the head of this file.
 struct SendLane<'a> {
     shared: &'a Shared<'a>,
     out: Outgoing,
-    /// The other direction, on which nothing is said; without it the stream would end.
+    /// The unused incoming half; dropping it would end the stream.
     _inc: Incoming,
 }
 

@@ -1,4 +1,4 @@
-//! What the lanes of a transfer share: its options, its counts, and whether to continue.
+//! The state that is shared by the lanes of a transfer: options, counts, and whether to go on.
 //!
 //! Invariant: the first error is the transfer's, and after it no lane begins anything new.
 
@@ -14,10 +14,10 @@ use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::tree::{Attributes, Dir, Tree};
 use thalweg_pump::Meters;
+use thalweg_pump::Watch;
 use thalweg_record::sum_of_file;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::job::Watch;
 use crate::journal::{Journal, ListedFile};
 use crate::peer::Peer;
 use crate::rate_limit::Limit;
@@ -59,17 +59,17 @@ pub(crate) struct Name {
 
 impl Name {
     /// The path from the top of the tree.
-    pub(crate) fn way(&self) -> PathBuf {
+    pub(crate) fn transport(&self) -> PathBuf {
         self.dir.join(&self.own)
     }
 
     /// Its key: the path in the transfer, which begins with the root's name at the destination.
     pub(crate) fn key(&self, root: &OsStr) -> Vec<u8> {
-        Path::new(root).join(self.way()).into_os_string().into_vec()
+        Path::new(root).join(self.transport()).into_os_string().into_vec()
     }
 }
 
-/// A further name for a file, to be made at the end.
+/// A hard link that is created at the end.
 #[derive(Debug)]
 pub(crate) struct OneMore {
     pub(crate) name: Name,
@@ -80,8 +80,8 @@ pub(crate) struct OneMore {
     pub(crate) top: u64,
 }
 
-/// Files with several names. The memory for one does not grow with the depth of its directory: with whole paths, 4,000
-/// files below 900 directories took 1.1 GB.
+/// Files with several names. The memory for a name does not grow with the depth of its directory: with whole paths,
+/// 4,000 files below 900 directories took 1.1 GB.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     /// The directories of these names, each once.
@@ -89,18 +89,18 @@ pub(crate) struct Links {
     /// The first name of each file, by root, device and inode.
     pub(crate) first: HashMap<(u64, u64, u64), Name>,
     pub(crate) more: Vec<OneMore>,
-    /// The length and checksums of each file that was moved, by a hash of the key of its first name. Without checksums they
-    /// only say what was moved.
+    /// The length and checksums of each file that was moved, by a hash of the key of its first name. Without checksums
+    /// the entries only show which files were moved.
     sums: HashMap<u128, (u64, (u128, u128))>,
 }
 
 impl Links {
-    /// Whether the file whose first name has this key was moved, as one with several names.
+    /// Whether the file whose first name has this key was moved as one with several names.
     pub(crate) fn has_moved(&self, first: &[u8]) -> bool {
         self.sums.contains_key(&xxh3_128(first))
     }
 
-    /// Keeps a name. Also returns how many more bytes of memory its names take.
+    /// Keeps a name. Also returns how many more bytes of memory that takes.
     pub(crate) fn name(&mut self, dir: &Path, own: OsString) -> (Name, usize) {
         let (dir, dir_bytes) = match self.dirs.get(dir) {
             Some(known) => (Arc::clone(known), 0),
@@ -127,7 +127,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) resume: bool,
     /// Whether each file is made durable before it gets its name. Otherwise all are made durable at the end.
     pub(crate) sync_each: bool,
-    /// Whether the checksum is that of one file, and not of files with their names.
+    /// Whether the checksum is that of a single file, without names.
     pub(crate) one_file: bool,
     pub(crate) limit: Option<Limit>,
     /// The other end, if this one is the source of a transfer to another process.
@@ -167,7 +167,7 @@ impl Shared<'_> {
         self.noted.keys().any(is_it)
     }
 
-    /// Ends the transfer. The first error is kept, but a cause replaces its consequence.
+    /// Ends the transfer with an error. The first error is kept, but a cause replaces its consequence.
     pub(crate) fn fail(&self, error: Error) {
         let mut kept = self.error.lock().expect("no lane panics");
         if kept.as_ref().is_none_or(|first| is_echo(first) && !is_echo(&error)) {
@@ -187,7 +187,7 @@ impl Shared<'_> {
             || self.error.lock().expect("no lane panics").as_ref().is_some_and(|e| !is_echo(e))
     }
 
-    /// What the peer is told of the end.
+    /// The message about the end to the peer.
     pub(crate) fn verdict(&self) -> PumpVerdict {
         let error = self.error.lock().expect("no lane panics");
         error.as_ref().unwrap_or(&Error::Stopped).verdict()
@@ -212,14 +212,14 @@ impl Shared<'_> {
         }
     }
 
-    /// Adds the checksums of a file once more, for a further name.
+    /// Adds the checksums of a file again, for a further name.
     pub(crate) fn add_one_more(&self, links: &Links, more: &OneMore, root: &OsStr) {
         if let Some((len, sums)) = links.sums.get(&xxh3_128(&more.first.key(root))).copied() {
             self.add_sums(&more.name.key(root), len, sums);
         }
     }
 
-    /// Every name adds the checksum of its file, so it does not matter which of several names came first.
+    /// Every name adds the checksum of its file, so the order of names does not matter.
     pub(crate) fn add_sums(&self, key: &[u8], len: u64, (read, written): (u128, u128)) {
         if !self.hashing {
             return;

@@ -1,4 +1,4 @@
-//! The writing end of a lane: writes every parcel where it belongs, with several writes in flight.
+//! The writing end of a lane: writes every parcel to its place, with several writes in flight.
 //!
 //! Invariant: the checksum of what was written is computed from the block that is handed to the write. The lane that writes the
 //! last piece of a file finishes it.
@@ -27,7 +27,7 @@ struct Flying<'a> {
     sum: u128,
 }
 
-/// See the head of this file.
+/// The writing end of a lane; see the head of this file.
 pub(crate) struct SinkLane<'a> {
     shared: &'a Shared<'a>,
     behind: WriteBehind<'a>,
@@ -45,12 +45,12 @@ impl<'a> SinkLane<'a> {
         }
     }
 
-    /// Takes in a write that has completed; with `wait`, waits for one if any is in flight.
+    /// Handles a completed write; with `wait`, waits for one if any is in flight.
     fn reap(&mut self, wait: bool) -> Result<bool> {
         let Some(done) = self.behind.reap(wait)? else { return Ok(false) };
         count(&self.shared.counts.writes, 1);
         let Flying { moving, at, len, sum } = self.flying.remove(&done.tag).expect("it was begun here");
-        // Home before the file is finished, which may take blocks of its own.
+        // Returned to the pool before the file is finished, which may need blocks.
         drop(done);
         if moving.was_written(at, len, sum)? {
             moving.finish()?;
@@ -137,7 +137,8 @@ struct Small<'b> {
 }
 
 impl Small<'_> {
-    /// Writes it under its own name if the tree has a hidden one; its time, which is set last, says that it is complete.
+    /// Writes it under its own name if the tree has a hidden one. Its time, which is set last, shows that it is
+    /// complete.
     fn write(&self, dir: &Arc<dyn Dir>, name: &OsStr, staged: bool) -> Result<()> {
         let (for_now, file) = match staged {
             true => (name.to_os_string(), self.make_staged(&**dir, name)?),
@@ -152,13 +153,13 @@ impl Small<'_> {
             written = give_name(&**dir, &for_now, name);
         }
         if written.is_err() {
-            // Nothing can be done about a name that cannot be removed; the next run removes it.
+            // If the name cannot be removed, the next run removes it.
             let _ = dir.remove(&for_now);
         }
         written
     }
 
-    /// Creates the file, replacing what an earlier run created. Nobody else has access while the tree has a hidden name, so
+    /// Creates the file, replacing one of an earlier run. Nobody else has access while the tree has a hidden name, so
     /// the file gets its final permissions at once.
     fn make_staged(&self, dir: &dyn Dir, name: &OsStr) -> Result<File> {
         let make = || dir.create_file(name, self.facts.mode & 0o777 | 0o200, false);

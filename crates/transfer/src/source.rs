@@ -1,7 +1,7 @@
 //! The reading end of a lane: turns its work into parcels, with several reads in flight.
 //!
-//! Invariant: what leaves here has been added to the checksum of what was read. A file that has changed since it was opened
-//! ends the transfer.
+//! Invariant: all data that leaves here was added to the checksum. A file that changed since it was opened ends the
+//! transfer.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -15,11 +15,10 @@ use thalweg_io::{File, InputFile, Queue};
 use thalweg_pump::{Carrier, ReadAhead, Source};
 use thalweg_record::sum_at;
 
+use crate::blocks::BLOCK_BYTES;
 use crate::directory::Directory;
 use crate::file_transfer::{Entry, FileTransfer, Origin};
-use crate::job::BLOCK_BYTES;
 use crate::message::{Message, TAIL_BYTES_MAX};
-use crate::peer::nonsense;
 use crate::shared::{OneMore, Shared, count};
 use crate::work_queue::{Found, Work, WorkQueue};
 use crate::{Error, Result};
@@ -54,7 +53,7 @@ pub(crate) enum Of<'a> {
     Pack(Vec<Packed<'a>>),
 }
 
-/// One of a pack.
+/// An entry of a pack.
 pub(crate) struct Packed<'a> {
     pub(crate) place: Arc<Directory<'a>>,
     pub(crate) there: OsString,
@@ -62,9 +61,9 @@ pub(crate) struct Packed<'a> {
     pub(crate) what: Content,
 }
 
-/// What is in it.
+/// The contents of an entry.
 pub(crate) enum Content {
-    /// A file: where its bytes begin in the block, and the checksum of what was read.
+    /// A file: its offset in the block, and its checksum.
     Bytes(usize, u128),
     /// A symbolic link: its target.
     Link(OsString),
@@ -83,7 +82,7 @@ enum AskedFor {
     Link(OsString),
 }
 
-/// See the head of this file.
+/// The reading end of a lane; see the head of this file.
 pub(crate) struct SourceLane<'f, 'a> {
     shared: &'a Shared<'a>,
     feed: &'f WorkQueue<'a>,
@@ -103,9 +102,9 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         SourceLane { shared, feed, lane, ahead, asked: Default::default() }
     }
 
-    /// Takes as much work as there are free blocks for.
+    /// Takes work while there are free blocks.
     fn read_ahead(&mut self) -> Result<()> {
-        // Under a limit nothing is gained by reading ahead, and what was read would wait for what may not be read yet.
+        // With a rate limit there is no gain in reading ahead, and the data would wait in memory.
         while self.shared.limit.is_none() || self.ahead.pending() == 0 {
             let Some(block) = self.ahead.room() else { return Ok(()) };
             if !self.asked.is_empty() {
@@ -154,7 +153,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(())
     }
 
-    /// Fills a block from a stream, and returns how much came before it ended.
+    /// Fills a block from a stream; returns fewer bytes only at the end.
     fn fill(&self, file: &InputFile, at: u64, block: &mut Block) -> Result<usize> {
         block.set_len(BLOCK_BYTES);
         let mut filled = 0;
@@ -177,7 +176,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
 
     fn look_at_all(&mut self, place: &Arc<Directory<'a>>, mut found: Vec<Found>) -> Result<()> {
         if self.shared.far.is_some() {
-            // The other end would take them for its own.
+            // The peer would take them for its own.
             found.retain(|found| !self.passes_over_hidden(place, found));
         }
         let mut there = Vec::new();
@@ -186,7 +185,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
             far.ask(&Message::Ask(place.number(), names), |answer| {
                 match answer {
                     Message::There(known) if known.len() == found.len() => there = known,
-                    _ => return Err(nonsense("the other end")),
+                    _ => return Err(Error::protocol("the other end")),
                 }
                 Ok(false)
             })?;
@@ -195,7 +194,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         found.into_iter().try_for_each(|found| self.look_at(place, found, there.next().flatten()))
     }
 
-    /// Whether this is a hidden file of a transfer or a sort; then a line says that it is skipped.
+    /// Whether this is a hidden file of a transfer or a sort; then a note says that it is skipped.
     fn passes_over_hidden(&self, place: &Directory<'a>, found: &Found) -> bool {
         let is_hidden = is_hidden(found.name.as_bytes());
         if is_hidden {
@@ -206,7 +205,8 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         is_hidden
     }
 
-    /// Finds out what a name refers to, and queues it. `far` is the length and time of the peer's file of that name.
+    /// Finds out what a name refers to, and queues it. `far` is the length and time of the file of that name at the
+    /// destination.
     fn look_at(&mut self, place: &Arc<Directory<'a>>, found: Found, far: Option<(u64, i128)>) -> Result<()> {
         let Found { name, there, kind } = found;
         let source = place.source();
@@ -259,7 +259,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         }
         let place = Arc::clone(place);
         if facts.len > SMALL_BYTES || self.shared.one_file {
-            // Opened again when its turn comes: many may wait.
+            // Opened again when its turn comes, because many files may wait.
             self.feed.large(Entry { place, name, there });
             return Ok(());
         }
@@ -336,7 +336,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
     }
 }
 
-/// Whether the destination has a complete file of this length and time, which is set last.
+/// Whether the destination has a complete file of this length and time. The time is set last.
 fn is_there(place: &Directory<'_>, there: &OsString, facts: &Attributes) -> Result<bool> {
     let Some(dir) = place.there()? else { return Ok(false) };
     let known = dir.find(there)?;

@@ -1,4 +1,4 @@
-//! What the lanes do next: list a directory, begin a file, or move a piece of a large file.
+//! What the lanes do next: list a directory, start a file, or move a piece of a large file.
 //!
 //! Model: a stack of directories that are being listed, a queue of files, and the one file that is being moved in pieces. A
 //! lane that has free blocks takes work from here. Names are handed out in small batches, and several lanes look at their
@@ -16,10 +16,11 @@ use thalweg_io::tree::{EntryKind, Names, Tree};
 use crate::directory::Directory;
 use crate::file_transfer::{Cursor, Entry, FileTransfer, Origin};
 use crate::message::ASKED;
+use crate::refused::Refused;
 use crate::shared::Shared;
 use crate::{Error, Result};
 
-/// The names that a lane takes at a time. It opens so many small files before it reads the first of them.
+/// The names that a lane takes at a time. It opens all small files among them before it reads the first.
 const NAMES: usize = ASKED;
 /// How often a lane that waits checks whether it should stop.
 const LOOK_UP: Duration = Duration::from_millis(100);
@@ -38,7 +39,7 @@ pub(crate) enum Work<'a> {
     Names(Arc<Directory<'a>>, Vec<Found>),
     /// Move this piece.
     Piece(Arc<FileTransfer<'a>>, u64, usize),
-    /// Finish this file, of which nothing is left to be moved.
+    /// Finish this file, of which no pieces remain.
     Whole(Arc<FileTransfer<'a>>),
 }
 
@@ -60,7 +61,7 @@ struct State<'a> {
     looking: usize,
 }
 
-/// See the head of this file.
+/// The work queue; see the head of this file.
 pub(crate) struct WorkQueue<'a> {
     shared: &'a Shared<'a>,
     state: Mutex<State<'a>>,
@@ -100,7 +101,7 @@ impl<'a> WorkQueue<'a> {
         self.news.notify_one();
     }
 
-    /// A lane has looked at the names that it took.
+    /// A lane has examined the names that it took.
     pub(crate) fn looked(&self) {
         self.lock().looking -= 1;
         self.news.notify_all();
@@ -158,7 +159,7 @@ impl<'a> WorkQueue<'a> {
     }
 }
 
-/// A piece of the current file. When it has no more, whoever is done with its last piece finishes it.
+/// A piece of the current file. When no piece remains, the lane that completes the last one finishes the file.
 fn piece<'a>(tree: &dyn Tree, state: &mut State<'a>) -> Result<Option<Work<'a>>> {
     let Some((moving, cursor)) = &mut state.current else { return Ok(None) };
     let file = match &moving.origin {
@@ -173,8 +174,8 @@ fn piece<'a>(tree: &dyn Tree, state: &mut State<'a>) -> Result<Option<Work<'a>>>
     Ok(moving.let_go().then_some(Work::Whole(moving)))
 }
 
-/// Which directory a lane lists next: the newest one that it has begun or nobody has, otherwise the newest. So two lanes
-/// seldom create files in the same directory, where the kernel would make them take turns.
+/// The directory that a lane lists next: the newest one that this lane has listed or no lane has, otherwise the newest.
+/// So two lanes seldom create files in one directory, where the kernel would serialise them.
 fn scan_for(scans: &[Scan<'_>], lane: usize) -> Option<usize> {
     let free = scans.iter().rposition(|scan| scan.lane.is_none_or(|other| other == lane));
     free.or(scans.len().checked_sub(1))
@@ -192,8 +193,5 @@ fn roots<'a>(state: &mut State<'a>) -> Option<Work<'a>> {
 
 /// The error for a source that is neither file, directory nor link.
 pub(crate) fn refuse_special(name: &std::path::Path) -> Error {
-    Error::Refused(format!(
-        "{} is a pipe, a socket or a device; in a tree such are passed over, named alone they are read as streams",
-        name.display()
-    ))
+    Refused::Special(name.into()).into()
 }

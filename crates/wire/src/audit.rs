@@ -1,11 +1,12 @@
-//! The audit log: who asked what of this node, from where, and how it ended.
+//! The audit log: who requested what of this node, from where, and how it ended.
 //!
-//! Model: an [`Entry`] begins when something is asked, and becomes a line of IDENTITY/audit.log when it ends. Work that may
-//! take long also gets a line when it begins, which is what remains if the node is killed (docs/formats/audit.md).
-//! Requests that only look, and what nodes say to each other within a job, get no entry.
-//! Invariant: no environment, input or output is recorded, and of a command at most [`WORDS_BYTES_MAX`] bytes. At most
-//! [`REFUSED_A_MINUTE`] lines a minute are about what one peer was refused, or all strangers together; the rest is a
-//! number, so that nobody can wash the log out. A log that cannot be written is reported once, and stops nothing.
+//! Model: an [`Entry`] begins with a request, and becomes a line of IDENTITY/audit.log when it ends. Work that may take
+//! long also gets a line when it begins, which remains if the node is killed (docs/formats/audit.md). Requests that
+//! change nothing, and messages between nodes within a job, get no entry.
+//! Invariant: no environment, input or output is recorded, and at most [`WORDS_BYTES_MAX`] bytes of a command. At most
+//! [`REFUSED_A_MINUTE`] lines a minute are about refusals of one peer, or of all unauthenticated peers together; the
+//! rest is counted, so that nobody can flood the log. If the log cannot be written, that is reported once, and nothing
+//! stops.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,36 +20,36 @@ use thalweg_io::rotated::Rotated;
 use crate::threads::spawn;
 use crate::{Id, Link, Role, log};
 
-/// Its name in the identity's directory.
+/// The log's name in the identity's directory.
 const AUDIT_FILE: &str = "audit.log";
-/// How many files are kept, and how large one gets.
+/// The number of files that are kept, and their size.
 const FILES: usize = 8;
 const FILE_BYTES: u64 = 4 << 20;
-/// How many bytes of words are told.
+/// The most bytes of a command's words.
 const WORDS_BYTES_MAX: usize = 1024;
-/// How many of what was asked, which of HTTP is any word.
+/// The most bytes of the kind of request, which over HTTP may be any word.
 const WHAT_BYTES_MAX: usize = 32;
-/// How many of a job's id, which is to have as many.
+/// The most bytes of a job's id.
 const JOB_BYTES_MAX: usize = 32;
-/// How many lines a minute are about what one peer was refused.
+/// The most lines per minute about refusals of one peer.
 const REFUSED_A_MINUTE: u64 = 60;
 
-/// The log of a node.
+/// The audit log of a node.
 #[derive(Default)]
 pub struct Audit(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     log: Option<Rotated>,
-    /// Where the links that others opened came from, as many as are open.
+    /// The addresses of open links that peers opened.
     came: Vec<(Weak<Link>, SocketAddr)>,
-    /// It was told that the log cannot be written.
+    /// Whether the failure to write the log was reported.
     told: bool,
-    /// What was refused to whom, by id; of strangers together under none.
+    /// Refusals by the peer's id; those of unauthenticated peers are under none.
     refused: BTreeMap<String, Refused>,
 }
 
-/// The minute in which something was refused last, how often in it, and how often in all that was not told.
+/// The minute of the last refusal, the refusals in it, and the refusals that were not logged.
 #[derive(Default)]
 struct Refused {
     minute: u64,
@@ -56,17 +57,17 @@ struct Refused {
     untold: u64,
 }
 
-/// Who asks: name and address, and what it proved.
+/// The peer that requests something.
 #[derive(Debug, Clone, Default)]
 pub struct Who {
     /// Its name and address.
     pub peer: String,
-    /// Its id and role, if it proved them.
+    /// Its id and role, if it is authenticated.
     pub proved: Option<(Id, Role)>,
 }
 
 impl Audit {
-    /// In this identity's directory; nowhere without one.
+    /// The log in this identity's directory; without a directory nothing is written.
     pub fn open(directory: Option<&Path>) -> Arc<Audit> {
         let audit = Audit::default();
         let log = directory.map(|directory| Rotated::open(&directory.join(AUDIT_FILE), FILES, FILE_BYTES));
@@ -77,7 +78,7 @@ impl Audit {
         Arc::new(audit)
     }
 
-    /// This link was opened from there.
+    /// Remembers the address from which a link was opened.
     pub fn came(&self, link: &Arc<Link>, from: SocketAddr) {
         let mut state = self.state();
         state.came.retain(|(link, _)| link.strong_count() > 0);
@@ -96,7 +97,7 @@ impl Audit {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something was asked; it is told when the entry goes.
+    /// Begins the entry of a request. The line is written when the entry is dropped.
     pub fn begin(self: &Arc<Audit>, who: Who, what: &str, words: &[String]) -> Entry {
         let proved = who.proved;
         let line = AuditLine {
@@ -111,15 +112,16 @@ impl Audit {
         Entry { audit: self.clone(), line, watch: Stopwatch::start(), is_refused: false }
     }
 
-    /// Somebody was refused before anything could be asked.
+    /// Records that a peer was refused before it could request anything.
     pub fn refused(self: &Arc<Audit>, peer: String, why: &str) {
         self.begin(Who { peer, proved: None }, "connect", &[]).refused(why);
     }
 
-    /// Whether another line may tell what this peer was refused: how many before it were not told.
+    /// If another line about this peer's refusals may be written, the number of refusals before it that were not
+    /// logged.
     fn may_tell(&self, id: &str, minute: u64) -> Option<u64> {
         let mut state = self.state();
-        // Of those who have left nothing untold there is nothing to remember.
+        // Peers without unlogged refusals are forgotten.
         state.refused.retain(|_, refused| refused.minute == minute || refused.untold > 0);
         let refused = state.refused.entry(id.to_string()).or_default();
         if refused.minute != minute {
@@ -153,7 +155,7 @@ fn cut(text: &str, bytes: usize) -> String {
     text[..text.floor_char_boundary(bytes)].to_string()
 }
 
-/// The first bytes of a command, each word as far as they reach.
+/// The first bytes of a command, with each word as far as they reach.
 fn shown(words: &[String]) -> Vec<String> {
     let mut left = WORDS_BYTES_MAX;
     let mut shown = Vec::new();
@@ -169,7 +171,7 @@ fn shown(words: &[String]) -> Vec<String> {
     shown
 }
 
-/// Something that goes on.
+/// A request that is being served.
 pub struct Entry {
     audit: Arc<Audit>,
     line: AuditLine,
@@ -178,48 +180,48 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Which job it is.
+    /// Sets the job.
     pub fn of_job(mut self, id: &str) -> Entry {
         self.line.job = cut(id, JOB_BYTES_MAX);
         self
     }
 
-    /// Of which other hosts it is asked.
+    /// Sets the other hosts that are asked.
     pub fn on(mut self, hosts: &[String]) -> Entry {
         self.line.on = shown(hosts);
         self
     }
 
-    /// Tells that it runs.
+    /// Records that the work begins.
     pub fn runs(self) -> Entry {
         let line = AuditLine { time: wall_seconds(), ended: "running".into(), ..self.line.clone() };
         self.audit.write(&line);
         self
     }
 
-    /// Records that it runs, and does the work on a thread of this name; false if the system has no thread left.
+    /// Records that the work begins, and does it on a thread of this name; false if the system has no thread left.
     pub fn spawn(self, thread: &'static str, work: impl FnOnce(&mut Entry) + Send + 'static) -> bool {
         let mut entry = self.runs();
         spawn(thread, move || work(&mut entry))
     }
 
-    /// It was refused, and why.
+    /// Records that the request was refused, and why.
     pub fn refused(&mut self, why: impl std::fmt::Display) {
         self.ends(format!("refused: {why}"));
         self.is_refused = true;
     }
 
-    /// How it ended.
+    /// Records how the work ended.
     pub fn ends(&mut self, ended: impl Into<String>) {
         self.line.ended = ended.into();
     }
 
-    /// How many bytes it was.
+    /// Records the number of bytes.
     pub fn bytes(&mut self, bytes: u64) {
         self.line.bytes = Some(bytes);
     }
 
-    /// How a command ended.
+    /// Records how a command ended.
     pub fn ends_as(&mut self, end: &ExecEnd) {
         let state = format!("{:?}", end.state).to_lowercase();
         let status = end.status.map_or(String::new(), |status| format!(", status {status}"));

@@ -1,8 +1,8 @@
-//! The authority of a cluster: makes the certificates that its hosts and clients show.
+//! The authority of a cluster, which makes the certificates of its hosts and clients.
 //!
-//! Model: one key and a certificate for it, signed by itself. Each host and each client gets a certificate with a key of
-//! its own and an id. It also signs the cluster file, which says whose certificates count.
-//! Non-goals: keeping files (that is the node crate's), and any cluster but its own.
+//! Model: the authority is a key with a self-signed certificate. Each host and each client gets a certificate with its
+//! own key and id. The authority also signs the cluster file, which lists the valid certificates.
+//! Non-goals: storing files; other clusters.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -15,11 +15,11 @@ use time::OffsetDateTime;
 use crate::hello::Id;
 use crate::identity::{IdentityError, Named};
 
-/// How long the authority's own certificate holds.
+/// The validity of the authority's own certificate.
 const AUTHORITY_DAYS: i64 = 3650;
-/// How long the others hold, unless said otherwise.
+/// The validity of other certificates, unless specified.
 pub const CERTIFICATE_DAYS: i64 = 365;
-/// Clocks may differ by so much.
+/// The largest difference between clocks.
 const LEEWAY_SECONDS: i64 = 3600;
 
 impl From<rcgen::Error> for IdentityError {
@@ -39,11 +39,11 @@ pub fn new_id() -> Id {
 pub struct Issued {
     /// The certificate.
     pub certificate: String,
-    /// The key. For a file that only its owner may read, and nothing else.
+    /// The key. It belongs in a file that only its owner may read.
     pub key: String,
 }
 
-/// Makes certificates of one cluster.
+/// The authority of one cluster.
 pub struct Authority {
     cluster: Id,
     issuer: Issuer<'static, KeyPair>,
@@ -51,7 +51,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new one, with a new key.
+    /// A new authority with a new key.
     pub fn new(cluster: Id) -> Result<Authority, IdentityError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let params = authority_params(cluster)?;
@@ -59,23 +59,23 @@ impl Authority {
         Ok(Authority { cluster, issuer: Issuer::new(params, key), certificate })
     }
 
-    /// The one that was kept.
+    /// The authority that was stored.
     pub fn load(cluster: Id, certificate: &str, key: &str) -> Result<Authority, IdentityError> {
         let issuer = Issuer::new(authority_params(cluster)?, KeyPair::from_pem(key)?);
         Ok(Authority { cluster, issuer, certificate: certificate.to_string() })
     }
 
-    /// To be kept: its certificate and its key.
+    /// Its certificate and its key, to be stored.
     pub fn kept(&self) -> Issued {
         Issued { certificate: self.certificate.clone(), key: self.issuer.key().serialize_pem() }
     }
 
-    /// Its signature over these bytes.
+    /// Signs these bytes.
     pub(crate) fn sign(&self, bytes: &[u8]) -> Result<Vec<u8>, IdentityError> {
         Ok(self.issuer.key().sign(bytes)?)
     }
 
-    /// A certificate that holds for so many days from now; with a negative number it has expired.
+    /// Makes a certificate that is valid for so many days from now; with a negative number it has expired.
     pub fn issue(&self, named: &Named, days: i64) -> Result<Issued, IdentityError> {
         assert_eq!(named.cluster, self.cluster, "an authority speaks for its own cluster");
         if !is_host_name(&named.host) {
@@ -93,14 +93,14 @@ impl Authority {
     }
 }
 
-/// When a certificate ends, in seconds since 1970; `None` if it says nothing that is understood here.
+/// The end of a certificate's validity, in seconds since 1970; `None` if it cannot be parsed.
 pub fn ends_at(certificate: &[u8]) -> Option<u64> {
     let (SEQUENCE, inside, _) = element(certificate)? else { return None };
     let (SEQUENCE, mut rest, _) = element(inside)? else { return None };
     if *rest.first()? == VERSION {
         rest = element(rest)?.2;
     }
-    // The serial number, the algorithm, the issuer; then from when until when.
+    // The serial number, the algorithm and the issuer; then the validity.
     for _ in 0..3 {
         rest = element(rest)?.2;
     }
@@ -119,13 +119,13 @@ pub fn ends_at(certificate: &[u8]) -> Option<u64> {
     u64::try_from(at.assume_utc().unix_timestamp()).ok()
 }
 
-/// What a certificate is made of (X.690): the tags that matter here.
+/// The DER tags (X.690) that matter here.
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERAL_TIME: u8 = 0x18;
 
-/// The first element of these bytes: its tag, what it holds, and what is behind it.
+/// The first DER element of these bytes: its tag, its contents, and the bytes behind it.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk()?;
     let (len, rest) = match first {
@@ -140,7 +140,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, inside, behind))
 }
 
-/// Whether a certificate can carry it.
+/// Whether a certificate can carry this host name.
 pub fn is_host_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -148,7 +148,7 @@ pub fn is_host_name(name: &str) -> bool {
             && !label.ends_with('-')
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
     };
-    // The second name takes 82 of the 253 bytes that one may have.
+    // The second name takes 82 of the 253 bytes of a name.
     name.len() <= 160 && (name.parse::<std::net::IpAddr>().is_ok() || name.split('.').all(label))
 }
 

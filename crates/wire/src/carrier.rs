@@ -1,9 +1,9 @@
 //! Carriers: how the bytes of frames get from one side to the other.
 //!
-//! Model: the two directions of a carrier are apart, a [`Transmit`] and a [`Receive`], so that two threads can use it.
-//! TCP carries records sealed with the keys of its TLS handshake; two sides in one process pass bytes through memory.
-//! Invariant: `receive` fills all that was asked for or moves nothing; what cannot go on says why and is not asked again.
-//! Non-goals: what the bytes mean.
+//! Model: a carrier has two independent halves, a [`Transmit`] and a [`Receive`], so that two threads can use it. TCP
+//! carries records that are encrypted with the keys of the TLS handshake; within a process, bytes go through memory.
+//! Invariant: `receive` fills the whole buffer or moves nothing. A half that fails reports why, and is not used again.
+//! Non-goals: the meaning of the bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Write};
@@ -17,43 +17,42 @@ use thalweg_io::{pipe, socket};
 use crate::error::What;
 use crate::seal::{Opening, RECORD_BYTES, RECORD_EXTRA_BYTES, RECORD_HEAD_BYTES, Sealing};
 
-/// How often a receiver that hears nothing looks up, where nobody can wake it.
+/// How often an idle receiver checks its link, where nobody can wake it.
 pub(crate) const MOMENT: Duration = Duration::from_millis(250);
-/// The most sealed bytes that are received at a time.
+/// The most encrypted bytes received at a time.
 const OPENING_BYTES: usize = 256 << 10;
-/// The most that two sides in one process have under way.
+/// The most bytes in transit between two sides in one process.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// The way out.
+/// The sending half.
 pub(crate) trait Transmit: Send {
-    /// Sends both, whole; if `more` follows at once, they may wait for it. The payload may be changed: it is sealed
-    /// where it lies.
+    /// Sends both completely; if `more` follows at once, they may wait for it. The payload is encrypted in place.
     fn send(&mut self, head: &[u8], payload: &mut [u8], more: bool) -> Result<(), What>;
 
-    /// Whether frames that are no blocks can be sent without waiting.
+    /// Whether frames other than blocks can be sent without waiting.
     fn is_ready(&self) -> bool;
 
-    /// What ends it, in both directions, also while somebody sends.
+    /// A handle that ends both directions, even while another thread sends.
     fn end(&self) -> Box<dyn Fn() + Send + Sync>;
 }
 
-/// The way in.
+/// The receiving half.
 pub(crate) trait Receive: Send {
-    /// Fills `into`; false if nothing came for a moment. Once the first byte has come, silence is counted by the clock.
+    /// Fills `into`; false if nothing arrived for a moment. After the first byte, silence is measured by the clock.
     fn receive(&mut self, into: &mut [u8], clock: &mut Silence<'_>) -> Result<bool, What>;
 
-    /// Waits until something has come or a head can be sent, if both are told of in one place; a moment at most.
+    /// Waits a moment until something has arrived or a frame can be sent, if one call can wait for both.
     fn wait_for_either(&self) {}
 
-    /// How many receives have completed.
+    /// The number of receives that have completed.
     fn receives(&self) -> u64;
 }
 
-/// TCP, sealed.
+/// TCP, encrypted.
 pub(crate) struct TcpTransmit {
     pub(crate) socket: Arc<TcpStream>,
     pub(crate) sealing: Sealing,
-    /// What goes out before the rest of what is being sent.
+    /// Bytes that are sent before the rest.
     pub(crate) staged: Vec<u8>,
 }
 
@@ -97,9 +96,9 @@ impl Transmit for TcpTransmit {
     }
 }
 
-/// Writes all of it. No progress for the socket's own patience is an error.
+/// Writes all of it. No progress within the socket's timeout is an error.
 fn write_all(mut socket: &TcpStream, mut slices: &mut [IoSlice<'_>]) -> Result<(), What> {
-    /// What one call takes.
+    /// The most slices of one call.
     const SLICES_MAX: usize = 1024;
     IoSlice::advance_slices(&mut slices, 0);
     while !slices.is_empty() {
@@ -117,22 +116,22 @@ fn write_all(mut socket: &TcpStream, mut slices: &mut [IoSlice<'_>]) -> Result<(
     Ok(())
 }
 
-/// TCP, sealed.
+/// TCP, encrypted.
 pub(crate) struct TcpReceive {
     socket: Arc<TcpStream>,
     opening: Opening,
-    /// Sealed bytes that have come, from `start` on.
+    /// Encrypted bytes that have arrived, from `start` on.
     buffer: Vec<u8>,
     start: usize,
-    /// Where in the buffer payload lies that nobody has asked for yet; before `start`.
+    /// The decrypted payload in the buffer that nobody has taken yet; it lies before `start`.
     plain: std::ops::Range<usize>,
     receives: u64,
-    /// How long silence lasts before it is told of.
+    /// The silence after which the caller is told.
     moment: Duration,
 }
 
 impl TcpReceive {
-    /// Begins with what the handshake has opened already.
+    /// Begins with what the handshake has decrypted already.
     pub(crate) fn new(
         socket: Arc<TcpStream>,
         opening: Opening,
@@ -144,7 +143,8 @@ impl TcpReceive {
         Ok(TcpReceive { socket, opening, buffer: early, start, plain, receives: 0, moment })
     }
 
-    /// Has at least `need` sealed bytes from `start` on, and asks for `want` in one go; false if nothing came.
+    /// Makes at least `need` encrypted bytes available from `start` on, asking for `want` at once; false if nothing
+    /// arrived.
     fn has(&mut self, need: usize, want: usize, clock: &mut Silence<'_>) -> Result<bool, What> {
         while self.buffer.len() - self.start < need {
             if self.plain.is_empty() && self.start > 0 {
@@ -157,7 +157,7 @@ impl TcpReceive {
             let came = socket::receive(&self.socket, &mut self.buffer[had..]);
             self.buffer.truncate(had + *came.as_ref().unwrap_or(&0));
             self.receives += u64::from(came.is_ok());
-            // Part of a record is part of what was asked for.
+            // A partial record is part of what was requested.
             if !clock.heard(came, had > self.start)? {
                 return Ok(false);
             }
@@ -179,7 +179,7 @@ impl Receive for TcpReceive {
                 continue;
             }
             clock.begun = filled > 0;
-            // So many bytes are still to come at least, and no less can hold them.
+            // At least so many bytes are still to come.
             let left = into.len() - filled;
             let want = left + left.div_ceil(RECORD_BYTES) * RECORD_EXTRA_BYTES;
             if !self.has(RECORD_HEAD_BYTES, want, clock)? {
@@ -207,14 +207,14 @@ impl Receive for TcpReceive {
     }
 }
 
-/// Measures for how long a peer that has begun to say something says nothing.
+/// Measures the silence of a peer in the middle of a message.
 pub(crate) struct Silence<'a> {
     dead: Duration,
     heard: Stopwatch,
     begun: bool,
-    /// What is received goes on with what came before.
+    /// The next receive continues a message.
     goes_on: bool,
-    /// Called about every moment before all has come, with whether more has come since.
+    /// Called about every moment until everything has arrived, with whether more has arrived since.
     meanwhile: &'a mut dyn FnMut(bool),
     told: Stopwatch,
     came: bool,
@@ -226,7 +226,7 @@ impl<'a> Silence<'a> {
         Silence { dead, heard, begun: false, goes_on, meanwhile, told, came: false }
     }
 
-    /// Takes what a receive returned; false if nothing came and nothing was begun.
+    /// Handles the result of a receive; false if nothing arrived and no message is in progress.
     pub(crate) fn heard(&mut self, came: io::Result<usize>, partial: bool) -> Result<bool, What> {
         let partial = partial || self.goes_on;
         self.came |= came.as_ref().is_ok_and(|bytes| *bytes > 0);
@@ -266,16 +266,16 @@ struct PipeState {
     shut: bool,
 }
 
-/// Memory, towards the other side. Dropping it ends the direction.
+/// The sending half in memory. Dropping it ends the direction.
 pub(crate) struct MemoryTransmit {
     out: Arc<Pipe>,
     back: Arc<Pipe>,
 }
 
-/// Memory, from the other side.
+/// The receiving half in memory.
 pub(crate) struct MemoryReceive(Arc<Pipe>);
 
-/// The ends of two sides in one process.
+/// The carriers of two sides in one process.
 pub(crate) fn memory() -> [(MemoryTransmit, MemoryReceive); 2] {
     let (there, back) = (Arc::new(Pipe::default()), Arc::new(Pipe::default()));
     let end = |out: &Arc<Pipe>, back: &Arc<Pipe>| {

@@ -1,8 +1,8 @@
-//! A client of a cluster: who it is, whom it can reach, and the links that it opens.
+//! A client of a cluster: its identity, the hosts that it can reach, and the links that it opens.
 //!
-//! Model: a client dials each host that it needs. When the two know different epochs of the cluster file, both take the
+//! Model: a client dials each host that it needs. If the two know different epochs of the cluster file, both take the
 //! newer one.
-//! Non-goals: what is asked over a link.
+//! Non-goals: the requests.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -20,32 +20,30 @@ use crate::{
 /// A client of a cluster.
 pub struct Client {
     directory: PathBuf,
-    /// Whether a newer cluster file was asked for already.
+    /// Whether a newer cluster file was requested already.
     asked: AtomicBool,
     credentials: Credentials,
     file: ClusterFile,
 }
 
 impl Client {
-    /// Of the identity in this directory.
+    /// The client with the identity in this directory.
     pub fn load(identity: &Path) -> ClusterResult<Client> {
         let (credentials, file) = cluster::credentials_in(identity)?;
         Ok(Client { directory: identity.into(), asked: AtomicBool::new(false), credentials, file })
     }
 
-    /// The same, of a cluster that is to have this name, if one is given.
+    /// The same, provided that its cluster has this name, if one is given.
     pub fn load_named(identity: &Path, name: Option<&str>) -> ClusterResult<Client> {
         let client = Client::load(identity)?;
         if let Some(name) = name.filter(|name| *name != client.file.name) {
-            let (of, directory) = (&client.file.name, identity.display());
-            return Err(ClusterError::Asked(format!(
-                "the identity in {directory} is of cluster {of}, not of {name}; give the directory of the other with --cluster"
-            )));
+            let (cluster, directory) = (client.file.name, identity.into());
+            return Err(ClusterError::OtherCluster { directory, cluster, named: name.into() });
         }
         Ok(client)
     }
 
-    /// What it proves to hosts.
+    /// Its credentials.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
     }
@@ -55,7 +53,7 @@ impl Client {
         &self.file
     }
 
-    /// The hosts of these names, or with these roles (`@ROLE`), or all; each once.
+    /// The hosts with these names or roles (`@ROLE`), or all hosts; each once.
     pub fn hosts(&self, on: &[String]) -> ClusterResult<Vec<ClusterHost>> {
         if on.is_empty() {
             return Ok(self.file.hosts.clone());
@@ -78,7 +76,7 @@ impl Client {
         Ok(hosts)
     }
 
-    /// A link with a host, for blocks of so many bytes.
+    /// Opens a link with a host, for blocks of so many bytes.
     pub fn link(&self, host: &ClusterHost, block_bytes: usize) -> ClusterResult<Link> {
         let address = cluster::address_of(host)?;
         let link = self.credentials.connect(&host.name, address, terms(block_bytes))?;
@@ -86,7 +84,7 @@ impl Client {
         Ok(link)
     }
 
-    /// A link with a host that a thread of its own reads when nobody else does.
+    /// Opens a link with a host. A thread reads it when nobody else does.
     pub fn kept_link(&self, host: &ClusterHost, block_bytes: usize) -> Result<Arc<Link>> {
         let cut = |why: String| LinkError::new(&host.name, What::Cut(why));
         let link = self.link(host, block_bytes).map_err(|why| match why {
@@ -97,7 +95,7 @@ impl Client {
         Ok(Arc::new(link))
     }
 
-    /// Opens a link with a host and asks over it in the same round trip.
+    /// Opens a link with a host and sends a request in the same round trip.
     pub fn link_and_ask(
         &self,
         host: &ClusterHost,
@@ -112,8 +110,8 @@ impl Client {
         Ok((link, inc))
     }
 
-    /// Brings both ends to the newer of their cluster files. A host that a newer file does not list is closed for this
-    /// command at once; whatever else is new in it counts from the next command on.
+    /// Brings both ends to the newer of their cluster files. If a newer file does not list a host, the link is closed
+    /// at once; other changes take effect with the next command.
     fn agree(&self, link: &Link) {
         let theirs = link.hello().epoch;
         if theirs > self.file.epoch && !self.asked.swap(true, Ordering::SeqCst) {
@@ -135,7 +133,7 @@ fn terms(block_bytes: usize) -> Terms {
     Terms { block_bytes: block_bytes as u32, patience: Patience::default() }
 }
 
-/// Stops what runs over several links by closing them. All clones are one.
+/// Cancels work on several links by closing them. Clones share the links.
 #[derive(Clone, Default)]
 pub struct Cancel(Arc<Cancelling>);
 
@@ -146,7 +144,7 @@ struct Cancelling {
 }
 
 impl Cancel {
-    /// Closes all links, so that the nodes end what they run; remembers the signal that asked for it.
+    /// Closes all links, so that the nodes end their work; remembers the signal.
     pub fn cancel(&self, signal: i32) {
         self.0.signal.store(signal, Ordering::SeqCst);
         for link in self.0.links.lock().expect("no holder panics").iter() {
@@ -154,12 +152,12 @@ impl Cancel {
         }
     }
 
-    /// The signal that asked for it, if one did.
+    /// The signal that cancelled the work, if any.
     pub fn signal(&self) -> Option<i32> {
         Some(self.0.signal.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
     }
 
-    /// Has a link closed on cancellation: at once if that has come before.
+    /// Closes a link on cancellation; at once if that has happened before.
     pub fn watch(&self, link: &Arc<Link>) {
         self.0.links.lock().expect("no holder panics").push(link.clone());
         if self.signal().is_some() {

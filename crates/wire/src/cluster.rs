@@ -1,12 +1,12 @@
-//! A cluster's files: made by `cluster init`, changed by `add` and `drop`.
+//! The files of a cluster, which the owner creates and changes.
 //!
-//! Model: one directory is the owner's: the cluster file, the authority with its key, a client's certificate; below it
-//! `hosts/NAME` is what goes to each host, `clients/NAME` what goes to another person or program: a certificate, its key,
-//! and the same cluster file.
-//! Invariant: the authority's key stays in the owner's directory and signs every cluster file. Every change grows the epoch by
-//! one; a node takes a cluster file only if its epoch is larger than that of the one it has. Changes wait for each other
+//! Model: the owner's directory holds the cluster file, the authority with its key, and a client's certificate. Below
+//! it, `hosts/NAME` holds the identity of each host and `clients/NAME` that of another person or program: a
+//! certificate, its key, and the same cluster file.
+//! Invariant: the authority's key stays in the owner's directory and signs every cluster file. Every change increments
+//! the epoch; a node accepts only a cluster file with a larger epoch than its own. Changes exclude each other
 //! ([`LOCK`]), so no epoch has two files.
-//! Non-goals: bringing files to hosts.
+//! Non-goals: copying files to hosts.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -19,35 +19,35 @@ use thalweg_base::clock::wall_seconds;
 use thalweg_base::units::Size;
 use thalweg_io::small;
 
-use crate::cluster_error::{ClusterError as Error, ClusterResult as Result};
+use crate::cluster_error::{BadFile, BadHost, ClusterError as Error, ClusterResult as Result, Rejected};
 use crate::{
     AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Credentials, Id, Identity,
     IdentityError, Issued, KEY_FILE, Named, Role, is_host_name, key_of, new_id, read_cluster, read_unsigned,
     sign, verify,
 };
 
-/// Where a node listens unless its host says otherwise.
+/// The default port of a node.
 pub const PORT: u16 = 7171;
 /// The authority's key.
 const AUTHORITY_KEY_FILE: &str = "authority.key";
-/// Locked by whoever changes the cluster.
+/// Locked during a change of the cluster.
 const LOCK: &str = "cluster.lock";
-/// What goes to the hosts.
+/// The directory of the hosts' identities.
 const HOSTS: &str = "hosts";
-/// What goes to people and programs beside the owner.
+/// The directory of the identities of clients other than the owner.
 const CLIENTS: &str = "clients";
 /// The owner's own name as a client.
 const OWNER: &str = "client";
-/// How often to look, and when again, whether a key and its certificate belong together: one is written behind the other.
+/// How often, and at which interval, to check whether a key and its certificate match: one is written after the other.
 const RENEWAL_LOOKS: usize = 20;
 const RENEWAL_LOOK: Duration = Duration::from_millis(10);
 /// The most hosts of a cluster.
 pub const HOSTS_MAX: usize = 1024;
-/// The most clients.
+/// The most clients of a cluster.
 pub const CLIENTS_MAX: usize = 256;
-/// The most that are remembered of those that were dropped: beyond, they are told that they are not listed.
+/// The most dropped members that are remembered. Older ones are told that they are not listed.
 const DROPPED_MAX: usize = 1024;
-/// So long before a certificate ends it is told.
+/// How long before a certificate's end to warn.
 const WARNING_SECONDS: u64 = 30 * DAY_SECONDS;
 const DAY_SECONDS: u64 = 86_400;
 
@@ -61,53 +61,39 @@ pub fn client_directory(owner: &Path, client: &str) -> PathBuf {
     owner.join(CLIENTS).join(client)
 }
 
-/// What stands before a colon where a host could.
+/// Words before a colon that have another meaning, so no host may have them as its name.
 const SCHEMES: [&str; 6] = ["volume", "table", "nodes", "client", "null", "zero"];
 
-/// A host as typed: `NAME` or `NAME=ADDRESS` or `NAME=ADDRESS:PORT`, and behind that perhaps `@WORD,WORD`: a role, or
-/// `data=DIR`, or `memory=SIZE`.
+/// Parses a host: `NAME`, `NAME=ADDRESS` or `NAME=ADDRESS:PORT`, perhaps followed by `@WORD,WORD`; each word is a role,
+/// `data=DIR` or `memory=SIZE`.
 fn host_of(typed: &str) -> Result<ClusterHost> {
     let (typed, words) = typed.split_once('@').unwrap_or((typed, ""));
     let (mut roles, mut data, mut memory_bytes) = (Vec::new(), Vec::new(), None);
     for word in words.split(',').filter(|word| !word.is_empty()) {
         match word.split_once('=') {
             Some(("data", directory)) if directory.starts_with('/') => data.push(directory.to_string()),
-            Some(("data", _)) => {
-                return Err(Error::Asked(format!("'{word}' is no directory for data: write data=/DIR")));
-            }
+            Some(("data", _)) => return Err(BadHost::Data(word.into()).into()),
             Some(("memory", size)) => match size.parse() {
                 Ok(Size::Bytes(bytes)) => memory_bytes = Some(bytes),
-                _ => return Err(Error::Asked(format!("'{word}' is no memory: write memory=2GiB"))),
+                _ => return Err(BadHost::Memory(word.into()).into()),
             },
             None if is_host_name(word) && !word.contains('.') => roles.push(word.to_string()),
-            _ => {
-                return Err(Error::Asked(format!(
-                    "'{word}' is not a role: write letters, digits and '-', or data=/DIR, or memory=SIZE"
-                )));
-            }
+            _ => return Err(BadHost::Role(word.into()).into()),
         }
     }
     let (name, address) = typed.split_once('=').unwrap_or((typed, typed));
     if !is_host_name(name) {
-        return Err(Error::Asked(format!(
-            "'{name}' is not a name for a host: write NAME or NAME=ADDRESS:PORT, perhaps with @ROLE behind it, with letters, digits, '-' and '.'"
-        )));
+        return Err(BadHost::Name(name.into()).into());
     }
     if SCHEMES.contains(&name) {
-        return Err(Error::Asked(format!(
-            "a host cannot be called '{name}': {name}: begins the names of other things"
-        )));
+        return Err(BadHost::Reserved(name.into()).into());
     }
-    let address = address_as(address).ok_or_else(|| {
-        Error::Asked(format!(
-            "'{address}' is no address: write a name or an address, perhaps with :PORT behind it, and other words behind an @"
-        ))
-    })?;
+    let address = address_as(address).ok_or_else(|| BadHost::Address(address.into()))?;
     let id = new_id().to_string();
     Ok(ClusterHost { name: name.into(), address, id, key: String::new(), roles, data, memory_bytes })
 }
 
-/// Where a node listens, as typed: a name or an address, with a port or without.
+/// Completes an address: a name or an IP address, with or without a port.
 fn address_as(typed: &str) -> Option<String> {
     if let Ok(ip) = typed.parse::<std::net::IpAddr>() {
         return Some(SocketAddr::new(ip, PORT).to_string());
@@ -121,20 +107,18 @@ fn address_as(typed: &str) -> Option<String> {
     is_host_name(host).then(|| format!("{host}:{port}"))
 }
 
-/// The name of a host as typed.
+/// The name in the description of a host.
 pub fn name_of(typed: &str) -> &str {
     typed.split(['=', '@']).next().unwrap_or(typed)
 }
 
-/// Where a host's node listens.
+/// Resolves the address of a host's node.
 pub fn address_of(host: &ClusterHost) -> Result<SocketAddr> {
     let found = host.address.to_socket_addrs().ok().and_then(|mut all| all.next());
-    found.ok_or_else(|| {
-        Error::Asked(format!("{}: the address '{}' is not known here", host.name, host.address))
-    })
+    found.ok_or_else(|| Error::UnknownAddress { host: host.name.clone(), address: host.address.clone() })
 }
 
-/// Makes a cluster's files in `owner`, which holds none yet.
+/// Makes a cluster in `owner`, which must not hold one.
 pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
     is_free(owner)?;
     let cluster = new_id();
@@ -168,10 +152,10 @@ pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// An error if the directory is another user's, who could put other identities into it.
+/// An error if the directory belongs to another user, who could replace the identities.
 fn is_own(owner: &Path) -> Result<()> {
     match small::is_of_another(owner) {
-        true => Err(Error::Asked(format!("{} is another user's; give another --identity", owner.display()))),
+        true => Err(Error::NotOwned(owner.into())),
         false => Ok(()),
     }
 }
@@ -181,22 +165,20 @@ fn is_free(owner: &Path) -> Result<()> {
     if small::read(&owner.join(CLUSTER_FILE)).is_err() {
         return Ok(());
     }
-    Err(Error::Asked(format!(
-        "{} holds a cluster already; give another --identity, or thalweg cluster add HOST",
-        owner.display()
-    )))
+    Err(Error::Exists(owner.into()))
 }
 
-/// Takes hosts in.
+/// Adds hosts.
 pub fn add(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
     let (mut file, cluster, authority, _alone) = open(owner)?;
     let mut added = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
     for host in &added {
         if let Some(there) = file.hosts.iter().find(|there| there.name == host.name) {
-            return Err(Error::Asked(format!(
-                "'{}' is a host of cluster {} already, at {}; give the new one another name, or thalweg cluster drop {0} first",
-                there.name, file.name, there.address
-            )));
+            return Err(Error::HostExists {
+                host: there.name.clone(),
+                cluster: file.name.clone(),
+                address: there.address.clone(),
+            });
         }
     }
     file.epoch += 1;
@@ -209,13 +191,11 @@ pub fn add(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// Makes a certificate for a person or a program, in a directory below the owner's that is theirs to have.
+/// Adds a client: makes a certificate for a person or a program, in a directory of its own.
 pub fn client(owner: &Path, name: &str, may: May) -> Result<ClusterFile> {
     let (mut file, cluster, authority, _alone) = open(owner)?;
     if !is_host_name(name) {
-        return Err(Error::Asked(format!(
-            "'{name}' is not a name for a client: letters, digits, '-' and '.'"
-        )));
+        return Err(Error::BadClientName(name.into()));
     }
     let mut client = ClusterClient { name: name.into(), id: new_id().to_string(), key: String::new(), may };
     file.clients.push(client.clone());
@@ -227,7 +207,7 @@ pub fn client(owner: &Path, name: &str, may: May) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// Puts hosts and clients out: their certificates are refused from now on.
+/// Drops hosts and clients: their certificates are refused from now on.
 pub fn drop_named(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     let (mut file, _, authority, _alone) = open(owner)?;
     file.epoch += 1;
@@ -236,10 +216,7 @@ pub fn drop_named(owner: &Path, names: &[String]) -> Result<ClusterFile> {
             file.hosts.remove(at).id
         } else if let Some(at) = file.clients.iter().position(|client| client.name == *name) {
             if *name == OWNER {
-                return Err(Error::Asked(format!(
-                    "'{OWNER}' is the owner's own certificate, which nothing can be changed without; thalweg cluster renew \
-                     makes a new one"
-                )));
+                return Err(Error::OwnersCertificate(OWNER));
             }
             file.clients.remove(at).id
         } else {
@@ -254,8 +231,9 @@ pub fn drop_named(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// Makes new certificates for these hosts and clients, or for all, with new keys and ids: those of before count for nothing
-/// where the new cluster file is known. A file of before files were signed, or links sealed, is signed and sealed.
+/// Makes new certificates, keys and ids for these hosts and clients, or for all. Old certificates are refused wherever
+/// the new cluster file is known. A file from before cluster files were signed, or links encrypted, is brought up to
+/// date.
 pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     let (mut file, cluster, authority, _alone) = opened(owner, read_unsigned)?;
     let is_known = |name: &&String| {
@@ -264,7 +242,7 @@ pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     if let Some(name) = names.iter().find(|name| !is_known(name)) {
         return Err(unknown(&file, name));
     }
-    // One of before there were keys in it has to be made whole.
+    // A file from before it contained keys needs all of them.
     let old = std::mem::replace(&mut file.format, 2) == 1;
     file.links = Links::Sealed;
     if file.clients.is_empty() {
@@ -290,7 +268,7 @@ pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// A line if a certificate ends soon, or has ended: whose it is, when, and the remedy.
+/// A warning if a certificate has expired or expires soon.
 pub fn ends_soon(whose: &str, ends: u64, remedy: &str) -> Option<String> {
     let now = wall_seconds();
     let days = ends.saturating_sub(now) / DAY_SECONDS;
@@ -302,71 +280,61 @@ pub fn ends_soon(whose: &str, ends: u64, remedy: &str) -> Option<String> {
     }
 }
 
-/// That there is no such host, or none with such a role.
+/// The error for an unknown host or role.
 pub fn unknown(file: &ClusterFile, host: &str) -> Error {
     if let Some(role) = host.strip_prefix('@') {
-        let mut roles: Vec<&str> = file.hosts.iter().flat_map(|h| &h.roles).map(String::as_str).collect();
+        let mut roles: Vec<String> = file.hosts.iter().flat_map(|h| h.roles.clone()).collect();
         roles.sort_unstable();
         roles.dedup();
-        let roles = if roles.is_empty() { "none".into() } else { roles.join(", ") };
-        return Error::Asked(format!("'{role}' is not a role of cluster {}, which has {roles}", file.name));
+        return Error::UnknownRole { role: role.into(), cluster: file.name.clone(), roles };
     }
-    let names: Vec<&str> = file.hosts.iter().map(|h| h.name.as_str()).collect();
-    Error::Asked(format!("'{host}' is not a host of cluster {}, which has {}", file.name, names.join(", ")))
+    let hosts = file.hosts.iter().map(|h| h.name.clone()).collect();
+    Error::UnknownHost { host: host.into(), cluster: file.name.clone(), hosts }
 }
 
-/// A cluster file as somebody sent it, if it is to replace this one, of the identity in `directory`; nothing if it is the
-/// same. Newer is only what has a larger epoch.
+/// Verifies a cluster file that somebody sent. Returns it if its epoch is larger than that of the file in `directory`,
+/// and nothing if it is the same file.
 pub fn newer(directory: &Path, ours: &ClusterFile, text: &str) -> Result<Option<ClusterFile>> {
     let authority = certificate(&small::read(&directory.join(AUTHORITY_FILE))?)?;
-    let theirs = verify(text, &authority)
-        .map_err(|why| Error::Asked(format!("a cluster file that is refused: {why}")))?;
+    let theirs = verify(text, &authority).map_err(Rejected::NotVerified)?;
     if theirs.id != ours.id {
-        return Err(Error::Asked(format!("a cluster file of another cluster, {}", theirs.id)));
+        return Err(Rejected::OtherCluster(theirs.id).into());
     }
-    let (epoch, ours_epoch) = (theirs.epoch, ours.epoch);
-    if epoch < ours_epoch {
-        return Err(Error::Asked(format!(
-            "a cluster file of epoch {epoch}, and this node is at {ours_epoch}"
-        )));
+    let (epoch, present) = (theirs.epoch, ours.epoch);
+    if epoch < present {
+        return Err(Rejected::Older { epoch, present }.into());
     }
-    if epoch == ours_epoch {
-        let other = || {
-            Error::Asked(format!(
-                "another cluster file of the same epoch {epoch}; the owner makes a newer one with any change, as \
-                 thalweg cluster renew"
-            ))
-        };
-        return if theirs == *ours { Ok(None) } else { Err(other()) };
+    if epoch == present {
+        return if theirs == *ours { Ok(None) } else { Err(Rejected::SameEpoch(epoch).into()) };
     }
     is_sound(&theirs)?;
     Ok(Some(theirs))
 }
 
-/// The text of the cluster file in a directory, signature and all.
+/// The text of the cluster file in a directory, with its signature.
 pub fn text_in(directory: &Path) -> Result<String> {
-    String::from_utf8(small::read(&directory.join(CLUSTER_FILE))?)
-        .map_err(|_| Error::Asked(format!("{} is not readable text", directory.join(CLUSTER_FILE).display())))
+    read_text(&directory.join(CLUSTER_FILE))
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    String::from_utf8(small::read(path)?).map_err(|_| Error::NotText(path.into()))
 }
 
 fn certificate(pem: &[u8]) -> Result<CertificateDer<'static>> {
-    CertificateDer::from_pem_slice(pem).map_err(|_| Error::Asked("a certificate that is none".into()))
+    CertificateDer::from_pem_slice(pem).map_err(|_| Error::Malformed("the certificate is not PEM".into()))
 }
 
-/// The credentials of the identity in this directory, and its cluster file. Somebody may have edited the files, or be renewing
-/// them.
+/// The credentials of the identity in this directory, and its cluster file. The files may be changing at this moment.
 pub fn credentials_in(directory: &Path) -> Result<(Credentials, ClusterFile)> {
-    let cannot = |path: &Path, why: &dyn std::fmt::Display| {
-        Error::Asked(format!("{} cannot be used: {why}", path.display()))
-    };
+    let cannot = |path: PathBuf, why: Error| Error::Unusable { path, why: Box::new(why) };
     let mut looks = 1;
     loop {
         let (identity, file) = Identity::load(directory)?;
-        is_sound(&file).map_err(|why| cannot(&directory.join(CLUSTER_FILE), &why))?;
+        is_sound(&file).map_err(|why| cannot(directory.join(CLUSTER_FILE), why))?;
         match Credentials::of(identity) {
             Ok(credentials) => return Ok((credentials, file)),
             Err(IdentityError::Mismatch) if looks < RENEWAL_LOOKS => looks += 1,
-            Err(why) => return Err(cannot(directory, &why)),
+            Err(why) => return Err(cannot(directory.into(), why.into())),
         }
         std::thread::park_timeout(RENEWAL_LOOK);
     }
@@ -375,32 +343,28 @@ pub fn credentials_in(directory: &Path) -> Result<(Credentials, ClusterFile)> {
 fn is_sound(file: &ClusterFile) -> Result<()> {
     let hosts = file.hosts.iter().map(|h| h.name.as_str());
     let names = hosts.chain(file.clients.iter().map(|c| c.name.as_str()));
-    // Certificates are compared without looking at case.
+    // Names in certificates are compared without regard to case.
     let mut names: Vec<(String, &str)> = names.map(|name| (name.to_ascii_lowercase(), name)).collect();
     names.sort_unstable();
     if let Some([(_, one), (_, other)]) = names.array_windows().find(|[one, other]| one.0 == other.0) {
-        let too = if one == other { String::new() } else { format!(", as '{other}' too") };
-        return Err(Error::Asked(format!(
-            "'{one}' is there twice{too}; names of hosts and clients differ in more than case, and thalweg cluster drop \
-             frees one"
-        )));
+        return Err(BadFile::SameName(one.to_string(), other.to_string()).into());
     }
     let mut addresses: Vec<&str> = file.hosts.iter().map(|h| h.address.as_str()).collect();
     addresses.sort_unstable();
     if let Some(twice) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(Error::Asked(format!("two hosts are at {}; give each a port of its own", twice[0])));
+        return Err(BadFile::SameAddress(twice[0].into()).into());
     }
     let (hosts, clients) = (file.hosts.len(), file.clients.len());
     if hosts == 0 || hosts > HOSTS_MAX {
-        return Err(Error::Asked(format!("{hosts} hosts, and a cluster has 1 to {HOSTS_MAX}")));
+        return Err(BadFile::Hosts(hosts).into());
     }
     if clients > CLIENTS_MAX {
-        return Err(Error::Asked(format!("{clients} clients, and a cluster has at most {CLIENTS_MAX}")));
+        return Err(BadFile::Clients(clients).into());
     }
     Ok(())
 }
 
-/// A cluster that is about to be changed: its file, its id, its authority, and that nobody else changes it.
+/// A cluster that is about to be changed: its file, its id, its authority, and the lock.
 type Opened = (ClusterFile, Id, Authority, small::Locked);
 
 fn open(owner: &Path) -> Result<Opened> {
@@ -410,22 +374,18 @@ fn open(owner: &Path) -> Result<Opened> {
 type Read = fn(&Path) -> std::result::Result<(ClusterFile, Id), IdentityError>;
 
 fn opened(owner: &Path, read: Read) -> Result<Opened> {
-    // Where there is no cluster nothing is left behind.
+    // Fails before the lock file is created where there is no cluster.
     read(owner)?;
-    let text = |name: &str| -> Result<String> {
-        String::from_utf8(small::read(&owner.join(name))?)
-            .map_err(|_| Error::Asked(format!("{} is not readable text", owner.join(name).display())))
-    };
-    let key = text(AUTHORITY_KEY_FILE)?;
+    let key = read_text(&owner.join(AUTHORITY_KEY_FILE))?;
     let alone = small::lock(&owner.join(LOCK))?;
     let (file, cluster) = read(owner)?;
-    let authority = Authority::load(cluster, &text(AUTHORITY_FILE)?, &key)?;
+    let authority = Authority::load(cluster, &read_text(&owner.join(AUTHORITY_FILE))?, &key)?;
     Ok((file, cluster, authority, alone))
 }
 
-/// Makes a host's certificate and writes down its key.
+/// Makes a host's certificate and records its key in the host's entry.
 fn issue_to(owner: &Path, authority: &Authority, cluster: Id, host: &mut ClusterHost) -> Result<()> {
-    let node = host.id.parse().map_err(Error::Asked)?;
+    let node = host.id.parse().map_err(Error::Malformed)?;
     let named = Named { host: host.name.clone(), node, cluster, role: Role::Node };
     host.key = issue(&host_directory(owner, &host.name), authority, &named)?;
     Ok(())
@@ -438,7 +398,7 @@ fn issue_to_client(
     cluster: Id,
     client: &mut ClusterClient,
 ) -> Result<()> {
-    let node = client.id.parse().map_err(Error::Asked)?;
+    let node = client.id.parse().map_err(Error::Malformed)?;
     let named = Named { host: client.name.clone(), node, cluster, role: Role::Client };
     let directory =
         if client.name == OWNER { owner.to_path_buf() } else { client_directory(owner, &client.name) };
@@ -452,11 +412,11 @@ fn issue(directory: &Path, authority: &Authority, named: &Named) -> Result<Strin
     small::write(&directory.join(AUTHORITY_FILE), authority.kept().certificate.as_bytes())?;
     small::write(&directory.join(KEY_FILE), issued.key.as_bytes())?;
     small::write(&directory.join(CERTIFICATE_FILE), issued.certificate.as_bytes())?;
-    key_of(&issued.certificate).ok_or_else(|| Error::Asked("a certificate without a key".into()))
+    key_of(&issued.certificate).ok_or_else(|| Error::Malformed("the certificate has no key".into()))
 }
 
-/// Writes the cluster file where it is read, the owner's last: that is the one that counts. What goes to a host or a client
-/// may lie elsewhere by now: then the nodes tell each other, and their clients.
+/// Writes the cluster file into all directories, the owner's last, because that one counts. A directory of a host or a
+/// client may have been moved; nodes then tell each other, and their clients.
 fn publish(owner: &Path, file: &ClusterFile, authority: &Authority) -> Result<()> {
     let text = sign(file, authority)?;
     let hosts = file.hosts.iter().map(|host| host_directory(owner, &host.name));

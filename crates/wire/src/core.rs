@@ -1,12 +1,12 @@
-//! The core of a link: what each side may say when, and who owes whom a buffer.
+//! The core of a link: which frames each side may send when, and which buffers are reserved.
 //!
-//! Model: [`Core::apply`] takes one [`Event`] (a frame that came, a wish of this side, the passing of time) and
-//! returns [`Effect`]s for whoever has the socket and the streams. Both sides say hello first. A stream is opened by
-//! either; each of its two directions ends with an end or an abort, and it is forgotten when both have ended.
-//! Invariant: a block is sent only for a credit, and a credit is a buffer that the receiver has reserved: so a receiver
-//! always has where to put what comes, and a stream that nobody reads never holds up another. What breaks a rule
-//! closes the link with one [`Fault`]; after that nothing happens any more.
-//! Non-goals: clocks, sockets, payloads of blocks.
+//! Model: [`Core::apply`] takes one [`Event`] (a frame that arrived, a request of this side, the passing of time) and
+//! returns [`Effect`]s for the owner of the socket and the streams. Both sides say hello first. Either side may open
+//! streams; each direction of a stream ends with an end or an abort, and the stream is forgotten when both have ended.
+//! Invariant: a block is sent only for a credit, and a credit is a buffer that the receiver has reserved. So a receiver
+//! always has a place for what arrives, and a stream that nobody reads never delays another. A violation closes the
+//! link with one [`Fault`]; nothing happens after that.
+//! Non-goals: clocks, sockets, contents of blocks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,17 +14,17 @@ use std::fmt;
 use crate::frame::{CONTROL_BYTES_MAX, FrameError, Head, Kind, MORE, PAYLOAD_BYTES_MAX};
 use crate::hello::{Hello, HelloError, Id, Role};
 
-/// The most streams of a link at once.
+/// The most streams of a link at a time.
 pub const STREAMS_MAX: usize = 1024;
-/// The most blocks of a stream that may be reserved at once.
+/// The most blocks that a stream may have reserved at a time.
 pub const CREDITS_MAX: u64 = 1 << 16;
 
-/// How long a side waits.
+/// The timeouts of a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// After this long without a word of ours, we say that we are there.
+    /// The silence of this side after which it sends a sign of life.
     pub ping_ms: u64,
-    /// After this long without a word of the peer's, it is taken for dead.
+    /// The silence of the peer after which it is considered dead.
     pub dead_ms: u64,
 }
 
@@ -37,84 +37,84 @@ impl Default for Patience {
 /// Something that happens to a link.
 #[derive(Debug)]
 pub enum Event {
-    /// The head of a data frame has come; its payload has not been read.
+    /// The header of a data frame has arrived; its payload has not been read.
     Block(Head),
-    /// A frame of any other kind has come, whole and undamaged.
+    /// A complete, undamaged frame of another kind has arrived.
     Frame(Head, Vec<u8>),
-    /// What came is no frame.
+    /// Bytes arrived that are not a frame.
     Broken(FrameError),
-    /// This side begins a stream.
+    /// This side opens a stream.
     Open(Vec<u8>),
     /// This side has reserved so many more blocks for a stream.
     Reserve(u32, u64),
     /// This side sends a block, for which it has a credit.
     Put(Head),
-    /// This side's direction of a stream is whole.
+    /// This side has completed its direction of a stream.
     End(u32, Vec<u8>),
-    /// This side gives a stream up.
+    /// This side aborts a stream.
     Abort(u32, String),
     /// Time has passed.
     Tick,
-    /// This side wants no more.
+    /// This side closes the link.
     Bye,
 }
 
-/// What is to be done about it.
+/// An effect of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Send this frame; the payload of a block is with whoever put it.
+    /// Send this frame; the caller holds the payload of a block.
     Send(Head, Vec<u8>),
-    /// The peer has said hello, and it is one of ours.
+    /// The peer has said hello, and it is a member of the cluster.
     Met(Hello),
-    /// The stream that this side wanted has this number.
+    /// The stream that this side opened has this number.
     Opened(u32),
-    /// The peer has begun a stream.
+    /// The peer has opened a stream.
     Asked(u32, Vec<u8>),
     /// Read the payload into a block that is reserved for this stream.
     Fill(u32),
-    /// Read the payload and forget it: nobody wants that stream any more.
+    /// Read and discard the payload: the stream is no longer wanted.
     Skip,
-    /// More blocks of this stream may be put.
+    /// More blocks of this stream may be sent.
     Credited(u32),
-    /// The peer's direction of a stream is whole.
+    /// The peer has completed its direction of a stream.
     Ended(u32, Vec<u8>),
-    /// The peer has given a stream up.
+    /// The peer has aborted a stream.
     Aborted(u32, String),
-    /// Nothing more will happen; with a fault, unless the peer said goodbye.
+    /// The link is closed; with a fault, unless the peer said goodbye.
     Close(Option<Fault>),
 }
 
-/// What breaks the rules of a link.
+/// A violation of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// What came is no frame.
+    /// Bytes arrived that are not a frame.
     Frame(FrameError),
-    /// A hello that cannot be answered.
+    /// The hello cannot be accepted.
     Hello(HelloError),
-    /// The first frame is none, or a later one is.
+    /// The first frame is not a hello, or a later frame is.
     Order(Kind),
-    /// The peer is of this other cluster.
+    /// The peer belongs to this other cluster.
     Cluster(Id),
-    /// The peer says that it is this one in this role, and its certificate says otherwise.
+    /// The peer claims this name and role, but its certificate says otherwise.
     Impostor(Id, Role),
-    /// This frame came where another was due: some were lost, doubled or swapped.
+    /// Another frame was due: frames were lost, duplicated or reordered.
     Sequence(u32, u32),
-    /// About a stream that there is not.
+    /// A frame refers to a stream that does not exist.
     Stream(Kind, u32),
     /// More streams than a link may have.
     Streams,
     /// A block for which no buffer is reserved.
     Credit(u32),
-    /// A block larger than was agreed.
+    /// A block that is larger than agreed.
     Block(u32, u32),
-    /// A request or a result of more bytes than there may be.
+    /// A request or a result that is too long.
     Long(Kind, usize),
-    /// It has not taken so many frames that were due to it.
+    /// The peer does not read this many frames that it should.
     Deaf(usize),
-    /// No word for so many milliseconds.
+    /// The peer was silent for so many milliseconds.
     Silent(u64),
-    /// It has closed the link, and says what it found wrong with this side.
+    /// The peer closed the link and reported this violation.
     Told(String),
 }
 
@@ -147,18 +147,18 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// One stream, as this side knows it.
+/// A stream, from the view of this side.
 #[derive(Debug, Default)]
 struct Stream {
-    /// Blocks that may be put.
+    /// Blocks that this side may send.
     credit: u64,
     /// Blocks that the peer may still send.
     reserved: u64,
     /// This side has ended or aborted.
     closed_here: bool,
-    /// So has the peer.
+    /// The peer has ended or aborted.
     closed_there: bool,
-    /// What still comes is not wanted.
+    /// What still arrives is discarded.
     unwanted: bool,
 }
 
@@ -166,27 +166,27 @@ struct Stream {
 #[derive(Debug)]
 pub struct Core {
     ours: Hello,
-    /// Whom the certificate of the peer names, if there was one, and as what.
+    /// The name and role in the peer's certificate, if there was one.
     proved: Option<(Id, Role)>,
     patience: Patience,
     met: bool,
     closed: bool,
     block_bytes: u32,
     next_stream: u32,
-    /// The least number that the peer's next stream may have.
+    /// The smallest number of the peer's next stream.
     next_theirs: u32,
     next_sequence: u32,
     streams: BTreeMap<u32, Stream>,
-    /// What has come of a payload that goes on, and in which kind of frame of which stream.
+    /// The first part of a payload that continues in the next frame, with its stream and kind of frame.
     partial: Option<(Kind, u32, Vec<u8>)>,
-    /// The most bytes of a payload that the peer may send.
+    /// The most bytes of a payload from the peer.
     payload_bytes_max: usize,
     heard_ms: u64,
     sent_ms: u64,
 }
 
 impl Core {
-    /// One side of a new link, and what it does first. Streams of the side that `began` have odd numbers.
+    /// One side of a new link, and its first effect. Streams of the side that `began` have odd numbers.
     pub fn new(
         ours: Hello,
         proved: Option<(Id, Role)>,
@@ -214,7 +214,7 @@ impl Core {
         (core, Effect::Send(Head::control(Kind::Hello, 0, 0, &payload), payload))
     }
 
-    /// Whether a block of this stream may be put now; `None` if this side can put no more at all.
+    /// Whether a block of this stream may be sent now; `None` if this side can send no more at all.
     pub fn may_put(&self, stream: u32) -> Option<bool> {
         self.streams.get(&stream).filter(|s| !s.closed_here && !self.closed).map(|s| s.credit > 0)
     }
@@ -224,27 +224,27 @@ impl Core {
         self.streams.get(&stream).map_or(0, |s| s.reserved)
     }
 
-    /// The largest block that both sides take.
+    /// The largest block that both sides accept.
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes
     }
 
-    /// Whether a stream of this number is one that this side began.
+    /// Whether this side opened the stream of this number.
     pub fn began(&self, stream: u32) -> bool {
         stream % 2 == self.next_stream % 2
     }
 
-    /// How many streams are open.
+    /// The number of open streams.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// Part of a frame has come: somebody is there.
+    /// Part of a frame has arrived, so the peer lives.
     pub(crate) fn heard(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
     }
 
-    /// Takes an event that happens now.
+    /// Handles an event that happens now.
     pub fn apply(&mut self, now_ms: u64, event: Event) -> Vec<Effect> {
         if self.closed {
             return Vec::new();
@@ -253,7 +253,7 @@ impl Core {
         if came {
             self.heard_ms = now_ms;
         }
-        // The peer learns why, if it still listens.
+        // The peer learns the reason, if it still reads.
         let effects = self.react(now_ms, event).unwrap_or_else(|fault| {
             let why = short(fault.to_string());
             vec![send(Kind::Bye, 0, 0, why), Effect::Close(Some(fault))]
@@ -297,7 +297,7 @@ impl Core {
         if self.met == (head.kind == Kind::Hello) {
             return Err(Fault::Order(head.kind));
         }
-        // A payload goes on in the very next frame.
+        // A payload continues in the very next frame.
         let goes_on = |(kind, stream, _): &(Kind, u32, _)| (*kind, *stream) == (head.kind, head.stream);
         if !self.partial.as_ref().is_none_or(goes_on) {
             return Err(Fault::Order(head.kind));
@@ -360,17 +360,17 @@ impl Core {
         }
     }
 
-    /// From now on the peer may send requests and results of so many bytes and no more.
+    /// Limits the peer's requests and results to so many bytes from now on.
     pub(crate) fn bound_payloads(&mut self, bytes: usize) {
         self.payload_bytes_max = bytes;
     }
 
-    /// The most bytes of a request that the peer may send.
+    /// The most bytes of a request from the peer.
     pub(crate) fn payload_bytes_max(&self) -> usize {
         self.payload_bytes_max
     }
 
-    /// The whole payload of a request or a result, when its last piece has come.
+    /// The complete payload of a request or a result, when its last part has arrived.
     fn whole(&mut self, head: &Head, payload: Vec<u8>) -> Result<Option<Vec<u8>>, Fault> {
         let more = head.flags & MORE != 0 && matches!(head.kind, Kind::Open | Kind::End);
         let mut all = match self.partial.take() {
@@ -402,7 +402,7 @@ impl Core {
         Ok(hello)
     }
 
-    /// The stream of a frame by which the peer goes on with its direction.
+    /// The stream of a frame with which the peer continues its direction.
     fn theirs(&mut self, head: &Head) -> Result<&mut Stream, Fault> {
         let state = self.streams.get_mut(&head.stream).filter(|state| !state.closed_there);
         state.ok_or(Fault::Stream(head.kind, head.stream))
@@ -424,16 +424,16 @@ impl Core {
         if self.streams.len() >= STREAMS_MAX {
             return Err(Fault::Streams);
         }
-        // After two thousand million streams a link ends.
+        // The link ends after two thousand million streams.
         self.next_theirs = stream.checked_add(2).ok_or(Fault::Streams)?;
         self.streams.insert(stream, Stream::default());
         Ok(())
     }
 
-    /// Begins a stream; without an effect, the link has as many as it may.
+    /// Opens a stream; without an effect, the link has the maximum of streams.
     fn open(&mut self, request: Vec<u8>) -> Vec<Effect> {
         let stream = self.next_stream;
-        // Half of them, so that both sides together stay below what each allows.
+        // Half of the maximum for each side.
         let ours = self.streams.keys().filter(|id| self.began(**id)).count();
         let Some(next) = stream.checked_add(2).filter(|_| ours < STREAMS_MAX / 2) else {
             return Vec::new();
@@ -462,7 +462,7 @@ impl Core {
         vec![send(Kind::Credit, stream, blocks, Vec::new())]
     }
 
-    /// Tells the peer to stop, even behind an end of ours: it may be waiting for credits.
+    /// Tells the peer to stop, even after this side has ended its direction: the peer may be waiting for credits.
     fn abort(&mut self, stream: u32, why: String) -> Vec<Effect> {
         let Some(state) = self.streams.get_mut(&stream).filter(|state| !state.unwanted) else {
             return Vec::new();
@@ -482,7 +482,7 @@ impl Core {
         pieces(kind, stream, payload)
     }
 
-    /// Forgets a stream of which both directions have ended.
+    /// Forgets a stream whose directions have both ended.
     fn forget(&mut self, stream: u32) {
         if self.streams.get(&stream).is_some_and(|state| state.closed_here && state.closed_there) {
             self.streams.remove(&stream);
@@ -503,7 +503,7 @@ fn send(kind: Kind, stream: u32, value: u64, payload: Vec<u8>) -> Effect {
     Effect::Send(Head::control(kind, stream, value, &payload), payload)
 }
 
-/// A payload in as many frames as it takes, which leave behind one another.
+/// Cuts a payload into frames, which are sent one directly after the other.
 fn pieces(kind: Kind, stream: u32, payload: Vec<u8>) -> Vec<Effect> {
     assert!(payload.len() <= PAYLOAD_BYTES_MAX, "who has {} bytes to say is told so before", payload.len());
     if payload.len() <= CONTROL_BYTES_MAX as usize {
@@ -519,7 +519,7 @@ fn pieces(kind: Kind, stream: u32, payload: Vec<u8>) -> Vec<Effect> {
     effects
 }
 
-/// A reason that fits into a frame.
+/// Shortens a reason to the size of a frame.
 fn short(why: String) -> Vec<u8> {
     const REASON_BYTES_MAX: usize = 1024;
     let mut bytes = why.into_bytes();

@@ -1,4 +1,4 @@
-//! What ends a link or a stream. One line each: who, what, and what to do about it.
+//! Errors of links and streams. Each message is one line: who, what, and the remedy.
 
 use std::fmt;
 
@@ -6,53 +6,58 @@ use crate::core::Fault;
 use crate::frame::FrameError;
 use crate::seal::SealError;
 
-/// Results of this crate.
+/// The result of an operation on a link.
 pub type Result<T> = std::result::Result<T, LinkError>;
 
-/// What ended a link, or a stream of it, and with whom.
+/// Why a link, or a stream of it, ended.
 #[derive(Debug, Clone)]
 pub struct LinkError {
-    /// The peer: its name if it has proved one, else its address.
+    /// The peer: its name if it is authenticated, otherwise its address.
     pub peer: String,
-    /// What it was.
+    /// The cause.
     pub what: What,
 }
 
-/// What ended a link or a stream.
+/// The cause of the end of a link or a stream.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum What {
-    /// Nobody answers there, or not in time.
+    /// Nobody answers, or not in time.
     Unreachable(String),
-    /// One of the two does not take the other's certificate, or what came is no handshake.
+    /// One side rejects the other's certificate, or the bytes are not a handshake.
     Refused(String),
-    /// The peer broke the rules.
+    /// The peer violated the protocol.
     Fault(Fault),
     /// The connection broke.
     Cut(String),
-    /// The peer said goodbye, or this side did.
+    /// One side said goodbye.
     Closed,
-    /// The peer gave the stream up, and says why.
+    /// The peer aborted the stream, with this reason.
     Aborted(String),
-    /// This side has ended or given up the stream.
+    /// This side has ended or aborted the stream.
     GivenUp,
-    /// There are as many streams as a link may have.
+    /// The link has the maximum of streams.
     Full,
-    /// A request or a result of so many bytes, more than there may be.
+    /// A request or a result of so many bytes is too long.
     Long(usize),
-    /// A block of so many bytes, where the peer takes at most so many.
+    /// A block has so many bytes, and the peer accepts at most so many.
     Block(usize, usize),
 }
 
 impl What {
-    /// Whether the peer hears nothing that is said after it.
+    /// Whether the peer receives nothing after it.
     pub(crate) fn is_last(&self) -> bool {
         matches!(self, What::Cut(_) | What::Closed | What::Fault(Fault::Silent(_) | Fault::Told(_)))
     }
 }
 
 impl LinkError {
-    /// About this peer.
+    /// Whether the peer itself gave the stream up, with a reason.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.what, What::Aborted(_))
+    }
+
+    /// The error of a link with this peer.
     pub fn new(peer: impl Into<String>, what: What) -> LinkError {
         LinkError { peer: peer.into(), what }
     }

@@ -1,19 +1,20 @@
-//! Keys exported from a TLS session (RFC 8446, 7.5), for what belongs to a link and does not travel on it: datagrams, say.
+//! Keys exported from a TLS session (RFC 8446, 7.5), for data that belongs to a link but travels elsewhere, such as
+//! datagrams.
 //!
 //! ```text
 //! exporter secret --label--> secret of the label --"exporter", hash of the context--> key
 //! ```
 //!
-//! Invariant: both ends of a link derive the same key from the same label and context, and nobody else does. Another link
-//! has other keys, and so has another label or context.
-//! Non-goals: who uses a key for what, nonces, and when a key is used up.
+//! Invariant: both ends of a link derive the same key from the same label and context, and nobody else can. Another
+//! link, label or context has another key.
+//! Non-goals: the use of keys, nonces, and limits of use.
 
 use ring::digest::digest;
 use ring::hkdf::{self, HKDF_SHA256, HKDF_SHA384, Prk};
 
 use crate::renew::{SECRET_BYTES_MAX, expand};
 
-/// Bytes of an exported key: as many as AES-256 and ChaCha20 take.
+/// Bytes of an exported key, the key size of AES-256 and ChaCha20.
 pub const EXPORTED_KEY_BYTES: usize = 32;
 
 /// The exporter secret of one session.
@@ -23,7 +24,7 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    /// `None` if this is no secret of a cipher suite that is used here.
+    /// `None` if it is not a secret of a cipher suite that is used here.
     pub(crate) fn new(secret: &[u8]) -> Option<Exporter> {
         let hash = match secret.len() {
             32 => HKDF_SHA256,

@@ -1,10 +1,9 @@
-//! Fleeting identities: two processes that can already tell each other something in secret prove to each other over
-//! sockets who they are, once.
+//! One-time identities: two processes that share a confidential channel prove to each other over sockets who they are.
 //!
-//! Model: each side makes an authority of its own, which signs one certificate for it and is forgotten. What the sides
-//! tell each other is the certificate of that authority; keys stay where they were made.
-//! Invariant: who does not hold the key that was made for this one meeting is no peer.
-//! Non-goals: the secret way on which authorities are told; anything on a disk.
+//! Model: each side makes an authority, which signs one certificate and is discarded. The sides exchange the
+//! certificates of these authorities; keys stay where they were made.
+//! Invariant: only the holder of the key that was made for this meeting is a peer.
+//! Non-goals: the channel; anything on disk.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -19,10 +18,10 @@ use crate::identity::{Identity, IdentityError, Named};
 use crate::members::Members;
 use crate::tls::Credentials;
 
-/// How long a certificate holds; shorter than a day clocks would have to agree.
+/// The validity of a certificate. A day, so that clocks need not agree.
 const DAYS: i64 = 1;
 
-/// This side of a meeting.
+/// One side of a meeting.
 pub struct Fleeting {
     meeting: Id,
     role: Role,
@@ -30,17 +29,17 @@ pub struct Fleeting {
 }
 
 impl Fleeting {
-    /// One of the two who meet under this id.
+    /// One of the two sides that meet under this id.
     pub fn new(meeting: Id, role: Role) -> Result<Fleeting, IdentityError> {
         Ok(Fleeting { meeting, role, authority: Authority::new(meeting)? })
     }
 
-    /// What the other side is to be told: a certificate, in which nothing is secret.
+    /// The certificate for the other side; it contains no secret.
     pub fn authority(&self) -> String {
         self.authority.kept().certificate
     }
 
-    /// Ready to meet, as `name`, the side that told `theirs`, and nobody else.
+    /// Credentials that accept only the side that sent `theirs`, under this name.
     pub fn meets(&self, name: &str, theirs: &str) -> Result<Credentials, IdentityError> {
         let wrong = |why: String| IdentityError::Certificate(why);
         let (cluster, role, node) = (self.meeting, self.role, new_id());
@@ -66,8 +65,8 @@ fn certificate(pem: &str) -> Result<CertificateDer<'static>, IdentityError> {
     CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|e| IdentityError::Certificate(e.to_string()))
 }
 
-/// Listens at this address of the machine, at a port that the system chooses.
-#[allow(clippy::disallowed_methods)] // This crate is the address of sockets.
+/// Listens at this address, at a port that the system chooses.
+#[allow(clippy::disallowed_methods)] // Only this crate opens sockets.
 pub fn listen(at: IpAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(SocketAddr::new(at, 0))
 }

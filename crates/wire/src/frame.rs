@@ -1,51 +1,50 @@
-//! Frames: what goes over a link, one after the other.
+//! Frames: the units that a link sends one after the other.
 //!
-//! Model: a head of 32 bytes, then `len` bytes of payload. [`Head::decode`] looks at the head alone, so whoever reads
-//! a frame knows what it is and that it is not too long before a byte of memory is given to it.
-//! Invariant: a head that decodes encodes to the same bytes; one with any bit changed does not decode (but for one in 65,536).
-//! A length is 32 bits wide and at most what its kind allows: a frame of 2^63 bytes cannot be said. A request or a result that
-//! is longer than a frame goes in several ([`MORE`]), up to [`PAYLOAD_BYTES_MAX`].
-//! `docs/formats/frame.md` draws every byte.
-//! Non-goals: whether a frame may come now (that is [`crate::core`]), reading and writing.
+//! Model: a header of 32 bytes, then `len` bytes of payload. [`Head::decode`] needs only the header, so a reader knows
+//! the kind and length of a frame before it allocates memory for it.
+//! Invariant: a header that decodes encodes to the same bytes; one with any changed bit does not decode (except for one
+//! in 65,536). A length is 32 bits wide and at most what its kind allows. A request or a result that is longer than a
+//! frame is sent in several ([`MORE`]), up to [`PAYLOAD_BYTES_MAX`]. `docs/formats/frame.md` describes every byte.
+//! Non-goals: whether a frame may come now ([`crate::core`]); reading and writing.
 
 use std::fmt;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Bytes of a head.
+/// Bytes of a header.
 pub const HEAD_BYTES: usize = 32;
-/// The most payload that a frame other than data may have.
+/// The most payload of a frame other than data.
 pub const CONTROL_BYTES_MAX: u32 = 64 << 10;
-/// The most bytes of a request or a result, in as many frames as that takes.
+/// The most bytes of a request or a result, over several frames.
 pub const PAYLOAD_BYTES_MAX: usize = 8 << 20;
-/// The flag of an open or end frame whose payload goes on in the next frame of its side.
+/// The flag of an open or end frame whose payload continues in the next frame of its side.
 pub const MORE: u8 = 2;
-/// The most payload that a data frame may have.
+/// The most payload of a data frame.
 pub const DATA_BYTES_MAX: u32 = 4 << 20;
 /// The flag of a data frame whose payload has a checksum.
 pub const CHECKED: u8 = 1;
-/// Where the channel of a data frame lies in its flags.
+/// The position of the channel in the flags of a data frame.
 const CHANNEL_SHIFT: u32 = 4;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// The first of each side: who it is and what it speaks.
+    /// The first frame of each side: its identity and versions.
     Hello = 1,
-    /// Begins a stream; the payload says what for.
+    /// Opens a stream; the payload is the request.
     Open = 2,
     /// A block of a stream; `value` is its offset.
     Data = 3,
     /// `value` more blocks of a stream may be sent.
     Credit = 4,
-    /// The sender's direction of a stream is whole; the payload is its result.
+    /// Completes the sender's direction of a stream; the payload is its result.
     End = 5,
-    /// A stream ends here and is not whole; the payload says why.
+    /// Aborts a stream; the payload is the reason.
     Abort = 6,
-    /// Somebody is there.
+    /// A sign of life.
     Ping = 7,
-    /// The sender sends nothing more; the payload says what it found wrong, if it did.
+    /// The sender closes the link; the payload is the violation that it found, if any.
     Bye = 8,
 }
 
@@ -64,20 +63,20 @@ impl Kind {
     }
 }
 
-/// The head of a frame.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
     /// For data: [`CHECKED`], and the channel in the upper four bits. For an open or an end: [`MORE`].
     pub flags: u8,
-    /// The stream it is about; 0 for the link itself.
+    /// The stream; 0 for the link itself.
     pub stream: u32,
     /// Bytes of payload.
     pub len: u32,
-    /// How many frames the sender sent before it, modulo 2^32.
+    /// The number of frames that the sender sent before, modulo 2^32.
     pub sequence: u32,
-    /// Data: the offset of the payload in its stream. Credit: how many blocks.
+    /// Data: the offset of the payload in its stream. Credit: the number of blocks.
     pub value: u64,
     /// XXH3-64 of the payload with the offset as seed; 0 for data without [`CHECKED`].
     pub checksum: u64,
@@ -87,15 +86,15 @@ pub struct Head {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The bytes of the head do not belong together.
+    /// The header is damaged.
     Garbage,
     /// A kind of frame that this version does not know.
     Kind(u8),
-    /// More payload than this kind may have.
+    /// More payload than this kind allows.
     Long(Kind, u32, u32),
-    /// An offset so large that the payload would end beyond 2^63.
+    /// An offset so large that the payload would end past 2^63.
     Offset(u64),
-    /// The payload is not what was sent.
+    /// The payload is damaged.
     Payload(Kind, u32, u64),
 }
 
@@ -120,7 +119,7 @@ impl fmt::Display for FrameError {
 impl std::error::Error for FrameError {}
 
 impl Head {
-    /// A head of a frame that is not data.
+    /// A header of a frame that is not data.
     pub fn control(kind: Kind, stream: u32, value: u64, payload: &[u8]) -> Head {
         assert!(
             kind != Kind::Data && payload.len() <= kind.bytes_max() as usize,
@@ -133,7 +132,7 @@ impl Head {
         head
     }
 
-    /// A head of a block of a stream. `channel` is below 16.
+    /// A header of a block of a stream. `channel` is below 16.
     pub fn data(stream: u32, channel: u8, offset: u64, payload: &[u8], checked: bool) -> Head {
         assert!(channel < 16 && payload.len() <= DATA_BYTES_MAX as usize, "{channel} {}", payload.len());
         let flags = channel << CHANNEL_SHIFT | if checked { CHECKED } else { 0 };
@@ -152,12 +151,12 @@ impl Head {
         head
     }
 
-    /// Which of the 16 channels of its stream a block belongs to.
+    /// The channel of a block, one of 16 of its stream.
     pub fn channel(&self) -> u8 {
         self.flags >> CHANNEL_SHIFT
     }
 
-    /// Its bytes.
+    /// The encoded header.
     pub fn encode(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         bytes[0] = self.kind as u8;
@@ -172,7 +171,7 @@ impl Head {
         bytes
     }
 
-    /// What the bytes say, if they are a head.
+    /// Decodes a header.
     pub fn decode(bytes: &[u8; HEAD_BYTES]) -> Result<Head, FrameError> {
         let mut plain = *bytes;
         plain[2..4].fill(0);
@@ -200,7 +199,7 @@ impl Head {
         Ok(head)
     }
 
-    /// Whether this is the payload that was sent, as far as the head tells.
+    /// Whether this payload matches the header's checksum, if it has one.
     pub fn verify(&self, payload: &[u8]) -> Result<(), FrameError> {
         assert_eq!(payload.len(), self.len as usize, "the payload of another frame");
         let is_checked = self.kind != Kind::Data || self.flags & CHECKED != 0;

@@ -1,14 +1,14 @@
-//! What fuzzers ask of links: any bytes from a peer. The function takes any bytes and panics where an invariant is broken;
-//! `fuzz/` calls it, and the tests play its corpus back.
+//! Entry points for fuzzers: a link with a peer that sends arbitrary bytes. They panic where an invariant is broken.
+//! `fuzz/` calls them, and the tests replay its corpus.
 //!
-//! Invariant: nothing here is compiled into a build that users get.
+//! Invariant: builds for users contain nothing of this.
 
 use crate::core::{CREDITS_MAX, Core, Effect, Event, Patience, STREAMS_MAX};
 use crate::frame::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, HEAD_BYTES, Head, Kind};
 use crate::hello::{Hello, Id, Role};
 
-/// A peer says these bytes to a side that has two streams open. With the first byte odd, heads are made to fit, so
-/// that what they say is looked at too.
+/// A peer sends these bytes to a side with two open streams. If the first byte is odd, headers are corrected, to reach
+/// the code behind the checks.
 pub fn frames(data: &[u8]) {
     let Some((&how, mut rest)) = data.split_first() else { return };
     let ours = Hello { cluster: Id(1), node: Id(1), role: Role::Node, block_bytes: 1 << 20, epoch: 0 };
@@ -57,7 +57,7 @@ fn closes(effects: &[Effect]) {
 
 type Decoded = Result<Head, crate::frame::FrameError>;
 
-/// The head at the beginning of these bytes, and what is behind it.
+/// The header at the beginning of these bytes, and the bytes behind it.
 fn head_of(bytes: &[u8], mended: bool, sequence: u32) -> Option<(Decoded, &[u8])> {
     let (head, behind) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     if !mended {

@@ -1,20 +1,20 @@
-//! Hello: the first frame of each side. Who it is, of which cluster, what it speaks.
+//! Hello: the first frame of each side, with its identity, cluster and versions.
 //!
-//! Invariant: the magic and the two version numbers stand where they are in every version to come, so peers of any two
-//! versions understand at least that they do not understand each other.
+//! Invariant: the magic and the two version numbers have the same place in every version, so peers of any two versions
+//! at least notice that they are incompatible.
 
 use std::fmt;
 
 /// The first eight bytes of a hello's payload.
 const MAGIC: &[u8; 8] = b"thalweg\0";
-/// The version that is spoken here, and the oldest that is understood.
+/// The version of this program, and the oldest that it understands.
 pub const VERSION: u16 = 5;
-/// A peer takes blocks of at least so many bytes.
+/// The smallest block size that a peer must accept.
 const BLOCK_BYTES_MIN: u32 = 4096;
-/// Bytes of a hello's payload, without those that later versions may add.
+/// Bytes of a hello's payload; later versions may append more.
 pub(crate) const HELLO_BYTES: usize = 64;
 
-/// 128 random bits that stand for a cluster or a node.
+/// 128 random bits that identify a cluster or a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub u128);
 
@@ -40,18 +40,18 @@ impl std::str::FromStr for Id {
     }
 }
 
-/// What a peer is.
+/// The role of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Role {
-    /// A resident daemon.
+    /// A daemon.
     Node = 1,
-    /// A command that comes and goes.
+    /// A command.
     Client = 2,
 }
 
 impl Role {
-    /// As it is told, and as certificates have it.
+    /// Its name in messages and certificates.
     pub fn name(self) -> &'static str {
         match self {
             Role::Node => "node",
@@ -60,30 +60,30 @@ impl Role {
     }
 }
 
-/// What a side says of itself.
+/// The contents of a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// The cluster that it is of.
+    /// The sender's cluster.
     pub cluster: Id,
-    /// Itself.
+    /// The sender.
     pub node: Id,
-    /// What it is.
+    /// The sender's role.
     pub role: Role,
-    /// The largest block that it takes.
+    /// The largest block that the sender accepts.
     pub block_bytes: u32,
-    /// Of its cluster file; 0 without one.
+    /// The epoch of its cluster file; 0 without one.
     pub epoch: u64,
 }
 
-/// Why a hello is not one that can be answered.
+/// Why a hello cannot be accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HelloError {
-    /// It does not begin as hellos do, or ends too early.
+    /// It does not begin with the magic, or is too short.
     Garbage,
-    /// It speaks versions that are not understood here.
+    /// It has versions that are not understood here.
     Version(u16, u16),
-    /// It takes only blocks of so many bytes.
+    /// Its largest block, of so many bytes, is too small.
     Blocks(u32),
 }
 
@@ -109,12 +109,12 @@ impl fmt::Display for HelloError {
 }
 
 impl Hello {
-    /// Whether both ends are this process: no cluster has the id 0.
+    /// Whether both ends are in this process: no cluster has the id 0.
     pub fn is_local(&self) -> bool {
         self.cluster == Id(0)
     }
 
-    /// The payload of the frame.
+    /// Encodes the payload.
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
@@ -128,7 +128,7 @@ impl Hello {
         bytes
     }
 
-    /// What a payload says. Bytes that a later version has added are not looked at.
+    /// Decodes a payload. Bytes that a later version has appended are ignored.
     pub fn decode(bytes: &[u8]) -> Result<Hello, HelloError> {
         let number = |at: usize| {
             let four = bytes.get(at..at + 4).ok_or(HelloError::Garbage)?;

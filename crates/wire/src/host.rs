@@ -1,9 +1,9 @@
-//! This host as a member of its cluster: who it is, the cluster file that holds, its links, and the services on them.
+//! This host as a member of its cluster: its identity, the current cluster file, its links, and the services on them.
 //!
-//! Model: links are served until their peers have gone, each stream by the service that it names. A newer cluster file is
-//! kept, applied to the links that are open, and passed on ([`crate::mesh`] keeps links with the other hosts).
-//! Invariant: no service sees a stream of a peer that may only look, unless the service says that the request is harmless.
-//! Non-goals: accepting connections; what services do.
+//! Model: a link is served until its peer goes; each stream goes to the service that it names. A newer cluster file is
+//! stored, applied to open links, and passed on ([`crate::mesh`] keeps links with the other hosts).
+//! Invariant: a client with status rights reaches a service only if the service declares the request harmless.
+//! Non-goals: accepting connections; the services.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
@@ -25,10 +25,10 @@ use crate::{
     message,
 };
 
-/// What a client is told that may only look.
-pub const MAY_ONLY_LOOK: &str = "this certificate may only look at status, jobs and metrics; thalweg cluster client NAME --may all makes one for more";
+/// The answer to a client whose certificate allows only status requests.
+pub const MAY_ONLY_LOOK: &str = "this certificate may only look at status, jobs and metrics; the cluster's owner can make one that may do everything with thalweg cluster client";
 
-/// What a host is told that asks over a link of before its renewal.
+/// The answer to a request on a link from before the host's renewal.
 const WAS_RENEWED: &str =
     "this host has shown a newer certificate since this link was opened; open a new one";
 
@@ -36,12 +36,12 @@ const WAS_RENEWED: &str =
 pub struct Host {
     name: String,
     directory: Option<PathBuf>,
-    /// How it proves who it is; changed when its certificate is.
+    /// Its credentials; replaced when its certificate is.
     credentials: RwLock<Option<Arc<Credentials>>>,
-    /// Certificate and cluster file as they were last looked at.
+    /// The state of the certificate and cluster files when they were last checked.
     files: Mutex<Vec<Vec<u8>>>,
     cluster: Mutex<Option<ClusterFile>>,
-    /// Called when the cluster file has changed.
+    /// Called when the cluster file changes.
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
     audit: Arc<Audit>,
     terms: Terms,
@@ -52,7 +52,7 @@ pub struct Host {
     pub(crate) stopping: Latch,
 }
 
-/// Closes once, for all who wait for it.
+/// A gate that closes once and wakes all who wait for it.
 #[derive(Default)]
 pub(crate) struct Latch {
     closed: Mutex<bool>,
@@ -65,7 +65,7 @@ impl Latch {
         self.change.notify_all();
     }
 
-    /// Waits for it, or so long; whether it is closed.
+    /// Waits until it is closed, at most so long; returns whether it is closed.
     pub(crate) fn wait(&self, patience: Duration) -> bool {
         let closed = self.closed.lock().expect("no holder panics");
         *self.change.wait_timeout_while(closed, patience, |closed| !*closed).expect("no holder panics").0
@@ -73,21 +73,17 @@ impl Latch {
 }
 
 impl Host {
-    /// One in this process, of this name, which nobody has to prove anything to.
+    /// A host of this name inside this process, without authentication.
     pub fn embedded(name: &str, terms: Terms) -> Host {
         Host { name: name.to_string(), ..Host::with(None, terms) }
     }
 
-    /// The host of the identity in this directory; without one it is of no cluster.
+    /// The host with the identity in this directory; without one it belongs to no cluster.
     pub fn load(directory: Option<&Path>, terms: Terms) -> Result<Host> {
         let Some(directory) = directory else { return Ok(Host::with(None, terms)) };
         let (credentials, file) = cluster::credentials_in(directory)?;
         if credentials.identity().role != Role::Node {
-            return Err(Error::Asked(
-                "that is a client's identity, and a node is a host's; give --identity DIR of one, as cluster init \
-                 makes them in hosts/"
-                    .into(),
-            ));
+            return Err(Error::ClientIdentity);
         }
         Ok(Host {
             name: credentials.identity().name.clone(),
@@ -115,17 +111,17 @@ impl Host {
         }
     }
 
-    /// From now on peers may ask for these services.
+    /// Offers these services to peers from now on.
     pub fn offer(&self, services: Vec<Arc<dyn Service>>) {
         *self.services.write().expect("no holder panics") = services;
     }
 
-    /// What peers may ask for.
+    /// The services.
     pub fn services(&self) -> Vec<Arc<dyn Service>> {
         self.services.read().expect("no holder panics").clone()
     }
 
-    /// Has this called whenever the cluster file has changed. The first who asks is called.
+    /// Sets a function that is called whenever the cluster file changes. Only the first is kept.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_change.set(Box::new(call));
     }
@@ -138,7 +134,7 @@ impl Host {
         self.links.lock().expect("no holder panics").iter().for_each(|(_, link)| link.close());
     }
 
-    /// Waits until this host stops, or so long; whether it stops.
+    /// Waits until this host stops, at most so long; returns whether it stops.
     pub fn is_stopping_within(&self, patience: Duration) -> bool {
         self.stopping.wait(patience)
     }
@@ -153,12 +149,12 @@ impl Host {
         self.directory.as_deref()
     }
 
-    /// Its credentials as they are now.
+    /// Its current credentials.
     pub fn credentials(&self) -> Option<Arc<Credentials>> {
         self.credentials.read().expect("no holder panics").clone()
     }
 
-    /// The cluster file that holds.
+    /// Its current cluster file.
     pub fn cluster_file(&self) -> Option<ClusterFile> {
         self.cluster.lock().expect("no holder panics").clone()
     }
@@ -168,7 +164,7 @@ impl Host {
         self.cluster.lock().expect("no holder panics").as_ref().map_or(0, |file| file.epoch)
     }
 
-    /// What the cluster file says of this host.
+    /// Its entry in the cluster file.
     pub fn declared(&self) -> Option<ClusterHost> {
         let file = self.cluster.lock().expect("no holder panics");
         file.as_ref().and_then(|file| file.hosts.iter().find(|host| host.name == self.name).cloned())
@@ -180,17 +176,17 @@ impl Host {
         file.iter().flat_map(|file| file.hosts.iter().map(|host| host.name.clone())).collect()
     }
 
-    /// Where what peers ask is recorded.
+    /// The audit log.
     pub fn audit(&self) -> &Arc<Audit> {
         &self.audit
     }
 
-    /// How it wants its links.
+    /// The terms of its links.
     pub fn terms(&self) -> Terms {
         self.terms
     }
 
-    /// How many links are open.
+    /// The number of open links.
     pub fn link_count(&self) -> usize {
         self.links.lock().expect("no holder panics").len()
     }
@@ -200,13 +196,13 @@ impl Host {
         HostProcess { pid: std::process::id(), seconds: self.started.seconds(), epoch: self.epoch() }
     }
 
-    /// What this peer may ask.
+    /// The rights of this peer.
     pub fn may(&self, peer: Id) -> May {
         self.credentials().map_or(May::All, |credentials| credentials.identity().members.may(peer))
     }
 
-    /// Takes a certificate that was brought meanwhile, and a newer cluster file. Links that are open stay so, for what runs
-    /// on them; those that are kept are dialled anew, so that the others see the new certificate.
+    /// Loads a certificate that was installed meanwhile, and a newer cluster file. Open links stay for the work on
+    /// them; kept links are dialled again, so that the others see the new certificate.
     pub(crate) fn look_at_identity(&self) {
         let Some(directory) = self.directory.as_deref() else { return };
         let now = files_in(directory);
@@ -214,7 +210,7 @@ impl Host {
         if now == *last {
             return;
         }
-        // Its files come one by one: until they fit each other, the old ones hold.
+        // The files arrive one by one: until they match, the old ones stay in use.
         let Ok((mut identity, file)) = Identity::load(directory) else { return };
         let Some(old) = self.credentials() else { return };
         let ours = old.identity();
@@ -227,7 +223,7 @@ impl Host {
         let (Ok(credentials), Ok(text)) = (Credentials::of(identity), cluster::text_in(directory)) else {
             return;
         };
-        // An older list, or another of the same epoch, is no news, nor is what came with it.
+        // An older list, or another of the same epoch, is ignored, with its certificate.
         if self.take_cluster(&text).is_ok() {
             if credentials.identity().node != ours.node {
                 self.mesh.forget_all();
@@ -237,12 +233,12 @@ impl Host {
         }
     }
 
-    /// Takes a newer cluster file, keeps it, closes all links and connections of peers that it does not list, and passes
-    /// it on. Returns the epoch that holds, and whether it is a new one. A file that cannot be kept, because the disk is full, for
-    /// example, holds until the node ends.
+    /// Accepts a newer cluster file: stores it, closes all links and connections of peers that it does not list, and
+    /// passes it on. Returns the current epoch, and whether it is new. A file that cannot be stored, for example
+    /// because the disk is full, stays in effect until the node ends.
     pub fn take_cluster(&self, text: &str) -> Result<(u64, bool)> {
         let (Some(directory), Some(credentials)) = (&self.directory, self.credentials()) else {
-            return Err(Error::Asked("a node without identity is of no cluster".into()));
+            return Err(Error::NoIdentity);
         };
         let mut ours = self.cluster.lock().expect("no holder panics");
         let now = ours.as_ref().expect("a host with credentials has a cluster file");
@@ -261,9 +257,8 @@ impl Host {
 
     /// The text of its cluster file.
     fn cluster_text(&self) -> Result<String> {
-        let none = || Error::Asked("a node without identity is of no cluster".into());
         let _ours = self.cluster.lock().expect("no holder panics");
-        cluster::text_in(self.directory.as_deref().ok_or_else(none)?)
+        cluster::text_in(self.directory.as_deref().ok_or(Error::NoIdentity)?)
     }
 
     /// Brings both ends of a link to the newer of their cluster files.
@@ -271,12 +266,12 @@ impl Host {
         self.agree_at(link, link.hello().epoch);
     }
 
-    /// The same, if the other's is of this epoch.
+    /// The same, if the peer's file has this epoch.
     pub(crate) fn agree_at(&self, link: &Link, theirs: u64) {
         let Some(credentials) = self.credentials() else { return };
         let ours = credentials.identity().members.epoch();
         if theirs > ours {
-            // What is wrong with it is no reason to refuse the peer, which our own list has.
+            // An unusable file is no reason to refuse a peer that our own file lists.
             let text = message::ask(link, &HostRequest::Cluster(None).text());
             let _ = text.map(|text| self.take_cluster(&text));
         } else if theirs < ours
@@ -286,7 +281,7 @@ impl Host {
         }
     }
 
-    /// Serves a link until its peer has gone.
+    /// Serves a link until its peer goes.
     pub fn serve(self: &Arc<Host>, link: &Arc<Link>) {
         let peer = link.hello().node;
         self.serve_of(peer, link);
@@ -297,7 +292,7 @@ impl Host {
         self.links.lock().expect("no holder panics").push((peer, link.clone()));
         // A panic ends this link; its peer sees that it is closed.
         let _ = caught(|| self.serve_streams(peer, link));
-        // From here on nobody reads it.
+        // From now on nobody reads it.
         link.close();
         self.links.lock().expect("no holder panics").retain(|(_, other)| !Arc::ptr_eq(other, link));
         self.mesh.forget(link);
@@ -345,7 +340,7 @@ impl Host {
         services.iter().find(|service| service.name() == name).cloned()
     }
 
-    /// Answers what is asked about the membership itself; false if the link is of no more use.
+    /// Serves requests about the membership itself; false if the link is of no further use.
     fn answer(
         self: &Arc<Host>,
         (id, peer): (Id, &Peer<'_>),
@@ -367,13 +362,13 @@ impl Host {
         }
     }
 
-    /// Takes the cluster file that a peer brings, if it is newer; the epoch that holds.
+    /// Accepts the cluster file that a peer sent, if it is newer; returns the current epoch.
     fn take_from(&self, peer: &Peer<'_>, text: &str) -> Result<String> {
         let taken = self.take_cluster(text);
         let entry = || -> Entry { peer.entry("cluster file", &[]) };
         match &taken {
             Ok((epoch, true)) => entry().ends(format!("epoch {epoch} holds")),
-            // Every host that knows of it brings it.
+            // Every host that knows of it sends it.
             Ok((_, false)) => {}
             Err(why) => entry().refused(why),
         }
@@ -381,7 +376,7 @@ impl Host {
     }
 }
 
-/// What may change in an identity's directory while its node runs.
+/// The files of an identity that may change while its node runs.
 fn files_in(directory: &Path) -> Vec<Vec<u8>> {
     let read = |name| small::read(&directory.join(name)).unwrap_or_default();
     [CERTIFICATE_FILE, CLUSTER_FILE].map(read).to_vec()

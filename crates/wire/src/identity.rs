@@ -1,9 +1,10 @@
-//! Identities: who a process is, and how it sees who others are.
+//! Identities: how a process proves who it is, and verifies its peers.
 //!
 //! Model: an identity is a directory of small files: the cluster file, the authority's certificate, a certificate and
 //! its key. A certificate names its host, and in a second name the node, the cluster and the role.
-//! Invariant: a peer is one of ours only if the cluster's authority has signed its certificate, the certificate holds today,
-//! and the cluster file, which the authority has signed, lists its id with its key. Keys are in files that only their
+//! Invariant: a peer is accepted only if the cluster's authority has signed its certificate, the certificate is valid
+//! today, and the signed cluster file lists its id with its key. Keys are in files that only their owner may read, and
+//! in no message.
 //! owner may read, and in no message.
 
 use std::fmt;
@@ -20,13 +21,13 @@ use crate::authority::ends_at;
 use crate::hello::{Id, Role};
 use crate::members::{Members, verify};
 
-/// The names of an identity's files.
+/// The name of the cluster file in an identity's directory.
 pub const CLUSTER_FILE: &str = "cluster.json";
 /// The authority's certificate.
 pub const AUTHORITY_FILE: &str = "authority.pem";
 /// The identity's own certificate.
 pub const CERTIFICATE_FILE: &str = "cert.pem";
-/// Its key.
+/// The identity's key.
 pub const KEY_FILE: &str = "key.pem";
 
 /// Why an identity cannot be used.
@@ -35,19 +36,19 @@ pub const KEY_FILE: &str = "key.pem";
 pub enum IdentityError {
     /// A file cannot be read or written.
     Io(thalweg_io::Error),
-    /// There is no cluster file here.
+    /// The directory contains no cluster file.
     None(PathBuf),
-    /// A file is not what it should be.
+    /// A file is invalid.
     File(PathBuf, String),
-    /// The cluster file asks for links that are not sealed.
+    /// The cluster file asks for unencrypted links.
     Clear(PathBuf),
     /// Others may read a key.
     Open(PathBuf),
-    /// A name that no certificate can carry.
+    /// A certificate cannot carry this name.
     Name(String),
     /// A certificate could not be made or used.
     Certificate(String),
-    /// The key is not that of the certificate, as for a moment while both are replaced.
+    /// The key does not match the certificate, as for a moment while both are replaced.
     Mismatch,
 }
 
@@ -55,11 +56,9 @@ impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             IdentityError::Io(why) => write!(f, "{why}"),
-            IdentityError::None(directory) => write!(
-                f,
-                "no cluster in {}: thalweg cluster init makes one, --identity names another; a host without one is ssh://HOST/PATH",
-                directory.display()
-            ),
+            IdentityError::None(directory) => {
+                write!(f, "no cluster in {}: thalweg cluster init makes one", directory.display())
+            }
             IdentityError::File(path, why) => write!(f, "{} cannot be used: {why}", path.display()),
             IdentityError::Clear(path) => write!(
                 f,
@@ -89,7 +88,7 @@ impl From<thalweg_io::Error> for IdentityError {
     }
 }
 
-/// Who a process is.
+/// The identity of a process.
 #[derive(Clone)]
 pub struct Identity {
     /// The cluster.
@@ -98,11 +97,11 @@ pub struct Identity {
     pub node: Id,
     /// The host's name.
     pub name: String,
-    /// What it is.
+    /// The role.
     pub role: Role,
-    /// Who is welcome.
+    /// The members of the cluster.
     pub members: Members,
-    /// When its certificate ends, and its authority's, in seconds since 1970.
+    /// The ends of its certificate's and its authority's validity, in seconds since 1970.
     pub ends: [u64; 2],
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: Arc<PrivateKeyDer<'static>>,
@@ -149,7 +148,7 @@ impl Identity {
     }
 }
 
-/// The cluster file in a directory, whose authority has signed it, and the cluster that it is of.
+/// The signed cluster file in a directory, and the id of its cluster.
 pub fn read_cluster(directory: &Path) -> Result<(ClusterFile, Id), IdentityError> {
     let (path, text) = cluster_text(directory)?;
     let file = signed(directory, &path, &text)?;
@@ -159,7 +158,8 @@ pub fn read_cluster(directory: &Path) -> Result<(ClusterFile, Id), IdentityError
     }
 }
 
-/// The same of the owner, who is about to sign it: it may be one of before cluster files were signed, or links sealed.
+/// The same for the owner, who is about to sign it: it may be from before cluster files were signed, or links
+/// encrypted.
 pub fn read_unsigned(directory: &Path) -> Result<(ClusterFile, Id), IdentityError> {
     let (path, text) = cluster_text(directory)?;
     let file = match from_json::<ClusterFile>(&text) {
@@ -197,7 +197,7 @@ fn certificate_in(directory: &Path, name: &str) -> Result<CertificateDer<'static
         .map_err(|_| IdentityError::File(path, "it is no certificate".into()))
 }
 
-/// What a certificate says of its owner.
+/// The names in a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     /// The host.
@@ -206,23 +206,23 @@ pub struct Named {
     pub node: Id,
     /// The cluster.
     pub cluster: Id,
-    /// What it is.
+    /// The role.
     pub role: Role,
 }
 
 const SUFFIX: &str = "thalweg";
 
 impl Named {
-    /// What this certificate says; `None` if it is none of ours.
+    /// Parses a certificate; `None` if it is not one of a cluster.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Named> {
         let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
         certificate.valid_dns_names().find_map(Named::parse)
     }
 
-    /// The second name that such a certificate carries; the host's comes before it.
+    /// The second name of such a certificate; the host's name comes before it.
     pub(crate) fn text(&self) -> String {
         let role = self.role.name();
-        // A name's labels have at most 63 bytes, and the whole 253.
+        // A label of a name has at most 63 bytes, and the name 253.
         format!("{}.{}.{role}.{}.{SUFFIX}", self.node, self.cluster, self.host.replace([':', '_'], "-"))
     }
 

@@ -1,14 +1,13 @@
-//! Framed links between peers that have proved who they are, and what a host offers and reaches over them.
+//! Links between authenticated peers, and the services of a host on them.
 //!
-//! Model: a [`Link`] carries streams of blocks both ways over one socket. Each [`Outgoing`] is a sink and each
-//! [`Incoming`] a source, so the pump's loop moves blocks between machines as it does between disks. Frames
-//! ([`frame`]) are what goes over the wire, [`core`] is what may go when, a carrier brings bytes across, sealed as TLS
-//! 1.3 records.
-//! Invariant: nothing is taken from a peer that has not proved who it is; a block is sent only into a buffer that its
-//! receiver has reserved; what comes back from a link is what was put in, in its order, or an error.
-//! On these stand a [`Client`], which dials hosts, and a [`Host`], which keeps links with the others of its cluster and
-//! serves each stream by the [`Service`] that it names.
-//! Non-goals: what a payload means; what services do.
+//! Model: a [`Link`] carries streams of blocks in both directions over one socket. An [`Outgoing`] is a sink and an
+//! [`Incoming`] a source, so the pump moves blocks between machines as it does between disks. A link sends frames
+//! ([`frame`]), [`core`] decides which frames are allowed, and a carrier transports the bytes, encrypted as TLS 1.3
+//! records. On top of links are a [`Client`], which dials hosts, and a [`Host`], which keeps links with the other hosts
+//! of its cluster and gives each stream to the [`Service`] that it names.
+//! Invariant: nothing is accepted from an unauthenticated peer. A block is sent only into a buffer that its receiver
+//! has reserved. A link delivers what was sent, in order, or an error.
+//! Non-goals: the meaning of payloads; what services do.
 
 mod audit;
 mod authority;
@@ -45,7 +44,7 @@ mod tls;
 pub use audit::{Audit, Entry, Who};
 pub use authority::{Authority, CERTIFICATE_DAYS, Issued, ends_at, is_host_name, new_id};
 pub use client::{Cancel, Client};
-pub use cluster_error::{ClusterError, ClusterResult};
+pub use cluster_error::{BadFile, BadHost, ClusterError, ClusterResult, Rejected};
 pub use core::Patience;
 pub use error::{LinkError, Result, What};
 pub use export::EXPORTED_KEY_BYTES;

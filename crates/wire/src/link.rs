@@ -1,16 +1,17 @@
 //! A link: the core, a carrier, and the threads that wait for either.
 //!
-//! Model: a link has no thread of its own. Whoever waits for something (a block, a credit, a new stream) reads frames
-//! while nobody else does, and hands to the others what is theirs; so a block is received by the thread that wants it,
-//! into the buffer it reserved. Whoever sends writes his own frame. [`Link::keep`] adds a thread that reads when nobody
-//! has for a while, for links whose owner may be away longer than a peer is patient.
-//! Invariant: a reader never waits for a writer, nor for the carrier: what it has to answer goes out when there is room, or by
-//! whoever is sending; else two sides that both write would each wait for the other to read. So a side that streams both
-//! ways at once reads on a thread of its own. Once closed, a link says to everyone the same thing: what closed it first.
-//! Invariant: a thread that panics while it has a link closes that link, and nothing else.
-//! Invariant: what a peer can make this side keep is bounded: [`REQUESTS_MAX`] x [`PAYLOAD_BYTES_MAX`] of requests that nobody
-//! has accepted, and [`ANSWERS_MAX`] frames that it does not read. A stream that is given up before it was accepted leaves nothing.
-//! Non-goals: opening it again, what requests and blocks mean.
+//! Model: a link has no thread of its own. A thread that waits for a block, a credit or a new stream reads frames while
+//! no other thread does, and hands frames of other streams to their threads. So a block is received by the thread that
+//! wants it, into the buffer that it reserved. Senders write their own frames. [`Link::keep`] adds a thread that reads
+//! when nobody else has for a while, for links whose owner may be busy longer than the peer's timeout.
+//! Invariant: a reader never waits for a writer or for the carrier: its answers are sent when there is room, or by the
+//! thread that is sending. Otherwise two sides that both write would each wait for the other to read. So a side that
+//! streams in both directions reads on a thread of its own. A closed link reports the first cause to everyone.
+//! Invariant: a thread that panics while it uses a link closes that link, and nothing else.
+//! Invariant: the memory that a peer can occupy is bounded: [`REQUESTS_MAX`] x [`PAYLOAD_BYTES_MAX`] of requests that
+//! nobody has accepted, and [`ANSWERS_MAX`] frames that it does not read. A stream that is given up before it was
+//! accepted leaves nothing.
+//! Non-goals: reopening; the meaning of requests and blocks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,24 +30,24 @@ use crate::frame::{HEAD_BYTES, Head, Kind, PAYLOAD_BYTES_MAX};
 use crate::hello::{Hello, Id, Role};
 use crate::stream::{Gift, Given, Incoming, News, Outgoing};
 
-/// How long nobody may have read before a keeper does.
+/// The time without a reader after which the keeper reads.
 const KEEPER_MS: u64 = 500;
 const KEEPER_STACK_BYTES: usize = 128 << 10;
-/// What leaves together of frames that are no blocks.
+/// The most bytes of frames other than blocks that are sent together.
 const TOGETHER_BYTES: usize = 16 << 10;
-/// So many of the longest requests that the peer may send wait to be accepted, or more of shorter ones; the streams of what is
-/// beyond are refused.
+/// The number of requests of maximal length, or more shorter ones, that may wait to be accepted. Streams beyond that
+/// are refused.
 const REQUESTS_MAX: usize = 8;
-/// The most frames that may wait to leave when the peer says something that has to be answered.
+/// The most frames that may wait to be sent when the peer sends something that needs an answer.
 const ANSWERS_MAX: usize = 1 << 16;
 
-/// A link with a peer that has said hello. Dropping it says goodbye; streams keep it open until they are dropped.
+/// A link with a peer that has said hello. Dropping it says goodbye; its streams keep it open until they are dropped.
 pub struct Link(Arc<Owner>);
 
-/// What the last handle of a link does: say goodbye.
+/// Says goodbye when the last handle of a link is dropped.
 struct Owner(Arc<Shared>);
 
-/// What all that use a link share.
+/// The state that all users of a link share.
 pub(crate) struct Shared {
     peer: String,
     exporter: Option<Exporter>,
@@ -65,11 +66,11 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub(crate) core: Core,
     pub(crate) streams: BTreeMap<u32, Inbox>,
-    /// The way in, unless somebody is reading.
+    /// The receiving half, unless a thread is reading.
     input: Option<Box<dyn Receive>>,
-    /// When somebody last read.
+    /// The time of the last read.
     read_ms: u64,
-    /// How many wait for a change. Waking is a system call, and mostly nobody does.
+    /// The number of threads that wait for a change. Waking takes a system call, and mostly nobody waits.
     waiting: usize,
     asked: VecDeque<(u32, Vec<u8>)>,
     opened: Option<u32>,
@@ -77,18 +78,18 @@ pub(crate) struct State {
     pub(crate) closed: Option<What>,
 }
 
-/// What has come of a stream.
+/// What has arrived of a stream.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// Blocks that came, each with its channel.
+    /// Blocks that arrived, each with its channel.
     pub(crate) ready: VecDeque<(u8, Block)>,
-    /// Blocks for those that have not.
+    /// Reserved blocks.
     pub(crate) reserved: Vec<Block>,
     /// How the peer's direction ended.
     pub(crate) end: Option<std::result::Result<Vec<u8>, What>>,
-    /// Whom to tell of either.
+    /// Called when something arrives.
     pub(crate) news: Option<Box<dyn Fn(News) + Send>>,
-    /// Who is given both at once; then they do not wait here.
+    /// Takes what arrives, which then does not wait here.
     pub(crate) given: Option<Given>,
 }
 
@@ -105,13 +106,13 @@ struct Out {
     sequence: u32,
 }
 
-/// Who is on the other side of a carrier, as far as is known before the hello.
+/// The peer, as far as it is known before the hello.
 pub(crate) struct Far {
-    /// For messages.
+    /// Its name in messages.
     pub(crate) name: String,
-    /// Whom its certificate names, and as what.
+    /// The name and role in its certificate.
     pub(crate) proved: Option<(Id, Role)>,
-    /// Of the TLS session, if there is one.
+    /// The exporter secret of the TLS session, if there is one.
     pub(crate) exporter: Option<Exporter>,
 }
 
@@ -119,12 +120,12 @@ pub(crate) fn now_ms() -> u64 {
     now_ns() / 1_000_000
 }
 
-/// A link as seen by who may have to close it, and does not keep it open.
+/// A reference that can close a link and does not keep it open.
 #[derive(Clone)]
 pub(crate) struct Watched(Weak<Owner>);
 
 impl Watched {
-    /// Whether there is nothing left to close.
+    /// Whether the link is gone.
     pub(crate) fn has_gone(&self) -> bool {
         self.0.strong_count() == 0
     }
@@ -138,12 +139,12 @@ impl Watched {
 }
 
 impl Link {
-    /// For whoever may have to close it.
+    /// A reference with which the link can be closed.
     pub(crate) fn watch(&self) -> Watched {
         Watched(Arc::downgrade(&self.0))
     }
 
-    /// Says hello over a carrier and waits for the peer's.
+    /// Says hello over a carrier and waits for the peer's hello.
     pub(crate) fn establish(
         ours: Hello,
         far: Far,
@@ -156,7 +157,7 @@ impl Link {
         Ok(link)
     }
 
-    /// A link over a carrier on which nothing has been said.
+    /// A link over a carrier on which nothing was sent yet.
     pub(crate) fn unmet(
         ours: Hello,
         far: Far,
@@ -192,46 +193,46 @@ impl Link {
         }))))
     }
 
-    /// Says hello, if that has not been said yet, and waits for the peer's.
+    /// Says hello unless that has happened, and waits for the peer's hello.
     pub(crate) fn meet(&self) -> Result<()> {
         let shared = &self.0.0;
         shared.flush()?;
         shared.wait(|_| *shared.hello.lock().expect("no holder panics")).map(drop)
     }
 
-    /// The peer, for messages: its name.
+    /// The peer's name, for messages.
     pub fn peer(&self) -> &str {
         &self.0.0.peer
     }
 
-    /// A key for this use of the link, which its two ends have in common and nobody else has (RFC 8446, 7.5). `None` if the
-    /// link has no TLS session. The label begins with `EXPORTER-`, has at most 249 bytes, and names the use.
+    /// A key for one use of the link, which only its two ends can derive (RFC 8446, 7.5). `None` if the link has no TLS
+    /// session. The label begins with `EXPORTER-`, has at most 249 bytes, and names the use.
     pub fn export_key(&self, label: &str, context: &[u8]) -> Option<[u8; EXPORTED_KEY_BYTES]> {
         self.0.0.exporter.as_ref().map(|exporter| exporter.key(label, context))
     }
 
-    /// What the peer said of itself.
+    /// The peer's hello.
     pub fn hello(&self) -> Hello {
         self.0.0.hello.lock().expect("no holder panics").expect("a link is met")
     }
 
-    /// The largest block that both sides take.
+    /// The largest block that both sides accept.
     pub fn block_bytes(&self) -> usize {
         self.0.0.lock().core.block_bytes() as usize
     }
 
-    /// Bytes sent and received, heads included, seals not.
+    /// Bytes sent and received, with headers, without encryption overhead.
     pub fn bytes(&self) -> (u64, u64) {
         let shared = &self.0.0;
         (shared.sent_bytes.load(Ordering::Relaxed), shared.received_bytes.load(Ordering::Relaxed))
     }
 
-    /// Receives of the socket that completed, for these bytes.
+    /// The number of receives of the socket for these bytes.
     pub fn receives(&self) -> u64 {
         self.0.0.receives.load(Ordering::Relaxed)
     }
 
-    /// Begins a stream; the request says to the peer what for. At most [`PAYLOAD_BYTES_MAX`].
+    /// Opens a stream with a request of at most [`PAYLOAD_BYTES_MAX`] bytes.
     pub fn open(&self, request: &[u8]) -> Result<(Outgoing, Incoming)> {
         let shared = &self.0.0;
         let stream = shared.begin(&mut shared.lock(), request)?;
@@ -239,8 +240,8 @@ impl Link {
         Ok(self.ends(stream))
     }
 
-    /// Begins a stream on which nothing more is said from here: request, end, and credits for the blocks that the answer
-    /// may take of a pool, leave together.
+    /// Opens a stream on which this side sends only the request: request, end, and credits for the blocks of the answer
+    /// are sent together.
     pub fn ask(&self, request: &[u8], takes: Option<(&Pool, usize)>) -> Result<Incoming> {
         let shared = &self.0.0;
         let mut state = shared.lock();
@@ -255,7 +256,7 @@ impl Link {
         Ok(inc)
     }
 
-    /// The next stream that the peer begins, with its request; `None` when the peer has said goodbye.
+    /// The next stream that the peer opens, with its request; `None` when the peer has said goodbye.
     pub fn accept(&self) -> Result<Option<(Vec<u8>, Outgoing, Incoming)>> {
         match self.0.0.wait(|state| state.asked.pop_front()) {
             Ok((stream, request)) => {
@@ -267,30 +268,30 @@ impl Link {
         }
     }
 
-    /// Closes it for everyone who uses it, now.
+    /// Closes the link at once for all its users.
     pub fn close(&self) {
         let shared = &self.0.0;
         shared.apply(&mut shared.lock(), Event::Bye);
         let _ = shared.flush();
-        // Behind what somebody else may be sending.
+        // After the frame that another thread may be sending.
         let out = shared.out();
         (shared.end)();
         drop(out);
         shared.wake(&shared.lock());
     }
 
-    /// From now on the peer may send requests and results of so many bytes and no more, where [`PAYLOAD_BYTES_MAX`] is the
-    /// most for others; and so much less of what it asks waits here.
+    /// Limits the peer's requests and results to so many bytes from now on, instead of [`PAYLOAD_BYTES_MAX`], and what
+    /// may wait accordingly.
     pub fn bound_payloads(&self, bytes: usize) {
         self.0.0.lock().core.bound_payloads(bytes);
     }
 
-    /// Whether it still stands, as far as anybody here has noticed.
+    /// Whether the link is open, as far as this side has noticed.
     pub fn is_open(&self) -> bool {
         self.0.0.lock().closed.is_none()
     }
 
-    /// Answers the peer while nobody here reads. Ends with the link.
+    /// Starts a thread that answers the peer while nobody here reads. It ends with the link.
     pub fn keep(&self) -> std::io::Result<()> {
         let weak = Arc::downgrade(&self.0.0);
         let builder = std::thread::Builder::new().name("keeper".into()).stack_size(KEEPER_STACK_BYTES);
@@ -312,7 +313,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let shared = &self.0;
         let mut state = shared.lock();
-        // Streams in use keep the link; who ends them last leaves the rest to the carrier's end.
+        // Streams in use keep the link; the last one to end lets the carrier close it.
         if state.core.streams() == 0 {
             shared.apply(&mut state, Event::Bye);
             drop(state);
@@ -321,9 +322,9 @@ impl Drop for Owner {
     }
 }
 
-/// Reads once if nobody has for a while; false when there is no link any more.
+/// Reads once if nobody has for a while; false when the link is gone.
 fn keep_once(weak: &Weak<Shared>) -> bool {
-    // Not woken by what others read, which is every frame.
+    // Not woken by the reads of others, which happen with every frame.
     std::thread::park_timeout(Duration::from_millis(KEEPER_MS));
     let Some(shared) = weak.upgrade() else { return false };
     let mut state = shared.lock();
@@ -343,14 +344,14 @@ impl Shared {
         self.sound(self.state.lock())
     }
 
-    /// The state; of a link that somebody had when he panicked, the state of one that is closed.
+    /// The state. If a thread panicked while it held the state, the link is closed.
     fn sound<'a>(&'a self, locked: LockResult<MutexGuard<'a, State>>) -> MutexGuard<'a, State> {
         locked.unwrap_or_else(|poisoned| {
             self.state.clear_poison();
             let mut state = poisoned.into_inner();
             for inbox in state.streams.values_mut() {
                 let (news, given) = (inbox.news.take(), inbox.given.take());
-                // Whoever hears of it may be who panicked.
+                // The thread that panicked may be among those that are told.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     if let Some(news) = news {
                         news(News::End);
@@ -365,11 +366,11 @@ impl Shared {
         })
     }
 
-    /// Whoever may send now, unless somebody is sending.
+    /// The sending half, unless a thread is sending.
     fn try_out(&self) -> Option<MutexGuard<'_, Out>> {
         match self.out.try_lock() {
             Ok(out) => Some(out),
-            // The peer finds out by the sequence, if the panic was in the middle of a frame.
+            // The peer notices by the sequence number if the panic was in the middle of a frame.
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -391,7 +392,7 @@ impl Shared {
         }
     }
 
-    /// Opens a stream, of which nothing has left yet.
+    /// Opens a stream. Nothing is sent yet.
     fn begin(&self, state: &mut State, request: &[u8]) -> Result<u32> {
         self.alive(state)?;
         if request.len() > PAYLOAD_BYTES_MAX {
@@ -421,7 +422,7 @@ impl Shared {
         }
     }
 
-    /// Reads a frame, or a moment of silence, and puts the way in back.
+    /// Reads a frame, or a moment of silence, and puts the receiving half back.
     fn read<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
@@ -431,7 +432,7 @@ impl Shared {
         drop(state);
         let reading = Reading(self);
         if answers {
-            // They did not fit, and perhaps nobody sends: then the peer may wait for them before it says more.
+            // They did not fit, and perhaps nobody sends: the peer may wait for them before it sends more.
             input.wait_for_either();
             self.flush_what_fits();
         }
@@ -452,14 +453,14 @@ impl Shared {
             self.flush_what_fits();
             state = self.lock();
         }
-        // Who is sending would learn it only when his own patience ends.
+        // A sending thread would notice only at its own timeout.
         if state.closed.as_ref().is_some_and(What::is_last) && self.try_out().is_none() {
             (self.end)();
         }
         state
     }
 
-    /// Reads a frame and does what it says.
+    /// Reads a frame and handles it.
     fn step(&self, input: &mut dyn Receive) -> std::result::Result<(), What> {
         let mut bytes = [0; HEAD_BYTES];
         if !input.receive(&mut bytes, &mut Silence::new(self.dead, false, &mut |_| {}))? {
@@ -489,8 +490,7 @@ impl Shared {
 
     fn take_block(&self, input: &mut dyn Receive, head: &Head) -> std::result::Result<(), What> {
         let mut state = self.lock();
-        // Whoever sent may have found the link broken while this came: then its streams are gone, and the core knows nothing
-        // of it.
+        // A sender may have found the link broken meanwhile: then the streams are gone, and the core does not know.
         self.alive(&state).map_err(|closed| closed.what)?;
         let effects = self.apply(&mut state, Event::Block(*head));
         for effect in effects {
@@ -546,8 +546,8 @@ impl Shared {
         ended(state, stream, Err(What::Cut(why.into())));
     }
 
-    /// Receives what must follow a head. Over a slow way that takes longer than a peer is patient: what comes says that this
-    /// one is there, and it is told that we are.
+    /// Receives what must follow a header. On a slow connection this takes longer than a timeout: arriving bytes count
+    /// as a sign of life of the peer, and this side sends its own.
     fn rest(&self, input: &mut dyn Receive, into: &mut [u8]) -> std::result::Result<(), What> {
         let mut meanwhile = |came: bool| {
             let mut state = self.lock();
@@ -561,7 +561,8 @@ impl Shared {
         input.receive(into, &mut Silence::new(self.dead, true, &mut meanwhile)).map(drop)
     }
 
-    /// Lets the core react, does what can be done here, and returns what only the caller can do.
+    /// Applies an event to the core, performs the effects that can be performed here, and returns those that only the
+    /// caller can.
     pub(crate) fn apply(&self, state: &mut State, event: Event) -> Vec<Effect> {
         let mut left = Vec::new();
         let came = matches!(event, Event::Frame(..));
@@ -596,7 +597,7 @@ impl Shared {
         left
     }
 
-    /// Keeps what the peer asks until it is accepted, if there is room for it.
+    /// Keeps a request until it is accepted, if there is room for it.
     fn asked(&self, state: &mut State, stream: u32, request: Vec<u8>) {
         let waiting: usize = state.asked.iter().map(|(_, request)| request.len()).sum();
         let most = REQUESTS_MAX * state.core.payload_bytes_max();
@@ -625,15 +626,15 @@ impl Shared {
         self.wake(state);
     }
 
-    /// Lets all that wait look again.
+    /// Wakes all waiting threads.
     pub(crate) fn wake(&self, state: &State) {
         if state.waiting > 0 {
             self.changed.notify_all();
         }
     }
 
-    /// Sends what waits to be sent. If somebody is sending already, he does that too, and nobody waits for him: who
-    /// comes here may be the one who reads, and the peer may be writing until he does.
+    /// Sends the frames that wait. If another thread is sending, it sends these too, and this one does not wait: it may
+    /// be the reader, and the peer may be writing until it reads.
     pub(crate) fn flush(&self) -> Result<()> {
         while !self.lock().outbox.is_empty() {
             let Some(mut out) = self.try_out() else { break };
@@ -642,7 +643,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The same for a reader, who waits for no carrier either: what does not fit is for whoever sends or reads next.
+    /// The same for a reader, which does not wait for the carrier either: frames that do not fit are sent later.
     pub(crate) fn flush_what_fits(&self) {
         while !self.lock().outbox.is_empty() {
             let Some(mut out) = self.try_out() else { break };
@@ -652,8 +653,8 @@ impl Shared {
         }
     }
 
-    /// Sends what waits; false if not all of it fitted, where only that is to be sent. A block of the stream that is
-    /// `followed`, as long as that may be, takes the last of it along.
+    /// Sends the frames that wait; false if not all fitted and only these are to be sent. If a block of the stream
+    /// `followed` comes next, the last frame is sent with it.
     fn drain(&self, out: &mut Out, only_what_fits: bool, followed: Option<u32>) -> Result<bool> {
         let mut held = 0;
         loop {
@@ -667,7 +668,7 @@ impl Shared {
             let (head, mut payload) = state.outbox.pop_front().expect("it is not empty");
             held += HEAD_BYTES + payload.len();
             let fits = |(_, next): &(Head, Vec<u8>)| held + HEAD_BYTES + next.len() <= TOGETHER_BYTES;
-            // What takes the leave to put away says so here, behind what waited.
+            // An event that revokes the permission to send is recorded here, after the frames that wait.
             let follows = || followed.is_some_and(|stream| state.core.may_put(stream).is_some());
             let more = state.outbox.front().map_or_else(follows, fits);
             drop(state);
@@ -678,8 +679,8 @@ impl Shared {
         }
     }
 
-    /// Sends a block, for which the core has given leave, behind what waits and with it; false if the stream was given up
-    /// before it could leave: nothing of it may come behind that.
+    /// Sends a block that the core has permitted, with the frames that wait before it; false if the stream was given up
+    /// before: nothing of it may follow that.
     pub(crate) fn send_block(&self, head: Head, payload: &mut [u8]) -> Result<bool> {
         let mut out = self.out();
         self.drain(&mut out, false, Some(head.stream))?;
@@ -697,7 +698,7 @@ impl Shared {
         out.sequence = out.sequence.wrapping_add(1);
         self.sent_bytes.fetch_add((payload.len() + HEAD_BYTES) as u64, Ordering::Relaxed);
         out.carrier.send(&head.encode(), payload, more).map_err(|what| {
-            // What the peer said before it went says more than that it has gone.
+            // A reason that the peer sent before it closed is better than the fact that it closed.
             let mut state = self.lock();
             self.shut(&mut state, Some(what));
             self.error(state.closed.clone().expect("it is shut"))
@@ -705,7 +706,7 @@ impl Shared {
     }
 }
 
-/// Whoever reads. If he panics, nobody would read any more.
+/// The reading thread. If it panics, the link is closed.
 struct Reading<'a>(&'a Shared);
 
 impl Drop for Reading<'_> {
@@ -714,7 +715,7 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// What a link ends with that a panic has closed.
+/// The error of a link that a panic has closed.
 pub(crate) const INTERNAL: &str = "an internal error of this side, which its log tells";
 
 pub(crate) fn ended(state: &mut State, stream: u32, how: std::result::Result<Vec<u8>, What>) {
@@ -724,7 +725,7 @@ pub(crate) fn ended(state: &mut State, stream: u32, how: std::result::Result<Vec
         state.streams.remove(&stream);
         return;
     }
-    // What came whole stays whole, even if the peer then wants no more of ours.
+    // What arrived completely stays complete, even if the peer then gives up the other direction.
     inbox.end.get_or_insert(how);
     inbox.tell(News::End);
 }

@@ -1,4 +1,4 @@
-//! Two ends of a link in one process: a cluster of one uses the same links as any other.
+//! A link within one process: a cluster of one uses the same links as any other.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use crate::hello::{Hello, Id, Role};
 use crate::link::{Far, Link};
 use crate::tls::Terms;
 
-/// A link between two sides in this process: the one that began it, and the other.
+/// The two ends of a link in this process; the first one is the side that began it.
 pub fn pair(terms: Terms) -> Result<(Link, Link)> {
     let hello = |node| Hello {
         cluster: Id(0),

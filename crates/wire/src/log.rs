@@ -4,6 +4,6 @@ use std::io::Write;
 
 /// Writes a line to the log of this process.
 pub fn log(line: &str) {
-    // Where standard error is closed nobody reads the log.
+    // If standard error is closed, nobody reads the log.
     let _ = writeln!(std::io::stderr(), "thalweg: {line}");
 }

@@ -1,15 +1,16 @@
-//! The members of a cluster: the list that its authority has signed, and who is let in by it.
+//! The members of a cluster: the list that its authority has signed, and the admission of peers by it.
 //!
 //! ```text
 //! {"format":2, ... ,"dropped":[]}                        the list, as the authority signs it
 //! {"format":2, ... ,"dropped":[],"signature":"HEX"}      the file: the same bytes, and the signature before the last brace
 //! ```
 //!
-//! Invariant: a list counts only if the authority's key has signed exactly its bytes. A certificate counts only if the list
-//! has its id, in its role, with the SHA-256 of its public key. A link lives only as long as the id that its peer proved is
-//! listed. One exception lets jobs between hosts outlive a renewal: a link with a host that was renewed stays for
-//! [`RENEWAL_SECONDS`] at most, and once the host has shown its new certificate nothing new may be asked on it.
-//! Non-goals: which of two lists is the newer; what members may ask.
+//! Invariant: a list is valid only if the authority's key has signed exactly its bytes. A certificate is accepted only
+//! if the list has its id, in its role, with the SHA-256 of its public key. A link lives only as long as the id that
+//! its peer proved is listed. One exception lets jobs between hosts outlive a renewal: a link with a host that was
+//! renewed stays for [`RENEWAL_SECONDS`] at most, and once the host has shown its new certificate no new requests are
+//! accepted on it.
+//! Non-goals: which of two lists is newer; rights of members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,15 +27,15 @@ use crate::hello::{Id, Role};
 use crate::identity::{IdentityError, Named};
 use crate::link::Watched;
 
-/// What stands between a list and its signature.
+/// The text between a list and its signature.
 const MARK: &str = ",\"signature\":\"";
-/// Before the list in what is signed, so that it is no signature of anything else.
+/// Precedes the list in the signed bytes, so that the signature fits nothing else.
 const PURPOSE: &[u8] = b"thalweg cluster file\0";
 
-/// How long a link stays with a host that was renewed since.
+/// How long a link with a renewed host stays open.
 const RENEWAL_SECONDS: u64 = 60;
 
-/// The text of a cluster file, signed.
+/// Signs a cluster file.
 pub fn sign(file: &ClusterFile, authority: &Authority) -> Result<String, IdentityError> {
     let list = to_json(file);
     let signature = authority.sign(&signed(&list))?;
@@ -42,13 +43,13 @@ pub fn sign(file: &ClusterFile, authority: &Authority) -> Result<String, Identit
     Ok(format!("{open}{MARK}{}\"}}\n", hex(&signature)))
 }
 
-/// The cluster file that this text is, if this authority has signed it.
+/// Verifies the signature of a cluster file and parses it.
 pub fn verify(text: &str, authority: &CertificateDer<'_>) -> Result<ClusterFile, String> {
     let unsigned =
         "it is not signed; in the owner's directory thalweg cluster renew signs it, and install brings it";
     let forged =
         "its signature is not the authority's; bring the owner's file again with thalweg cluster install";
-    // Nothing may stand behind what is verified: the text is kept and passed on as it came.
+    // Nothing may follow the verified bytes, because the text is stored and passed on as it is.
     let whole = text.strip_suffix('\n').unwrap_or(text);
     let (open, rest) = whole.rsplit_once(MARK).ok_or(unsigned)?;
     let signature = rest.strip_suffix("\"}").and_then(bytes_of).ok_or(forged)?;
@@ -66,7 +67,7 @@ fn signed(list: &str) -> Vec<u8> {
     [PURPOSE, list.as_bytes()].concat()
 }
 
-/// The SHA-256 of the public key in a certificate (PEM), as cluster files have it; `None` if it is none.
+/// The SHA-256 of the public key in a certificate (PEM), as in cluster files; `None` if it cannot be parsed.
 pub fn key_of(certificate: &str) -> Option<String> {
     key_in(&CertificateDer::from_pem_slice(certificate.as_bytes()).ok()?)
 }
@@ -86,7 +87,7 @@ fn bytes_of(hex: &str) -> Option<Vec<u8>> {
     digits.len().is_multiple_of(2).then(|| digits.chunks(2).map(pair).collect())?
 }
 
-/// What becomes of somebody who shows a certificate of the authority's.
+/// The standing of the owner of a certificate that the authority has signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Listed,
@@ -94,7 +95,8 @@ pub(crate) enum Standing {
     Unlisted,
 }
 
-/// Who is of the cluster. All clones are one list, which may change while links use it. The default has no list: then
+/// The members of a cluster. Clones share one list, which may change while links use it. The default has no list: then
+/// the authority's signature is enough.
 /// all are whom the authority has signed.
 #[derive(Clone, Default)]
 pub struct Members(Arc<Mutex<Roll>>);
@@ -104,7 +106,7 @@ struct Roll {
     epoch: u64,
     listed: Option<BTreeMap<Id, Member>>,
     dropped: BTreeSet<Id>,
-    /// Links with peers that were listed when they were opened.
+    /// Links with peers that were listed when the links were opened.
     links: Vec<Held>,
 }
 
@@ -113,9 +115,9 @@ struct Held {
     name: String,
     role: Role,
     link: Watched,
-    /// When it is to be closed, if its host was renewed.
+    /// When the link will be closed, if its host was renewed.
     until_ns: Option<u64>,
-    /// Its host has shown its new certificate.
+    /// Whether its host has shown its new certificate.
     is_superseded: bool,
 }
 
@@ -133,14 +135,14 @@ impl fmt::Debug for Members {
 }
 
 impl Members {
-    /// Those of a cluster file.
+    /// The members in a cluster file.
     pub(crate) fn of(file: &ClusterFile) -> Members {
         let members = Members::default();
         members.set(file);
         members
     }
 
-    /// They are those of this file from now on, unless a newer one was set meanwhile. Links with all others are closed.
+    /// Takes the members of this file, unless a newer file was set meanwhile, and closes the links of all others.
     pub fn set(&self, file: &ClusterFile) {
         let member =
             |name: &str, key: &str, role, may| Member { name: name.into(), role, key: key.into(), may };
@@ -179,7 +181,7 @@ impl Members {
         gone.iter().for_each(|held| held.link.close());
     }
 
-    /// Closes the links that have stayed long enough with hosts that were renewed.
+    /// Closes links with renewed hosts whose time is over.
     pub fn close_old(&self) {
         self.close_old_at(now_ns());
     }
@@ -194,7 +196,7 @@ impl Members {
         old.iter().for_each(|held| held.link.close());
     }
 
-    /// Of the list.
+    /// The epoch of the list.
     pub fn epoch(&self) -> u64 {
         self.0.lock().expect("no holder panics").epoch
     }
@@ -204,8 +206,8 @@ impl Members {
         self.0.lock().expect("no holder panics").listed.as_ref().is_none_or(|listed| listed.contains_key(&id))
     }
 
-    /// What a peer may ask: as the list has it. A host that was renewed since its link was opened may go on until it has shown its
-    /// new certificate; who is not listed may not more than look, until its link is closed.
+    /// The rights of a peer in the list. A host that was renewed since its link was opened keeps its rights until it
+    /// has shown its new certificate; a peer that is not listed has status rights until its link is closed.
     pub fn may(&self, id: Id) -> May {
         let roll = self.0.lock().expect("no holder panics");
         let Some(listed) = &roll.listed else { return May::All };
@@ -231,7 +233,7 @@ impl Members {
         }
     }
 
-    /// Whether a certificate is that of the host of this name, or there is no list.
+    /// Whether a certificate belongs to the host of this name, or there is no list.
     pub(crate) fn is_host(&self, certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
         let roll = self.0.lock().expect("no holder panics");
         let Some(listed) = &roll.listed else { return true };
@@ -241,7 +243,7 @@ impl Members {
         })
     }
 
-    /// Closes this link once its peer is listed no longer; that may have come about since it was let in.
+    /// Registers a link, which is closed once its peer is no longer listed; that may have happened since the handshake.
     pub(crate) fn watch(&self, peer: &Named, link: Watched) {
         let mut roll = self.0.lock().expect("no holder panics");
         if roll.listed.as_ref().is_some_and(|listed| !listed.contains_key(&peer.node)) {
@@ -273,8 +275,8 @@ mod tests {
         from_json(&text).unwrap()
     }
 
-    /// What went wrong: of two files that came at once the older one was set last, and brought back a client that the newer one
-    /// had dropped, until the next change.
+    /// What went wrong: of two files that arrived at the same time the older one was set last, and brought back a
+    /// client that the newer one had dropped.
     #[test]
     fn an_older_list_that_is_set_late_changes_nothing() {
         let members = Members::of(&cluster(1, 1, 2));
@@ -283,8 +285,8 @@ mod tests {
         assert_eq!((members.epoch(), members.has(Id(2)), members.has(Id(4))), (3, false, true));
     }
 
-    /// What went wrong: a link that was opened with the old key was compared with the list by its name, and lived on with all
-    /// rights. Principle: a link is of the id that it proved.
+    /// What went wrong: a link that was opened with the old key was compared with the list by its name, and kept all
+    /// rights. Principle: a link belongs to the id that it proved.
     #[test]
     fn a_link_of_before_a_renewal_ends_with_it_or_of_a_host_within_a_minute() {
         let members = Members::of(&cluster(1, 1, 2));
@@ -302,7 +304,7 @@ mod tests {
         members.set(&cluster(2, 3, 4));
         assert!(!client.is_open() && host.is_open());
         assert_eq!((members.may(Id(2)), members.may(Id(1))), (May::Status, May::All));
-        // It has shown its new certificate: nothing new is asked on the old link.
+        // It has shown its new certificate: no new requests on the old link.
         let renewed = watched(&named("n1", 3, Role::Node));
         assert_eq!((members.may(Id(1)), members.may(Id(3))), (May::Status, May::All));
         members.set(&cluster(3, 3, 4));

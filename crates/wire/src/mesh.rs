@@ -1,13 +1,13 @@
-//! The mesh: links with the other hosts that are opened when a node starts, and kept.
+//! The mesh: links with the other hosts that are opened when a node starts, and kept open.
 //!
-//! Model: of two hosts the one that the cluster file names first opens the link, and asks the other to keep it; from then
-//! on both open streams on it. One thread looks every [`ROUND`] which links are missing and dials them, each after a
-//! pause that grows with its failures. Whoever needs a link at once dials it directly.
-//! A node that takes a newer cluster file passes it on over all links that it keeps, and so do the others. What gets lost
-//! of that is made up for by comparing epochs with one of them every [`ROUND`], in turn.
-//! Invariant: a link is kept only with a host of the cluster file; at most [`DIALS_MAX`] are dialled at once; in clusters of
-//! more than [`MESH_MAX`] hosts links are opened when they are needed, not before.
-//! Non-goals: what goes over them.
+//! Model: of two hosts, the one that comes first in the cluster file opens the link and asks the other to keep it; then
+//! both open streams on it. One thread checks every [`ROUND`] which links are missing and dials them, with pauses that
+//! grow with each failure. If a link is needed at once, the thread that needs it dials. A node that accepts a newer
+//! cluster file passes it on over all links that it keeps, and so do the others. To make up for losses, it compares
+//! epochs with one of them every [`ROUND`], in turn.
+//! Invariant: links are kept only with hosts of the cluster file; at most [`DIALS_MAX`] are dialled at a time; in
+//! clusters of more than [`MESH_MAX`] hosts links are opened only when they are needed.
+//! Non-goals: what the links carry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -21,33 +21,33 @@ use crate::host::Host;
 use crate::threads::{caught, spawn};
 use crate::{Id, Link, Role, cluster, log, message};
 
-/// How often missing links are looked for, and what lies in the identity's directory.
+/// How often to check for missing links, and for changes in the identity's directory.
 const ROUND: Duration = Duration::from_secs(1);
-/// The longest that a node which starts waits for what the others know.
+/// How long a starting node waits for news from the others.
 const CATCH_UP: Duration = Duration::from_secs(1);
-/// The most hosts that it asks at once then; of more, the next when one has answered.
+/// The most hosts that it asks at the same time.
 const CATCH_UP_MAX: usize = 128;
-/// How long to wait before the next look when the dials of some hosts had to wait.
+/// How long to wait before the next check when some dials had to wait.
 const CROWDED: Duration = Duration::from_millis(50);
-/// The most links that are dialled at once.
+/// The most links that are dialled at a time.
 const DIALS_MAX: usize = 8;
-/// With more hosts than this, each node would hold too many links that nobody uses.
+/// In larger clusters a node would hold too many unused links.
 const MESH_MAX: usize = 128;
 /// The longest pause between two attempts, in rounds.
 const PAUSE_ROUNDS_MAX: u64 = 32;
 
-/// How long it is reported that a host is there twice, after that was seen last.
+/// How long a duplicate host is reported after it was last seen.
 const TWICE: Duration = Duration::from_secs(60);
 
-/// The links that are kept, by node, and attempts to make more.
+/// The links that are kept, by node, and attempts to open more.
 #[derive(Default)]
 pub(crate) struct Mesh {
     links: Mutex<BTreeMap<Id, Arc<Link>>>,
     dialling: Mutex<BTreeSet<Id>>,
     failed: Mutex<BTreeMap<Id, Failures>>,
-    /// The host with which epochs were compared last.
+    /// The host with which epochs were last compared.
     compared: Mutex<Option<Id>>,
-    /// Hosts whose certificate two processes showed, and when that was seen last.
+    /// Hosts whose certificate two processes showed, and when that was last seen.
     twice: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -58,25 +58,25 @@ struct Failures {
 }
 
 impl Mesh {
-    /// The link with a node, if there is one that stands.
+    /// The open link with a node, if there is one.
     pub(crate) fn with(&self, node: Id) -> Option<Arc<Link>> {
         self.links.lock().expect("no holder panics").get(&node).filter(|link| link.is_open()).cloned()
     }
 
-    /// Keeps a link; returns the one in whose place it is, if that stands.
+    /// Keeps a link; returns the open one that it replaces.
     fn keep(&self, node: Id, link: Arc<Link>) -> Option<Arc<Link>> {
         let before = self.links.lock().expect("no holder panics").insert(node, link);
         before.filter(|before| before.is_open())
     }
 
-    /// The hosts that are there twice.
+    /// The duplicate hosts.
     pub(crate) fn twice(&self) -> Vec<String> {
         let mut twice = self.twice.lock().expect("no holder panics");
         twice.retain(|_, seen_ns| now_ns().saturating_sub(*seen_ns) < TWICE.as_nanos() as u64);
         twice.keys().cloned().collect()
     }
 
-    /// Notes that a host is there twice, and logs it if that is new.
+    /// Records that a host is duplicate, and logs it if that is new.
     fn is_twice(&self, host: &str) {
         let is_new = !self.twice().iter().any(|known| known == host);
         self.twice.lock().expect("no holder panics").insert(host.to_string(), now_ns());
@@ -85,7 +85,7 @@ impl Mesh {
         }
     }
 
-    /// Keeps a link unless another stands already; the one that is kept.
+    /// Keeps a link unless another is open; returns the one that is kept.
     fn keep_first(&self, node: Id, link: Arc<Link>) -> Arc<Link> {
         let mut links = self.links.lock().expect("no holder panics");
         if let Some(first) = links.get(&node).filter(|first| first.is_open()) {
@@ -96,34 +96,34 @@ impl Mesh {
         link
     }
 
-    /// Lets go of a link that has ended.
+    /// Forgets a link that has ended.
     pub(crate) fn forget(&self, link: &Arc<Link>) {
         self.links.lock().expect("no holder panics").retain(|_, kept| !Arc::ptr_eq(kept, link));
     }
 
-    /// Lets go of all links, because this node has a new certificate. What runs on them goes on.
+    /// Forgets all links, because this node has a new certificate. Work on them continues.
     pub(crate) fn forget_all(&self) {
         self.links.lock().expect("no holder panics").clear();
     }
 
-    /// Sends a cluster file to all hosts with which a link is kept, and waits for none of them.
+    /// Sends a cluster file to all hosts with a kept link, without waiting for them.
     pub(crate) fn tell(&self, text: &str) {
         let request = HostRequest::Cluster(Some(text.to_string())).text();
         for (_, link) in self.others() {
             let request = request.clone();
-            // A host that is not told finds out when epochs are compared.
+            // A host that misses it finds out when epochs are compared.
             spawn("tell", move || drop(message::ask(&link, &request)));
         }
     }
 
-    /// The links with others that stand.
+    /// The open links with others.
     fn others(&self) -> Vec<(Id, Arc<Link>)> {
         let links = self.links.lock().expect("no holder panics");
         let stands = links.iter().filter(|(_, link)| link.is_open() && !link.hello().is_local());
         stands.map(|(id, link)| (*id, link.clone())).collect()
     }
 
-    /// The link with which epochs are to be compared next.
+    /// The link with which to compare epochs next.
     fn next_to_compare(&self) -> Option<Arc<Link>> {
         let others = self.others();
         let mut last = self.compared.lock().expect("no holder panics");
@@ -132,7 +132,7 @@ impl Mesh {
         Some(next.1.clone())
     }
 
-    /// Whether as many hosts are being dialled as may be.
+    /// Whether the maximum of hosts is being dialled.
     fn is_crowded(&self) -> bool {
         self.dialling.lock().expect("no holder panics").len() >= DIALS_MAX
     }
@@ -163,14 +163,14 @@ impl Mesh {
     }
 }
 
-/// That two processes show a host's certificate, and what to do about it.
+/// The warning that two processes show a host's certificate.
 pub fn there_twice(host: &str) -> String {
     format!(
         "{host} is there twice: two processes show its certificate; stop one of them, or thalweg cluster renew {host}"
     )
 }
 
-/// Asks all other hosts at once for a newer cluster file than its own, so that a silent host delays no other. Waits until
+/// Asks all other hosts for a newer cluster file, at the same time, so that a silent host delays no other. Waits until
 /// each has answered, but at most [`CATCH_UP`].
 pub fn catch_up(node: &Arc<Host>) {
     let Some(credentials) = node.credentials() else { return };
@@ -195,7 +195,7 @@ pub fn catch_up(node: &Arc<Host>) {
         });
     }
     drop(said);
-    // It ends when the last has let go of it.
+    // The channel closes when the last thread has dropped its end.
     let _ = answers.recv_timeout(CATCH_UP);
 }
 
@@ -217,7 +217,7 @@ pub fn keep(node: &Arc<Host>) {
     }
 }
 
-/// Dials hosts with which there is no link; false if some had to wait for others.
+/// Dials hosts without a link; false if some had to wait for others.
 fn dial_missing(node: &Arc<Host>) -> bool {
     for (id, host) in missing(node) {
         if node.mesh.is_crowded() {
@@ -238,7 +238,7 @@ fn dial_missing(node: &Arc<Host>) -> bool {
     true
 }
 
-/// The hosts behind ours in the cluster file with which there is no link.
+/// The hosts after ours in the cluster file that have no link.
 fn missing(node: &Host) -> Vec<(Id, ClusterHost)> {
     let Some(file) = node.cluster_file().filter(|file| file.hosts.len() <= MESH_MAX) else {
         return Vec::new();
@@ -248,7 +248,7 @@ fn missing(node: &Host) -> Vec<(Id, ClusterHost)> {
     with_ids.filter(|(id, _)| node.mesh.with(*id).is_none()).collect()
 }
 
-/// Which process serves the other end of a link, if it answers.
+/// The process that serves the other end of a link, if it answers.
 fn process_at(link: &Link) -> Option<HostProcess> {
     from_json(&message::ask(link, &HostRequest::Identify.text()).ok()?).ok()
 }
@@ -259,7 +259,7 @@ impl Host {
         self.mesh.twice()
     }
 
-    /// Brings this node and the next of those that it has links with to the newer of their cluster files.
+    /// Brings this node and the next of its peers to the newer of their cluster files.
     fn compare_epochs(&self) {
         let Some(link) = self.mesh.next_to_compare() else { return };
         if let Some(process) = process_at(&link) {
@@ -267,7 +267,8 @@ impl Host {
         }
     }
 
-    /// Keeps a link. If another with the same certificate is open, looks whether that is with another process: then the two would
+    /// Keeps a link. If another with the same certificate is open, checks whether it belongs to another process: the
+    /// two would replace each other again and again.
     /// replace each other again and again.
     pub(crate) fn keep(self: &Arc<Host>, id: Id, link: &Arc<Link>) {
         // A client answers no requests.
@@ -281,7 +282,7 @@ impl Host {
                 let process = process_at(link)?;
                 Some((process.pid, (now_ns() as f64 / 1e9 - process.seconds)))
             };
-            // A process that has gone silently does not answer, and was the same one.
+            // A process that is gone does not answer, so it is not a duplicate.
             if let [Some((pid, began)), Some((other, other_began))] = [process(&links[0]), process(&links[1])]
                 && (pid != other || (began - other_began).abs() > 1.0)
             {
@@ -290,12 +291,12 @@ impl Host {
         });
     }
 
-    /// The link that is kept with a host.
+    /// The kept link with a host.
     pub fn kept_with(self: &Arc<Host>, host: &str) -> Option<Arc<Link>> {
         self.mesh.with(self.host(host).ok()?.0)
     }
 
-    /// A link with a host: the one that is kept, or a new one that is kept from now on.
+    /// A link with a host: the kept one, or a new one that is kept from now on.
     pub fn link_with(self: &Arc<Host>, host: &str) -> Result<Arc<Link>> {
         let (id, host) = self.host(host)?;
         match self.mesh.with(id) {
@@ -307,10 +308,10 @@ impl Host {
 
     fn host(&self, name: &str) -> Result<(Id, ClusterHost)> {
         let file = self.cluster_file();
-        let file = file.ok_or_else(|| Error::Asked("a node without identity has no others".into()))?;
+        let file = file.ok_or(Error::NoIdentity)?;
         let host = file.hosts.iter().find(|host| host.name == name);
         let host = host.ok_or_else(|| cluster::unknown(&file, name))?;
-        Ok((host.id.parse().map_err(Error::Asked)?, host.clone()))
+        Ok((host.id.parse().map_err(Error::Malformed)?, host.clone()))
     }
 
     fn dial(self: &Arc<Host>, id: Id, host: &ClusterHost) -> Result<Arc<Link>> {
@@ -321,16 +322,16 @@ impl Host {
         self.keep_and_serve(id, link)
     }
 
-    /// A node is one of its own hosts, and talks to itself as it talks to the others.
+    /// A node also has a link with itself.
     fn link_with_itself(self: &Arc<Host>, id: Id) -> Result<Arc<Link>> {
         let (near, far) = crate::pair(self.terms())?;
         let node = self.clone();
         spawn("link", move || node.serve(&Arc::new(far)));
         let near = Arc::new(near);
         let read = near.clone();
-        // No requests come there, but frames have to be read.
+        // No requests arrive there, but frames have to be read.
         if !spawn("link", move || while let Ok(Some(_)) = read.accept() {}) {
-            return Err(Error::Asked("no thread for a link is left".into()));
+            return Err(Error::NoThread);
         }
         Ok(self.mesh.keep_first(id, near))
     }
@@ -341,7 +342,7 @@ impl Host {
         let (node, served) = (self.clone(), link.clone());
         if !spawn("link", move || node.serve_of(id, &served)) {
             self.mesh.forget(&link);
-            return Err(Error::Asked("no thread for a link is left".into()));
+            return Err(Error::NoThread);
         }
         Ok(link)
     }
@@ -354,9 +355,9 @@ mod tests {
     use super::*;
     use crate::Terms;
 
-    /// What went wrong: epochs were compared only when somebody dialled, so a link that stood never brought news.
+    /// What went wrong: epochs were compared only when a link was dialled, so an open link never brought news.
     #[test]
-    #[allow(clippy::disallowed_methods)] // Tests listen by themselves.
+    #[allow(clippy::disallowed_methods)] // Tests listen themselves.
     fn links_that_stand_bring_the_news_that_got_lost() {
         let owner = std::env::temp_dir().join(format!("thalweg-kept-{}", std::process::id()));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -379,7 +380,7 @@ mod tests {
         let epochs = || [&near, &far].map(|node| node.epoch());
         for (taker, client) in [(&far, "ada"), (&near, "bob")] {
             cluster::client(&owner, client, thalweg_api::May::All).unwrap();
-            // As if nobody had been told.
+            // As if the message to the others had been lost.
             let kept = std::mem::take(&mut *taker.mesh.links.lock().unwrap());
             let before = epochs()[0].max(epochs()[1]);
             taker.take_cluster(&cluster::text_in(&owner).unwrap()).unwrap();
@@ -392,9 +393,9 @@ mod tests {
         serving.join().unwrap();
         std::fs::remove_dir_all(&owner).unwrap();
     }
-    /// A node whose disk was full went on serving those whom the newer file had dropped.
+    /// What went wrong: a node with a full disk went on serving clients that the newer file had dropped.
     #[test]
-    #[allow(clippy::disallowed_methods)] // The place of the file is taken by other means than ours.
+    #[allow(clippy::disallowed_methods)] // The test replaces the file directly.
     fn a_cluster_file_that_cannot_be_kept_holds() {
         let owner = std::env::temp_dir().join(format!("thalweg-unkept-{}", std::process::id()));
         cluster::init(&owner, "river", &["n1=127.0.0.1:1".to_string()]).unwrap();

@@ -1,31 +1,32 @@
-//! Messages on a stream: each is a JSON object and the bytes that go with it.
+//! Messages on a stream: each is a JSON object followed by bytes.
 //!
 //! ```text
 //! [bytes of the object: u32][bytes behind it: u32][JSON][bytes] ...       on channel 0, cut into frames anywhere
 //! ```
 //!
-//! Invariant: an object has at most [`OBJECT_MAX`] bytes and [`BEHIND_MAX`] behind it; a longer message is an error.
+//! Invariant: an object has at most [`OBJECT_MAX`] bytes, followed by at most [`BEHIND_MAX`]; a longer message is an
+//! error.
 
 use thalweg_block::Pool;
 
 use crate::{Incoming, Link, LinkError, Outgoing, Result, What};
 
-/// Bytes of an object.
+/// The most bytes of an object.
 const OBJECT_MAX: usize = 4 << 20;
-/// Bytes behind it.
+/// The most bytes behind it.
 const BEHIND_MAX: usize = 64 << 20;
-/// Blocks that are reserved for what comes.
+/// Blocks that are reserved for incoming messages.
 const WINDOW: usize = 2;
 const HEAD_BYTES: usize = 8;
 
-/// Asks for what is answered with the end of its stream alone, and waits for that.
+/// Sends a request that is answered with the end of its stream alone, and waits for that.
 pub fn ask(link: &Link, request: &str) -> Result<String> {
     let mut inc = link.ask(request.as_bytes(), None)?;
     while inc.next_on()?.is_some() {}
     Ok(String::from_utf8_lossy(inc.result().unwrap_or_default()).into_owned())
 }
 
-/// Sends an object, and the bytes that go with it.
+/// Sends an object, followed by bytes.
 pub fn send(out: &mut Outgoing, object: &str, behind: &[u8]) -> Result<()> {
     let mut bytes = Vec::with_capacity(HEAD_BYTES + object.len() + behind.len());
     bytes.extend((object.len() as u32).to_le_bytes());
@@ -35,7 +36,7 @@ pub fn send(out: &mut Outgoing, object: &str, behind: &[u8]) -> Result<()> {
     out.send(0, &mut bytes)
 }
 
-/// Takes the first message off what has come, and what goes with it, if all of it has.
+/// Removes the first message from what has arrived, if it is complete.
 pub fn take(came: &mut Vec<u8>) -> std::result::Result<Option<(String, Vec<u8>)>, String> {
     let Some((&head, rest)) = came.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
     let [object, behind] =
@@ -52,7 +53,7 @@ pub fn take(came: &mut Vec<u8>) -> std::result::Result<Option<(String, Vec<u8>)>
     Ok(Some((message, bytes)))
 }
 
-/// Reads the messages of the other side.
+/// Reads the peer's messages.
 pub struct Reader {
     inc: Incoming,
     peer: String,
@@ -60,15 +61,15 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Of a stream whose frames have at most `block_bytes`.
+    /// A reader of a stream whose frames have at most `block_bytes`.
     pub fn new(inc: Incoming, peer: &str, block_bytes: usize) -> Result<Reader> {
         let no_room = |why: thalweg_block::PoolError| LinkError::new(peer, What::Cut(why.to_string()));
         let pool = Pool::new(block_bytes, WINDOW + 1).map_err(no_room)?;
         Ok(Reader { inc: inc.takes(&pool, WINDOW), peer: peer.to_string(), rest: Vec::new() })
     }
 
-    /// The next message, and the bytes that go with it; nothing at the end of the stream.
-    #[allow(clippy::should_implement_trait)] // An iterator has no errors of its own.
+    /// The next message: an object and the bytes behind it; nothing at the end of the stream.
+    #[allow(clippy::should_implement_trait)] // An iterator cannot report errors.
     pub fn next(&mut self) -> Result<Option<(String, Vec<u8>)>> {
         loop {
             let message =
@@ -83,12 +84,12 @@ impl Reader {
         }
     }
 
-    /// The result with which the other side ended the stream.
+    /// The result with which the peer ended the stream.
     pub fn result(&self) -> Option<&[u8]> {
         self.inc.result()
     }
 
-    /// Whose messages these are.
+    /// The peer.
     pub fn peer(&self) -> &str {
         &self.peer
     }

@@ -1,10 +1,10 @@
-//! A link through two pipes that somebody else seals, as ssh does between a process and the one it starts elsewhere.
+//! A link through two pipes that another program encrypts, as ssh does.
 //!
-//! Model: before there is a link, each side says one line ([`Pipes::say`], [`Pipes::hear`]), by which they find out
-//! whether they understand each other; then frames go the same way, in the clear, since they are sealed below.
-//! Invariant: who is at the other end is proved by whoever made the pipes. A pipe that takes or gives nothing for as long as a
-//! peer may be silent is cut, as a socket is.
-//! Non-goals: starting what is at the other end.
+//! Model: each side first sends one line ([`Pipes::say`], [`Pipes::hear`]), by which they find out whether they are
+//! compatible; then frames use the same pipes, unencrypted, because the program below encrypts them.
+//! Invariant: whoever made the pipes authenticates the other end. A pipe that makes no progress for a peer's timeout is
+//! cut, like a socket.
+//! Non-goals: starting the other end.
 
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::OwnedFd;
@@ -22,28 +22,28 @@ use crate::tls::Terms;
 
 /// The most bytes of a line.
 const LINE_BYTES_MAX: usize = 16 << 10;
-/// What is received at a time before there is a link.
+/// The size of a read before there is a link.
 const SOME_BYTES: usize = 4 << 10;
 
-/// What came where a line was due.
+/// What arrived where a line was due.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// A line, without its end.
+    /// A line, without its newline.
     Line(Vec<u8>),
-    /// This much, and then the end, or more than a line may have.
+    /// These bytes without a newline, then the end of the pipe, or too many bytes.
     Part(Vec<u8>),
-    /// Nothing whole while it was waited for.
+    /// No complete line in time.
     Nothing,
 }
 
-/// Two pipes, one each way.
+/// Two pipes, one for each direction.
 pub struct Pipes {
     transmit: PipeTransmit,
     receive: PipeReceive,
 }
 
 impl Pipes {
-    /// Of what is received from, and what is sent to.
+    /// The pipe to read, and the pipe to write.
     pub fn new(from: OwnedFd, to: OwnedFd) -> std::io::Result<Pipes> {
         pipe::be_patient(&from)?;
         pipe::be_patient(&to)?;
@@ -52,13 +52,13 @@ impl Pipes {
         Ok(Pipes { transmit, receive: PipeReceive { from, shut, early: Vec::new(), receives: 0 } })
     }
 
-    /// Says a line, which the pipe has room for.
+    /// Sends a line.
     pub fn say(&mut self, line: &str, patience: Duration) -> std::result::Result<(), What> {
         self.transmit.dead = patience;
         self.transmit.send(line.as_bytes(), &mut b"\n".to_owned(), false)
     }
 
-    /// The line that the other side says, waited for while `goes_on`.
+    /// Waits for the other side's line while `goes_on`.
     pub fn hear(&mut self, mut goes_on: impl FnMut() -> bool) -> std::io::Result<Heard> {
         let early = &mut self.receive.early;
         let mut some = [0; SOME_BYTES];
@@ -71,7 +71,7 @@ impl Pipes {
             if early.len() >= LINE_BYTES_MAX {
                 return Ok(Heard::Part(std::mem::take(early)));
             }
-            // Also while a few bytes keep coming.
+            // Also while a few bytes keep arriving.
             if !goes_on() {
                 return Ok(Heard::Nothing);
             }
@@ -84,7 +84,7 @@ impl Pipes {
         }
     }
 
-    /// Makes a link of it: both sides say hello, of this one-time cluster.
+    /// Makes a link of the pipes: both sides say hello, as members of this one-time cluster.
     pub fn link(mut self, peer: &str, (cluster, role): (Id, Role), terms: Terms) -> Result<Link> {
         self.transmit.dead = Duration::from_millis(terms.patience.dead_ms);
         let began = role == Role::Client;
@@ -95,7 +95,7 @@ impl Pipes {
     }
 }
 
-/// A pipe, towards the other side.
+/// The sending pipe.
 struct PipeTransmit {
     to: OwnedFd,
     shut: Arc<AtomicBool>,
@@ -136,11 +136,11 @@ impl Transmit for PipeTransmit {
     }
 }
 
-/// A pipe, from the other side.
+/// The receiving pipe.
 struct PipeReceive {
     from: OwnedFd,
     shut: Arc<AtomicBool>,
-    /// What came behind a line.
+    /// Bytes that arrived after a line.
     early: Vec<u8>,
     receives: u64,
 }

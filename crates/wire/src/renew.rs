@@ -1,7 +1,7 @@
-//! New keys within a connection, as TLS 1.3 has them (RFC 8446, 4.6.3 and 7.2).
+//! Key updates within a TLS 1.3 connection (RFC 8446, 4.6.3 and 7.2).
 //!
-//! Model: of each direction's secret a key is made, and of that secret the next one. Whoever sends says that his direction
-//! changes, in a last record under the old key; the other direction goes on as it is.
+//! Model: each direction has a secret, from which the key and the next secret are derived. The sender announces the
+//! change of its direction in a last record under the old key; the other direction is not affected.
 //!
 //! ```text
 //! secret 0 --"traffic upd"--> secret 1 --"traffic upd"--> secret 2 ...
@@ -9,10 +9,10 @@
 //! "key", "iv"                 "key", "iv"                 "key", "iv"
 //! ```
 //!
-//! rustls gives out the first keys, and the secrets that they were made of only to whoever would log them for a debugger: so
-//! a handshake has a place of its own to which it tells them ([`Agreed`]), and that is all that ever reads it.
-//! Invariant: what is made here is what the handshake agreed on; a secret that does not lead to the handshake's key is refused.
-//! Non-goals: records, and when it is time.
+//! rustls hands out the first keys, but the secrets only to a key log for debuggers. So each handshake gets its own key
+//! log ([`Agreed`]), which only this module reads.
+//! Invariant: the secrets are those of the handshake; a secret that does not lead to the handshake's key is refused.
+//! Non-goals: records; when to update.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -21,28 +21,28 @@ use ring::aead::{AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305, LessSaf
 use ring::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
 use rustls::{ConnectionTrafficSecrets, KeyLog};
 
-/// What says that the sender's key changes: a handshake message of type 24 with one byte, which asks for nothing.
+/// The message that announces a new key: a handshake message of type 24 with one byte, which requests nothing.
 pub(crate) const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
-/// The same, if the receiver is to change his too.
+/// The same, requesting a new key of the receiver too.
 pub(crate) const KEY_UPDATE_BOTH: [u8; 5] = [24, 0, 0, 1, 1];
 
 const IV_BYTES: usize = 12;
-/// Of SHA-384.
+/// Bytes of SHA-384.
 pub(crate) const SECRET_BYTES_MAX: usize = 48;
-/// How rustls calls the first secrets of the two directions, and the one that keys are exported from.
+/// The labels of rustls for the first secrets of the two directions, and for the exporter secret.
 const LABELS: [&str; 3] = ["CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0", "EXPORTER_SECRET"];
 
-/// What one handshake agreed on: the first secrets of client and server, and the exporter secret. For one connection.
+/// The secrets of one handshake: client, server and exporter.
 #[derive(Clone, Default)]
 pub struct Agreed(Arc<Mutex<[Vec<u8>; LABELS.len()]>>);
 
 impl Agreed {
-    /// The secret of what the client sends, or the server; empty before the handshake.
+    /// The secret of the client's direction, or the server's; empty before the handshake.
     pub(crate) fn secret(&self, of_client: bool) -> Vec<u8> {
         self.0.lock().expect("no holder panics")[usize::from(!of_client)].clone()
     }
 
-    /// The secret that keys are exported from; empty before the handshake.
+    /// The exporter secret; empty before the handshake.
     pub(crate) fn exporter_secret(&self) -> Vec<u8> {
         self.0.lock().expect("no holder panics")[2].clone()
     }
@@ -66,7 +66,7 @@ impl KeyLog for Agreed {
     }
 }
 
-/// One direction's secret.
+/// The secret of one direction.
 pub(crate) struct Traffic {
     aead: &'static Algorithm,
     hash: hkdf::Algorithm,
@@ -74,7 +74,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// The one of this secret, if the handshake's key was made of it.
+    /// This secret, if the handshake's key was derived from it.
     pub(crate) fn new(first: &ConnectionTrafficSecrets, secret: &[u8]) -> Option<Traffic> {
         let (aead, hash, iv) = match first {
             ConnectionTrafficSecrets::Aes128Gcm { iv, .. } => (&AES_128_GCM, HKDF_SHA256, iv),
@@ -86,7 +86,7 @@ impl Traffic {
         (secret.len() == traffic.secret_bytes() && traffic.iv() == iv.as_ref()).then_some(traffic)
     }
 
-    /// The key and the number that nonces are made of.
+    /// The key, and the base of the nonces.
     pub(crate) fn key(&self) -> (LessSafeKey, [u8; IV_BYTES]) {
         let mut key = [0; 32];
         let key = &mut key[..self.aead.key_len()];
@@ -101,7 +101,7 @@ impl Traffic {
         iv
     }
 
-    /// Goes on to the next secret.
+    /// Advances to the next secret.
     pub(crate) fn update(&mut self) {
         let mut next = [0; SECRET_BYTES_MAX];
         let next = &mut next[..self.secret_bytes()];
@@ -130,7 +130,7 @@ pub(crate) fn expand(secret: &Prk, label: &str, context: &[u8], into: &mut [u8])
     okm.fill(into).expect("as long as was asked");
 }
 
-/// The first key of a secret, as a handshake gives it out.
+/// The first key of a secret, as in a handshake.
 #[cfg(test)]
 pub(crate) fn first_of(secret: &[u8; 48]) -> ConnectionTrafficSecrets {
     let secret = Prk::new_less_safe(HKDF_SHA384, secret);
@@ -141,7 +141,7 @@ pub(crate) fn first_of(secret: &[u8; 48]) -> ConnectionTrafficSecrets {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // Tests open sockets by themselves.
+#[allow(clippy::disallowed_methods)] // Tests open sockets themselves.
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
@@ -156,7 +156,7 @@ mod tests {
     use crate::seal::{Opening, RECORD_EXTRA_BYTES, RECORD_HEAD_BYTES, Sealing};
     use crate::{Credentials, Fleeting, Role, Terms, new_id};
 
-    /// Both sides of a meeting, who change their keys after so many records.
+    /// Both sides of a meeting, which update their keys after so many records.
     fn credentials(records: u64) -> [Credentials; 2] {
         let meeting = new_id();
         let sides = [Role::Client, Role::Node].map(|role| Fleeting::new(meeting, role).unwrap());
@@ -164,7 +164,7 @@ mod tests {
         [meets(0, "near").renewing_after(records), meets(1, "far").renewing_after(records)]
     }
 
-    /// A handshake in memory: what the client agreed on, and both sides.
+    /// A handshake in memory: the client's secrets, and both sides.
     fn handshake(records: u64) -> (Agreed, ClientConnection, Connection) {
         let [near, far] = credentials(records);
         let (config, agreed) = near.client();
@@ -179,7 +179,7 @@ mod tests {
         (agreed, client, server)
     }
 
-    /// After a handshake in memory, the client as this crate goes on with it, and the server as rustls does.
+    /// After a handshake in memory: the client in this crate, and the server in rustls.
     fn shaken(records: u64) -> (Sealing, Opening, Connection) {
         let (agreed, client, server) = handshake(records);
         let ExtractedSecrets { tx, rx } = client.dangerous_extract_secrets().unwrap();
@@ -231,7 +231,7 @@ mod tests {
             far.reader().read_exact(&mut came).unwrap();
             assert_eq!(came, [round; 9]);
             if round % 4 == 0 {
-                // Asks for the same on this side.
+                // Requests an update of this side too.
                 far.refresh_traffic_keys().unwrap();
             }
             far.writer().write_all(&[round; 7]).unwrap();
@@ -259,7 +259,7 @@ mod tests {
         assert!(Traffic::new(&first_of(&first), &first[..32]).is_none(), "none was told");
     }
 
-    /// A link over TCP whose sides change keys every few records, while both send.
+    /// A link over TCP whose sides update keys every few records, while both send.
     #[test]
     fn a_link_goes_on_through_many_keys_while_both_sides_send() {
         const BLOCK: usize = 100_000;

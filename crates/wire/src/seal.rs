@@ -1,10 +1,10 @@
-//! Sealed records: TLS 1.3's own, made in place with the keys that its handshake agreed on.
+//! Encryption of TLS 1.3 records in place, with the keys of the handshake.
 //!
-//! Model: [`Sealing`] and [`Opening`] are the two directions of a connection after its handshake, each with its key,
-//! so that one thread may send while another receives. A record is five bytes of header, up to 16 KiB of payload, one
-//! byte of type, a tag of 16 bytes (RFC 8446, 5.2).
-//! Each direction gets a new key after [`RECORDS_PER_KEY`] records, or when the peer asks for it.
-//! Invariant: what comes out is what any implementation of TLS would have sent; no number is used twice with a key, and no key
+//! Model: [`Sealing`] and [`Opening`] are the two directions of a connection after its handshake, each with its own
+//! key, so that one thread may send while another receives. A record is a header of five bytes, up to 16 KiB of
+//! payload, one byte of type, and a tag of 16 bytes (RFC 8446, 5.2). Each direction gets a new key after
+//! [`RECORDS_PER_KEY`] records, or when the peer requests it.
+//! Invariant: the output is that of any implementation of TLS. No record number is used twice with a key, and no key
 //! for more than [`RECORDS_MAX`] records.
 //! Non-goals: handshakes, tickets.
 
@@ -22,31 +22,31 @@ pub(crate) const RECORD_BYTES: usize = 16 << 10;
 pub(crate) const RECORD_HEAD_BYTES: usize = 5;
 /// Bytes behind the payload: the type, and the tag.
 pub(crate) const RECORD_TAIL_BYTES: usize = 17;
-/// Bytes that a record is longer than its payload.
+/// The overhead of a record.
 pub(crate) const RECORD_EXTRA_BYTES: usize = RECORD_HEAD_BYTES + RECORD_TAIL_BYTES;
-/// The most records that one key may seal: 2^24 of AES-GCM (RFC 8446, 5.5), 256 GiB of full ones.
+/// The most records under one key: 2^24 for AES-GCM (RFC 8446, 5.5), 256 GiB of full ones.
 pub(crate) const RECORDS_MAX: u64 = 1 << 24;
-/// Records after which the sender takes a new key: 64 GiB of full ones.
+/// The records after which the sender takes a new key: 64 GiB of full ones.
 pub(crate) const RECORDS_PER_KEY: u64 = 1 << 22;
-// What is begun under a key is ended under it: a frame of any size.
+// A frame of any size begins and ends under one key.
 const _: () = assert!(RECORDS_PER_KEY + (crate::frame::DATA_BYTES_MAX as u64 >> 14) + 3 < RECORDS_MAX);
 
 const TYPE_ALERT: u8 = 21;
 const TYPE_HANDSHAKE: u8 = 22;
 const TYPE_DATA: u8 = 23;
 
-/// Why records cannot go on.
+/// Why records cannot be sent or received any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SealError {
-    /// Changed on the way, or sealed by somebody else.
+    /// Damaged, or encrypted with another key.
     Damaged,
-    /// Not a record that may come here.
+    /// A record that is not allowed here.
     Record(u8, usize),
-    /// The peer's TLS has given up, for the reason of this number.
+    /// The peer's TLS sent the alert of this number.
     Alert(u8),
     /// The peer has closed the connection properly.
     Closed,
-    /// The key has sealed all that it may.
+    /// The key has encrypted the maximum of records.
     UsedUp,
     /// A cipher that was not offered.
     Cipher,
@@ -69,21 +69,23 @@ impl std::fmt::Display for SealError {
     }
 }
 
-/// What a peer's TLS means by its alert.
+/// The meaning of a TLS alert.
 pub(crate) fn alert(number: u8) -> &'static str {
     match number {
         42 | 46 => "an alert: it does not take our certificate",
         44 => "an alert: our certificate was dropped from its cluster",
-        49 => "an alert: our certificate is not in its cluster file; see that --identity is not an old copy",
+        49 => {
+            "an alert: our certificate is not in its cluster file; check that our identity is not an old copy"
+        }
         45 => "an alert: our certificate is expired, or not valid yet; see the clocks, or renew it",
-        48 => "an alert: our certificate is of another cluster; see that --identity is of its cluster",
+        48 => "an alert: our certificate is of another cluster; check that our identity is of its cluster",
         116 => "an alert: it wants a certificate of its cluster, and we showed none",
         120 => "an alert: it speaks another protocol; bring both sides to one version of thalweg",
         _ => "an alert: its TLS has given up",
     }
 }
 
-/// What a handshake gives out of one direction: the number of the next record, and the key.
+/// One direction after the handshake: the number of the next record, and the key.
 type First = (u64, ConnectionTrafficSecrets);
 
 /// One direction's key and the number of its next record.
@@ -101,7 +103,7 @@ impl Key {
         Ok(Key { traffic, key, iv, next })
     }
 
-    /// Goes on to the next key.
+    /// Advances to the next key.
     fn renew(&mut self) {
         self.traffic.update();
         (self.key, self.iv) = self.traffic.key();
@@ -122,13 +124,13 @@ impl Key {
     }
 }
 
-/// The header of a record with so much behind it.
+/// The header of a record with a body of this length.
 fn header(sealed_bytes: usize) -> [u8; RECORD_HEAD_BYTES] {
     let [high, low] = (sealed_bytes as u16).to_be_bytes();
     [TYPE_DATA, 3, 3, high, low]
 }
 
-/// Seals what is sent.
+/// The sending direction.
 pub(crate) struct Sealing {
     key: Key,
     records_per_key: u64,
@@ -136,17 +138,18 @@ pub(crate) struct Sealing {
 }
 
 impl Sealing {
-    /// Goes on behind a handshake, whose secret of this direction that is. Takes a new key after so many records.
+    /// Continues after a handshake with this secret. Takes a new key after so many records.
     pub(crate) fn new(first: First, secret: &[u8], records_per_key: u64) -> Result<Sealing, SealError> {
         Ok(Sealing { key: Key::new(first, secret)?, records_per_key, asked: Arc::default() })
     }
 
-    /// Where whoever opens the other direction says that the peer asks for a new key of this one.
+    /// A flag that the receiving direction sets when the peer requests a new key.
     pub(crate) fn asked(&self) -> Arc<AtomicBool> {
         self.asked.clone()
     }
 
-    /// Takes a new key if it is time, and appends what says so to `out`. To be called before what has to go together.
+    /// Takes a new key if it is time, and appends the announcement to `out`. Call it before bytes that must stay
+    /// together.
     pub(crate) fn renew_if_due(&mut self, out: &mut Vec<u8>) -> Result<(), SealError> {
         if self.key.next >= self.records_per_key || self.asked.load(Ordering::Relaxed) {
             self.asked.store(false, Ordering::Relaxed);
@@ -177,15 +180,15 @@ impl Sealing {
         Ok(())
     }
 
-    /// Seals the first [`RECORD_BYTES`] of `bytes`, which hold at least one more, where they lie. Returns what goes
-    /// before them and what goes behind.
+    /// Encrypts the first [`RECORD_BYTES`] of `bytes`, which holds at least one more, in place. Returns the bytes that
+    /// go before and behind them.
     pub(crate) fn in_place(
         &mut self,
         bytes: &mut [u8],
     ) -> Result<([u8; RECORD_HEAD_BYTES], [u8; RECORD_TAIL_BYTES]), SealError> {
         let nonce = self.key.nonce()?;
         let head = header(RECORD_BYTES + RECORD_TAIL_BYTES);
-        // The type is sealed with the payload, so for that moment it takes the place of the next byte.
+        // The type is encrypted with the payload, so it replaces the next byte for a moment.
         let next = std::mem::replace(&mut bytes[RECORD_BYTES], TYPE_DATA);
         let tag =
             self.key.key.seal_in_place_separate_tag(nonce, Aad::from(head), &mut bytes[..RECORD_BYTES + 1]);
@@ -196,29 +199,28 @@ impl Sealing {
     }
 }
 
-/// Opens what is received.
+/// The receiving direction.
 pub(crate) struct Opening {
     key: Key,
     asked: Arc<AtomicBool>,
 }
 
 impl Opening {
-    /// Goes on behind a handshake, whose secret of this direction that is. What the peer asks of the other direction is
-    /// said there.
+    /// Continues after a handshake with this secret. The flag is set when the peer requests a new key of the other
+    /// direction.
     pub(crate) fn new(first: First, secret: &[u8], asked: Arc<AtomicBool>) -> Result<Opening, SealError> {
         Ok(Opening { key: Key::new(first, secret)?, asked })
     }
 
-    /// How many bytes follow this header.
+    /// The length of the record with this header.
     pub(crate) fn follows(head: [u8; RECORD_HEAD_BYTES]) -> Result<usize, SealError> {
         let len = usize::from(u16::from_be_bytes([head[3], head[4]]));
-        // Other implementations may pad; more than 256 bytes beyond the payload is none.
+        // Other implementations may pad, but a record is at most 256 bytes longer than its payload.
         let sound = head[0] == TYPE_DATA && (RECORD_TAIL_BYTES..=RECORD_BYTES + 256).contains(&len);
         if sound { Ok(len) } else { Err(SealError::Record(head[0], len)) }
     }
 
-    /// Opens a record, header and all, where it lies; returns how many bytes of payload now follow the header. That the
-    /// peer's key changes is a record without payload.
+    /// Decrypts a record in place; returns the length of the payload behind the header. A key update has no payload.
     pub(crate) fn open(&mut self, record: &mut [u8]) -> Result<usize, SealError> {
         let head: [u8; RECORD_HEAD_BYTES] = record[..RECORD_HEAD_BYTES].try_into().expect("a header");
         let nonce = self.key.nonce()?;

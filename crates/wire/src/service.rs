@@ -1,9 +1,9 @@
-//! What a node offers to its peers: services, each of which owns the streams that name it.
+//! The services of a node: each owns the streams whose requests name it.
 //!
-//! Model: a peer opens a stream with the name of a service and a body ([`thalweg_api::Request`]). The node looks at the
-//! name and at the peer's rights, and hands the stream over. A service may also offer routes of the node's HTTP port and
-//! rows of its metrics, and is told when the node goes down.
-//! Non-goals: HTTP itself; who is let in.
+//! Model: a peer opens a stream with the name of a service and a body ([`thalweg_api::Request`]). The node checks the
+//! name and the peer's rights, and hands over the stream. A service may also add routes to the node's HTTP port and
+//! rows to its metrics, and is told when the node stops.
+//! Non-goals: HTTP itself; authentication.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,57 +13,57 @@ use thalweg_api::May;
 use crate::audit::{Audit, Entry};
 use crate::{Incoming, Link, Outgoing};
 
-/// A stream that a peer has opened: what goes to it, and what comes from it.
+/// The two directions of a stream that a peer has opened.
 pub type Streams = (Outgoing, Incoming);
 
-/// A named owner of streams.
+/// A service.
 pub trait Service: Send + Sync {
-    /// The name by which requests ask for it.
+    /// Its name in requests.
     fn name(&self) -> &'static str;
 
-    /// Serves a stream, at once or on a thread of its own; false if its link is of no more use.
+    /// Serves a stream, at once or on another thread; false if the link is of no further use.
     fn serve(self: Arc<Self>, peer: &Peer<'_>, body: &str, streams: Streams) -> bool;
 
-    /// Whether a peer that may only look may ask this.
+    /// Whether a client with status rights may send this request.
     fn is_harmless(&self, _body: &str) -> bool {
         false
     }
 
-    /// What it offers over HTTP.
+    /// Its routes over HTTP.
     fn routes(self: Arc<Self>) -> Vec<Route> {
         Vec::new()
     }
 
-    /// What it counts.
+    /// Its metrics.
     fn metrics(&self) -> Vec<Metric> {
         Vec::new()
     }
 
-    /// Ends what it runs, because the node goes down; waits for that at most so long.
+    /// Ends its work because the node stops; waits at most so long.
     fn stop(&self, _patience: Duration) {}
 }
 
-/// Who opened a stream, and what it may ask.
+/// The peer that opened a stream, and its rights.
 pub struct Peer<'a> {
-    /// The link that the stream came over.
+    /// The link of the stream.
     pub link: &'a Arc<Link>,
-    /// What the cluster file allows the peer.
+    /// The rights that the cluster file gives the peer.
     pub may: May,
-    /// Where its requests are recorded.
+    /// The audit log.
     pub audit: &'a Arc<Audit>,
 }
 
 impl Peer<'_> {
-    /// A new entry of the audit log, about something that this peer asks.
+    /// A new entry of the audit log about a request of this peer.
     pub fn entry(&self, what: &str, words: &[String]) -> Entry {
         self.audit.begin(self.audit.who(self.link), what, words)
     }
 }
 
-/// How a route is asked for.
+/// The method of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// It only looks.
+    /// It changes nothing.
     Get,
     /// It changes something.
     Post,
@@ -72,42 +72,42 @@ pub enum Method {
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Whoever the cluster file lists.
+    /// Everybody whom the cluster file lists.
     Listed,
-    /// Clients that may do everything.
+    /// Clients with all rights.
     Owner,
 }
 
-/// A path of the node's HTTP port, which may hold one `{id}`.
+/// A path of the node's HTTP port, which may contain one `{id}`.
 pub struct Route {
-    /// How it is asked for.
+    /// Its method.
     pub method: Method,
     /// The path.
     pub path: &'static str,
     /// Who may use it.
     pub access: Access,
-    /// Answers, on a thread that may block, for this id.
+    /// The function that answers for this id, on a thread that may block.
     pub answer: Box<dyn Fn(&str) -> Reply + Send + Sync>,
 }
 
-/// What a route answers.
+/// The answer of a route.
 pub enum Reply {
-    /// An object.
+    /// A JSON object.
     Json(String),
-    /// There is nothing of that id, and what it would be.
+    /// Nothing has that id; the text says what was looked for.
     Missing(String),
-    /// Objects as server-sent events, each sent when the iterator has it.
+    /// JSON objects as server-sent events, each sent when the iterator returns it.
     Events(Box<dyn Iterator<Item = String> + Send>),
 }
 
 /// A row of the metrics.
 pub struct Metric {
-    /// Its name without the program's.
+    /// Its name without the prefix.
     pub name: &'static str,
     /// `gauge` or `counter`.
     pub kind: &'static str,
-    /// What it counts.
+    /// Its description.
     pub help: &'static str,
-    /// The value now.
+    /// Its present value.
     pub value: f64,
 }

@@ -1,9 +1,9 @@
-//! Two cores and a channel between them, from a seed: frames are delayed at will, and in half of the runs one of them
-//! is lost, doubled, swapped with the next or damaged, or the channel is cut.
+//! Two cores and a channel between them, from a seed: frames are delayed arbitrarily, and in half of the runs a frame
+//! is lost, duplicated, reordered or damaged, or the channel is cut.
 //!
-//! Invariant: what a side fills is what the other put, in order, each for a credit. A channel that keeps its promise carries
-//! every stream to its end and leaves none behind; one that does not closes the link, and nothing wrong is ever
-//! filled. A frozen side is found out after the time that was stated.
+//! Invariant: each side receives what the other sent, in order, each block for a credit. A reliable channel carries
+//! every stream to its end and leaves none behind; an unreliable one closes the link, and no wrong data is ever
+//! delivered. A frozen side is noticed after the specified time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,16 +25,16 @@ struct Side {
     core: Core,
     sent: u32,
     met: bool,
-    /// Streams that this side may still put into, with the next offset.
+    /// Streams on which this side may still send, with the next offset.
     open: BTreeMap<u32, u64>,
-    /// Blocks that came, by stream.
+    /// Blocks that arrived, by stream.
     filled: BTreeMap<u32, Vec<u64>>,
-    /// Buffers that are reserved, by stream.
+    /// Reserved buffers, by stream.
     buffers: BTreeMap<u32, u64>,
     closed: Option<Option<Fault>>,
 }
 
-/// What happens to the channel, once.
+/// A fault of the channel, once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Trouble {
     None,
@@ -48,7 +48,7 @@ enum Trouble {
 
 struct World {
     sides: [Side; 2],
-    /// Frames on their way to each side.
+    /// Frames in transit to each side.
     wires: [VecDeque<(Head, Vec<u8>)>; 2],
     put: BTreeMap<(usize, u32), Vec<u64>>,
     now_ms: u64,
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Delivers the next frame to a side, after what the channel does to it.
+    /// Delivers the next frame to a side, after the channel's fault.
     fn deliver(&mut self, at: usize, rng: &mut Rng, now: bool) {
         if now && self.wires[at].len() > 1 && self.sides[at].met {
             match std::mem::replace(&mut self.trouble, Trouble::None) {
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// Something that a side wants.
+    /// An action of a side.
     fn wish(&mut self, at: usize, rng: &mut Rng) {
         let side = &mut self.sides[at];
         if !side.met || side.closed.is_some() {
@@ -149,7 +149,7 @@ impl World {
         match rng.below(12) {
             0..=3 => {
                 let blocks = 1 + rng.below(3);
-                // As a link does: what is reserved is counted before the core hears of it.
+                // Like a link: reserved buffers are counted before the core is told.
                 *side.buffers.entry(stream).or_default() += blocks;
                 self.apply(at, Event::Reserve(stream, blocks));
             }
@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// What came is a beginning of what was put.
+    /// What arrived is a prefix of what was sent.
     fn is_sound(&self) {
         for at in 0..2 {
             for (stream, offsets) in &self.sides[at].filled {
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// Lets both sides end what they have begun, and the channel run dry.
+    /// Lets both sides end their streams, and the channel drain.
     fn settle(&mut self, rng: &mut Rng) {
         for at in 0..2 {
             for stream in std::mem::take(&mut self.sides[at].open).into_keys() {
@@ -195,7 +195,7 @@ impl World {
             for at in 0..2 {
                 self.deliver(at, rng, false);
             }
-            // Streams that were asked for just now end as well.
+            // Streams that were just opened end as well.
             for at in 0..2 {
                 for stream in std::mem::take(&mut self.sides[at].open).into_keys() {
                     self.apply(at, Event::End(stream, Vec::new()));
@@ -235,7 +235,7 @@ fn run(seed: u64) {
             }
         }
         Trouble::Cut | Trouble::Freeze => {
-            // Nothing comes any more: both sides know after the stated time, and not before.
+            // Nothing arrives any more: both sides notice at the specified time, and not before.
             world.wires = Default::default();
             let dead_ms = Patience::default().dead_ms;
             world.now_ms += dead_ms - 1;
@@ -248,7 +248,7 @@ fn run(seed: u64) {
         _ if world.trouble == Trouble::None => {
             world.settle(&mut rng);
             world.is_sound();
-            // The last frame may be lost unseen; silence tells then.
+            // The loss of the last frame is noticed only by silence.
             let faults: Vec<Fault> =
                 world.sides.iter().filter_map(|side| side.closed.clone().flatten()).collect();
             let found = faults.iter().find(|fault| !matches!(fault, Fault::Told(_)));
@@ -265,7 +265,7 @@ fn run(seed: u64) {
                 world.sides[0].closed, world.sides[1].closed
             );
         }
-        // It never came to it.
+        // The fault did not happen.
         _ => {}
     }
 }

@@ -1,7 +1,7 @@
 //! The two directions of a stream, as a sink and a source of blocks.
 //!
-//! Invariant: [`Outgoing::put`] waits for a credit, and [`Incoming`] gives one for each block of its pool that it reserves, at
-//! most its window at once; dropping either before its end gives the stream up, and the peer is told.
+//! Invariant: [`Outgoing::put`] waits for a credit, and [`Incoming`] grants one for each block that it reserves in its
+//! pool, at most its window at a time. Dropping either before its end gives up the stream, and the peer is told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::error::{LinkError, Result, What};
 use crate::frame::{Head, PAYLOAD_BYTES_MAX};
 use crate::link::{Shared, State, ended};
 
-/// How long to wait for a free block before looking whether the link still stands.
+/// How long to wait for a free block before checking the link.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// The direction towards the peer.
+/// The direction to the peer.
 pub struct Outgoing {
     shared: Arc<Shared>,
     stream: u32,
@@ -31,20 +31,20 @@ impl Outgoing {
         Outgoing { shared, stream, checked: true, at: 0, ended: false }
     }
 
-    /// Leaves the checksum of each block out, for whoever has one of his own.
+    /// Omits the checksum of each block, for a caller that has one of its own.
     pub fn unchecked(mut self) -> Outgoing {
         self.checked = false;
         self
     }
 
-    /// Sends a block on one of the stream's 16 channels, with its offset, when there is a credit for it. The bytes
-    /// may have been sealed where they lie, so the block comes back only to be let go.
+    /// Sends a block on one of the stream's 16 channels, with its offset, when there is a credit for it. The bytes may
+    /// be encrypted in place, so the block comes back only to be dropped.
     pub fn put_on(&mut self, channel: u8, mut block: Block) -> Result<()> {
         let offset = block.offset();
         self.send_at((channel, offset), &mut block)
     }
 
-    /// Sends bytes that are no block, behind those sent this way before, in as many frames as it takes.
+    /// Sends bytes that are not a block, after those sent this way before, in as many frames as necessary.
     pub fn send(&mut self, channel: u8, bytes: &mut [u8]) -> Result<()> {
         let most = self.shared.lock().core.block_bytes() as usize;
         for some in bytes.chunks_mut(most) {
@@ -54,7 +54,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Sends bytes that are no block and stand at this offset, whatever that means to both sides.
+    /// Sends bytes that are not a block, with an offset that has a meaning for both sides.
     pub fn send_from(&mut self, channel: u8, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let most = self.shared.lock().core.block_bytes() as usize;
         bytes.chunks_mut(most).try_for_each(|some| self.send_at((channel, offset), some))
@@ -92,8 +92,8 @@ impl Outgoing {
         })
     }
 
-    /// Says that this direction is whole, with a result of at most [`PAYLOAD_BYTES_MAX`]. The peer is told of a longer one that
-    /// it is too long.
+    /// Completes this direction with a result of at most [`PAYLOAD_BYTES_MAX`] bytes. If it is longer, the peer is told
+    /// so.
     pub fn end(&mut self, result: &[u8]) -> Result<()> {
         assert!(!self.ended, "a direction ends once");
         self.ended = true;
@@ -105,13 +105,13 @@ impl Outgoing {
         self.say(Event::End(self.stream, result.to_vec()))
     }
 
-    /// Gives the whole stream up, and says why.
+    /// Aborts the whole stream, with a reason.
     pub fn abort(mut self, why: &str) -> Result<()> {
         self.ended = true;
         self.say(Event::Abort(self.stream, why.to_string()))
     }
 
-    /// Whether the peer wants no more, or has gone. Looks, and reads nothing.
+    /// Whether the peer has given up the stream or gone. Reads nothing.
     pub fn is_given_up(&self) -> bool {
         let state = self.shared.lock();
         state.closed.is_some() || (!self.ended && state.core.may_put(self.stream).is_none())
@@ -137,7 +137,7 @@ impl Drop for Outgoing {
     }
 }
 
-/// Why a stream is given up that is dropped.
+/// The reason of a stream that is dropped.
 fn dropped(why: &str) -> String {
     let panics = std::thread::panicking();
     if panics { "an internal error of the other side, which its log tells".into() } else { why.into() }
@@ -155,23 +155,23 @@ impl Sink for Outgoing {
     }
 }
 
-/// What has come of a stream.
+/// What arrived on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
     /// A block.
     Block,
-    /// Its end, well or not.
+    /// Its end, or an error.
     End,
 }
 
-/// What is given to whoever takes a stream as it comes.
+/// What the receiver of a stream gets.
 #[derive(Debug)]
 pub enum Gift {
     /// A block, and its channel.
     Block(u8, Block),
-    /// The end, and what the peer said with it.
+    /// The end, and the peer's result.
     End(Vec<u8>),
-    /// Why there is no more.
+    /// The error that ended the stream.
     Not(What),
 }
 
@@ -181,7 +181,7 @@ impl From<std::result::Result<Vec<u8>, What>> for Gift {
     }
 }
 
-/// Who takes a stream as it comes, and where the blocks for it are.
+/// The receiver that gets blocks as they arrive, and the pool for them.
 pub(crate) struct Given {
     pool: Pool,
     window: usize,
@@ -189,27 +189,27 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Gives a block away, and takes others for what is still to come, where so many are reserved.
+    /// Hands over a block, and reserves others for what is still to come.
     pub(crate) fn take(&mut self, (channel, block): (u8, Block), reserved: usize) -> Vec<Block> {
         (self.hear)(Gift::Block(channel, block));
         more_blocks(&self.pool, self.window, reserved)
     }
 }
 
-/// Blocks of a pool beside those that a window has: one credit frame for several, unless the peer may be waiting.
+/// Reserves blocks beyond the window. One credit frame announces several, unless the peer may be waiting.
 fn more_blocks(pool: &Pool, window: usize, have: usize) -> Vec<Block> {
     let most = if have > 0 && have * 2 > window { have } else { window };
     (have..most).map_while(|_| pool.try_take()).collect()
 }
 
-/// The direction from the peer. Gives nothing until it [`takes`](Incoming::takes) blocks of a pool.
+/// The direction from the peer. Receives nothing until it [`takes`](Incoming::takes) blocks of a pool.
 pub struct Incoming {
     shared: Arc<Shared>,
     stream: u32,
     pool: Option<Pool>,
     window: usize,
     result: Option<Vec<u8>>,
-    /// It is another's now.
+    /// It was handed over.
     is_given: bool,
 }
 
@@ -218,8 +218,8 @@ impl Incoming {
         Incoming { shared, stream, pool: None, window: 0, result: None, is_given: false }
     }
 
-    /// Receives into blocks of this pool, of which at most `window` are reserved at once. A peer that sends a larger
-    /// one breaks the rules of the link, also where its hello allows more.
+    /// Receives into blocks of this pool, of which at most `window` are reserved at a time. A peer that sends a larger
+    /// block violates the protocol, even if its hello allows more.
     pub fn takes(mut self, pool: &Pool, window: usize) -> Incoming {
         assert!(window > 0, "without a reserved block nothing can come");
         self.pool = Some(pool.clone());
@@ -244,7 +244,7 @@ impl Incoming {
                 }
                 match inbox.end.clone() {
                     Some(end) => Some(Some(Gift::from(end))),
-                    // What is missing is a block to put it in.
+                    // A free block is missing.
                     None if without && inbox.reserved.is_empty() => Some(None),
                     None => None,
                 }
@@ -261,8 +261,8 @@ impl Incoming {
         }
     }
 
-    /// Has `news` called for each block that comes, and when no more can: as often as [`Incoming::next_on`] then has
-    /// something to say at once, or oftener. It is called by whoever reads the link, who cannot wait, and may not use it.
+    /// Calls `news` for each block that arrives and at the end, at least as often as [`Incoming::next_on`] has
+    /// something to return. The thread that reads the link calls it; `news` must not wait or use the link.
     pub fn on_news(&self, news: impl Fn(News) + Send + 'static) {
         let mut state = self.shared.lock();
         let is_closed = state.closed.is_some();
@@ -274,12 +274,11 @@ impl Incoming {
         inbox.news = Some(Box::new(news));
     }
 
-    /// Gives all that comes to `hear`, until an end or an error has: without a thread that waits for it, as long as somebody
-    /// reads the link. That is who calls `hear`, which cannot wait, and may not use the link. For every block of the
-    /// window that is given away the pool has another, or the stream is given up.
+    /// Gives everything that arrives to `hear`, until the end or an error, without a thread that waits for it. The
+    /// thread that reads the link calls `hear`, which must not wait or use the link. For every block that is handed
+    /// over the pool must have another, or the stream is given up.
     ///
-    /// Who began the stream, and may still say something there, promises the blocks with what leaves next, or as soon as
-    /// whoever reads the link looks up: within a second.
+    /// The side that opened the stream announces the credits with its next frame, or within a second.
     pub fn give(mut self, pool: &Pool, window: usize, mut hear: impl FnMut(Gift) + Send + 'static) {
         let mut state = self.shared.lock();
         let inbox = state.streams.get_mut(&self.stream).expect("it goes with this");
@@ -304,19 +303,19 @@ impl Incoming {
         }
     }
 
-    /// Whether nothing more can come, and no end has: the peer or the link has gone. Looks, and reads nothing.
+    /// Whether the peer or the link has gone before the end. Reads nothing.
     pub fn is_given_up(&self) -> bool {
         let state = self.shared.lock();
         let end = state.streams.get(&self.stream).and_then(|inbox| inbox.end.as_ref());
         matches!(end, Some(Err(_))) || state.closed.is_some()
     }
 
-    /// What the peer said at the end, once [`Incoming::next_on`] has returned `None`.
+    /// The peer's result, once [`Incoming::next_on`] has returned `None`.
     pub fn result(&self) -> Option<&[u8]> {
         self.result.as_deref()
     }
 
-    /// Gives the stream up from outside.
+    /// A handle that gives up the stream from another thread.
     pub fn quit(&self) -> Quit {
         Quit { shared: self.shared.clone(), stream: self.stream }
     }
@@ -327,7 +326,7 @@ impl Incoming {
         let mut state = self.shared.lock();
         let inbox = state.streams.get(&self.stream).expect("it goes with this");
         let idle = inbox.ready.is_empty();
-        // Who hears by news takes a block for each, so what waits has its blocks still.
+        // A receiver by `news` takes a block for each call, so waiting blocks keep their reservation.
         let waiting = if inbox.news.is_some() { inbox.ready.len() } else { 0 };
         let have = inbox.reserved.len() + waiting;
         if inbox.end.is_some() {
@@ -352,14 +351,14 @@ impl Incoming {
     }
 }
 
-/// Gives a stream up while others wait at its two ends.
+/// Gives up a stream while other threads wait at its two ends.
 pub struct Quit {
     shared: Arc<Shared>,
     stream: u32,
 }
 
 impl Quit {
-    /// Gives it up and says why; nothing happens if it has ended.
+    /// Gives up the stream, with a reason; nothing happens if it has ended.
     pub fn quit(self, why: &str) {
         let mut state = self.shared.lock();
         if state.closed.is_none() {

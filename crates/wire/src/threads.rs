@@ -1,9 +1,9 @@
-//! Threads that serve streams. A thread whose work is done waits a while for more of the same kind.
+//! Threads that serve streams. An idle thread waits a while for more work of its kind.
 //!
-//! Model: starting and ending a thread, mostly first touches of its stack, costs more than a small job takes.
-//! Invariant: at most [`IDLE_MAX`] threads of a kind wait at once, none longer than [`IDLE`]. A panic ends only the work
-//! that panicked: its thread takes more work, and what the work held is dropped, which tells its peer.
-//! Non-goals: an order, a bound on threads at work.
+//! Model: starting and ending a thread, mostly the first use of its stack, costs more than a small job.
+//! Invariant: at most [`IDLE_MAX`] threads of a kind wait at a time, none longer than [`IDLE`]. A panic ends only the
+//! work that panicked: its thread takes more work, and dropping the work's state tells the peer.
+//! Non-goals: an order; a limit on busy threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -12,14 +12,14 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 const STACK_BYTES: usize = 512 << 10;
-/// The most of a kind that wait for work.
+/// The most idle threads of a kind.
 const IDLE_MAX: usize = 4;
-/// How long one waits.
+/// How long a thread stays idle.
 const IDLE: Duration = Duration::from_secs(10);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A thread that waits, and how it is given work.
+/// An idle thread, and the channel for its next work.
 struct Idle {
     name: &'static str,
     thread: ThreadId,
@@ -41,9 +41,9 @@ pub fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> bool {
     builder.spawn(move || stay(name, work)).is_ok()
 }
 
-/// Does work that may panic; a panic becomes one line that says so.
+/// Runs work that may panic; a panic becomes an error of one line.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    // What it shares with others it changes whole, or not at all.
+    // Shared state is changed completely or not at all.
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
@@ -52,11 +52,11 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Works, and then waits for more, as long as one may.
+/// Works, then waits for more.
 fn stay(name: &'static str, mut work: Work) {
     let thread = thread::current().id();
     loop {
-        // Whoever asked is told by what is dropped, and the log by the process's hook.
+        // The peer notices the dropped state, and the process's panic hook writes the log.
         let _ = caught(work);
         let (give, given) = channel();
         {
@@ -69,7 +69,7 @@ fn stay(name: &'static str, mut work: Work) {
         work = match given.recv_timeout(IDLE) {
             Ok(more) => more,
             Err(_) if take(|idle| idle.thread == thread).is_some() => return,
-            // Somebody has just taken it, and is about to give it work.
+            // Another thread has just taken it, and is about to give it work.
             Err(_) => match given.recv() {
                 Ok(more) => more,
                 Err(_) => return,
@@ -78,7 +78,7 @@ fn stay(name: &'static str, mut work: Work) {
     }
 }
 
-/// The last that began to wait, whose stack is warmest.
+/// The last thread that became idle, whose stack is most likely cached.
 fn take(is_it: impl Fn(&Idle) -> bool) -> Option<Idle> {
     let mut waiting = WAITING.lock().expect("no holder panics");
     let at = waiting.iter().rposition(is_it)?;

@@ -1,9 +1,10 @@
-//! TLS 1.3 with certificates on both sides: how the two ends of a socket prove who they are.
+//! TLS 1.3 with certificates on both sides.
 //!
-//! Model: rustls does the handshake; then its keys go to this crate's own sealing, which does in place what rustls
-//! would copy for. A handshake is read record by record, so that no byte behind it is lost with rustls's buffers.
-//! Invariant: nobody is a peer before both certificates were proved; a handshake takes at most [`HANDSHAKE_SECONDS`].
-//! Non-goals: earlier versions of TLS, sessions that are taken up again, servers without client certificates.
+//! Model: rustls does the handshake; then its keys go to this crate's own encryption, which works in place where rustls
+//! copies. A handshake is read record by record, so that no byte behind it remains in rustls's buffers.
+//! Invariant: a peer is accepted only after both certificates were verified; a handshake takes at most
+//! [`HANDSHAKE_SECONDS`].
+//! Non-goals: earlier versions of TLS, resumed sessions, servers without client certificates.
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -37,19 +38,19 @@ use crate::renew::Agreed;
 use crate::seal::{Opening, RECORDS_PER_KEY, Sealing};
 use crate::stream::Incoming;
 
-/// What links call themselves in ALPN.
+/// The ALPN name of links.
 pub const ALPN_LINK: &[u8] = b"thalweg/1";
-/// What control calls itself.
+/// The ALPN name of HTTP.
 pub const ALPN_HTTP: &[u8] = b"http/1.1";
-/// The most that a connection may take to be reached and proved.
+/// The time limit for connecting and the handshake.
 pub const HANDSHAKE_SECONDS: u64 = 5;
 
-/// How this side wants its links.
+/// The terms of this side's links.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
-    /// The largest block that this side takes.
+    /// The largest block that this side accepts.
     pub block_bytes: u32,
-    /// How long this side waits.
+    /// The timeouts of this side.
     pub patience: Patience,
 }
 
@@ -59,7 +60,7 @@ impl Default for Terms {
     }
 }
 
-/// An identity, ready for TLS handshakes.
+/// An identity, prepared for TLS handshakes.
 #[derive(Debug, Clone)]
 pub struct Credentials {
     identity: Identity,
@@ -69,16 +70,16 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Of this identity.
+    /// The credentials of this identity.
     pub fn of(identity: Identity) -> std::result::Result<Credentials, IdentityError> {
         let ours = |e: rustls::Error| match e {
             rustls::Error::InconsistentKeys(_) => IdentityError::Mismatch,
-            // Nothing else is general about an identity.
+            // rustls has no other general error for an identity.
             rustls::Error::General(_) => IdentityError::Certificate("the key cannot be read".into()),
             other => IdentityError::Certificate(other.to_string()),
         };
         let provider = Arc::new(CryptoProvider {
-            // The shorter key first: with the instructions of today's processors it costs a fifth less.
+            // The shorter key first: it takes a fifth less time with current processors.
             cipher_suites: vec![
                 provider::cipher_suite::TLS13_AES_128_GCM_SHA256,
                 provider::cipher_suite::TLS13_AES_256_GCM_SHA384,
@@ -111,7 +112,7 @@ impl Credentials {
             .map_err(ours)?;
         server.alpn_protocols = vec![ALPN_LINK.to_vec(), ALPN_HTTP.to_vec()];
         server.enable_secret_extraction = true;
-        // A ticket would be a record behind the handshake, and nobody here comes back with one.
+        // A ticket would be a record after the handshake, and sessions are not resumed.
         server.send_tls13_tickets = 0;
         Ok(Credentials {
             identity,
@@ -121,12 +122,12 @@ impl Credentials {
         })
     }
 
-    /// Whose they are.
+    /// The identity.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// For whoever accepts connections: for one of them, and what its handshake will agree on.
+    /// The configuration for accepting one connection, and the place for its secrets.
     pub fn server(&self) -> (Arc<ServerConfig>, Agreed) {
         let agreed = Agreed::default();
         let mut config = (*self.server).clone();
@@ -134,7 +135,7 @@ impl Credentials {
         (Arc::new(config), agreed)
     }
 
-    /// The same for one connection from here.
+    /// The same for opening one connection.
     pub(crate) fn client(&self) -> (Arc<ClientConfig>, Agreed) {
         let agreed = Agreed::default();
         let mut config = (*self.client).clone();
@@ -148,21 +149,21 @@ impl Credentials {
         Credentials { records_per_key, ..self }
     }
 
-    /// For HTTP to another node.
+    /// The configuration for HTTP requests to another node.
     pub fn http_client(&self) -> Arc<ClientConfig> {
         let mut config = (*self.client).clone();
         config.alpn_protocols = vec![ALPN_HTTP.to_vec()];
         Arc::new(config)
     }
 
-    /// A link with the node of this name at this address.
+    /// Opens a link with the node of this name at this address.
     pub fn connect(&self, name: &str, address: SocketAddr, terms: Terms) -> Result<Link> {
         let link = self.reach(name, address, terms)?;
         link.meet().map_err(|error| LinkError { peer: at(name, address), ..error })?;
         Ok(link)
     }
 
-    /// The same, and asks ([`Link::ask`]) in the same breath as it says hello: a journey less.
+    /// The same, with a request ([`Link::ask`]) in the same write as the hello, which saves a round trip.
     pub fn connect_and_ask(
         &self,
         (name, address): (&str, SocketAddr),
@@ -177,7 +178,7 @@ impl Credentials {
         Ok((link, inc))
     }
 
-    /// A link that has not met its peer.
+    /// A link before the peer's hello.
     fn reach(&self, name: &str, address: SocketAddr, terms: Terms) -> Result<Link> {
         let watch = Stopwatch::start();
         let failed = |what| LinkError::new(at(name, address), what);
@@ -196,7 +197,7 @@ impl Credentials {
             .map_err(|error| LinkError { peer: at(name, address), ..error })
     }
 
-    /// The other side of [`Credentials::connect`], for whoever accepts sockets himself.
+    /// The other side of [`Credentials::connect`], for a socket that was accepted.
     pub fn accept(&self, socket: TcpStream, terms: Terms) -> Result<Link> {
         let peer = peer_of(&socket);
         socket::resend_soon(&socket);
@@ -208,8 +209,8 @@ impl Credentials {
         self.adopt(socket, (connection, agreed), terms)
     }
 
-    /// A link over a connection whose handshake is done, and agreed on that. Records behind it may have been read, if
-    /// they were read whole.
+    /// A link over a connection after its handshake. Records behind the handshake may have been read, if they were read
+    /// completely.
     pub fn adopt(&self, socket: TcpStream, shook: (Connection, Agreed), terms: Terms) -> Result<Link> {
         let link = self.unmet(socket, shook, terms)?;
         link.meet()?;
@@ -233,7 +234,7 @@ impl Credentials {
             return Err(failed(What::Refused("it did not ask for a link".into())));
         }
         let mut early = Vec::new();
-        // It ends with "would block", which is all that can be said of a connection that goes on.
+        // It ends with "would block", because the connection goes on.
         let _ = connection.reader().read_to_end(&mut early);
         let secrets = match connection {
             Connection::Client(client) => client.dangerous_extract_secrets(),
@@ -248,7 +249,7 @@ impl Credentials {
         let opening = Opening::new(rx, &agreed.secret(!began), sealing.asked());
         let opening = opening.map_err(|e| failed(e.into()))?;
         let transmit = TcpTransmit { socket: socket.clone(), sealing, staged: Vec::new() };
-        // Whoever reads looks up when it is time for a word of ours, and is woken before by each word of the peer's.
+        // The reader checks in time for a sign of life of ours, and each frame of the peer wakes it before.
         let moment = Duration::from_millis(terms.patience.ping_ms);
         let receive = TcpReceive::new(socket, opening, early, moment).map_err(cut)?;
         let (proved, exporter) = (Some((named.node, named.role)), Exporter::new(&agreed.exporter_secret()));
@@ -266,7 +267,7 @@ impl Credentials {
     }
 }
 
-/// A peer, for messages.
+/// The peer's name for messages.
 fn at(name: &str, address: SocketAddr) -> String {
     format!("{name} at {address}")
 }
@@ -275,7 +276,7 @@ fn peer_of(socket: &TcpStream) -> String {
     socket.peer_addr().map_or_else(|_| "a peer that has gone".into(), |address| address.to_string())
 }
 
-/// Shakes hands, reading no byte behind the handshake.
+/// Does the handshake, reading no byte behind it.
 fn shake(
     socket: &TcpStream,
     mut connection: Connection,
@@ -294,7 +295,7 @@ fn shake(
         while !rest.is_empty() {
             connection.read_tls(&mut rest).map_err(|e| What::Refused(e.to_string()))?;
             if let Err(why) = connection.process_new_packets() {
-                // The peer is to learn why.
+                // Lets the peer know why.
                 let _ = connection.write_tls(&mut &*socket);
                 return Err(What::Refused(refusal(&why)));
             }
@@ -302,9 +303,9 @@ fn shake(
     }
 }
 
-/// Reads one record of TLS, within what is left of the handshake's time.
+/// Reads one TLS record, within the rest of the handshake's time.
 fn read_record(socket: &TcpStream, record: &mut Vec<u8>, watch: Stopwatch) -> std::result::Result<(), What> {
-    /// The most that a record has behind its header (RFC 8446, 5.2).
+    /// The most bytes behind a record's header (RFC 8446, 5.2).
     const RECORD_BYTES_MAX: usize = (16 << 10) + 256;
     record.resize(5, 0);
     read_exact(socket, record, watch)?;
@@ -339,7 +340,7 @@ fn read_exact(
     Ok(())
 }
 
-/// Why nobody answers at an address, and what to do about it.
+/// Why nobody answers at an address, and the remedy.
 pub fn unreachable(why: &std::io::Error) -> String {
     let remedy = match why.kind() {
         ErrorKind::ConnectionRefused => "no node listens there; thalweg cluster up starts it",
@@ -351,7 +352,7 @@ pub fn unreachable(why: &std::io::Error) -> String {
     format!("{why}: {remedy}")
 }
 
-/// What went wrong with a handshake, and what to do about it.
+/// What went wrong with a handshake, and the remedy.
 pub fn refusal(why: &rustls::Error) -> String {
     use CertificateError as C;
     match why {
@@ -368,13 +369,13 @@ pub fn refusal(why: &rustls::Error) -> String {
             "its certificate is not valid yet; see the clocks of both hosts".into()
         }
         rustls::Error::InvalidCertificate(C::UnknownIssuer | C::BadSignature) => {
-            "its certificate is of another cluster; see that --identity and the address there are of one"
+            "its certificate is of another cluster; check that the identity and the address belong to one cluster"
                 .into()
         }
         rustls::Error::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => {
             "its certificate names another host; see the addresses in the cluster file".into()
         }
-        // As a link says it, whose alerts come sealed.
+        // The same words as for the encrypted alerts of a link.
         rustls::Error::AlertReceived(alert @ AlertDescription::CertificateRevoked) => {
             crate::seal::alert(u8::from(*alert)).into()
         }
@@ -386,7 +387,7 @@ pub fn refusal(why: &rustls::Error) -> String {
     }
 }
 
-/// An error if the cluster file does not list whose certificate it is.
+/// An error if the cluster file does not list the owner of the certificate.
 fn welcome(certificate: &CertificateDer<'_>, members: &Members) -> std::result::Result<(), rustls::Error> {
     match members.standing(certificate) {
         Standing::Listed => Ok(()),
@@ -395,7 +396,7 @@ fn welcome(certificate: &CertificateDer<'_>, members: &Members) -> std::result::
     }
 }
 
-/// Takes servers that the cluster file lists as the host that is wanted.
+/// Accepts servers that the cluster file lists as the wanted host.
 #[derive(Debug)]
 struct Servers {
     inner: Arc<WebPkiServerVerifier>,
@@ -442,7 +443,7 @@ impl ServerCertVerifier for Servers {
     }
 }
 
-/// Takes clients that the cluster file lists.
+/// Accepts clients that the cluster file lists.
 #[derive(Debug)]
 struct Clients {
     inner: Arc<dyn ClientCertVerifier>,
@@ -487,7 +488,7 @@ impl ClientCertVerifier for Clients {
     }
 }
 
-/// The id of the node that a peer's certificate names.
+/// The id of the node in a peer's certificate.
 pub fn node_of(connection: &rustls::CommonState) -> Option<Id> {
     connection.peer_certificates().and_then(|chain| Named::of(chain.first()?)).map(|named| named.node)
 }

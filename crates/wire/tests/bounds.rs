@@ -1,9 +1,10 @@
-//! What a peer can make this side keep, and what a mistake of ours may cost: requests and answers of any length up to the
-//! stated one, bounds for what nobody reads, and a panic that ends one link.
+//! Bounds on what a peer can make this side keep, and on the damage of a bug: requests and answers of any length up to
+//! the limit, bounds on what nobody reads, and a panic that ends one link.
 //!
 //! What went wrong: an answer of more than 64 KiB was an assertion that ended the node; ten thousand streams that were
+//! opened and given up left 600 MB of requests behind.
 //! opened and given up left their requests behind, 600 MB of them.
-#![allow(clippy::disallowed_methods)] // Tests write what no peer of ours would.
+#![allow(clippy::disallowed_methods)] // Tests write what no correct peer would.
 
 mod support;
 
@@ -17,7 +18,7 @@ use thalweg_block::Pool;
 use thalweg_wire::frame::{Head, Kind, MORE, PAYLOAD_BYTES_MAX};
 use thalweg_wire::{Id, Link, Pipes, Role, Terms, VERSION, new_id, pair};
 
-/// What is asked for on a new stream, and what is answered.
+/// The request on a new stream, and its answer.
 fn ask(near: &Link, far: &Link, request: &[u8], answer: &[u8]) -> Result<Vec<u8>, String> {
     thread::scope(|scope| {
         let asks = scope.spawn(|| {
@@ -61,7 +62,7 @@ fn streams_given_up_before_they_were_accepted_leave_nothing() {
     let (mut last, back) = near.open(b"all along").unwrap();
     let (_, out, there) = far.accept().unwrap().unwrap();
     thread::scope(|scope| {
-        // These read whatever comes, and accept nothing.
+        // These read everything, and accept nothing.
         let [mut back, mut there] = [back, there].map(|inc| inc.takes(&pool, 1));
         scope.spawn(move || while back.next_on().is_ok_and(|came| came.is_some()) {});
         let reads = scope.spawn(move || {
@@ -69,7 +70,7 @@ fn streams_given_up_before_they_were_accepted_leave_nothing() {
             drop(out);
         });
         for _ in 0..10_000 {
-            // As many as a link may have wait to be answered.
+            // The maximum of streams waits to be answered.
             while near.open(&[b'x'; 1000]).map(drop).is_err() {
                 thread::yield_now();
             }
@@ -103,12 +104,12 @@ fn requests_that_nobody_accepts_are_refused_before_they_fill_the_memory() {
     });
 }
 
-/// A peer that is nothing but the bytes it writes, of this cluster; and the link with it.
+/// A peer of this cluster that is nothing but the bytes it writes, and the link with it.
 fn raw() -> (Raw, Link) {
     raw_of(1 << 20)
 }
 
-/// The same, who takes blocks of so many bytes.
+/// The same, for a peer that accepts blocks of so many bytes.
 fn raw_of(block_bytes: u32) -> (Raw, Link) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let meeting = new_id();
@@ -132,11 +133,11 @@ impl Raw {
     fn frame(&mut self, head: Head, payload: &[u8]) {
         let head = Head { sequence: self.sequence, ..head };
         self.sequence += 1;
-        // Who has closed the link takes no more.
+        // A side that has closed the link accepts no more.
         let _ = self.socket.write_all(&[&head.encode()[..], payload].concat());
     }
 
-    /// A piece of a request that goes on.
+    /// The first part of a request that continues.
     fn piece(&mut self, stream: u32, payload: &[u8]) {
         self.frame(Head { flags: MORE, ..Head::control(Kind::Open, stream, 0, payload) }, payload);
     }
@@ -176,7 +177,7 @@ fn pieces_of_a_request_stand_together_and_have_an_end() {
         raw.piece(3, &some);
     });
     assert!(why.contains("sent a Open frame where none may be"), "{why}");
-    // As many as a side may send, and one more.
+    // The maximum for a side, and one more.
     let why = thread::scope(|scope| {
         let (mut raw, link) = raw();
         scope.spawn(move || (0..129).for_each(|_| raw.piece(1, &some)));
@@ -185,7 +186,7 @@ fn pieces_of_a_request_stand_together_and_have_an_end() {
     assert!(why.contains("sent an Open of more than 8388608 bytes"), "{why}");
 }
 
-/// A peer that takes only small blocks had the other side panic.
+/// What went wrong: a peer that accepts only small blocks made the other side panic.
 #[test]
 fn a_block_that_the_peer_does_not_take_is_an_error() {
     let (_raw, link) = raw_of(4096);

@@ -1,6 +1,6 @@
-//! Datagrams sealed with a key that two peers export from their link: what they send over UDP opens at the other one, and
-//! what a third peer of the same cluster sends, or anybody changes, does not.
-#![allow(clippy::disallowed_methods)] // Tests open sockets by themselves.
+//! Datagrams encrypted with a key that two peers export from their link: each can decrypt the other's, but not those of
+//! a third peer of the cluster, or damaged ones.
+#![allow(clippy::disallowed_methods)] // Tests open sockets themselves.
 
 mod support;
 
@@ -14,8 +14,8 @@ use thalweg_wire::{Link, Terms, pair};
 const LABEL: &str = "EXPORTER-thalweg-datagrams";
 const NONCE_BYTES: usize = 12;
 
-/// An end that seals what it sends and opens what it receives. A datagram begins with its number, which is the nonce; each
-/// direction has a key of its own.
+/// An end that encrypts what it sends and decrypts what it receives. A datagram begins with its number, which is the
+/// nonce; each direction has its own key.
 struct Datagrams {
     socket: UdpSocket,
     seals: LessSafeKey,
@@ -48,7 +48,7 @@ impl Datagrams {
         self.socket.send_to(datagram, to.socket.local_addr().unwrap()).unwrap();
     }
 
-    /// The next datagram that comes, if it opens.
+    /// The next datagram, if it can be decrypted.
     fn receive(&self) -> Option<Vec<u8>> {
         let mut bytes = [0; 2048];
         let (len, _) = self.socket.recv_from(&mut bytes).unwrap();

@@ -1,7 +1,7 @@
-//! Links over real sockets and over memory: what is put comes, whole and in order; streams do not hold each other up;
-//! what goes wrong ends in one line within the stated time, and leaves no block behind. What answers a request is told as
-//! it comes.
-#![allow(clippy::disallowed_methods)] // Tests open the sockets that strangers open.
+//! Links over real sockets and over memory: what is sent arrives, complete and in order; streams do not delay each
+//! other; a failure ends in one line within the specified time, and leaves no block behind; answers are delivered as
+//! they arrive.
+#![allow(clippy::disallowed_methods)] // Tests open sockets as unauthenticated peers do.
 
 mod support;
 
@@ -37,7 +37,7 @@ fn block(pool: &Pool, offset: u64, bytes: &[u8]) -> Block {
     block
 }
 
-/// Both ways at once, blocks of odd lengths, two streams; then the ends.
+/// Both directions at the same time, blocks of odd lengths, two streams; then the ends.
 fn converse(near: &Link, far: &Link) {
     let lens = [0, 1, 31, 16_352, 16_353, 16_384, 16_385, 65_536, BLOCK - 1, BLOCK];
     let pools = [Pool::new(BLOCK, 6).unwrap(), Pool::new(BLOCK, 6).unwrap()];
@@ -85,8 +85,8 @@ fn what_is_put_comes_over_memory_and_sealed() {
     assert!(far.accept().unwrap().is_none(), "a goodbye");
 }
 
-/// More is put both ways than the carrier holds: whoever reads must not wait for who writes, or both sides write for
-/// ever while nobody reads.
+/// Both sides send more than the carrier holds: a reader must not wait for a writer, or both sides write for ever while
+/// nobody reads.
 #[test]
 fn both_sides_may_put_more_than_the_carrier_holds() {
     const BLOCKS: u64 = 400;
@@ -144,7 +144,7 @@ fn payloads_are_not_to_be_seen_on_the_way() {
     assert!(!found, "{} bytes went by", seen.len());
 }
 
-/// On links in the clear, which there were, forty lines of a proxy had a node run a command.
+/// What went wrong: on unencrypted links, which existed then, a proxy of forty lines made a node run a command.
 #[test]
 fn what_a_proxy_puts_between_or_changes_ends_the_link_and_asks_nothing() {
     let city = City::new();
@@ -159,7 +159,7 @@ fn what_a_proxy_puts_between_or_changes_ends_the_link_and_asks_nothing() {
         let why = far.accept().map(|asked| asked.map(|(request, ..)| request)).unwrap_err();
         assert!(matches!(why.what, What::Refused(_)), "{why}");
     }
-    // A bit of what somebody else asks, and goes on asking: a dropped stream would say so in the same piece.
+    // A bit of another peer's request, which goes on: a dropped stream would be noticed in the same piece.
     let (tap, (far, near)) = city.cuttable_link(Terms::default());
     tap.flip.store(true, Ordering::Relaxed);
     let _asks = near.open(request).unwrap();
@@ -176,7 +176,7 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
     let (mut busy, _busy_in) = near.open(b"busy").unwrap();
     let (_, _a, idle_there) = far.accept().unwrap().unwrap();
     let (_, _b, busy_there) = far.accept().unwrap().unwrap();
-    // Two blocks of the idle one are reserved, and never fetched.
+    // Two blocks of the idle stream are reserved, and never fetched.
     let _idle_there = idle_there.takes(&pool, 2);
     let mut busy_there = busy_there.takes(&pool, 2);
     std::thread::scope(|scope| {
@@ -227,7 +227,7 @@ fn dropping_an_end_tells_the_other_and_brings_all_blocks_home() {
     near_out.abort("enough").unwrap();
 }
 
-/// Whoever began a stream promises blocks with what he says next, or else soon.
+/// The side that opened a stream announces credits with its next frame, or soon.
 #[test]
 fn what_is_promised_leaves_with_what_is_said_next_or_soon() {
     let city = City::new();
@@ -258,8 +258,7 @@ fn what_is_promised_leaves_with_what_is_said_next_or_soon() {
     });
 }
 
-/// Somebody else reads the link while one puts, and answers the peer that wants no more: nothing of the stream leaves
-/// behind that.
+/// Another thread reads the link while one sends, and handles the peer's abort: nothing of the stream may follow.
 #[test]
 fn a_stream_given_up_while_a_block_is_about_to_leave_breaks_no_rule() {
     let city = City::new();
@@ -315,19 +314,19 @@ fn a_frozen_peer_is_found_out_in_the_stated_time_and_a_slow_one_is_not() {
     far.close();
     assert!(waiting.join().unwrap().0.is_ok());
 
-    // This one has nobody who reads or keeps it.
+    // This one is neither read nor kept.
     let (near, far) = city.link(terms);
     let begun = Instant::now();
     let why = near.accept().map(|_| ()).unwrap_err().to_string();
     assert!(why.starts_with("link with n1 closed: it has said nothing for 1."), "{why}");
     assert!(begun.elapsed() < Duration::from_millis(2_000), "{:?}", begun.elapsed());
-    // As it goes on it learns why.
+    // It learns why when it goes on.
     let why = far.accept().map(|_| ()).unwrap_err().to_string();
     let said = " closed: it says that this side has said nothing for 1.";
     assert!(why.contains(said), "{why}");
 }
 
-/// Only the head of a block counted as a word, and who received the rest said none.
+/// What went wrong: only the header of a block counted as a sign of life, and the receiver sent none during the rest.
 #[test]
 fn a_block_may_take_longer_than_a_peer_is_patient() {
     let city = City::new();
@@ -348,7 +347,7 @@ fn a_block_may_take_longer_than_a_peer_is_patient() {
     assert!(near.is_open() && far.is_open());
 }
 
-/// The carrier takes nothing more, and its own patience ends later than that of who reads.
+/// The carrier accepts nothing more, and its own timeout is later than the reader's.
 #[test]
 fn who_sends_to_a_frozen_peer_learns_it_from_who_reads() {
     let city = City::new();
@@ -394,7 +393,7 @@ fn a_cut_link_says_so_to_everyone_who_waits() {
     assert_eq!(pool.free(), 4);
 }
 
-/// What a node of the city answers to bytes that are no link.
+/// The answer of a node of the test cluster to bytes that are not a link.
 fn strange(city: &City, bytes: &[u8], patience: Duration) -> (String, Duration) {
     let (address, accepted) = city.accept_one();
     let begun = Instant::now();
@@ -417,7 +416,7 @@ fn strangers_are_refused_in_one_line_and_soon() {
         assert!(why.contains("is not TLS") && why.lines().count() == 1, "{why}");
         assert!(took < soon, "{took:?}");
     }
-    // Half a hello of TLS, and then nothing: a slow loris.
+    // Half a TLS hello, and then nothing: a slow loris.
     let (why, took) = strange(&city, &[22, 3, 1, 1, 0, 1], Duration::from_secs(10));
     assert!(why.contains("no handshake within 5 s"), "{why}");
     assert!((4..8).contains(&took.as_secs()), "{took:?}");
@@ -441,7 +440,7 @@ fn certificates_that_do_not_hold_are_refused_and_both_sides_learn_why() {
             credentials.connect("n2", address, Terms::default()).map(|_| ()).unwrap_err().to_string();
         assert!(theirs.contains(there), "{theirs}");
         let ours = accepted.join().unwrap().unwrap_err().to_string();
-        // Who refuses the server's certificate tells it with an alert of TLS.
+        // A client that rejects the server's certificate sends a TLS alert.
         assert!(ours.contains(here) || ours.contains("nknownCA") || ours.contains("DecryptError"), "{ours}");
     }
     let (address, accepted) = city.accept_one();
@@ -482,7 +481,7 @@ fn a_link_goes_through_pipes_behind_a_line_from_each_side() {
     });
 }
 
-/// Somebody sends, and finds the way out broken, while another waits for what comes the other way, which still does.
+/// A sender finds its direction broken, while another thread waits for the other direction, which still works.
 #[test]
 fn what_comes_of_a_link_that_a_sender_found_broken_is_nobodys() {
     let (out, mut passes_on) = UnixStream::pair().unwrap();
@@ -492,12 +491,12 @@ fn what_comes_of_a_link_that_a_sender_found_broken_is_nobodys() {
         let _passing = scope.spawn(move || {
             let mut some = [0; 4096];
             while let Ok(came @ 1..) = passes_on.read(&mut some) {
-                // At the end the far side may have gone before the last of it.
+                // At the end the far side may have gone before the last frame.
                 if there.write_all(&some[..came]).is_err() {
                     break;
                 }
             }
-            // Returned, so that the far side's way in stays.
+            // Returned, so that the far side's receiving half stays.
             there
         });
         let far = Pipes::new(there_in.into(), there_out.into()).unwrap();
@@ -554,7 +553,7 @@ fn those_who_meet_once_know_each_other_and_no_third() {
         let ours = near.meets("near", &far.authority()).unwrap();
         let link = ours.connect("far", at, Terms::default()).unwrap();
         assert_eq!(link.peer(), "far");
-        // It was told of the meeting and knows the server, and yet the server does not know it.
+        // It was told of the meeting and knows the server, but the server does not know it.
         let theirs = third.meets("near", &far.authority()).unwrap();
         let met = theirs.connect("far", at, Terms::default());
         let (first, second) = accepts.join().unwrap();
@@ -626,7 +625,7 @@ fn news_are_as_many_as_there_is_to_hear_before_and_after_somebody_listens() {
             let reads = || while let Ok(Some(_)) = near.accept() {};
             if late {
                 answer(&far);
-                // All of it has been read when the link's end has.
+                // Everything was read when the link's end was.
                 far.close();
                 reads();
                 listen();
@@ -643,7 +642,7 @@ fn news_are_as_many_as_there_is_to_hear_before_and_after_somebody_listens() {
     }
 }
 
-/// What comes of a stream that is given away, in words, up to and including its end.
+/// What arrives on a stream that is handed over, in words, including its end.
 fn given(inc: Incoming, pool: &Pool, window: usize, keep: bool) -> Receiver<String> {
     let ((tell, told), mut kept) = (channel(), Vec::new());
     inc.give(pool, window, move |came| {
@@ -682,7 +681,7 @@ fn what_is_given_away_comes_without_being_asked_for() {
             far
         });
         if late {
-            // Then its end has been read.
+            // Then its end was read.
             assert_eq!(sees.recv().unwrap(), b"what comes behind it");
         }
         let words = if late { 0..0 } else { 0..100 };
@@ -705,7 +704,7 @@ fn what_is_given_away_ends_with_its_link_or_without_a_block_for_it() {
         out.send(1, &mut b"one".to_owned()).unwrap();
         assert_eq!(told.recv().unwrap(), "1: one");
         if short {
-            // Who was given it keeps it, and no block of the pool is left behind the second.
+            // The receiver keeps it, and no block of the pool is left for the second.
             out.send(1, &mut b"two".to_owned()).unwrap();
             assert_eq!(told.recv().unwrap(), "1: two");
             assert!(told.recv().unwrap().contains("no block is left"), "it is given up");
@@ -730,7 +729,7 @@ fn who_may_still_say_something_is_told_to_stop_behind_the_answer() {
     let (_, mut answer, heard) = far.accept().unwrap().unwrap();
     answer.end(b"no, thanks").unwrap();
     drop((answer, heard));
-    // Else it would wait for a credit that nobody gives.
+    // Otherwise it would wait for a credit that nobody grants.
     let error = out.send(0, &mut b"something".to_owned()).unwrap_err();
     assert!(matches!(error.what, What::GivenUp), "{error}");
 }

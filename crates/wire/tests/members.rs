@@ -1,4 +1,4 @@
-//! The signed list of a cluster's members, and who is let in by it.
+//! The signed list of a cluster's members, and the admission of peers by it.
 
 mod support;
 
@@ -47,7 +47,7 @@ fn whom_the_authority_has_signed_and_the_list_does_not_name_is_refused() {
     assert!(theirs.contains("our certificate is not in its cluster file"), "{theirs}");
     let ours = accepted.join().unwrap().unwrap_err().to_string();
     assert!(ours.contains("it is not in the cluster file"), "{ours}");
-    // An id that is listed, with another key: what a copied key is after a renewal, the other way round.
+    // A listed id with another key, as after a renewal with a copied key.
     let credentials = city.credentials("n1");
     let (file, _) = city.signed(|file| {
         file.epoch += 1;

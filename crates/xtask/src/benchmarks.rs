@@ -34,7 +34,7 @@ const RESULTS: &str = "bench/results";
 const END: &str = "<!-- end -->";
 const FIGURES: &str = "<!-- figure ";
 
-/// The page with the tables that the results give.
+/// The page, with its tables from the results.
 pub(crate) fn generated(root: &Path) -> Result<String, String> {
     filled(&page(root)?, &|file| report(root, file))
 }
@@ -91,14 +91,14 @@ fn filled(page: &str, read: Read<'_>) -> Result<String, String> {
     Ok(text + rest)
 }
 
-/// What a table shows.
+/// The definition of a table.
 struct Asked {
     /// Comparisons with their own column, and its heading.
     columns: Vec<(String, String)>,
     lines: Vec<Line>,
 }
 
-/// A line of a table.
+/// The definition of a line of a table.
 struct Line {
     label: String,
     files: Vec<String>,

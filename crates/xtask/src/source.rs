@@ -1,4 +1,4 @@
-//! Splits Rust source into code and comments, as far as rules of style need it.
+//! Splits Rust source into code and comments, as far as the style rules need it.
 //!
 //! Invariant: both parts have as many lines as the text, so line numbers are the same in each. The contents of strings
 //! and characters belong to neither.

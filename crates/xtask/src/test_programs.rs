@@ -44,7 +44,8 @@ pub(crate) struct Outcome {
 const LOGS: &str = "target/tests";
 /// Programs that run at the same time. Tests spend more time waiting than computing.
 const AT_ONCE: usize = 2;
-/// A program that runs longer is taken to hang. It is killed and has failed; its last lines show the test.
+/// The time limit of a program, after which it is considered to hang. It is killed and counts as failed; its last lines
+/// show the test.
 const SECONDS_MAX: u32 = 900;
 /// The status of `timeout` when it killed a program.
 const TIMED_OUT: i32 = 124;
@@ -150,7 +151,7 @@ struct Ran {
 }
 
 impl Runner {
-    /// Runs the programs, some at the same time, and then what failed once more.
+    /// Runs the programs, some at the same time, then failed tests once more.
     fn run_all(&self, mut programs: Vec<Program>, shown: &mut impl Write) -> io::Result<Outcome> {
         let place = |program: &Program| SLOWEST.iter().position(|slow| *slow == program.name);
         programs.sort_by_key(|program| place(program).unwrap_or(SLOWEST.len()));
@@ -231,7 +232,7 @@ impl Runner {
             tally.failed += 1;
         }
         let skipped = reasons(&fs::read_to_string(skipped).unwrap_or_default());
-        // A test that could not run has passed, as far as its program knows.
+        // The program reports a test that could not run as passed.
         let count = skipped.len() as u64;
         tally.skipped += count;
         tally.passed = tally.passed.saturating_sub(count);
@@ -303,7 +304,7 @@ fn reasons(lines: &str) -> BTreeMap<String, String> {
 mod tests {
     use super::*;
 
-    /// A directory with programs that speak as tests do.
+    /// A directory with scripts that print what test programs print.
     struct Place(PathBuf);
 
     impl Place {

@@ -15,7 +15,7 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// Files that break the rules, to test these.
+/// Files that break the rules, which test the rules.
 const FIXTURES: &str = "crates/xtask/fixtures/";
 
 impl Tree {
@@ -34,7 +34,7 @@ impl Tree {
 
     fn read(root: &Path, mut paths: Vec<String>) -> Tree {
         paths.sort();
-        // A file that git knows may be gone, and one that is not text has no style.
+        // A file that git knows may be gone, and style rules do not apply to binary files.
         let read = |path: String| Some(File { text: std::fs::read_to_string(root.join(&path)).ok()?, path });
         Tree { files: paths.into_iter().filter_map(read).collect() }
     }
@@ -44,13 +44,13 @@ impl Tree {
         self.files.iter().filter(|file| file.path.starts_with("crates/") && file.path.ends_with(".rs"))
     }
 
-    /// The file of that path.
+    /// The file with this path.
     pub(crate) fn file(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|file| file.path == path)
     }
 }
 
-/// The files that git tracks or does not ignore; none if this is no checkout.
+/// The files that git tracks or does not ignore; none outside a checkout.
 fn tracked(root: &Path) -> Option<Vec<String>> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);

@@ -219,7 +219,10 @@ fn answers_that_nobody_asked_for_end_the_transfer() {
     let place = yard();
     let turns = [vec![turn(1, accept(&["tree"]))], vec![at_once(there(1, 6, 0)); 8]].concat();
     let (told, _) = serve(&place, &["-q", "--limit", "300KB"], &turns, verdict);
-    assert!(told.status == Some(2) && told.err.contains("it said what has no meaning here"), "{told:?}");
+    assert!(
+        told.status == Some(2) && told.err.contains("sent a message that cannot be understood"),
+        "{told:?}"
+    );
 }
 
 /// A receipt with one thing changed.

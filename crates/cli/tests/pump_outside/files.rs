@@ -128,7 +128,7 @@ fn a_limit_holds() {
     let told = receipt(place.run(&["pump", "in", "out", "--limit", "20MB", "--json"]).is_done());
     // A tenth of a second's worth and a block of each lane may pass ahead.
     assert!((0.3..1.5).contains(&told.seconds), "{told:?}");
-    assert!(told.bottleneck.starts_with("--limit") && told.limited_seconds > 0.2, "{told:?}");
+    assert!(told.bottleneck.starts_with("the rate limit") && told.limited_seconds > 0.2, "{told:?}");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn what_cannot_replace_the_other_is_named_and_nothing_is_left() {
     place.shell("rm -r two/b two/big && $T pump two/ one").is_refused(&of_file);
     place
         .shell("rm two/a && mkdir two/b && $T pump two/ one")
-        .is_refused(&["/one/b is there and is no directory"]);
+        .is_refused(&["/one/b exists and is not a directory"]);
     place
         .shell("rmdir two/b && seq 100000 > two/big && $T pump two/ one")
         .is_refused(&["/one/big is a directory"]);

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use thalweg_api::{Receipt, Stage};
 use thalweg_base::units::MIB;
 use thalweg_io::{Access, FileSystem, Location, hidden, host};
+use thalweg_pump::Unwatched;
 use thalweg_record::{Generator, KEY_BYTES, KeyPart, Kind, Layout, RECORD_BYTES};
-use thalweg_sort::{Result, Sort, Watch};
+use thalweg_sort::{Result, Sort};
 
 /// 20 MB: the rates were within an eighth of those at 400 MB, and three runs take 0.15 s.
 pub(super) const RECORDS: u64 = 200_000;
@@ -29,7 +30,7 @@ pub(super) fn measure(io: &Arc<dyn FileSystem>, lanes: usize) -> Result<Rates> {
     let sort = records.sort(lanes);
     let (mut distribute, mut gather) = ([0.0; RUNS], [0.0; RUNS]);
     for (distribute, gather) in distribute.iter_mut().zip(&mut gather) {
-        let receipt = thalweg_sort::run(&sort, &Nobody)?;
+        let receipt = thalweg_sort::run(&sort, &Unwatched)?;
         *distribute = busy_seconds(&receipt, "read+distribute", lanes);
         *gather = busy_seconds(&receipt, "load+sort+write", lanes);
     }
@@ -87,8 +88,3 @@ impl Drop for Records {
         let _ = self.0.remove();
     }
 }
-
-/// Watches nothing and stops nothing.
-struct Nobody;
-
-impl Watch for Nobody {}

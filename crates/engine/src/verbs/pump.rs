@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thalweg_api::PumpReceipt;
 use thalweg_io::tree::Tree;
 use thalweg_io::{FileSystem, local, unplanted};
-use thalweg_transfer::{From as Origin, To, Transfer, Watch};
+use thalweg_transfer::{From as Origin, To, Transfer};
 
 use crate::volumes::Volumes;
 use crate::{Asked, Endpoint, Error, Progress, PumpOptions, Result, machine};
@@ -19,8 +19,8 @@ pub fn pump(options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     let ([from, to], fallback) = trees(options)?;
     let dest = if options.no_disk.is_some() { To::Null } else { dest(&options.dest, to.io())? };
     let transfer = Transfer { dest, ..sources(options, from.io())? };
-    let mut receipt = thalweg_transfer::run(&transfer, &from, &to, &Watched(progress))
-        .map_err(|e| error_of(e, progress))?;
+    let mut receipt =
+        thalweg_transfer::run(&transfer, &from, &to, progress).map_err(|e| error_of(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
 }
@@ -44,11 +44,6 @@ pub mod ends {
     /// The destination.
     pub fn dest(options: &PumpOptions, tree: &dyn Tree) -> Result<To> {
         super::dest(&options.dest, tree.io())
-    }
-
-    /// What shows progress, as a transfer sees it.
-    pub fn watch(progress: &Progress) -> impl Watch {
-        Watched(progress)
     }
 
     /// An error as the caller sees it.
@@ -81,35 +76,15 @@ fn trees(options: &PumpOptions) -> Result<(Trees, Option<String>)> {
     Ok(([source, dest], fallback))
 }
 
-struct Watched<'a>(&'a Progress);
-
-impl Watch for Watched<'_> {
-    fn begin(&self, total_bytes: u64) {
-        self.0.begin("read+write", 1, 1, total_bytes);
-    }
-
-    fn advance(&self, bytes: u64) {
-        self.0.advance(bytes);
-    }
-
-    fn stopped(&self) -> bool {
-        self.0.cancelled().is_some()
-    }
-
-    fn note(&self, line: &str) {
-        self.0.note(line);
-    }
-}
-
 /// The error of a transfer that somebody may have stopped.
 fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
     use thalweg_transfer::Error::*;
     match (error, progress.cancelled()) {
         (Stopped, signal) => Error::Interrupted(signal.unwrap_or(0)),
         // Whoever stops closes the links and tells the other end, and who waits for one of them hears of that.
-        (Link(_) | Peer { wrong: false, .. }, Some(signal)) => Error::Interrupted(signal),
+        (Link(_) | Protocol(_) | Peer { wrong: false, .. }, Some(signal)) => Error::Interrupted(signal),
         (Io(e), _) => e.into(),
-        (other, _) => Error::Transfer(other),
+        (other, _) => other.into(),
     }
 }
 

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_api::{Receipt, Work};
-use thalweg_base::units::{Bytes, MIB, Size};
+use thalweg_base::units::{MIB, Size};
 use thalweg_io::{FileSystem, InputLocation, Location, directory_of};
 use thalweg_record::{Layout, TAG_BYTES};
-use thalweg_sort::{Foreign, SCRATCH_FILES_MAX, Sort, Watch};
+use thalweg_sort::{SCRATCH_FILES_MAX, Sort};
 
 use crate::machine::Disks;
 use crate::output::Target;
@@ -34,36 +34,9 @@ pub(super) fn sort_on(disks: &Disks, options: &WorkOptions, progress: &Progress)
     if !definite.output_is_stream {
         temporary::clear(&definite.output);
     }
-    let mut receipt = thalweg_sort::run(&definite, &Watched(progress)).map_err(|e| error_of(e, progress))?;
+    let mut receipt = thalweg_sort::run(&definite, progress).map_err(|e| error_of(e, progress))?;
     receipt.io.fallback = disks.fallback();
     Ok(receipt)
-}
-
-struct Watched<'a>(&'a Progress);
-
-impl Watch for Watched<'_> {
-    fn begin(&self, stage: &str, index: u64, stages: u64, total_bytes: u64) {
-        self.0.begin(stage, index, stages, total_bytes);
-    }
-
-    fn advance(&self, bytes: u64) {
-        self.0.advance(bytes);
-    }
-
-    fn stopped(&self) -> bool {
-        self.0.cancelled().is_some()
-    }
-
-    fn begins_anew(&self, why: Foreign) {
-        let left = match why {
-            Foreign::Damaged => "is damaged".to_string(),
-            Foreign::Early => "has no checkpoint yet".to_string(),
-            Foreign::Memory(bytes) => format!("is of a sort in {}, which --memory was then", Bytes(bytes)),
-            Foreign::Unique => "has output of a sort with --unique, or without".to_string(),
-            Foreign::Other => "is of other inputs, keys or --record".to_string(),
-        };
-        self.0.note(&format!("nothing to resume: what an earlier run left {left}; beginning anew"));
-    }
 }
 
 /// The error of a sort that somebody may have stopped.

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-/// What can be set about an inode.
+/// The attributes of an inode that can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) mode: u32,
@@ -57,7 +57,7 @@ impl Change {
 pub(crate) struct Names {
     now: Entries,
     durable: Entries,
-    /// By file system, the changes that are not durable, in order.
+    /// The changes of each file system that are not durable, in order.
     journals: Vec<Vec<Change>>,
 }
 
@@ -106,7 +106,7 @@ impl Names {
         self.change(volume, Change::Link((directory, name.to_os_string()), inode));
     }
 
-    /// A link that is durable at once.
+    /// Adds a durable entry.
     pub(crate) fn link_durably(&mut self, directory: u64, name: &OsStr, inode: u64) {
         let change = Change::Link((directory, name.to_os_string()), inode);
         change.apply(&mut self.now);
@@ -126,18 +126,19 @@ impl Names {
         self.change(volume, Change::Set(inode, settings));
     }
 
-    /// Makes a directory's changes durable, with all before the last of them. Returns what was set by these.
+    /// Makes a directory's changes durable, and all changes before the last of them. Returns the attributes that they
+    /// set.
     pub(crate) fn sync(&mut self, volume: usize, directory: u64) -> Vec<(u64, Settings)> {
         let last = self.journals[volume].iter().rposition(|change| change.touches(directory));
         self.settle(volume, last.map_or(0, |last| last + 1))
     }
 
-    /// How many changes of a file system are not durable.
+    /// The number of changes of a file system that are not durable.
     pub(crate) fn waiting(&self, volume: usize) -> usize {
         self.journals[volume].len()
     }
 
-    /// Makes the first `count` changes durable that wait. Returns what was set by these.
+    /// Makes the first `count` waiting changes durable. Returns the attributes that they set.
     pub(crate) fn settle(&mut self, volume: usize, count: usize) -> Vec<(u64, Settings)> {
         let mut set = Vec::new();
         for change in self.journals[volume].drain(..count) {
@@ -149,7 +150,7 @@ impl Names {
         set
     }
 
-    /// Goes back to what is durable.
+    /// Returns to the durable state.
     pub(crate) fn lose_power(&mut self) {
         self.journals.iter_mut().for_each(Vec::clear);
         self.now = self.durable.clone();

@@ -1,7 +1,7 @@
 //! The queue of a simulated disk.
 //!
-//! Model: an operation moves its bytes when it is reaped, one at a time and in an order by seed;
-//! until then the disk has a copy of what a write would write, so that a crash can decide its fate.
+//! Model: an operation moves its bytes when it is reaped, one at a time and in an order from a seed. Until then the
+//! disk has a copy of the data of a write, so that a crash can decide its fate.
 
 use std::io;
 
@@ -23,7 +23,7 @@ struct Pending {
     flight: Flight,
     /// The disk's number of a write.
     number: Option<u64>,
-    /// The process was gone at the submission.
+    /// The process had died at the submission.
     failure: Option<io::Error>,
 }
 
@@ -40,7 +40,7 @@ impl SimQueue {
             failure = disk.step().err();
         }
         if failure.is_some() {
-            // A write stays with the disk, where the crash decides what becomes of it.
+            // The disk keeps the write, and a crash decides its fate.
             return flight.finish(failure);
         }
         if let Some(number) = number {

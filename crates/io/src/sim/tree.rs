@@ -1,7 +1,7 @@
 //! The simulated disk as a file system with directories.
 //!
-//! Model: what a [`Dir`] holds is the inode of a directory, so it stays the same one when that is renamed. One process
-//! uses the disk, as user 1000, so nobody else holds a lock.
+//! Model: a [`Dir`] holds the inode of a directory, so it stays the same if that is renamed. One process uses the disk,
+//! as user 1000, so nobody else holds a lock.
 //! Non-goals: permissions, which are stored and not enforced.
 
 use std::any::Any;
@@ -96,7 +96,7 @@ impl fmt::Debug for SimDir {
 }
 
 impl SimDir {
-    /// Asks about a name, which is no boundary.
+    /// Queries a name; not counted as a call.
     fn ask<T>(
         &self,
         action: Action,
@@ -107,7 +107,7 @@ impl SimDir {
         of(action, &self.path.join(name), self.tree.sim.ask(asks))
     }
 
-    /// Passes a boundary and does something to a name at it.
+    /// Counts a call and executes it on a name.
     fn change<T>(
         &self,
         action: Action,
@@ -133,7 +133,7 @@ impl Dir for SimDir {
     }
 
     fn created_ns(&self) -> i128 {
-        // Inode numbers are given once, in the order of time.
+        // Inode numbers are used once, in order of time.
         i128::from(self.number)
     }
 
@@ -275,7 +275,7 @@ impl Dir for SimDir {
     }
 }
 
-/// An error if this is nothing that an earlier simulated process created and left.
+/// An error if an earlier simulated process did not create and leave this file.
 fn check_own(there: &Attributes, heir: Option<u32>) -> io::Result<()> {
     let is_ours = there.user == OWNER || Some(there.user) == heir;
     match there.kind {

@@ -1,5 +1,5 @@
-//! The small language of the tests: every back end on a place of its own, and moves of whole files.
-#![allow(dead_code)] // Each test program uses its part.
+//! Helpers of the tests: every back end with a directory of its own, and moves of whole files.
+#![allow(dead_code)] // Each test program uses a part.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use thalweg_io::{Access, Caching, Done, File, FileSystem, Handle, InputFile, Kin
 pub(crate) const BLOCK: usize = 16 << 10;
 pub(crate) const PAGE: usize = 4096;
 
-/// A back end and a directory of its own, which is gone afterwards.
+/// A back end and its directory, which is removed afterwards.
 pub(crate) struct Stage {
     pub(crate) io: Arc<dyn FileSystem>,
     pub(crate) label: &'static str,
@@ -36,7 +36,7 @@ impl Stage {
         File::open_to_read(self.io.clone(), &self.path(name), caching)
     }
 
-    /// A new file in the place of an old one.
+    /// Replaces a file.
     pub(crate) fn anew(&self, name: &str, access: Access) -> File {
         let _ = self.io.remove(&self.path(name));
         self.open(name, access).unwrap()
@@ -74,7 +74,7 @@ pub(crate) fn real_stages(test: &str) -> Vec<Stage> {
     stages
 }
 
-/// All back ends; the simulated one also with every fault that is not seen above the seam.
+/// All back ends; the simulated one also with every fault that callers must not see.
 pub(crate) fn stages(test: &str) -> Vec<Stage> {
     let mut stages = real_stages(test);
     stages.push(simulated("sim", Faults::default()));
@@ -102,7 +102,7 @@ pub(crate) fn op(kind: Kind, file: &Handle, at: u64, pool: &Pool, bytes: &[u8], 
     Op { kind, file: file.clone(), at, block, tag }
 }
 
-/// A read of `len` bytes into a block that is full of something else.
+/// A read of `len` bytes into a block with other contents.
 pub(crate) fn read_op(file: &Handle, at: u64, pool: &Pool, len: usize, tag: u64) -> Op {
     let mut block = pool.take();
     block.whole_mut().fill(0xa5);
@@ -110,7 +110,7 @@ pub(crate) fn read_op(file: &Handle, at: u64, pool: &Pool, len: usize, tag: u64)
     Op { kind: Kind::Read, file: file.clone(), at, block, tag }
 }
 
-/// Writes a file through a queue, as the engine does: whole pages if it is direct, then cut.
+/// Writes a file through a queue, as the engine does: whole pages if it is direct, then truncated.
 pub(crate) fn write_file(
     io: &Arc<dyn FileSystem>,
     path: &Path,
@@ -143,7 +143,7 @@ pub(crate) fn read_file(io: &Arc<dyn FileSystem>, path: &Path, caching: Caching)
     read_opened(io, &File::open_to_read(io.clone(), path, caching)?)
 }
 
-/// The same of an open file.
+/// The same for an open file.
 pub(crate) fn read_opened<F: ReadFiles + ?Sized>(
     io: &Arc<dyn FileSystem>,
     file: &File<F>,
@@ -178,7 +178,7 @@ pub(crate) fn read_opened<F: ReadFiles + ?Sized>(
     Ok(all)
 }
 
-/// What a closure says when it panics.
+/// The message of a closure's panic.
 pub(crate) fn panic_of(does: impl FnOnce()) -> String {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(does)).expect_err("it has to panic");
     match caught.downcast::<String>() {

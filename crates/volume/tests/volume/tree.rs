@@ -7,15 +7,12 @@ use std::sync::Arc;
 
 use thalweg_io::sim::{Faults, Sim};
 use thalweg_io::tree::{Attributes, EntryKind, Tree};
-use thalweg_transfer::{Error, From, To, Transfer, Watch, run};
+use thalweg_pump::Unwatched;
+use thalweg_transfer::{Error, From, To, Transfer, run};
 use thalweg_volume::layout::Policy;
 use thalweg_volume::{Volume, VolumeFs};
 
 use crate::bed::Bed;
-
-struct Nobody;
-
-impl Watch for Nobody {}
 
 fn name(name: &str) -> &OsStr {
     OsStr::new(name)
@@ -104,7 +101,7 @@ fn go(
         verify: true,
         hashing: true,
     };
-    let receipt = run(&transfer, source, dest, &Nobody)?;
+    let receipt = run(&transfer, source, dest, &Unwatched)?;
     assert!(receipt.holds);
     Ok(receipt.resumed_bytes)
 }

@@ -1,4 +1,4 @@
-//! A small cluster with an authority, and sockets between its hosts that can be looked at and cut.
+//! A small cluster with an authority, and sockets between its hosts that can be observed and cut.
 #![allow(dead_code, clippy::disallowed_methods)]
 
 use std::io::{Read, Write};
@@ -15,19 +15,19 @@ use thalweg_wire::{
     KEY_FILE, Link, LinkError, Named, Patience, Role, Terms, key_of, new_id, sign,
 };
 
-/// A cluster of whatever hosts are asked for.
+/// A cluster of the hosts that a test needs.
 pub(crate) struct City {
     cluster: Id,
     authority: Authority,
     place: PathBuf,
     made: AtomicUsize,
-    /// Who is listed.
+    /// The members.
     pub(crate) file: Mutex<ClusterFile>,
     /// The host that accepts.
     pub(crate) second: Credentials,
 }
 
-/// Waits so long for a peer.
+/// The timeouts towards a peer.
 pub(crate) fn patience(dead_ms: u64) -> Patience {
     Patience { ping_ms: dead_ms / 4, dead_ms }
 }
@@ -58,7 +58,7 @@ impl City {
         self.place.join(self.made.fetch_add(1, Ordering::Relaxed).to_string())
     }
 
-    /// A host of the city.
+    /// A host of the cluster.
     pub(crate) fn credentials(&self, name: &str) -> Credentials {
         self.credentials_for(name, CERTIFICATE_DAYS)
     }
@@ -75,7 +75,7 @@ impl City {
         credentials
     }
 
-    /// Of a host that the authority has signed and the cluster file does not list.
+    /// The credentials of a host that the authority has signed and the cluster file does not list.
     pub(crate) fn unlisted_credentials(&self) -> Credentials {
         let credentials = self.credentials("n1");
         let mut file = self.file.lock().unwrap();
@@ -85,7 +85,7 @@ impl City {
         credentials
     }
 
-    /// The owner's next cluster file, signed by this city's authority.
+    /// The owner's next cluster file, signed by this cluster's authority.
     pub(crate) fn signed(&self, change: impl FnOnce(&mut ClusterFile)) -> (ClusterFile, String) {
         let mut file = self.file.lock().unwrap().clone();
         change(&mut file);
@@ -104,7 +104,7 @@ impl City {
         credentials
     }
 
-    /// Puts out who came last.
+    /// Drops the member that was added last.
     pub(crate) fn drop_last(&self) {
         let mut file = self.file.lock().unwrap();
         let gone = file.hosts.pop().unwrap();
@@ -141,13 +141,13 @@ impl City {
         self.connect(terms, |address| address)
     }
 
-    /// The same, with all that went from n1 to n2 and back.
+    /// The same, with all bytes between them.
     pub(crate) fn tapped_link(&self, terms: Terms) -> (Arc<Mutex<Vec<u8>>>, (Link, Link)) {
         let (tap, links) = self.cuttable_link(terms);
         (tap.seen, links)
     }
 
-    /// The same, through something that can be cut.
+    /// The same, through a connection that can be cut.
     pub(crate) fn cuttable_link(&self, terms: Terms) -> (Tap, (Link, Link)) {
         let mut tap = None;
         let links = self.connect(terms, |address| {
@@ -196,12 +196,12 @@ fn credentials(
     Credentials::of(identity).unwrap()
 }
 
-/// Something in the middle that sees all bytes.
+/// A proxy that sees all bytes.
 pub(crate) struct Tap {
     pub(crate) seen: Arc<Mutex<Vec<u8>>>,
-    /// Milliseconds before each piece of at most 64 KiB goes on.
+    /// Milliseconds before each piece of at most 64 KiB is forwarded.
     pub(crate) slow_ms: Arc<AtomicU64>,
-    /// Whether a bit of each piece is changed on its way.
+    /// Whether a bit of each piece is changed.
     pub(crate) flip: Arc<AtomicBool>,
     sockets: Arc<Mutex<Vec<TcpStream>>>,
 }
@@ -242,7 +242,7 @@ impl Tap {
         Tap { seen: Arc::default(), slow_ms: Arc::default(), flip: Arc::default(), sockets: Arc::default() }
     }
 
-    /// Says something to the side that accepted, as if it came from the other.
+    /// Sends bytes to the side that accepted, as if they came from the other.
     pub(crate) fn inject(&self, bytes: &[u8]) {
         self.sockets.lock().unwrap()[1].write_all(bytes).unwrap();
     }

@@ -26,7 +26,7 @@ pub(super) fn together<'a>(measures: impl Iterator<Item = &'a BenchMeasure> + Cl
     let each = |number: fn(&BenchMeasure) -> f64| median(&measures.clone().map(number).collect::<Vec<_>>());
     let all_seconds: Vec<f64> =
         measures.clone().flat_map(|measure| measure.all_seconds.iter().copied()).collect();
-    // What was computed, and not run, has no runs.
+    // Computed values have no runs.
     let seconds = if all_seconds.is_empty() { each(|measure| measure.seconds) } else { median(&all_seconds) };
     BenchMeasure {
         seconds,

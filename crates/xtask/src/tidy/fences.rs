@@ -1,6 +1,6 @@
 //! `unsafe` and printing are allowed in a few places only, and every file begins with a header.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::source::Source;
 use crate::tree::Tree;
 

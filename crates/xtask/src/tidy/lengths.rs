@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, RATCHET};
+use super::finding::{Finding, RATCHET};
 use crate::source::Source;
 use crate::tree::Tree;
 
@@ -17,7 +17,7 @@ const WHOLE: &str = "file";
 /// Lengths by path and name.
 type Lengths = BTreeMap<(String, String), usize>;
 
-/// What is too long and not in the ratchet, and entries of the ratchet that are out of date.
+/// Files and functions that are too long and not in the ratchet, and entries of the ratchet that are out of date.
 pub(super) fn check(tree: &Tree, ratchet: &str) -> Vec<Finding> {
     let (long, listed) = (too_long(tree), read(ratchet));
     let mut found = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn check(tree: &Tree, ratchet: &str) -> Vec<Finding> {
     found
 }
 
-/// The ratchet with lengths that have shrunk, and without what is short enough now.
+/// The ratchet with lengths that have shrunk, and without entries that are short enough now.
 pub(super) fn tightened(tree: &Tree, ratchet: &str) -> String {
     let long = too_long(tree);
     let mut text: String =

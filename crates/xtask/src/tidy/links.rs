@@ -3,7 +3,7 @@
 //! Invariant: every relative link of a tracked Markdown file names a tracked file or directory, and what follows `#` is a
 //! heading of that file, spelled as GitHub spells it. Non-goal: links to other sites.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::tree::{File, Tree};
 
 /// Links whose file or heading does not exist.

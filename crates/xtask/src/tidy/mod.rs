@@ -1,11 +1,12 @@
 //! The rules of style that are checked.
 //!
-//! Invariant: each rule is a function from the files to findings, and `fixtures/bad` is a small repository that
-//! breaks each of them. What is found there is compared with `fixtures/bad.txt`.
+//! Invariant: each rule is a function from the files to findings, and `fixtures/bad` is a small repository that breaks
+//! each of them. The findings there are compared with `fixtures/bad.txt`.
 //! Non-goal: what rustfmt and clippy check.
 
 mod cycles;
 mod fences;
+mod finding;
 mod lengths;
 mod links;
 mod order;
@@ -13,29 +14,8 @@ mod places;
 
 use std::path::Path;
 
+use self::finding::{Finding, RATCHET};
 use crate::tree::Tree;
-
-/// A violation of a rule.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Finding {
-    pub(crate) path: String,
-    /// From 1; 0 if it is about the file as a whole.
-    pub(crate) line: usize,
-    pub(crate) what: String,
-}
-
-impl std::fmt::Display for Finding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Finding { path, line, what } = self;
-        match line {
-            0 => write!(f, "{path}: {what}"),
-            _ => write!(f, "{path}:{line}: {what}"),
-        }
-    }
-}
-
-/// The list of what exceeds the limits of length.
-const RATCHET: &str = "crates/xtask/ratchet.txt";
 
 /// All findings, in the order of the files.
 fn findings(tree: &Tree) -> Vec<Finding> {

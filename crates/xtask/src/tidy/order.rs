@@ -1,6 +1,6 @@
 //! Imports run left: a crate may depend only on crates before it in the order of the stream.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::tree::{File, Tree};
 
 /// The crates in the order of the stream.

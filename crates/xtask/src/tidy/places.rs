@@ -1,6 +1,6 @@
 //! Text that no tracked file may contain: marks of unfinished work, and paths and hosts of one machine.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::tree::Tree;
 
 /// Split in two, so that this file does not contain them.

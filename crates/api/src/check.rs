@@ -1,4 +1,4 @@
-//! What is said about a check on several nodes, between whoever asked for it and each node.
+//! Messages of a check on several nodes, between the client and each node.
 //!
 //! ```text
 //! asks:  Check(CheckShare)                                              end
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PieceEnd, Proof, hex};
 
-/// What a node is asked to check: files of its own, as one piece of the sequence.
+/// A request to a node to check its own files, as one piece of the sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckShare {
@@ -24,21 +24,21 @@ pub struct CheckShare {
     pub keys: Vec<(u32, u32, bool)>,
 }
 
-/// What a node says.
+/// A message of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum CheckSaid {
-    /// So many bytes are examined, of so many.
+    /// The bytes that are checked, and the bytes in all.
     Progress(u64, u64),
-    /// All of it is examined.
+    /// The result, when all of it is checked.
     Done(Box<Examined>),
 }
 
-/// What was found in whole records that were examined in one place.
+/// The result of checking whole records in one place.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Examined {
-    /// Their proof.
+    /// The proof of the records.
     pub proof: Proof,
     /// Sum of the CRC-32 of each record.
     #[serde(with = "hex")]

@@ -1,13 +1,13 @@
-//! What is said about a sort on several nodes, between whoever coordinates it and each node.
+//! Messages of a job on several nodes, between its coordinator and each participant.
 //!
 //! ```text
 //! coordinator:  Sort(SortJob)  Told::Attempt         Told::Sample           Told::Go             Told::Start   Told::Ready   Told::Publish   Told::End
 //! node:                                   Said::Found            Said::Sampled       Said::Range    Said::Done   Said::Ready     Said::Published
 //! ```
 //!
-//! After [`ShareSaid::Failed`] of any node, or when it misses one, the coordinator tells all [`ShareTold::Stop`], which
-//! each answers with [`ShareSaid::Stopped`]; then comes another attempt, or the end. Everything that grows with the data
-//! goes behind a message: samples and cuts.
+//! After a participant fails ([`ShareSaid::Failed`]) or loses contact with another, the coordinator sends all
+//! [`ShareTold::Stop`], and each answers with [`ShareSaid::Stopped`]; then comes another attempt, or the end. Data that
+//! grows with the inputs, such as samples and split points, follows a message as bytes.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,0 +1,25 @@
+//! How the caller of long work follows and stops it.
+
+use std::fmt::Display;
+
+/// Observes work, and may stop it. Each method does nothing unless it is implemented.
+pub trait Watch: Sync {
+    /// A stage begins. `total_bytes` is 0 if the total is unknown.
+    fn begin(&self, _stage: &str, _index: u64, _stages: u64, _total_bytes: u64) {}
+
+    /// So many more bytes of the stage are done.
+    fn advance(&self, _bytes: u64) {}
+
+    /// Whether to stop.
+    fn stopped(&self) -> bool {
+        false
+    }
+
+    /// Reports something that the user should know at once and that is not an error.
+    fn note(&self, _note: &dyn Display) {}
+}
+
+/// Work that nobody observes or stops.
+pub struct Unwatched;
+
+impl Watch for Unwatched {}
