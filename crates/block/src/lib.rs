@@ -9,18 +9,18 @@
 //! `unsafe` is allowed here and in the system calls of `thalweg_io`, and nowhere else.
 #![allow(unsafe_code)]
 
+mod cache;
 mod chunk;
 mod copy;
-mod fill;
-mod kept;
 mod mask;
 mod pool;
 mod prefetch;
+mod shared_block;
 
+pub use cache::begin_work;
 pub use chunk::{Chunk, carve};
 pub use copy::{copy, copy_start};
-pub use fill::{Fill, Place};
-pub use kept::begin_work;
 pub use mask::mask_of;
 pub use pool::{Block, Held, Pool, PoolError};
 pub use prefetch::prefetch;
+pub use shared_block::{Reservation, SharedBlock};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use thalweg_base::units::{Bytes, MIB};
 
-use crate::kept;
+use crate::cache;
 
 /// Alignment of every block: what O_DIRECT asks for on any disk we know.
 pub(crate) const ALIGN: usize = 4096;
@@ -66,7 +66,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Every block holds an `Arc` of this, so none is left.
         let is_like_new = self.mapped_bytes >= HUGE_FROM_BYTES && *self.retired.get_mut() == 0;
-        if !is_like_new || !kept::put(self.base, self.mapped_bytes) {
+        if !is_like_new || !cache::put(self.base, self.mapped_bytes) {
             // SAFETY: `base` and `mapped_bytes` are what mmap returned.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
         }
@@ -77,7 +77,7 @@ impl Drop for Inner {
 fn map(bytes: usize) -> Result<NonNull<u8>, PoolError> {
     let failed = |source| PoolError { bytes, source };
     if bytes >= HUGE_FROM_BYTES
-        && let Some(kept) = kept::take(bytes)
+        && let Some(kept) = cache::take(bytes)
     {
         return Ok(kept);
     }

@@ -182,7 +182,7 @@ fn sizes_around_that_of_the_memory_are_all_sorted() {
     }
 }
 
-/// Cuts chosen from its beginning put all the rest into the last range, which is distributed again through
+/// Split points chosen from its beginning put all the rest into the last range, which is distributed again through
 /// the pool that the program's blocks come from.
 #[test]
 fn a_stream_that_is_sorted_already_drifts_and_is_sorted_while_blocks_are_held() {

@@ -58,10 +58,10 @@ pub fn split(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -
     let mut from = vec![0; files.len()];
     let mut shares = Vec::with_capacity(lanes);
     let mut at = 0;
-    let mut cuts = cuts(inputs, merge, lanes, limits)?.into_iter();
+    let mut split_points = split_points(inputs, merge, lanes, limits)?.into_iter();
     for _ in 0..lanes {
-        let to = match cuts.next() {
-            Some(cut) => bounds(files, (merge, limits), &cut, &from)?,
+        let to = match split_points.next() {
+            Some(split_point) => bounds(files, (merge, limits), &split_point, &from)?,
             None => files.iter().map(|input| input.metadata.len).collect(),
         };
         let piece =
@@ -77,7 +77,7 @@ pub fn split(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -
 }
 
 /// The records between lanes, in order of (key, origin): about as far from each other as may be.
-fn cuts(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -> Result<Vec<Found>> {
+fn split_points(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -> Result<Vec<Found>> {
     if lanes < 2 {
         return Ok(Vec::new());
     }
@@ -104,10 +104,10 @@ fn cuts(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -> Res
         let probe = probe(*file)?;
         probe.at(*from)?.ok_or_else(|| changed(&probe.file))
     };
-    let mut cuts = chosen.map(read).collect::<Result<Vec<Found>>>()?;
+    let mut split_points = chosen.map(read).collect::<Result<Vec<Found>>>()?;
     // Of long keys the sample has the beginnings only.
-    cuts.sort_by(|a, b| compare(merge.key, a, b));
-    Ok(cuts)
+    split_points.sort_by(|a, b| compare(merge.key, a, b));
+    Ok(split_points)
 }
 
 fn changed(file: &InputFile) -> Error {
@@ -122,7 +122,7 @@ fn compare(key: &Key, a: &Found, b: &Found) -> Ordering {
 fn bounds(
     files: &[Input],
     (merge, limits): (&Merge<'_>, Limits),
-    cut: &Found,
+    split_point: &Found,
     least: &[u64],
 ) -> Result<Vec<u64>> {
     let bound = |(file, input): (usize, &Input)| {
@@ -130,19 +130,19 @@ fn bounds(
         let (mut low, mut high) = (least[file], input.metadata.len);
         // Of the cut's own file the answer is known, and what is behind it is looked at. It is before the cut before it in
         // a file that is not in order, which whoever merges what is before both notices.
-        if file == cut.file {
-            low = low.max(cut.to);
+        if file == split_point.file {
+            low = low.max(split_point.to);
             high = low;
         }
         while low < high {
             let middle = low.midpoint(high);
             match probe.at(middle)?.filter(|found| found.from < high) {
-                Some(found) if compare(merge.key, &found, cut).is_le() => low = found.to,
+                Some(found) if compare(merge.key, &found, split_point).is_le() => low = found.to,
                 _ => high = middle,
             }
         }
         let Some(next) = probe.at(low)? else { return Ok(input.metadata.len) };
-        if compare(merge.key, &next, cut).is_le() {
+        if compare(merge.key, &next, split_point).is_le() {
             let piece = Piece::Bytes { file: input.file()?, from: next.from, to: next.to };
             let record = records_before(&piece, merge.layout)?;
             return Err(Error::Unordered { path: input.path().to_path_buf(), record });

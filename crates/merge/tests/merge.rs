@@ -197,7 +197,7 @@ proptest! {
     }
 }
 
-/// Cuts of a file whose halves have changed places stand the other way round, and a piece ended before it began.
+/// Split points of a file whose halves have changed places stand the other way round, and a piece ended before it began.
 #[test]
 fn files_whose_halves_have_changed_places_are_named_however_many_lanes_merge_them() {
     let place = Place::new("halves");

@@ -7,8 +7,8 @@ use std::cmp::Ordering;
 
 use crate::gensort::RECORD_BYTES;
 use crate::{
-    Cut, Cuts, Generator, Key, KeyPart, Kind, Layout, SUMMARY_BYTES, Summary, choose_cuts, pack_cuts,
-    unpack_cuts,
+    Generator, Key, KeyPart, Kind, Layout, SUMMARY_BYTES, SplitPoint, SplitPoints, Summary,
+    choose_split_points, pack_sample, unpack_sample,
 };
 
 /// Takes bytes off the front of what the fuzzer made, zeros after its end.
@@ -86,10 +86,10 @@ pub fn gensort(data: &[u8]) {
     let mut generator = Generator::new(kind, start);
     generator.fill(&mut whole);
     assert_eq!(generator.next_record(), start.wrapping_add(count as u128));
-    let cut = usize::from(from.byte()).min(count) * RECORD_BYTES;
+    let split_point = usize::from(from.byte()).min(count) * RECORD_BYTES;
     let mut parts = vec![0; whole.len()];
     let mut generator = Generator::new(kind, start);
-    let (left, right) = parts.split_at_mut(cut);
+    let (left, right) = parts.split_at_mut(split_point);
     generator.fill(left);
     generator.fill(right);
     assert_eq!(parts, whole, "parts made apart fit together");
@@ -145,19 +145,25 @@ pub fn keys(data: &[u8]) {
     for pair in records.windows(2) {
         agree((layout, &key, &parts), &pair[0].0, &pair[1].0);
     }
-    let cut =
-        |(record, origin): &(Vec<u8>, u64)| Cut { normal: key.normal(record, usize::MAX), origin: *origin };
-    // Cuts of the first half; all records are located.
-    let mut sample: Vec<Cut> = records[..records.len().div_ceil(2)].iter().map(cut).collect();
-    let cuts = Cuts::new(&key, choose_cuts(&mut sample, count));
+    let split_point = |(record, origin): &(Vec<u8>, u64)| SplitPoint {
+        normal: key.normal(record, usize::MAX),
+        origin: *origin,
+    };
+    // Split points of the first half; all records are located.
+    let mut sample: Vec<SplitPoint> = records[..records.len().div_ceil(2)].iter().map(split_point).collect();
+    let split_points = SplitPoints::new(&key, choose_split_points(&mut sample, count));
     for one in &records {
-        let own = cut(one);
-        let truth = cuts.cuts().iter().filter(|c| **c < own).count();
-        let at = cuts.locate(&key, one.0[..].into(), one.1);
-        assert_eq!(at, truth, "of {:?}", cuts.cuts());
-        let shared = cuts.shared_in(at);
+        let own = split_point(one);
+        let truth = split_points.split_points().iter().filter(|c| **c < own).count();
+        let at = split_points.locate(&key, one.0[..].into(), one.1);
+        assert_eq!(at, truth, "of {:?}", split_points.split_points());
+        let shared = split_points.shared_in(at);
         if at > 0 && shared > 0 {
-            assert_eq!(own.normal[..shared], cuts.cuts()[at - 1].normal[..shared], "all of a range share it");
+            assert_eq!(
+                own.normal[..shared],
+                split_points.split_points()[at - 1].normal[..shared],
+                "all of a range share it"
+            );
         }
     }
 }
@@ -204,17 +210,17 @@ fn plainly(parts: &[KeyPart], a: &[u8], b: &[u8]) -> Ordering {
 pub fn packed(data: &[u8]) {
     let Some((&most, packed)) = data.split_first() else { return };
     let keys_bytes = usize::from(most) * 64;
-    let Some(mut sample) = unpack_cuts(packed, keys_bytes) else { return };
-    assert!(sample.iter().map(|cut| cut.normal.len()).sum::<usize>() <= keys_bytes);
-    let again = pack_cuts(&mut sample);
+    let Some(mut sample) = unpack_sample(packed, keys_bytes) else { return };
+    assert!(sample.iter().map(|split_point| split_point.normal.len()).sum::<usize>() <= keys_bytes);
+    let again = pack_sample(&mut sample);
     assert!(sample.is_sorted(), "packing sorts");
-    let back = unpack_cuts(&again, keys_bytes).expect("it was packed here");
+    let back = unpack_sample(&again, keys_bytes).expect("it was packed here");
     assert_eq!(back.len(), sample.len());
-    for (back, cut) in back.iter().zip(&sample) {
-        assert!(back.origin == cut.origin && cut.normal.starts_with(&back.normal));
+    for (back, split_point) in back.iter().zip(&sample) {
+        assert!(back.origin == split_point.origin && split_point.normal.starts_with(&back.normal));
     }
-    for (back, cut) in back.windows(2).zip(sample.windows(2)) {
-        assert_eq!(back[0].cmp(&back[1]), cut[0].cmp(&cut[1]), "neighbours keep their order");
+    for (back, split_point) in back.windows(2).zip(sample.windows(2)) {
+        assert_eq!(back[0].cmp(&back[1]), split_point[0].cmp(&split_point[1]), "neighbours keep their order");
     }
 }
 

@@ -10,7 +10,7 @@
 use thalweg_base::rng::Rng;
 
 use crate::layout::Walk;
-use crate::{Cut, KeyPart, Layout};
+use crate::{KeyPart, Layout, SplitPoint};
 
 /// Bytes of a tag.
 pub const TAG_BYTES: usize = 8;
@@ -39,14 +39,14 @@ impl Tags {
         (hash | HIGH_BITS).to_be_bytes()
     }
 
-    /// Cuts that part all tags into `count + 1` ranges of equal width.
-    pub fn cuts(count: usize) -> Vec<Cut> {
+    /// Split points that part all tags into `count + 1` ranges of equal width.
+    pub fn split_points(count: usize) -> Vec<SplitPoint> {
         let at = |i: usize| ((i as u128) << TAG_BITS) / (count as u128 + 1);
         let tag = |number: u128| {
             let sevens = (0..TAG_BYTES).rev().map(|byte| (number >> (7 * byte)) as u8 | 0x80);
             sevens.collect()
         };
-        (1..=count).map(|i| Cut { normal: tag(at(i)), origin: 0 }).collect()
+        (1..=count).map(|i| SplitPoint { normal: tag(at(i)), origin: 0 }).collect()
     }
 }
 
@@ -120,21 +120,21 @@ fn mixed(mut x: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cuts, Key};
+    use crate::{Key, SplitPoints};
 
     #[test]
     fn cuts_part_tags_evenly() {
         const RANGES: usize = 37;
         const RECORDS: u64 = 100_000;
         let key = Key::new(Layout::Fixed(4).tagged(), &[TAG_PART]).unwrap();
-        let cuts = Cuts::new(&key, Tags::cuts(RANGES - 1));
-        assert_eq!(cuts.ranges(), RANGES);
+        let split_points = SplitPoints::new(&key, Tags::split_points(RANGES - 1));
+        assert_eq!(split_points.ranges(), RANGES);
         let tags = Tags::new(3);
         let mut counts = [0u64; RANGES];
         for origin in (0..RECORDS).map(|i| 100 * i) {
             let tag = tags.of(origin);
             assert!(!tag.contains(&b'\n'));
-            counts[cuts.locate(&key, tag[..].into(), origin)] += 1;
+            counts[split_points.locate(&key, tag[..].into(), origin)] += 1;
         }
         // Six standard deviations.
         let (mean, off) = (RECORDS as f64 / RANGES as f64, 6.0 * (RECORDS as f64 / RANGES as f64).sqrt());

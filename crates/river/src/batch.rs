@@ -8,7 +8,7 @@ use thalweg_record::Layout;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::head::{HEAD_BYTES, Head};
-use crate::way::Ticket;
+use crate::transport::Ticket;
 
 /// Records of one lane on their way, with what is said of them.
 pub struct Batch {
@@ -46,9 +46,9 @@ impl std::fmt::Debug for Batch {
 
 /// What came of records that go on in the next batches of their lanes.
 #[derive(Default)]
-pub(crate) struct Begun(BTreeMap<u32, Vec<u8>>);
+pub(crate) struct Partials(BTreeMap<u32, Vec<u8>>);
 
-impl Begun {
+impl Partials {
     /// The whole records of a batch with what came of its first one before, and without what goes on, which is kept;
     /// nothing if they are just those that lie in it.
     pub(crate) fn whole(&mut self, layout: Layout, batch: &Batch) -> Option<Vec<u8>> {
@@ -57,13 +57,13 @@ impl Begun {
         if before.is_none() && !more {
             return None;
         }
-        let (mut bytes, came) = (before.unwrap_or_default(), batch.records());
-        let (began, ends) = (bytes.len(), layout.completes(&bytes, came));
-        bytes.extend_from_slice(came);
+        let (mut bytes, arrived) = (before.unwrap_or_default(), batch.records());
+        let (began, ends) = (bytes.len(), layout.completes(&bytes, arrived));
+        bytes.extend_from_slice(arrived);
         if *more {
-            let whole = ends.map_or(0, |end| began + end + layout.whole(&came[end..]));
-            let begun = if whole == 0 { std::mem::take(&mut bytes) } else { bytes.split_off(whole) };
-            self.0.insert(*lane, begun);
+            let whole = ends.map_or(0, |end| began + end + layout.whole(&arrived[end..]));
+            let partials = if whole == 0 { std::mem::take(&mut bytes) } else { bytes.split_off(whole) };
+            self.0.insert(*lane, partials);
         }
         Some(bytes)
     }

@@ -46,7 +46,7 @@ pub type Name = (u64, u32, u64);
 #[derive(Debug, Clone, Copy)]
 pub enum Event {
     /// A message of a source came. What a batch carries is dropped unless the answer has [`Effect::Keep`].
-    Came(usize, Head),
+    Arrived(usize, Head),
     /// A buffer with a batch of this source, which was given out, is free again.
     Freed(usize),
 }
@@ -76,9 +76,9 @@ pub enum Fault {
     /// A source has gone before it said its end.
     Lost(usize),
     /// A source sent of a split that is closed, or that another source sends.
-    Taken(usize, u64),
+    DuplicateSplit(usize, u64),
     /// What came is not what the source says it sent: split, batches that it sent and that came.
-    Short(u64, u64, u64),
+    Incomplete(u64, u64, u64),
     /// All sources have finished, and this split never was whole.
     Missing(u64),
 }
@@ -91,14 +91,14 @@ impl fmt::Display for Fault {
             }
             Fault::NoCredit(source) => write!(f, "source {source} sent a batch without a credit"),
             Fault::Lost(source) => write!(f, "source {source} has gone before its end; run again"),
-            Fault::Taken(source, split) => {
+            Fault::DuplicateSplit(source, split) => {
                 write!(
                     f,
                     "source {source} sent of split {split}, which is closed or another source's; put each split once"
                 )
             }
-            Fault::Short(split, said, came) => {
-                write!(f, "split {split}: {came} of {said} batches came as they were sent; run again")
+            Fault::Incomplete(split, said, arrived) => {
+                write!(f, "split {split}: {arrived} of {said} batches came as they were sent; run again")
             }
             Fault::Missing(split) => write!(f, "split {split} was never whole; put it before the end"),
         }
@@ -152,7 +152,7 @@ impl Sums {
 /// A lane of a split.
 #[derive(Debug, Default)]
 struct Lane {
-    came: Sums,
+    arrived: Sums,
     /// What its end says.
     said: Option<Sums>,
     given: u64,
@@ -170,16 +170,16 @@ impl Split {
     fn is_whole(&self, close: Sums) -> bool {
         let mut ends = Sums::default();
         for lane in self.lanes.values() {
-            ends.add(1, (lane.came.records, lane.came.bytes, lane.came.checksum));
+            ends.add(1, (lane.arrived.records, lane.arrived.bytes, lane.arrived.checksum));
         }
-        ends == close && self.lanes.values().all(|lane| lane.said == Some(lane.came))
+        ends == close && self.lanes.values().all(|lane| lane.said == Some(lane.arrived))
     }
 
     /// Batches that the ends say, and that came.
     fn batches(&self) -> (u64, u64) {
         let said = |lane: &Lane| lane.said.map_or(0, |said| said.count);
         let all = self.lanes.values().map(said).fold(0, u64::saturating_add);
-        (all, self.lanes.values().map(|lane| lane.came.count).sum())
+        (all, self.lanes.values().map(|lane| lane.arrived.count).sum())
     }
 }
 
@@ -239,7 +239,7 @@ impl Core {
             return effects;
         }
         let outcome = match event {
-            Event::Came(source, head) => self.came(source, &head, &mut effects),
+            Event::Arrived(source, head) => self.arrived(source, &head, &mut effects),
             Event::Freed(source) => {
                 self.sources[source].holding -= 1;
                 Ok(())
@@ -254,7 +254,7 @@ impl Core {
         effects
     }
 
-    fn came(&mut self, source: usize, head: &Head, effects: &mut Vec<Effect>) -> Result<(), Fault> {
+    fn arrived(&mut self, source: usize, head: &Head, effects: &mut Vec<Effect>) -> Result<(), Fault> {
         if head.river != self.rules.river {
             return Err(Fault::Foreign(head.river));
         }
@@ -275,12 +275,12 @@ impl Core {
     /// The split that a message of this source is about.
     fn split(&mut self, source: usize, number: u64) -> Result<&mut Split, Fault> {
         if self.proved.has(number) {
-            return Err(Fault::Taken(source, number));
+            return Err(Fault::DuplicateSplit(source, number));
         }
-        let begun = || Split { source, lanes: BTreeMap::new() };
-        let split = self.splits.entry(number).or_insert_with(begun);
+        let partials = || Split { source, lanes: BTreeMap::new() };
+        let split = self.splits.entry(number).or_insert_with(partials);
         if split.source != source {
-            return Err(Fault::Taken(source, number));
+            return Err(Fault::DuplicateSplit(source, number));
         }
         Ok(split)
     }
@@ -290,10 +290,10 @@ impl Core {
             return Err(Fault::NoCredit(source));
         }
         let lane = self.split(source, head.split)?.lanes.entry(head.lane).or_default();
-        if head.sequence != lane.came.count {
-            return Err(Fault::Short(head.split, head.sequence, lane.came.count));
+        if head.sequence != lane.arrived.count {
+            return Err(Fault::Incomplete(head.split, head.sequence, lane.arrived.count));
         }
-        lane.came.add(1, (head.records, head.bytes, head.checksum));
+        lane.arrived.add(1, (head.records, head.bytes, head.checksum));
         self.sources[source].used += 1;
         self.sources[source].holding += 1;
         effects.push(Effect::Keep);
@@ -305,8 +305,8 @@ impl Core {
     fn close(&mut self, source: usize, head: &Head, effects: &mut Vec<Effect>) -> Result<(), Fault> {
         let split = self.split(source, head.split)?;
         if !split.is_whole(Sums::said(head)) {
-            let (said, came) = split.batches();
-            return Err(Fault::Short(head.split, said, came));
+            let (said, arrived) = split.batches();
+            return Err(Fault::Incomplete(head.split, said, arrived));
         }
         self.proved.insert(head.split);
         self.give(head.split, effects);
@@ -319,10 +319,10 @@ impl Core {
         while !self.rules.ordered || number == self.turn {
             let Some(split) = self.splits.get_mut(&number) else { return };
             for (&lane_number, lane) in &mut split.lanes {
-                for sequence in lane.given..lane.came.count {
+                for sequence in lane.given..lane.arrived.count {
                     effects.push(Effect::Give(split.source, (number, lane_number, sequence)));
                 }
-                lane.given = lane.came.count;
+                lane.given = lane.arrived.count;
             }
             if !self.proved.has(number) {
                 return;

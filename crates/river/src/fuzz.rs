@@ -73,7 +73,7 @@ impl Desk {
             }
             kind => {
                 let head = head_of(KINDS[usize::from(kind) % KINDS.len()], bytes);
-                (Event::Came(source, head), Some(head))
+                (Event::Arrived(source, head), Some(head))
             }
         };
         let effects = self.core.apply(event);

@@ -1,13 +1,13 @@
 //! Rivers: records from N inlets to M outlets, each where a pick says, proved lane by lane.
 //!
-//! Model: an [`Inlet`] is a sink for blocks of records and an [`Outlet`] a source of batches of them. A [`Pick`] says to
+//! Model: an [`Inlet`] is a sink for blocks of records and an [`Outlet`] a source of batches of them. A [`Partitioner`] says to
 //! which *lane* a record goes, and every lane belongs to an outlet. Records are copied once, into the open batch of
 //! their lane; a batch that is full leaves for its outlet when there is a credit for it, and waits in the inlet until
 //! then. What comes is the [`core`]'s to judge: each outlet has one, pure, and runs it over whatever brings messages
-//! ([`Way`]), memory or a link.
+//! ([`Transport`]), memory or a link.
 //!
 //! ```text
-//! blocks -> Inlet -> open batches of lanes -> [queued] -> Way -> Outlet: Core -> batches
+//! blocks -> Inlet -> open batches of lanes -> [queued] -> Transport -> Outlet: Core -> batches
 //!             ^ pick                            ^ credits, proofs <-  |
 //! ```
 //!
@@ -24,13 +24,13 @@ mod head;
 mod inlet;
 mod link;
 mod outlet;
-mod pick;
+mod partitioner;
 mod river;
 mod sabotage;
 mod send_queue;
 #[cfg(test)]
 mod sim_test;
-mod way;
+mod transport;
 
 pub use batch::Batch;
 pub use error::{Error, Result};
@@ -38,6 +38,6 @@ pub use head::{HEAD_BYTES, Head, Kind};
 pub use inlet::Inlet;
 pub use link::{Reach, window};
 pub use outlet::Outlet;
-pub use pick::Pick;
-pub use river::{Bed, Builder, River, lanes_of};
-pub use way::{Message, Stopper, Way};
+pub use partitioner::Partitioner;
+pub use river::{Builder, River, RiverConfig, lanes_of};
+pub use transport::{Message, Stopper, Transport};

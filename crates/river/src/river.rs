@@ -9,8 +9,8 @@ use thalweg_record::{Key, Layout};
 use crate::core::Rules;
 use crate::error::{Error, Result};
 use crate::head::HEAD_BYTES;
-use crate::way::{Mailbox, MemoryWay, Way};
-use crate::{Inlet, Outlet, Pick, Reach, link};
+use crate::transport::{Mailbox, MemoryTransport, Transport};
+use crate::{Inlet, Outlet, Partitioner, Reach, link};
 
 /// Blocks of a pool are whole pages.
 const PAGE_BYTES: usize = 4096;
@@ -37,7 +37,7 @@ impl River {
             lanes: None,
             layout: Layout::Lines,
             key: None,
-            pick: Pick::RoundRobin,
+            partitioner: Partitioner::RoundRobin,
             batch_bytes: 256 << 10,
             exclusive: 2,
             float: None,
@@ -62,7 +62,7 @@ pub struct Builder {
     lanes: Option<usize>,
     layout: Layout,
     key: Option<Key>,
-    pick: Pick,
+    partitioner: Partitioner,
     batch_bytes: usize,
     exclusive: u64,
     float: Option<u64>,
@@ -103,8 +103,8 @@ impl Builder {
     }
 
     /// To which lane a record goes.
-    pub fn pick(self, pick: Pick) -> Builder {
-        Builder { pick, ..self }
+    pub fn partitioner(self, partitioner: Partitioner) -> Builder {
+        Builder { partitioner, ..self }
     }
 
     /// Bytes of records that a batch holds at most.
@@ -154,19 +154,19 @@ impl Builder {
     }
 
     /// What all ends of the river share.
-    pub fn bed(self) -> Result<Arc<Bed>> {
-        let lanes = match (&self.pick, self.lanes) {
-            (Pick::Range(cuts), None) => cuts.ranges(),
-            (Pick::Among(_, ranges), None) => ranges.len(),
-            (Pick::Copy, None) => self.outlets,
+    pub fn config(self) -> Result<Arc<RiverConfig>> {
+        let lanes = match (&self.partitioner, self.lanes) {
+            (Partitioner::Range(split_points), None) => split_points.ranges(),
+            (Partitioner::Among(_, ranges), None) => ranges.len(),
+            (Partitioner::Copy, None) => self.outlets,
             (_, lanes) => lanes.unwrap_or(self.outlets * LANES_PER_OUTLET),
         };
         let shape = |wrong: bool, why| if wrong { Err(Error::Shape(why)) } else { Ok(()) };
         shape(self.inlets == 0 || self.outlets == 0, "a river needs an inlet and an outlet")?;
         shape(lanes == 0 || lanes > u32::MAX as usize, "a river needs at least one lane, and at most 2^32")?;
-        let ranges = match &self.pick {
-            Pick::Range(cuts) => cuts.ranges(),
-            Pick::Among(_, ranges) => ranges.len(),
+        let ranges = match &self.partitioner {
+            Partitioner::Range(split_points) => split_points.ranges(),
+            Partitioner::Among(_, ranges) => ranges.len(),
             _ => 0,
         };
         shape(ranges > lanes, "there are more ranges than lanes; give as many lanes as ranges")?;
@@ -179,7 +179,7 @@ impl Builder {
             Some(key) => key,
             None => whole(layout).map_err(|_| Error::Shape("records of 0 bytes cannot be told apart"))?,
         };
-        Ok(Arc::new(Bed {
+        Ok(Arc::new(RiverConfig {
             rules: Rules {
                 river: self.river,
                 sources: self.inlets,
@@ -191,7 +191,7 @@ impl Builder {
             lanes,
             layout,
             key,
-            pick: self.pick,
+            partitioner: self.partitioner,
             batch_bytes: self.batch_bytes,
             lane_queued: self.lane_queued,
             queued: self.queued,
@@ -205,20 +205,20 @@ impl Builder {
 
     /// The river, all of it in this process.
     pub fn build(self) -> Result<River> {
-        let bed = self.bed()?;
-        let pool = Pool::new(bed.block_bytes(), bed.blocks())?;
+        let config = self.config()?;
+        let pool = Pool::new(config.block_bytes(), config.blocks())?;
         let mailboxes = |count: usize| -> Vec<Arc<Mailbox>> { (0..count).map(|_| Arc::default()).collect() };
-        let (at_inlets, at_outlets) = (mailboxes(bed.rules.sources), mailboxes(bed.outlets));
-        let ways = |to: &[Arc<Mailbox>], from: usize| -> Vec<Box<dyn Way>> {
-            to.iter().map(|to| Box::new(MemoryWay { to: Arc::clone(to), from }) as _).collect()
+        let (at_inlets, at_outlets) = (mailboxes(config.rules.sources), mailboxes(config.outlets));
+        let transports = |to: &[Arc<Mailbox>], from: usize| -> Vec<Box<dyn Transport>> {
+            to.iter().map(|to| Box::new(MemoryTransport { to: Arc::clone(to), from }) as _).collect()
         };
         let outlets = at_outlets
             .iter()
             .enumerate()
-            .map(|(i, mail)| Outlet::new(Arc::clone(&bed), ways(&at_inlets, i), Arc::clone(mail)));
+            .map(|(i, mail)| Outlet::new(Arc::clone(&config), transports(&at_inlets, i), Arc::clone(mail)));
         let outlets: Vec<Outlet> = outlets.collect();
         let inlets = at_inlets.iter().enumerate().map(|(i, mail)| {
-            Inlet::new(Arc::clone(&bed), i, pool.clone(), ways(&at_outlets, i), Arc::clone(mail))
+            Inlet::new(Arc::clone(&config), i, pool.clone(), transports(&at_outlets, i), Arc::clone(mail))
         });
         Ok(River { inlets: inlets.collect(), outlets })
     }
@@ -232,13 +232,13 @@ pub fn lanes_of(outlet: usize, outlets: usize, lanes: usize) -> Range<usize> {
 
 /// What all ends of a river share.
 #[derive(Debug)]
-pub struct Bed {
+pub struct RiverConfig {
     pub(crate) rules: Rules,
     pub(crate) outlets: usize,
     pub(crate) lanes: usize,
     pub(crate) layout: Layout,
     pub(crate) key: Key,
-    pub(crate) pick: Pick,
+    pub(crate) partitioner: Partitioner,
     pub(crate) batch_bytes: usize,
     pub(crate) lane_queued: usize,
     pub(crate) queued: usize,
@@ -249,7 +249,7 @@ pub struct Bed {
     pub(crate) record_max: u64,
 }
 
-impl Bed {
+impl RiverConfig {
     /// The outlet that takes a lane: neighbours go together.
     pub(crate) fn outlet_of(&self, lane: usize) -> usize {
         lane * self.outlets / self.lanes
@@ -281,19 +281,19 @@ impl Bed {
     }
 
     /// An inlet that reaches the outlets so, in their order.
-    pub fn inlet_over(self: &Arc<Bed>, index: usize, reaches: Vec<Reach>) -> Result<Inlet> {
+    pub fn inlet_over(self: &Arc<RiverConfig>, index: usize, reaches: Vec<Reach>) -> Result<Inlet> {
         self.inlet_with(index, reaches, Arc::default(), None)
     }
 
     /// An outlet that reaches the inlets so, in their order.
-    pub fn outlet_over(self: &Arc<Bed>, reaches: Vec<Reach>) -> Result<Outlet> {
+    pub fn outlet_over(self: &Arc<RiverConfig>, reaches: Vec<Reach>) -> Result<Outlet> {
         self.outlet_with(0, reaches, Arc::default(), None)
     }
 
     /// The inlet and the outlet of one node of several, each of which has one of either: both of this number. They
     /// reach each other here, where neither list has more than a place for it.
     pub fn node(
-        self: &Arc<Bed>,
+        self: &Arc<RiverConfig>,
         index: usize,
         outlets: Vec<Reach>,
         inlets: Vec<Reach>,
@@ -306,7 +306,7 @@ impl Bed {
     }
 
     fn inlet_with(
-        self: &Arc<Bed>,
+        self: &Arc<RiverConfig>,
         index: usize,
         reaches: Vec<Reach>,
         mail: Arc<Mailbox>,
@@ -317,20 +317,21 @@ impl Bed {
         let lent = here.map_or(0, |_| self.rules.exclusive + self.rules.float) as usize;
         let pool = Pool::new(self.block_bytes(), self.blocks_of_inlet() + lent)?;
         // What comes to an inlet is marks alone.
-        let ways = self.ends(reaches, &mail, (here, index), (PAGE_BYTES, 0))?;
-        Ok(Inlet::new(Arc::clone(self), index, pool, ways, mail))
+        let transports = self.ends(reaches, &mail, (here, index), (PAGE_BYTES, 0))?;
+        Ok(Inlet::new(Arc::clone(self), index, pool, transports, mail))
     }
 
     fn outlet_with(
-        self: &Arc<Bed>,
+        self: &Arc<RiverConfig>,
         index: usize,
         reaches: Vec<Reach>,
         mail: Arc<Mailbox>,
         here: Option<&Arc<Mailbox>>,
     ) -> Result<Outlet> {
         assert_eq!(reaches.len(), self.rules.sources, "a way to each inlet");
-        let ways = self.ends(reaches, &mail, (here, index), (self.block_bytes(), self.blocks_of_outlet()))?;
-        Ok(Outlet::new(Arc::clone(self), ways, mail))
+        let transports =
+            self.ends(reaches, &mail, (here, index), (self.block_bytes(), self.blocks_of_outlet()))?;
+        Ok(Outlet::new(Arc::clone(self), transports, mail))
     }
 
     fn ends(
@@ -339,14 +340,14 @@ impl Bed {
         mail: &Arc<Mailbox>,
         (here, index): (Option<&Arc<Mailbox>>, usize),
         blocks: (usize, usize),
-    ) -> Result<Vec<Box<dyn Way>>> {
+    ) -> Result<Vec<Box<dyn Transport>>> {
         let window = self.window.unwrap_or_else(|| link::window(reaches.len()));
-        link::ends(reaches, mail, || way(here, index), (self.rules.river, window), blocks)
+        link::ends(reaches, mail, || transport(here, index), (self.rules.river, window), blocks)
     }
 }
 
 /// The way to the end that is here.
-fn way(here: Option<&Arc<Mailbox>>, from: usize) -> Box<dyn Way> {
+fn transport(here: Option<&Arc<Mailbox>>, from: usize) -> Box<dyn Transport> {
     let to = Arc::clone(here.expect("only a node has an end of the other side here"));
-    Box::new(MemoryWay { to, from })
+    Box::new(MemoryTransport { to, from })
 }

@@ -1,4 +1,4 @@
-//! Cores and sources in one thread, from a seed, and ways between them that delay messages and keep their order, while
+//! Cores and sources in one thread, from a seed, and transports between them that delay messages and keep their order, while
 //! sources are slow or crash.
 //!
 //! Invariant: whatever happens, every outlet gives out each split once, whole, lane by lane in sequence, and in the order of
@@ -36,7 +36,7 @@ struct Source {
 
 /// From a source to an outlet, or back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum Transport {
     Down(usize, usize),
     Up(usize, usize),
 }
@@ -47,9 +47,9 @@ struct World {
     cores: Vec<Core>,
     sources: Vec<Source>,
     /// On their way, each with the step at which it comes and its number.
-    network: BTreeMap<(u64, u64), (Way, Head)>,
+    network: BTreeMap<(u64, u64), (Transport, Head)>,
     /// When the last message of a way comes.
-    last: BTreeMap<Way, u64>,
+    last: BTreeMap<Transport, u64>,
     sent: u64,
     step: u64,
     splits: u64,
@@ -132,18 +132,18 @@ impl World {
     }
 
     /// A way keeps the order of its messages.
-    fn post(&mut self, way: Way, head: Head) {
+    fn post(&mut self, transport: Transport, head: Head) {
         self.sent += 1;
-        let last = self.last.entry(way).or_default();
+        let last = self.last.entry(transport).or_default();
         *last = (*last).max(self.step + 1 + self.rng.below(DELAY));
-        self.network.insert((*last, self.sent), (way, head));
+        self.network.insert((*last, self.sent), (transport, head));
     }
 
     /// A source says its last word to all outlets.
     fn leave(&mut self, i: usize, kind: Kind) {
         self.sources[i].over = true;
         let head = Head { split: self.splits, ..Head::new(kind, RIVER) };
-        (0..self.cores.len()).for_each(|outlet| self.post(Way::Down(i, outlet), head));
+        (0..self.cores.len()).for_each(|outlet| self.post(Transport::Down(i, outlet), head));
     }
 
     fn source_acts(&mut self, i: usize) {
@@ -164,7 +164,7 @@ impl World {
             source.sent[outlet] += 1;
         }
         source.todo[outlet].pop();
-        self.post(Way::Down(i, outlet), next);
+        self.post(Transport::Down(i, outlet), next);
     }
 
     fn take_a_split(&mut self, i: usize) {
@@ -176,11 +176,11 @@ impl World {
         self.next += 1;
     }
 
-    fn tell(&mut self, outlet: usize, event: Event, came: Option<Head>) {
+    fn tell(&mut self, outlet: usize, event: Event, arrived: Option<Head>) {
         for effect in self.cores[outlet].apply(event) {
             match effect {
                 Effect::Keep => {
-                    let head = came.expect("a batch came");
+                    let head = arrived.expect("a batch came");
                     let name = (head.split, head.lane, head.sequence);
                     assert!(self.kept[outlet].insert(name), "{name:?} is kept twice");
                 }
@@ -191,7 +191,7 @@ impl World {
                     let when = self.step + 1 + self.rng.below(HOLD);
                     self.held.insert((when, self.sent, outlet, source));
                 }
-                Effect::Say(source, head) => self.post(Way::Up(source, outlet), head),
+                Effect::Say(source, head) => self.post(Transport::Up(source, outlet), head),
                 Effect::End => self.ended[outlet] = true,
                 Effect::Fail(fault) => self.failed = Some(fault),
             }
@@ -205,10 +205,12 @@ impl World {
             self.step += 1;
             while let Some(first) = self.network.first_entry().filter(|first| first.key().0 <= self.step) {
                 match first.remove() {
-                    (Way::Down(source, outlet), head) => {
-                        self.tell(outlet, Event::Came(source, head), Some(head));
+                    (Transport::Down(source, outlet), head) => {
+                        self.tell(outlet, Event::Arrived(source, head), Some(head));
                     }
-                    (Way::Up(source, outlet), head) => self.sources[source].promised[outlet] = head.sequence,
+                    (Transport::Up(source, outlet), head) => {
+                        self.sources[source].promised[outlet] = head.sequence
+                    }
                 }
             }
             while let Some(&(when, _, outlet, source)) = self.held.first().filter(|held| held.0 <= self.step)
@@ -277,7 +279,7 @@ fn alone() -> (Core, [Head; 2], Head, Head) {
 
 /// What follows from the last of some messages, credits aside.
 fn last(core: &mut Core, heads: &[Head]) -> Option<Effect> {
-    let effects = heads.iter().map(|head| core.apply(Event::Came(0, *head))).last()?;
+    let effects = heads.iter().map(|head| core.apply(Event::Arrived(0, *head))).last()?;
     effects.into_iter().rfind(|effect| !matches!(effect, Effect::Say(_, Head { kind: Kind::Credit, .. })))
 }
 
@@ -287,15 +289,18 @@ fn what_is_lost_short_or_without_a_credit_is_found_at_the_close() {
     let finish = Head { split: 1, ..Head::new(Kind::Finish, RIVER) };
     assert_eq!(last(&mut core, &[a, b, end, close, finish]), Some(Effect::End));
     let (mut core, ..) = alone();
-    assert_eq!(last(&mut core, &[a, end, close]), Some(Effect::Fail(Fault::Short(0, 2, 1))));
+    assert_eq!(last(&mut core, &[a, end, close]), Some(Effect::Fail(Fault::Incomplete(0, 2, 1))));
     for changed in [Head { records: 4, ..b }, Head { bytes: 49, ..b }, Head { checksum: 8, ..b }] {
         let (mut core, ..) = alone();
-        assert_eq!(last(&mut core, &[a, changed, end, close]), Some(Effect::Fail(Fault::Short(0, 2, 2))));
+        assert_eq!(
+            last(&mut core, &[a, changed, end, close]),
+            Some(Effect::Fail(Fault::Incomplete(0, 2, 2)))
+        );
     }
     let (mut core, ..) = alone();
     assert_eq!(
         last(&mut core, &[a, b, close]),
-        Some(Effect::Fail(Fault::Short(0, 0, 2))),
+        Some(Effect::Fail(Fault::Incomplete(0, 0, 2))),
         "an end is missing"
     );
     let (mut core, ..) = alone();
@@ -308,11 +313,11 @@ fn what_is_lost_short_or_without_a_credit_is_found_at_the_close() {
 #[test]
 fn what_comes_twice_or_out_of_order_is_found_at_once() {
     let (mut core, [a, b], end, close) = alone();
-    assert_eq!(last(&mut core, &[a, a]), Some(Effect::Fail(Fault::Short(0, 0, 1))));
+    assert_eq!(last(&mut core, &[a, a]), Some(Effect::Fail(Fault::Incomplete(0, 0, 1))));
     let (mut core, ..) = alone();
-    assert_eq!(last(&mut core, &[b]), Some(Effect::Fail(Fault::Short(0, 1, 0))));
+    assert_eq!(last(&mut core, &[b]), Some(Effect::Fail(Fault::Incomplete(0, 1, 0))));
     let (mut core, ..) = alone();
     assert_eq!(last(&mut core, &[a, b, end, close]), None);
     core.apply(Event::Freed(0));
-    assert_eq!(last(&mut core, &[a]), Some(Effect::Fail(Fault::Taken(0, 0))), "the split is closed");
+    assert_eq!(last(&mut core, &[a]), Some(Effect::Fail(Fault::DuplicateSplit(0, 0))), "the split is closed");
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Jobs take their stretch in order, one at a time (their *turn*), and then write all at once. A block
-//! inside a stretch belongs to its job; a block with a bound in it is a [`Fill`] that the jobs on both sides
+//! inside a stretch belongs to its job; a block with a bound in it is a [`SharedBlock`] that the jobs on both sides
 //! share, and leaves with whoever is last.
 //! Invariant: the pool holds the blocks that all lanes can hold at once, so no job ever waits for one.
 
@@ -16,14 +16,14 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use thalweg_base::sabotage;
-use thalweg_block::{Block, Fill, Place, Pool, copy_start};
+use thalweg_block::{Block, Pool, Reservation, SharedBlock, copy_start};
 use thalweg_record::Prover;
 
 /// The output stream under construction.
 pub(crate) struct Assembler {
     pool: Pool,
     state: Mutex<State>,
-    turned: Condvar,
+    slot_passed: Condvar,
 }
 
 struct State {
@@ -34,7 +34,7 @@ struct State {
     /// The key of the last record before `end`, where somebody wants to know.
     last_key: Option<Vec<u8>>,
     /// The block in which the stream ends for now.
-    open: Option<Fill>,
+    open: Option<SharedBlock>,
 }
 
 /// One job's stretch, being written from its start to its end.
@@ -52,7 +52,7 @@ pub(crate) struct Cursor {
 }
 
 enum Segment {
-    Shared(Place),
+    Shared(Reservation),
     Own { offset: u64, block: Option<Block> },
 }
 
@@ -70,14 +70,14 @@ impl Assembler {
         let open = (!head.is_empty()).then(|| {
             let mut block = pool.try_take().expect("the pool holds what all lanes need");
             block.set_offset(begun);
-            let mut fill = Fill::new(block);
+            let mut fill = SharedBlock::new(block);
             let mut place = fill.reserve(head.len());
             place.push(head);
             assert!(place.commit().is_none(), "more is to come");
             fill
         });
         let state = State { next_job: 0, jobs: None, end: from, last_key, open };
-        Assembler { pool, state: Mutex::new(state), turned: Condvar::new() }
+        Assembler { pool, state: Mutex::new(state), slot_passed: Condvar::new() }
     }
 
     /// Waits for the turn of job `index` and takes the next bytes of the stream: as many as `len` says,
@@ -97,7 +97,8 @@ impl Assembler {
             if stopped() {
                 return None;
             }
-            state = self.turned.wait_timeout(state, Duration::from_millis(20)).expect("no lane panics").0;
+            state =
+                self.slot_passed.wait_timeout(state, Duration::from_millis(20)).expect("no lane panics").0;
         }
         let mut cursor = Cursor {
             segments: VecDeque::new(),
@@ -118,7 +119,7 @@ impl Assembler {
             cursor.finished.extend(fill.seal());
         }
         drop(state);
-        self.turned.notify_all();
+        self.slot_passed.notify_all();
         Some(cursor)
     }
 
@@ -135,7 +136,7 @@ impl Assembler {
                 }
                 let mut block = self.pool.try_take().expect("the pool holds what all lanes need");
                 block.set_offset(offset);
-                state.open = Some(Fill::new(block));
+                state.open = Some(SharedBlock::new(block));
             }
             let fill = state.open.as_mut().expect("just made sure");
             let n = len.min(fill.room() as u64);
@@ -155,7 +156,7 @@ impl Assembler {
         let mut state = self.state.lock().expect("no lane panics");
         assert!(state.next_job <= jobs && state.jobs.is_none());
         state.jobs = Some(jobs);
-        if state.next_job == jobs { state.open.take().and_then(Fill::seal) } else { None }
+        if state.next_job == jobs { state.open.take().and_then(SharedBlock::seal) } else { None }
     }
 
     /// Where the stream ends.

@@ -25,10 +25,12 @@ use std::time::Duration;
 
 use thalweg_api::Proof;
 use thalweg_base::sabotage;
-use thalweg_block::{Block, Fill, Place, Pool};
+use thalweg_block::{Block, Pool, Reservation, SharedBlock};
 use thalweg_io::{Done, Queue};
 use thalweg_pump::{Inputs, Meters, Sink};
-use thalweg_record::{Cuts, InPlace, Key, Layout, TAG_BYTES, Tags, add_proof, add_record, each_record};
+use thalweg_record::{
+    InPlace, Key, Layout, SplitPoints, TAG_BYTES, Tags, add_proof, add_record, each_record,
+};
 
 use crate::geometry::KeepFree;
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
@@ -44,14 +46,14 @@ const POLLS_TO_MAKE_ROOM: u32 = 16;
 
 /// The shared part of a distribution.
 pub(crate) struct Distribution<'a> {
-    recipe: Recipe<'a>,
+    config: Config<'a>,
     /// Bytes of a page of a range.
     page_bytes: usize,
     /// The page whose turn it is.
     next: Mutex<u64>,
-    turned: Condvar,
+    slot_passed: Condvar,
     /// Locked by the lane whose turn it is, and by nobody else.
-    turn: Mutex<Turn>,
+    slot: Mutex<SlotState>,
     stores: Vec<Mutex<RangeStore>>,
     /// Bytes that still have to be spilled.
     excess: AtomicU64,
@@ -128,11 +130,11 @@ fn read_page_mark(mark: u64) -> (u64, usize, usize) {
 }
 
 /// What only the lane whose turn it is may touch.
-struct Turn {
+struct SlotState {
     /// The beginning of a record whose end is in the next page, and where it began.
     carry: Vec<u8>,
     carry_place: u64,
-    open: Vec<Option<Fill>>,
+    open: Vec<Option<SharedBlock>>,
     /// Proof of all records before the carry.
     proof: Proof,
 }
@@ -170,10 +172,10 @@ impl RecordRoom {
 }
 
 /// What a distribution is made of.
-pub(crate) struct Recipe<'a> {
+pub(crate) struct Config<'a> {
     pub(crate) key: &'a Key,
     pub(crate) layout: Layout,
-    pub(crate) cuts: &'a Cuts,
+    pub(crate) split_points: &'a SplitPoints,
     pub(crate) pool: &'a Pool,
     pub(crate) scratch: &'a Scratch,
     pub(crate) meters: &'a Meters,
@@ -198,27 +200,27 @@ pub(crate) struct Recipe<'a> {
 
 impl<'a> Distribution<'a> {
     /// A distribution that begins at the first page, or goes on from what was left.
-    pub(crate) fn new(recipe: Recipe<'a>, mut resumed: Resumed) -> Distribution<'a> {
-        let ranges = recipe.cuts.ranges();
+    pub(crate) fn new(config: Config<'a>, mut resumed: Resumed) -> Distribution<'a> {
+        let ranges = config.split_points.ranges();
         resumed.stores.resize_with(ranges, RangeStore::default);
-        if let Some(checkpoints) = &recipe.checkpoints {
+        if let Some(checkpoints) = &config.checkpoints {
             checkpoints.lock().noted = resumed.stores.iter().map(|s| s.pages.len()).collect();
         }
         Distribution {
-            page_bytes: recipe.pool.block_size(),
+            page_bytes: config.pool.block_size(),
             next: Mutex::new(resumed.next_page),
-            turned: Condvar::new(),
-            turn: Mutex::new(Turn {
+            slot_passed: Condvar::new(),
+            slot: Mutex::new(SlotState {
                 carry: resumed.carry,
                 carry_place: resumed.carry_place,
                 open: (0..ranges).map(|_| None).collect(),
                 proof: resumed.proof,
             }),
             stores: resumed.stores.into_iter().map(Mutex::new).collect(),
-            excess: AtomicU64::new(recipe.excess),
+            excess: AtomicU64::new(config.excess),
             whole_bytes: AtomicU64::new(0),
             done_ranges: resumed.done_ranges,
-            recipe,
+            config,
         }
     }
 
@@ -228,8 +230,8 @@ impl<'a> Distribution<'a> {
             shared: self,
             queue,
             ids: Vec::new(),
-            places: (0..self.recipe.cuts.ranges()).map(|_| Vec::new()).collect(),
-            wanted: vec![(0, 0); self.recipe.cuts.ranges()],
+            places: (0..self.config.split_points.ranges()).map(|_| Vec::new()).collect(),
+            wanted: vec![(0, 0); self.config.split_points.ranges()],
             touched: Vec::new(),
             proof: Proof::default(),
             padding: 0,
@@ -239,34 +241,34 @@ impl<'a> Distribution<'a> {
     /// Pages that are to be free when another of `len` bytes is whole.
     fn pages_wanted(&self, len: u64) -> usize {
         let bytes = self.whole_bytes.fetch_add(len, Ordering::Relaxed) + len;
-        let Some(ahead) = self.recipe.ahead.map(Feed::ahead) else { return self.recipe.keep_free.at(bytes) };
-        let pages = self.recipe.keep_free.at(bytes + (ahead * self.page_bytes) as u64);
+        let Some(ahead) = self.config.ahead.map(Feed::ahead) else { return self.config.keep_free.at(bytes) };
+        let pages = self.config.keep_free.at(bytes + (ahead * self.page_bytes) as u64);
         pages.saturating_sub(ahead).max(KEEP_FREE_PAGES)
     }
 
     /// Ends the distribution when all lanes have finished. Returns the ranges and the proof of all
     /// records. Of a file that lost its last newline meanwhile the last line is not among them.
     pub(crate) fn finish(self) -> Result<(Vec<RangeStore>, Proof)> {
-        let cut_off = self.cut_off(&self.turn.lock().expect("no lane panics"));
-        let turn = self.turn.into_inner().expect("no lane panics");
-        if !turn.carry.is_empty() && !self.recipe.layout.is_found_anywhere() {
+        let cut_off = self.cut_off(&self.slot.lock().expect("no lane panics"));
+        let slot = self.slot.into_inner().expect("no lane panics");
+        if !slot.carry.is_empty() && !self.config.layout.is_found_anywhere() {
             return Err(cut_off);
         }
-        assert!(turn.carry.is_empty() || self.recipe.ahead.is_none(), "the last record of a stream is whole");
+        assert!(slot.carry.is_empty() || self.config.ahead.is_none(), "the last record of a stream is whole");
         let mut stores: Vec<RangeStore> =
             self.stores.into_iter().map(|s| s.into_inner().expect("no lane panics")).collect();
-        for (store, open) in stores.iter_mut().zip(turn.open) {
+        for (store, open) in stores.iter_mut().zip(slot.open) {
             if let Some(fill) = open {
                 let block = fill.seal().expect("every lane has committed its places");
                 *store.pages.last_mut().expect("an open page is listed") = Stored::Resident(Box::new(block));
             }
         }
-        Ok((stores, turn.proof))
+        Ok((stores, slot.proof))
     }
 
     /// The carry's record, whose file has ended.
-    fn cut_off(&self, turn: &Turn) -> Error {
-        Error::CutOff { at: turn.carry_place, bytes: turn.carry.len() as u64 }
+    fn cut_off(&self, slot: &SlotState) -> Error {
+        Error::CutOff { at: slot.carry_place, bytes: slot.carry.len() as u64 }
     }
 }
 
@@ -276,7 +278,7 @@ pub(crate) struct DistributeLane<'d, 'a> {
     queue: Box<dyn Queue>,
     /// Range and length of each record that lies wholly in the block.
     ids: Vec<(u32, u32)>,
-    places: Vec<Vec<Place>>,
+    places: Vec<Vec<Reservation>>,
     /// Bytes and records of the block for each range.
     wanted: Vec<(u64, u64)>,
     touched: Vec<u32>,
@@ -291,7 +293,7 @@ impl DistributeLane<'_, '_> {
     fn classify(&mut self, block: &Block, first: usize) -> usize {
         self.ids.clear();
         let offset = block.offset();
-        each_record!(self.shared.recipe.layout, block, first, |at, record, len| {
+        each_record!(self.shared.config.layout, block, first, |at, record, len| {
             self.classify_one(record, len, offset + at as u64);
         })
     }
@@ -299,23 +301,23 @@ impl DistributeLane<'_, '_> {
     /// Where the first record begins in a block before which lie so many bytes of its file. Where the block does not tell,
     /// that is known when the block's turn has come.
     fn first_record(&mut self, block: &Block, page: u64, before: u64) -> Result<usize> {
-        let layout = self.shared.recipe.layout;
+        let layout = self.shared.config.layout;
         if layout.is_found_anywhere() {
             return Ok(layout.first_record(block, before).unwrap_or(block.len()));
         }
-        self.wait_turn(page)?;
-        let turn = self.shared.turn.lock().expect("no lane panics");
-        match turn.carry.is_empty() {
+        self.wait_for_slot(page)?;
+        let slot = self.shared.slot.lock().expect("no lane panics");
+        match slot.carry.is_empty() {
             true => Ok(0),
-            false if before == 0 => Err(self.shared.cut_off(&turn)),
-            false => Ok(layout.completes(&turn.carry, block).unwrap_or(block.len())),
+            false if before == 0 => Err(self.shared.cut_off(&slot)),
+            false => Ok(layout.completes(&slot.carry, block).unwrap_or(block.len())),
         }
     }
 
     #[inline(always)]
     fn classify_one(&mut self, record: InPlace<'_>, len: usize, place: u64) {
         let shared = self.shared;
-        if shared.recipe.hashing {
+        if shared.config.hashing {
             add_record(&mut self.proof, record.alone());
         }
         let (id, tag_bytes) = self.locate(record, place);
@@ -333,8 +335,10 @@ impl DistributeLane<'_, '_> {
     fn locate(&self, record: InPlace<'_>, place: u64) -> (usize, usize) {
         let shared = self.shared;
         match self.tag(place) {
-            None => (shared.recipe.cuts.locate(shared.recipe.key, record, place), 0),
-            Some(tag) => (shared.recipe.cuts.locate(shared.recipe.key, tag[..].into(), place), TAG_BYTES),
+            None => (shared.config.split_points.locate(shared.config.key, record, place), 0),
+            Some(tag) => {
+                (shared.config.split_points.locate(shared.config.key, tag[..].into(), place), TAG_BYTES)
+            }
         }
     }
 
@@ -342,11 +346,11 @@ impl DistributeLane<'_, '_> {
     #[inline(always)]
     fn tag(&self, place: u64) -> Option<[u8; TAG_BYTES]> {
         let padding = if sabotage::breaks("tag-of-place") { 0 } else { self.padding };
-        self.shared.recipe.tagging.as_ref().map(|tagging| tagging.tags.of(place - padding))
+        self.shared.config.tagging.as_ref().map(|tagging| tagging.tags.of(place - padding))
     }
 
     /// Waits for this page's turn, looking after the own queue meanwhile.
-    fn wait_turn(&mut self, page: u64) -> Result<()> {
+    fn wait_for_slot(&mut self, page: u64) -> Result<()> {
         loop {
             self.reap_ready()?;
             let shared = self.shared;
@@ -354,64 +358,64 @@ impl DistributeLane<'_, '_> {
             if *next == page {
                 return Ok(());
             }
-            drop(shared.recipe.meters.stage.for_write(|| shared.turned.wait_timeout(next, POLL)));
-            if shared.recipe.stop.load(Ordering::Relaxed) {
+            drop(shared.config.meters.stage.for_write(|| shared.slot_passed.wait_timeout(next, POLL)));
+            if shared.config.stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
         }
     }
 
     /// In its turn: completes the record cut by the page's start and reserves room for all others.
-    fn take_turn(&mut self, block: &Block, fresh: bool, (first, last): (usize, usize)) -> Result<()> {
+    fn in_slot(&mut self, block: &Block, fresh: bool, (first, last): (usize, usize)) -> Result<()> {
         let shared = self.shared;
-        let page = block.offset() / shared.recipe.input_page_bytes;
-        self.wait_turn(page)?;
-        let mut turn = shared.turn.lock().expect("no lane panics");
+        let page = block.offset() / shared.config.input_page_bytes;
+        self.wait_for_slot(page)?;
+        let mut slot = shared.slot.lock().expect("no lane panics");
         let mut done = Vec::new();
-        if !fresh && (first > 0 || !turn.carry.is_empty()) {
-            if turn.carry.is_empty() {
-                turn.carry_place = block.offset();
+        if !fresh && (first > 0 || !slot.carry.is_empty()) {
+            if slot.carry.is_empty() {
+                slot.carry_place = block.offset();
             }
-            let layout = shared.recipe.layout;
-            let is_whole = layout.completes(&turn.carry, &block[..first]).is_some();
-            turn.carry.reserve_exact(first);
-            turn.carry.extend_from_slice(&block[..first]);
+            let layout = shared.config.layout;
+            let is_whole = layout.completes(&slot.carry, &block[..first]).is_some();
+            slot.carry.reserve_exact(first);
+            slot.carry.extend_from_slice(&block[..first]);
             if layout.fixed_bytes().is_none() {
                 let end_bytes = if is_whole { layout.end_bytes() } else { 0 };
-                self.want_record_room((turn.carry.len() - end_bytes) as u64, turn.carry_place)?;
+                self.want_record_room((slot.carry.len() - end_bytes) as u64, slot.carry_place)?;
             }
             if is_whole {
-                self.place_carry(&mut turn)?;
+                self.place_carry(&mut slot)?;
             }
         }
         let touched = std::mem::take(&mut self.touched);
         for &id in &touched {
             let (bytes, records) = std::mem::take(&mut self.wanted[id as usize]);
-            self.reserve(&mut turn, id as usize, bytes, records, &mut done)?;
+            self.reserve(&mut slot, id as usize, bytes, records, &mut done)?;
             // Places are used up from the end.
             self.places[id as usize].reverse();
         }
         self.touched = touched;
-        add_proof(&mut turn.proof, &std::mem::take(&mut self.proof));
+        add_proof(&mut slot.proof, &std::mem::take(&mut self.proof));
         if last < block.len() {
-            turn.carry_place = block.offset() + last as u64;
-            turn.carry.extend_from_slice(&block[last..]);
+            slot.carry_place = block.offset() + last as u64;
+            slot.carry.extend_from_slice(&block[last..]);
         }
-        self.end_epoch(&mut turn, page + 1, &mut done);
-        drop(turn);
+        self.end_epoch(&mut slot, page + 1, &mut done);
+        drop(slot);
         *shared.next.lock().expect("no lane panics") += 1;
-        shared.turned.notify_all();
+        shared.slot_passed.notify_all();
         done.into_iter().try_for_each(|block| self.page_done(block))
     }
 
     /// Closes all open pages if a checkpoint is due before page `next_page` and everything goes to scratch.
-    fn end_epoch(&self, turn: &mut Turn, next_page: u64, done: &mut Vec<Block>) {
+    fn end_epoch(&self, slot: &mut SlotState, next_page: u64, done: &mut Vec<Block>) {
         let shared = self.shared;
-        let Some(checkpoints) = &shared.recipe.checkpoints else { return };
+        let Some(checkpoints) = &shared.config.checkpoints else { return };
         if !next_page.is_multiple_of(checkpoints.every_pages) || shared.excess.load(Ordering::Relaxed) == 0 {
             return;
         }
-        for open in &mut turn.open {
+        for open in &mut slot.open {
             if open.as_ref().is_some_and(|fill| !fill.is_empty()) {
                 let fill = open.take().expect("it was looked at just now");
                 checkpoints.page_closed();
@@ -430,9 +434,9 @@ impl DistributeLane<'_, '_> {
         }
         open.back_mut().expect("there is a current epoch").1 = Some(Checkpoint {
             next_page,
-            carry: turn.carry.clone(),
-            carry_place: turn.carry_place,
-            proof: turn.proof,
+            carry: slot.carry.clone(),
+            carry_place: slot.carry_place,
+            proof: slot.proof,
             files: Vec::new(),
             ranges,
         });
@@ -443,14 +447,14 @@ impl DistributeLane<'_, '_> {
     /// A page of `epoch` is in scratch. Notes the checkpoints that are complete by it.
     fn page_written(&self, epoch: u64) -> Result<()> {
         let shared = self.shared;
-        let Some(checkpoints) = &shared.recipe.checkpoints else { return Ok(()) };
+        let Some(checkpoints) = &shared.config.checkpoints else { return Ok(()) };
         let mut epochs = checkpoints.lock();
         let first = epochs.current + 1 - epochs.open.len() as u64;
         epochs.open[(epoch - first) as usize].0 -= 1;
         while matches!(epochs.open.front(), Some((0, Some(_)))) {
             let (_, checkpoint) = epochs.open.pop_front().expect("it was looked at just now");
             let mut checkpoint = checkpoint.expect("it was looked at just now");
-            checkpoint.files = shared.recipe.scratch.paths();
+            checkpoint.files = shared.config.scratch.paths();
             let later = |id: usize| -> usize {
                 epochs.open.iter().filter_map(|(_, c)| c.as_ref()).map(|c| c.ranges[id].extents.len()).sum()
             };
@@ -473,22 +477,22 @@ impl DistributeLane<'_, '_> {
 
     /// Gives the carried record to its range, no more at once than a page has room for: it may be longer than memory
     /// has free pages.
-    fn place_carry(&mut self, turn: &mut Turn) -> Result<()> {
+    fn place_carry(&mut self, slot: &mut SlotState) -> Result<()> {
         let shared = self.shared;
-        let mut carry = std::mem::take(&mut turn.carry);
-        let record = &carry[..carry.len() - shared.recipe.layout.end_bytes()];
-        if shared.recipe.hashing {
+        let mut carry = std::mem::take(&mut slot.carry);
+        let record = &carry[..carry.len() - shared.config.layout.end_bytes()];
+        if shared.config.hashing {
             add_record(&mut self.proof, record);
         }
-        let (id, _) = self.locate(record.into(), turn.carry_place);
+        let (id, _) = self.locate(record.into(), slot.carry_place);
         if sabotage::strikes("drop-record") {
             return Ok(());
         }
-        carry.splice(..0, self.tag(turn.carry_place).into_iter().flatten());
+        carry.splice(..0, self.tag(slot.carry_place).into_iter().flatten());
         let mut records = 1;
         for piece in carry.chunks(shared.page_bytes) {
             let mut done = Vec::new();
-            self.reserve(turn, id, piece.len() as u64, records, &mut done)?;
+            self.reserve(slot, id, piece.len() as u64, records, &mut done)?;
             records = 0;
             let mut rest = piece;
             for mut place in self.places[id].drain(..) {
@@ -499,15 +503,15 @@ impl DistributeLane<'_, '_> {
             assert!(rest.is_empty());
             done.into_iter().try_for_each(|block| self.page_done(block))?;
         }
-        turn.carry = carry;
-        turn.carry.clear();
+        slot.carry = carry;
+        slot.carry.clear();
         Ok(())
     }
 
     /// Reserves the next `bytes` of range `id` in its open page and as many more as it takes.
     fn reserve(
         &mut self,
-        turn: &mut Turn,
+        slot: &mut SlotState,
         id: usize,
         mut bytes: u64,
         records: u64,
@@ -520,24 +524,24 @@ impl DistributeLane<'_, '_> {
             store.bytes += bytes;
         }
         while bytes > 0 {
-            if turn.open[id].is_none() {
+            if slot.open[id].is_none() {
                 let mut block = self.free_block()?;
                 // Asked before the store is locked: whoever notes a checkpoint locks the other way round.
-                let epoch = shared.recipe.checkpoints.as_ref().map_or(0, |c| c.lock().current);
+                let epoch = shared.config.checkpoints.as_ref().map_or(0, |c| c.lock().current);
                 let mut store = shared.stores[id].lock().expect("no lane panics");
                 block.set_offset(page_mark(epoch, id, store.pages.len()));
                 store.pages.push(Stored::Coming);
-                turn.open[id] = Some(Fill::new(block));
+                slot.open[id] = Some(SharedBlock::new(block));
             }
-            let fill = turn.open[id].as_mut().expect("just made sure");
+            let fill = slot.open[id].as_mut().expect("just made sure");
             let n = bytes.min(fill.room() as u64);
             self.places[id].push(fill.reserve(n as usize));
             bytes -= n;
             if fill.room() == 0 {
-                if let Some(checkpoints) = &shared.recipe.checkpoints {
+                if let Some(checkpoints) = &shared.config.checkpoints {
                     checkpoints.page_closed();
                 }
-                done.extend(turn.open[id].take().expect("it is there").seal());
+                done.extend(slot.open[id].take().expect("it is there").seal());
             }
         }
         Ok(())
@@ -548,12 +552,12 @@ impl DistributeLane<'_, '_> {
     fn free_block(&mut self) -> Result<Block> {
         let mut polls = 0;
         loop {
-            if let Some(block) = self.shared.recipe.pool.try_take() {
+            if let Some(block) = self.shared.config.pool.try_take() {
                 return Ok(block);
             }
             if self.queue.in_flight() > 0 {
                 self.reap_one(true)?;
-            } else if let Some(block) = self.shared.recipe.pool.take_within(POLL) {
+            } else if let Some(block) = self.shared.config.pool.take_within(POLL) {
                 return Ok(block);
             } else {
                 polls += 1;
@@ -561,7 +565,7 @@ impl DistributeLane<'_, '_> {
                     self.make_room()?;
                 }
             }
-            if self.shared.recipe.stop.load(Ordering::Relaxed) {
+            if self.shared.config.stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
         }
@@ -569,10 +573,10 @@ impl DistributeLane<'_, '_> {
 
     /// Sees to it that there is room for the copies of a line of `len` bytes, which begins at `at`.
     fn want_record_room(&mut self, len: u64, at: u64) -> Result<()> {
-        let RecordRoom { bytes, max, copies, pages_owed } = self.shared.recipe.record_room;
+        let RecordRoom { bytes, max, copies, pages_owed } = self.shared.config.record_room;
         let room = bytes.load(Ordering::Relaxed);
         if len > *max {
-            let what = self.shared.recipe.layout.noun();
+            let what = self.shared.config.layout.noun();
             return Err(Error::RecordTooLong { what, path: None, at, limit: *max });
         }
         if len > room {
@@ -586,8 +590,8 @@ impl DistributeLane<'_, '_> {
     /// Gives pages back to the kernel for the copies of long lines, as far as they are owed and ranges and queues can
     /// spare them now.
     fn make_record_room(&mut self) -> Result<()> {
-        let (pool, owed) = (&self.shared.recipe.pool, &self.shared.recipe.record_room.pages_owed);
-        let needed = 2 * self.shared.recipe.cuts.ranges() + 4 * self.queue.depth();
+        let (pool, owed) = (&self.shared.config.pool, &self.shared.config.record_room.pages_owed);
+        let needed = 2 * self.shared.config.split_points.ranges() + 4 * self.queue.depth();
         while owed.load(Ordering::Relaxed) > 0 && pool.capacity() > needed {
             if pool.free() <= needed / 2 && !self.make_room()? {
                 break;
@@ -648,9 +652,9 @@ impl DistributeLane<'_, '_> {
             })
             .is_ok();
         let wanted = shared.pages_wanted(len);
-        if is_excess || shared.recipe.pool.free() < wanted {
+        if is_excess || shared.config.pool.free() < wanted {
             // What a stream leaves in memory gets less the longer it gets.
-            if shared.recipe.ahead.is_some() && shared.recipe.pool.free() + 2 * self.queue.depth() < wanted {
+            if shared.config.ahead.is_some() && shared.config.pool.free() + 2 * self.queue.depth() < wanted {
                 self.make_room()?;
             }
             return self.spill(block);
@@ -663,8 +667,8 @@ impl DistributeLane<'_, '_> {
     fn spill(&mut self, block: Block) -> Result<()> {
         let shared = self.shared;
         let (epoch, id, index) = read_page_mark(block.offset());
-        let range = shared.recipe.is_first.then_some(id);
-        let (extent, mut write) = shared.recipe.scratch.write(block, range, epoch)?;
+        let range = shared.config.is_first.then_some(id);
+        let (extent, mut write) = shared.config.scratch.write(block, range, epoch)?;
         write.block[0] ^= u8::from(sabotage::strikes("flip-page"));
         if self.queue.in_flight() == self.queue.depth() {
             self.reap_one(true)?;
@@ -682,13 +686,13 @@ impl DistributeLane<'_, '_> {
     fn reap_one(&mut self, wait: bool) -> Result<bool> {
         let queue = &mut self.queue;
         let done = if wait {
-            self.shared.recipe.meters.stage.for_write(|| queue.reap(true))
+            self.shared.config.meters.stage.for_write(|| queue.reap(true))
         } else {
             queue.reap(false)
         };
         let Some(Done { block, result, tag, .. }) = done else { return Ok(false) };
         result?;
-        self.shared.recipe.meters.scratch.wrote(block.len() as u64);
+        self.shared.config.meters.scratch.wrote(block.len() as u64);
         drop(block);
         self.page_written(tag)?;
         Ok(true)
@@ -697,7 +701,7 @@ impl DistributeLane<'_, '_> {
 
 /// Copies the first `len` of `bytes` to the last of the places and, when it is full, to those before it.
 #[inline(always)]
-fn push_all(places: &mut Vec<Place>, mut bytes: &[u8], mut len: usize, done: &mut Vec<Block>) {
+fn push_all(places: &mut Vec<Reservation>, mut bytes: &[u8], mut len: usize, done: &mut Vec<Block>) {
     loop {
         let place = places.last_mut().expect("room was reserved for every record");
         let n = place.push_start(bytes, len);
@@ -716,12 +720,12 @@ impl Sink for DistributeLane<'_, '_> {
     type Error = Error;
 
     fn put(&mut self, block: Block) -> Result<()> {
-        let page = block.offset() / self.shared.recipe.input_page_bytes;
-        let before = (page - (self.shared.recipe.file_start)(page)) * self.shared.recipe.input_page_bytes;
-        self.padding = self.shared.recipe.tagging.as_ref().map_or(0, |tagging| tagging.padding(page));
+        let page = block.offset() / self.shared.config.input_page_bytes;
+        let before = (page - (self.shared.config.file_start)(page)) * self.shared.config.input_page_bytes;
+        self.padding = self.shared.config.tagging.as_ref().map_or(0, |tagging| tagging.padding(page));
         let first = self.first_record(&block, page, before)?;
         let last = self.classify(&block, first);
-        self.take_turn(&block, before == 0, (first, last))?;
+        self.in_slot(&block, before == 0, (first, last))?;
         self.copy(&block, first)
     }
 

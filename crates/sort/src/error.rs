@@ -8,7 +8,7 @@ use thalweg_block::PoolError;
 use thalweg_pump::InputsError;
 use thalweg_record::KeyError;
 
-use crate::asked::{BLOCKS_HELD_MAX, SCRATCH_FILES_MAX};
+use crate::options::{BLOCKS_HELD_MAX, SCRATCH_FILES_MAX};
 
 /// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -19,13 +19,13 @@ use thalweg_io::{Location, hidden};
 use thalweg_pump::Inputs;
 use thalweg_record::{KeyPart, Layout};
 
-use crate::asked::{Sort, Watch};
 use crate::geometry::TINY;
 use crate::job::run;
 use crate::leftover;
 use crate::manifest::{self, Frames, MAGIC, frame};
 use crate::names::Names;
-use crate::sound::Judge;
+use crate::options::{Sort, Watch};
+use crate::validate::Validator;
 use crate::{Error, Result};
 
 const INPUT_BYTES: usize = 500_000;
@@ -202,7 +202,7 @@ struct Unwatched;
 
 impl Watch for Unwatched {}
 
-/// Takes numbers off the front of what the fuzzer made, zeros after its end.
+/// DiskNeeds numbers off the front of what the fuzzer made, zeros after its end.
 struct Taker<'b>(&'b [u8]);
 
 impl<'b> Taker<'b> {
@@ -343,9 +343,9 @@ pub fn manifest(data: &[u8]) {
     let inputs = Inputs::open(&sort.inputs, sort.layout).expect("the input is whole");
     let names =
         Names { scratch: Path::new(SCRATCH).file_name().expect("it has one").into(), ..Names::of(&sort) };
-    let judge = Judge { sort: &sort, inputs: &inputs, names: &names };
+    let judge = Validator { sort: &sort, inputs: &inputs, names: &names };
     let Ok(left) = leftover::find(&judge, told.layout.identity).expect("all files are this user's") else {
-        leftover::begin_anew(None, &sort, &names).expect("all can be removed");
+        leftover::start_over(None, &sort, &names).expect("all can be removed");
         assert_eq!(sim.names(), [Path::new("/in/0")], "what is not gone on from is removed, and no more");
         return;
     };

@@ -22,7 +22,7 @@ use thalweg_api::Receipt;
 use thalweg_block::Block;
 use thalweg_pump::{Meters, Sink};
 
-use crate::asked::Watch;
+use crate::options::Watch;
 use crate::{Error, Result};
 
 /// How long a lane waits before it looks whether another has failed.
@@ -55,16 +55,16 @@ enum Outcome {
     Done(Box<Receipt>),
     Failed(Error),
     /// It failed, and the error was given to the program.
-    Told,
+    Contents,
 }
 
 impl State {
     /// The error, the first time; after that, that there was one.
     fn failed(&mut self) -> Option<Error> {
-        if !matches!(self.outcome, Outcome::Failed(_) | Outcome::Told) {
+        if !matches!(self.outcome, Outcome::Failed(_) | Outcome::Contents) {
             return None;
         }
-        match std::mem::replace(&mut self.outcome, Outcome::Told) {
+        match std::mem::replace(&mut self.outcome, Outcome::Contents) {
             Outcome::Failed(error) => Some(error),
             _ => Some(Error::Over),
         }

@@ -13,15 +13,15 @@ use thalweg_io::{Access, Action, Error as IoError, File, Location, look_until};
 use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
-use crate::asked::{Foreign, Sort};
 use crate::distribute::Resumed;
-use crate::durable::Start;
 use crate::geometry::{Geometry, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
-use crate::manifest::{Checkpoint, Layout, Manifest, Told};
+use crate::manifest::{Checkpoint, Contents, Layout, Manifest};
 use crate::names::Names;
+use crate::options::{CannotResume, Sort};
+use crate::output_notes::ResumePoint;
 use crate::range::{RangeStore, Stored};
 use crate::scratch::{Extent, page_hash};
-use crate::sound::Judge;
+use crate::validate::Validator;
 use crate::{Error, Result};
 
 /// How long another sort of the same output is waited for.
@@ -41,7 +41,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Takes up what there is under that name, or makes it. An error if a process that lives has it; what a killed one had
+    /// DiskNeeds up what there is under that name, or makes it. An error if a process that lives has it; what a killed one had
     /// asked of a ring holds its files a moment longer, so that is waited for.
     pub(crate) fn take(sort: &Sort, names: &Names) -> Result<Claim> {
         let taken = look_until(PATIENCE, || Claim::try_take(names).transpose());
@@ -90,7 +90,7 @@ impl Claim {
 }
 
 /// Clears what an earlier run left under this sort's names; then what is claimed is a partial output that nothing is in.
-pub(crate) fn begin_anew(claim: Option<Claim>, sort: &Sort, names: &Names) -> Result<Option<Claim>> {
+pub(crate) fn start_over(claim: Option<Claim>, sort: &Sort, names: &Names) -> Result<Option<Claim>> {
     let is_new = |claim: &&Claim| claim.is_new;
     let stays: Vec<Location> = claim.iter().filter(is_new).map(|claim| claim.file.location()).collect();
     clear_but(candidates(&sort.scratch, names), &stays)?;
@@ -117,12 +117,12 @@ impl Drop for Claim {
 pub(crate) struct Leftover {
     pub(crate) manifest: Manifest,
     pub(crate) geometry: Geometry,
-    pub(crate) cuts: Vec<thalweg_record::Cut>,
+    pub(crate) split_points: Vec<thalweg_record::SplitPoint>,
     /// Scratch files, in the order of their numbers in extents.
     pub(crate) files: Vec<Location>,
     pub(crate) resumed: Resumed,
     /// What of the output need not be made again.
-    pub(crate) start: Start,
+    pub(crate) start: ResumePoint,
 }
 
 /// The memory, and a hash of everything else that must be the same for a later run to go on from this one.
@@ -142,16 +142,19 @@ fn hash_of(identity: u128) -> u128 {
 }
 
 /// The leftover of this sort, if it is sound and there is a checkpoint or an output note in it.
-pub(crate) fn find(by: &Judge<'_>, identity: u128) -> Result<std::result::Result<Leftover, Foreign>> {
+pub(crate) fn find(
+    by: &Validator<'_>,
+    identity: u128,
+) -> Result<std::result::Result<Leftover, CannotResume>> {
     if sabotage::breaks("ignore-manifest") {
-        return Ok(Err(Foreign::Other));
+        return Ok(Err(CannotResume::Other));
     }
     let bytes_max =
         by.sort.memory_bytes / MANIFEST_SHARE + by.inputs.bytes() / PAGE_BYTES_MIN * LISTED_BYTES_MAX;
     let (manifest, told) = match Manifest::reopen(&by.names.manifest, identity, bytes_max) {
         Ok(Some(found)) => found,
-        Ok(None) => return Ok(Err(Foreign::Damaged)),
-        Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(Err(Foreign::Early)),
+        Ok(None) => return Ok(Err(CannotResume::Damaged)),
+        Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(Err(CannotResume::Early)),
         Err(e) => return Err(e.into()),
     };
     let Some(((files, resumed), start)) = gone_on_from(by, &told, identity) else {
@@ -169,7 +172,7 @@ pub(crate) fn find(by: &Judge<'_>, identity: u128) -> Result<std::result::Result
     Ok(Ok(Leftover {
         manifest,
         geometry: told.layout.geometry,
-        cuts: told.layout.cuts,
+        split_points: told.layout.split_points,
         files,
         resumed,
         start: start.unwrap_or_default(),
@@ -177,41 +180,42 @@ pub(crate) fn find(by: &Judge<'_>, identity: u128) -> Result<std::result::Result
 }
 
 /// Why what a manifest tells of is not gone on from.
-fn why_not(told: &Told, identity: u128, unique: bool) -> Foreign {
+fn why_not(told: &Contents, identity: u128, unique: bool) -> CannotResume {
     let theirs = told.layout.identity;
     if hash_of(theirs) != hash_of(identity) {
-        Foreign::Other
+        CannotResume::Other
     } else if theirs != identity {
-        Foreign::Memory((theirs >> HASH_BITS) as u64 * KIB)
+        CannotResume::Memory((theirs >> HASH_BITS) as u64 * KIB)
     } else if told.checkpoints.is_empty() && told.note.is_none() {
-        Foreign::Early
+        CannotResume::Early
     } else if told.note.as_ref().is_some_and(|note| note.unique != unique) {
-        Foreign::Unique
+        CannotResume::Unique
     } else {
-        Foreign::Damaged
+        CannotResume::Damaged
     }
 }
 
 /// What of the leftover is sound, and the output if that is gone on with. Touches nothing.
-fn gone_on_from(by: &Judge<'_>, told: &Told, identity: u128) -> Option<(Found, Option<Start>)> {
-    let Layout { geometry, cuts, .. } = &told.layout;
+fn gone_on_from(by: &Validator<'_>, told: &Contents, identity: u128) -> Option<(Found, Option<ResumePoint>)> {
+    let Layout { geometry, split_points, .. } = &told.layout;
     let (files, mut resumed) = judge(by, &told.layout, &told.checkpoints, identity)?;
     let taken_up = told.note.clone().and_then(|note| {
-        let start = Start::take_up(&by.names.partial, note, geometry.transfer_bytes)?;
+        let start = ResumePoint::take_up(&by.names.partial, note, geometry.transfer_bytes)?;
         let is_ours = start.note.unique == by.sort.unique;
         let fits = start.unseen_bytes(by.sort.layout, &resumed.stores).is_some();
-        (is_ours && fits && start.ranges() <= cuts.len() / geometry.buckets_per_range + 1).then_some(start)
+        (is_ours && fits && start.ranges() <= split_points.len() / geometry.buckets_per_range + 1)
+            .then_some(start)
     });
     if taken_up.is_none() && told.checkpoints.is_empty() {
         return None;
     }
-    resumed.done_ranges = taken_up.as_ref().map_or(0, Start::ranges);
+    resumed.done_ranges = taken_up.as_ref().map_or(0, ResumePoint::ranges);
     Some(((files, resumed), taken_up))
 }
 
 type Found = (Vec<Location>, Resumed);
 
-fn judge(by: &Judge<'_>, layout: &Layout, checkpoints: &[Checkpoint], identity: u128) -> Option<Found> {
+fn judge(by: &Validator<'_>, layout: &Layout, checkpoints: &[Checkpoint], identity: u128) -> Option<Found> {
     if layout.identity != identity || !by.is_layout(layout) {
         return None;
     }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thalweg_api::Proof;
 use thalweg_io::{Access, File, Location};
-use thalweg_record::Cut;
+use thalweg_record::SplitPoint;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::Result;
@@ -48,7 +48,7 @@ pub(crate) struct Layout {
     /// A hash of everything that must be the same for a run to go on: inputs, keys, memory.
     pub(crate) identity: u128,
     pub(crate) geometry: Geometry,
-    pub(crate) cuts: Vec<Cut>,
+    pub(crate) split_points: Vec<SplitPoint>,
 }
 
 /// What a range gained since the checkpoint before.
@@ -96,7 +96,7 @@ pub(crate) struct OutputNote {
 
 /// What a manifest says.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct Contents {
     pub(crate) layout: Layout,
     pub(crate) checkpoints: Vec<Checkpoint>,
     /// The last output note.
@@ -151,18 +151,18 @@ impl Manifest {
         frames.told(layout, keep_first).ok()??.checkpoints.pop()
     }
 
-    /// Takes up the manifest at a location, if it holds and has no more bytes than that, and what it says. Of another sort's
+    /// DiskNeeds up the manifest at a location, if it holds and has no more bytes than that, and what it says. Of another sort's
     /// it tells the layout alone.
     pub(crate) fn reopen(
         location: &Location,
         identity: u128,
         bytes_max: u64,
-    ) -> thalweg_io::Result<Option<(Manifest, Told)>> {
+    ) -> thalweg_io::Result<Option<(Manifest, Contents)>> {
         let file = location.open(Access::Update)?;
         let mut frames = Frames::of(&file, bytes_max)?;
         let Some(layout) = frames.layout()? else { return Ok(None) };
         let told = match layout.identity == identity {
-            false => Some(Told::only(layout, frames.at)),
+            false => Some(Contents::only(layout, frames.at)),
             // Of a part alone nobody knows whether it still holds.
             true if frames.len > bytes_max => None,
             true => frames.told(layout, Vec::push)?,
@@ -175,7 +175,7 @@ impl Manifest {
 
     /// Cuts off what was torn, and the output notes if they are not gone on from. That is durable before anything
     /// they speak of is overwritten, so that no later run can take an old frame for a new one.
-    pub(crate) fn go_on(&self, told: &Told, with_note: bool) -> Result<()> {
+    pub(crate) fn go_on(&self, told: &Contents, with_note: bool) -> Result<()> {
         let mut end = self.end.lock().expect("no lane panics");
         *end = if with_note { told.end } else { told.checkpoints_end };
         self.has_note.store(with_note, Ordering::Relaxed);
@@ -321,8 +321,8 @@ impl<'f> Frames<'f> {
         mut self,
         layout: Layout,
         mut keep: impl FnMut(&mut Vec<Checkpoint>, Checkpoint),
-    ) -> thalweg_io::Result<Option<Told>> {
-        let mut told = Told::only(layout, self.at);
+    ) -> thalweg_io::Result<Option<Contents>> {
+        let mut told = Contents::only(layout, self.at);
         while let Some((kind, payload)) = self.next()? {
             let from = &mut Reader(&payload);
             let read = match kind {
@@ -344,9 +344,9 @@ impl<'f> Frames<'f> {
     }
 }
 
-impl Told {
-    fn only(layout: Layout, end: u64) -> Told {
-        Told { layout, checkpoints: Vec::new(), note: None, checkpoints_end: end, end }
+impl Contents {
+    fn only(layout: Layout, end: u64) -> Contents {
+        Contents { layout, checkpoints: Vec::new(), note: None, checkpoints_end: end, end }
     }
 }
 
@@ -366,7 +366,7 @@ fn keep_first(kept: &mut Vec<Checkpoint>, next: Checkpoint) {
 
 /// Reads a manifest's bytes. `None` if it is not a manifest, or one that no longer holds.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn parse(bytes: &[u8]) -> Option<Told> {
+pub(crate) fn parse(bytes: &[u8]) -> Option<Contents> {
     let mut frames = Frames::over(bytes);
     let layout = frames.layout().expect("it is in memory")?;
     frames.told(layout, Vec::push).expect("it is in memory")
@@ -390,10 +390,10 @@ pub(crate) fn layout_frame(layout: &Layout) -> Vec<u8> {
     for number in layout.geometry.to_numbers() {
         out.extend_from_slice(&number.to_le_bytes());
     }
-    out.extend_from_slice(&(layout.cuts.len() as u32).to_le_bytes());
-    for cut in &layout.cuts {
-        out.extend_from_slice(&cut.origin.to_le_bytes());
-        put_bytes(&mut out, &cut.normal);
+    out.extend_from_slice(&(layout.split_points.len() as u32).to_le_bytes());
+    for split_point in &layout.split_points {
+        out.extend_from_slice(&split_point.origin.to_le_bytes());
+        put_bytes(&mut out, &split_point.normal);
     }
     frame(KIND_LAYOUT, &out)
 }
@@ -406,16 +406,16 @@ fn read_layout(from: &mut Reader<'_>) -> Option<Layout> {
     }
     let geometry = Geometry::from_numbers(&numbers)?;
     let count = from.u32()?;
-    let mut cuts: Vec<Cut> = Vec::new();
+    let mut split_points: Vec<SplitPoint> = Vec::new();
     for _ in 0..count {
         let origin = from.u64()?;
-        let cut = Cut { normal: from.bytes()?.to_vec(), origin };
-        if cuts.last().is_some_and(|last| *last >= cut) {
+        let split_point = SplitPoint { normal: from.bytes()?.to_vec(), origin };
+        if split_points.last().is_some_and(|last| *last >= split_point) {
             return None;
         }
-        cuts.push(cut);
+        split_points.push(split_point);
     }
-    from.0.is_empty().then_some(Layout { identity, geometry, cuts })
+    from.0.is_empty().then_some(Layout { identity, geometry, split_points })
 }
 
 pub(crate) fn checkpoint_frame(c: &Checkpoint) -> Vec<u8> {
@@ -497,7 +497,7 @@ fn read_note(from: &mut Reader<'_>) -> Option<OutputNote> {
     from.0.is_empty().then_some(OutputNote { ranges, bytes, unique, proof, dropped, last, tail_hash })
 }
 
-/// Takes numbers off the front of some bytes; `None` where they end.
+/// DiskNeeds numbers off the front of some bytes; `None` where they end.
 struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {
@@ -540,7 +540,7 @@ mod tests {
     use proptest::prelude::*;
     use thalweg_base::units::MIB;
 
-    fn sample() -> (Told, Vec<u8>) {
+    fn sample() -> (Contents, Vec<u8>) {
         let given = Given {
             memory_bytes: 64 * MIB,
             resident_bytes: 3 * MIB,
@@ -550,9 +550,12 @@ mod tests {
             any_length: false,
             is_stream: false,
         };
-        let cut = |b: u8| Cut { normal: vec![b; 3], origin: u64::from(b) };
-        let layout =
-            Layout { identity: 7, geometry: Geometry::of(&given).unwrap(), cuts: vec![cut(1), cut(2)] };
+        let split_point = |b: u8| SplitPoint { normal: vec![b; 3], origin: u64::from(b) };
+        let layout = Layout {
+            identity: 7,
+            geometry: Geometry::of(&given).unwrap(),
+            split_points: vec![split_point(1), split_point(2)],
+        };
         let checkpoint = |n: u64| Checkpoint {
             next_page: n,
             carry: vec![9; 5],
@@ -573,7 +576,7 @@ mod tests {
         bytes.extend(note_frame(&note(1)));
         bytes.extend(note_frame(&note(2)));
         let end = bytes.len() as u64;
-        (Told { layout, checkpoints, note: Some(note(2)), checkpoints_end, end }, bytes)
+        (Contents { layout, checkpoints, note: Some(note(2)), checkpoints_end, end }, bytes)
     }
 
     fn note(n: u64) -> OutputNote {

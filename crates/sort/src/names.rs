@@ -8,7 +8,7 @@ use std::path::Path;
 
 use thalweg_io::{Location, directory_of, hidden};
 
-use crate::asked::Sort;
+use crate::options::Sort;
 
 /// The names that a sort uses beside its inputs and its output.
 #[derive(Debug, Clone)]

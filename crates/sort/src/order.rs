@@ -14,8 +14,8 @@ use std::cmp::Ordering;
 use thalweg_record::WINDOW_BYTES;
 
 use crate::entry::Entries;
-use crate::part::{Bucket, Part};
-use crate::spread::Spread;
+use crate::interpolation_sort::InterpolationSort;
+use crate::partition::{Bucket, Partition};
 
 /// Groups of at most so many ties are compared record with record.
 const SMALL_GROUP: usize = 8;
@@ -27,12 +27,12 @@ pub(crate) struct Ordered {
     repeats: Vec<u32>,
     /// Whether anybody wants to know the repeats.
     noting: bool,
-    spread: Spread,
+    spread: InterpolationSort,
 }
 
 impl Ordered {
     pub(crate) fn new(noting: bool) -> Ordered {
-        Ordered { entries: Vec::new(), repeats: Vec::new(), noting, spread: Spread::default() }
+        Ordered { entries: Vec::new(), repeats: Vec::new(), noting, spread: InterpolationSort::default() }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -42,17 +42,19 @@ impl Ordered {
 
     /// Appends the entries of `bucket`, whose keys share their first `skip` bytes, in order. A key that
     /// fills a bucket may go on in the next.
-    pub(crate) fn append(&mut self, part: &Part<'_>, bucket: Bucket, skip: usize) {
+    pub(crate) fn append(&mut self, partition: &Partition<'_>, bucket: Bucket, skip: usize) {
         let from = self.entries.len();
         let pieces = bucket.chunks.iter().map(|(c, used)| &c[..*used]);
-        match part.entries().windows_suffice() {
+        match partition.entries().windows_suffice() {
             true => self.spread.append_sorted(&mut self.entries, pieces, Entries::window_alone),
             false => self.spread.append_sorted(&mut self.entries, pieces, |entry| entry),
         }
         drop(bucket);
-        let mut ties = Ties { part, repeats: &mut self.repeats, noting: self.noting };
+        let mut ties = Ties { partition, repeats: &mut self.repeats, noting: self.noting };
         ties.resolve(&mut self.entries[from..], from, skip);
-        if from > 0 && from < self.entries.len() && same_key(part, self.entries[from - 1], self.entries[from])
+        if from > 0
+            && from < self.entries.len()
+            && same_key(partition, self.entries[from - 1], self.entries[from])
         {
             self.repeats.push(from as u32);
         }
@@ -78,13 +80,13 @@ impl Ordered {
 }
 
 /// Whether two records of a part have equal keys.
-fn same_key(part: &Part<'_>, a: u128, b: u128) -> bool {
-    let (entries, pages, key) = (part.entries(), &part.pages, part.key());
+fn same_key(partition: &Partition<'_>, a: u128, b: u128) -> bool {
+    let (entries, pages, key) = (partition.entries(), &partition.pages, partition.key());
     entries.compare_from(a, b, pages, key, 0).is_eq()
 }
 
 struct Ties<'a, 'p> {
-    part: &'a Part<'p>,
+    partition: &'a Partition<'p>,
     repeats: &'a mut Vec<u32>,
     noting: bool,
 }
@@ -93,7 +95,7 @@ impl Ties<'_, '_> {
     /// Puts groups of equal windows in order. The windows show bytes `skip..skip + 10`; `base` is the
     /// position of the first entry.
     fn resolve(&mut self, entries: &mut [u128], base: usize, skip: usize) {
-        if self.part.entries().value_bytes().is_some() {
+        if self.partition.entries().value_bytes().is_some() {
             return self.repeated_values(entries, base);
         }
         let mut from = 0;
@@ -123,10 +125,10 @@ impl Ties<'_, '_> {
     /// them are less than keys that go on.
     fn group(&mut self, group: &mut [u128], base: usize, skip: usize) {
         let end = skip + WINDOW_BYTES;
-        if self.part.key().ends_within(skip) {
+        if self.partition.key().ends_within(skip) {
             return self.repeat_all(group.len(), base);
         }
-        if self.part.key().fixed_bytes().is_some() {
+        if self.partition.key().fixed_bytes().is_some() {
             return self.going_on(group, base, end);
         }
         let length = |entry| self.normal_len(entry).min(end + 1);
@@ -164,7 +166,7 @@ impl Ties<'_, '_> {
         if group.len() <= SMALL_GROUP {
             return self.small_group(group, base, end);
         }
-        let (pages, entries, key) = (&self.part.pages, self.part.entries(), self.part.key());
+        let (pages, entries, key) = (&self.partition.pages, self.partition.entries(), self.partition.key());
         let shared = entries.shared(group, pages, key, end);
         for entry in group.iter_mut() {
             *entry = Entries::with_window(*entry, entries.window_from(*entry, pages, key, shared));
@@ -175,11 +177,11 @@ impl Ties<'_, '_> {
 
     #[inline(always)]
     fn normal_len(&self, entry: u128) -> usize {
-        let key = self.part.key();
+        let key = self.partition.key();
         if let Some(len) = key.fixed_bytes() {
             return len;
         }
-        let (pages, entries) = (&self.part.pages, self.part.entries());
+        let (pages, entries) = (&self.partition.pages, self.partition.entries());
         if let (Some((offset, length)), Ok(len)) = (key.as_slice(), entries.known_len(entry)) {
             return len.saturating_sub(offset).min(length);
         }
@@ -187,7 +189,7 @@ impl Ties<'_, '_> {
     }
 
     fn small_group(&mut self, group: &mut [u128], base: usize, skip: usize) {
-        let (pages, entries, key) = (&self.part.pages, self.part.entries(), self.part.key());
+        let (pages, entries, key) = (&self.partition.pages, self.partition.entries(), self.partition.key());
         let compare = |a: u128, b: u128| entries.compare_from(a, b, pages, key, skip);
         group.sort_unstable_by(|&a, &b| compare(a, b).then(Entries::origin(a).cmp(&Entries::origin(b))));
         for i in 1..group.len() {

@@ -10,9 +10,9 @@ use std::io::ErrorKind;
 
 use thalweg_io::Location;
 
-use crate::asked::Sort;
 use crate::leftover;
 use crate::names::Names;
+use crate::options::Sort;
 use crate::{Error, Result};
 
 /// Pads and pages that are closed early take this part of what is spilled beside it.
@@ -20,7 +20,7 @@ const PAD_SHARE: u64 = 50;
 
 /// What a sort is still going to take.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Takes {
+pub(crate) struct DiskNeeds {
     /// Of the output's disk.
     pub(crate) output_bytes: u64,
     /// Of scratch.
@@ -31,7 +31,7 @@ pub(crate) struct Takes {
     pub(crate) resumable: bool,
 }
 
-impl Takes {
+impl DiskNeeds {
     fn scratch_bytes(&self) -> u64 {
         self.spilled_bytes.saturating_add(self.spilled_bytes / PAD_SHARE)
     }
@@ -66,12 +66,12 @@ impl Disks {
 }
 
 /// Refuses what cannot fit in the output's directory and in these scratch directories.
-pub(crate) fn preflight(sort: &Sort, scratch: &[Location], takes: &Takes) -> Result<()> {
+pub(crate) fn preflight(sort: &Sort, scratch: &[Location], takes: &DiskNeeds) -> Result<()> {
     look(sort, scratch, takes, &[])
 }
 
 /// The same before a plan, which makes nothing: what the sort would remove first counts as room.
-pub(crate) fn preflight_of_plan(sort: &Sort, takes: &Takes) -> Result<()> {
+pub(crate) fn preflight_of_plan(sort: &Sort, takes: &DiskNeeds) -> Result<()> {
     let names = Names::of(sort);
     if sort.resume && names.manifest.stat().is_ok() {
         // How much is there already shows only when it is gone on from.
@@ -80,7 +80,7 @@ pub(crate) fn preflight_of_plan(sort: &Sort, takes: &Takes) -> Result<()> {
     look(sort, &sort.scratch, takes, &leftover::files(&sort.scratch, &names))
 }
 
-fn look(sort: &Sort, scratch: &[Location], takes: &Takes, to_go: &[Location]) -> Result<()> {
+fn look(sort: &Sort, scratch: &[Location], takes: &DiskNeeds, to_go: &[Location]) -> Result<()> {
     let mut disks = Disks::default();
     let output = (!sort.output_is_stream).then(|| sort.output.directory());
     let beside = output.map(|directory| disks.look(&directory)).transpose()?;
@@ -120,7 +120,7 @@ fn look(sort: &Sort, scratch: &[Location], takes: &Takes, to_go: &[Location]) ->
 
 /// Says of a disk that became full in the middle how much was still to be had of it, which whoever met it does not
 /// know.
-pub(crate) fn told(error: Error, sort: &Sort, names: &Names, takes: &Takes) -> Error {
+pub(crate) fn told(error: Error, sort: &Sort, names: &Names, takes: &DiskNeeds) -> Error {
     let resumable = takes.resumable;
     match error {
         Error::ScratchFull { needed, available, beside, limit, directories, .. } => {
@@ -169,8 +169,12 @@ mod tests {
         let names = Names::of(&sort);
         let said = |path: &Path, kind: ErrorKind, resumable| {
             let error = Error::Io(IoError::at(Action::Write, path, 7, kind.into()));
-            let takes =
-                Takes { output_bytes: 1 << 20, spilled_bytes: 100 << 10, resumable, ..Takes::default() };
+            let takes = DiskNeeds {
+                output_bytes: 1 << 20,
+                spilled_bytes: 100 << 10,
+                resumable,
+                ..DiskNeeds::default()
+            };
             told(error, &sort, &names, &takes).to_string()
         };
         let scratch = Path::new("/out").join(&names.scratch);

@@ -1,7 +1,7 @@
 //! The ranges of a distribution: which pages and split points each of them has.
 //!
 //! ```text
-//! split points   k0 k1 k2 | k3 | k4 k5 k6 | k7 | ...     every n-th bounds a range, the others bound its buckets
+//! Split points   k0 k1 k2 | k3 | k4 k5 k6 | k7 | ...     every n-th bounds a range, the others bound its buckets
 //! range          0          1                            pages in input order, each in memory or spilled
 //! ```
 //!
@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use thalweg_block::Block;
-use thalweg_record::Cut;
+use thalweg_record::SplitPoint;
 
 use crate::scratch::{Extent, Scratch};
 
@@ -59,11 +59,11 @@ pub(crate) struct Range {
     pub(crate) store: RangeStore,
     /// Bytes of the keys of all its cuts before those that the cuts keep.
     pub(crate) base: Arc<[u8]>,
-    /// Cuts between its buckets, with origins that are places in the range.
-    pub(crate) cuts: Vec<Cut>,
+    /// Split points between its buckets, with origins that are places in the range.
+    pub(crate) split_points: Vec<SplitPoint>,
     /// The cuts that bound it, behind the same bytes.
-    pub(crate) low: Option<Cut>,
-    pub(crate) high: Option<Cut>,
+    pub(crate) low: Option<SplitPoint>,
+    pub(crate) high: Option<SplitPoint>,
 }
 
 /// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.
@@ -72,27 +72,27 @@ pub(crate) struct Range {
 pub(crate) fn ranges_of(
     stores: Vec<RangeStore>,
     base: &Arc<[u8]>,
-    cuts: &[Cut],
+    split_points: &[SplitPoint],
     per_range: usize,
 ) -> Vec<Range> {
-    let bound = |i: usize| cuts.get((i + 1) * per_range - 1).cloned();
+    let bound = |i: usize| split_points.get((i + 1) * per_range - 1).cloned();
     stores
         .into_iter()
         .enumerate()
         .map(|(i, store)| {
-            let from = (i * per_range).min(cuts.len());
-            let to = (from + per_range - 1).min(cuts.len());
-            let mut inner = cuts[from..to].to_vec();
+            let from = (i * per_range).min(split_points.len());
+            let to = (from + per_range - 1).min(split_points.len());
+            let mut inner = split_points[from..to].to_vec();
             // Where in the range the records of one key lie nobody knows: as if they were everywhere.
             for group in inner.chunk_by_mut(|a, b| a.normal == b.normal) {
                 let parts = group.len() as u64 + 1;
-                for (cut, part) in group.iter_mut().zip(1..) {
-                    cut.origin = store.bytes / parts * part;
+                for (split_point, part) in group.iter_mut().zip(1..) {
+                    split_point.origin = store.bytes / parts * part;
                 }
             }
             inner.dedup();
             let low = i.checked_sub(1).and_then(bound);
-            Range { store, base: Arc::clone(base), cuts: inner, low, high: bound(i) }
+            Range { store, base: Arc::clone(base), split_points: inner, low, high: bound(i) }
         })
         .collect()
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use thalweg_io::Queue;
 use thalweg_pump::Source;
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout};
+use thalweg_record::{Key, Layout, SPLIT_KEY_BYTES_MAX, SplitPoint};
 
 use crate::Result;
 use crate::pages::segment_starts;
@@ -31,11 +31,11 @@ pub(crate) struct Resample {
     /// What the keys begin with that are to be told apart.
     pub(crate) base: Arc<[u8]>,
     /// What follows in them, and how many bytes of records each stands for.
-    pub(crate) keys: Vec<(Cut, u64)>,
+    pub(crate) keys: Vec<(SplitPoint, u64)>,
 }
 
 /// What is sampled, and how much of its keys is kept.
-pub(crate) struct Asked<'a> {
+pub(crate) struct Request<'a> {
     pub(crate) replay: Replay<'a>,
     pub(crate) queue: &'a dyn Fn() -> Result<Box<dyn Queue>>,
     pub(crate) layout: Layout,
@@ -44,7 +44,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) keys_bytes_max: u64,
 }
 
-impl Asked<'_> {
+impl Request<'_> {
     /// A sample of at least `wanted` keys, if there are as many: from some pages, or where those have too few, or
     /// `whole` is asked for, from all of the range.
     pub(crate) fn sample(&self, wanted: usize, whole: bool) -> Result<Resample> {
@@ -66,13 +66,13 @@ impl Asked<'_> {
 
     /// Bytes of a key that are kept.
     fn key_limit(&self) -> usize {
-        (self.keys_bytes_max / KEYS_MIN).clamp(1, CUT_KEY_BYTES_MAX as u64) as usize
+        (self.keys_bytes_max / KEYS_MIN).clamp(1, SPLIT_KEY_BYTES_MAX as u64) as usize
     }
 
     /// The beginning of keys that go on behind the limit, if more than half of the bytes are of such. Sorts the keys.
-    fn heaviest<'k>(&self, keys: &'k mut [(Cut, u64)]) -> Option<&'k [u8]> {
+    fn heaviest<'k>(&self, keys: &'k mut [(SplitPoint, u64)]) -> Option<&'k [u8]> {
         keys.sort_unstable();
-        let bytes_of = |group: &[(Cut, u64)]| group.iter().map(|(_, bytes)| *bytes).sum::<u64>();
+        let bytes_of = |group: &[(SplitPoint, u64)]| group.iter().map(|(_, bytes)| *bytes).sum::<u64>();
         let all = bytes_of(keys);
         let group =
             keys.chunk_by(|(a, _), (b, _)| a.normal == b.normal).max_by_key(|group| bytes_of(group))?;
@@ -97,10 +97,11 @@ impl Asked<'_> {
     }
 
     /// What follows `base` in a key for every so many bytes of the range, all of which is read.
-    fn of_records(&self, base: &[u8]) -> Result<Vec<(Cut, u64)>> {
-        let mut keys: Vec<(Cut, u64)> = Vec::new();
+    fn of_records(&self, base: &[u8]) -> Result<Vec<(SplitPoint, u64)>> {
+        let mut keys: Vec<(SplitPoint, u64)> = Vec::new();
         let (mut stride, mut seen, mut held) = (1u64, 0u64, 0u64);
-        let cost = |cut: &Cut| (cut.normal.len() + size_of::<(Cut, u64)>()) as u64;
+        let cost =
+            |split_point: &SplitPoint| (split_point.normal.len() + size_of::<(SplitPoint, u64)>()) as u64;
         self.each_record(|place, record| {
             let before = seen / stride;
             seen += record.len() as u64 + 1;
@@ -109,9 +110,9 @@ impl Asked<'_> {
                 return;
             }
             let normal = self.key.normal_from(record, base.len(), self.key_limit());
-            let cut = Cut { normal, origin: place };
-            held += cost(&cut);
-            keys.push((cut, bytes));
+            let split_point = SplitPoint { normal, origin: place };
+            held += cost(&split_point);
+            keys.push((split_point, bytes));
             if held > self.keys_bytes_max {
                 // Too many: of those that stand for one stride every other one goes, and strides are twice as long.
                 let mut odd = false;
@@ -121,7 +122,7 @@ impl Asked<'_> {
                     *bytes = (*bytes).max(2 * stride);
                     !(is_short && odd)
                 });
-                held = keys.iter().map(|(cut, _)| cost(cut)).sum();
+                held = keys.iter().map(|(split_point, _)| cost(split_point)).sum();
                 stride *= 2;
             }
         })?;
@@ -158,8 +159,8 @@ impl Asked<'_> {
     }
 
     /// Keys from some pages all over the range.
-    fn of_pages(&self) -> Result<Vec<(Cut, u64)>> {
-        let Asked { replay, layout, .. } = *self;
+    fn of_pages(&self) -> Result<Vec<(SplitPoint, u64)>> {
+        let Request { replay, layout, .. } = *self;
         let step = replay.store.pages.len().div_ceil(PAGES).max(1);
         let page_bytes = replay.page_bytes;
         let starts = segment_starts(page_bytes, replay.store.pages.iter().map(Stored::len));
@@ -172,10 +173,10 @@ impl Asked<'_> {
             let mut left = budget;
             let mut add = |at: usize, record: &[u8]| {
                 let normal = self.key.normal(record, self.key_limit());
-                let cost = normal.len() + size_of::<(Cut, u64)>();
+                let cost = normal.len() + size_of::<(SplitPoint, u64)>();
                 if cost <= left {
                     left -= cost;
-                    keys.push((Cut { normal, origin: block.offset() + at as u64 }, 1));
+                    keys.push((SplitPoint { normal, origin: block.offset() + at as u64 }, 1));
                 }
             };
             // Every page has many records more than a sample wants: some are taken, at equal distances.

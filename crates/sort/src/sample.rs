@@ -8,7 +8,7 @@ use thalweg_base::units::GIB;
 use thalweg_block::Pool;
 use thalweg_io::{ALIGN, Kind, Op, Queue};
 use thalweg_pump::Inputs;
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout, records_in};
+use thalweg_record::{Key, Layout, SPLIT_KEY_BYTES_MAX, SplitPoint, records_in};
 
 use crate::Result;
 
@@ -30,7 +30,7 @@ const FIRST_RECORDS: u64 = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
     /// Sampled keys with their places in the stream of pages.
-    pub(crate) keys: Vec<Cut>,
+    pub(crate) keys: Vec<SplitPoint>,
     /// Records of any length whose ends were seen, and in how many bytes.
     seen_records: u64,
     seen_bytes: u64,
@@ -92,7 +92,7 @@ const MEASURED_BYTES_MAX: u64 = 4 * GIB;
 
 /// How much of one key a sample of so many bytes may hold.
 fn key_limit(keys_bytes_max: u64) -> usize {
-    CUT_KEY_BYTES_MAX.min(keys_bytes_max as usize / 16)
+    SPLIT_KEY_BYTES_MAX.min(keys_bytes_max as usize / 16)
 }
 
 /// Adds keys of single records where chunks met too few: records so long that few begin in a chunk, or
@@ -108,7 +108,7 @@ pub(crate) fn add_sparse(
     if !layout.is_found_anywhere() {
         return add_first(sample, inputs, page_bytes, layout, key, (record_max, keys_bytes_max));
     }
-    let (mut record, mut piece) = (Vec::new(), vec![0; CUT_KEY_BYTES_MAX]);
+    let (mut record, mut piece) = (Vec::new(), vec![0; SPLIT_KEY_BYTES_MAX]);
     let mut left = keys_bytes_max as usize;
     for i in 0..SPARSE_RECORDS {
         let total_bytes = inputs.pages() * page_bytes;
@@ -136,7 +136,7 @@ pub(crate) fn add_sparse(
             }
         }
         let normal = key.normal(&record, key_limit(keys_bytes_max));
-        if !keep(&mut sample.keys, Cut { normal, origin: start + at }, &mut left) {
+        if !keep(&mut sample.keys, SplitPoint { normal, origin: start + at }, &mut left) {
             break;
         }
     }
@@ -152,7 +152,7 @@ fn add_first(
     key: &Key,
     (record_max, keys_bytes_max): (u64, u64),
 ) -> Result<()> {
-    let mut piece = vec![0; CUT_KEY_BYTES_MAX];
+    let mut piece = vec![0; SPLIT_KEY_BYTES_MAX];
     let mut left = keys_bytes_max as usize;
     for input in inputs.files() {
         let (file, mut at) = (input.file()?, 0);
@@ -163,8 +163,8 @@ fn add_first(
             sample.seen_records += 1;
             sample.seen_bytes += len as u64;
             let normal = key.normal(&piece[..n.min(len)], key_limit(keys_bytes_max));
-            let cut = Cut { normal, origin: input.first_page * page_bytes + at };
-            if len as u64 > record_max || !keep(&mut sample.keys, cut, &mut left) {
+            let split_point = SplitPoint { normal, origin: input.first_page * page_bytes + at };
+            if len as u64 > record_max || !keep(&mut sample.keys, split_point, &mut left) {
                 return Ok(());
             }
             at += len as u64;
@@ -181,7 +181,7 @@ fn read_line(
     line_max: u64,
     line: &mut Vec<u8>,
 ) -> Result<Option<u64>> {
-    line.resize(CUT_KEY_BYTES_MAX, 0);
+    line.resize(SPLIT_KEY_BYTES_MAX, 0);
     let Some(rest) = rest_of_line(file, from, line_max, line)? else { return Ok(None) };
     let begin = from + rest + 1;
     let n = file.read_at(begin, line)?;
@@ -253,7 +253,7 @@ fn look(
 /// Adds the keys of some of the records of a piece that begins at `place`, at equal distances, while they take no more
 /// than `budget` bytes.
 pub(crate) fn keep_keys(
-    keys: &mut Vec<Cut>,
+    keys: &mut Vec<SplitPoint>,
     key: &Key,
     records: &[(usize, &[u8])],
     place: u64,
@@ -262,17 +262,19 @@ pub(crate) fn keep_keys(
     let step = records.len().div_ceil(RECORDS_PER_CHUNK).max(1);
     let mut left = budget;
     for (at, record) in records.iter().step_by(step) {
-        let normal = key.normal(record, CUT_KEY_BYTES_MAX);
-        if !keep(keys, Cut { normal, origin: place + *at as u64 }, &mut left) {
+        let normal = key.normal(record, SPLIT_KEY_BYTES_MAX);
+        if !keep(keys, SplitPoint { normal, origin: place + *at as u64 }, &mut left) {
             break;
         }
     }
 }
 
 /// Keeps a key, if as many bytes are `left` for it.
-fn keep(keys: &mut Vec<Cut>, cut: Cut, left: &mut usize) -> bool {
-    let Some(rest) = left.checked_sub(cut.normal.len() + std::mem::size_of::<Cut>()) else { return false };
+fn keep(keys: &mut Vec<SplitPoint>, split_point: SplitPoint, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(split_point.normal.len() + std::mem::size_of::<SplitPoint>()) else {
+        return false;
+    };
     *left = rest;
-    keys.push(cut);
+    keys.push(split_point);
     true
 }

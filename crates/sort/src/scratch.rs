@@ -4,7 +4,7 @@
 //! Room is reserved ahead in steps, because writes into reserved room run in parallel and writes that
 //! lengthen a file do not.
 //! Files are made when they are first needed, so a sort that fits in memory touches no scratch. The partial output may
-//! itself be such a file (`within.rs`): then nothing has to be freed when the sort is done, and freeing takes a disk
+//! itself be such a file (`output_scratch.rs`): then nothing has to be freed when the sort is done, and freeing takes a disk
 //! that is told of it as long as writing.
 //! Invariant: no more than the limit is ever in use; every extent is checked by a hash when it comes
 //! back, and the records in it once more by the proof of the output.
@@ -21,8 +21,8 @@ use thalweg_io::{ALIGN, Access, Action, Backends, File, Kind, Location, Op, Queu
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::asked::SCRATCH_FILES_MAX;
-use crate::within::Within;
+use crate::options::SCRATCH_FILES_MAX;
+use crate::output_scratch::OutputScratch;
 use crate::{Error, Result};
 
 /// Extents begin and end at multiples of what direct transfers want.
@@ -87,7 +87,7 @@ struct Directory {
     location: Location,
     file: OnceLock<File>,
     /// Where pages of ranges lie, if the file is the partial output.
-    within: Option<Within>,
+    within: Option<OutputScratch>,
     state: Mutex<Room>,
 }
 
@@ -135,7 +135,7 @@ impl Scratch {
     }
 
     /// In the output that has the name `partial` until it is whole, instead of the directories.
-    pub(crate) fn within(mut self, partial: &Location, within: Within) -> Scratch {
+    pub(crate) fn within(mut self, partial: &Location, within: OutputScratch) -> Scratch {
         self.directories = vec![Directory::new(partial.clone(), Some(within))];
         self
     }
@@ -168,7 +168,7 @@ impl Scratch {
         &mut self,
         files: &[Location],
         extents: impl Iterator<Item = &'e Extent>,
-        within: impl Fn(&Path) -> Option<Within>,
+        within: impl Fn(&Path) -> Option<OutputScratch>,
     ) -> Result<()> {
         let mut adopted: Vec<Directory> =
             files.iter().map(|file| Directory::new(file.clone(), within(&file.path))).collect();
@@ -322,7 +322,7 @@ impl Scratch {
 }
 
 impl Directory {
-    fn new(location: Location, within: Option<Within>) -> Directory {
+    fn new(location: Location, within: Option<OutputScratch>) -> Directory {
         let room = within.map_or(0, |within| within.room());
         let regions = within.iter().flat_map(|w| (0..w.regions()).map(|region| w.start(region))).collect();
         let state = Room { end: room, reserved: room, regions, ..Room::default() };

@@ -25,14 +25,14 @@ use thalweg_base::sabotage;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Done, File, Queue};
 use thalweg_pump::{Meters, Source};
-use thalweg_record::{Cuts, Key, Layout, Prover, add_proof, add_record, common_prefix, counted};
+use thalweg_record::{Key, Layout, Prover, SplitPoints, add_proof, add_record, common_prefix, counted};
 
 use crate::assemble::{Assembler, Cursor};
-use crate::durable::{JobEnd, Joined, Notes, Start};
 use crate::geometry::{BUCKET_ENTRIES, entry_pages};
 use crate::order::Ordered;
+use crate::output_notes::{JobEnd, Joined, Notes, ResumePoint};
 use crate::pages::Pages;
-use crate::part::{self, Part};
+use crate::partition::{self, Partition};
 use crate::range::{Range, Stored};
 use crate::scratch::{Extent, Scratch};
 use crate::spill::evict;
@@ -46,7 +46,7 @@ const PREFETCH_RECORDS: usize = 24;
 const PROVE_STEP_BYTES: usize = 32 << 10;
 
 /// Everything that does not change while a sorted stream is made.
-pub(crate) struct Recipe<'a> {
+pub(crate) struct Config<'a> {
     pub(crate) key: &'a Key,
     pub(crate) layout: Layout,
     /// Bytes in front of every record that do not leave.
@@ -72,7 +72,7 @@ pub(crate) struct Recipe<'a> {
 
 /// The sorted stream, shared by its lanes.
 pub(crate) struct Sorted<'a> {
-    recipe: Recipe<'a>,
+    config: Config<'a>,
     assembler: Assembler,
     state: Mutex<State<'a>>,
     changed: Condvar,
@@ -96,7 +96,7 @@ struct State<'a> {
 
 /// An admitted range.
 struct Active<'a> {
-    part: Part<'a>,
+    partition: Partition<'a>,
     /// Pages that have not been taken in.
     missing: AtomicUsize,
     ready: AtomicBool,
@@ -119,21 +119,21 @@ struct Job<'a> {
 
 impl<'a> Sorted<'a> {
     /// The stream of ranges that were distributed, behind what is there already.
-    pub(crate) fn new(recipe: Recipe<'a>, out: Pool, ranges: Vec<Range>, start: &Start) -> Sorted<'a> {
-        let empty = recipe.prover.clone();
+    pub(crate) fn new(config: Config<'a>, out: Pool, ranges: Vec<Range>, start: &ResumePoint) -> Sorted<'a> {
+        let empty = config.prover.clone();
         let note = &start.note;
-        let last_key = (note.proof.records > 0).then(|| recipe.key.normal(&note.last, usize::MAX));
+        let last_key = (note.proof.records > 0).then(|| config.key.normal(&note.last, usize::MAX));
         let state = State {
             ranges: note.ranges + ranges.len() as u64,
             waiting: ranges.into(),
             active: VecDeque::new(),
             to_load: VecDeque::new(),
-            free_pages: recipe.pool.free(),
+            free_pages: config.pool.free(),
             next_job: 0,
             closed: false,
         };
         Sorted {
-            recipe,
+            config,
             assembler: Assembler::new(out, note.bytes, &start.head, last_key),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -148,7 +148,7 @@ impl<'a> Sorted<'a> {
             shared: self,
             lane,
             queue,
-            ordered: Ordered::new(self.recipe.unique),
+            ordered: Ordered::new(self.config.unique),
             gathering: None,
             finished: Vec::new(),
             loading: Vec::new(),
@@ -160,15 +160,15 @@ impl<'a> Sorted<'a> {
     pub(crate) fn finish(self, output: Option<&File>) -> Result<(Proof, Proof, u64)> {
         let (mut prover, dropped) = self.joined.into_inner().expect("no lane panics").finish();
         let end = self.assembler.end();
-        if self.recipe.proving {
+        if self.config.proving {
             output.map_or(Ok(()), |output| prover.settle(|at, into| output.read_exact_at(at, into)))?;
             return Ok((*prover.proof(), dropped, end));
         }
-        Ok((counted(self.recipe.layout, self.records.into_inner(), end), dropped, end))
+        Ok((counted(self.config.layout, self.records.into_inner(), end), dropped, end))
     }
 
     fn stopped(&self) -> bool {
-        self.recipe.stop.load(Ordering::Relaxed)
+        self.config.stop.load(Ordering::Relaxed)
     }
 
     /// The next page to bring into memory, admitting the next range if it fits. `queue` must be idle
@@ -193,7 +193,7 @@ impl<'a> Sorted<'a> {
                 }
                 let missing = needed - state.free_pages;
                 let later = state.waiting.iter_mut().skip(1).rev().map(|r| &mut r.store);
-                let freed = evict(later, missing, self.recipe.scratch, self.recipe.meters, queue)?;
+                let freed = evict(later, missing, self.config.scratch, self.config.meters, queue)?;
                 assert!(freed >= missing, "ranges that memory is too small for were distributed again");
                 state.free_pages += freed;
             }
@@ -206,35 +206,35 @@ impl<'a> Sorted<'a> {
     /// Pages that a range needs for what comes from scratch, and for entries.
     fn needs(&self, range: &Range) -> (usize, usize) {
         let spilled = range.store.pages.iter().filter(|p| matches!(p, Stored::Spilled(_))).count();
-        let recipe = &self.recipe;
-        let buckets = range.cuts.len() + 1;
-        let page_bytes = recipe.pool.block_size();
+        let config = &self.config;
+        let buckets = range.split_points.len() + 1;
+        let page_bytes = config.pool.block_size();
         (
             spilled,
-            entry_pages(range.store.records, buckets, recipe.lanes, recipe.chunk_entries, page_bytes)
+            entry_pages(range.store.records, buckets, config.lanes, config.chunk_entries, page_bytes)
                 as usize,
         )
     }
 
     fn admit(&self, state: &mut State<'a>, range: Range, needed: usize) {
-        let recipe = &self.recipe;
+        let config = &self.config;
         let resident = range.store.pages.iter().filter(|p| matches!(p, Stored::Resident(_))).count();
-        let part = Part::new(
-            part::Recipe {
-                key: recipe.key,
-                layout: recipe.layout,
+        let partition = Partition::new(
+            partition::Config {
+                key: config.key,
+                layout: config.layout,
                 skips: skips(&range),
-                cuts: Cuts::behind(recipe.key, range.base, range.cuts),
-                chunk_entries: recipe.chunk_entries,
-                bucket_entries_max: recipe.job_entries.max(BUCKET_ENTRIES) * 2,
-                sample_bytes: recipe.sample_bytes,
-                lanes: recipe.lanes,
+                split_points: SplitPoints::behind(config.key, range.base, range.split_points),
+                chunk_entries: config.chunk_entries,
+                bucket_entries_max: config.job_entries.max(BUCKET_ENTRIES) * 2,
+                sample_bytes: config.sample_bytes,
+                lanes: config.lanes,
             },
-            Pages::new(recipe.pool.block_size(), range.store.pages.iter().map(Stored::len)),
+            Pages::new(config.pool.block_size(), range.store.pages.iter().map(Stored::len)),
         );
         let pages = range.store.pages;
         state.active.push_back(Arc::new(Active {
-            part,
+            partition,
             missing: AtomicUsize::new(pages.len()),
             ready: AtomicBool::new(false),
             next_bucket: Mutex::new(0),
@@ -246,34 +246,34 @@ impl<'a> Sorted<'a> {
     }
 
     /// The next job, if a range is ready. Lets go of ranges that are done.
-    fn claim_job(&self) -> Claim<'a> {
+    fn claim_job(&self) -> NextJob<'a> {
         let mut state = self.state.lock().expect("no lane panics");
         self.retire(&mut state);
         let State { waiting, active, next_job, closed, .. } = &mut *state;
         // Jobs of the next range may begin while the last ones of the first are gathered.
         for range in active.iter().take(2) {
             if !range.ready.load(Ordering::Acquire) {
-                return Claim::Wait;
+                return NextJob::Wait;
             }
             let mut next = range.next_bucket.lock().expect("no lane panics");
-            if *next < range.part.bucket_count() {
-                return Claim::Job(self.next_job_of(range, &mut next, next_job));
+            if *next < range.partition.bucket_count() {
+                return NextJob::Job(self.next_job_of(range, &mut next, next_job));
             }
         }
         if waiting.is_empty() && active.len() <= 1 {
             let is_first = !std::mem::replace(closed, true);
-            return Claim::End { jobs: is_first.then_some(*next_job) };
+            return NextJob::End { jobs: is_first.then_some(*next_job) };
         }
-        Claim::Wait
+        NextJob::Wait
     }
 
     fn next_job_of(&self, range: &Arc<Active<'a>>, next: &mut usize, number: &mut u64) -> Job<'a> {
         let from = *next;
         let (mut bytes, mut records) = (0, 0);
-        while *next < range.part.bucket_count() {
-            let (r, b) = range.part.bucket_size(*next);
-            let b = b - r * self.recipe.tag_bytes as u64;
-            if *next > from && (bytes + b > self.recipe.job_bytes || records + r > self.recipe.job_entries) {
+        while *next < range.partition.bucket_count() {
+            let (r, b) = range.partition.bucket_size(*next);
+            let b = b - r * self.config.tag_bytes as u64;
+            if *next > from && (bytes + b > self.config.job_bytes || records + r > self.config.job_entries) {
                 break;
             }
             bytes += b;
@@ -289,7 +289,7 @@ impl<'a> Sorted<'a> {
     fn retire(&self, state: &mut State<'a>) {
         while let Some(range) = state.active.front() {
             let is_claimed =
-                || *range.next_bucket.lock().expect("no lane panics") == range.part.bucket_count();
+                || *range.next_bucket.lock().expect("no lane panics") == range.partition.bucket_count();
             let is_done = range.ready.load(Ordering::Acquire) && is_claimed();
             if !is_done || range.jobs_open.load(Ordering::Acquire) > 0 || Arc::strong_count(range) > 1 {
                 break;
@@ -300,7 +300,7 @@ impl<'a> Sorted<'a> {
     }
 }
 
-enum Claim<'a> {
+enum NextJob<'a> {
     Job(Job<'a>),
     /// There will be jobs, but none now.
     Wait,
@@ -312,10 +312,10 @@ enum Claim<'a> {
 
 /// The bytes that windows may skip in each bucket of a range.
 fn skips(range: &Range) -> Vec<usize> {
-    let Range { base, cuts, low, high, .. } = range;
-    let bound = |i: usize| if i < cuts.len() { Some(&cuts[i]) } else { high.as_ref() };
-    (0..=cuts.len())
-        .map(|i| match (if i == 0 { low.as_ref() } else { cuts.get(i - 1) }, bound(i)) {
+    let Range { base, split_points, low, high, .. } = range;
+    let bound = |i: usize| if i < split_points.len() { Some(&split_points[i]) } else { high.as_ref() };
+    (0..=split_points.len())
+        .map(|i| match (if i == 0 { low.as_ref() } else { split_points.get(i - 1) }, bound(i)) {
             (Some(a), Some(b)) => base.len() + common_prefix(&a.normal, &b.normal),
             _ => 0,
         })
@@ -366,29 +366,29 @@ impl<'a> SortedLane<'_, 'a> {
     }
 
     fn start_read(&mut self, range: Arc<Active<'a>>, index: usize, extent: Extent) {
-        let block = self.shared.recipe.pool.try_take().expect("admission counted this page");
+        let block = self.shared.config.pool.try_take().expect("admission counted this page");
         let slot = self.loading.iter().position(Option::is_none).unwrap_or(self.loading.len());
         if slot == self.loading.len() {
             self.loading.push(None);
         }
         self.loading[slot] = Some((range, index, extent));
-        self.queue.submit(self.shared.recipe.scratch.read(&extent, block, slot as u64));
+        self.queue.submit(self.shared.config.scratch.read(&extent, block, slot as u64));
     }
 
     fn loaded(&mut self, done: Done) -> Result<()> {
         let (range, index, extent) = self.loading[done.tag as usize].take().expect("it was asked for");
         done.result?;
-        self.shared.recipe.meters.scratch.read(done.block.len() as u64);
-        let block = self.shared.recipe.scratch.verify(done.block, &extent)?;
+        self.shared.config.meters.scratch.read(done.block.len() as u64);
+        let block = self.shared.config.scratch.verify(done.block, &extent)?;
         self.take_in(&range, index, block)
     }
 
     fn take_in(&mut self, range: &Arc<Active<'a>>, index: usize, block: Block) -> Result<()> {
-        let pool = self.shared.recipe.pool;
+        let pool = self.shared.config.pool;
         let no_room = |_| Error::Underestimated;
-        range.part.take_page(self.lane, index, block, pool).map_err(no_room)?;
+        range.partition.take_page(self.lane, index, block, pool).map_err(no_room)?;
         if range.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
-            range.part.seal(pool).map_err(no_room)?;
+            range.partition.seal(pool).map_err(no_room)?;
             range.ready.store(true, Ordering::Release);
             self.shared.changed.notify_all();
         }
@@ -397,35 +397,35 @@ impl<'a> SortedLane<'_, 'a> {
 
     /// Sorts the entries of a job and takes its stretch of the output.
     fn begin(&mut self, job: Job<'a>) -> Result<()> {
-        let recipe = &self.shared.recipe;
-        let part = &job.range.part;
+        let config = &self.shared.config;
+        let partition = &job.range.partition;
         self.ordered.clear();
         for index in job.buckets.clone() {
-            let (bucket, skip) = part.take_bucket(index);
-            self.ordered.append(part, bucket, skip);
+            let (bucket, skip) = partition.take_bucket(index);
+            self.ordered.append(partition, bucket, skip);
         }
         if self.ordered.entries.len() > 1 && sabotage::strikes("swap-order") {
             self.ordered.entries.swap(0, 1);
         }
-        let (ordered, entries, pages) = (&mut self.ordered, part.entries(), &part.pages);
+        let (ordered, entries, pages) = (&mut self.ordered, partition.entries(), &partition.pages);
         let bytes = std::cell::Cell::new(job.bytes);
         let mut dropped = Proof::default();
         let mut drop_one = |entry| {
             let len = entries.len(entry, pages) as u64;
-            if recipe.proving {
+            if config.proving {
                 entries.with_record(entry, pages, |record| add_record(&mut dropped, record));
             } else {
                 add_proof(&mut dropped, &Proof { records: 1, bytes: len, ..Proof::default() });
             }
             bytes.set(bytes.get() - len - entries.terminator() as u64);
         };
-        if recipe.unique {
+        if config.unique {
             ordered.drop_repeats(&mut drop_one);
         }
         // In the turn: the key that ended the job before may go on here.
         let take = |last_key: &mut Option<Vec<u8>>| {
-            if recipe.unique && !ordered.entries.is_empty() {
-                let normal = |entry| entries.with_record(entry, pages, |r| recipe.key.normal(r, usize::MAX));
+            if config.unique && !ordered.entries.is_empty() {
+                let normal = |entry| entries.with_record(entry, pages, |r| config.key.normal(r, usize::MAX));
                 let last = normal(*ordered.entries.last().expect("it is not empty"));
                 if last_key.as_ref() == Some(&normal(ordered.entries[0])) {
                     drop_one(ordered.entries.remove(0));
@@ -434,12 +434,12 @@ impl<'a> SortedLane<'_, 'a> {
             }
             bytes.get()
         };
-        let prover = recipe.prover.clone();
+        let prover = config.prover.clone();
         let stopped = || self.shared.stopped();
         let cursor = self
             .shared
             .assembler
-            .reserve(job.index, take, prover, recipe.proving, stopped)
+            .reserve(job.index, take, prover, config.proving, stopped)
             .ok_or(Error::Stopped)?;
         self.shared.records.fetch_add(self.ordered.entries.len() as u64, Ordering::Relaxed);
         self.gathering = Some(Gathering { job, cursor, at: 0, written: 0, dropped });
@@ -449,9 +449,9 @@ impl<'a> SortedLane<'_, 'a> {
     /// Copies records to the output until a block is whole or the job is done.
     fn gather(&mut self) {
         let Some(now) = &mut self.gathering else { return };
-        let part = &now.job.range.part;
-        let (pages, entries) = (&part.pages, part.entries());
-        let tag_bytes = self.shared.recipe.tag_bytes;
+        let partition = &now.job.range.partition;
+        let (pages, entries) = (&partition.pages, partition.entries());
+        let tag_bytes = self.shared.config.tag_bytes;
         let list = &self.ordered.entries;
         let mut unproved = 0;
         while now.at < list.len() {
@@ -493,11 +493,11 @@ impl<'a> SortedLane<'_, 'a> {
     fn end_job(&mut self) {
         let now = self.gathering.take().expect("a job is being gathered");
         let (job, (prover, at)) = (now.job, now.cursor.finish());
-        let is_last = job.buckets.end == job.range.part.bucket_count();
+        let is_last = job.buckets.end == job.range.partition.bucket_count();
         let ranges_done = is_last.then_some(job.range.ranges_done);
         let end = JobEnd { at, dropped: now.dropped, ranges_done };
         let mut joined = self.shared.joined.lock().expect("no lane panics");
-        joined.add(job.index, prover, end, self.shared.recipe.notes);
+        joined.add(job.index, prover, end, self.shared.config.notes);
         drop(joined);
         let was_last = job.range.jobs_open.fetch_sub(1, Ordering::AcqRel) == 1;
         drop(job);
@@ -508,7 +508,7 @@ impl<'a> SortedLane<'_, 'a> {
 
     /// Waits for a read, or for another lane to change something.
     fn wait_for_pages(&mut self) -> Result<()> {
-        let stage = &self.shared.recipe.meters.stage;
+        let stage = &self.shared.config.meters.stage;
         if self.queue.in_flight() > 0 {
             let queue = &mut self.queue;
             if let Some(done) = stage.for_read(|| queue.reap(true)) {
@@ -541,12 +541,12 @@ impl Source for SortedLane<'_, '_> {
             }
             let any = self.ask_for_pages()?;
             match self.shared.claim_job() {
-                Claim::Job(job) => self.begin(job)?,
-                Claim::Wait if any => {}
-                Claim::Wait => return self.wait_for_pages().map(|()| true),
+                NextJob::Job(job) => self.begin(job)?,
+                NextJob::Wait if any => {}
+                NextJob::Wait => return self.wait_for_pages().map(|()| true),
                 // Jobs of other lanes may still be open; the last of them then gets the last block.
-                Claim::End { jobs: Some(jobs) } => self.finished.extend(self.shared.assembler.close(jobs)),
-                Claim::End { jobs: None } => break,
+                NextJob::End { jobs: Some(jobs) } => self.finished.extend(self.shared.assembler.close(jobs)),
+                NextJob::End { jobs: None } => break,
             }
         }
         Ok(false)

@@ -25,9 +25,9 @@ use thalweg_block::{Block, Held, Pool};
 use thalweg_io::process;
 use thalweg_record::{Layout, Walk};
 
-use crate::asked::{BLOCKS_HELD_MAX, Sort};
 use crate::handover::Handover;
 use crate::job::run_handed;
+use crate::options::{BLOCKS_HELD_MAX, Sort};
 use crate::stream::{Expected, Feed, Filled, Room};
 use crate::{Error, Result};
 
@@ -160,7 +160,7 @@ impl Sorter {
         }
     }
 
-    /// Takes a block of records. One from `block` that is full, or the first or last to be put, is not
+    /// DiskNeeds a block of records. One from `block` that is full, or the first or last to be put, is not
     /// copied.
     pub fn put(&mut self, block: Block) -> Result<()> {
         assert!(!self.ended, "a block after the end of the input");
@@ -178,7 +178,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// Takes the next bytes of the input, a piece of any length: records may be cut anywhere.
+    /// DiskNeeds the next bytes of the input, a piece of any length: records may be cut anywhere.
     pub fn put_bytes(&mut self, mut bytes: &[u8]) -> Result<()> {
         assert!(!self.ended, "bytes after the end of the input");
         while !bytes.is_empty() {
@@ -354,7 +354,7 @@ mod tests {
     use thalweg_base::rng::Rng;
     use thalweg_io::threads::Threads;
     use thalweg_io::{FileSystem, Location};
-    use thalweg_record::Cut;
+    use thalweg_record::SplitPoint;
 
     use super::*;
 
@@ -439,8 +439,8 @@ mod tests {
             assert!(receipt.holds && receipt.output.records == count);
             receipt.io.scratch.written_bytes
         };
-        let cut = |i: u64| Cut { normal: record(i).to_vec(), origin: 5 * i };
-        let sample = (0..count).step_by(997).map(cut).collect();
+        let split_point = |i: u64| SplitPoint { normal: record(i).to_vec(), origin: 5 * i };
+        let sample = (0..count).step_by(997).map(split_point).collect();
         let bytes = 16 * count;
         assert!(spilled(Some(Expected::new(bytes, sample))) <= bytes);
         assert!(spilled(None) > bytes + bytes / 2, "this stream needs no expectation");

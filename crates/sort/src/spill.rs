@@ -52,7 +52,7 @@ pub(crate) fn evict<'r>(
 /// run's manifest lies. From `end` on the output takes what the ranges have, of which `tag_bytes` a record stay out of
 /// it, in blocks as large as those of `pool`. A later run does not know where they are now: if it comes to need one, it
 /// finds that it is damaged, and begins anew.
-pub(crate) fn make_way(
+pub(crate) fn move_overtaken(
     ranges: &mut [Range],
     mut end: u64,
     tag_bytes: u64,

@@ -15,11 +15,11 @@ use std::time::Duration;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Access, File, InputFile, Location};
 use thalweg_pump::{InputsError, Meters, Source};
-use thalweg_record::{Cut, Key, Layout, Walk, records_in, thin_cuts};
+use thalweg_record::{Key, Layout, SplitPoint, Walk, records_in, thin_sample};
 
-use crate::asked::Sort;
 use crate::geometry::{Geometry, Given, hidden_copies};
 use crate::handover::Handover;
+use crate::options::Sort;
 use crate::sample::{guess_records, keep_keys};
 use crate::{Error, Result};
 
@@ -36,17 +36,17 @@ pub(crate) const KEEP_FREE_PAGES: usize = 16;
 /// What is known of a stream before it comes.
 #[derive(Debug, Default)]
 pub struct Expected {
-    keys: Vec<Cut>,
+    keys: Vec<SplitPoint>,
     bytes: u64,
 }
 
 impl Expected {
     /// A stream of about so many bytes, with a fair sample of its keys, whose origins have the order of the stream.
-    pub fn new(bytes: u64, mut keys: Vec<Cut>) -> Expected {
-        keys.sort_unstable_by_key(|cut| cut.origin);
+    pub fn new(bytes: u64, mut keys: Vec<SplitPoint>) -> Expected {
+        keys.sort_unstable_by_key(|split_point| split_point.origin);
         let count = keys.len() as u128;
-        for (i, cut) in keys.iter_mut().enumerate() {
-            cut.origin = (i as u128 * u128::from(bytes) / count) as u64;
+        for (i, split_point) in keys.iter_mut().enumerate() {
+            split_point.origin = (i as u128 * u128::from(bytes) / count) as u64;
         }
         Expected { keys, bytes }
     }
@@ -78,13 +78,13 @@ impl Room {
     }
 
     pub(crate) fn expect(&mut self, mut expected: Expected) {
-        thin_cuts(&mut expected.keys, self.rough.sample_bytes);
+        thin_sample(&mut expected.keys, self.rough.sample_bytes);
         self.expected = expected;
     }
 
     /// Lays out what is known now that `feed` is in memory, as all of the stream or as its beginning: what to reckon with,
     /// and keys from all over it.
-    pub(crate) fn seen(self, feed: &Feed, ended: bool, sort: &Sort, key: &Key) -> (Given, Vec<Cut>) {
+    pub(crate) fn seen(self, feed: &Feed, ended: bool, sort: &Sort, key: &Key) -> (Given, Vec<SplitPoint>) {
         let Room { mut given, rough, expected } = self;
         let (seen, record_bytes) = feed.sample(key, rough.sample_bytes);
         let known = !ended && !expected.keys.is_empty();
@@ -213,7 +213,7 @@ impl Feed {
 
     /// Keys from all over the pages in memory, at most `keys_bytes_max` bytes of them, and the average
     /// bytes of a record.
-    pub(crate) fn sample(&self, key: &Key, keys_bytes_max: u64) -> (Vec<Cut>, f64) {
+    pub(crate) fn sample(&self, key: &Key, keys_bytes_max: u64) -> (Vec<SplitPoint>, f64) {
         let state = self.state.lock().expect("no lane panics");
         let mut keys = Vec::new();
         let (mut seen, mut seen_bytes) = (0u64, 0u64);

@@ -9,16 +9,16 @@ use thalweg_base::units::MIB;
 use thalweg_block::Pool;
 use thalweg_io::host;
 use thalweg_pump::Inputs;
-use thalweg_record::{Cut, Key, Tags, choose_cuts};
+use thalweg_record::{Key, SplitPoint, Tags, choose_split_points};
 
-use crate::asked::{Sort, record_max};
 use crate::forecast::Facts;
 use crate::geometry::{
     Geometry, Given, HIDDEN_RECORD_BYTES, entry_pages, hidden_copies, least_memory, long_copies,
 };
-use crate::preflight::{Takes, preflight_of_plan};
+use crate::options::{Sort, record_max};
+use crate::output_scratch::OutputScratch;
+use crate::preflight::{DiskNeeds, preflight_of_plan};
 use crate::sample::{add_sparse, guess_records, take_sample};
-use crate::within::Within;
 use crate::{Error, Result};
 
 /// Reads of the sample in flight.
@@ -40,7 +40,7 @@ pub(crate) struct Survey {
     /// The longest record of any length that the layout has room for.
     pub(crate) record_room: u64,
     /// All cuts: between ranges and, inside them, between buckets.
-    pub(crate) cuts: Vec<Cut>,
+    pub(crate) split_points: Vec<SplitPoint>,
     /// The pool for reads and for the output, as large as the geometry says.
     pub(crate) transfer: Pool,
 }
@@ -71,7 +71,7 @@ impl Survey {
         };
         // Of records of one length all is known; of others the sample tells.
         let mut asked =
-            Asked { sort, key: &key, given, record_bytes: seen.record_bytes, known_record_bytes: 0 };
+            Request { sort, key: &key, given, record_bytes: seen.record_bytes, known_record_bytes: 0 };
         let rough = match given.any_length {
             false => asked.lay_out()?.1,
             true => asked.lay_out_roughly()?,
@@ -99,22 +99,22 @@ impl Survey {
         let absorbed = given.memory_bytes / 20 / copies;
         let long = asked.longest(sort.memory_bytes);
         let record_room = long.max(HIDDEN_RECORD_BYTES).max(absorbed).min(sort.record_max());
-        let cuts = cuts_of(sort, sample.keys, &geometry);
+        let split_points = split_points_of(sort, sample.keys, &geometry);
         let mut survey = Survey {
             key,
             inputs,
             geometry: rough,
             records: given.records,
             record_room,
-            cuts: Vec::new(),
+            split_points: Vec::new(),
             transfer,
         };
-        survey.adopt(geometry, cuts)?;
+        survey.adopt(geometry, split_points)?;
         Ok(survey)
     }
 
-    /// Takes this geometry, the one chosen here or that of the run to go on from.
-    pub(crate) fn adopt(&mut self, geometry: Geometry, cuts: Vec<Cut>) -> Result<()> {
+    /// DiskNeeds this geometry, the one chosen here or that of the run to go on from.
+    pub(crate) fn adopt(&mut self, geometry: Geometry, split_points: Vec<SplitPoint>) -> Result<()> {
         let Geometry { transfer_bytes, transfer_blocks, .. } = geometry;
         if self.transfer.block_size() != transfer_bytes || self.transfer.capacity() != transfer_blocks {
             self.inputs.set_page_bytes(transfer_bytes);
@@ -122,7 +122,7 @@ impl Survey {
             self.transfer = Pool::new(transfer_bytes, transfer_blocks)?;
         }
         self.geometry = geometry;
-        self.cuts = cuts;
+        self.split_points = split_points;
         Ok(())
     }
 
@@ -178,16 +178,16 @@ pub fn lay_out(sort: &Sort) -> Result<Facts> {
     let survey = Survey::take(sort, Seen::default())?;
     let output_bytes = survey.inputs.bytes();
     let (output_bytes, spilled_bytes) =
-        match Within::asked(sort, (output_bytes, survey.records), &survey.geometry) {
+        match OutputScratch::asked(sort, (output_bytes, survey.records), &survey.geometry) {
             Some(within) => (within.room(), 0),
             None => (output_bytes, survey.geometry.excess_bytes),
         };
-    preflight_of_plan(sort, &Takes { output_bytes, spilled_bytes, ..Takes::default() })?;
+    preflight_of_plan(sort, &DiskNeeds { output_bytes, spilled_bytes, ..DiskNeeds::default() })?;
     Ok(survey.facts(sort))
 }
 
 /// What is laid out for, as far as it is known.
-struct Asked<'a> {
+struct Request<'a> {
     sort: &'a Sort,
     key: &'a Key,
     given: Given,
@@ -197,7 +197,7 @@ struct Asked<'a> {
     known_record_bytes: u64,
 }
 
-impl Asked<'_> {
+impl Request<'_> {
     /// The longest record that a layout in so much memory has room for.
     fn longest(&self, memory_bytes: u64) -> u64 {
         match self.sort.layout.fixed_bytes() {
@@ -254,7 +254,11 @@ impl Asked<'_> {
 
 /// All cuts of a geometry, between ranges and, inside them, between buckets: from a sample, but those of a shuffle,
 /// whose keys are known to be uniform.
-pub(crate) fn cuts_of(sort: &Sort, mut keys: Vec<Cut>, geometry: &Geometry) -> Vec<Cut> {
+pub(crate) fn split_points_of(
+    sort: &Sort,
+    mut keys: Vec<SplitPoint>,
+    geometry: &Geometry,
+) -> Vec<SplitPoint> {
     let wanted = geometry.ranges * geometry.buckets_per_range - 1;
-    if sort.shuffle.is_some() { Tags::cuts(wanted) } else { choose_cuts(&mut keys, wanted) }
+    if sort.shuffle.is_some() { Tags::split_points(wanted) } else { choose_split_points(&mut keys, wanted) }
 }

@@ -30,8 +30,8 @@ use thalweg_base::units::MIB;
 use thalweg_block::Pool;
 use thalweg_io::{FileSystem, InputLocation, Location, ReadFiles, process};
 use thalweg_pump::{Inputs, Meters, Output};
-use thalweg_record::{Cut, Key, Layout, add_proof, file_bytes, same_records};
-use thalweg_river::{Inlet, Outlet, Pick, River};
+use thalweg_record::{Key, Layout, SplitPoint, add_proof, file_bytes, same_records};
+use thalweg_river::{Inlet, Outlet, Partitioner, River};
 use thalweg_sort::Expected;
 
 use self::sort_stage::{SortStage, Written};
@@ -224,12 +224,18 @@ impl<'a> Job<'a> {
         // Records that may be dropped for one another have to meet.
         let (parts, memory) =
             ((self.nodes, !unique), (self.shape.page_bytes as u64, self.shape.sample_bytes));
-        let (cuts, sample, read) = sample::cuts(&self.inputs, (layout, &self.key), parts, memory)?;
+        let (split_points, sample, read) =
+            sample::split_points(&self.inputs, (layout, &self.key), parts, memory)?;
         let (all_bytes, sampled) = (u128::from(self.inputs.bytes()), sample.len().max(1) as u128);
-        let bytes_of = |keys: &[Cut]| (all_bytes * keys.len() as u128 / sampled) as u64;
-        let keys = share::by_range(sample, cuts.cuts(), self.nodes).into_iter();
+        let bytes_of = |keys: &[SplitPoint]| (all_bytes * keys.len() as u128 / sampled) as u64;
+        let keys = share::by_range(sample, split_points.split_points(), self.nodes).into_iter();
         let expected = keys.map(|keys| Expected::new(bytes_of(&keys), keys)).collect();
-        let river = self.shape.river((layout, &self.key), Pick::Range(cuts), self.nodes, self.inputs.pages());
+        let river = self.shape.river(
+            (layout, &self.key),
+            Partitioner::Range(split_points),
+            self.nodes,
+            self.inputs.pages(),
+        );
         Ok((river.build()?, expected, read))
     }
 

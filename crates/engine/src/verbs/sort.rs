@@ -11,7 +11,7 @@ use thalweg_api::{Receipt, Work};
 use thalweg_base::units::{Bytes, MIB, Size};
 use thalweg_io::{FileSystem, InputLocation, Location, directory_of};
 use thalweg_record::{Layout, TAG_BYTES};
-use thalweg_sort::{Foreign, SCRATCH_FILES_MAX, Sort, Watch};
+use thalweg_sort::{CannotResume, SCRATCH_FILES_MAX, Sort, Watch};
 
 use super::nodes;
 use crate::machine::Disks;
@@ -58,13 +58,15 @@ impl Watch for Watched<'_> {
         self.0.cancelled().is_some()
     }
 
-    fn begins_anew(&self, why: Foreign) {
+    fn starts_over(&self, why: CannotResume) {
         let left = match why {
-            Foreign::Damaged => "is damaged".to_string(),
-            Foreign::Early => "has no checkpoint yet".to_string(),
-            Foreign::Memory(bytes) => format!("is of a sort in {}, which --memory was then", Bytes(bytes)),
-            Foreign::Unique => "has output of a sort with --unique, or without".to_string(),
-            Foreign::Other => "is of other inputs, keys or --record".to_string(),
+            CannotResume::Damaged => "is damaged".to_string(),
+            CannotResume::Early => "has no checkpoint yet".to_string(),
+            CannotResume::Memory(bytes) => {
+                format!("is of a sort in {}, which --memory was then", Bytes(bytes))
+            }
+            CannotResume::Unique => "has output of a sort with --unique, or without".to_string(),
+            CannotResume::Other => "is of other inputs, keys or --record".to_string(),
         };
         self.0.note(&format!("nothing to resume: what an earlier run left {left}; beginning anew"));
     }

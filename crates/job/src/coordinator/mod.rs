@@ -18,10 +18,10 @@ use thalweg_api::{
     Trouble, Work, to_json,
 };
 use thalweg_base::clock::Stopwatch;
-use thalweg_engine::share::{LentOutput, Within, by_range, cuts, deal, origins, receipt};
+use thalweg_engine::share::{LentOutput, Within, by_range, deal, origins, receipt, split_points};
 use thalweg_engine::{Error, Progress, Receipt, Result, WorkOptions};
 use thalweg_io::process;
-use thalweg_record::{Cut, pack_cuts, thin_cuts, unpack_cuts};
+use thalweg_record::{SplitPoint, pack_sample, thin_sample, unpack_sample};
 use thalweg_wire::{Link, LinkError, Outgoing, What, message};
 
 use crate::ask::{options_of, range_of};
@@ -426,7 +426,7 @@ impl<'a> Coordinator<'a> {
         }
         let sampled = self.each(|said, sample| match said {
             ShareSaid::Sampled { pages, shared } => {
-                unpack_cuts(&sample, SAMPLE_BYTES).map(|sample| (pages, shared, sample))
+                unpack_sample(&sample, SAMPLE_BYTES).map(|sample| (pages, shared, sample))
             }
             _ => None,
         })?;
@@ -435,14 +435,17 @@ impl<'a> Coordinator<'a> {
         self.job.lost.extend(sampled[0].1.clone());
         let kept = self.kept.as_ref().and_then(|kept| kept.shared.clone());
         let shared = made.or(kept).or(sampled[0].1.clone());
-        let mut sample: Vec<Cut> = Vec::new();
+        let mut sample: Vec<SplitPoint> = Vec::new();
         for (node, (its, _, keys)) in sampled.into_iter().enumerate() {
             if own_inputs && pages.iter().all(|side| side[node] == 0) && !keys.is_empty() {
                 return Err(could_not("a sample of no pages").into());
             }
             if own_inputs && pages.len() == 1 {
                 let mut origin = origins(node, &pages[0], its[0].1);
-                sample.extend(keys.into_iter().map(|cut| Cut { origin: origin(cut.origin), ..cut }));
+                sample.extend(
+                    keys.into_iter()
+                        .map(|split_point| SplitPoint { origin: origin(split_point.origin), ..split_point }),
+                );
             } else {
                 // Records have no origin that counts, as those of a join, or one that all see.
                 sample.extend(keys);
@@ -452,9 +455,9 @@ impl<'a> Coordinator<'a> {
         if !own_inputs {
             pages.iter_mut().for_each(|side| *side = deal(side[0], &reads));
         }
-        let cuts = self.send_off((&pages, &shared), sample, (&ranges, &nodes))?;
+        let split_points = self.send_off((&pages, &shared), sample, (&ranges, &nodes))?;
         self.tell_starts()?;
-        let ends = self.ends(&cuts, shared)?;
+        let ends = self.ends(&split_points, shared)?;
         let (ends, again) = self.with_kept(ends);
         let files = ends.iter().map(|end| end.node.input.1);
         let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
@@ -493,16 +496,16 @@ impl<'a> Coordinator<'a> {
     fn send_off(
         &mut self,
         (pages, shared): (&[Vec<u64>], &Option<String>),
-        mut sample: Vec<Cut>,
+        mut sample: Vec<SplitPoint>,
         (ranges, nodes): (&[u64], &[FoundOf]),
-    ) -> Attempted<Vec<Cut>> {
+    ) -> Attempted<Vec<SplitPoint>> {
         let work = self.job.ask.work;
         let within = self.kept.as_ref().map_or_else(Within::default, |kept| kept.within.clone());
         let all_bytes = self.bytes_to_write();
-        let cuts = cuts(&self.sort, work, &mut sample, ranges, &within)?;
+        let split_points = split_points(&self.sort, work, &mut sample, ranges, &within)?;
         let sampled = sample.len() as u128;
-        let mut keys = by_range(sample, &cuts, nodes.len());
-        let packed = pack_cuts(&mut within.around(cuts));
+        let mut keys = by_range(sample, &split_points, nodes.len());
+        let packed = pack_sample(&mut within.around(split_points));
         let cuts_bytes = packed.len() as u64;
         self.stage("read+river", 2, self.all_bytes);
         for (place, dealt_bytes) in deal(all_bytes, ranges).into_iter().enumerate() {
@@ -517,14 +520,14 @@ impl<'a> Coordinator<'a> {
             let takes_much = range_bytes > nodes[place].memory_bytes / KEYS_FOR_MEMORIES;
             let keys = match work {
                 Work::Sort | Work::Merge if takes_much => {
-                    thin_cuts(&mut keys[place], KEYS_BYTES_MAX);
-                    pack_cuts(&mut keys[place])
+                    thin_sample(&mut keys[place], KEYS_BYTES_MAX);
+                    pack_sample(&mut keys[place])
                 }
                 _ => Vec::new(),
             };
             self.tell(place, &go, &[&packed[..], &keys].concat())?;
         }
-        Ok(unpack_cuts(&packed, usize::MAX).expect("they were packed just now"))
+        Ok(unpack_sample(&packed, usize::MAX).expect("they were packed just now"))
     }
 
     /// What the nodes would have to sort, and their names; nothing is run.

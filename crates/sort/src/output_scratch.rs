@@ -10,12 +10,12 @@
 //! and the shift keeps it behind: by one region, because a region's own ranges leave before it is reached; by what lies
 //! between two output notes, so that what is overwritten is durable as output; and by what samples err.
 //! What a region has no room for goes to a later one, or to the tail.
-//! Invariant: no page that is still to be read is overwritten: `make_way` in the job looks before the first byte of output,
+//! Invariant: no page that is still to be read is overwritten: `move_overtaken` in the job looks before the first byte of output,
 //! when the ranges' true sizes are known.
 //! Non-goals: disks of their own for scratch; outputs whose size nobody knows.
 
-use crate::asked::Sort;
 use crate::geometry::Geometry;
+use crate::options::Sort;
 
 /// More regions are a smaller shift, and more places that are written in turn.
 const REGIONS_MAX: u64 = 128;
@@ -26,28 +26,33 @@ const ERROR_SHARE: u64 = 32;
 
 /// Where in the output pages of a range may wait.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Within {
+pub(crate) struct OutputScratch {
     shift: u64,
     region_bytes: u64,
     regions: u64,
     ranges: u64,
 }
 
-impl Within {
+impl OutputScratch {
     /// For what was asked of so many bytes and records, if that lets the output hold what is spilled. Tags take room in
     /// the regions, and none in the output, which stays the further behind.
-    pub(crate) fn asked(sort: &Sort, (bytes, records): (u64, u64), geometry: &Geometry) -> Option<Within> {
+    pub(crate) fn asked(
+        sort: &Sort,
+        (bytes, records): (u64, u64),
+        geometry: &Geometry,
+    ) -> Option<OutputScratch> {
         let may = sort.within_output && !sort.output_is_stream;
-        Within::of(bytes + records * sort.tag_bytes() as u64, geometry).filter(|_| may)
+        OutputScratch::of(bytes + records * sort.tag_bytes() as u64, geometry).filter(|_| may)
     }
 
     /// For an output of `bytes` bytes, if it then takes less of the disk than with scratch beside it.
-    pub(crate) fn of(bytes: u64, geometry: &Geometry) -> Option<Within> {
+    pub(crate) fn of(bytes: u64, geometry: &Geometry) -> Option<OutputScratch> {
         let (page_bytes, ranges) = (geometry.page_bytes as u64, geometry.ranges as u64);
         let regions = (bytes / (REGION_PAGES_MIN * page_bytes)).clamp(1, REGIONS_MAX.min(ranges));
         let region_bytes = bytes.div_ceil(regions).next_multiple_of(page_bytes);
         let behind = region_bytes + geometry.note_every(bytes) + bytes / ERROR_SHARE;
-        let within = Within { shift: behind.next_multiple_of(page_bytes), region_bytes, regions, ranges };
+        let within =
+            OutputScratch { shift: behind.next_multiple_of(page_bytes), region_bytes, regions, ranges };
         (within.room() < bytes.saturating_add(geometry.excess_bytes)).then_some(within)
     }
 
@@ -89,7 +94,7 @@ mod tests {
     use crate::geometry::Given;
     use thalweg_base::units::{GIB, MIB};
 
-    fn of(bytes: u64, memory_bytes: u64) -> Option<(Within, Geometry)> {
+    fn of(bytes: u64, memory_bytes: u64) -> Option<(OutputScratch, Geometry)> {
         let records = bytes / 100;
         let given = Given {
             memory_bytes,
@@ -101,7 +106,7 @@ mod tests {
             is_stream: false,
         };
         let geometry = Geometry::of(&given).unwrap();
-        Within::of(bytes, &geometry).map(|within| (within, geometry))
+        OutputScratch::of(bytes, &geometry).map(|within| (within, geometry))
     }
 
     /// Ranges are planned equal: each of them ends, as output, before the first of its pages could lie, by more than

@@ -11,7 +11,9 @@
 use std::sync::{Mutex, OnceLock};
 
 use thalweg_block::{Block, Chunk, Pool, carve};
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, InPlace, Key, Layout, choose_cuts, each_record};
+use thalweg_record::{
+    InPlace, Key, Layout, SPLIT_KEY_BYTES_MAX, SplitPoint, SplitPoints, choose_split_points, each_record,
+};
 
 use crate::entry::{Entries, addressable_bytes};
 use crate::pages::Pages;
@@ -21,7 +23,7 @@ const SAMPLES_PER_PART: usize = 16;
 
 /// The pool had no block for another chunk of entries: there are more records than was thought.
 #[derive(Debug)]
-pub(crate) struct NoRoom;
+pub(crate) struct PoolExhausted;
 
 /// Entries of one bucket, in the order in which lanes met them.
 #[derive(Default)]
@@ -33,11 +35,11 @@ pub(crate) struct Bucket {
 }
 
 /// What a part is made of.
-pub(crate) struct Recipe<'a> {
+pub(crate) struct Config<'a> {
     pub(crate) key: &'a Key,
     pub(crate) layout: Layout,
-    /// Cuts between buckets.
-    pub(crate) cuts: Cuts,
+    /// Split points between buckets.
+    pub(crate) split_points: SplitPoints,
     /// Bytes that the keys of each bucket share and windows skip.
     pub(crate) skips: Vec<usize>,
     /// Values in a chunk of entries.
@@ -50,9 +52,9 @@ pub(crate) struct Recipe<'a> {
 }
 
 /// Records in memory and their scattered entries.
-pub(crate) struct Part<'a> {
+pub(crate) struct Partition<'a> {
     pub(crate) pages: Pages,
-    recipe: Recipe<'a>,
+    config: Config<'a>,
     entries: Entries,
     /// Where the first record of a page begins and the last that lies in it ends; none of a page in which none begins.
     bounds: Vec<OnceLock<Option<(u32, u32)>>>,
@@ -99,28 +101,28 @@ struct LaneBucket {
     bytes: u64,
 }
 
-impl<'a> Part<'a> {
-    pub(crate) fn new(recipe: Recipe<'a>, pages: Pages) -> Part<'a> {
-        assert_eq!(recipe.skips.len(), recipe.cuts.ranges());
+impl<'a> Partition<'a> {
+    pub(crate) fn new(config: Config<'a>, pages: Pages) -> Partition<'a> {
+        assert_eq!(config.skips.len(), config.split_points.ranges());
         let addressed = pages.place_of(pages.count());
-        assert!(addressed <= addressable_bytes(recipe.layout), "{addressed} bytes of records");
+        assert!(addressed <= addressable_bytes(config.layout), "{addressed} bytes of records");
         let lane = |_| {
-            let buckets = recipe.skips.iter().map(|_| LaneBucket::default()).collect();
+            let buckets = config.skips.iter().map(|_| LaneBucket::default()).collect();
             Mutex::new(LaneScatter { buckets, spare: Vec::new() })
         };
-        Part {
-            entries: Entries::new(recipe.layout, recipe.key),
+        Partition {
+            entries: Entries::new(config.layout, config.key),
             bounds: (0..pages.count()).map(|_| OnceLock::new()).collect(),
             walked: Mutex::default(),
-            lanes: (0..recipe.lanes).map(lane).collect(),
+            lanes: (0..config.lanes).map(lane).collect(),
             buckets: OnceLock::new(),
             pages,
-            recipe,
+            config,
         }
     }
 
     pub(crate) fn key(&self) -> &'a Key {
-        self.recipe.key
+        self.config.key
     }
 
     pub(crate) fn entries(&self) -> Entries {
@@ -134,12 +136,12 @@ impl<'a> Part<'a> {
         index: usize,
         block: Block,
         pool: &Pool,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), PoolExhausted> {
         self.pages.install(index, block);
         let mut scatter = self.lanes[lane].lock().expect("no lane panics");
         let page = self.pages.page(index);
         let place = self.pages.place_of(index);
-        let layout = self.recipe.layout;
+        let layout = self.config.layout;
         if !layout.is_found_anywhere() {
             return self.walk_on(&mut scatter, pool);
         }
@@ -156,8 +158,8 @@ impl<'a> Part<'a> {
 
     /// Scatters the records that end in the pages that have come by now without a gap, of those whose beginning only the
     /// record before tells.
-    fn walk_on(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), NoRoom> {
-        let layout = self.recipe.layout;
+    fn walk_on(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), PoolExhausted> {
+        let layout = self.config.layout;
         let mut walked = self.walked.lock().expect("no lane panics");
         let Walked { pages, at } = &mut *walked;
         while *pages < self.pages.count() && self.pages.is_installed(*pages) {
@@ -187,12 +189,12 @@ impl<'a> Part<'a> {
         record: InPlace<'_>,
         place: u64,
         pool: &Pool,
-    ) -> Result<(), NoRoom> {
-        let recipe = &self.recipe;
-        let at = recipe.cuts.locate(recipe.key, record, place);
+    ) -> Result<(), PoolExhausted> {
+        let config = &self.config;
+        let at = config.split_points.locate(config.key, record, place);
         let entry = match self.entries.value_bytes() {
             Some(_) => Entries::value(record.alone()),
-            None => self.entries.make(recipe.key.window(record, recipe.skips[at]), place, record.len()),
+            None => self.entries.make(config.key.window(record, config.skips[at]), place, record.len()),
         };
         self.add_entry(scatter, at, entry, record.len(), pool)
     }
@@ -206,7 +208,7 @@ impl<'a> Part<'a> {
         entry: u128,
         len: usize,
         pool: &Pool,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), PoolExhausted> {
         let bucket = &mut scatter.buckets[at];
         bucket.bytes += (len + self.entries.terminator()) as u64;
         if let Some(slot) = bucket.open.as_mut().and_then(|chunk| chunk.get_mut(bucket.used)) {
@@ -224,12 +226,12 @@ impl<'a> Part<'a> {
         at: usize,
         entry: u128,
         pool: &Pool,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), PoolExhausted> {
         if scatter.spare.is_empty() {
-            let block = pool.try_take().ok_or(NoRoom)?;
-            scatter.spare.extend(carve(block, self.recipe.chunk_entries));
+            let block = pool.try_take().ok_or(PoolExhausted)?;
+            scatter.spare.extend(carve(block, self.config.chunk_entries));
         }
-        let mut chunk = scatter.spare.pop().ok_or(NoRoom)?;
+        let mut chunk = scatter.spare.pop().ok_or(PoolExhausted)?;
         chunk[0] = entry;
         let bucket = &mut scatter.buckets[at];
         bucket.full.extend(bucket.open.replace(chunk));
@@ -239,13 +241,13 @@ impl<'a> Part<'a> {
 
     /// Adds the records that touch page bounds and puts the lanes' buckets together. Called once,
     /// when every page has been taken.
-    pub(crate) fn seal(&self, pool: &Pool) -> Result<(), NoRoom> {
+    pub(crate) fn seal(&self, pool: &Pool) -> Result<(), PoolExhausted> {
         let mut first = self.lanes[0].lock().expect("no lane panics");
-        if self.recipe.layout.is_found_anywhere() {
+        if self.config.layout.is_found_anywhere() {
             self.add_crossing(&mut first, pool)?;
         }
         drop(first);
-        let mut whole: Vec<Bucket> = self.recipe.skips.iter().map(|_| Bucket::default()).collect();
+        let mut whole: Vec<Bucket> = self.config.skips.iter().map(|_| Bucket::default()).collect();
         for lane in &self.lanes {
             let mut lane = lane.lock().expect("no lane panics");
             lane.spare.clear();
@@ -255,12 +257,12 @@ impl<'a> Part<'a> {
         }
         let mut buckets = Vec::with_capacity(whole.len());
         let mut spare = Vec::new();
-        for (bucket, &skip) in whole.into_iter().zip(&self.recipe.skips) {
-            if bucket.records <= self.recipe.bucket_entries_max {
+        for (bucket, &skip) in whole.into_iter().zip(&self.config.skips) {
+            if bucket.records <= self.config.bucket_entries_max {
                 buckets.push((Mutex::new(Some(bucket)), skip));
             } else {
                 let parts = self.split(bucket, &mut spare, pool)?;
-                buckets.extend(parts.into_iter().map(|part| (Mutex::new(Some(part)), skip)));
+                buckets.extend(parts.into_iter().map(|partition| (Mutex::new(Some(partition)), skip)));
             }
         }
         assert!(self.buckets.set(buckets).is_ok(), "a part is sealed once");
@@ -270,12 +272,17 @@ impl<'a> Part<'a> {
     /// Splits a bucket far larger than the sample promised, by a sample of its own, so that whoever sorts
     /// it needs no more memory than for any other. Drained chunks are filled again, so each part takes one more
     /// than there were: admission counts those.
-    fn split(&self, bucket: Bucket, spare: &mut Vec<Chunk>, pool: &Pool) -> Result<Vec<Bucket>, NoRoom> {
-        let Recipe { key, bucket_entries_max, sample_bytes, .. } = self.recipe;
+    fn split(
+        &self,
+        bucket: Bucket,
+        spare: &mut Vec<Chunk>,
+        pool: &Pool,
+    ) -> Result<Vec<Bucket>, PoolExhausted> {
+        let Config { key, bucket_entries_max, sample_bytes, .. } = self.config;
         let parts = (bucket.records / (bucket_entries_max / 2)) as usize;
         let samples = (parts * SAMPLES_PER_PART) as u64;
         let stride = (bucket.records / samples).max(1);
-        let key_bytes = (sample_bytes / samples).clamp(1, CUT_KEY_BYTES_MAX as u64) as usize;
+        let key_bytes = (sample_bytes / samples).clamp(1, SPLIT_KEY_BYTES_MAX as u64) as usize;
         // Records that are their own entries have no place; those that are equal may go in any order.
         let values = self.entries.value_bytes().is_some();
         let origin = |entry: u128, index: u64| if values { index } else { self.entries.place(entry) };
@@ -284,19 +291,19 @@ impl<'a> Part<'a> {
         for &entry in bucket.chunks.iter().flat_map(|(chunk, used)| &chunk[..*used]) {
             if index % stride == 0 {
                 let normal = self.entries.with_record(entry, &self.pages, |r| key.normal(r, key_bytes));
-                keys.push(Cut { normal, origin: origin(entry, index) });
+                keys.push(SplitPoint { normal, origin: origin(entry, index) });
             }
             index += 1;
         }
-        let cuts = Cuts::new(key, choose_cuts(&mut keys, parts - 1));
+        let split_points = SplitPoints::new(key, choose_split_points(&mut keys, parts - 1));
         drop(keys);
-        let buckets = (0..cuts.ranges()).map(|_| LaneBucket::default()).collect();
+        let buckets = (0..split_points.ranges()).map(|_| LaneBucket::default()).collect();
         let mut scatter = LaneScatter { buckets, spare: std::mem::take(spare) };
         index = 0;
         for (chunk, used) in bucket.chunks {
             for &entry in &chunk[..used] {
                 let (at, len) = self.entries.with_record(entry, &self.pages, |record| {
-                    (cuts.locate(key, record.into(), origin(entry, index)), record.len())
+                    (split_points.locate(key, record.into(), origin(entry, index)), record.len())
                 });
                 self.add_entry(&mut scatter, at, entry, len, pool)?;
                 index += 1;
@@ -312,8 +319,8 @@ impl<'a> Part<'a> {
         Ok(scatter.buckets.into_iter().map(whole).collect())
     }
 
-    fn add_crossing(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), NoRoom> {
-        let end_bytes = self.recipe.layout.end_bytes() as u64;
+    fn add_crossing(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), PoolExhausted> {
+        let end_bytes = self.config.layout.end_bytes() as u64;
         let mut open = 0;
         for index in 0..self.pages.count() {
             let place = self.pages.place_of(index);
@@ -337,7 +344,7 @@ impl<'a> Part<'a> {
         place: u64,
         len: usize,
         pool: &Pool,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), PoolExhausted> {
         self.pages.with(place, len, |record| self.add(scatter, record.into(), place, pool))
     }
 
@@ -357,7 +364,7 @@ impl<'a> Part<'a> {
         (bucket.records, bucket.bytes)
     }
 
-    /// Takes a bucket out to be sorted, with the bytes that its windows skip.
+    /// DiskNeeds a bucket out to be sorted, with the bytes that its windows skip.
     pub(crate) fn take_bucket(&self, index: usize) -> (Bucket, usize) {
         let (bucket, skip) = &self.sealed()[index];
         (bucket.lock().expect("no lane panics").take().expect("a bucket is taken once"), *skip)

@@ -9,9 +9,9 @@
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-static KEPT: Mutex<Kept> = Mutex::new(Kept { most_bytes: 0, memory: u64::MAX, mappings: Vec::new() });
+static CACHE: Mutex<Cache> = Mutex::new(Cache { most_bytes: 0, memory: u64::MAX, mappings: Vec::new() });
 
-struct Kept {
+struct Cache {
     most_bytes: usize,
     /// Whose promise of memory it is.
     memory: u64,
@@ -29,7 +29,7 @@ unsafe impl Send for Mapping {}
 /// Has this process keep up to so many bytes of pools that are gone, for work in the same memory. `memory` is any number
 /// that is the same for the same amount.
 pub fn begin_work(memory: u64, most_bytes: usize) {
-    let mut kept = KEPT.lock().expect("no holder panics");
+    let mut kept = CACHE.lock().expect("no holder panics");
     if kept.memory != memory {
         kept.give_back();
         (kept.memory, kept.most_bytes) = (memory, most_bytes);
@@ -38,7 +38,7 @@ pub fn begin_work(memory: u64, most_bytes: usize) {
 
 /// Keeps a mapping of a pool, if it may.
 pub(crate) fn put(base: NonNull<u8>, bytes: usize) -> bool {
-    let mut kept = KEPT.lock().expect("no holder panics");
+    let mut kept = CACHE.lock().expect("no holder panics");
     let fits = kept.mappings.iter().map(|mapping| mapping.bytes).sum::<usize>() + bytes <= kept.most_bytes;
     if fits {
         // SAFETY: the mapping is the caller's to give, and nobody reads what is in it.
@@ -50,7 +50,7 @@ pub(crate) fn put(base: NonNull<u8>, bytes: usize) -> bool {
 
 /// One of so many bytes, a multiple of the system's page; what was larger by up to a quarter has lost its end.
 pub(crate) fn take(bytes: usize) -> Option<NonNull<u8>> {
-    let mut kept = KEPT.lock().expect("no holder panics");
+    let mut kept = CACHE.lock().expect("no holder panics");
     let sizes = kept.mappings.iter().map(|mapping| mapping.bytes).enumerate();
     let right = sizes.filter(|(_, size)| (bytes..=bytes + bytes / 4).contains(size));
     let Some((place, _)) = right.min_by_key(|(_, size)| *size) else {
@@ -66,7 +66,7 @@ pub(crate) fn take(bytes: usize) -> Option<NonNull<u8>> {
     Some(mapping.base)
 }
 
-impl Kept {
+impl Cache {
     fn give_back(&mut self) {
         for mapping in self.mappings.drain(..) {
             // SAFETY: it is what mmap returned to a pool that is gone, and it is in no list any more.
@@ -83,7 +83,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     fn kept_bytes() -> usize {
-        KEPT.lock().unwrap().mappings.iter().map(|mapping| mapping.bytes).sum()
+        CACHE.lock().unwrap().mappings.iter().map(|mapping| mapping.bytes).sum()
     }
 
     /// One test, since what is kept is the process's.

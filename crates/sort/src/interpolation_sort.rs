@@ -11,7 +11,7 @@
 //!
 //! Invariant: the result is what `sort_unstable_by_key` would make of the same numbers, but for the order of equal ones.
 
-use thalweg_record::Squeeze;
+use thalweg_record::VaryingBits;
 
 /// Fewer entries than this are not worth the slots.
 const SPREAD_MIN: usize = 32;
@@ -24,12 +24,12 @@ const INSERTIONS_MAX: usize = 24;
 
 /// Sorts entries; keeps its table of slots between buckets.
 #[derive(Debug, Default)]
-pub(crate) struct Spread {
+pub(crate) struct InterpolationSort {
     /// Where the next entry of each slot goes; in the end, where each slot ends.
     slots: Vec<u32>,
 }
 
-impl Spread {
+impl InterpolationSort {
     /// Appends all values of `pieces` to `out`, sorted by what `rank` makes of them: it keeps their heads.
     pub(crate) fn append_sorted<'p>(
         &mut self,
@@ -50,8 +50,8 @@ impl Spread {
             pieces.for_each(|piece| out.extend_from_slice(piece));
             return out[from..].sort_unstable_by_key(|value| rank(*value));
         }
-        let squeeze = if ones & NOT_TEXT == 0 { Squeeze::of(values().map(head)) } else { None };
-        let even = |head: u64| squeeze.as_ref().map_or(head, |squeeze| squeeze.squeeze(head));
+        let extract = if ones & NOT_TEXT == 0 { VaryingBits::of(values().map(head)) } else { None };
+        let even = |head: u64| extract.as_ref().map_or(head, |extract| extract.extract(head));
         let least = even(least);
         let span = even(greatest) - least;
         let wanted = count.next_power_of_two().min(SLOTS_MAX);
@@ -127,7 +127,7 @@ mod tests {
             cuts.sort_unstable();
             let mut out = before.clone();
             let rank = |value: u128| value | low;
-            Spread::default().append_sorted(&mut out, cuts.windows(2).map(|w| &values[w[0]..w[1]]), rank);
+            InterpolationSort::default().append_sorted(&mut out, cuts.windows(2).map(|w| &values[w[0]..w[1]]), rank);
             values.sort_unstable();
             prop_assert_eq!(&out[..before.len()], &before[..]);
             let (out, ranks) = (&mut out[before.len()..], |values: &[u128]| values.iter().map(|v| rank(*v)).collect::<Vec<_>>());

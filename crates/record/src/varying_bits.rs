@@ -21,7 +21,7 @@ const RUN_BITS_ENOUGH: u32 = 14;
 
 /// Which bits of numbers are kept.
 #[derive(Debug, Clone, Default)]
-pub struct Squeeze {
+pub struct VaryingBits {
     /// By how much each run goes down, and its bits there.
     runs: [(u32, u64); RUNS],
     /// Bits left out above the last that is kept, and what all numbers have there.
@@ -29,9 +29,9 @@ pub struct Squeeze {
     alike: u64,
 }
 
-impl Squeeze {
+impl VaryingBits {
     /// For these numbers and others like them. `None` where they lie close as they are.
-    pub fn of(numbers: impl Iterator<Item = u64>) -> Option<Squeeze> {
+    pub fn of(numbers: impl Iterator<Item = u64>) -> Option<VaryingBits> {
         let (ones, zeros) = numbers.fold((0, 0), |(ones, zeros), number| {
             (ones | number, zeros | !number & !zero_bytes_behind(number))
         });
@@ -39,17 +39,17 @@ impl Squeeze {
         if runs.first().is_none_or(|&(start, bits)| bits >= RUN_BITS_ENOUGH || start == 0) {
             return None;
         }
-        let mut squeeze = Squeeze::default();
+        let mut extract = VaryingBits::default();
         let (mut kept, mut below) = (0, 0);
-        for (run, (start, bits)) in squeeze.runs.iter_mut().zip(runs.iter().rev()) {
+        for (run, (start, bits)) in extract.runs.iter_mut().zip(runs.iter().rev()) {
             let all = u64::MAX >> (u64::BITS - bits);
             *run = (start - below, all << below);
             kept |= all << start;
             below += bits;
         }
-        squeeze.left_out = !kept & (u64::MAX << kept.trailing_zeros());
-        squeeze.alike = ones & squeeze.left_out;
-        Some(squeeze)
+        extract.left_out = !kept & (u64::MAX << kept.trailing_zeros());
+        extract.alike = ones & extract.left_out;
+        Some(extract)
     }
 
     /// Whether a number is like those that this was made for: it has what all have in the bits that are left out, up
@@ -62,7 +62,7 @@ impl Squeeze {
 
     /// The bits that are kept.
     #[inline(always)]
-    pub fn squeeze(&self, number: u64) -> u64 {
+    pub fn extract(&self, number: u64) -> u64 {
         self.runs.iter().fold(0, |kept, (down, bits)| kept | number >> down & bits)
     }
 }
@@ -98,8 +98,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(numbers: &[u64]) -> Option<Squeeze> {
-        Squeeze::of(numbers.iter().copied())
+    fn of(numbers: &[u64]) -> Option<VaryingBits> {
+        VaryingBits::of(numbers.iter().copied())
     }
 
     proptest! {
@@ -113,14 +113,14 @@ mod tests {
             let ends = |n: u64, bytes: u32| n & !u64::MAX.checked_shr(8 * bytes).unwrap_or(0);
             let numbers: Vec<u64> =
                 numbers.into_iter().map(|(n, bytes)| ends(n & mask | ones & !mask, bytes)).collect();
-            if let Some(squeeze) = of(&numbers) {
-                prop_assert!(numbers.iter().all(|n| squeeze.fits(*n)));
+            if let Some(extract) = of(&numbers) {
+                prop_assert!(numbers.iter().all(|n| extract.fits(*n)));
                 let like = |n: &u64| [*n, n & mask | ones & !mask, ends(n & mask | ones & !mask, (n % 9) as u32)];
-                let probes = probes.iter().flat_map(like).filter(|n| squeeze.fits(*n));
+                let probes = probes.iter().flat_map(like).filter(|n| extract.fits(*n));
                 let all: Vec<u64> = numbers.iter().copied().chain(probes).collect();
                 for pair in all.windows(2) {
                     let (a, b) = (pair[0].min(pair[1]), pair[0].max(pair[1]));
-                    prop_assert!(squeeze.squeeze(a) <= squeeze.squeeze(b), "{:x} {:x} {:?}", a, b, squeeze);
+                    prop_assert!(extract.extract(a) <= extract.extract(b), "{:x} {:x} {:?}", a, b, extract);
                 }
             }
         }
@@ -129,15 +129,15 @@ mod tests {
     #[test]
     fn text_lies_close() {
         let words = [b"aardvark", b"zyzzyvas", b"mnopqrst"].map(|word| u64::from_be_bytes(*word));
-        let squeeze = of(&words).expect("letters leave bits out");
-        assert!(squeeze.squeeze(words[1]) < 1 << 25 && squeeze.squeeze(words[0]) < squeeze.squeeze(words[2]));
-        assert!(!squeeze.fits(u64::from_be_bytes(*b"mnOpqrst")));
+        let extract = of(&words).expect("letters leave bits out");
+        assert!(extract.extract(words[1]) < 1 << 25 && extract.extract(words[0]) < extract.extract(words[2]));
+        assert!(!extract.fits(u64::from_be_bytes(*b"mnOpqrst")));
         let times = [b"23:59:59", b"10:00:00", b"07:36:46"].map(|time| u64::from_be_bytes(*time));
-        let squeeze = of(&times).expect("digits leave bits out");
+        let extract = of(&times).expect("digits leave bits out");
         // Two, three, three, four and three bits.
         let kept = [(2, 2), (3, 3), (3, 5), (4, 9), (3, 5)];
-        assert_eq!(squeeze.squeeze(times[0]), kept.iter().fold(0, |all, (bits, digit)| all << bits | digit));
-        assert!(!squeeze.fits(u64::from_be_bytes(*b"07:36 46")));
+        assert_eq!(extract.extract(times[0]), kept.iter().fold(0, |all, (bits, digit)| all << bits | digit));
+        assert!(!extract.fits(u64::from_be_bytes(*b"07:36 46")));
     }
 
     #[test]

@@ -2,18 +2,18 @@
 
 use std::ops::Range;
 
-use thalweg_record::Cuts;
+use thalweg_record::SplitPoints;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The user's own pick: a record and where it began in the input, to a lane.
 type Own = dyn Fn(&[u8], u64) -> usize + Send + Sync;
 
 /// Which lane a record goes to.
-pub enum Pick {
+pub enum Partitioner {
     /// By the range of its key: lane i takes the keys in (cut i - 1, cut i], ties by origin.
-    Range(Cuts),
+    Range(SplitPoints),
     /// The same for the records of these ranges alone, the first of which is lane 0; the others' go nowhere.
-    Among(Cuts, Range<usize>),
+    Among(SplitPoints, Range<usize>),
     /// By a hash of its key: equal keys meet in one lane.
     Hash,
     /// One after the other, dealt anew in each split.
@@ -26,15 +26,15 @@ pub enum Pick {
     Own(Box<Own>),
 }
 
-impl std::fmt::Debug for Pick {
+impl std::fmt::Debug for Partitioner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Pick::Range(_) | Pick::Among(..) => "range",
-            Pick::Hash => "hash",
-            Pick::RoundRobin => "robin",
-            Pick::Copy => "copy",
-            Pick::LeastBusy => "least busy",
-            Pick::Own(_) => "own",
+            Partitioner::Range(_) | Partitioner::Among(..) => "range",
+            Partitioner::Hash => "hash",
+            Partitioner::RoundRobin => "robin",
+            Partitioner::Copy => "copy",
+            Partitioner::LeastBusy => "least busy",
+            Partitioner::Own(_) => "own",
         })
     }
 }

@@ -28,12 +28,12 @@ pub trait Watch: Sync {
         false
     }
     /// What an earlier run left was to be gone on from and cannot be.
-    fn begins_anew(&self, _why: Foreign) {}
+    fn starts_over(&self, _why: CannotResume) {}
 }
 
 /// Why what an earlier run left is nothing to go on from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Foreign {
+pub enum CannotResume {
     /// It is not what that run wrote.
     Damaged,
     /// That run was killed before its first checkpoint.

@@ -37,16 +37,16 @@ const POLL: Duration = Duration::from_millis(1);
 
 /// Where an output begins: at its first byte, or behind what an earlier run wrote.
 #[derive(Debug, Default)]
-pub(crate) struct Start {
+pub(crate) struct ResumePoint {
     /// What is there; of nothing by default.
     pub(crate) note: OutputNote,
     /// The beginning of the block in which the output goes on.
     pub(crate) head: Vec<u8>,
 }
 
-impl Start {
+impl ResumePoint {
     /// Behind what `note` says of `partial`, if that is so.
-    pub(crate) fn take_up(partial: &Location, note: OutputNote, block_bytes: usize) -> Option<Start> {
+    pub(crate) fn take_up(partial: &Location, note: OutputNote, block_bytes: usize) -> Option<ResumePoint> {
         let file = partial.open(Access::Update).ok()?;
         file.metadata().ok().filter(|m| m.len >= note.bytes)?;
         let tail = tail_of(&file, note.bytes, block_bytes).ok()?;
@@ -54,7 +54,7 @@ impl Start {
             return None;
         }
         let head = tail[tail.len() - (note.bytes % block_bytes as u64) as usize..].to_vec();
-        Some(Start { note, head })
+        Some(ResumePoint { note, head })
     }
 
     /// How many ranges need not be sorted.
@@ -101,7 +101,7 @@ pub(crate) struct Joined {
 
 impl Joined {
     /// Nothing yet but what `start` has; `empty` proves nothing, with the right key.
-    pub(crate) fn new(empty: Prover, start: &Start) -> Joined {
+    pub(crate) fn new(empty: Prover, start: &ResumePoint) -> Joined {
         let note = &start.note;
         let whole = if note.proof.records > 0 { empty.behind(note.proof, &note.last) } else { empty };
         Joined { chain: Chain::new(whole), dropped: note.dropped, ends: BTreeMap::new() }
@@ -163,7 +163,7 @@ impl<'a> Notes<'a> {
         meters: &'a Meters,
         geometry: &Geometry,
         unique: bool,
-        (start, bytes): (&Start, u64),
+        (start, bytes): (&ResumePoint, u64),
         needed: Vec<u64>,
     ) -> Notes<'a> {
         let every = geometry.note_every(bytes);

@@ -12,7 +12,7 @@ use support::City;
 use thalweg_block::Block;
 use thalweg_pump::{Sink, Source};
 use thalweg_record::{Key, Layout};
-use thalweg_river::{Bed, Builder, Error, Inlet, Outlet, Pick, Reach, River};
+use thalweg_river::{Builder, Error, Inlet, Outlet, Partitioner, Reach, River, RiverConfig};
 use thalweg_wire::{Link, Terms};
 
 const RECORD: usize = 8;
@@ -25,8 +25,8 @@ fn river() -> Builder {
 }
 
 /// To the lane that the first byte says.
-fn by_first() -> Pick {
-    Pick::Own(Box::new(|record, _| usize::from(record[0])))
+fn by_first() -> Partitioner {
+    Partitioner::Own(Box::new(|record, _| usize::from(record[0])))
 }
 
 fn record(lane: u8, number: u32) -> [u8; RECORD] {
@@ -49,7 +49,8 @@ fn all(outlet: &mut Outlet) -> Result<Vec<Vec<u8>>, Error> {
 
 #[test]
 fn an_outlet_that_takes_nothing_holds_up_no_other_lane() {
-    let mut river = river().outlets(2).lanes(2).pick(by_first()).credits(2, 0).queued(3, 10).build().unwrap();
+    let mut river =
+        river().outlets(2).lanes(2).partitioner(by_first()).credits(2, 0).queued(3, 10).build().unwrap();
     let (inlet, slow) = (&mut river.inlets[0], 0u8);
     // Three batches that are queued, for no credit comes, and an open one, each of four records.
     for number in 0..4 * (3 + 1) {
@@ -73,18 +74,18 @@ fn an_outlet_that_takes_nothing_holds_up_no_other_lane() {
 fn records_longer_than_a_batch_come_out_one_by_one_also_of_a_river_behind() {
     let long = |lane: u8, n: usize| [&[b'0' + lane][..], &vec![b'a' + (n % 26) as u8; 7 * n]].concat();
     let lines = || {
-        let of_lane = Pick::Own(Box::new(|line, _| usize::from(line[0] - b'0')));
+        let of_lane = Partitioner::Own(Box::new(|line, _| usize::from(line[0] - b'0')));
         River::builder()
             .records(Layout::Lines, Key::new(Layout::Lines, &[]).unwrap())
             .batch_bytes(50)
-            .pick(of_lane)
+            .partitioner(of_lane)
     };
     let [first, second] = [3, 3].map(|lanes| lines().lanes(lanes).splits(1).ordered().build().unwrap());
     let put: Vec<Vec<u8>> = (0..60).map(|n| long((n % 3) as u8, n)).collect();
     let [mut first, mut second] = [first, second];
     let (mut inlet, mut between) = (first.inlets.remove(0), first.outlets.remove(0));
     let (mut onwards, mut last) = (second.inlets.remove(0), second.outlets.remove(0));
-    let came = std::thread::scope(|scope| {
+    let arrived = std::thread::scope(|scope| {
         scope.spawn(|| {
             put.iter().for_each(|line| inlet.put_record(line).unwrap());
             finish(&mut inlet).unwrap();
@@ -101,14 +102,15 @@ fn records_longer_than_a_batch_come_out_one_by_one_also_of_a_river_behind() {
         let of_lane = |lines: &[Vec<u8>]| -> Vec<Vec<u8>> {
             lines.iter().filter(|line| line[0] == b'0' + lane).cloned().collect()
         };
-        assert_eq!(of_lane(&came), of_lane(&put), "lane {lane}");
+        assert_eq!(of_lane(&arrived), of_lane(&put), "lane {lane}");
     }
-    assert_eq!(came.len(), put.len());
+    assert_eq!(arrived.len(), put.len());
 }
 
 #[test]
 fn an_end_that_waits_for_one_that_says_nothing_can_be_stopped() {
-    let mut river = river().outlets(1).lanes(1).pick(by_first()).credits(1, 0).queued(1, 1).build().unwrap();
+    let mut river =
+        river().outlets(1).lanes(1).partitioner(by_first()).credits(1, 0).queued(1, 1).build().unwrap();
     let (inlet, outlet) = (&mut river.inlets[0], &mut river.outlets[0]);
     let stoppers = [inlet.stopper(), outlet.stopper()];
     std::thread::scope(|scope| {
@@ -130,7 +132,8 @@ fn an_end_that_waits_for_one_that_says_nothing_can_be_stopped() {
 #[test]
 fn the_least_busy_outlet_gets_more_also_if_it_comes_late() {
     for quick in [0, 1] {
-        let river = river().outlets(2).lanes(2).pick(Pick::LeastBusy).credits(2, 0).build().unwrap();
+        let river =
+            river().outlets(2).lanes(2).partitioner(Partitioner::LeastBusy).credits(2, 0).build().unwrap();
         let (mut inlets, mut outlets) = (river.inlets, river.outlets);
         let (mut quick, mut slow) = (outlets.remove(quick), outlets.remove(0));
         let quick = std::thread::spawn(move || {
@@ -162,7 +165,7 @@ fn an_end_that_vanishes_is_told_to_the_other() {
     two.outlets.clear();
     let error = (0..1000).find_map(|number| two.inlets[0].put_record(&record(0, number)).err());
     assert!(matches!(error, Some(Error::Gone(0))), "{error:?}");
-    let mut three = river().pick(Pick::Own(Box::new(|_, _| 99))).build().unwrap();
+    let mut three = river().partitioner(Partitioner::Own(Box::new(|_, _| 99))).build().unwrap();
     let error = three.inlets[0].put_record(&record(0, 1)).unwrap_err().to_string();
     assert_eq!(error, "the pick chose lane 99, and there are 16");
 }
@@ -209,12 +212,12 @@ fn the_same_goes_over_links_with_sockets() {
     let terms = Terms { block_bytes: LINK as u32, ..Terms::default() };
     let (far, near) = city.link(terms);
     // What is said of all lanes of an outlet at a split's end takes more than a block.
-    let bed = |name| {
+    let config = |name| {
         let builder = river().named(name).inlets(2).outlets(2).lanes(400).batch_bytes(10_000).checked();
-        builder.pick(Pick::Hash).splits(4).ordered().bed().unwrap()
+        builder.partitioner(Partitioner::Hash).splits(4).ordered().config().unwrap()
     };
-    // Each side has a bed of its own, made from the same description.
-    let (here, there) = (bed(5), bed(5));
+    // Each side has a config of its own, made from the same description.
+    let (here, there) = (config(5), config(5));
     let mut to_outlets: Vec<Vec<_>> = (0..2).map(|_| Vec::new()).collect();
     let mut at_outlets: Vec<Vec<_>> = (0..2).map(|_| Vec::new()).collect();
     for inlet in &mut to_outlets {
@@ -252,7 +255,7 @@ fn the_same_goes_over_links_with_sockets() {
 }
 
 /// The ends of a river at two nodes with a link between them, each of which reaches itself without one.
-fn two_nodes(city: &City, bed: impl Fn() -> Arc<Bed>) -> [(Inlet, Outlet); 2] {
+fn two_nodes(city: &City, config: impl Fn() -> Arc<RiverConfig>) -> [(Inlet, Outlet); 2] {
     let (far, near) = city.link(Terms { block_bytes: LINK as u32, ..Terms::default() });
     let ([there, at_there], [here, at_here]) = (stream(&near, &far), stream(&far, &near));
     [near, far].into_iter().for_each(read);
@@ -262,8 +265,8 @@ fn two_nodes(city: &City, bed: impl Fn() -> Arc<Bed>) -> [(Inlet, Outlet); 2] {
     ];
     let mut index = 0..;
     let building = nodes.map(|(to, from)| {
-        let (bed, node) = (bed(), index.next().expect("it has no end"));
-        std::thread::spawn(move || bed.node(node, to, from).unwrap())
+        let (config, node) = (config(), index.next().expect("it has no end"));
+        std::thread::spawn(move || config.node(node, to, from).unwrap())
     });
     building.map(|node| node.join().unwrap())
 }
@@ -272,8 +275,8 @@ fn two_nodes(city: &City, bed: impl Fn() -> Arc<Bed>) -> [(Inlet, Outlet); 2] {
 fn a_node_reaches_itself_without_a_link() {
     let city = City::new();
     let nodes = two_nodes(&city, || {
-        let builder = river().inlets(2).outlets(2).lanes(2).pick(by_first()).credits(2, 1);
-        builder.splits(4).ordered().proved().bed().unwrap()
+        let builder = river().inlets(2).outlets(2).lanes(2).partitioner(by_first()).credits(2, 1);
+        builder.splits(4).ordered().proved().config().unwrap()
     });
     let nodes = nodes.into_iter().enumerate().map(|(node, (mut inlet, mut outlet))| {
         let putting = std::thread::spawn(move || {
@@ -304,8 +307,8 @@ fn a_node_reaches_itself_without_a_link() {
 fn whoever_goes_tells_all_that_have_not_been_told_the_end() {
     let city = City::new();
     let [(first, mut outlet_0), (mut second, mut outlet_1)] = two_nodes(&city, || {
-        let builder = river().inlets(2).outlets(2).lanes(2).pick(by_first()).credits(2, 0);
-        builder.batch_bytes(10 * RECORD).splits(2).ordered().proved().bed().unwrap()
+        let builder = river().inlets(2).outlets(2).lanes(2).partitioner(by_first()).credits(2, 0);
+        builder.batch_bytes(10 * RECORD).splits(2).ordered().proved().config().unwrap()
     });
     let waiting = std::thread::spawn(move || {
         second.begin(0, 0);
@@ -330,12 +333,12 @@ fn a_link_that_is_cut_ends_both_sides_in_one_line() {
     let city = City::new();
     let terms = Terms { block_bytes: LINK as u32, ..Terms::default() };
     let (tap, (far, near)) = city.cuttable_link(terms);
-    let bed = || river().lanes(4).batch_bytes(10_000).checked().bed().unwrap();
+    let config = || river().lanes(4).batch_bytes(10_000).checked().config().unwrap();
     let [ours, theirs] = stream(&near, &far);
     [near, far].into_iter().for_each(read);
-    let mut outlet = bed().outlet_over(vec![theirs]).unwrap();
+    let mut outlet = config().outlet_over(vec![theirs]).unwrap();
     let taking = std::thread::spawn(move || all(&mut outlet).unwrap_err().to_string());
-    let mut inlet = bed().inlet_over(0, vec![ours]).unwrap();
+    let mut inlet = config().inlet_over(0, vec![ours]).unwrap();
     (0..10_000).try_for_each(|n| inlet.put_record(&record(0, n))).unwrap();
     tap.cut();
     let error = (0..10_000_000).find_map(|n| inlet.put_record(&record(0, n)).err()).expect("it is cut");

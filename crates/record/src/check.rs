@@ -1,7 +1,7 @@
 //! Examining: all that `check` says of a sequence of records, from parts that are read at once.
 //!
 //! Model: the bytes of a sequence are cut into *stretches* at any places, and each is fed to a
-//! [`Stretch`] of its own. What a stretch has of a record that began before it is kept aside as its
+//! [`StretchCheck`] of its own. What a stretch has of a record that began before it is kept aside as its
 //! head; what it has of a record that ends after it stays open. Joined from left to right, head meets
 //! open end.
 //!
@@ -96,7 +96,7 @@ enum HeadEnd {
 
 /// A stretch of a sequence of records, from any byte to any byte.
 #[derive(Debug, Clone)]
-pub struct Stretch {
+pub struct StretchCheck {
     layout: Layout,
     examiner: Examiner,
     /// Where the head ends, until it has.
@@ -107,15 +107,15 @@ pub struct Stretch {
     open: Vec<u8>,
 }
 
-impl Stretch {
+impl StretchCheck {
     /// The beginning of a sequence.
-    pub fn first(layout: Layout, key: &Key) -> Stretch {
+    pub fn first(layout: Layout, key: &Key) -> StretchCheck {
         let examiner = Examiner::new(layout, key);
-        Stretch { layout, examiner, head_end: None, head: Vec::new(), open: Vec::new() }
+        StretchCheck { layout, examiner, head_end: None, head: Vec::new(), open: Vec::new() }
     }
 
     /// A stretch that begins at byte `at` of its sequence: at its start, where records cannot be found anywhere else.
-    pub fn at(layout: Layout, key: &Key, at: u64) -> Stretch {
+    pub fn at(layout: Layout, key: &Key, at: u64) -> StretchCheck {
         let head_end = match layout {
             Layout::Fixed(n) => match at % u64::from(n) {
                 0 => None,
@@ -127,18 +127,18 @@ impl Stretch {
                 None
             }
         };
-        Stretch { head_end, ..Stretch::first(layout, key) }
+        StretchCheck { head_end, ..StretchCheck::first(layout, key) }
     }
 
     /// A stretch of whole records that was examined elsewhere, by what was told of it; or what no records could have led to.
-    pub fn of_examined(layout: Layout, key: &Key, told: Examined) -> Result<Stretch, String> {
+    pub fn of_examined(layout: Layout, key: &Key, told: Examined) -> Result<StretchCheck, String> {
         if let Some(wrong) = contradiction(layout, &told) {
             return Err(wrong);
         }
         let prover = Prover::new(layout, key.clone(), true).of_piece(told.proof, told.ends);
         let (crc_sum, first_unordered) = (told.crc_sum, told.first_unordered);
         let examiner = Examiner { layout, prover, crc_sum, first_unordered };
-        Ok(Stretch { examiner, ..Stretch::first(layout, key) })
+        Ok(StretchCheck { examiner, ..StretchCheck::first(layout, key) })
     }
 
     /// What there is to tell of a stretch of whole records, for whoever joins it to others elsewhere.
@@ -171,7 +171,7 @@ impl Stretch {
     }
 
     /// Adds the stretch that follows. This one must begin with a record.
-    pub fn join(&mut self, next: &Stretch) {
+    pub fn join(&mut self, next: &StretchCheck) {
         assert!(self.head_end.is_none() && self.head.is_empty(), "stretches are joined from left to right");
         self.take(&next.head);
         if next.head_end.is_some() {
@@ -301,16 +301,16 @@ mod tests {
     const TEN: KeyPart = KeyPart { offset: 0, length: 10, descending: false };
 
     /// The stretches between `cuts`, each fed in pieces of `piece` bytes, joined.
-    fn examine(layout: Layout, key: &Key, bytes: &[u8], cuts: &[usize], piece: usize) -> Stretch {
+    fn examine(layout: Layout, key: &Key, bytes: &[u8], cuts: &[usize], piece: usize) -> StretchCheck {
         let mut cuts: Vec<usize> = cuts.iter().map(|&cut| cut.min(bytes.len())).collect();
         cuts.extend([0, bytes.len()]);
         cuts.sort_unstable();
         let stretch = |ends: &[usize]| {
-            let mut stretch = Stretch::at(layout, key, ends[0] as u64);
+            let mut stretch = StretchCheck::at(layout, key, ends[0] as u64);
             bytes[ends[0]..ends[1]].chunks(piece).for_each(|bytes| stretch.push(bytes));
             stretch
         };
-        cuts.windows(2).map(stretch).fold(Stretch::first(layout, key), |mut whole, next| {
+        cuts.windows(2).map(stretch).fold(StretchCheck::first(layout, key), |mut whole, next| {
             whole.join(&next);
             whole
         })
@@ -335,7 +335,7 @@ mod tests {
         (proof, crc_sum, downs.first().copied())
     }
 
-    fn told(stretch: &Stretch) -> (Proof, u128, Option<u64>) {
+    fn told(stretch: &StretchCheck) -> (Proof, u128, Option<u64>) {
         (*stretch.proof(), stretch.crc_sum(), stretch.first_unordered())
     }
 
@@ -386,10 +386,10 @@ mod tests {
             let key = Key::new(Layout::Lines, &[]).unwrap();
             let text = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
             let whole = examine(Layout::Lines, &key, (text(&left) + &text(&right)).as_bytes(), &[], 1000);
-            let mut joined = Stretch::first(Layout::Lines, &key);
+            let mut joined = StretchCheck::first(Layout::Lines, &key);
             for lines in [&left, &right] {
                 let told = examine(Layout::Lines, &key, text(lines).as_bytes(), &[], 7).examined();
-                joined.join(&Stretch::of_examined(Layout::Lines, &key, told).unwrap());
+                joined.join(&StretchCheck::of_examined(Layout::Lines, &key, told).unwrap());
             }
             prop_assert_eq!(joined.examined(), whole.examined());
         }
@@ -444,10 +444,10 @@ mod tests {
         for (wrong, words) in wrongs {
             let mut told = told.clone();
             wrong(&mut told);
-            let why = Stretch::of_examined(layout, &key, told).unwrap_err();
+            let why = StretchCheck::of_examined(layout, &key, told).unwrap_err();
             assert!(why.contains(words), "{why}");
         }
-        assert!(Stretch::of_examined(layout, &key, told).is_ok());
+        assert!(StretchCheck::of_examined(layout, &key, told).is_ok());
     }
 
     #[test]

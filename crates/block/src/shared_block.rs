@@ -15,7 +15,7 @@ use crate::prefetch::prefetch_at;
 use crate::{Block, copy_start};
 
 /// A block under construction.
-pub struct Fill {
+pub struct SharedBlock {
     shared: Arc<Shared>,
     reserved: u32,
 }
@@ -31,14 +31,14 @@ struct Shared {
 /// Keeps `pending` above zero until the seal; capacities are below it.
 const OPEN: u32 = 1 << 31;
 
-// SAFETY: the bytes are reached only through `Place`s, which are disjoint, and through the block,
+// SAFETY: the bytes are reached only through `Reservation`s, which are disjoint, and through the block,
 // which leaves only when every place is committed.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
 /// A reserved stretch of a fill, to be written by its holder. Must be filled wholly.
-pub struct Place {
+pub struct Reservation {
     at: NonNull<u8>,
     left: u32,
     length: u32,
@@ -46,13 +46,13 @@ pub struct Place {
 }
 
 // SAFETY: a place owns its stretch of the block exclusively.
-unsafe impl Send for Place {}
+unsafe impl Send for Reservation {}
 
-impl Fill {
+impl SharedBlock {
     /// Starts to fill a block from its first byte.
-    pub fn new(block: Block) -> Fill {
+    pub fn new(block: Block) -> SharedBlock {
         assert!(block.capacity() < OPEN as usize);
-        Fill {
+        SharedBlock {
             shared: Arc::new(Shared {
                 base: block.address(),
                 capacity: block.capacity() as u32,
@@ -79,17 +79,17 @@ impl Fill {
     }
 
     /// Reserves the next `length` bytes; at most `room()`.
-    pub fn reserve(&mut self, length: usize) -> Place {
+    pub fn reserve(&mut self, length: usize) -> Reservation {
         assert!(length <= self.room(), "{length} bytes in a fill with room for {}", self.room());
         // SAFETY: reserved + length <= capacity, so the stretch lies inside the block.
         let at = unsafe { self.shared.base.add(self.reserved as usize) };
         self.reserved += length as u32;
         self.shared.pending.fetch_add(length as u32, Ordering::Relaxed);
-        Place { at, left: length as u32, length: length as u32, shared: Arc::clone(&self.shared) }
+        Reservation { at, left: length as u32, length: length as u32, shared: Arc::clone(&self.shared) }
     }
 
     /// Ends the reserving. Returns the block if all places are committed already; else the last
-    /// `Place::commit` does.
+    /// `Reservation::commit` does.
     pub fn seal(self) -> Option<Block> {
         finish(&self.shared, OPEN, self.reserved)
     }
@@ -108,7 +108,7 @@ fn finish(shared: &Shared, amount: u32, reserved: u32) -> Option<Block> {
     shared.block.lock().expect("no holder panics").take()
 }
 
-impl Place {
+impl Reservation {
     /// Bytes still to be written.
     pub fn left(&self) -> usize {
         self.left as usize
@@ -170,7 +170,7 @@ mod tests {
     fn bytes_lie_in_the_order_of_reservation_whoever_commits_last() {
         let pool = Pool::new(4096, 1).unwrap();
         for seal_first in [false, true] {
-            let mut fill = Fill::new(pool.take());
+            let mut fill = SharedBlock::new(pool.take());
             let mut a = fill.reserve(3);
             let mut b = fill.reserve(2);
             assert_eq!(b.push(b"yy"), 2);
@@ -196,8 +196,8 @@ mod tests {
     fn many_threads_fill_one_block() {
         let pool = Pool::new(1 << 16, 1).unwrap();
         for _ in 0..50 {
-            let mut fill = Fill::new(pool.take());
-            let places: Vec<Place> = (0..64).map(|_| fill.reserve(1024)).collect();
+            let mut fill = SharedBlock::new(pool.take());
+            let places: Vec<Reservation> = (0..64).map(|_| fill.reserve(1024)).collect();
             let block = std::thread::scope(|s| {
                 let mut handles = Vec::new();
                 for (i, mut place) in places.into_iter().enumerate() {
@@ -221,7 +221,7 @@ mod tests {
     #[should_panic(expected = "unwritten")]
     fn a_place_left_short_is_caught() {
         let pool = Pool::new(4096, 1).unwrap();
-        let mut fill = Fill::new(pool.take());
+        let mut fill = SharedBlock::new(pool.take());
         let _ = fill.reserve(2).commit();
     }
 }

@@ -10,11 +10,11 @@ use thalweg_io::ALIGN;
 use thalweg_pump::{Input, Inputs};
 use thalweg_record::counted;
 
-use crate::asked::Sort;
 use crate::assemble::Assembler;
 use crate::geometry::Geometry;
 use crate::manifest::{Checkpoint, Layout};
 use crate::names::Names;
+use crate::options::Sort;
 use crate::range::{RangeStore, Stored};
 
 /// More lanes, or operations in flight in one of them, than this have no layout of ours.
@@ -23,20 +23,20 @@ const SIDE_BY_SIDE_MAX: usize = 1 << 12;
 const PARTS_MAX: usize = 1 << 15;
 
 /// What there is to judge by.
-pub(crate) struct Judge<'a> {
+pub(crate) struct Validator<'a> {
     pub(crate) sort: &'a Sort,
     pub(crate) inputs: &'a Inputs,
     pub(crate) names: &'a Names,
 }
 
-impl Judge<'_> {
+impl Validator<'_> {
     /// Whether a sort of these inputs may be laid out so.
     pub(crate) fn is_layout(&self, layout: &Layout) -> bool {
         let g = &layout.geometry;
         let small =
             g.lanes.max(g.depth) <= SIDE_BY_SIDE_MAX && g.ranges.max(g.buckets_per_range) <= PARTS_MAX;
         let entries = g.chunk_entries.checked_mul(16).is_some_and(|bytes| bytes <= g.page_bytes);
-        small && entries && self.has_room(g) && layout.cuts.len() < g.ranges * g.buckets_per_range
+        small && entries && self.has_room(g) && layout.split_points.len() < g.ranges * g.buckets_per_range
     }
 
     /// Whether lanes never wait for one another's pages for ever, and all is within what was promised.
@@ -57,7 +57,7 @@ impl Judge<'_> {
         let (records, bytes) = stores.iter().fold((0u64, 0u64), |(records, bytes), store| {
             (records.saturating_add(store.records), bytes.saturating_add(store.bytes))
         });
-        let ranges = layout.cuts.len() / layout.geometry.buckets_per_range + 1;
+        let ranges = layout.split_points.len() / layout.geometry.buckets_per_range + 1;
         stores.len() <= ranges
             && stores.iter().all(|store| self.is_store(store, layout.geometry.page_bytes))
             && bytes <= self.inputs.bytes()

@@ -1,6 +1,6 @@
 //! Ways: what brings messages from an inlet to an outlet and back.
 //!
-//! Model: both ends read a [`Mailbox`]; a [`Way`] is anything that puts messages into somebody's. In one process that
+//! Model: both ends read a [`Mailbox`]; a [`Transport`] is anything that puts messages into somebody's. In one process that
 //! is the mailbox itself, and a batch changes hands without being copied.
 //! Invariant: messages of one way come in the order in which they were sent. A way waits for nobody: a batch is sent only
 //! for a credit, so a mailbox holds no more of them than there are buffers.
@@ -18,11 +18,11 @@ pub enum Message {
     /// Records.
     Batch(Batch),
     /// Everything else that there is to say.
-    Mark(Head),
+    Control(Head),
 }
 
 /// One direction between an inlet and an outlet.
-pub trait Way: Send {
+pub trait Transport: Send {
     /// Sends a message; a mark may wait until there is a batch, a flush or the end.
     fn send(&mut self, message: Message) -> Result<()>;
 
@@ -33,7 +33,7 @@ pub trait Way: Send {
 
     /// Says something that waits for nothing.
     fn say(&mut self, head: Head) -> Result<()> {
-        self.send(Message::Mark(head))?;
+        self.send(Message::Control(head))?;
         self.flush()
     }
 
@@ -44,9 +44,9 @@ pub trait Way: Send {
 }
 
 /// What lies in a mailbox.
-pub(crate) enum Letter {
+pub(crate) enum Delivery {
     /// A message from the one of this number on the other side.
-    Came(usize, Message),
+    Arrived(usize, Message),
     /// A buffer with a batch of this source is free again.
     Freed(usize),
 }
@@ -60,7 +60,7 @@ pub(crate) struct Mailbox {
 
 #[derive(Default)]
 struct State {
-    letters: VecDeque<Letter>,
+    deliveries: VecDeque<Delivery>,
     /// Somebody sleeps until there is a letter. Waking is a system call, and mostly nobody does.
     waited_for: bool,
     /// Nobody is to wait any more.
@@ -68,23 +68,23 @@ struct State {
 }
 
 impl Mailbox {
-    pub(crate) fn put(&self, letters: impl IntoIterator<Item = Letter>) {
+    pub(crate) fn put(&self, deliveries: impl IntoIterator<Item = Delivery>) {
         let mut state = self.state.lock().expect("no holder panics");
-        state.letters.extend(letters);
-        if !state.letters.is_empty() && std::mem::take(&mut state.waited_for) {
+        state.deliveries.extend(deliveries);
+        if !state.deliveries.is_empty() && std::mem::take(&mut state.waited_for) {
             drop(state);
             self.filled.notify_all();
         }
     }
 
     /// Takes all that is there into `letters`; with `wait`, until there is something. An error once it is stopped.
-    pub(crate) fn take(&self, letters: &mut VecDeque<Letter>, wait: bool) -> Result<()> {
+    pub(crate) fn take(&self, deliveries: &mut VecDeque<Delivery>, wait: bool) -> Result<()> {
         let mut state = self.state.lock().expect("no holder panics");
-        while wait && state.letters.is_empty() && !state.stopped {
+        while wait && state.deliveries.is_empty() && !state.stopped {
             state.waited_for = true;
             state = self.filled.wait(state).expect("no holder panics");
         }
-        letters.append(&mut state.letters);
+        deliveries.append(&mut state.deliveries);
         if state.stopped { Err(Error::Stopped) } else { Ok(()) }
     }
 }
@@ -101,15 +101,15 @@ impl Stopper {
 }
 
 /// The way to somebody in this process.
-pub(crate) struct MemoryWay {
+pub(crate) struct MemoryTransport {
     pub(crate) to: Arc<Mailbox>,
     /// Who sends.
     pub(crate) from: usize,
 }
 
-impl Way for MemoryWay {
+impl Transport for MemoryTransport {
     fn send(&mut self, message: Message) -> Result<()> {
-        self.to.put([Letter::Came(self.from, message)]);
+        self.to.put([Delivery::Arrived(self.from, message)]);
         Ok(())
     }
 }
@@ -122,6 +122,6 @@ pub(crate) struct Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.outlet.put([Letter::Freed(self.source)]);
+        self.outlet.put([Delivery::Freed(self.source)]);
     }
 }
