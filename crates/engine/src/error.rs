@@ -425,6 +425,8 @@ impl From<thalweg_sort::Error> for Error {
     fn from(why: thalweg_sort::Error) -> Error {
         match why {
             thalweg_sort::Error::Io(why) => why.into(),
+            thalweg_sort::Error::Key(why) => why.into(),
+            thalweg_sort::Error::Pool(why) => why.into(),
             thalweg_sort::Error::MemoryTooSmall { given, needed } => {
                 Error::Memory(TooLittleMemory { given, by: Needs::Sort, needed: Some(needed) })
             }
@@ -447,6 +449,7 @@ impl From<thalweg_river::Error> for Error {
     fn from(why: thalweg_river::Error) -> Error {
         match why {
             gone if gone.is_gone() => Error::Gone(gone.to_string(), gone.missed()),
+            thalweg_river::Error::Memory(why) => why.into(),
             other => Error::River(other),
         }
     }

@@ -319,7 +319,7 @@ fn a_full_scratch_is_said_once_and_leaves_nothing() {
         Err(error) => error.to_string(),
         Ok(()) => refusal(sorter.sorted().and_then(|mut sorted| drain(&mut sorted))),
     };
-    assert!(said.contains("--scratch-limit of 1 MiB is reached"), "{said}");
+    assert!(said.contains("scratch limit of 1 MiB is reached"), "{said}");
     assert!(place.names().is_empty());
 }
 

@@ -44,18 +44,17 @@ impl fmt::Display for Error {
             Error::Input(e) => write!(f, "{e}"),
             Error::Unordered { path, record } => write!(
                 f,
-                "{} is not in order: record {record} (the first is 0) is less than the one before it; give the --record and \
-                 --by that it is sorted by, or sort it",
+                "{} is not in order: record {record} (the first is 0) is less than the one before it",
                 path.display()
             ),
             Error::Broken { path, what: Broken::TooLong { what, limit } } => write!(
                 f,
-                "{} has a {what} of more than {}, the most that there is memory for; give a larger --memory",
+                "{} has a {what} of more than {}, the most that memory has room for",
                 path.display(),
                 Bytes(*limit)
             ),
             Error::Broken { path, what: Broken::CutShort { bytes } } => {
-                write!(f, "{} ends after {bytes} bytes of a record; give the right --record", path.display())
+                write!(f, "{} ends after {bytes} bytes of a record", path.display())
             }
             Error::Broken { path, what: Broken::CutOff { at, bytes } } => {
                 let bytes = *bytes as u64;

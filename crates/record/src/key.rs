@@ -44,12 +44,12 @@ impl fmt::Display for KeyError {
         match self {
             KeyError::Outside { part, record_bytes } => write!(
                 f,
-                "key {}:{} reaches byte {} but a record has {record_bytes} bytes; give --by a part inside the record",
+                "key {}:{} reaches byte {} but a record has {record_bytes} bytes",
                 part.offset,
                 part.length,
                 u64::from(part.offset) + u64::from(part.length),
             ),
-            KeyError::EmptyRecord => write!(f, "a record of 0 bytes; give --record at least 1"),
+            KeyError::EmptyRecord => write!(f, "a record cannot have 0 bytes"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use thalweg_base::units::Bytes;
+use thalweg_record::Layout;
 
 use crate::core::Fault;
 
@@ -19,8 +20,15 @@ pub enum Error {
     Damaged(u64, u32),
     /// An outlet has gone while there was more for it.
     Gone(usize),
-    /// A record that ends the input is not whole: where it began, and its bytes.
-    Unfinished(u64, usize),
+    /// The input ends inside a record.
+    Unfinished {
+        /// Where the record begins.
+        at: u64,
+        /// The bytes of it that exist.
+        bytes: usize,
+        /// The layout of the records.
+        layout: Layout,
+    },
     /// A record is longer than what is held of one: where it began, and the most.
     TooLong(u64, u64),
     /// The pick names a lane that there is not.
@@ -61,15 +69,12 @@ impl fmt::Display for Error {
                 write!(f, "a batch of split {split} for lane {lane} is not what its head says; run again")
             }
             Error::Gone(outlet) => write!(f, "outlet {outlet} has gone before the river's end; run again"),
-            Error::Unfinished(at, bytes) => {
-                write!(
-                    f,
-                    "the input ends after {bytes} bytes of a record that begins at {at}; give the right --record"
-                )
+            Error::Unfinished { at, bytes, .. } => {
+                write!(f, "the input ends after {bytes} bytes of a record that begins at {at}")
             }
             Error::TooLong(at, most) => write!(
                 f,
-                "a record that begins at {at} is longer than {}, which is all that memory has room for; give more, or --record BYTES if records are no lines",
+                "a record that begins at {at} is longer than {}, the most that memory has room for",
                 Bytes(*most)
             ),
             Error::NoLane(lane, lanes) => write!(f, "the pick chose lane {lane}, and there are {lanes}"),

@@ -116,7 +116,7 @@ impl Inlet {
     pub fn put_record(&mut self, record: &[u8]) -> Result<()> {
         let layout = self.config.layout;
         if layout.fixed_bytes().is_some_and(|n| record.len() != n) {
-            return Err(Error::Unfinished(self.at, record.len()));
+            return Err(Error::Unfinished { at: self.at, bytes: record.len(), layout });
         }
         if let Some(prefix) = layout.prefix(record.len()) {
             self.put_bytes(&prefix)?;
@@ -318,8 +318,9 @@ impl Inlet {
             return Ok(());
         }
         if !self.carry.is_empty() {
-            match self.config.layout.end() {
-                b"" => return Err(Error::Unfinished(self.at, self.carry.len())),
+            let layout = self.config.layout;
+            match layout.end() {
+                b"" => return Err(Error::Unfinished { at: self.at, bytes: self.carry.len(), layout }),
                 end => self.put_bytes(end)?,
             }
         }

@@ -1,6 +1,6 @@
-//! A sort from files or a stream to a file or a stream: sample, distribute if it does not fit, gather, prove, publish.
+//! One sort, from files or a stream to a file or a stream: sample, distribute, sort and gather, prove, publish.
 //!
-//! Every pass is a pump in each lane: input -> part, or input -> ranges, then sorted -> output.
+//! In each pass every lane runs a pump: input -> ranges in the first, sorted ranges -> output in the last.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,16 +50,16 @@ pub fn run(sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
     loop {
         let names = Names::of(sort);
         let (run, left) = Run::new(sort, watch, names, seen)?;
-        // What was read from a stream is gone, and what was written to one cannot be taken back.
+        // A stream cannot be read or written twice.
         let may_run_again = run.feed.is_none() && !sort.output_is_stream;
         match run.run(left, &mut None) {
-            // There are more and shorter lines than the sample said: plan again for more.
+            // There are more and shorter lines than the sample showed: plan again for more records.
             Err(Error::Underestimated) if may_run_again => seen.records = run.planned_records * 3 / 2,
-            // So are there longer lines, which are held whole: plan again with room for them.
+            // There are longer lines than the sample showed: plan again with space for them.
             Err(Error::RecordTooLong { limit, .. }) if may_run_again && limit < sort.record_max() => {
                 seen.record_bytes = limit * 2;
             }
-            // What an earlier run left is not what it wrote (a power loss, say): redone from the start.
+            // The files of the earlier run are damaged, for example after a power loss: start over.
             Err(Error::Damaged { .. }) if sort.resume => watch.starts_over(CannotResume::Damaged),
             other => return other,
         }
@@ -67,8 +67,8 @@ pub fn run(sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
     }
 }
 
-/// Runs the sort of a stream that is handed over, and hands over the sorted one. What was spilled is left in `spilled`:
-/// to free it takes as long as to write it, on some disks.
+/// Sorts a stream that a program hands over, and hands over the result. `spilled` keeps the scratch files, because
+/// freeing them can take as long as writing them.
 pub(crate) fn run_handed(
     sort: &Sort,
     watch: &dyn Watch,
@@ -85,19 +85,19 @@ struct Run<'a> {
     watch: &'a dyn Watch,
     key: Key,
     inputs: Inputs,
-    /// What is read instead of `inputs`, if that is not regular files.
+    /// The input if it is a stream; `inputs` is then empty.
     feed: Option<Feed>,
-    /// Pages that a stream must leave free.
+    /// The number of pages that the distribution keeps free.
     keep_free: KeepFree,
     geometry: Geometry,
     planned_records: u64,
     record_room: RecordRoom,
-    /// What was said before the start; nothing of a stream.
+    /// The forecast; none for a stream.
     plan: Option<Plan>,
     names: Names,
-    /// What makes these names this run's; an output that is a stream has none that others could take.
+    /// The exclusive claim to the output's hidden names; none if the output is a stream.
     claim: Option<Claim>,
-    /// What must be the same for a run to go on from this one.
+    /// Identifies the options and inputs. Only a run with the same identity may resume from this one.
     identity: u128,
     split_points: Vec<SplitPoint>,
     transfer: Pool,
@@ -177,7 +177,7 @@ impl<'a> Run<'a> {
         Ok((run, left))
     }
 
-    /// Fills memory from a stream, and lays out the sort for what it saw.
+    /// Fills memory from a stream, and lays out the sort for what was read.
     fn of_stream(
         sort: &'a Sort,
         watch: &'a dyn Watch,
@@ -204,7 +204,7 @@ impl<'a> Run<'a> {
         Ok(Run { stages: Mutex::new(vec![stage]), ..run })
     }
 
-    /// Lays out the sort of a stream for what memory was filled with.
+    /// Lays out the sort of a stream of which the beginning is in memory.
     fn of_filled(
         sort: &'a Sort,
         watch: &'a dyn Watch,
@@ -218,7 +218,7 @@ impl<'a> Run<'a> {
         let (given, keys) = room.seen(&feed, ended, sort, &key);
         let mut geometry = rough.with_ranges_for(&given, ranges_max);
         if !ended && sort.shuffle.is_none() {
-            // Ranges first: a bucket that gets too large is split where it lies, a range is not.
+            // Prefer more ranges to more buckets: a bucket that is too large can be split in memory, a range cannot.
             let keys_of_range = (keys.len() / geometry.ranges).max(1);
             geometry.buckets_per_range = geometry.buckets_per_range.min(keys_of_range);
         }
@@ -252,12 +252,12 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Bytes of the input, as far as they are known.
+    /// Bytes of the input as far as known.
     fn input_bytes(&self) -> u64 {
         self.feed.as_ref().map_or(self.inputs.bytes(), Feed::bytes)
     }
 
-    /// Two passes: to ranges, then range by range. What fits in memory stays there between them, the rest in `spilled`.
+    /// Runs both passes. What fits in memory stays there between them; the rest goes to `spilled`.
     fn run(&self, left: Option<Leftover>, spilled: &mut Option<Scratch>) -> Result<Receipt> {
         let geometry = &self.geometry;
         let mut scratch = Scratch::new(
@@ -286,7 +286,7 @@ impl<'a> Run<'a> {
             outcome,
             Err(Error::ScratchFull { .. } | Error::OutputFull { .. } | Error::Io(_) | Error::Stopped)
         );
-        // Of an output that has its name nothing is left to do.
+        // If the output is already published, there is nothing to resume.
         let is_named = output.as_ref().is_some_and(Output::is_named);
         let resumable =
             self.sort.resume && may_last && !is_named && manifest.is_some_and(Manifest::is_of_use);
@@ -314,14 +314,14 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Bytes that still have to be spilled: of ranges that are in the output already nothing has to.
+    /// Bytes that are still to be spilled. Ranges that are already in the output need no spilling.
     fn excess(&self, resumed: &Resumed, start: &ResumePoint) -> u64 {
         let unseen = start.unseen_bytes(self.sort.layout, &resumed.stores).expect("the leftover was judged");
         self.geometry.excess_bytes.saturating_sub(resumed.spilled_bytes()).saturating_sub(unseen)
     }
 
-    /// Looks for room, makes the output under its hidden name or takes up what there is of it, and reserves its
-    /// room, before anything is read.
+    /// Checks the free disk space, creates the partial output or opens an existing one, and reserves its space,
+    /// before anything is read.
     fn prepare(
         &self,
         scratch: &Scratch,
@@ -370,7 +370,7 @@ impl<'a> Run<'a> {
         let first_page = resumed.next_page;
         let spilled = resumed.spilled_bytes();
         let excess = self.excess(&resumed, &start);
-        // A checkpoint says of all ranges what was read; those that are done are not kept any more.
+        // A checkpoint covers all ranges, but the pages of finished ranges are gone.
         let noting = manifest.filter(|_| start.ranges() == 0);
         let checkpoints = noting.map(|m| Checkpoints::new(m, self.checkpoint_pages()));
         let resumed = Some((checkpoints, resumed));
@@ -412,13 +412,13 @@ impl<'a> Run<'a> {
         Ok(receipt)
     }
 
-    /// Often enough to lose little, seldom enough that closing all pages costs little.
+    /// Often enough to lose little in a crash, and rarely enough that closing all pages costs little.
     fn checkpoint_pages(&self) -> u64 {
         let Geometry { ranges, page_bytes, transfer_bytes, .. } = self.geometry;
         (self.inputs.pages() / 32).max((2 * ranges * page_bytes / transfer_bytes) as u64).max(1)
     }
 
-    /// Goes on from what an earlier run left, or starts a manifest if there will be something to note.
+    /// Resumes from what an earlier run left, or creates a manifest if there will be something to note.
     fn take_up(
         &self,
         left: Option<Leftover>,
@@ -447,8 +447,8 @@ impl<'a> Run<'a> {
         Ok((Some(left.manifest), left.resumed, left.start))
     }
 
-    /// Distributes again every range that memory is too small for, until there is none: a third pass where
-    /// there is little memory, or a remedy where the sample erred.
+    /// Distributes again every range that is too large for memory: a third pass if there is little memory, or a
+    /// remedy if the sample was wrong.
     fn refine(
         &self,
         mut ranges: Vec<Range>,
@@ -462,16 +462,16 @@ impl<'a> Run<'a> {
             let entries = entry_pages(records, buckets, geometry.lanes, geometry.chunk_entries, page_bytes);
             range.store.pages.len() + entries as usize
         };
-        // Without the pages that made room for long lines.
+        // Long lines may have taken some pages of the pool.
         let capacity = self.main.capacity();
         let is_too_large = |range: &Range| {
             let addressed = range.store.pages.len() as u64 * page_bytes as u64;
             needed(range) > capacity || addressed > entry::addressable_bytes(self.sort.layout)
         };
-        // Whether the last sample told too little to part its range.
+        // Whether the last sample had too few distinct keys.
         let mut is_stuck = false;
         while let Some(at) = ranges.iter().position(is_too_large) {
-            // Extents are given back from here on: what the manifest says of them will not hold.
+            // From here on extents are freed, so the manifest is no longer valid.
             manifest.map_or(Ok(()), Manifest::void)?;
             let stores = ranges.iter_mut().map(|r| &mut r.store);
             evict(stores, usize::MAX, scratch, &self.meters, &mut *scratch.queue(geometry.depth)?)?;
@@ -490,7 +490,7 @@ impl<'a> Run<'a> {
         Ok(ranges)
     }
 
-    /// Parts one range into about `count`, by a sample of all of it if that is asked for.
+    /// Divides one range into about `count`. `sample_whole` samples all of it.
     fn distribute_again(
         &self,
         range: Range,
@@ -568,7 +568,7 @@ impl<'a> Run<'a> {
         Distribution::new(config, resumed)
     }
 
-    /// The last pass: the sorted stream to the output.
+    /// The last pass: writes the sorted stream to the output.
     fn write(
         &self,
         ranges: Vec<Range>,
@@ -606,7 +606,7 @@ impl<'a> Run<'a> {
                 }
             }
         })?;
-        // Records in random order are in no order to be looked at.
+        // A shuffled output has no order to check.
         let ordered = output.filter(|_| self.sort.shuffle.is_none());
         let (proof, dropped, written) = sorted.finish(ordered.map(Output::file))?;
         let direct = output.is_some_and(|o| o.file().is_direct());
@@ -721,7 +721,7 @@ impl<'a> Run<'a> {
         self.watch.stopped() || self.stop.load(Ordering::Relaxed)
     }
 
-    /// Runs one closure in each lane and notes the time. The first error stops all lanes.
+    /// Runs a closure in each lane and records the time. The first error stops all lanes.
     fn stage(
         &self,
         name: &str,
@@ -761,7 +761,7 @@ impl<'a> Run<'a> {
         };
         let mut stages = self.stages.lock().expect("no lane panics");
         match stages.last_mut() {
-            // The same again, for another range.
+            // The same stage again, for another range.
             Some(last) if last.name == stage.name => {
                 last.seconds += stage.seconds;
                 last.add_traffic(&stage);

@@ -1,4 +1,4 @@
-//! Sorting files of any size in any memory.
+//! Sorts files and streams of any size in a fixed amount of memory.
 
 mod assemble;
 mod distribute;

@@ -1,13 +1,12 @@
-//! Putting the entries of a bucket in order.
+//! Sorts the entries of a bucket.
 //!
-//! Entries are sorted as numbers. Those whose windows tie, while their keys go on, get a window
-//! further along and are sorted again, until the keys differ or end: the most significant digit
-//! first, ten bytes a digit. Before each new window the bytes that the whole group shares are
-//! skipped, so that long shared prefixes cost one comparison a record and not one for every ten
-//! bytes.
+//! Entries are sorted as numbers. If windows tie and the keys go on, these entries get a later window and are sorted
+//! again, until the keys differ or end: a radix sort from the most significant digit with digits of ten bytes. Before
+//! each new window the bytes that the whole group shares are skipped, so a long common prefix costs one comparison
+//! for each record, and not one for every ten bytes.
 //!
-//! Invariant: the result is ordered by (key, place); where the key is the whole record, by the key.
-//! A bucket far larger than the sample promised is sorted where it lies, with no memory of its own.
+//! Invariant: the result is ordered by (key, place); if the key is the whole record, by the key. A bucket far larger
+//! than the sample predicted needs no extra memory.
 
 use std::cmp::Ordering;
 
@@ -17,15 +16,15 @@ use crate::entry::Entries;
 use crate::interpolation_sort::InterpolationSort;
 use crate::partition::{Bucket, Partition};
 
-/// Groups of at most so many ties are compared record with record.
+/// Groups of at most this many ties are sorted by comparing records.
 const SMALL_GROUP: usize = 8;
 
-/// The entries of a job, sorted, and which of them repeat the key before them.
+/// The sorted entries of a job, and which of them repeat a key.
 pub(crate) struct Ordered {
     pub(crate) entries: Vec<u128>,
     /// Positions in `entries` of records whose key equals the one before.
     repeats: Vec<u32>,
-    /// Whether anybody wants to know the repeats.
+    /// Whether to collect `repeats`.
     noting: bool,
     spread: InterpolationSort,
 }
@@ -40,8 +39,8 @@ impl Ordered {
         self.repeats.clear();
     }
 
-    /// Appends the entries of `bucket`, whose keys share their first `skip` bytes, in order. A key that
-    /// fills a bucket may go on in the next.
+    /// Appends the sorted entries of `bucket`, whose keys share their first `skip` bytes. The last key may continue
+    /// in the next bucket.
     pub(crate) fn append(&mut self, partition: &Partition<'_>, bucket: Bucket, skip: usize) {
         let from = self.entries.len();
         let pieces = bucket.chunks.iter().map(|(c, used)| &c[..*used]);
@@ -79,7 +78,7 @@ impl Ordered {
     }
 }
 
-/// Whether two records of a part have equal keys.
+/// Whether two records of a partition have equal keys.
 fn same_key(partition: &Partition<'_>, a: u128, b: u128) -> bool {
     let (entries, pages, key) = (partition.entries(), &partition.pages, partition.key());
     entries.compare_from(a, b, pages, key, 0).is_eq()
@@ -92,8 +91,8 @@ struct Ties<'a, 'p> {
 }
 
 impl Ties<'_, '_> {
-    /// Puts groups of equal windows in order. The windows show bytes `skip..skip + 10`; `base` is the
-    /// position of the first entry.
+    /// Sorts groups of equal windows. The windows are bytes `skip..skip + 10`; `base` is the position of the first
+    /// entry.
     fn resolve(&mut self, entries: &mut [u128], base: usize, skip: usize) {
         if self.partition.entries().value_bytes().is_some() {
             return self.repeated_values(entries, base);
@@ -112,7 +111,7 @@ impl Ties<'_, '_> {
         }
     }
 
-    /// Notes the entries that are the same record as the one before.
+    /// Collects the entries that are the same record as the one before.
     fn repeated_values(&mut self, entries: &[u128], base: usize) {
         if self.noting {
             let same = |at: &usize| entries[at - 1] == entries[*at];
@@ -120,9 +119,8 @@ impl Ties<'_, '_> {
         }
     }
 
-    /// Orders entries whose windows at `skip` are equal. Keys that end within the window differ
-    /// only in how many zeros they have (padding looks like zeros), so the shorter is less, and all of
-    /// them are less than keys that go on.
+    /// Sorts entries whose windows at `skip` are equal. Keys that end inside the window differ only in how many zeros
+    /// they have, because padding is zeros: the shorter is less, and all of them are less than keys that go on.
     fn group(&mut self, group: &mut [u128], base: usize, skip: usize) {
         let end = skip + WINDOW_BYTES;
         if self.partition.key().ends_within(skip) {
@@ -154,14 +152,14 @@ impl Ties<'_, '_> {
         }
     }
 
-    /// Notes that `count` entries from `base` on have equal keys; they are in input order already.
+    /// `count` entries from `base` have equal keys, and are already in input order.
     fn repeat_all(&mut self, count: usize, base: usize) {
         if self.noting {
             self.repeats.extend((base + 1..base + count).map(|at| at as u32));
         }
     }
 
-    /// Orders entries whose keys agree up to `end` and go on.
+    /// Sorts entries whose keys agree up to `end` and go on.
     fn going_on(&mut self, group: &mut [u128], base: usize, end: usize) {
         if group.len() <= SMALL_GROUP {
             return self.small_group(group, base, end);

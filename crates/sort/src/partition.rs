@@ -1,12 +1,12 @@
-//! A part: records in memory, their entries scattered into buckets by key, ready to be sorted bucket
-//! by bucket.
+//! An in-memory partition: a range of records in memory, with their entries in buckets, ready to be sorted bucket by
+//! bucket.
 //!
-//! Model: each page, when it is installed, is scattered by the lane that brought it: records that
-//! lie wholly in the page become entries in that lane's chunks of their bucket. Records that touch a
-//! page bound are found when the part is sealed, from the bounds that each page left. Records whose beginning only the one
-//! before tells are walked over by one lane at a time, in pages that came without a gap.
-//! Invariant: every record becomes one entry in one bucket; buckets are (low, high] ranges of (key, place).
-//! Non-goals: sorting; deciding what fits (the geometry has).
+//! Model: the lane that installs a page scatters it: each record that lies completely in the page becomes an entry in
+//! this lane's chunks of the record's bucket. Records that cross pages are added when the partition is sealed, from
+//! the bounds that each page left. If only the preceding record tells where a record begins, one lane at a time walks
+//! over the pages that have arrived without a gap.
+//! Invariant: every record has one entry in one bucket. Buckets are (low, high] ranges of (key, place).
+//! Non-goals: sorting; deciding what fits, which the geometry does.
 
 use std::sync::{Mutex, OnceLock};
 
@@ -18,54 +18,54 @@ use thalweg_record::{
 use crate::entry::{Entries, addressable_bytes};
 use crate::pages::Pages;
 
-/// So many keys are sampled for each part of a bucket that is split.
+/// Keys sampled for each part of a bucket that is split.
 const SAMPLES_PER_PART: usize = 16;
 
-/// The pool had no block for another chunk of entries: there are more records than was thought.
+/// The pool had no block for another chunk of entries: there are more records than planned.
 #[derive(Debug)]
 pub(crate) struct PoolExhausted;
 
-/// Entries of one bucket, in the order in which lanes met them.
+/// The entries of one bucket, in no order.
 #[derive(Default)]
 pub(crate) struct Bucket {
     pub(crate) chunks: Vec<(Chunk, usize)>,
     pub(crate) records: u64,
-    /// Bytes of its records in the output, terminators included.
+    /// Bytes of its records in the output, with terminators.
     pub(crate) bytes: u64,
 }
 
-/// What a part is made of.
+/// The configuration of a partition.
 pub(crate) struct Config<'a> {
     pub(crate) key: &'a Key,
     pub(crate) layout: Layout,
     /// Split points between buckets.
     pub(crate) split_points: SplitPoints,
-    /// Bytes that the keys of each bucket share and windows skip.
+    /// For each bucket, how many bytes its keys share; windows skip them.
     pub(crate) skips: Vec<usize>,
-    /// Values in a chunk of entries.
+    /// Entries in a chunk.
     pub(crate) chunk_entries: usize,
     /// Larger buckets are split.
     pub(crate) bucket_entries_max: u64,
-    /// What a sample of keys may take.
+    /// The maximum bytes of a sample of keys.
     pub(crate) sample_bytes: u64,
     pub(crate) lanes: usize,
 }
 
-/// Records in memory and their scattered entries.
+/// Records in memory and their entries in buckets.
 pub(crate) struct Partition<'a> {
     pub(crate) pages: Pages,
     config: Config<'a>,
     entries: Entries,
-    /// Where the first record of a page begins and the last that lies in it ends; none of a page in which none begins.
+    /// For each page, where its first record begins and its last complete one ends; none if no record begins in it.
     bounds: Vec<OnceLock<Option<(u32, u32)>>>,
-    /// How far records were walked over, where each tells where the next begins.
+    /// How far the records were walked over, for layouts that need it.
     walked: Mutex<Walked>,
     lanes: Vec<Mutex<LaneScatter>>,
-    /// Once sealed: the buckets in order, each with the bytes that its windows skip.
+    /// After sealing: the buckets in order, each with the bytes that its windows skip.
     buckets: OnceLock<Vec<(Mutex<Option<Bucket>>, usize)>>,
 }
 
-/// So many pages, and the place where the next record begins.
+/// The number of pages walked over, and the place of the next record.
 #[derive(Default)]
 struct Walked {
     pages: usize,
@@ -73,7 +73,7 @@ struct Walked {
 }
 
 impl Bucket {
-    /// Adds what a lane has scattered into it.
+    /// Adds what a lane scattered into it.
     fn take(&mut self, lane: LaneBucket) {
         self.bytes += lane.bytes;
         let from = self.chunks.len();
@@ -86,13 +86,13 @@ impl Bucket {
     }
 }
 
-/// What one lane scatters, and chunks that it has at hand.
+/// The buckets of one lane, and its unused chunks.
 struct LaneScatter {
     buckets: Vec<LaneBucket>,
     spare: Vec<Chunk>,
 }
 
-/// One lane's chunks of a bucket: full ones, and the one that it fills, with how much of it.
+/// One lane's chunks of a bucket: the full ones, and the open one with its length.
 #[derive(Default)]
 struct LaneBucket {
     full: Vec<Chunk>,
@@ -129,7 +129,7 @@ impl<'a> Partition<'a> {
         self.entries
     }
 
-    /// Installs page `index` and scatters the records that lie wholly in it.
+    /// Installs page `index` and scatters the records that lie completely in it.
     pub(crate) fn take_page(
         &self,
         lane: usize,
@@ -156,8 +156,8 @@ impl<'a> Partition<'a> {
         Ok(())
     }
 
-    /// Scatters the records that end in the pages that have come by now without a gap, of those whose beginning only the
-    /// record before tells.
+    /// For layouts in which only the preceding record tells where one begins: scatters the records that end in the
+    /// pages that have arrived without a gap.
     fn walk_on(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), PoolExhausted> {
         let layout = self.config.layout;
         let mut walked = self.walked.lock().expect("no lane panics");
@@ -199,7 +199,7 @@ impl<'a> Partition<'a> {
         self.add_entry(scatter, at, entry, record.len(), pool)
     }
 
-    /// Puts the entry of a record of `len` bytes into a bucket.
+    /// Adds the entry of a record of `len` bytes to a bucket.
     #[inline(always)]
     fn add_entry(
         &self,
@@ -239,8 +239,7 @@ impl<'a> Partition<'a> {
         Ok(())
     }
 
-    /// Adds the records that touch page bounds and puts the lanes' buckets together. Called once,
-    /// when every page has been taken.
+    /// Adds the records that cross pages and joins the buckets of all lanes. Called once, after every page was taken.
     pub(crate) fn seal(&self, pool: &Pool) -> Result<(), PoolExhausted> {
         let mut first = self.lanes[0].lock().expect("no lane panics");
         if self.config.layout.is_found_anywhere() {
@@ -269,9 +268,9 @@ impl<'a> Partition<'a> {
         Ok(())
     }
 
-    /// Splits a bucket far larger than the sample promised, by a sample of its own, so that whoever sorts
-    /// it needs no more memory than for any other. Drained chunks are filled again, so each part takes one more
-    /// than there were: admission counts those.
+    /// Splits a bucket that is far larger than the sample predicted, by a sample of its own, so that sorting it needs
+    /// no more memory than any other. Emptied chunks are reused, so each part needs one additional chunk; admission
+    /// counts those.
     fn split(
         &self,
         bucket: Bucket,
@@ -283,7 +282,7 @@ impl<'a> Partition<'a> {
         let samples = (parts * SAMPLES_PER_PART) as u64;
         let stride = (bucket.records / samples).max(1);
         let key_bytes = (sample_bytes / samples).clamp(1, SPLIT_KEY_BYTES_MAX as u64) as usize;
-        // Records that are their own entries have no place; those that are equal may go in any order.
+        // Records that are their own entries have no place, and equal ones are interchangeable.
         let values = self.entries.value_bytes().is_some();
         let origin = |entry: u128, index: u64| if values { index } else { self.entries.place(entry) };
         let mut keys = Vec::new();
@@ -352,19 +351,19 @@ impl<'a> Partition<'a> {
         self.buckets.get().expect("the part is sealed")
     }
 
-    /// How many buckets there are.
+    /// The number of buckets.
     pub(crate) fn bucket_count(&self) -> usize {
         self.sealed().len()
     }
 
-    /// Records and output bytes of a bucket that has not been taken yet.
+    /// The records and output bytes of a bucket that was not taken yet.
     pub(crate) fn bucket_size(&self, index: usize) -> (u64, u64) {
         let bucket = self.sealed()[index].0.lock().expect("no lane panics");
         let bucket = bucket.as_ref().expect("a bucket is taken once");
         (bucket.records, bucket.bytes)
     }
 
-    /// DiskNeeds a bucket out to be sorted, with the bytes that its windows skip.
+    /// Takes a bucket, with the bytes that its windows skip.
     pub(crate) fn take_bucket(&self, index: usize) -> (Bucket, usize) {
         let (bucket, skip) = &self.sealed()[index];
         (bucket.lock().expect("no lane panics").take().expect("a bucket is taken once"), *skip)

@@ -1,7 +1,7 @@
 //! The ranges of a distribution: which pages and split points each of them has.
 //!
 //! ```text
-//! Split points   k0 k1 k2 | k3 | k4 k5 k6 | k7 | ...     every n-th bounds a range, the others bound its buckets
+//! split points   k0 k1 k2 | k3 | k4 k5 k6 | k7 | ...     every n-th bounds a range, the others bound its buckets
 //! range          0          1                            pages in input order, each in memory or spilled
 //! ```
 //!
@@ -17,7 +17,7 @@ use crate::scratch::{Extent, Scratch};
 /// One page of a range.
 #[derive(Debug)]
 pub(crate) enum Stored {
-    /// Still being filled or written.
+    /// Being filled or written.
     Coming,
     /// In memory.
     Resident(Box<Block>),
@@ -36,7 +36,7 @@ impl Stored {
     }
 }
 
-/// What a range has been given.
+/// The contents of a range.
 #[derive(Debug, Default)]
 pub(crate) struct RangeStore {
     pub(crate) pages: Vec<Stored>,
@@ -54,21 +54,20 @@ impl RangeStore {
     }
 }
 
-/// A range that waits for its turn.
+/// A range that is to be sorted.
 pub(crate) struct Range {
     pub(crate) store: RangeStore,
-    /// Bytes of the keys of all its cuts before those that the cuts keep.
+    /// A prefix of all keys of the range, which its split points omit.
     pub(crate) base: Arc<[u8]>,
-    /// Split points between its buckets, with origins that are places in the range.
+    /// Split points between its buckets. Their origins are places in the range.
     pub(crate) split_points: Vec<SplitPoint>,
-    /// The cuts that bound it, behind the same bytes.
+    /// The bounds of the range, without `base`.
     pub(crate) low: Option<SplitPoint>,
     pub(crate) high: Option<SplitPoint>,
 }
 
-/// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.
-/// Origins of inner cuts, places in the stream, become places in the range. What the cuts keep of their keys follows
-/// `base`.
+/// Makes ranges. Every `per_range`-th split point bounds a range, and those between bound its buckets. Origins of the
+/// latter become places in the range. `base` is a prefix that the split points omit.
 pub(crate) fn ranges_of(
     stores: Vec<RangeStore>,
     base: &Arc<[u8]>,
@@ -83,7 +82,7 @@ pub(crate) fn ranges_of(
             let from = (i * per_range).min(split_points.len());
             let to = (from + per_range - 1).min(split_points.len());
             let mut inner = split_points[from..to].to_vec();
-            // Where in the range the records of one key lie nobody knows: as if they were everywhere.
+            // Where in the range the records of one key lie is unknown: assume an even spread.
             for group in inner.chunk_by_mut(|a, b| a.normal == b.normal) {
                 let parts = group.len() as u64 + 1;
                 for (split_point, part) in group.iter_mut().zip(1..) {
@@ -97,8 +96,8 @@ pub(crate) fn ranges_of(
         .collect()
 }
 
-/// The lowest byte of the output file from which any of these ranges is still to be read; then the same for all but the
-/// first range, and so on, down to no range at all.
+/// The lowest byte of the output file that is still to be read for these ranges; then the same without the first
+/// range, and so on.
 pub(crate) fn needed_within(ranges: &[Range], scratch: &Scratch) -> Vec<u64> {
     let mut first = u64::MAX;
     let mut places = vec![first];

@@ -1,12 +1,11 @@
-//! A sample of a range that is to be distributed again: keys, the bytes that each of them stands for, and what all of
-//! them begin with.
+//! Samples a range that is to be distributed again: some keys, their weights in bytes, and their common prefix.
 //!
-//! Model: some of the pages tell enough where records are short and alike in length. Otherwise all of the range is read,
-//! and a key is kept for every so many bytes. Keys are kept up to a limit; where more than half of the bytes belong to
-//! keys that agree up to it, the sample is taken once more, of what follows the bytes in which those agree. So every
-//! distribution parts a range, however long the keys are alike.
+//! Model: if records are short and similar in length, a sample of some pages is enough. Otherwise the whole range is
+//! read, and every so many bytes a key is kept. Keys are kept up to a length limit. If keys that agree up to that
+//! limit hold more than half of the bytes, another sample is taken of what follows their common prefix. So every
+//! distribution divides a range, however long the common prefix is.
 //!
-//! Invariant: every record that is sampled begins with the base, and what is kept of its key follows that.
+//! Invariant: every sampled key begins with the base; the sample has what follows the base.
 
 use std::sync::Arc;
 
@@ -19,34 +18,34 @@ use crate::pages::segment_starts;
 use crate::range::Stored;
 use crate::replay::{Replay, ReplayLane};
 
-/// Pages that a first sample looks at.
+/// The number of pages in a first sample.
 const PAGES: usize = 256;
-/// Keys kept of each page that is looked at.
+/// Keys from each of these pages.
 const KEYS_PER_PAGE: usize = 64;
-/// A sample can hold at least so many keys.
+/// The number of keys for which a sample has space at least.
 const KEYS_MIN: u64 = 256;
 
-/// What a sample tells of a range.
+/// A sample of a range.
 pub(crate) struct Resample {
-    /// What the keys begin with that are to be told apart.
+    /// A common prefix of the keys.
     pub(crate) base: Arc<[u8]>,
-    /// What follows in them, and how many bytes of records each stands for.
+    /// What follows the prefix in each key, and the bytes of records that this key represents.
     pub(crate) keys: Vec<(SplitPoint, u64)>,
 }
 
-/// What is sampled, and how much of its keys is kept.
+/// What to sample, and how much of each key.
 pub(crate) struct Request<'a> {
     pub(crate) replay: Replay<'a>,
     pub(crate) queue: &'a dyn Fn() -> Result<Box<dyn Queue>>,
     pub(crate) layout: Layout,
     pub(crate) key: &'a Key,
-    /// Bytes of keys that a sample holds.
+    /// The maximum bytes of keys in a sample.
     pub(crate) keys_bytes_max: u64,
 }
 
 impl Request<'_> {
-    /// A sample of at least `wanted` keys, if there are as many: from some pages, or where those have too few, or
-    /// `whole` is asked for, from all of the range.
+    /// A sample of at least `wanted` keys if possible: from some pages, or from the whole range if they have too few
+    /// or `whole` is set.
     pub(crate) fn sample(&self, wanted: usize, whole: bool) -> Result<Resample> {
         if !whole {
             let mut keys = self.of_pages()?;
@@ -64,12 +63,12 @@ impl Request<'_> {
         }
     }
 
-    /// Bytes of a key that are kept.
+    /// The maximum length of a sampled key.
     fn key_limit(&self) -> usize {
         (self.keys_bytes_max / KEYS_MIN).clamp(1, SPLIT_KEY_BYTES_MAX as u64) as usize
     }
 
-    /// The beginning of keys that go on behind the limit, if more than half of the bytes are of such. Sorts the keys.
+    /// The truncated key that represents more than half of the bytes, if there is one. Sorts the keys.
     fn heaviest<'k>(&self, keys: &'k mut [(SplitPoint, u64)]) -> Option<&'k [u8]> {
         keys.sort_unstable();
         let bytes_of = |group: &[(SplitPoint, u64)]| group.iter().map(|(_, bytes)| *bytes).sum::<u64>();
@@ -80,7 +79,7 @@ impl Request<'_> {
         (start.len() == self.key_limit() && bytes_of(group) > all / 2).then_some(start)
     }
 
-    /// What all keys agree in that begin with `start`.
+    /// The longest common prefix of all keys that begin with `start`.
     fn agreed(&self, mut start: Vec<u8>) -> Result<Vec<u8>> {
         let mut more: Option<Vec<u8>> = None;
         self.each_record(|_, record| {
@@ -96,7 +95,7 @@ impl Request<'_> {
         Ok(start)
     }
 
-    /// What follows `base` in a key for every so many bytes of the range, all of which is read.
+    /// Reads the whole range and returns a key every so many bytes, without `base`.
     fn of_records(&self, base: &[u8]) -> Result<Vec<(SplitPoint, u64)>> {
         let mut keys: Vec<(SplitPoint, u64)> = Vec::new();
         let (mut stride, mut seen, mut held) = (1u64, 0u64, 0u64);
@@ -114,7 +113,7 @@ impl Request<'_> {
             held += cost(&split_point);
             keys.push((split_point, bytes));
             if held > self.keys_bytes_max {
-                // Too many: of those that stand for one stride every other one goes, and strides are twice as long.
+                // Too many keys: drop every other key that stands for a single stride, and double the stride.
                 let mut odd = false;
                 keys.retain_mut(|(_, bytes)| {
                     let is_short = *bytes < 2 * stride;
@@ -129,7 +128,7 @@ impl Request<'_> {
         Ok(keys)
     }
 
-    /// Calls `take` with every record of the range and about where it begins.
+    /// Calls `take` with every record of the range and its approximate place.
     fn each_record(&self, mut take: impl FnMut(u64, &[u8])) -> Result<()> {
         let mut lane = ReplayLane::new(self.replay, (self.queue)()?, 0, 1);
         let mut carry: Vec<u8> = Vec::new();
@@ -158,7 +157,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Keys from some pages all over the range.
+    /// Keys from pages spread over the range.
     fn of_pages(&self) -> Result<Vec<(SplitPoint, u64)>> {
         let Request { replay, layout, .. } = *self;
         let step = replay.store.pages.len().div_ceil(PAGES).max(1);
@@ -179,7 +178,7 @@ impl Request<'_> {
                     keys.push((SplitPoint { normal, origin: block.offset() + at as u64 }, 1));
                 }
             };
-            // Every page has many records more than a sample wants: some are taken, at equal distances.
+            // A page has many more records than needed: take some at equal distances.
             layout.some_records(&block, before, KEYS_PER_PAGE, &mut add);
         }
         Ok(keys)

@@ -1,8 +1,7 @@
-//! Sampling: a few keys from all over the input, for cuts, and an estimate of how many records there
-//! are.
+//! Sampling: keys from all parts of the input, for split points, and an estimate of the number of records.
 //!
-//! Small chunks are read at equal distances, so an input in any order, sorted ones included, is seen
-//! evenly. From each chunk at most a fixed number of records is taken.
+//! Small chunks are read at equal distances, so that the sample is representative whatever the order of the input. At
+//! most a fixed number of records is taken from each chunk.
 
 use thalweg_base::units::GIB;
 use thalweg_block::Pool;
@@ -12,40 +11,40 @@ use thalweg_record::{Key, Layout, SPLIT_KEY_BYTES_MAX, SplitPoint, records_in};
 
 use crate::Result;
 
-/// The most chunks that are read.
+/// The maximum number of chunks.
 const CHUNKS_MAX: u64 = 1024;
-/// Bytes of a chunk: small, because their number tells more than their size.
+/// Bytes of a chunk. Many small chunks tell more than a few large ones.
 const CHUNK_BYTES: usize = 16 << 10;
-/// One chunk for so many bytes of input.
+/// One chunk for this many bytes of input.
 const BYTES_PER_CHUNK: u64 = 2 << 20;
-/// The most records taken from a chunk.
+/// The maximum number of records from a chunk.
 const RECORDS_PER_CHUNK: usize = 96;
 
-/// Records read whole where chunks meet too few.
+/// Records that are read one by one if the chunks have too few.
 const SPARSE_RECORDS: u64 = 64;
-/// Of records that are not found from the middle of a file, the first so many.
+/// If records cannot be found from the middle of a file: how many are read from the start.
 const FIRST_RECORDS: u64 = 1024;
 
-/// What a sample tells of an input.
+/// A sample of an input.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
     /// Sampled keys with their places in the stream of pages.
     pub(crate) keys: Vec<SplitPoint>,
-    /// Records of any length whose ends were seen, and in how many bytes.
+    /// Variable-length records whose ends were seen, and the bytes in which they were seen.
     seen_records: u64,
     seen_bytes: u64,
-    /// The longest record of any length that was measured; only where keys are few are they measured.
+    /// The longest variable-length record that was measured. Records are measured only if the chunks have too few.
     pub(crate) longest_seen: u64,
 }
 
 impl Sample {
-    /// Average bytes of a record of any length, with what ends it.
+    /// Average bytes of a variable-length record, with its terminator.
     pub(crate) fn record_bytes(&self) -> f64 {
         self.seen_bytes as f64 / self.seen_records.max(1) as f64
     }
 }
 
-/// Records of an input, or an estimate of them with a margin.
+/// The number of records, or an estimate with a margin.
 pub(crate) fn guess_records(layout: Layout, bytes: u64, record_bytes: f64) -> u64 {
     match layout.fixed_bytes() {
         Some(n) => bytes / n as u64,
@@ -53,8 +52,8 @@ pub(crate) fn guess_records(layout: Layout, bytes: u64, record_bytes: f64) -> u6
     }
 }
 
-/// Reads a sample, keeping at most `keys_bytes_max` bytes of keys. Blocks of `pool` must be as large
-/// as the inputs' pages.
+/// Reads a sample with at most `keys_bytes_max` bytes of keys. Blocks of `pool` must have the size of the inputs'
+/// pages.
 pub(crate) fn take_sample(
     inputs: &Inputs,
     page_bytes: u64,
@@ -87,16 +86,16 @@ pub(crate) fn take_sample(
     Ok(sample)
 }
 
-/// So far the end of a line is looked for, to say how much memory it needs.
+/// How far the end of a line is searched, to say how much memory it needs.
 const MEASURED_BYTES_MAX: u64 = 4 * GIB;
 
-/// How much of one key a sample of so many bytes may hold.
+/// The maximum length of one key in a sample of this size.
 fn key_limit(keys_bytes_max: u64) -> usize {
     SPLIT_KEY_BYTES_MAX.min(keys_bytes_max as usize / 16)
 }
 
-/// Adds keys of single records where chunks met too few: records so long that few begin in a chunk, or
-/// whose keys lie behind it. Reads a few records whole, at equal distances.
+/// Adds keys of single records if the chunks had too few: records are so long that few begin in a chunk, or their
+/// keys lie behind it. Reads a few whole records at equal distances.
 pub(crate) fn add_sparse(
     sample: &mut Sample,
     inputs: &Inputs,
@@ -131,7 +130,7 @@ pub(crate) fn add_sparse(
             let len = record.len() as u64 + more.unwrap_or(MEASURED_BYTES_MAX);
             sample.longest_seen = sample.longest_seen.max(len);
             if len > record_max {
-                // The sort is refused, with what this line needs.
+                // The sort will fail and say how much memory this line needs.
                 break;
             }
         }
@@ -143,7 +142,7 @@ pub(crate) fn add_sparse(
     Ok(())
 }
 
-/// The same where records are not found from the middle of a file: adds the first of every file.
+/// The same if records cannot be found from the middle of a file: adds the first records of every file.
 fn add_first(
     sample: &mut Sample,
     inputs: &Inputs,
@@ -173,8 +172,8 @@ fn add_first(
     Ok(())
 }
 
-/// Reads the beginning of the first line that begins after byte `from`, as much of it as a cut keeps.
-/// Returns where it begins; `None` if there is none within about `line_max`.
+/// Reads the start of the first line after byte `from`, as much as a split point needs. Returns where it begins;
+/// `None` if there is none within about `line_max` bytes.
 fn read_line(
     file: &thalweg_io::InputFile,
     from: u64,
@@ -189,8 +188,7 @@ fn read_line(
     Ok((n > 0).then_some(begin))
 }
 
-/// Bytes from `from` to the next newline or the end of the file, read piece by piece; `None` if they are more than
-/// about `line_max`.
+/// Bytes from `from` to the next newline or the end of the file; `None` if they are more than about `line_max`.
 fn rest_of_line(
     file: &thalweg_io::InputFile,
     from: u64,
@@ -241,17 +239,16 @@ fn look(
     let (place, bytes): (_, &[u8]) = (tag, block);
     let (mut records, open) = records_in(layout, bytes, block.offset());
     if layout.fixed_bytes().is_none() {
-        // What ends a record begun before the chunk was seen too.
+        // A record that began before the chunk ended in it.
         sample.seen_records += records.len() as u64 + u64::from(block.offset() > 0 && open.is_some());
         sample.seen_bytes += bytes.len() as u64;
-        // A record that goes on behind the chunk: its beginning is as good for a cut.
+        // The start of a record that continues after the chunk is good enough for a split point.
         records.extend(open.filter(|&from| from < bytes.len()).map(|from| (from, &bytes[from..])));
     }
     keep_keys(&mut sample.keys, key, &records, place, budget);
 }
 
-/// Adds the keys of some of the records of a piece that begins at `place`, at equal distances, while they take no more
-/// than `budget` bytes.
+/// Adds keys of records at equal distances, up to `budget` bytes. The records begin in a piece at `place`.
 pub(crate) fn keep_keys(
     keys: &mut Vec<SplitPoint>,
     key: &Key,
@@ -269,7 +266,7 @@ pub(crate) fn keep_keys(
     }
 }
 
-/// Keeps a key, if as many bytes are `left` for it.
+/// Keeps a key if there is space `left` for it.
 fn keep(keys: &mut Vec<SplitPoint>, split_point: SplitPoint, left: &mut usize) -> bool {
     let Some(rest) = left.checked_sub(split_point.normal.len() + std::mem::size_of::<SplitPoint>()) else {
         return false;

@@ -1,10 +1,8 @@
-//! The sorted stream: ranges are brought into memory in order, sorted bucket by bucket, and gathered
-//! into output blocks.
+//! The sorted stream: loads ranges in order, sorts them bucket by bucket, and gathers the records into output blocks.
 //!
-//! Model: a lane, whenever it is asked for the next block, does the most urgent thing that can be
-//! done: go on with its job; take in pages whose reads have completed; begin the next job; ask for
-//! more pages. Only when there is nothing does it wait. While one range is gathered the next ones
-//! are on their way, as far as memory allows (admission).
+//! Model: a lane that is asked for a block does the most urgent work there is: continue its job, take in pages whose
+//! reads are complete, start the next job, request more pages. It waits only if there is no work. While one range is
+//! gathered, the next ones are loaded as far as memory allows (admission).
 //!
 //! ```text
 //! range i    [pages in memory] -> buckets -> jobs -> blocks out
@@ -12,8 +10,8 @@
 //! range i+2  waits for admission: pages and entries must fit in what is free
 //! ```
 //!
-//! Invariant: jobs are numbered in output order; each takes its stretch of the output in its turn.
-//! Non-goals: where blocks go.
+//! Invariant: jobs are numbered in output order, and each reserves its stretch of the output in its sequence slot.
+//! Non-goals: writing blocks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -38,46 +36,46 @@ use crate::scratch::{Extent, Scratch};
 use crate::spill::evict;
 use crate::{Error, Result};
 
-/// How long a lane with nothing to do waits before it looks again.
+/// How long a lane without work waits before it checks again.
 const POLL: Duration = Duration::from_millis(1);
-/// Records ahead whose bytes are asked for while one is gathered.
+/// How many records ahead of the current one are prefetched.
 const PREFETCH_RECORDS: usize = 24;
-/// Freshly written bytes are proved in steps of about this many, while they are in the cache.
+/// Written bytes are added to the proof in steps of about this size, while they are in the cache.
 const PROVE_STEP_BYTES: usize = 32 << 10;
 
-/// Everything that does not change while a sorted stream is made.
+/// The configuration of a sorted stream.
 pub(crate) struct Config<'a> {
     pub(crate) key: &'a Key,
     pub(crate) layout: Layout,
-    /// Bytes in front of every record that do not leave.
+    /// Bytes at the start of every record that are left out of the output.
     pub(crate) tag_bytes: usize,
     pub(crate) unique: bool,
     pub(crate) proving: bool,
-    /// Of nothing yet, for what leaves.
+    /// An empty proof for the output.
     pub(crate) prover: Prover,
     pub(crate) lanes: usize,
     pub(crate) chunk_entries: usize,
-    /// A job has about so many bytes and at most about so many entries.
+    /// The bytes of a job, and its maximum number of entries, approximately.
     pub(crate) job_bytes: u64,
     pub(crate) job_entries: u64,
-    /// What a sample of keys may take.
+    /// The maximum bytes of a sample of keys.
     pub(crate) sample_bytes: u64,
     pub(crate) pool: &'a Pool,
     pub(crate) scratch: &'a Scratch,
     pub(crate) meters: &'a Meters,
     pub(crate) stop: &'a AtomicBool,
-    /// Where bounds of ranges in the output are told.
+    /// Gets the bounds of ranges in the output.
     pub(crate) notes: Option<&'a Notes<'a>>,
 }
 
-/// The sorted stream, shared by its lanes.
+/// The state that the lanes of a sorted stream share.
 pub(crate) struct Sorted<'a> {
     config: Config<'a>,
     assembler: Assembler,
     state: Mutex<State<'a>>,
     changed: Condvar,
     joined: Mutex<Joined>,
-    /// Records that jobs have written or are to write.
+    /// Records that are in the output, or will be.
     records: AtomicU64,
 }
 
@@ -85,27 +83,27 @@ struct State<'a> {
     waiting: VecDeque<Range>,
     /// Admitted ranges in order.
     active: VecDeque<Arc<Active<'a>>>,
-    /// Pages of the last admitted range that nobody has asked for yet.
+    /// Pages of the last admitted range that are still to be loaded.
     to_load: VecDeque<(usize, Stored)>,
     free_pages: usize,
     next_job: u64,
     closed: bool,
-    /// Ranges of the whole sort, those that an earlier run has done included.
+    /// All ranges of the sort, including those that an earlier run finished.
     ranges: u64,
 }
 
 /// An admitted range.
 struct Active<'a> {
     partition: Partition<'a>,
-    /// Pages that have not been taken in.
+    /// The number of pages that are still missing.
     missing: AtomicUsize,
     ready: AtomicBool,
-    /// The first bucket that no job has claimed.
+    /// The first bucket that is in no job.
     next_bucket: Mutex<usize>,
     jobs_open: AtomicUsize,
-    /// Pages that come free when it is done.
+    /// The number of pages that it frees when it is done.
     held_pages: usize,
-    /// Ranges that are in the output when it is.
+    /// How many ranges are in the output when it is done.
     ranges_done: u64,
 }
 
@@ -118,7 +116,7 @@ struct Job<'a> {
 }
 
 impl<'a> Sorted<'a> {
-    /// The stream of ranges that were distributed, behind what is there already.
+    /// Sorts these ranges. The output continues at `start`.
     pub(crate) fn new(config: Config<'a>, out: Pool, ranges: Vec<Range>, start: &ResumePoint) -> Sorted<'a> {
         let empty = config.prover.clone();
         let note = &start.note;
@@ -142,7 +140,7 @@ impl<'a> Sorted<'a> {
         }
     }
 
-    /// A lane with a queue to scratch of its own.
+    /// Makes a lane. `queue` is its own queue to scratch.
     pub(crate) fn lane(&self, lane: usize, queue: Box<dyn Queue>) -> SortedLane<'_, 'a> {
         SortedLane {
             shared: self,
@@ -155,8 +153,8 @@ impl<'a> Sorted<'a> {
         }
     }
 
-    /// After all lanes ended: the proof of the output, of what was dropped, and the output's bytes. Neighbours that agree
-    /// as far as proofs keep them are looked at in the output, if it is a file.
+    /// After all lanes have ended: the proof of the output, the proof of what was dropped, and the length of the
+    /// output. Neighbours that agree in the part that proofs keep are compared in the output file, if there is one.
     pub(crate) fn finish(self, output: Option<&File>) -> Result<(Proof, Proof, u64)> {
         let (mut prover, dropped) = self.joined.into_inner().expect("no lane panics").finish();
         let end = self.assembler.end();
@@ -171,8 +169,8 @@ impl<'a> Sorted<'a> {
         self.config.stop.load(Ordering::Relaxed)
     }
 
-    /// The next page to bring into memory, admitting the next range if it fits. `queue` must be idle
-    /// when nothing is in memory: pages of later ranges may have to make room.
+    /// Claims the next page to load, and admits the next range if it fits. If nothing is in memory, `queue` must be
+    /// idle: pages of later ranges may have to be spilled.
     fn claim_page(&self, queue: &mut dyn Queue) -> Result<Option<(Arc<Active<'a>>, usize, Stored)>> {
         let mut state = self.state.lock().expect("no lane panics");
         loop {
@@ -203,7 +201,7 @@ impl<'a> Sorted<'a> {
         }
     }
 
-    /// Pages that a range needs for what comes from scratch, and for entries.
+    /// The pages that a range needs for its spilled pages, and for its entries.
     fn needs(&self, range: &Range) -> (usize, usize) {
         let spilled = range.store.pages.iter().filter(|p| matches!(p, Stored::Spilled(_))).count();
         let config = &self.config;
@@ -245,12 +243,12 @@ impl<'a> Sorted<'a> {
         state.to_load = pages.into_iter().enumerate().collect();
     }
 
-    /// The next job, if a range is ready. Lets go of ranges that are done.
+    /// Claims the next job if a range is ready, and drops ranges that are done.
     fn claim_job(&self) -> NextJob<'a> {
         let mut state = self.state.lock().expect("no lane panics");
         self.retire(&mut state);
         let State { waiting, active, next_job, closed, .. } = &mut *state;
-        // Jobs of the next range may begin while the last ones of the first are gathered.
+        // Jobs of the next range may start while the last jobs of the first are gathered.
         for range in active.iter().take(2) {
             if !range.ready.load(Ordering::Acquire) {
                 return NextJob::Wait;
@@ -285,7 +283,7 @@ impl<'a> Sorted<'a> {
         Job { index: *number - 1, range: Arc::clone(range), buckets: from..*next, bytes }
     }
 
-    /// Lets go of ranges at the front whose jobs are all done, once no lane holds them any more.
+    /// Drops the ranges at the front whose jobs are done, once no lane uses them.
     fn retire(&self, state: &mut State<'a>) {
         while let Some(range) = state.active.front() {
             let is_claimed =
@@ -302,15 +300,15 @@ impl<'a> Sorted<'a> {
 
 enum NextJob<'a> {
     Job(Job<'a>),
-    /// There will be jobs, but none now.
+    /// There is no job now, but there will be.
     Wait,
-    /// No job will come. The first lane to learn it closes the stream after so many jobs.
+    /// There are no more jobs. The first lane that learns this closes the stream with the number of jobs.
     End {
         jobs: Option<u64>,
     },
 }
 
-/// The bytes that windows may skip in each bucket of a range.
+/// For each bucket of a range, the bytes that windows may skip.
 fn skips(range: &Range) -> Vec<usize> {
     let Range { base, split_points, low, high, .. } = range;
     let bound = |i: usize| if i < split_points.len() { Some(&split_points[i]) } else { high.as_ref() };
@@ -322,14 +320,14 @@ fn skips(range: &Range) -> Vec<usize> {
         .collect()
 }
 
-/// A job whose records are being gathered.
+/// A job that is being gathered.
 struct Gathering<'a> {
     job: Job<'a>,
     cursor: Cursor,
-    /// The next entry, and how many bytes of its record are written.
+    /// The index of the next entry, and how many bytes of its record are written.
     at: usize,
     written: usize,
-    /// What it does not keep.
+    /// The proof of the records that were dropped.
     dropped: Proof,
 }
 
@@ -341,13 +339,13 @@ pub(crate) struct SortedLane<'s, 'a> {
     ordered: Ordered,
     gathering: Option<Gathering<'a>>,
     finished: Vec<Block>,
-    /// What is being read: the range, the page in it, its extent.
+    /// Reads in flight: the range, the index of the page, and its extent.
     loading: Vec<Option<(Arc<Active<'a>>, usize, Extent)>>,
 }
 
 impl<'a> SortedLane<'_, 'a> {
-    /// Starts reads while pages may be claimed. A page that is in memory is taken in at once, but only
-    /// one a call, so that jobs are not kept waiting. Returns whether anything was done.
+    /// Starts reads while there are pages to claim. A page that is in memory is taken in at once, but only one for
+    /// each call, so that jobs do not wait. Returns whether there was anything to do.
     fn ask_for_pages(&mut self) -> Result<bool> {
         let mut any = false;
         while self.queue.in_flight() < self.queue.depth() {
@@ -395,7 +393,7 @@ impl<'a> SortedLane<'_, 'a> {
         Ok(())
     }
 
-    /// Sorts the entries of a job and takes its stretch of the output.
+    /// Sorts the entries of a job and reserves its stretch of the output.
     fn begin(&mut self, job: Job<'a>) -> Result<()> {
         let config = &self.shared.config;
         let partition = &job.range.partition;
@@ -422,7 +420,7 @@ impl<'a> SortedLane<'_, 'a> {
         if config.unique {
             ordered.drop_repeats(&mut drop_one);
         }
-        // In the turn: the key that ended the job before may go on here.
+        // In the sequence slot: the last key of the job before may continue here.
         let take = |last_key: &mut Option<Vec<u8>>| {
             if config.unique && !ordered.entries.is_empty() {
                 let normal = |entry| entries.with_record(entry, pages, |r| config.key.normal(r, usize::MAX));
@@ -446,7 +444,7 @@ impl<'a> SortedLane<'_, 'a> {
         Ok(())
     }
 
-    /// Copies records to the output until a block is whole or the job is done.
+    /// Copies records to the output until a block is full or the job is done.
     fn gather(&mut self) {
         let Some(now) = &mut self.gathering else { return };
         let partition = &now.job.range.partition;
@@ -485,7 +483,7 @@ impl<'a> SortedLane<'_, 'a> {
                 unproved = 0;
             }
         }
-        // A job without bytes of its own may still have been handed the stream's last block.
+        // A job without bytes may still have got the last block of the stream.
         self.finished.extend(now.cursor.drain_finished());
         self.end_job();
     }
@@ -506,7 +504,7 @@ impl<'a> SortedLane<'_, 'a> {
         }
     }
 
-    /// Waits for a read, or for another lane to change something.
+    /// Waits for a read or for progress of another lane.
     fn wait_for_pages(&mut self) -> Result<()> {
         let stage = &self.shared.config.meters.stage;
         if self.queue.in_flight() > 0 {
@@ -529,7 +527,7 @@ impl Source for SortedLane<'_, '_> {
         Ok(self.finished.pop())
     }
 
-    /// Sorts and gathers until there is a block, or all have been given.
+    /// Sorts and gathers until there is a block, or the end.
     fn wait(&mut self) -> Result<bool> {
         while self.finished.is_empty() {
             if self.gathering.is_some() {
@@ -544,7 +542,7 @@ impl Source for SortedLane<'_, '_> {
                 NextJob::Job(job) => self.begin(job)?,
                 NextJob::Wait if any => {}
                 NextJob::Wait => return self.wait_for_pages().map(|()| true),
-                // Jobs of other lanes may still be open; the last of them then gets the last block.
+                // Jobs of other lanes may be unfinished; the last of them gets the last block.
                 NextJob::End { jobs: Some(jobs) } => self.finished.extend(self.shared.assembler.close(jobs)),
                 NextJob::End { jobs: None } => break,
             }

@@ -28,7 +28,7 @@ fn prefixed_records_up_to_an_eighth_of_memory() {
     assert!(receipt.io.scratch.written_bytes > 0, "{receipt:?}");
     contents.push(vec![b'a'; MEMORY_MIN as usize]);
     let told = Stage::simulated(1).refuses(&Case::prefixed(as_prefixed(&contents))).to_string();
-    assert!(told.contains("give more --memory") || told.contains("is too small"), "{told}");
+    assert!(told.contains("an eighth of the memory") || told.contains("is too small"), "{told}");
 }
 
 /// Keys that agree for longer than a cut remembers.
