@@ -343,11 +343,7 @@ impl Part<'_> {
             let (ends, its) = join(&*self.local.node, of_job, (&self.place, go_on), |to, from| {
                 // Rivers that share links have names of their own.
                 let river = river.wrapping_add((side as u64) << 32);
-                Ok(laid.river_config(side, river, split_points.clone(), pages)?.node(
-                    attempt.index,
-                    to,
-                    from,
-                )?)
+                Ok(laid.river(side, river, split_points.clone(), pages)?.node(attempt.index, to, from)?)
             })?;
             links.get_or_insert(its);
             talk.stoppers.lock().expect("no holder panics").extend([ends.0.stopper(), ends.1.stopper()]);

@@ -86,7 +86,7 @@ impl LaidSide {
     }
 
     /// Its river as this node has it. `pages` are those of each node's inputs.
-    pub(super) fn river_config(
+    pub(super) fn river(
         &self,
         river: u64,
         pick: impl FnOnce(&Key) -> Partitioner,

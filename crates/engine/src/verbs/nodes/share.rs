@@ -419,7 +419,7 @@ impl Laid {
     }
 
     /// The river of a side as this node has it. `pages` are those of each node's inputs.
-    pub fn river_config(
+    pub fn river(
         &self,
         side: usize,
         river: u64,
@@ -440,7 +440,7 @@ impl Laid {
             _ if ranges.len() > split_points.len() => Partitioner::Range(SplitPoints::new(key, split_points)),
             _ => Partitioner::Among(SplitPoints::new(key, split_points), ranges),
         };
-        self.sides[side].river_config(river, pick, pages)
+        self.sides[side].river(river, pick, pages)
     }
 
     /// Runs it, with so many pages of each side and each node, and so many bytes of a range, some keys of which may be
