@@ -1,7 +1,7 @@
 //! Aligned blocks of memory from bounded pools. All data moves in them.
 //!
 //! Model: a [`Pool`] maps all of its memory once, asks for huge pages, and hands out [`Block`]s. Ownership of a block moves
-//! with the data, and a dropped block returns to its pool. A producer that finds no free block has to wait: that is the
+//! with the data, and a dropped block returns to its pool. A producer without a free block has to wait: that is the
 //! back-pressure.
 //! Invariant: blocks of a pool never overlap, and no byte of a block is ever uninitialised.
 //! Non-goals: growing, records, files.

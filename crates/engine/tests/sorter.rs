@@ -333,7 +333,7 @@ fn a_scratch_that_is_not_there_is_named_when_it_is_needed() {
     let said = refusal(put_all(&mut sorter, &data, 1 << 20));
     assert!(said.contains("nowhere"), "{said}");
     // The handle stays shut.
-    assert!(refusal(put_all(&mut sorter, &data, 1 << 20)).contains("has failed"));
+    assert!(refusal(put_all(&mut sorter, &data, 1 << 20)).contains("has already failed"));
 }
 
 #[test]

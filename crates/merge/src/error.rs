@@ -1,4 +1,4 @@
-//! What can go wrong with sorted streams.
+//! The errors of merges and joins.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,16 +8,16 @@ use thalweg_pump::InputsError;
 
 use crate::Broken;
 
-/// The result of this crate's work.
+/// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can go wrong with sorted streams.
+/// Why a merge or join failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused.
+    /// A system call failed.
     Io(thalweg_io::Error),
-    /// Something is wrong with a file as a whole.
+    /// An input cannot be read.
     Input(InputsError),
     /// A record is less than the one before it.
     Unordered {
@@ -26,14 +26,14 @@ pub enum Error {
         /// The record, counted from 0.
         record: u64,
     },
-    /// A record is not one.
+    /// A record is invalid.
     Broken {
         /// The input.
         path: PathBuf,
-        /// What is the matter with it.
+        /// What is wrong with it.
         what: Broken,
     },
-    /// Somebody asked to stop.
+    /// The merge was stopped.
     Stopped,
 }
 

@@ -1,7 +1,7 @@
-//! What fuzzers ask of this crate: summaries, generated records, keys, cuts and samples. Each function takes any bytes and
-//! panics where an invariant is broken; `fuzz/` calls them, and the tests play its corpora back.
+//! Entry points for fuzzers: summaries, generated records, keys, split points, samples. Each function takes any bytes
+//! and panics if an invariant is broken. `fuzz/` calls them, and the tests replay its corpora.
 //!
-//! Invariant: nothing here is compiled into a build that users get.
+//! Invariant: nothing here is compiled into a release.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use crate::{
     choose_split_points, pack_sample, unpack_sample,
 };
 
-/// Takes bytes off the front of what the fuzzer made, zeros after its end.
+/// Takes bytes off the front of the fuzzer's bytes, and zeros after their end.
 struct Taker<'b>(&'b [u8]);
 
 impl<'b> Taker<'b> {
@@ -26,8 +26,8 @@ impl<'b> Taker<'b> {
     }
 }
 
-/// Summaries: what is accepted is written back as it was, merges, and can be told; records are counted the same
-/// however they are cut.
+/// An accepted summary is written back unchanged, merges, and can be reported. Counts do not depend on how records
+/// are divided.
 pub fn summary(data: &[u8]) {
     let read = |bytes: &[u8]| match Summary::from_bytes(bytes) {
         Ok(summary) => {
@@ -69,7 +69,7 @@ pub fn summary(data: &[u8]) {
     assert_eq!(Summary::from_bytes(&at_once.to_bytes()), Ok(at_once), "what was counted is a summary");
 }
 
-/// Generated records: any stretch from any number on is what its records are alone, and goes on where it ended.
+/// Any stretch of generated records consists of the records generated alone, and generation continues at its end.
 pub fn gensort(data: &[u8]) {
     let mut from = Taker(data);
     let bits = from.byte();
@@ -77,10 +77,10 @@ pub fn gensort(data: &[u8]) {
     let mut number = [0; 16];
     let bytes = from.slice(16);
     number[..bytes.len()].copy_from_slice(bytes);
-    // All sizes of numbers alike, and both ends.
+    // Numbers of all magnitudes, including the extremes.
     let start = u128::from_le_bytes(number) >> (from.byte() & 127);
     let start = if bits & 4 == 4 { u128::MAX - start } else { start };
-    // Now and then across the bound between two batches.
+    // Sometimes across the bound between two batches.
     let count = usize::from(from.byte() & 31) + if bits & 0x38 == 0x38 { 990 } else { 0 };
     let mut whole = vec![0; count * RECORD_BYTES];
     let mut generator = Generator::new(kind, start);
@@ -104,8 +104,8 @@ pub fn gensort(data: &[u8]) {
     }
 }
 
-/// Keys: normal forms, windows and comparisons agree with comparing part by part; a record is located where
-/// counting cuts says.
+/// Normal forms, windows and comparisons agree with comparing part by part. A record is located where counting split
+/// points says.
 pub fn keys(data: &[u8]) {
     let mut from = Taker(data);
     let bits = from.byte();
@@ -117,7 +117,7 @@ pub fn keys(data: &[u8]) {
     };
     let part = |from: &mut Taker<'_>| {
         let (offset, length) = (from.byte(), from.byte());
-        // Now and then as far as numbers go.
+        // Sometimes as large as numbers can be.
         let far = |n: u8| if n > 250 { u32::MAX / 2 - u32::from(255 - n) } else { u32::from(n % 48) };
         KeyPart { offset: far(offset), length: far(length).max(1), descending: from.byte() & 1 == 1 }
     };
@@ -149,7 +149,7 @@ pub fn keys(data: &[u8]) {
         normal: key.normal(record, usize::MAX),
         origin: *origin,
     };
-    // Split points of the first half; all records are located.
+    // The split points come from the first half; all records are located.
     let mut sample: Vec<SplitPoint> = records[..records.len().div_ceil(2)].iter().map(split_point).collect();
     let split_points = SplitPoints::new(&key, choose_split_points(&mut sample, count));
     for one in &records {
@@ -168,7 +168,7 @@ pub fn keys(data: &[u8]) {
     }
 }
 
-/// That every way to compare two records says the same.
+/// All ways to compare two records must agree.
 fn agree((layout, key, parts): (Layout, &Key, &[KeyPart]), a: &[u8], b: &[u8]) {
     let truth = plainly(parts, layout.contents(a), layout.contents(b));
     assert_eq!((key.compare(a, b), key.compare(b, a)), (truth, truth.reverse()));
@@ -191,7 +191,7 @@ fn agree((layout, key, parts): (Layout, &Key, &[KeyPart]), a: &[u8], b: &[u8]) {
     }
 }
 
-/// The order of two records by the plainest means.
+/// A reference comparison of two records.
 fn plainly(parts: &[KeyPart], a: &[u8], b: &[u8]) -> Ordering {
     if parts.is_empty() {
         return a.cmp(b);
@@ -206,7 +206,7 @@ fn plainly(parts: &[KeyPart], a: &[u8], b: &[u8]) -> Ordering {
     parts.iter().map(by).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// Samples on their way: what is unpacked has no more keys than were allowed, and packs to a sample of the same order.
+/// An unpacked sample has no more keys than allowed, and packs to a sample of the same order.
 pub fn packed(data: &[u8]) {
     let Some((&most, packed)) = data.split_first() else { return };
     let keys_bytes = usize::from(most) * 64;
@@ -233,7 +233,7 @@ mod tests {
     use super::replay;
 
     #[test]
-    fn the_corpora_keep_the_laws() {
+    fn the_corpora_keep_the_invariants() {
         replay::corpus("summary", super::summary);
         replay::corpus("gensort", super::gensort);
         replay::corpus("keys", super::keys);

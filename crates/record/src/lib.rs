@@ -1,7 +1,8 @@
-//! What a record is: layouts, keys and their order-preserving windows, cuts, proofs, the Sort
-//! Benchmark's generator and summaries.
+//! Records: layouts, keys and their order-preserving windows, split points, proofs, and the generator and validator
+//! of the Sort Benchmark.
 //!
-//! Invariant: comparing two keys by their windows and then by [`Key::compare_from`] is comparing the keys.
+//! Invariant: comparing windows of two keys, and then [`Key::compare_from`] the end of the windows, is the same as
+//! comparing the keys.
 //! Non-goals: files, threads, time.
 
 mod bytes;

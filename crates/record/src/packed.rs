@@ -1,20 +1,20 @@
-//! Samples on their way between nodes.
+//! The encoding of samples that nodes send to each other.
 //!
 //! ```text
-//! [shared: u16][rest: u32][origin: u64][rest bytes] ...        all little-endian; shared with the key before
+//! [shared: u16][rest: u32][origin: u64][rest bytes] ...   little-endian; `shared` bytes are those of the key before
 //! ```
 //!
-//! Model: keys in order, each only as long as tells it from its neighbours and [`BEYOND`] bytes more, and of that only what the
-//! one before does not have.
-//! Invariant: what is unpacked has the order of what was packed, and the same origins.
+//! Model: keys are sorted. Each is truncated [`BEYOND`] bytes after the byte that distinguishes it from its
+//! neighbours, and stored without the prefix that it shares with the key before.
+//! Invariant: an unpacked sample has the same order and the same origins.
 
 use crate::{SplitPoint, common_prefix};
 
-/// Bytes that are kept behind those that tell a key from its neighbours here, for there are others elsewhere.
+/// Additional bytes of each key, because other nodes have other neighbours.
 const BEYOND: usize = 8;
 const HEAD_BYTES: usize = 14;
 
-/// Packs a sample, which is sorted by it.
+/// Sorts and packs a sample.
 pub fn pack_sample(sample: &mut [SplitPoint]) -> Vec<u8> {
     sample.sort_unstable();
     let agree: Vec<usize> =
@@ -35,7 +35,7 @@ pub fn pack_sample(sample: &mut [SplitPoint]) -> Vec<u8> {
     packed
 }
 
-/// Unpacks one, in order; nothing if it is none, or if its keys take more than `keys_bytes`.
+/// Unpacks a sample; `None` if it is invalid or its keys take more than `keys_bytes` bytes.
 pub fn unpack_sample(mut bytes: &[u8], mut keys_bytes: usize) -> Option<Vec<SplitPoint>> {
     let mut sample: Vec<SplitPoint> = Vec::with_capacity(bytes.len() / (HEAD_BYTES + BEYOND));
     while !bytes.is_empty() {
@@ -59,7 +59,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_unpacked_has_the_order_and_origins_of_what_was_packed(
+        fn packing_keeps_order_and_origins(
             keys in prop::collection::vec(("[ab]{0,40}", 0u64..5), 0..60),
         ) {
             let mut sample: Vec<SplitPoint> =
@@ -78,14 +78,14 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_handled(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let keys: usize = unpack_sample(&bytes, 400).unwrap_or_default().iter().map(|c| c.normal.len()).sum();
             prop_assert!(keys <= 400);
         }
     }
 
     #[test]
-    fn long_keys_that_agree_take_little() {
+    fn long_common_prefixes_pack_small() {
         let long = |i: u8| SplitPoint { normal: [&[b'x'; 5000][..], &[i]].concat(), origin: 0 };
         let mut sample: Vec<SplitPoint> = (0..100).map(long).collect();
         assert!(pack_sample(&mut sample).len() < 5000 + 100 * 40);

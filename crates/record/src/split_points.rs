@@ -1,14 +1,15 @@
-//! Split points: points in the order of (key, origin) that part a stream into ranges of about equal depth.
+//! Split points divide a stream, ordered by (key, origin), into ranges of about equal size.
 //!
-//! Model: a sorted sample gives the cuts; `locate` tells how many cuts are less than a record, which is the
-//! index of its range. Ranges are (low, high]: a record equal to a cut goes left. Because a cut has
-//! an origin, even one key that fills the whole input is parted evenly, and stays in input order.
+//! Model: split points are chosen from a sorted sample. `locate` returns how many split points are less than a
+//! record, which is the index of its range. Ranges are (low, high]: a record equal to a split point is in the range
+//! to its left. A split point includes an origin, so even a single key that fills the whole input is divided evenly,
+//! and stays in input order.
 //!
-//! A record is located by the head of its key behind the prefix that all cuts share: a table over the
-//! heads between the first cut and the last, squeezed where they are text, narrows the search to no cut at all, or a few.
-//! Only where a head equals a cut's is more of the key looked at.
+//! A record is located by the head of its key after the common prefix of all split points. A table over the heads
+//! between the first and the last split point, for text over the bits that vary, leaves at most a few candidates.
+//! More of the key is compared only if a head equals that of a split point.
 //!
-//! Non-goals: how the sample was taken; moving records.
+//! Non-goals: sampling; moving records.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -16,58 +17,59 @@ use std::sync::Arc;
 use crate::key::{HEAD_BYTES, common_prefix};
 use crate::{InPlace, Key, VaryingBits};
 
-/// The most bytes of a key that a cut keeps. Keys that agree that far are parted by origin alone
-/// where they equal the kept bytes, and not parted where they go on: cuts behind what they agree in do that.
+/// The maximum bytes of a key in a split point. Keys that agree in all of these bytes are divided by origin if they
+/// end there, and otherwise not at all; that needs split points with a common prefix.
 pub const SPLIT_KEY_BYTES_MAX: usize = 64 << 10;
 
-/// Tables have at most 2^12 steps, 16 KiB: there is one for each range that is in memory.
+/// A table has at most 2^12 entries, 16 KiB, and every range in memory has one.
 const TABLE_BITS_MAX: u32 = 12;
-/// The share of records for which the table need not suffice.
+/// The fraction of records for which the table may be insufficient.
 const CROWDED_SHARE: f64 = 1.0 / 12.0;
 
-/// One key of a sample, or one cut.
+/// A key of a sample, or a split point.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SplitPoint {
-    /// The normal form of the key, or its first bytes.
+    /// The normal form of the key, or its start.
     pub normal: Vec<u8>,
-    /// Where the record began in the stream.
+    /// The offset of the record in the stream.
     pub origin: u64,
 }
 
-/// Split points in order, ready to locate records.
+/// Sorted split points that can locate records.
 #[derive(Debug, Clone)]
 pub struct SplitPoints {
     split_points: Vec<SplitPoint>,
-    /// Bytes of every cut's key before those that the cut keeps.
+    /// A prefix of all keys that the split points omit.
     base: Arc<[u8]>,
-    /// Bytes that all keep first.
+    /// The common prefix of the split points.
     shared: Vec<u8>,
-    /// Bytes of both.
+    /// The length of both.
     skip: usize,
-    /// The head of each cut's key behind the shared bytes.
+    /// For each split point, the head of its key after the common prefix.
     heads: Vec<u64>,
-    /// The first and the last of them.
+    /// The first and the last head.
     first: u64,
     last: u64,
-    /// What brings them together, if they lie in clumps.
+    /// The bits of heads to use, if heads are text.
     extract: Option<VaryingBits>,
-    /// Entry i is the first cut whose head, squeezed, is at least the first cut's plus i steps of 2^shift.
+    /// Entry i is the index of the first split point whose (extracted) head is at least that of the first split point
+    /// plus i steps of 2^shift.
     table: Vec<u32>,
     table_first: u64,
     table_shift: u32,
-    /// Every key ends within the head, so that equal heads are equal keys.
+    /// Whether every key ends within the head, so that equal heads mean equal keys.
     exact: bool,
 }
 
-/// Chooses the `count` cuts that part a sample into `count + 1` stretches of equal depth. Sorts the
-/// sample. Fewer come back where the sample is small; none repeats.
+/// Chooses `count` split points that divide a sample into `count + 1` ranges of equal size. Sorts the sample. A small
+/// sample yields fewer; none is repeated.
 pub fn choose_split_points(sample: &mut [SplitPoint], count: usize) -> Vec<SplitPoint> {
     let depth = sample.len();
     split_points_at(sample, (1..=count).map(|i| i * depth / (count + 1)))
 }
 
-/// Chooses the cuts that part a sample into stretches whose depths are to each other as these weights. Sorts the
-/// sample. Fewer come back where it is small; none repeats.
+/// Chooses split points that divide a sample in the ratio of these weights. Sorts the sample. A small sample yields
+/// fewer; none is repeated.
 pub fn choose_weighted_split_points(sample: &mut [SplitPoint], weights: &[u64]) -> Vec<SplitPoint> {
     let all = weights.iter().map(|weight| u128::from(*weight)).sum::<u128>().max(1);
     let (depth, mut before) = (sample.len() as u128, 0);
@@ -78,8 +80,8 @@ pub fn choose_weighted_split_points(sample: &mut [SplitPoint], weights: &[u64]) 
     split_points_at(sample, places)
 }
 
-/// Chooses the `count` cuts that part a sample, of which each key stands for so many bytes, into `count + 1` stretches
-/// of equally many. Sorts the sample. Fewer come back where it is small; none repeats.
+/// Chooses `count` split points that divide a sample into `count + 1` ranges with equal bytes; each key stands for
+/// some bytes. Sorts the sample. A small sample yields fewer; none is repeated.
 pub fn choose_split_points_by_bytes(sample: &mut [(SplitPoint, u64)], count: usize) -> Vec<SplitPoint> {
     sample.sort_unstable();
     let ends: Vec<u128> = sample
@@ -94,7 +96,7 @@ pub fn choose_split_points_by_bytes(sample: &mut [(SplitPoint, u64)], count: usi
     split_points_of_sorted(|at| sample.get(at).map(|(split_point, _)| split_point), (1..=count).map(place))
 }
 
-/// Keeps so few of a sample, at equal distances, that they take no more than about so many bytes.
+/// Thins out a sample evenly, to about `bytes_max` bytes.
 pub fn thin_sample(sample: &mut Vec<SplitPoint>, bytes_max: u64) {
     let bytes: usize =
         sample.iter().map(|split_point| split_point.normal.capacity() + size_of::<SplitPoint>()).sum();
@@ -102,7 +104,7 @@ pub fn thin_sample(sample: &mut Vec<SplitPoint>, bytes_max: u64) {
     sample.shrink_to_fit();
 }
 
-/// Keeps one of so many keys of a sample, from the one at `first` on.
+/// Keeps every `of`-th key of a sample, starting with number `first`.
 pub fn keep_every(sample: &mut Vec<SplitPoint>, of: u64, first: u64) {
     let (of, mut at) = (of.max(1), 0);
     sample.retain(|_| {
@@ -111,14 +113,14 @@ pub fn keep_every(sample: &mut Vec<SplitPoint>, of: u64, first: u64) {
     });
 }
 
-/// The cuts at these places of a sample, which is sorted first: by a sort that is quick where it is some that are in order,
-/// one behind the other.
+/// The split points at these positions of a sample. Sorts the sample, with an algorithm that is fast if it consists
+/// of a few sorted runs.
 fn split_points_at(sample: &mut [SplitPoint], places: impl Iterator<Item = usize>) -> Vec<SplitPoint> {
     sample.sort();
     split_points_of_sorted(|at| sample.get(at), places)
 }
 
-/// The cuts at these places of a sorted sample, up to the first that it has not.
+/// The split points at these positions of a sorted sample, up to its end.
 fn split_points_of_sorted<'s>(
     sample: impl Fn(usize) -> Option<&'s SplitPoint>,
     places: impl Iterator<Item = usize>,
@@ -134,8 +136,8 @@ fn split_points_of_sorted<'s>(
     chosen
 }
 
-/// A cut at `at`, as short as tells it from the sampled key `before`. Keys that begin with a shortened
-/// cut's bytes lie to its right, whatever their origin.
+/// The split point at `at`, as short as distinguishes it from the sampled key `before`. Keys that begin with a
+/// shortened split point are to its right, whatever their origin.
 fn shortened(before: Option<&SplitPoint>, at: &SplitPoint) -> SplitPoint {
     let agree = before.map_or(at.normal.len(), |b| common_prefix(&b.normal, &at.normal));
     let keep = if agree < at.normal.len() { agree + 1 } else { at.normal.len() };
@@ -143,16 +145,16 @@ fn shortened(before: Option<&SplitPoint>, at: &SplitPoint) -> SplitPoint {
 }
 
 impl SplitPoints {
-    /// Prepares `cuts`, which must be strictly increasing, for keys of `key`.
+    /// Prepares `split_points`, which must be strictly increasing, for this key.
     pub fn new(key: &Key, split_points: Vec<SplitPoint>) -> SplitPoints {
         SplitPoints::behind(key, Arc::default(), split_points)
     }
 
-    /// Prepares `cuts` whose keys all begin with `base` and keep only what follows it.
+    /// Prepares split points that omit `base`, a prefix of all their keys.
     pub fn behind(key: &Key, base: Arc<[u8]>, split_points: Vec<SplitPoint>) -> SplitPoints {
         assert!(split_points.windows(2).all(|p| p[0] < p[1]), "cuts must increase");
         let shared = match (split_points.first(), split_points.last()) {
-            // Of one key the end is to be in the head: few records begin with all of it.
+            // For a single key, the head should include its end: few other records share all of it.
             (Some(a), Some(b)) if a.normal == b.normal => a.normal.len().saturating_sub(HEAD_BYTES),
             (Some(a), Some(b)) => common_prefix(&a.normal, &b.normal),
             _ => 0,
@@ -188,17 +190,17 @@ impl SplitPoints {
         }
     }
 
-    /// How many ranges the cuts part the stream into.
+    /// The number of ranges.
     pub fn ranges(&self) -> usize {
         self.split_points.len() + 1
     }
 
-    /// The cuts in order.
+    /// The split points in order.
     pub fn split_points(&self) -> &[SplitPoint] {
         &self.split_points
     }
 
-    /// How many bytes all keys of range `index` begin with, and so need not be compared.
+    /// The length of the common prefix of all keys in range `index`.
     pub fn shared_in(&self, index: usize) -> usize {
         if index == 0 || index >= self.split_points.len() {
             return 0;
@@ -207,7 +209,7 @@ impl SplitPoints {
             + common_prefix(&self.split_points[index - 1].normal, &self.split_points[index].normal)
     }
 
-    /// The index of the range of a record that began at `origin`.
+    /// The index of the range of a record with this origin.
     #[inline(always)]
     pub fn locate(&self, key: &Key, record: InPlace<'_>, origin: u64) -> usize {
         if self.skip > 0 && !self.begin(key, record) {
@@ -229,7 +231,7 @@ impl SplitPoints {
         if low == high { low } else { self.locate_between(key, record, origin, low, high) }
     }
 
-    /// Among the cuts from `low` to `high`.
+    /// Searches the split points from `low` to `high`.
     #[inline(never)]
     fn locate_between(&self, key: &Key, record: InPlace<'_>, origin: u64, low: usize, high: usize) -> usize {
         let head = key.head(record, self.skip);
@@ -240,14 +242,14 @@ impl SplitPoints {
         low
     }
 
-    /// Whether a record begins with the bytes that all cuts begin with.
+    /// Whether a record begins with the common prefix of the split points.
     #[inline(always)]
     fn begin(&self, key: &Key, record: InPlace<'_>) -> bool {
         (self.base.is_empty() || key.begins_with(record, 0, &self.base))
             && key.begins_with(record, self.base.len(), &self.shared)
     }
 
-    /// Where a record belongs that does not.
+    /// The range of a record that does not.
     #[inline(never)]
     fn outside(&self, key: &Key, record: &[u8]) -> usize {
         let based = key.compare_start(record, 0, &self.base);
@@ -255,7 +257,7 @@ impl SplitPoints {
         if order.is_lt() { 0 } else { self.split_points.len() }
     }
 
-    /// Among the cuts from `low` on whose window is the record's.
+    /// Searches the split points, from `low`, with the same window as the record.
     #[inline(never)]
     fn locate_among_equals(
         &self,
@@ -268,7 +270,7 @@ impl SplitPoints {
         let group = low + self.heads[low..].partition_point(|h| *h == head);
         let is_less = |split_point: &SplitPoint| {
             let order = if self.exact {
-                // A shortened cut looks like a key that goes on with zeros, and is less.
+                // A shortened split point looks like a key that continues with zeros, but is less.
                 (self.base.len() + split_point.normal.len()).cmp(&key.fixed_bytes().unwrap_or(0))
             } else {
                 key.compare_with_normal(record.alone(), self.base.len(), &split_point.normal).reverse()
@@ -279,15 +281,15 @@ impl SplitPoints {
     }
 }
 
-/// A head as the table has it.
+/// A head as it is used in the table.
 #[inline(always)]
 fn squeezed(extract: Option<&VaryingBits>, head: u64) -> u64 {
     extract.map_or(head, |extract| extract.extract(head))
 }
 
-/// How wide the steps of a table over `span` are, as a power of two: so that few records meet a step that a
-/// cut lies in. Between two cuts lie equally many records, so the share that meets it is the step's share of
-/// the gap; where keys are text, which leaves most numbers out, steps must be the finer.
+/// The step of a table over `span`, as a power of two, such that few records fall into a step with a split point. Two
+/// neighbouring split points have the same number of records between them, so this fraction is the step divided by
+/// the gap. With text, which uses few of the numbers, steps must be finer.
 fn shift_for(heads: &[u64], span: u64) -> u32 {
     let span_bits = u64::BITS - span.leading_zeros();
     let crowded = |shift: u32| -> f64 {
@@ -306,7 +308,7 @@ mod tests {
     use crate::{KeyPart, Layout};
     use proptest::prelude::*;
 
-    /// The index by the plainest means: how many cuts are less than (key, origin).
+    /// A reference implementation: counts the split points that are less than (key, origin).
     fn truth(key: &Key, split_points: &[SplitPoint], record: &[u8], origin: u64) -> usize {
         let own = SplitPoint { normal: key.normal(record, usize::MAX), origin };
         split_points.iter().filter(|c| **c < own).count()
@@ -314,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_is_located_where_counting_cuts_says(
+        fn locating_a_record_agrees_with_counting_split_points(
             lines in any::<bool>(),
             based in any::<bool>(),
             prefix in "[ab]{0,14}",
@@ -354,11 +356,11 @@ mod tests {
         }
     }
 
-    /// A cut is shortened to what tells it from its neighbour, and a head pads with zeros: where keys end within the
-    /// head, a key of `b` and zeros was taken to equal the cut `b`, and went left of it or right by its origin.
-    /// What begins with a shortened cut's bytes lies to its right. Found by the fuzzer.
+    /// A split point is shortened as far as it differs from its neighbour, and a head is padded with zeros. If keys
+    /// end within the head, a key of `b` and zeros was taken for the split point `b`, and went left or right by its
+    /// origin. What begins with a shortened split point is to its right. Found by the fuzzer.
     #[test]
-    fn zeros_behind_a_shortened_cut_are_bytes_too() {
+    fn zeros_after_a_shortened_split_point_count() {
         let key = Key::new(Layout::Fixed(4), &[]).unwrap();
         let split_points = SplitPoints::new(&key, vec![SplitPoint { normal: b"b".to_vec(), origin: 8 }]);
         for origin in [0, 8, 9] {
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn depths_are_to_each_other_as_their_weights() {
+    fn ranges_are_proportional_to_weights() {
         let key = Key::new(Layout::Fixed(4), &[]).unwrap();
         let sample = || {
             (0..1000u32).map(|i| SplitPoint { normal: (i * 7919 % 1000).to_be_bytes().to_vec(), origin: 0 })
@@ -396,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thinned_sample_is_still_from_all_over() {
+    fn a_thinned_sample_covers_everything() {
         let all = |n: u64| {
             (0..n).map(|i| SplitPoint { normal: vec![7; 68], origin: i }).collect::<Vec<SplitPoint>>()
         };
@@ -412,7 +414,7 @@ mod tests {
         assert!(none.is_empty());
     }
 
-    /// A few records of 1,000 bytes among many of one: cuts fall where the bytes are.
+    /// A few records of 1,000 bytes among many of one byte: split points follow the bytes.
     #[test]
     fn long_records_count_as_many_bytes() {
         let split_point = |i: u32| SplitPoint { normal: i.to_be_bytes().to_vec(), origin: 0 };
@@ -437,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_keys_are_parted_by_origin_into_equal_depths() {
+    fn equal_keys_are_divided_evenly_by_origin() {
         let key = Key::new(Layout::Fixed(4), &[]).unwrap();
         let mut sample: Vec<SplitPoint> =
             (0..1000).map(|i| SplitPoint { normal: b"same".to_vec(), origin: i * 4 }).collect();

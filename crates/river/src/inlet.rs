@@ -1,10 +1,11 @@
-//! Inlets: where records go in, each into the open batch of the lane that the pick says.
+//! Inlets: each record goes into the open batch of the lane that the partitioner selects.
 //!
-//! Model: a sink for blocks of consecutive bytes, which may cut records, and for the batches of another river's outlet.
-//! What is put belongs to a *split*, a part of the input; without [`Inlet::begin`] all of it is the one split with the
-//! inlet's own number.
-//! Invariant: a record is copied once, into its batch; nothing is allocated and nothing locked for a record.
-//! Invariant: batches leave from the outlet behind one's own on, so that inlets that end together do not all meet at one.
+//! Model: an inlet is a sink for blocks of consecutive bytes, in which records may cross blocks, and for batches from
+//! the outlet of another river. Everything that is put belongs to a *split*, a part of the input. Without
+//! [`Inlet::begin`] it is one split with the number of the inlet.
+//! Invariant: a record is copied once, into its batch. There is no allocation and no lock for a record.
+//! Invariant: each inlet starts to send at a different outlet, so that inlets which end together do not all send to
+//! the same one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,35 +23,35 @@ use crate::send_queue::SendQueue;
 use crate::transport::{Delivery, Mailbox, Message, Stopper, Transport};
 use crate::{Batch, Partitioner, RiverConfig};
 
-/// What a pick says for a record that goes to all lanes.
+/// The result of the partitioner for a record that goes to all lanes.
 const ALL: usize = usize::MAX;
-/// And for one that goes to none.
+/// The result for a record that goes to no lane.
 const NOWHERE: usize = ALL - 1;
 
-/// Where records go in.
+/// The end of a river into which records are put.
 pub struct Inlet {
     config: Arc<RiverConfig>,
     index: usize,
     pool: Pool,
-    /// To the outlets.
+    /// The transports to the outlets.
     transports: Vec<Box<dyn Transport>>,
     mail: Arc<Mailbox>,
     deliveries: VecDeque<Delivery>,
-    /// The open batch of each lane, and what the lane got in this split.
+    /// The open batch of each lane, and the totals of each lane in this split.
     open: Vec<Open>,
     sums: Vec<Head>,
     send_queue: SendQueue<Batch>,
-    /// A split has begun and has not ended.
+    /// Whether a split has begun and not ended.
     is_open: bool,
-    /// One past the last split that has begun.
+    /// One past the highest split that has begun.
     splits: u64,
-    /// Where the next byte lies in the input.
+    /// The offset of the next byte in the input.
     at: u64,
-    /// The beginning of a record whose end has not come.
+    /// The start of a record that continues in the next bytes.
     carry: Vec<u8>,
-    /// And of those in batches of another river, lane by lane.
+    /// The same for batches of another river, for each lane.
     partials: Partials,
-    /// The lane that is next in turn, or whose batch is open where the least busy one is picked.
+    /// The next lane for round robin, or the lane of the open batch for the least busy outlet.
     hint: usize,
     proof: Proof,
     finished: bool,
@@ -91,12 +92,12 @@ impl Inlet {
         }
     }
 
-    /// What stops it, from another thread.
+    /// Stops this inlet from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.mail))
     }
 
-    /// Begins a split, whose first byte lies at `at` in the input. No inlet of the river may put the same split again.
+    /// Begins a split, which starts at offset `at` of the input. Each split may be put only once in the river.
     pub fn begin(&mut self, split: u64, at: u64) {
         assert!(!self.is_open, "a split ends before the next begins");
         let head = Head { split, ..Head::new(Kind::End, self.config.rules.river) };
@@ -107,12 +108,12 @@ impl Inlet {
         self.hint = (split % self.config.lanes as u64) as usize;
     }
 
-    /// What was put, if the river was to prove it: records, bytes and checksum.
+    /// The records that were put, if the river is proved.
     pub fn proof(&self) -> &Proof {
         &self.proof
     }
 
-    /// Puts one record: a line without its newline, a prefixed one without its prefix.
+    /// Puts one record: a line without its newline, a prefixed record without its prefix.
     pub fn put_record(&mut self, record: &[u8]) -> Result<()> {
         let layout = self.config.layout;
         if layout.fixed_bytes().is_some_and(|n| record.len() != n) {
@@ -139,7 +140,7 @@ impl Inlet {
         self.keep_carry(&rest[done..])
     }
 
-    /// Completes the record begun in earlier bytes; returns the bytes behind it.
+    /// Completes a record that began in earlier bytes. Returns the remaining bytes.
     fn finish_carry<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8]> {
         let Some(missing) = self.config.layout.completes(&self.carry, bytes) else {
             self.keep_carry(bytes)?;
@@ -162,7 +163,7 @@ impl Inlet {
         Ok(())
     }
 
-    /// Gives the whole records in `bytes` to their lanes; returns how many bytes that were.
+    /// Distributes the complete records in `bytes` to their lanes. Returns how many bytes they take.
     fn distribute_all(&mut self, bytes: &[u8]) -> Result<usize> {
         let config = Arc::clone(&self.config);
         let (key, lanes) = (&config.key, config.lanes);
@@ -181,7 +182,7 @@ impl Inlet {
                 lane_of_hash(&record[from..to], lanes)
             }),
             (Partitioner::Hash, None) => self.distribute(bytes, |record, _, _| {
-                // Keys of several parts are rare; their normal form is made for each.
+                // Keys of several parts are rare, so their normal form is simply computed for each record.
                 lane_of_hash(&key.normal(record.alone(), usize::MAX), lanes)
             }),
             (Partitioner::RoundRobin, _) => self.distribute(bytes, |_, _, hint| {
@@ -191,7 +192,7 @@ impl Inlet {
             }),
             (Partitioner::Copy, _) => self.distribute(bytes, |_, _, _| ALL),
             (Partitioner::LeastBusy, _) => self.distribute(bytes, |_, _, hint| *hint),
-            // No lane has a number as large as what means none or all, and the error should say so.
+            // The special results must not be reachable; such a lane is an error.
             (Partitioner::Own(own), _) => {
                 self.distribute(bytes, |record, origin, _| own(record.alone(), origin).min(NOWHERE - 1))
             }
@@ -213,7 +214,7 @@ impl Inlet {
         Ok(done)
     }
 
-    /// Puts a record, and what ends it, into the open batch of its lane.
+    /// Puts a record with its terminator into the open batch of its lane.
     #[inline(always)]
     fn put_in(&mut self, lane: usize, record: &[u8], ended: &[u8], origin: u64) -> Result<()> {
         if self.config.proved {
@@ -265,7 +266,7 @@ impl Inlet {
         Ok(())
     }
 
-    /// Sends the open batch of a lane on its way, if there is anything in it.
+    /// Sends the open batch of a lane if it is not empty.
     fn send_open(&mut self, lane: usize, more: bool) -> Result<()> {
         let sum = &mut self.sums[lane];
         let head = Head { kind: Kind::Batch, more, records: 0, bytes: 0, checksum: 0, ..*sum };
@@ -283,8 +284,8 @@ impl Inlet {
         self.send_queued(outlet)
     }
 
-    /// A lane of the outlet with most credits left, from the one behind one's own on. Waits until an outlet has one: a batch
-    /// that is given to an outlet without would wait for that one, though another may be free sooner.
+    /// A lane of the outlet with the most unused credits. If none has any, this waits for the first: a batch that was
+    /// queued for one outlet could not be sent to another that is free sooner.
     fn least_busy(&mut self) -> Result<usize> {
         let lanes = self.config.lanes;
         let from = (self.index + 1) % lanes;
@@ -307,12 +308,12 @@ impl Inlet {
         Ok(())
     }
 
-    /// Ends the split: every outlet hears what its lanes got.
+    /// Ends the split: every outlet learns what its lanes got.
     pub fn end(&mut self) -> Result<()> {
         self.end_split(false)
     }
 
-    /// The same. Each outlet hears with the end of the split, if `finishes`, that there is no other.
+    /// Ends the split. With `finishes` each outlet also learns that this was the last one.
     fn end_split(&mut self, finishes: bool) -> Result<()> {
         if !self.is_open {
             return Ok(());
@@ -325,10 +326,10 @@ impl Inlet {
             }
         }
         let mut lanes: Vec<usize> = (0..self.config.lanes).collect();
-        lanes.sort_by_key(|&lane| self.turn_of(self.config.outlet_of(lane)));
+        lanes.sort_by_key(|&lane| self.send_order(self.config.outlet_of(lane)));
         lanes.into_iter().try_for_each(|lane| self.send_open(lane, false))?;
         let mut outlets: Vec<usize> = (0..self.config.outlets).collect();
-        outlets.sort_by_key(|&outlet| self.turn_of(outlet));
+        outlets.sort_by_key(|&outlet| self.send_order(outlet));
         while !outlets.is_empty() {
             let mut waiting = Vec::new();
             for outlet in outlets {
@@ -346,13 +347,13 @@ impl Inlet {
         Ok(())
     }
 
-    /// How many outlets come before this one: the first is the one behind one's own.
-    fn turn_of(&self, outlet: usize) -> usize {
+    /// The position of an outlet in the order in which this inlet sends.
+    fn send_order(&self, outlet: usize) -> usize {
         let outlets = self.config.outlets;
         (outlet + 2 * outlets - (self.index + 1) % outlets) % outlets
     }
 
-    /// Says to an outlet what its lanes got.
+    /// Tells an outlet what its lanes got.
     fn close(&mut self, outlet: usize) -> Result<()> {
         let mut close = Head { kind: Kind::Close, ..self.sums[0] };
         (close.lane, close.sequence, close.records, close.bytes, close.checksum) = (0, 0, 0, 0, 0);
@@ -366,19 +367,19 @@ impl Inlet {
         self.transports[outlet].send(Message::Control(close))
     }
 
-    /// Says to an outlet that nothing more comes.
+    /// Tells an outlet that nothing more follows.
     fn finish_with(&mut self, outlet: usize) -> Result<()> {
         let head = self.of_all(Kind::Finish);
         self.transports[outlet].send(Message::Control(head))?;
         self.transports[outlet].end()
     }
 
-    /// What is said of the source, and not of a split.
+    /// A message about the source and not about a split.
     fn of_all(&self, kind: Kind) -> Head {
         Head { split: self.config.splits.max(self.splits), ..Head::new(kind, self.config.rules.river) }
     }
 
-    /// Reads what outlets said, and sends what may go by it. With `wait`, until there is something.
+    /// Handles messages from outlets, and sends what new credits allow. With `wait`, waits for a message.
     fn read_mail(&mut self, wait: bool) -> Result<()> {
         self.mail.take(&mut self.deliveries, wait)?;
         while let Some(delivery) = self.deliveries.pop_front() {
@@ -399,7 +400,7 @@ impl Inlet {
 impl Sink for Inlet {
     type Error = Error;
 
-    /// Takes the next block of the split; its offset must say so.
+    /// Puts the next block of the split, which must have the right offset.
     fn put(&mut self, block: Block) -> Result<()> {
         let expected = if self.is_open { self.at + self.carry.len() as u64 } else { 0 };
         if block.offset() != expected {
@@ -440,7 +441,7 @@ impl Drop for Inlet {
     fn drop(&mut self) {
         if !self.finished {
             let head = self.of_all(Kind::Lost);
-            // Whoever has gone, or has been told the end, hears nothing; the others do.
+            // Outlets that have finished or disconnected do not get this message.
             for transport in &mut self.transports {
                 drop(transport.say(head));
             }

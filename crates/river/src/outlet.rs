@@ -1,9 +1,9 @@
-//! Outlets: where the records of some lanes come out.
+//! Outlets: the records of some lanes leave the river.
 //!
-//! Model: a source of [`Batch`]es. It reads its mailbox when it is asked for the next one, lets its [`Core`] judge what
-//! came, and gives out what may leave. A batch that is dropped frees its buffer, which becomes a credit at the next
-//! look.
-//! Invariant: `None` comes only when every split is proved; an outlet that is dropped earlier tells its inlets.
+//! Model: an outlet is a source of [`Batch`]es. When it is asked for the next one, it reads its mailbox, lets its
+//! [`Core`] check every message, and gives out what is allowed. Dropping a batch frees its buffer, which becomes a
+//! credit.
+//! Invariant: `None` comes only when every split is proved. An outlet that is dropped earlier tells its inlets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use crate::head::{Head, Kind};
 use crate::transport::{Delivery, Mailbox, Message, Stopper, Ticket, Transport};
 use crate::{Batch, RiverConfig, sabotage};
 
-/// Where records of some lanes come out.
+/// The end of a river from which records are taken.
 pub struct Outlet {
     config: Arc<RiverConfig>,
     core: Core,
-    /// To the inlets.
+    /// The transports to the inlets.
     transports: Vec<Box<dyn Transport>>,
     mail: Arc<Mailbox>,
     deliveries: VecDeque<Delivery>,
     kept: BTreeMap<Name, Batch>,
     ready: VecDeque<Batch>,
     ended: bool,
-    /// Where records are taken from.
+    /// The batch of `get_record`.
     reading: Option<Reading>,
     partials: Partials,
 }
 
-/// The batch that records are taken from one by one.
+/// The batch from which records are taken one by one.
 struct Reading {
     batch: Batch,
-    /// Its whole records, if one of them began in another or goes on.
+    /// Its complete records, if one of them crosses batches.
     joined: Option<Vec<u8>>,
-    /// Where the next one begins.
+    /// Where the next record begins.
     at: usize,
 }
 
@@ -69,13 +69,13 @@ impl Outlet {
         }
     }
 
-    /// What stops it, from another thread.
+    /// Stops this outlet from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.mail))
     }
 
-    /// The next record: a line without its newline, a prefixed one without its prefix. It lies where it came, or in a buffer of this outlet's if it
-    /// was too long for one batch.
+    /// The next record: a line without its newline, a prefixed record without its prefix. It is not copied unless it
+    /// is longer than a batch.
     pub fn get_record(&mut self) -> Result<Option<&[u8]>> {
         while self.reading.as_ref().is_none_or(|reading| reading.at == reading.records().len()) {
             self.reading = None;
@@ -115,7 +115,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Compares a batch with its head, as far as anybody wants.
+    /// Compares a batch with its head, and with its checksum if there is one.
     fn examine(&self, batch: &Batch) -> Result<()> {
         let head = &batch.head;
         let is_sound = head.bytes == batch.records().len() as u64 && (head.lane as usize) < self.config.lanes;
@@ -137,7 +137,7 @@ impl Outlet {
                     batch.ticket = Some(Ticket { outlet: Arc::clone(&self.mail), source });
                     self.ready.extend(sabotage::given(batch).into_iter().flatten());
                 }
-                // A source that has gone hears nothing any more, and its way in says so.
+                // If the source has disconnected, its transport reports that.
                 Effect::Say(source, head) => drop(self.transports[source].say(head)),
                 Effect::End => {
                     self.ended = true;

@@ -1,28 +1,28 @@
-//! Picks: to which lane a record goes (the paper's PickStream).
+//! Partitioners select the lane of a record (PickStream in the paper).
 
 use std::ops::Range;
 
 use thalweg_record::SplitPoints;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The user's own pick: a record and where it began in the input, to a lane.
+/// A custom partitioner: takes a record and its offset in the input, returns a lane.
 type Own = dyn Fn(&[u8], u64) -> usize + Send + Sync;
 
-/// Which lane a record goes to.
+/// Selects the lane of each record.
 pub enum Partitioner {
-    /// By the range of its key: lane i takes the keys in (cut i - 1, cut i], ties by origin.
+    /// By ranges of the key: lane i gets the keys in (split point i - 1, split point i]. Origins decide ties.
     Range(SplitPoints),
-    /// The same for the records of these ranges alone, the first of which is lane 0; the others' go nowhere.
+    /// The same, but only for records of these ranges, of which the first is lane 0. Other records are dropped.
     Among(SplitPoints, Range<usize>),
-    /// By a hash of its key: equal keys meet in one lane.
+    /// By a hash of the key: equal keys go to one lane.
     Hash,
-    /// One after the other, dealt anew in each split.
+    /// In turn; each split starts at another lane.
     RoundRobin,
     /// To every lane.
     Copy,
-    /// To the outlet that has taken most of what it got: a slow one gets less.
+    /// To the outlet with the most unused credits: a slow outlet gets less.
     LeastBusy,
-    /// As this function says.
+    /// As this function decides.
     Own(Box<Own>),
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Partitioner {
     }
 }
 
-/// A lane for a key, evenly.
+/// The lane for a key.
 #[inline(always)]
 pub(crate) fn lane_of_hash(key: &[u8], lanes: usize) -> usize {
     ((u128::from(xxh3_64(key)) * lanes as u128) >> 64) as usize

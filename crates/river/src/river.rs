@@ -1,4 +1,4 @@
-//! A river as it is asked for, and its ends: all in one process, or each where it belongs.
+//! The builder of a river, its configuration, and its ends, in one process or in several.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::{Inlet, Outlet, Partitioner, Reach, link};
 
 /// Blocks of a pool are whole pages.
 const PAGE_BYTES: usize = 4096;
-/// Lanes for each outlet, if nobody says.
+/// The default number of lanes for each outlet.
 const LANES_PER_OUTLET: usize = 16;
-/// The longest record, if nobody says.
+/// The default maximum of a record.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
-/// A river whose inlets and outlets are all in this process.
+/// A river with all inlets and outlets in this process.
 pub struct River {
     /// One for each source.
     pub inlets: Vec<Inlet>,
@@ -28,7 +28,7 @@ pub struct River {
 }
 
 impl River {
-    /// A river to be described: one inlet, one outlet, lines dealt in turn.
+    /// Starts with one inlet, one outlet, and lines distributed in turn.
     pub fn builder() -> Builder {
         Builder {
             river: 0,
@@ -53,7 +53,7 @@ impl River {
     }
 }
 
-/// A river as it is asked for.
+/// Builds a river.
 #[derive(Debug)]
 pub struct Builder {
     river: u64,
@@ -77,83 +77,83 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Its name, which every message bears: rivers that share links must have different ones.
+    /// The id in every message. Rivers that share links must have different ids.
     pub fn named(self, river: u64) -> Builder {
         Builder { river, ..self }
     }
 
-    /// How many sources.
+    /// The number of inlets.
     pub fn inlets(self, inlets: usize) -> Builder {
         Builder { inlets, ..self }
     }
 
-    /// How many sinks.
+    /// The number of outlets.
     pub fn outlets(self, outlets: usize) -> Builder {
         Builder { outlets, ..self }
     }
 
-    /// How many lanes; as many as there are ranges to pick by, else 16 for each outlet if nobody says.
+    /// The number of lanes. By default one for each range of the partitioner, otherwise 16 for each outlet.
     pub fn lanes(self, lanes: usize) -> Builder {
         Builder { lanes: Some(lanes), ..self }
     }
 
-    /// How records lie in what is put, and their key.
+    /// The layout of records, and their key.
     pub fn records(self, layout: Layout, key: Key) -> Builder {
         Builder { layout, key: Some(key), ..self }
     }
 
-    /// To which lane a record goes.
+    /// How the lane of a record is selected.
     pub fn partitioner(self, partitioner: Partitioner) -> Builder {
         Builder { partitioner, ..self }
     }
 
-    /// Bytes of records that a batch holds at most.
+    /// The maximum bytes of records in a batch.
     pub fn batch_bytes(self, batch_bytes: usize) -> Builder {
         Builder { batch_bytes, ..self }
     }
 
-    /// Buffers of an outlet: so many for each source alone, and so many for whoever needs them.
+    /// Buffers of an outlet: `exclusive` are reserved for each source, and `float` are shared.
     pub fn credits(self, exclusive: u64, float: u64) -> Builder {
         Builder { exclusive, float: Some(float), ..self }
     }
 
-    /// Full batches that wait in an inlet: at most so many of one lane, and of all.
+    /// The maximum number of full batches that wait in an inlet, of one lane and of all lanes.
     pub fn queued(self, of_lane: usize, of_all: usize) -> Builder {
         Builder { lane_queued: of_lane, queued: of_all, ..self }
     }
 
-    /// Splits are given out in the order of their numbers. Every source must put its own in that order.
+    /// Gives out splits in the order of their numbers. Every source must put its splits in that order.
     pub fn ordered(self) -> Builder {
         Builder { ordered: true, ..self }
     }
 
-    /// Every batch bears a checksum, which its outlet looks at.
+    /// Puts a checksum on every batch, which its outlet verifies.
     pub fn checked(self) -> Builder {
         Builder { checked: true, ..self }
     }
 
-    /// Inlets prove what is put: [`Inlet::proof`].
+    /// Makes inlets prove what is put; see [`Inlet::proof`].
     pub fn proved(self) -> Builder {
         Builder { proved: true, ..self }
     }
 
-    /// Blocks that an end has reserved for each stream of a link at once: more, and more is under way. Without this
-    /// [`window`](crate::window) of the streams that it has.
+    /// The number of blocks that an end reserves for each stream of a link: with more blocks, more data can be in
+    /// flight. The default is [`window`](crate::window).
     pub fn window(self, blocks: usize) -> Builder {
         Builder { window: Some(blocks), ..self }
     }
 
-    /// How many splits there are, if that is known; else as many as the inlets put.
+    /// The number of splits, if it is known.
     pub fn splits(self, splits: u64) -> Builder {
         Builder { splits, ..self }
     }
 
-    /// The longest record that is held whole.
+    /// The longest record that may cross blocks.
     pub fn record_max(self, record_max: u64) -> Builder {
         Builder { record_max, ..self }
     }
 
-    /// What all ends of the river share.
+    /// The configuration that all ends of the river share.
     pub fn config(self) -> Result<Arc<RiverConfig>> {
         let lanes = match (&self.partitioner, self.lanes) {
             (Partitioner::Range(split_points), None) => split_points.ranges(),
@@ -203,7 +203,7 @@ impl Builder {
         }))
     }
 
-    /// The river, all of it in this process.
+    /// Makes a river in this process.
     pub fn build(self) -> Result<River> {
         let config = self.config()?;
         let pool = Pool::new(config.block_bytes(), config.blocks())?;
@@ -224,13 +224,13 @@ impl Builder {
     }
 }
 
-/// The lanes that an outlet, of so many, takes of so many lanes.
+/// The lanes of an outlet. Neighbouring lanes belong to one outlet.
 pub fn lanes_of(outlet: usize, outlets: usize, lanes: usize) -> Range<usize> {
     let first = |outlet: usize| (outlet * lanes).div_ceil(outlets);
     first(outlet)..first(outlet + 1)
 }
 
-/// What all ends of a river share.
+/// The configuration that all ends of a river share.
 #[derive(Debug)]
 pub struct RiverConfig {
     pub(crate) rules: Rules,
@@ -250,22 +250,22 @@ pub struct RiverConfig {
 }
 
 impl RiverConfig {
-    /// The outlet that takes a lane: neighbours go together.
+    /// The outlet of a lane.
     pub(crate) fn outlet_of(&self, lane: usize) -> usize {
         lane * self.outlets / self.lanes
     }
 
-    /// The lanes that an outlet takes.
+    /// The lanes of an outlet.
     pub(crate) fn lanes_of(&self, outlet: usize) -> Range<usize> {
         lanes_of(outlet, self.outlets, self.lanes)
     }
 
-    /// Bytes of a block that holds a batch and its head.
+    /// Bytes of a block with a batch and its head.
     pub fn block_bytes(&self) -> usize {
         (self.batch_bytes + HEAD_BYTES).next_multiple_of(PAGE_BYTES)
     }
 
-    /// Blocks of an inlet: an open batch for each lane, what is queued, and one that is changing hands.
+    /// Blocks of an inlet: an open batch for each lane, the send queue, and one that is being passed on.
     fn blocks_of_inlet(&self) -> usize {
         self.lanes + self.queued + 1
     }
@@ -280,18 +280,18 @@ impl RiverConfig {
         self.rules.sources * self.blocks_of_inlet() + self.outlets * self.blocks_of_outlet()
     }
 
-    /// An inlet that reaches the outlets so, in their order.
+    /// An inlet with these connections to the outlets, in order.
     pub fn inlet_over(self: &Arc<RiverConfig>, index: usize, reaches: Vec<Reach>) -> Result<Inlet> {
         self.inlet_with(index, reaches, Arc::default(), None)
     }
 
-    /// An outlet that reaches the inlets so, in their order.
+    /// An outlet with these connections to the inlets, in order.
     pub fn outlet_over(self: &Arc<RiverConfig>, reaches: Vec<Reach>) -> Result<Outlet> {
         self.outlet_with(0, reaches, Arc::default(), None)
     }
 
-    /// The inlet and the outlet of one node of several, each of which has one of either: both of this number. They
-    /// reach each other here, where neither list has more than a place for it.
+    /// The inlet and the outlet of one node; both have this number. They reach each other in memory, so the lists
+    /// only have a placeholder for that connection.
     pub fn node(
         self: &Arc<RiverConfig>,
         index: usize,
@@ -299,7 +299,7 @@ impl RiverConfig {
         inlets: Vec<Reach>,
     ) -> Result<(Inlet, Outlet)> {
         let (at_inlet, at_outlet): (Arc<Mailbox>, Arc<Mailbox>) = Default::default();
-        // First what takes.
+        // The receiver comes first.
         let outlet = self.outlet_with(index, inlets, Arc::clone(&at_outlet), Some(&at_inlet))?;
         let inlet = self.inlet_with(index, outlets, at_inlet, Some(&at_outlet))?;
         Ok((inlet, outlet))
@@ -313,10 +313,10 @@ impl RiverConfig {
         here: Option<&Arc<Mailbox>>,
     ) -> Result<Inlet> {
         assert_eq!(reaches.len(), self.outlets, "a way to each outlet");
-        // An outlet here holds blocks of the inlet's, as many as one source may have there.
-        let lent = here.map_or(0, |_| self.rules.exclusive + self.rules.float) as usize;
-        let pool = Pool::new(self.block_bytes(), self.blocks_of_inlet() + lent)?;
-        // What comes to an inlet is marks alone.
+        // The local outlet holds blocks of this inlet's pool, at most as many as one source may have there.
+        let extra = here.map_or(0, |_| self.rules.exclusive + self.rules.float) as usize;
+        let pool = Pool::new(self.block_bytes(), self.blocks_of_inlet() + extra)?;
+        // An inlet receives only control messages.
         let transports = self.ends(reaches, &mail, (here, index), (PAGE_BYTES, 0))?;
         Ok(Inlet::new(Arc::clone(self), index, pool, transports, mail))
     }
@@ -346,7 +346,7 @@ impl RiverConfig {
     }
 }
 
-/// The way to the end that is here.
+/// The transport to the local end.
 fn transport(here: Option<&Arc<Mailbox>>, from: usize) -> Box<dyn Transport> {
     let to = Arc::clone(here.expect("only a node has an end of the other side here"));
     Box::new(MemoryTransport { to, from })

@@ -1,10 +1,10 @@
-//! Ways: what brings messages from an inlet to an outlet and back.
+//! Transports carry messages between an inlet and an outlet.
 //!
-//! Model: both ends read a [`Mailbox`]; a [`Transport`] is anything that puts messages into somebody's. In one process that
-//! is the mailbox itself, and a batch changes hands without being copied.
-//! Invariant: messages of one way come in the order in which they were sent. A way waits for nobody: a batch is sent only
-//! for a credit, so a mailbox holds no more of them than there are buffers.
-//! Non-goals: what messages mean.
+//! Model: each end reads a [`Mailbox`], and a [`Transport`] puts messages into the mailbox of the other end. In one
+//! process it does so directly, and a batch changes hands without a copy.
+//! Invariant: messages of one transport arrive in the order in which they were sent. A transport never waits for the
+//! receiver: a batch is sent only for a credit, so a mailbox holds at most as many batches as there are buffers.
+//! Non-goals: the meaning of messages.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,46 +12,46 @@ use std::sync::{Arc, Condvar, Mutex};
 use crate::error::{Error, Result};
 use crate::{Batch, Head};
 
-/// What goes over a way.
+/// A message between an inlet and an outlet.
 #[derive(Debug)]
 pub enum Message {
     /// Records.
     Batch(Batch),
-    /// Everything else that there is to say.
+    /// Any other message.
     Control(Head),
 }
 
 /// One direction between an inlet and an outlet.
 pub trait Transport: Send {
-    /// Sends a message; a mark may wait until there is a batch, a flush or the end.
+    /// Sends a message. A control message may wait for a batch, a flush or the end.
     fn send(&mut self, message: Message) -> Result<()>;
 
-    /// Sends what may have waited for more to go with it.
+    /// Sends control messages that wait.
     fn flush(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Says something that waits for nothing.
+    /// Sends a control message at once.
     fn say(&mut self, head: Head) -> Result<()> {
         self.send(Message::Control(head))?;
         self.flush()
     }
 
-    /// Says that there are no more, behind what waited.
+    /// Ends the transport, after messages that wait.
     fn end(&mut self) -> Result<()> {
         Ok(())
     }
 }
 
-/// What lies in a mailbox.
+/// An item in a mailbox.
 pub(crate) enum Delivery {
-    /// A message from the one of this number on the other side.
+    /// A message from the end of this number on the other side.
     Arrived(usize, Message),
-    /// A buffer with a batch of this source is free again.
+    /// A buffer that held a batch of this source is free.
     Freed(usize),
 }
 
-/// Where messages wait for whoever they are for.
+/// Where messages for one end wait.
 #[derive(Default)]
 pub(crate) struct Mailbox {
     state: Mutex<State>,
@@ -61,9 +61,9 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct State {
     deliveries: VecDeque<Delivery>,
-    /// Somebody sleeps until there is a letter. Waking is a system call, and mostly nobody does.
+    /// Whether a thread sleeps until there is an item. Waking it is a system call that is mostly not needed.
     waited_for: bool,
-    /// Nobody is to wait any more.
+    /// Whether this end was stopped.
     stopped: bool,
 }
 
@@ -77,7 +77,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes all that is there into `letters`; with `wait`, until there is something. An error once it is stopped.
+    /// Moves all items into `deliveries`. With `wait`, waits for an item. An error once it is stopped.
     pub(crate) fn take(&self, deliveries: &mut VecDeque<Delivery>, wait: bool) -> Result<()> {
         let mut state = self.state.lock().expect("no holder panics");
         while wait && state.deliveries.is_empty() && !state.stopped {
@@ -89,7 +89,7 @@ impl Mailbox {
     }
 }
 
-/// Stops an end of a river, also while it waits for one that says nothing: it gives [`Error::Stopped`] from then on.
+/// Stops an end of a river, even while it waits: from then on it returns [`Error::Stopped`].
 pub struct Stopper(pub(crate) Arc<Mailbox>);
 
 impl Stopper {
@@ -100,10 +100,10 @@ impl Stopper {
     }
 }
 
-/// The way to somebody in this process.
+/// The transport to an end in this process.
 pub(crate) struct MemoryTransport {
     pub(crate) to: Arc<Mailbox>,
-    /// Who sends.
+    /// The number of the sender.
     pub(crate) from: usize,
 }
 
@@ -114,7 +114,7 @@ impl Transport for MemoryTransport {
     }
 }
 
-/// Says to an outlet, when it is dropped, that a buffer is free.
+/// Tells the outlet on drop that a buffer is free.
 pub(crate) struct Ticket {
     pub(crate) outlet: Arc<Mailbox>,
     pub(crate) source: usize,

@@ -1,5 +1,5 @@
-//! Rivers beside a model: for any numbers of inlets and outlets, any pick, and any sizes of batches and credits, what
-//! comes out is what went in, where the pick says, in the order that was promised.
+//! Compares rivers with a model, for any number of inlets and outlets, any partitioner, and any sizes of batches and
+//! credits: each record comes out once, in the right lane, in the promised order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,10 +9,10 @@ use thalweg_pump::{Sink, Source};
 use thalweg_record::{InPlace, Key, KeyPart, Layout, SplitPoint, SplitPoints};
 use thalweg_river::{Inlet, Outlet, Partitioner, River};
 
-/// Bytes of a record of each layout, with what ends it.
+/// Bytes of a record of each layout, with its terminator.
 const RECORD: usize = 12;
 
-/// What is asked of one river.
+/// One river.
 #[derive(Debug, Clone)]
 struct Case {
     layout: Layout,
@@ -115,7 +115,7 @@ impl Case {
         }
     }
 
-    /// The same with what ends it.
+    /// The record with its terminator.
     fn ended(&self, split: usize, i: usize) -> Vec<u8> {
         let mut record = self.record(split, i);
         record.resize(RECORD, b'\n');
@@ -126,7 +126,7 @@ impl Case {
         (0..self.splits[split].len()).flat_map(|i| self.ended(split, i)).collect()
     }
 
-    /// Where a record must go, if that can be told from itself.
+    /// The lane of a record, if the record determines it.
     fn lane(&self, split: usize, i: usize) -> Option<usize> {
         let (record, origin) = (self.record(split, i), (split * 1000 + i * RECORD) as u64);
         match self.partitioner {
@@ -193,7 +193,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn what_comes_out_is_what_went_in(case in cases()) {
+    fn the_output_is_the_input_in_order(case in cases()) {
         let lanes = case.run();
         let records = |bytes: &[u8]| -> Vec<Vec<u8>> { bytes.chunks(RECORD).map(<[u8]>::to_vec).collect() };
         let of_split = |split: usize| -> Vec<Vec<u8>> {

@@ -1,5 +1,5 @@
-//! What goes on between the ends of a river: slow outlets, ends that vanish, a split that is put twice; and the
-//! same over links with sockets, where a link is cut.
+//! The ends of a river: slow outlets, ends that disconnect, a split that is put twice; and the same over links with
+//! sockets, where a link is cut.
 #![allow(clippy::disallowed_methods)] // The cluster that links need has its files.
 
 #[path = "../../wire/tests/support/mod.rs"]
@@ -24,7 +24,7 @@ fn river() -> Builder {
     River::builder().records(layout, Key::new(layout, &[]).unwrap()).batch_bytes(4 * RECORD)
 }
 
-/// To the lane that the first byte says.
+/// Selects the lane by the first byte.
 fn by_first() -> Partitioner {
     Partitioner::Own(Box::new(|record, _| usize::from(record[0])))
 }
@@ -48,11 +48,11 @@ fn all(outlet: &mut Outlet) -> Result<Vec<Vec<u8>>, Error> {
 }
 
 #[test]
-fn an_outlet_that_takes_nothing_holds_up_no_other_lane() {
+fn a_blocked_outlet_does_not_delay_other_lanes() {
     let mut river =
         river().outlets(2).lanes(2).partitioner(by_first()).credits(2, 0).queued(3, 10).build().unwrap();
     let (inlet, slow) = (&mut river.inlets[0], 0u8);
-    // Three batches that are queued, for no credit comes, and an open one, each of four records.
+    // No credit comes: three batches wait in the queue and one is open, each with four records.
     for number in 0..4 * (3 + 1) {
         inlet.put_record(&record(slow, number)).unwrap();
     }
@@ -69,9 +69,10 @@ fn an_outlet_that_takes_nothing_holds_up_no_other_lane() {
     });
 }
 
-/// The last piece of a long record shares its batch with what comes behind it, and the pieces of several lanes come mixed.
+/// The last piece of a long record shares a batch with the records after it, and pieces of several lanes are
+/// interleaved.
 #[test]
-fn records_longer_than_a_batch_come_out_one_by_one_also_of_a_river_behind() {
+fn records_longer_than_a_batch_also_cross_two_rivers() {
     let long = |lane: u8, n: usize| [&[b'0' + lane][..], &vec![b'a' + (n % 26) as u8; 7 * n]].concat();
     let lines = || {
         let of_lane = Partitioner::Own(Box::new(|line, _| usize::from(line[0] - b'0')));
@@ -108,13 +109,13 @@ fn records_longer_than_a_batch_come_out_one_by_one_also_of_a_river_behind() {
 }
 
 #[test]
-fn an_end_that_waits_for_one_that_says_nothing_can_be_stopped() {
+fn a_waiting_end_can_be_stopped() {
     let mut river =
         river().outlets(1).lanes(1).partitioner(by_first()).credits(1, 0).queued(1, 1).build().unwrap();
     let (inlet, outlet) = (&mut river.inlets[0], &mut river.outlets[0]);
     let stoppers = [inlet.stopper(), outlet.stopper()];
     std::thread::scope(|scope| {
-        // Nobody takes what is put, and then nobody puts.
+        // First nobody takes, then nobody puts.
         let putting = scope.spawn(|| (0..).find_map(|n| inlet.put_record(&record(0, n)).err()));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!putting.is_finished());
@@ -128,9 +129,9 @@ fn an_end_that_waits_for_one_that_says_nothing_can_be_stopped() {
     });
 }
 
-/// The quick outlet came late: the next batches had been given to the slow one by then, and the inlet waited for that.
+/// The fast outlet came late: the next batches had been queued for the slow one, and the inlet waited for that.
 #[test]
-fn the_least_busy_outlet_gets_more_also_if_it_comes_late() {
+fn the_least_busy_outlet_gets_more_even_if_it_starts_late() {
     for quick in [0, 1] {
         let river =
             river().outlets(2).lanes(2).partitioner(Partitioner::LeastBusy).credits(2, 0).build().unwrap();
@@ -156,7 +157,7 @@ fn the_least_busy_outlet_gets_more_also_if_it_comes_late() {
 }
 
 #[test]
-fn an_end_that_vanishes_is_told_to_the_other() {
+fn the_other_end_learns_of_a_disconnect() {
     let mut one = river().build().unwrap();
     one.inlets[0].put_record(&record(0, 1)).unwrap();
     one.inlets.clear();
@@ -170,7 +171,7 @@ fn an_end_that_vanishes_is_told_to_the_other() {
     assert_eq!(error, "the pick chose lane 99, and there are 16");
 }
 
-/// What was put a second time was dropped without a word.
+/// A split that was put again was dropped silently.
 #[test]
 fn a_split_that_is_put_twice_is_a_fault() {
     let mut one = river().inlets(2).build().unwrap();
@@ -191,12 +192,12 @@ fn a_split_that_is_put_twice_is_a_fault() {
     assert!(why.contains("split 2 was never whole"), "{why}");
 }
 
-/// Has somebody read what comes on a link, as a node does.
+/// Reads a link in a thread, as a node does.
 fn read(link: Link) {
     std::thread::spawn(move || while let Ok(Some(_)) = link.accept() {});
 }
 
-/// A stream of a link as both sides have it.
+/// Both sides of a stream.
 fn stream(near: &Link, far: &Link) -> [Reach; 2] {
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| far.accept().unwrap().expect("a stream"));
@@ -211,12 +212,12 @@ fn the_same_goes_over_links_with_sockets() {
     let city = City::new();
     let terms = Terms { block_bytes: LINK as u32, ..Terms::default() };
     let (far, near) = city.link(terms);
-    // What is said of all lanes of an outlet at a split's end takes more than a block.
+    // The end messages of all lanes of an outlet take more than one block.
     let config = |name| {
         let builder = river().named(name).inlets(2).outlets(2).lanes(400).batch_bytes(10_000).checked();
         builder.partitioner(Partitioner::Hash).splits(4).ordered().config().unwrap()
     };
-    // Each side has a config of its own, made from the same description.
+    // Each side makes its own configuration from the same description.
     let (here, there) = (config(5), config(5));
     let mut to_outlets: Vec<Vec<_>> = (0..2).map(|_| Vec::new()).collect();
     let mut at_outlets: Vec<Vec<_>> = (0..2).map(|_| Vec::new()).collect();
@@ -254,7 +255,7 @@ fn the_same_goes_over_links_with_sockets() {
     assert!(all.into_iter().eq(expected), "each record once");
 }
 
-/// The ends of a river at two nodes with a link between them, each of which reaches itself without one.
+/// The ends of a river on two nodes with a link between them. Each node reaches itself in memory.
 fn two_nodes(city: &City, config: impl Fn() -> Arc<RiverConfig>) -> [(Inlet, Outlet); 2] {
     let (far, near) = city.link(Terms { block_bytes: LINK as u32, ..Terms::default() });
     let ([there, at_there], [here, at_here]) = (stream(&near, &far), stream(&far, &near));
@@ -272,7 +273,7 @@ fn two_nodes(city: &City, config: impl Fn() -> Arc<RiverConfig>) -> [(Inlet, Out
 }
 
 #[test]
-fn a_node_reaches_itself_without_a_link() {
+fn a_node_reaches_itself_in_memory() {
     let city = City::new();
     let nodes = two_nodes(&city, || {
         let builder = river().inlets(2).outlets(2).lanes(2).partitioner(by_first()).credits(2, 1);
@@ -301,10 +302,10 @@ fn a_node_reaches_itself_without_a_link() {
     }
 }
 
-/// An inlet that has said its end to one outlet, and waits for credits of another, hears that the first has gone: the
-/// other is told, also where it comes behind one that hears nothing any more.
+/// An inlet that has finished with one outlet, and waits for credits of another, learns that the first has
+/// disconnected. The other must then learn it too, even if it comes after one that no longer listens.
 #[test]
-fn whoever_goes_tells_all_that_have_not_been_told_the_end() {
+fn a_disconnect_is_reported_to_all_unfinished_ends() {
     let city = City::new();
     let [(first, mut outlet_0), (mut second, mut outlet_1)] = two_nodes(&city, || {
         let builder = river().inlets(2).outlets(2).lanes(2).partitioner(by_first()).credits(2, 0);
@@ -316,7 +317,7 @@ fn whoever_goes_tells_all_that_have_not_been_told_the_end() {
         (0..50).try_for_each(|n| second.put_record(&record(1, n))).unwrap();
         finish(&mut second).unwrap_err().to_string()
     });
-    // It leaves when all of it is there, and with that comes the end; not that of the other inlet.
+    // It leaves when all of it is there, and the end comes with it.
     assert_eq!(outlet_0.get_record().unwrap(), Some(&record(0, 1)[..]));
     drop(outlet_0);
     let gone = waiting.join().unwrap();

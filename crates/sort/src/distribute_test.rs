@@ -22,7 +22,7 @@ const BLOCKS: usize = 60;
 
 /// Nothing is in excess and nothing is kept free, so every full page stays, until there is no room for the next.
 #[test]
-fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
+fn resident_pages_are_spilled_instead_of_a_deadlock() {
     let io: Arc<dyn FileSystem> = Arc::new(Sim::new(7));
     let key = Key::new(Layout::Fixed(8), &[]).unwrap();
     let split_point = |i: usize| SplitPoint { normal: vec![(i * 256 / RANGES) as u8], origin: 0 };

@@ -240,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn of_a_long_line_at_most_a_64th_is_searched(bits in 1u32..37, low in any::<usize>()) {
+        fn at_most_a_64th_of_a_long_line_is_searched(bits in 1u32..37, low in any::<usize>()) {
             let len = 1usize << (bits - 1) | low & ((1 << (bits - 1)) - 1);
             let note = length_note(len);
             prop_assert!(note < 1 << LENGTH_BITS);

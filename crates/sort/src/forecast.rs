@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_written_and_read_once_more() {
+    fn spilled_bytes_are_written_and_read_once() {
         let plan = forecast(&facts(10 * GB, 9 * GB), &hardware());
         assert_eq!((plan.method.as_str(), plan.passes), ("distribute", 2));
         let names: Vec<&str> = plan.stages.iter().map(|stage| stage.name.as_str()).collect();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_third_pass_reads_and_writes_all_that_it_parts_again() {
+    fn a_third_pass_reads_and_writes_everything_again() {
         let facts = Facts { again_bytes: 10 * GB, ..facts(10 * GB, 10 * GB) };
         let plan = forecast(&facts, &hardware());
         assert_eq!(plan.passes, 3);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_page_cache_holds_asks_no_disk_and_a_stream_has_one_lane() {
+    fn cached_input_needs_no_disk_and_a_stream_has_one_lane() {
         let cached = Facts { cached_bytes: GB, ..facts(GB, 0) };
         let plan = forecast(&cached, &hardware());
         assert_eq!(stage(&plan, "read+distribute").bottleneck, "cpu");

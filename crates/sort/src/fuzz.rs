@@ -363,17 +363,17 @@ mod tests {
     use crate::manifest::Checkpoint;
 
     #[test]
-    fn damage_to_what_was_left_is_found_and_the_sort_redone() {
+    fn damaged_leftovers_make_the_sort_start_over() {
         replay::corpus("scratch", super::scratch);
     }
 
     #[test]
-    fn manifests_of_any_bytes_are_read_without_harm() {
+    fn any_bytes_can_be_read_as_a_manifest() {
         replay::corpus("manifest", super::manifest);
     }
 
     #[test]
-    fn what_was_left_is_gone_on_from_if_nobody_touched_it() {
+    fn undamaged_leftovers_are_resumed() {
         for choice in 0..6 {
             let left = Left::one_of(choice);
             let (sim, result) = left.go_on(&left.manifest, &left.scratch);
@@ -401,7 +401,7 @@ mod tests {
     /// Anyone who could write beside an output could plant a manifest that named any file as scratch. A resuming sort
     /// then read that file, failed, and removed it. Now only files with the name of this sort's scratch are touched.
     #[test]
-    fn a_manifest_cannot_have_other_files_removed() {
+    fn a_manifest_cannot_cause_removal_of_other_files() {
         let left = Left::one_of(0);
         let precious = "/out/precious";
         let planted = retold(left, |checkpoint| checkpoint.files = vec![precious.into()]);
@@ -417,7 +417,7 @@ mod tests {
     /// Missing scratch files were dropped from the list that extents index by number, so pages were searched in the
     /// wrong file. Only the last files of the list may be missing.
     #[test]
-    fn pages_are_not_looked_for_in_another_file() {
+    fn pages_are_read_from_the_right_file() {
         let left = Left::one_of(1);
         let renumbered = retold(left, |checkpoint| {
             checkpoint.files = vec![gone(), scratch_path()];
@@ -436,7 +436,7 @@ mod tests {
     /// proof agreed with it: a changed byte gave a sorted output of other records. Found by the fuzzer. It is now
     /// compared with the input.
     #[test]
-    fn a_carry_is_what_the_input_has() {
+    fn a_carry_must_agree_with_the_input() {
         let left = Left::one_of(1);
         let told = retold(left, |checkpoint| {
             if let Some(byte) = checkpoint.carry.first_mut() {
@@ -452,7 +452,7 @@ mod tests {
     /// The number of bytes still to spill was taken from the manifest as it was; adding the safety margin of the
     /// preflight check to the largest possible number overflowed. Found by the fuzzer.
     #[test]
-    fn a_layout_says_nothing_that_its_input_cannot_have() {
+    fn an_impossible_layout_is_rejected() {
         let left = Left::one_of(2);
         let mut manifest = left.manifest.clone();
         assert!(lie(&mut manifest, 0, 16 + 10 * 8, &u64::MAX.to_le_bytes()));

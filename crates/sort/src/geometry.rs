@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_laid_out_is_within_the_promise() {
+    fn layouts_keep_the_memory_limit() {
         for memory in [16 * MIB, 17 * MIB, 100 * MIB, 256 * MIB, 1024 * MIB] {
             for input in [0, 1, memory / 2, memory, 3 * memory, 50 * memory] {
                 let g = Geometry::of(&given(memory, input)).unwrap();

@@ -585,13 +585,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn a_manifest_round_trips() {
         let (told, bytes) = sample();
         assert_eq!(parse(&bytes), Some(told));
     }
 
     #[test]
-    fn a_torn_end_costs_only_the_last_frame() {
+    fn a_torn_end_loses_only_the_last_frame() {
         let (told, bytes) = sample();
         let torn = |end: u64| parse(&bytes[..end as usize - 1]).unwrap();
         assert_eq!(torn(told.end).note, Some(note(1)));
@@ -602,7 +602,7 @@ mod tests {
     proptest! {
         /// A flipped bit never yields a checkpoint that was not written.
         #[test]
-        fn damage_is_never_believed(at in 0usize..1000, bit in 0u8..8) {
+        fn a_flipped_bit_never_adds_a_checkpoint(at in 0usize..1000, bit in 0u8..8) {
             let (told, mut bytes) = sample();
             let at = at % bytes.len();
             bytes[at] ^= 1 << bit;
@@ -614,7 +614,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..300), whole in any::<bool>()) {
+        fn any_bytes_can_be_parsed(bytes in prop::collection::vec(any::<u8>(), 0..300), whole in any::<bool>()) {
             let mut all = if whole { MAGIC.to_vec() } else { Vec::new() };
             all.extend(bytes);
             let _ = parse(&all);

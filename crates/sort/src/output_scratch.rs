@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_stand_one_behind_the_other_and_take_little_more_than_the_output() {
+    fn regions_are_adjacent_and_take_little_more_than_the_output() {
         let (within, geometry) = of(10 * GIB, GIB).unwrap();
         for region in 0..within.regions() {
             let (start, end) = (within.start(region), within.end(region));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spills_little_has_scratch_beside_its_output() {
+    fn a_sort_that_spills_little_has_separate_scratch() {
         assert!(of(GIB, 2 * GIB).is_none());
         assert!(
             of(GIB, GIB / 4 * 3)

@@ -160,7 +160,7 @@ mod tests {
     use thalweg_io::{Action, Error as IoError};
 
     #[test]
-    fn a_write_that_met_a_full_disk_is_told_with_what_it_needed_and_what_to_do() {
+    fn a_full_disk_error_has_figures_and_a_remedy() {
         let sim = Sim::new(1);
         sim.set_capacity("/out", 8192);
         sim.make_dir("/far");

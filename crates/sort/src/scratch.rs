@@ -406,7 +406,7 @@ mod tests {
     /// Two lanes shared the numbers that selected directories, so one of them met the full directory twice and never
     /// the one with space: a sort failed although scratch was far from full. Now an allocation tries every directory.
     #[test]
-    fn lanes_at_once_all_find_the_directory_that_has_room() {
+    fn concurrent_lanes_all_find_the_directory_with_space() {
         let sim = Sim::new(1);
         sim.set_capacity("/full", 1 << 20);
         sim.make_dir("/free");

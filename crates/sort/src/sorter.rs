@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn all_blocks_are_home_after_success_error_and_drops_at_any_moment() {
+    fn all_blocks_return_after_success_error_and_drop() {
         // In memory and spilled; dropped after this many blocks of input or output.
         for (memory, bytes) in [(48 << 20, 4 << 20), (16 << 20, 24 << 20)] {
             let data = random(bytes);
@@ -419,7 +419,7 @@ mod tests {
     /// The beginning of a stream tells nothing about the rest, and memory holds an eighth of it. With a sample of the
     /// whole, in which one key represents a third, no byte is spilled twice.
     #[test]
-    fn what_is_expected_is_cut_by_that_and_not_by_how_it_begins() {
+    fn an_expectation_determines_the_split_points() {
         let count = 8u64 << 20;
         let key = |i: u64| if i % 3 == 1 { count / 2 } else { i };
         let record = |i: u64| (u128::from(key(i)) << 64 | u128::from(i)).to_be_bytes();
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_the_sorter_is_not_copied() {
+    fn blocks_of_the_sorter_are_not_copied() {
         let mut sorter = sorter(16 << 20);
         let mut addresses = Vec::new();
         let mut blocks: Vec<Block> = (0..3).map(|_| sorter.block().unwrap()).collect();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_blocks_may_be_held_as_was_promised_while_all_else_goes_on() {
+    fn a_program_may_hold_the_maximum_number_of_blocks() {
         let data = random(24 << 20);
         let mut sorter = sorter(16 << 20);
         let held: Vec<Block> = (0..BLOCKS_HELD_MAX - 1).map(|_| sorter.block().unwrap()).collect();
