@@ -8,7 +8,7 @@ use std::path::Path;
 use rusqlite::{Connection, params};
 
 use crate::layout::Layout;
-use crate::manager::{Change, Inode, Kind, NAME_BYTES_MAX, New, Place, ROOT};
+use crate::manager::{Change, Inode, Kind, NAME_BYTES_MAX, New, Place, ROOT, Written};
 use crate::{Error, rows};
 
 /// One change.
@@ -48,6 +48,13 @@ fn refuse<T>(errno: i32, place: &Place) -> Result<T> {
     Err(Failed::System(errno, String::from_utf8_lossy(&place.name).into_owned()))
 }
 
+fn grow(inode: &mut Inode, written: &Written) {
+    if inode.generation == written.generation {
+        inode.size = inode.size.max(written.size);
+        inode.modified_ns = written.modified_ns;
+    }
+}
+
 impl Applying<'_> {
     pub(crate) fn apply(&self, change: &Change) -> Result<Inode> {
         match change {
@@ -63,12 +70,15 @@ impl Applying<'_> {
             Change::SetPolicy(inode, policy) => self.edit(*inode, |inode| inode.policy = Some(*policy)),
             Change::SetAttribute(inode, name, value) => self.set_attribute(*inode, name, value.as_deref()),
             Change::Unsettle(inode) => self.edit(*inode, |inode| inode.unsettled = true),
-            Change::Grow(inode, size, modified_ns, unsynced) => self.edit(*inode, |inode| {
-                (inode.size, inode.modified_ns, inode.unsynced) = (*size, *modified_ns, *unsynced);
+            Change::Grow(written) => self.edit(written.inode, |inode| {
+                grow(inode, written);
+                inode.unsynced |= written.strips;
             }),
-            Change::Settle(inode, size, modified_ns, strips) => self.edit(*inode, |inode| {
-                (inode.size, inode.modified_ns, inode.strips) = (*size, *modified_ns, *strips);
-                (inode.unsynced, inode.unsettled) = (0, false);
+            Change::Settle(written, is_shared) => self.edit(written.inode, |inode| {
+                grow(inode, written);
+                inode.strips |= written.strips;
+                inode.unsynced = if *is_shared { inode.unsynced & !written.strips } else { 0 };
+                inode.unsettled = *is_shared;
             }),
             Change::Resize(inode, size, modified_ns) => self.edit(*inode, |inode| {
                 if *size < inode.size {

@@ -2,7 +2,8 @@
 //!
 //! Model: all who have a file open in this process share a node: its size, its generation, and which strips have bytes
 //! that are not durable. The manager hears of the size at fsync and when the last of them closes the file; before the first
-//! write since then it notes that stores may know better.
+//! write since then it notes that stores may know better. If a store has seen a newer generation, because another client
+//! truncated the file, the manager is asked for the inode, and the request is made again.
 //! Invariant: after fsync the bytes and the size are durable on every copy that is still read. With copies, a write is
 //! acknowledged when all of them have it, or when the manager has durably noted that one has not.
 //! Non-goals: a cache; each request goes to the stores.
@@ -13,10 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use thalweg_base::clock;
 
 use crate::layout::Layout;
-use crate::manager::{Change, Inode};
+use crate::manager::{Change, Inode, Written};
 use crate::stores::{Outcome, Target, bit};
 use crate::volume::Volume;
 use crate::{Error, Result};
+
+/// How often a request is made again that a store refused as outdated: each time the file was truncated meanwhile.
+const TRIES: usize = 8;
 
 /// An open file.
 pub struct File {
@@ -42,20 +46,25 @@ struct State {
     is_noted: bool,
     /// The manager knows this size and time.
     is_told: bool,
-    is_doomed: bool,
+}
+
+impl State {
+    /// What the manager is to hear, with these strips.
+    fn written(&self, strips: u64) -> Written {
+        let (inode, generation) = (self.target.inode, self.target.generation);
+        Written { inode, generation, size: self.size, modified_ns: self.modified_ns, strips }
+    }
 }
 
 impl Node {
-    pub(crate) fn new(inode: &Inode, layout: Layout) -> Node {
-        let target = Target { layout, ..Target::of(inode).expect("a file has a layout") };
+    pub(crate) fn new(inode: &Inode) -> Node {
         let state = State {
-            target,
+            target: Target::of(inode).expect("a file has a layout"),
             size: inode.size,
             modified_ns: inode.modified_ns,
             unsynced: inode.unsynced,
-            is_noted: inode.unsettled,
+            is_noted: false,
             is_told: true,
-            is_doomed: false,
         };
         Node { gate: RwLock::default(), state: Mutex::new(state) }
     }
@@ -68,36 +77,63 @@ impl Node {
         self.state().target.inode
     }
 
-    pub(crate) fn size_and_time(&self) -> (u64, i64) {
+    /// Learns what the manager knows.
+    pub(crate) fn refresh(&self, inode: &Inode) {
+        let mut state = self.state();
+        if inode.generation < state.target.generation {
+            return;
+        }
+        let is_same = inode.generation == state.target.generation;
+        state.size = if is_same { state.size.max(inode.size) } else { inode.size };
+        if state.is_told {
+            state.modified_ns = inode.modified_ns;
+        }
+        let Target { strips, settled, .. } = state.target;
+        state.target = Target::of(inode).expect("a file keeps its layout");
+        state.target.strips |= strips;
+        state.target.settled |= settled;
+        state.unsynced |= inode.unsynced;
+    }
+
+    /// Puts what is known here into what the manager knows.
+    pub(crate) fn overlay(&self, inode: &mut Inode) {
         let state = self.state();
-        (state.size, state.modified_ns)
+        if inode.generation == state.target.generation {
+            inode.size = inode.size.max(state.size);
+        }
+        if !state.is_told {
+            inode.modified_ns = state.modified_ns;
+        }
     }
 
     pub(crate) fn set_modified(&self, modified_ns: i64) {
         self.state().modified_ns = modified_ns;
     }
 
-    /// It has no names any more.
-    pub(crate) fn doom(&self) {
-        self.state().is_doomed = true;
-    }
-
-    pub(crate) fn is_doomed(&self) -> bool {
-        self.state().is_doomed
+    /// What the manager was not told yet.
+    pub(crate) fn untold(&self) -> Option<Written> {
+        let state = self.state();
+        (!state.is_told).then(|| state.written(state.unsynced))
     }
 
     /// Tells the manager the size, if it has another one.
-    pub(crate) fn tell_size(&self, volume: &Volume) -> Result<()> {
+    fn tell_size(&self, volume: &Volume) -> Result<()> {
         let mut state = self.state();
         if !state.is_told {
-            volume.manager.change(&Change::Grow(
-                state.target.inode,
-                state.size,
-                state.modified_ns,
-                state.unsynced,
-            ))?;
+            volume.manager.change(&Change::Grow(state.written(state.unsynced)))?;
             state.is_told = true;
         }
+        Ok(())
+    }
+
+    /// Asks the manager for what a store that refused a request of this generation may know.
+    fn catch_up(&self, volume: &Volume, generation: u64) -> Result<()> {
+        let mut found = volume.manager.inode(self.id())?;
+        if found.generation == generation {
+            // It is the store that is behind.
+            found = volume.manager.change(&Change::Cut(found.id, generation))?;
+        }
+        self.refresh(&found);
         Ok(())
     }
 
@@ -108,12 +144,12 @@ impl Node {
             let state = self.state();
             (state.target, state.unsynced, state.is_noted)
         };
-        if is_noted {
+        if is_noted || unsynced != 0 {
             let outcome = volume.stores.each(&target, unsynced, |store, strip| store.sync(strip));
             self.settle_copies(volume, outcome)?;
             let mut state = self.state();
             let settled = state.target.settled | unsynced;
-            volume.manager.change(&Change::Settle(target.inode, state.size, state.modified_ns, settled))?;
+            volume.manager.change(&Change::Settle(state.written(settled), false))?;
             state.target.settled = settled;
             (state.unsynced, state.is_noted, state.is_told) = (0, false, true);
         } else {
@@ -124,17 +160,11 @@ impl Node {
 
     /// Copies that failed where the other one did not are read no more; where none is left, that is an error.
     fn settle_copies(&self, volume: &Volume, outcome: Outcome) -> Result<()> {
-        let lost = outcome.lost();
-        for (copy, failed) in (0..).zip(outcome.failed) {
-            if failed & !lost != 0 {
-                let changed = volume.manager.change(&Change::Stale(self.id(), copy, failed & !lost))?;
-                self.state().target.stale = changed.stale;
-            }
+        for change in outcome.stale(self.id()) {
+            let changed = volume.manager.change(&change)?;
+            self.state().target.stale = changed.stale;
         }
-        match outcome.why {
-            Some(why) if lost != 0 => Err(why),
-            _ => Ok(()),
-        }
+        outcome.into_result()
     }
 }
 
@@ -166,20 +196,30 @@ impl File {
     /// What the manager knows of it, with the size of this moment.
     pub fn stat(&self) -> Result<Inode> {
         let mut inode = self.volume.manager.inode(self.inode())?;
-        (inode.size, inode.modified_ns) = self.node.size_and_time();
+        self.node.refresh(&inode);
+        self.node.overlay(&mut inode);
         Ok(inode)
     }
 
     /// Reads from a byte on; less than `into` holds only at the end of the file.
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize> {
         let _shared = self.node.gate.read().unwrap_or_else(PoisonError::into_inner);
-        let (target, size) = {
-            let state = self.node.state();
-            (state.target, state.size)
-        };
-        let n = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX).min(into.len());
-        self.volume.stores.read(&target, at, &mut into[..n]).map_err(|why| self.failed(at, why))?;
-        Ok(n)
+        let failed = |why| self.failed(at, why);
+        let mut tries = TRIES;
+        loop {
+            let (target, size) = {
+                let state = self.node.state();
+                (state.target, state.size)
+            };
+            let n = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX).min(into.len());
+            tries -= 1;
+            match self.volume.stores.read(&target, at, &mut into[..n]) {
+                Err(Error::Stale(_)) if tries > 0 => {
+                    self.node.catch_up(&self.volume, target.generation).map_err(failed)?;
+                }
+                read => return read.map(|()| n).map_err(failed),
+            }
+        }
     }
 
     /// Writes all of `from` at a byte.
@@ -190,9 +230,12 @@ impl File {
 
     /// Writes all of `from` behind the end, and tells where that was.
     pub fn append(&self, from: &[u8]) -> Result<u64> {
-        // Alone, so that nobody else's bytes come to lie there.
+        // Alone, so that nobody else's bytes come to lie there; those of other clients the manager keeps away.
         let _alone = self.node.gate.write().unwrap_or_else(PoisonError::into_inner);
-        let at = self.size();
+        let (size, failed) = (self.size(), |why| self.failed(self.size(), why));
+        let generation = self.node.state().target.generation;
+        let at =
+            self.volume.manager.append(self.inode(), generation, size, from.len() as u64).map_err(failed)?;
         self.write_through(at, from)?;
         Ok(at)
     }
@@ -203,18 +246,27 @@ impl File {
         if from.is_empty() {
             return Ok(());
         }
-        let target = self.begin_write()?;
-        let outcome = self.volume.stores.write(&target, at, from);
-        let mut state = self.node.state();
-        state.unsynced |= outcome.done;
-        state.target.strips |= outcome.done;
-        state.is_told = false;
-        state.modified_ns = clock::wall_ns();
-        if outcome.lost() == 0 {
-            state.size = state.size.max(end);
+        let failed = |why| self.failed(at, why);
+        for _ in 0..TRIES {
+            let target = self.begin_write()?;
+            let outcome = self.volume.stores.write(&target, at, from);
+            let mut state = self.node.state();
+            state.unsynced |= outcome.done;
+            state.target.strips |= outcome.done;
+            state.is_told = false;
+            state.modified_ns = clock::wall_ns();
+            if outcome.is_outdated {
+                drop(state);
+                self.node.catch_up(&self.volume, target.generation).map_err(failed)?;
+                continue;
+            }
+            if outcome.lost() == 0 {
+                state.size = state.size.max(end);
+            }
+            drop(state);
+            return self.node.settle_copies(&self.volume, outcome).map_err(failed);
         }
-        drop(state);
-        self.node.settle_copies(&self.volume, outcome).map_err(|why| self.failed(at, why))
+        Err(failed(Error::system(libc::EIO, "the file is truncated again and again")))
     }
 
     /// Notes at the manager that stores may get bytes, if that is not noted.
@@ -240,26 +292,9 @@ impl File {
         let _alone = self.node.gate.write().unwrap_or_else(PoisonError::into_inner);
         self.node.tell_size(&self.volume)?;
         let now = clock::wall_ns();
-        let (inode, before) = (self.inode(), self.size());
-        let changed = self.volume.manager.change(&Change::Resize(inode, size, now))?;
-        let target = {
-            let mut state = self.node.state();
-            (state.size, state.modified_ns) = (size, now);
-            state.target.generation = changed.generation;
-            state.target
-        };
-        if size < before {
-            // Stores must not be ahead of what is durable at the manager.
-            self.volume.manager.sync()?;
-            self.cut(&target, size).map_err(failed)?;
-        }
+        let changed = self.volume.manager.change(&Change::Resize(self.inode(), size, now)).map_err(failed)?;
+        self.node.refresh(&changed);
         Ok(())
-    }
-
-    fn cut(&self, target: &Target, size: u64) -> Result<()> {
-        let outcome = self.volume.stores.cut(target, size);
-        self.node.settle_copies(&self.volume, outcome)?;
-        self.volume.manager.change(&Change::Cut(target.inode, target.generation)).map(drop)
     }
 
     /// Makes the bytes, the size and the name durable.

@@ -14,6 +14,7 @@
 
 mod apply;
 mod check;
+mod client;
 mod error;
 mod file;
 mod fs;
@@ -24,8 +25,10 @@ mod path;
 mod place;
 mod recover;
 mod registry;
+mod request;
 mod rows;
 mod salvage;
+mod server;
 mod sqlite;
 mod store;
 mod stores;
@@ -38,7 +41,7 @@ pub use file::File;
 pub use fs::VolumeFs;
 pub use layout::{Layout, Policy};
 pub use local::LocalStore;
-pub use manager::{Change, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT};
+pub use manager::{Change, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT, Written};
 pub use path::VolumePath;
 pub use place::{LocalVolume, create, destroy, open};
 pub use registry::Registry;

@@ -4,7 +4,7 @@
 //! be in this process ([`crate::sqlite`]) or at the other end of a link.
 //! Invariant: a change that was acknowledged is there after the process was killed, and with it all changes before it; after a
 //! power loss too, once `sync` has returned. The number of an inode is never given again.
-//! Non-goals: the bytes of files, who is allowed to do what, and which files are open.
+//! Non-goals: the bytes of files, who is allowed to do what, and which files are open: that is [`crate::server`]'s.
 
 use crate::Result;
 use crate::layout::{Layout, Policy};
@@ -99,6 +99,21 @@ pub struct New {
     pub target: Vec<u8>,
 }
 
+/// What a client tells of a file that it wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// The file.
+    pub inode: u64,
+    /// The generation in which it was written. In another one this size says nothing.
+    pub generation: u64,
+    /// The file has at least so many bytes.
+    pub size: u64,
+    /// When it was written.
+    pub modified_ns: i64,
+    /// Its strips, one bit for each.
+    pub strips: u64,
+}
+
 /// A change of the manager's state. It answers with the inode that was made or changed; where a name was taken from an
 /// inode, with that one, which is gone if it has no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,10 +143,11 @@ pub enum Change {
     SetAttribute(u64, Vec<u8>, Option<Vec<u8>>),
     /// Stores may get bytes of the file from now on.
     Unsettle(u64),
-    /// The file has this size and was modified then; these of its strips have bytes that are not durable.
-    Grow(u64, u64, i64, u64),
-    /// The file has this size and was modified then, and it is durable: these are its strips.
-    Settle(u64, u64, i64, u64),
+    /// A file was written; these of its strips have bytes that are not durable.
+    Grow(Written),
+    /// A file was written, and these of its strips are durable. With the flag there may be bytes that are not: of another
+    /// writer.
+    Settle(Written, bool),
     /// Sets the size. If the file gets shorter, a new generation of it begins, and its strips have to be cut.
     Resize(u64, u64, i64),
     /// All strips were cut for this generation.
@@ -162,8 +178,8 @@ pub trait Manager: Send + Sync {
     /// An inode by its number.
     fn inode(&self, inode: u64) -> Result<Inode>;
 
-    /// The names in a directory, in the order of their bytes.
-    fn names(&self, directory: u64) -> Result<Vec<Entry>>;
+    /// Names in a directory behind this one, in the order of their bytes: so many, if there are.
+    fn names(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Entry>>;
 
     /// The extended attributes of an inode.
     fn attributes(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
@@ -174,6 +190,7 @@ pub trait Manager: Send + Sync {
     /// Makes everything durable that was acknowledged.
     fn sync(&self) -> Result<()>;
 
-    /// Inodes with work that a crash may have interrupted: without names, cut, or unsettled.
-    fn unfinished(&self) -> Result<Vec<Inode>>;
+    /// Inodes of higher numbers than this with work that a crash may have interrupted: without names, cut, or unsettled. So
+    /// many, if there are.
+    fn unfinished(&self, after: u64, most: usize) -> Result<Vec<Inode>>;
 }

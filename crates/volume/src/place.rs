@@ -122,7 +122,7 @@ pub fn open(registry: &Registry, name: &str) -> Result<LocalVolume> {
 fn store(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Slot {
     let opened = small::check_own_directory(dir).map_err(Error::from);
     let opened = opened.and_then(|()| LocalStore::open(io, dir, volume, slot));
-    opened.map(|store| Box::new(store) as Box<dyn Store>).map_err(|why| why.to_string())
+    opened.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(|why| why.to_string())
 }
 
 fn lock(meta: &Path, name: &str) -> Result<File> {

@@ -6,63 +6,73 @@
 //! Non-goals: copies that were stale before; `repair` makes them anew.
 
 use crate::Result;
-use crate::manager::{Change, Inode, Kind};
+use crate::manager::{Change, Inode, Kind, Written};
+use crate::server::Server;
 use crate::store::{Strip, StripFacts, Write};
 use crate::stores::{Target, bit};
-use crate::volume::Volume;
 
+/// Inodes that are asked for at a time.
+const PAGE: usize = 1000;
 /// Bytes that are copied at a time from one copy to the other.
 const PIECE: usize = 1 << 20;
 
 /// Finishes all that is unfinished.
-pub(crate) fn recover(volume: &Volume) -> Result<()> {
-    for inode in volume.manager.unfinished()? {
-        if inode.kind != Kind::File {
-            volume.manager.change(&Change::Forget(inode.id))?;
-        } else if inode.links == 0 {
-            volume.manager.sync()?;
-            forget(volume, &inode)?;
-        } else {
-            let inode = cut(volume, inode)?;
-            match if inode.unsettled { settle(volume, &inode) } else { Ok(()) } {
-                // It stays unsettled, and whoever reads it is told.
-                Err(why) if why.is_damage() => {}
-                settled => settled?,
-            }
+pub(crate) fn recover(server: &Server) -> Result<()> {
+    let mut after = 0;
+    loop {
+        let left = server.manager.unfinished(after, PAGE)?;
+        let Some(last) = left.last() else { return Ok(()) };
+        after = last.id;
+        left.into_iter().try_for_each(|inode| finish(server, inode))?;
+    }
+}
+
+fn finish(server: &Server, inode: Inode) -> Result<()> {
+    if inode.kind != Kind::File {
+        server.manager.change(&Change::Forget(inode.id))?;
+    } else if inode.links == 0 {
+        server.manager.sync()?;
+        forget(server, &inode)?;
+    } else {
+        let inode = cut(server, inode)?;
+        match if inode.unsettled { settle(server, &inode) } else { Ok(()) } {
+            // It stays unsettled, and whoever reads it is told.
+            Err(why) if why.is_damage() => {}
+            settled => settled?,
         }
     }
     Ok(())
 }
 
 /// Removes the strips of a file, and then the file from the manager if no store is lost that may have some.
-pub(crate) fn forget(volume: &Volume, inode: &Inode) -> Result<()> {
+pub(crate) fn forget(server: &Server, inode: &Inode) -> Result<()> {
     let Some(layout) = inode.layout else {
-        return volume.manager.change(&Change::Forget(inode.id)).map(drop);
+        return server.manager.change(&Change::Forget(inode.id)).map(drop);
     };
     let mut all = true;
     for (index, copy) in (0..layout.width).flat_map(|index| (0..layout.copies).map(move |copy| (index, copy)))
     {
         let strip = Strip { inode: inode.id, index, copy };
-        match volume.stores.of(&layout, strip) {
+        match server.stores.of(&layout, strip) {
             Ok(store) => store.remove(strip)?,
             Err(_) => all = false,
         }
     }
-    if all { volume.manager.change(&Change::Forget(inode.id)).map(drop) } else { Ok(()) }
+    if all { server.manager.change(&Change::Forget(inode.id)).map(drop) } else { Ok(()) }
 }
 
 /// Cuts strips for a generation that the manager has and some store may not have.
-fn cut(volume: &Volume, inode: Inode) -> Result<Inode> {
+fn cut(server: &Server, inode: Inode) -> Result<Inode> {
     let (Some(len), Some(target)) = (inode.cut, Target::of(&inode)) else { return Ok(inode) };
-    match volume.stores.cut(&target, len).why {
+    match server.stores.cut(&target, len).why {
         // It is cut when the store is there again; until then it answers nothing.
         Some(_) => Ok(inode),
-        None => volume.manager.change(&Change::Cut(inode.id, inode.generation)),
+        None => server.manager.change(&Change::Cut(inode.id, inode.generation)),
     }
 }
 
 /// Learns from the stores which strips a file has and how long it is, makes its copies equal, and all of it durable.
-pub(crate) fn settle(volume: &Volume, inode: &Inode) -> Result<()> {
+pub(crate) fn settle(server: &Server, inode: &Inode) -> Result<()> {
     let Some(target) = Target::of(inode) else { return Ok(()) };
     let (mut size, mut strips, mut is_whole) = (inode.size, inode.strips, true);
     for index in 0..target.layout.width {
@@ -70,7 +80,7 @@ pub(crate) fn settle(volume: &Volume, inode: &Inode) -> Result<()> {
         let mut found = Vec::new();
         for copy in copies {
             let strip = Strip { inode: inode.id, index, copy };
-            match volume.stores.of(&target.layout, strip).and_then(|store| store.facts(strip)) {
+            match server.stores.of(&target.layout, strip).and_then(|store| store.facts(strip)) {
                 Ok(facts) => found.push((strip, facts)),
                 Err(_) => is_whole = false,
             }
@@ -80,30 +90,31 @@ pub(crate) fn settle(volume: &Volume, inode: &Inode) -> Result<()> {
             let unborn = found.iter().filter(|(_, facts)| facts.is_none());
             unborn
                 .map(|(strip, _)| *strip)
-                .try_for_each(|strip| volume.stores.of(&target.layout, strip)?.remove(strip))?;
+                .try_for_each(|strip| server.stores.of(&target.layout, strip)?.remove(strip))?;
         }
         let lens = found.iter().filter_map(|(_, facts)| Some(facts.as_ref()?.len));
         let Some(len) = lens.max() else { continue };
         size = size.max(target.layout.file_len(index, len));
         strips |= bit(index);
         if let [first, second] = &found[..] {
-            equalise(volume, &target, first, second)?;
+            equalise(server, &target, first, second)?;
         }
         for (strip, _) in found {
-            volume.stores.of(&target.layout, strip)?.sync(strip)?;
+            server.stores.of(&target.layout, strip)?.sync(strip)?;
         }
     }
-    if is_whole {
-        volume.manager.change(&Change::Settle(inode.id, size, inode.modified_ns, strips))?;
-    } else {
-        volume.manager.change(&Change::Grow(inode.id, size, inode.modified_ns, strips & !inode.strips))?;
-    }
+    let &Inode { id, generation, modified_ns, .. } = inode;
+    let written = |strips| Written { inode: id, generation, size, modified_ns, strips };
+    server.manager.change(&match is_whole {
+        true => Change::Settle(written(strips), false),
+        false => Change::Grow(written(strips & !inode.strips)),
+    })?;
     Ok(())
 }
 
 /// Makes two copies of a strip equal where they may differ: the longer one has what the other did not get.
 fn equalise(
-    volume: &Volume,
+    server: &Server,
     target: &Target,
     first: &(Strip, Option<StripFacts>),
     second: &(Strip, Option<StripFacts>),
@@ -121,7 +132,7 @@ fn equalise(
         range = range.start.min(len(&to.1))..whole;
     }
     let (from_store, to_store) =
-        (volume.stores.of(&target.layout, from.0)?, volume.stores.of(&target.layout, to.0)?);
+        (server.stores.of(&target.layout, from.0)?, server.stores.of(&target.layout, to.0)?);
     let (generation, layout) = (target.generation, target.layout);
     let mut piece = vec![0; PIECE];
     let mut at = range.start;

@@ -138,18 +138,27 @@ pub(crate) fn lookup(connection: &Connection, place: &Place) -> rusqlite::Result
     connection.prepare_cached(&text)?.query_row(place, inode_of).optional()
 }
 
-/// The names in a directory, in the order of their bytes.
-pub(crate) fn names(connection: &Connection, directory: u64) -> rusqlite::Result<Vec<Entry>> {
+/// Names in a directory behind this one, in the order of their bytes.
+pub(crate) fn names(
+    connection: &Connection,
+    directory: u64,
+    after: &[u8],
+    most: usize,
+) -> rusqlite::Result<Vec<Entry>> {
     let text = format!(
-        "SELECT {COLUMNS}, name FROM names JOIN inodes ON id = inode WHERE directory = ? ORDER BY name"
+        "SELECT {COLUMNS}, name FROM names JOIN inodes ON id = inode \
+         WHERE directory = ? AND name > ? ORDER BY name LIMIT ?"
     );
     let mut statement = connection.prepare_cached(&text)?;
     let entry = |row: &Row<'_>| Ok(Entry { inode: inode_of(row)?, name: row.get("name")? });
-    statement.query_map([directory as i64], entry)?.collect()
+    statement.query_map(params![directory as i64, after, most as i64], entry)?.collect()
 }
 
-/// Inodes with work to be done.
-pub(crate) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<Inode>> {
-    let text = format!("SELECT {COLUMNS} FROM inodes WHERE links = 0 OR cut IS NOT NULL OR unsettled = 1");
-    connection.prepare_cached(&text)?.query_map([], inode_of)?.collect()
+/// Inodes with work to be done, of higher numbers than this.
+pub(crate) fn unfinished(connection: &Connection, after: u64, most: usize) -> rusqlite::Result<Vec<Inode>> {
+    let text = format!(
+        "SELECT {COLUMNS} FROM inodes \
+         WHERE (links = 0 OR cut IS NOT NULL OR unsettled = 1) AND id > ? ORDER BY id LIMIT ?"
+    );
+    connection.prepare_cached(&text)?.query_map([after as i64, most as i64], inode_of)?.collect()
 }

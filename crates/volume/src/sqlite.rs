@@ -225,8 +225,8 @@ impl Manager for SqliteManager {
             .ok_or_else(|| Error::system(libc::ENOENT, format!("inode {inode}")))
     }
 
-    fn names(&self, directory: u64) -> Result<Vec<Entry>> {
-        self.ask(|connection| rows::names(connection, directory))
+    fn names(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Entry>> {
+        self.ask(|connection| rows::names(connection, directory, after, most))
     }
 
     fn attributes(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
@@ -260,7 +260,7 @@ impl Manager for SqliteManager {
         self.shared.lock().sync().map_err(|e| self.shared.failed(e))
     }
 
-    fn unfinished(&self) -> Result<Vec<Inode>> {
-        self.ask(rows::unfinished)
+    fn unfinished(&self, after: u64, most: usize) -> Result<Vec<Inode>> {
+        self.ask(|connection| rows::unfinished(connection, after, most))
     }
 }

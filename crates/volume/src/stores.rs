@@ -5,7 +5,10 @@
 //! Invariant: a store that is lost is never taken for one that has no strips.
 //! Non-goals: what a failed copy means for the file; the client decides that.
 
+use std::sync::Arc;
+
 use crate::layout::{Layout, Piece};
+use crate::manager::{Change, Inode};
 use crate::store::{Store, Strip, Write};
 use crate::{Error, Result};
 
@@ -19,7 +22,7 @@ type Pieces<'a> = Vec<(Piece, &'a mut [u8])>;
 pub(crate) struct Stores(Vec<Slot>);
 
 /// The store of a slot, or why there is none.
-pub type Slot = std::result::Result<Box<dyn Store>, String>;
+pub type Slot = std::result::Result<Arc<dyn Store>, String>;
 
 /// A file as requests to stores name it.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +44,19 @@ pub(crate) fn bit(index: u32) -> u64 {
 }
 
 impl Target {
+    /// A file as the manager knows it; none if it has no strips.
+    pub(crate) fn of(inode: &Inode) -> Option<Target> {
+        let Inode { id, generation, layout, strips, unsynced, stale, .. } = inode;
+        Some(Target {
+            inode: *id,
+            generation: *generation,
+            layout: (*layout)?,
+            strips: strips | unsynced,
+            settled: *strips,
+            stale: *stale,
+        })
+    }
+
     fn strip(&self, index: u32, copy: u32) -> Strip {
         Strip { inode: self.inode, index, copy }
     }
@@ -61,12 +77,15 @@ pub(crate) struct Outcome {
     pub(crate) failed: [u64; 2],
     /// The first failure.
     pub(crate) why: Option<Error>,
+    /// Some store has seen a newer generation of the file.
+    pub(crate) is_outdated: bool,
 }
 
 impl Outcome {
     fn add(&mut self, index: u32, copy: u32, result: Result<()>) {
         match result {
             Ok(()) => self.done |= bit(index),
+            Err(Error::Stale(_)) => self.is_outdated = true,
             Err(why) => {
                 self.failed[copy as usize] |= bit(index);
                 self.why.get_or_insert(why);
@@ -77,6 +96,23 @@ impl Outcome {
     /// Strips for which no copy did it.
     pub(crate) fn lost(&self) -> u64 {
         (self.failed[0] | self.failed[1]) & !self.done
+    }
+
+    /// The changes that note which copies failed where the other one did not, so that they are not read any more.
+    pub(crate) fn stale(&self, inode: u64) -> impl Iterator<Item = Change> {
+        let lost = self.lost();
+        let failed = (0..).zip(self.failed).map(move |(copy, failed)| (copy, failed & !lost));
+        failed
+            .filter(|(_, strips)| *strips != 0)
+            .map(move |(copy, strips)| Change::Stale(inode, copy, strips))
+    }
+
+    /// An error if no copy of some strip did it.
+    pub(crate) fn into_result(self) -> Result<()> {
+        match (self.lost(), self.why) {
+            (1.., Some(why)) => Err(why),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -164,6 +200,24 @@ impl Stores {
             outcome.add(index, copy, written);
         }
         outcome
+    }
+
+    /// How long a file is, as far as its strips tell, and which there are. Stores that cannot be asked are passed over.
+    pub(crate) fn extent(&self, target: &Target) -> (u64, u64) {
+        let (mut size, mut strips) = (0, 0);
+        for index in 0..target.layout.width {
+            for copy in target.copies(index) {
+                let strip = target.strip(index, copy);
+                let facts = self.of(&target.layout, strip).and_then(|store| store.facts(strip));
+                if let Ok(Some(facts)) = facts
+                    && facts.generation == target.generation
+                {
+                    size = size.max(target.layout.file_len(index, facts.len));
+                    strips |= bit(index);
+                }
+            }
+        }
+        (size, strips)
     }
 
     /// Cuts all strips for a file of `size` bytes, also those that nobody knows of: of a write that failed, say.

@@ -1,8 +1,7 @@
 //! A volume that is open: names by path, files by [`File`].
 //!
 //! Model: the manager knows names, sizes and layouts, the stores have the bytes, and the client, which is here, asks both.
-//! Whoever opens a volume finishes first what a crash interrupted; see recover.rs.
-//! Invariant: the strips of a file that has no names are removed only when nobody has it open and its removal is durable.
+//! Invariant: what one client has closed, another sees that opens it then.
 //! Non-goals: who is allowed to do what: the directories of a local volume are their owner's alone.
 
 use std::collections::HashMap;
@@ -12,35 +11,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_io::{Space, process};
 
+use crate::client::Client;
 use crate::file::{File, Node};
 use crate::layout::Policy;
 use crate::manager::{Change, Entry, Inode, Kind, Manager, New, Place, ROOT};
-use crate::stores::{Slot, Stores, Target};
-use crate::{Error, Result, recover};
+use crate::server::Server;
+use crate::stores::{Slot, Stores};
+use crate::{Error, Result};
 
 /// As many links as a path may lead through.
 const LINKS_MAX: usize = 40;
-/// Files without names wait until so many can be removed together, or one of them is large.
-const DOOMED_MAX: usize = 64;
-const DOOMED_BYTES_MAX: u64 = 1 << 20;
 
 /// An open volume.
 pub struct Volume {
-    pub(crate) manager: Box<dyn Manager>,
-    pub(crate) stores: Stores,
+    pub(crate) manager: Client,
+    pub(crate) stores: Arc<Stores>,
     /// Files that are open, and how often.
     nodes: Mutex<HashMap<u64, (Arc<Node>, usize)>>,
-    /// Files without names that nobody has open.
-    doomed: Mutex<Vec<Inode>>,
 }
 
 impl Volume {
     /// A volume of this manager and these stores, after whatever a crash interrupted is finished.
     pub fn assemble(manager: Box<dyn Manager>, stores: Vec<Slot>) -> Result<Arc<Volume>> {
-        let stores = Stores::new(stores);
-        let volume = Volume { manager, stores, nodes: Mutex::default(), doomed: Mutex::default() };
-        recover::recover(&volume)?;
-        Ok(Arc::new(volume))
+        let server = Server::start(manager, Arc::new(Stores::new(stores)))?;
+        Ok(Volume::of(Client::of(&server), Arc::clone(&server.stores)))
+    }
+
+    /// A volume as a client of its manager and its stores.
+    pub(crate) fn of(manager: Client, stores: Arc<Stores>) -> Arc<Volume> {
+        Arc::new(Volume { manager, stores, nodes: Mutex::default() })
     }
 
     /// What is at a path; of a link, what it leads to.
@@ -87,19 +86,19 @@ impl Volume {
         if found.kind == Kind::Directory {
             return Err(Error::system(libc::EISDIR, path.to_string_lossy()));
         }
-        let Some(layout) = found.layout else {
+        if found.layout.is_none() {
             return Err(Error::system(libc::EINVAL, path.to_string_lossy()));
-        };
+        }
         let mut nodes = self.nodes();
         let (node, users) = match nodes.entry(found.id) {
-            std::collections::hash_map::Entry::Occupied(open) => open.into_mut(),
+            std::collections::hash_map::Entry::Occupied(open) => {
+                open.get().0.refresh(&self.manager.inode(found.id)?);
+                open.into_mut()
+            }
             // What is known of it is as new as the lock: who closed it last has told the manager.
             std::collections::hash_map::Entry::Vacant(free) => {
-                let found = self.manager.inode(found.id)?;
-                if found.links == 0 {
-                    return Err(not_found(path));
-                }
-                free.insert((Arc::new(Node::new(&found, layout)), 0))
+                let found = self.manager.open(found.id)?;
+                free.insert((Arc::new(Node::new(&found)), 0))
             }
         };
         *users += 1;
@@ -147,8 +146,7 @@ impl Volume {
 
     /// Removes a name: of an empty directory, or of anything else.
     pub(crate) fn remove_at(&self, place: Place, is_directory: bool) -> Result<()> {
-        let left = self.manager.change(&Change::Remove(place, is_directory))?;
-        self.let_go(left)
+        self.manager.change(&Change::Remove(place, is_directory)).map(drop)
     }
 
     /// Changes a name, replacing what has the new one.
@@ -158,8 +156,7 @@ impl Volume {
 
     /// Changes a name, replacing what has the new one.
     pub(crate) fn rename_at(&self, from: Place, to: Place) -> Result<()> {
-        let left = self.manager.change(&Change::Rename(from, to))?;
-        self.let_go(left)
+        self.manager.change(&Change::Rename(from, to)).map(drop)
     }
 
     /// Sets what is given of the permission bits, owner and group, and time of modification.
@@ -203,18 +200,7 @@ impl Volume {
         for node in open {
             node.sync(self, false)?;
         }
-        for left in self.manager.unfinished()? {
-            // Nobody opens it meanwhile.
-            let nodes = self.nodes();
-            if left.unsettled && left.links > 0 && !nodes.contains_key(&left.id) {
-                match self.manager.inode(left.id) {
-                    Err(e) if e.is_not_found() => {}
-                    found => recover::settle(self, &found?)?,
-                }
-            }
-        }
-        self.reap()?;
-        self.manager.sync()
+        self.manager.sync_all()
     }
 
     /// Makes all names durable.
@@ -234,40 +220,6 @@ impl Volume {
         })
     }
 
-    /// Whether a file without names is gone, or will be when nobody has it open any more.
-    fn let_go(&self, left: Inode) -> Result<()> {
-        if left.links > 0 {
-            return Ok(());
-        }
-        if let Some((node, _)) = self.nodes().get(&left.id) {
-            node.doom();
-            return Ok(());
-        }
-        self.doom(left)
-    }
-
-    /// An inode that has no names, and that nobody has open.
-    fn doom(&self, inode: Inode) -> Result<()> {
-        if inode.kind != Kind::File {
-            return self.manager.change(&Change::Forget(inode.id)).map(drop);
-        }
-        let mut doomed = self.doomed.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = inode.size < DOOMED_BYTES_MAX && doomed.len() + 1 < DOOMED_MAX;
-        doomed.push(inode);
-        drop(doomed);
-        if wait { Ok(()) } else { self.reap() }
-    }
-
-    /// Removes the strips of files that have no names, once it is durable that they have none.
-    fn reap(&self) -> Result<()> {
-        let doomed = std::mem::take(&mut *self.doomed.lock().unwrap_or_else(PoisonError::into_inner));
-        if doomed.is_empty() {
-            return Ok(());
-        }
-        self.manager.sync()?;
-        doomed.iter().try_for_each(|inode| recover::forget(self, inode))
-    }
-
     /// One user less of an open file.
     pub(crate) fn close(&self, node: &Arc<Node>) -> Result<()> {
         let mut nodes = self.nodes();
@@ -277,11 +229,8 @@ impl Volume {
             return Ok(());
         }
         nodes.remove(&node.id());
-        let told = node.tell_size(self);
-        let is_doomed = node.is_doomed();
-        drop(nodes);
-        told?;
-        if is_doomed { self.doom(self.manager.inode(node.id())?) } else { Ok(()) }
+        // Within the lock, so that whoever opens it next finds what was told.
+        self.manager.close(node.id(), node.untold())
     }
 
     fn nodes(&self) -> MutexGuard<'_, HashMap<u64, (Arc<Node>, usize)>> {
@@ -291,7 +240,7 @@ impl Volume {
     /// With the size and time that an open file has now.
     pub(crate) fn with_open(&self, mut inode: Inode) -> Inode {
         if let Some((node, _)) = self.nodes().get(&inode.id) {
-            (inode.size, inode.modified_ns) = node.size_and_time();
+            node.overlay(&mut inode);
         }
         inode
     }
@@ -378,19 +327,4 @@ impl Walked {
 
 fn not_found(path: &Path) -> Error {
     Error::system(libc::ENOENT, path.to_string_lossy())
-}
-
-impl Target {
-    /// A file as the manager knows it.
-    pub(crate) fn of(inode: &Inode) -> Option<Target> {
-        let Inode { id, generation, layout, strips, unsynced, stale, .. } = inode;
-        Some(Target {
-            inode: *id,
-            generation: *generation,
-            layout: (*layout)?,
-            strips: strips | unsynced,
-            settled: *strips,
-            stale: *stale,
-        })
-    }
 }

@@ -48,7 +48,7 @@ impl Bed {
         assert_eq!(slots, (0..self.slots).map(dir).collect::<Vec<_>>());
         let open = |(slot, dir): (u32, &PathBuf)| {
             let store = LocalStore::open(&self.sim.io(), dir, VOLUME, slot);
-            store.map(|store| Box::new(store) as Box<dyn Store>).map_err(|e| e.to_string())
+            store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(|e| e.to_string())
         };
         Volume::assemble(Box::new(manager), (0..).zip(&slots).map(open).collect())
     }
@@ -121,8 +121,8 @@ impl Manager for Mortal {
         self.alive()?.inode(inode)
     }
 
-    fn names(&self, directory: u64) -> Result<Vec<Entry>> {
-        self.alive()?.names(directory)
+    fn names(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Entry>> {
+        self.alive()?.names(directory, after, most)
     }
 
     fn attributes(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
@@ -137,7 +137,7 @@ impl Manager for Mortal {
         self.alive()?.sync()
     }
 
-    fn unfinished(&self) -> Result<Vec<Inode>> {
-        self.alive()?.unfinished()
+    fn unfinished(&self, after: u64, most: usize) -> Result<Vec<Inode>> {
+        self.alive()?.unfinished(after, most)
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use thalweg_base::rng::Rng;
 use thalweg_volume::layout::Policy;
-use thalweg_volume::{Change, Inode, Kind, Manager, New, Place, ROOT, SqliteManager};
+use thalweg_volume::{Change, Inode, Kind, Manager, New, Place, ROOT, SqliteManager, Written};
 
 use crate::bed::copy;
 
@@ -13,7 +13,7 @@ type State = Vec<(Vec<u8>, Inode, Vec<(Vec<u8>, Vec<u8>)>)>;
 
 fn state(manager: &SqliteManager) -> State {
     fn walk(manager: &SqliteManager, directory: u64, above: &[u8], all: &mut State) {
-        for entry in manager.names(directory).unwrap() {
+        for entry in manager.names(directory, b"", usize::MAX).unwrap() {
             let path = [above, b"/", &entry.name].concat();
             let id = entry.inode.id;
             all.push((path.clone(), entry.inode, manager.attributes(id).unwrap()));
@@ -42,7 +42,7 @@ fn change(rng: &mut Rng, inodes: &[u64], directories: &[u64]) -> Change {
         5 => Change::Remove(place(rng, directories), rng.one_in(2)),
         6 => Change::Rename(place(rng, directories), place(rng, directories)),
         7 => Change::Link(inode, place(rng, directories)),
-        8 => Change::Settle(inode, n, 5, 3),
+        8 => Change::Settle(Written { inode, generation: 0, size: n, modified_ns: 5, strips: 3 }, false),
         9 => Change::Resize(inode, n, 6),
         10 => Change::SetAttribute(inode, b"user.x".to_vec(), (n > 300).then(|| n.to_le_bytes().to_vec())),
         _ => Change::Unsettle(inode),

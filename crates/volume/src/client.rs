@@ -1,0 +1,140 @@
+//! The manager as a client sees it: requests, wherever they are answered.
+//!
+//! Non-goals: what the client itself knows of files that it has open.
+
+use std::sync::Arc;
+
+use crate::manager::{Change, Entry, Inode, Place, Written};
+use crate::request::{Answer, Request};
+use crate::server::{Server, SessionId};
+use crate::{Error, Result};
+
+/// Answers the requests of one session.
+pub(crate) trait Ask: Send + Sync {
+    /// The answer to one request.
+    fn ask(&self, request: &Request) -> Result<Answer>;
+}
+
+/// A session of a server in this process.
+struct Local(Arc<Server>, SessionId);
+
+impl Ask for Local {
+    fn ask(&self, request: &Request) -> Result<Answer> {
+        self.0.answer(self.1, request)
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.0.end(self.1);
+    }
+}
+
+/// The manager of a volume.
+pub(crate) struct Client(Box<dyn Ask>);
+
+/// An answer to another question than was asked.
+fn wrong<T>(answer: Answer) -> Result<T> {
+    Err(Error::Refused(format!("the manager answered another question: {answer:.100?}")))
+}
+
+impl Client {
+    /// A new session of a server in this process.
+    pub(crate) fn of(server: &Arc<Server>) -> Client {
+        Client(Box::new(Local(Arc::clone(server), server.begin())))
+    }
+
+    fn inode_of(&self, request: &Request) -> Result<Inode> {
+        match self.0.ask(request)? {
+            Answer::Inode(inode) => Ok(inode),
+            other => wrong(other),
+        }
+    }
+
+    fn done(&self, request: &Request) -> Result<()> {
+        match self.0.ask(request)? {
+            Answer::Done => Ok(()),
+            other => wrong(other),
+        }
+    }
+
+    /// What a name leads to, if there is one.
+    pub(crate) fn lookup(&self, place: &Place) -> Result<Option<Inode>> {
+        match self.0.ask(&Request::Lookup(place.clone()))? {
+            Answer::Found(found) => Ok(found),
+            other => wrong(other),
+        }
+    }
+
+    /// An inode by its number, with the size that its file has now.
+    pub(crate) fn inode(&self, inode: u64) -> Result<Inode> {
+        self.inode_of(&Request::Inode(inode))
+    }
+
+    /// The names in a directory, in the order of their bytes.
+    pub(crate) fn names(&self, directory: u64) -> Result<Vec<Entry>> {
+        let mut all: Vec<Entry> = Vec::new();
+        loop {
+            let after = all.last().map_or_else(Vec::new, |entry| entry.name.clone());
+            match self.0.ask(&Request::Names(directory, after))? {
+                Answer::Entries(more) if more.is_empty() => return Ok(all),
+                Answer::Entries(more) => all.extend(more),
+                other => return wrong(other),
+            }
+        }
+    }
+
+    /// The extended attributes of an inode.
+    pub(crate) fn attributes(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        match self.0.ask(&Request::Attributes(inode))? {
+            Answer::Attributes(attributes) => Ok(attributes),
+            other => wrong(other),
+        }
+    }
+
+    /// Carries out a change, all of it or nothing.
+    pub(crate) fn change(&self, change: &Change) -> Result<Inode> {
+        self.inode_of(&Request::Change(change.clone()))
+    }
+
+    /// Makes everything durable that the manager acknowledged.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.done(&Request::Sync)
+    }
+
+    /// Makes also the bytes of all files durable that nobody writes.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        self.done(&Request::SyncAll)
+    }
+
+    /// Inodes with work that is to be finished.
+    pub(crate) fn unfinished(&self) -> Result<Vec<Inode>> {
+        let mut all: Vec<Inode> = Vec::new();
+        loop {
+            let after = all.last().map_or(0, |inode| inode.id);
+            match self.0.ask(&Request::Unfinished(after))? {
+                Answer::Inodes(more) if more.is_empty() => return Ok(all),
+                Answer::Inodes(more) => all.extend(more),
+                other => return wrong(other),
+            }
+        }
+    }
+
+    /// Has a file open from now on.
+    pub(crate) fn open(&self, inode: u64) -> Result<Inode> {
+        self.inode_of(&Request::Open(inode))
+    }
+
+    /// Has a file open no more, after this was written to it.
+    pub(crate) fn close(&self, inode: u64, written: Option<Written>) -> Result<()> {
+        self.done(&Request::Close(inode, written))
+    }
+
+    /// Reserves bytes behind the end of a file that has, in this generation, at least this size; tells where they begin.
+    pub(crate) fn append(&self, inode: u64, generation: u64, size: u64, bytes: u64) -> Result<u64> {
+        match self.0.ask(&Request::Append { inode, generation, size, bytes })? {
+            Answer::At(at) => Ok(at),
+            other => wrong(other),
+        }
+    }
+}

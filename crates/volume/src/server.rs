@@ -1,0 +1,371 @@
+//! Sessions at the manager: which client has which file open and may write it.
+//!
+//! Model: the process that hosts the manager answers the requests of every client's session, and has its own access to the
+//! stores. So it is here that files are cut, that strips are removed, and that what a client left unfinished is finished.
+//! Invariant: the strips of a file that has no names are removed only when no session has it open and its removal is durable.
+//! A file is noted as settled only when no session may write it. Sizes are those of the manager, or, while somebody else
+//! writes, what the stores know.
+//! Non-goals: who may do what, and how requests come here.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::manager::{Change, Inode, Kind, Manager, Written};
+use crate::request::{Answer, Request};
+use crate::stores::{Stores, Target};
+use crate::{Error, Result, recover};
+
+/// The number of a session.
+pub(crate) type SessionId = u64;
+
+/// Entries and inodes in one answer.
+const PAGE: usize = 1000;
+/// Files without names wait until so many can be removed together, or one of them is large.
+const DOOMED_MAX: usize = 64;
+const DOOMED_BYTES_MAX: u64 = 1 << 20;
+
+/// The manager and the stores of a volume, for any number of clients.
+pub(crate) struct Server {
+    pub(crate) manager: Box<dyn Manager>,
+    pub(crate) stores: Arc<Stores>,
+    state: Mutex<State>,
+    settled: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    last_session: SessionId,
+    files: HashMap<u64, Opened>,
+    /// Files without names that nobody has open.
+    doomed: Vec<Inode>,
+}
+
+/// A file that somebody has open, or that somebody left unsettled.
+#[derive(Default)]
+struct Opened {
+    holders: BTreeSet<SessionId>,
+    writers: BTreeSet<SessionId>,
+    /// A writer went without telling what it wrote.
+    is_orphaned: bool,
+    /// Its copies are being made equal, so nobody begins to write.
+    is_settling: bool,
+    /// It has no names any more.
+    is_doomed: bool,
+    /// The end of what was reserved by those who append.
+    reserved: u64,
+}
+
+impl Server {
+    /// Of this manager and these stores, after whatever a crash interrupted is finished.
+    pub(crate) fn start(manager: Box<dyn Manager>, stores: Arc<Stores>) -> Result<Arc<Server>> {
+        let server = Server { manager, stores, state: Mutex::default(), settled: Condvar::new() };
+        recover::recover(&server)?;
+        Ok(Arc::new(server))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new session.
+    pub(crate) fn begin(&self) -> SessionId {
+        let mut state = self.state();
+        state.last_session += 1;
+        state.last_session
+    }
+
+    /// Ends a session, which may have files open.
+    pub(crate) fn end(&self, session: SessionId) {
+        let held: Vec<u64> = {
+            let mut state = self.state();
+            let held = state.files.iter_mut().filter(|(_, file)| file.holders.contains(&session));
+            held.map(|(inode, file)| {
+                file.is_orphaned |= file.writers.contains(&session);
+                *inode
+            })
+            .collect()
+        };
+        // Nobody is there who could be told; whoever opens the volume next finishes what is left.
+        held.into_iter().for_each(|inode| _ = self.close(session, inode, None));
+    }
+
+    /// Answers a request of a session.
+    pub(crate) fn answer(&self, session: SessionId, request: &Request) -> Result<Answer> {
+        Ok(match request {
+            Request::Lookup(place) => {
+                Answer::Found(self.manager.lookup(place)?.map(|found| self.live(session, found)))
+            }
+            Request::Inode(inode) => Answer::Inode(self.live(session, self.manager.inode(*inode)?)),
+            Request::Names(directory, after) => {
+                let mut entries = self.manager.names(*directory, after, PAGE)?;
+                for entry in &mut entries {
+                    entry.inode = self.live(session, entry.inode.clone());
+                }
+                Answer::Entries(entries)
+            }
+            Request::Attributes(inode) => Answer::Attributes(self.manager.attributes(*inode)?),
+            Request::Unfinished(after) => Answer::Inodes(self.manager.unfinished(*after, PAGE)?),
+            Request::Change(change) => Answer::Inode(self.change(session, change)?),
+            Request::Sync => {
+                self.manager.sync()?;
+                Answer::Done
+            }
+            Request::SyncAll => {
+                self.sync_all()?;
+                Answer::Done
+            }
+            Request::Open(inode) => Answer::Inode(self.open(session, *inode)?),
+            Request::Close(inode, written) => {
+                self.close(session, *inode, written.as_ref())?;
+                Answer::Done
+            }
+            Request::Append { inode, generation, size, bytes } => {
+                Answer::At(self.append(session, *inode, (*generation, *size), *bytes)?)
+            }
+        })
+    }
+
+    /// An inode as it is now: while another session may write it, stores know more than the manager.
+    fn live(&self, session: SessionId, mut inode: Inode) -> Inode {
+        let is_written = self.state().files.get(&inode.id).is_some_and(|file| {
+            file.is_orphaned || file.is_settling || file.writers.iter().any(|writer| *writer != session)
+        });
+        if let (true, Some(target)) = (is_written, Target::of(&inode)) {
+            let (size, strips) = self.stores.extent(&target);
+            inode.size = inode.size.max(size);
+            inode.unsynced |= strips & !inode.strips;
+        }
+        inode
+    }
+
+    fn change(&self, session: SessionId, change: &Change) -> Result<Inode> {
+        match change {
+            Change::Unsettle(inode) => self.unsettle(session, *inode),
+            Change::Settle(written, _) => self.settled(session, written),
+            Change::Resize(inode, size, modified_ns) => self.resize(session, *inode, *size, *modified_ns),
+            // Of a client it says that some store is behind.
+            Change::Cut(inode, _) => {
+                let inode = self.live(session, self.manager.inode(*inode)?);
+                let size = inode.size;
+                self.cut(inode, size)
+            }
+            Change::Remove(..) | Change::Rename(..) => {
+                let left = self.manager.change(change)?;
+                self.let_go(&left)?;
+                Ok(left)
+            }
+            Change::Forget(inode) => Err(Error::system(libc::EPERM, format!("inode {inode}"))),
+            _ => self.manager.change(change),
+        }
+    }
+
+    fn open(&self, session: SessionId, inode: u64) -> Result<Inode> {
+        let mut state = self.state();
+        let found = self.manager.inode(inode)?;
+        let is_open = state.files.get(&inode).is_some_and(|file| !file.holders.is_empty());
+        if found.links == 0 && !is_open {
+            return Err(Error::system(libc::ENOENT, format!("inode {inode}")));
+        }
+        state.files.entry(inode).or_default().holders.insert(session);
+        drop(state);
+        Ok(self.live(session, found))
+    }
+
+    fn close(&self, session: SessionId, inode: u64, written: Option<&Written>) -> Result<()> {
+        let told = written.map_or(Ok(()), |written| self.manager.change(&Change::Grow(*written)).map(drop));
+        let mut state = self.state();
+        let Some(file) = state.files.get_mut(&inode) else { return told };
+        file.holders.remove(&session);
+        file.writers.remove(&session);
+        file.is_orphaned |= told.is_err();
+        let is_orphaned = file.is_orphaned;
+        drop(state);
+        if is_orphaned {
+            self.settle(inode)?;
+        }
+        self.release(inode)?;
+        told
+    }
+
+    /// Forgets a file that nobody has open; if it has no names either, for good.
+    fn release(&self, inode: u64) -> Result<()> {
+        let mut state = self.state();
+        let Some(file) = state.files.get(&inode) else { return Ok(()) };
+        let is_doomed = file.is_doomed;
+        if !file.holders.is_empty() || file.is_settling || (file.is_orphaned && !is_doomed) {
+            return Ok(());
+        }
+        state.files.remove(&inode);
+        drop(state);
+        if is_doomed { self.doom(self.manager.inode(inode)?) } else { Ok(()) }
+    }
+
+    /// Notes that a session may write a file.
+    fn unsettle(&self, session: SessionId, inode: u64) -> Result<Inode> {
+        let mut state = self.state();
+        loop {
+            match state.files.get(&inode) {
+                Some(file) if file.is_settling => {
+                    state = self.settled.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                Some(file) if file.holders.contains(&session) => break,
+                _ => return Err(Error::system(libc::EBADF, format!("inode {inode}"))),
+            }
+        }
+        let changed = self.manager.change(&Change::Unsettle(inode))?;
+        state.files.entry(inode).or_default().writers.insert(session);
+        Ok(changed)
+    }
+
+    /// A session made durable what it wrote.
+    fn settled(&self, session: SessionId, written: &Written) -> Result<Inode> {
+        let mut state = self.state();
+        let file = state.files.entry(written.inode).or_default();
+        let others = file.is_orphaned || file.writers.iter().any(|writer| *writer != session);
+        let is_shared = others || self.manager.inode(written.inode)?.unsynced & !written.strips != 0;
+        let changed = self.manager.change(&Change::Settle(*written, is_shared))?;
+        file.writers.remove(&session);
+        let is_orphaned = file.is_orphaned;
+        drop(state);
+        if is_orphaned {
+            self.settle(written.inode)?;
+        }
+        Ok(changed)
+    }
+
+    /// Finishes what writers left who are gone, unless somebody writes.
+    fn settle(&self, inode: u64) -> Result<()> {
+        let mut state = self.state();
+        let file = state.files.entry(inode).or_default();
+        if !file.writers.is_empty() || file.is_settling {
+            return Ok(());
+        }
+        file.is_settling = true;
+        drop(state);
+        let settled = match self.manager.inode(inode) {
+            Ok(found) if found.unsettled && found.links > 0 => recover::settle(self, &found),
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        };
+        let mut state = self.state();
+        let file = state.files.entry(inode).or_default();
+        (file.is_settling, file.is_orphaned) = (false, settled.is_err());
+        drop(state);
+        self.settled.notify_all();
+        self.release(inode)?;
+        settled
+    }
+
+    fn append(
+        &self,
+        session: SessionId,
+        inode: u64,
+        (generation, size): (u64, u64),
+        bytes: u64,
+    ) -> Result<u64> {
+        let found = self.live(session, self.manager.inode(inode)?);
+        let told = if found.generation == generation { size } else { 0 };
+        let mut state = self.state();
+        let Some(file) = state.files.get_mut(&inode) else {
+            return Err(Error::system(libc::EBADF, format!("inode {inode}")));
+        };
+        // A client that is alone knows best, and what it could not write is reserved no more.
+        let reserved = if file.holders.len() > 1 { file.reserved } else { 0 };
+        let at = found.size.max(told).max(reserved);
+        file.reserved = at.saturating_add(bytes);
+        Ok(at)
+    }
+
+    fn resize(&self, session: SessionId, inode: u64, size: u64, modified_ns: i64) -> Result<Inode> {
+        let known = self.manager.inode(inode)?;
+        let live = self.live(session, known.clone());
+        if live.size > known.size {
+            let Inode { id: inode, generation, size, modified_ns, .. } = live;
+            self.manager.change(&Change::Grow(Written {
+                inode,
+                generation,
+                size,
+                modified_ns,
+                strips: 0,
+            }))?;
+        }
+        let changed = self.manager.change(&Change::Resize(inode, size, modified_ns))?;
+        if let Some(file) = self.state().files.get_mut(&inode) {
+            file.reserved = size;
+        }
+        if changed.generation == known.generation {
+            return Ok(changed);
+        }
+        // Stores must not be ahead of what is durable at the manager.
+        self.manager.sync()?;
+        self.cut(changed, size)
+    }
+
+    /// Has all strips cut for the generation that a file has.
+    fn cut(&self, inode: Inode, size: u64) -> Result<Inode> {
+        let Some(target) = Target::of(&inode) else { return Ok(inode) };
+        let outcome = self.stores.cut(&target, size);
+        outcome.stale(inode.id).try_for_each(|change| self.manager.change(&change).map(drop))?;
+        outcome.into_result()?;
+        self.manager.change(&Change::Cut(inode.id, inode.generation))
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        let mut after = 0;
+        loop {
+            let left = self.manager.unfinished(after, PAGE)?;
+            let Some(last) = left.last() else { break };
+            after = last.id;
+            for inode in left.iter().filter(|inode| inode.unsettled && inode.links > 0) {
+                self.settle(inode.id)?;
+            }
+        }
+        self.reap()?;
+        self.manager.sync()
+    }
+
+    /// Whether a file without names is gone, or will be when nobody has it open any more.
+    fn let_go(&self, left: &Inode) -> Result<()> {
+        if left.links > 0 {
+            return Ok(());
+        }
+        if let Some(file) = self.state().files.get_mut(&left.id) {
+            file.is_doomed = true;
+            return Ok(());
+        }
+        self.doom(left.clone())
+    }
+
+    /// An inode that has no names, and that nobody has open.
+    fn doom(&self, inode: Inode) -> Result<()> {
+        if inode.kind != Kind::File {
+            return self.manager.change(&Change::Forget(inode.id)).map(drop);
+        }
+        let mut state = self.state();
+        let wait = inode.size < DOOMED_BYTES_MAX && state.doomed.len() + 1 < DOOMED_MAX;
+        state.doomed.push(inode);
+        drop(state);
+        if wait { Ok(()) } else { self.reap() }
+    }
+
+    /// Removes the strips of files that have no names, once it is durable that they have none.
+    fn reap(&self) -> Result<()> {
+        let doomed = std::mem::take(&mut self.state().doomed);
+        if doomed.is_empty() {
+            return Ok(());
+        }
+        self.manager.sync()?;
+        doomed.iter().try_for_each(|inode| recover::forget(self, inode))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nobody is there who could be told; whoever opens the volume next finishes it.
+        let _ = self.sync_all();
+    }
+}
+
+#[cfg(test)]
+#[path = "server_test.rs"]
+mod tests;
