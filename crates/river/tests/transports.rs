@@ -168,7 +168,7 @@ fn the_other_end_learns_of_a_disconnect() {
     assert!(matches!(error, Some(Error::Gone(0))), "{error:?}");
     let mut three = river().partitioner(Partitioner::Own(Box::new(|_, _| 99))).build().unwrap();
     let error = three.inlets[0].put_record(&record(0, 1)).unwrap_err().to_string();
-    assert_eq!(error, "the pick chose lane 99, and there are 16");
+    assert_eq!(error, "the partitioner chose lane 99, and there are 16");
 }
 
 /// A split that was put again was dropped silently.
@@ -181,7 +181,7 @@ fn a_split_that_is_put_twice_is_a_fault() {
         finish(inlet).unwrap();
     }
     let why = all(&mut one.outlets[0]).unwrap_err().to_string();
-    assert!(why.contains("source 1 sent of split 0, which is closed or another source's"), "{why}");
+    assert!(why.contains("source 1 sent a part of split 0, which is closed or belongs to another source"), "{why}");
     let mut two = river().inlets(2).splits(3).build().unwrap();
     for (split, inlet) in two.inlets.iter_mut().enumerate() {
         inlet.begin(split as u64, 0);
