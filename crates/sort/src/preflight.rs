@@ -182,7 +182,7 @@ mod tests {
             (
                 &names.partial.path,
                 false,
-                "the disk of /out/sorted is full: 1 MiB needed for the output, 8 KiB available; free some, or give another -o",
+                "the disk of /out/sorted is full: 1 MiB needed for the output, 8 KiB available; free some space, or choose another output",
             ),
             (
                 &names.partial.path,
