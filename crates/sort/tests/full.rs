@@ -25,7 +25,7 @@ fn a_plan_refuses_what_a_run_refuses_and_nothing_is_left() {
             |stage, _| stage.disk().set_capacity(stage.path("scratch0"), 4096),
             "scratch in /stage/scratch is full:",
         ),
-        (|stage, _| stage.disk().set_capacity(stage.path("scratch0"), 1 << 20), "another --scratch"),
+        (|stage, _| stage.disk().set_capacity(stage.path("scratch0"), 1 << 20), "another scratch directory"),
         (
             |stage, _| stage.disk().set_capacity(stage.path("out"), 8 << 20),
             "the disk of /stage/out/sorted is full:",
