@@ -181,7 +181,10 @@ fn a_split_that_is_put_twice_is_a_fault() {
         finish(inlet).unwrap();
     }
     let why = all(&mut one.outlets[0]).unwrap_err().to_string();
-    assert!(why.contains("source 1 sent a part of split 0, which is closed or belongs to another source"), "{why}");
+    assert!(
+        why.contains("source 1 sent a part of split 0, which is closed or belongs to another source"),
+        "{why}"
+    );
     let mut two = river().inlets(2).splits(3).build().unwrap();
     for (split, inlet) in two.inlets.iter_mut().enumerate() {
         inlet.begin(split as u64, 0);
