@@ -1,27 +1,27 @@
-//! The one address of the clock. Elsewhere the linter refuses `Instant::now`.
+//! The only access to the clock; elsewhere the linter rejects `Instant::now`.
 #![allow(clippy::disallowed_methods)]
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds since the first call in this process; never goes back.
+/// Nanoseconds since the first call in this process. Monotonic.
 pub fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Seconds since the Unix epoch, for identities and file names, never for durations.
+/// Seconds since the Unix epoch, for identities and file names. Never use it for durations.
 pub fn wall_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
-/// Nanoseconds since the Unix epoch, for the times of files.
+/// Nanoseconds since the Unix epoch, for file times.
 pub fn wall_ns() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Measures the time from its making.
+/// Measures the time since its creation.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(u64);
 
@@ -42,15 +42,15 @@ impl Stopwatch {
     }
 }
 
-/// A moment in UTC as `2026-01-31T12:34:56Z`.
+/// Formats Unix seconds in UTC as `2026-01-31T12:34:56Z`.
 pub fn date(seconds: u64) -> String {
     let (year, month, day) = day_of(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day from the days since 1970. Years are counted from March on, so that the leap day
-/// is the last of its year.
+/// Year, month and day from the days since 1970. Years start in March here, so that the leap day is the last day of
+/// its year.
 fn day_of(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468; // From the first of March of the year 0.
     const DAYS_OF_400_YEARS: u64 = 146_097;

@@ -1,7 +1,7 @@
-//! Units, seeded random numbers and the clock: what every crate stands on.
+//! Units, seeded random numbers and the clock, for all crates.
 //!
-//! Invariant: nothing here knows what a record, a block or a file is.
-//! Non-goals: an error enum for the house, a configuration, a place for things without a home.
+//! Invariant: nothing here knows about records, blocks or files.
+//! Non-goals: a common error type, configuration, code without a home.
 
 pub mod clock;
 pub mod rng;

@@ -1,4 +1,4 @@
-//! Seeded random numbers for sampling, tests and simulated faults. Not for secrets.
+//! Seeded random numbers for sampling, tests and simulated faults. Not for cryptography.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 #[derive(Debug, Clone)]
@@ -19,13 +19,13 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, without bias worth the name (bias <= bound / 2^64).
+    /// A number below `bound`. The bias is at most bound / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "a bound of 0 leaves nothing to choose");
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True once in `n` on average; never if `n` is 0.
+    /// True with probability 1/n; never if `n` is 0.
     pub fn one_in(&mut self, n: u64) -> bool {
         n > 0 && self.below(n) == 0
     }
@@ -43,7 +43,7 @@ mod tests {
         };
         assert_eq!(take(7), take(7));
         assert_ne!(take(7), take(8));
-        // The reference value of the algorithm for seed 0.
+        // The reference value for seed 0.
         assert_eq!(take(0)[0], 0xe220_a839_7b1d_cdaf);
     }
 

@@ -1,8 +1,8 @@
-//! What a canary does to the engine: one mechanism, broken on purpose.
+//! For canaries: breaks one mechanism on purpose.
 //!
-//! Model: built with the feature `sabotage`, a process reads once from its environment which mechanism is broken in it.
-//! Built without, nothing is ever broken and no code is left of the question.
-//! Invariant: nothing here is compiled into a build that users get.
+//! Model: with the feature `sabotage`, the environment of a process names the mechanism to break. Without it, nothing
+//! is ever broken and no code remains.
+//! Invariant: nothing here is compiled into a release.
 
 /// Whether this mechanism is broken.
 #[cfg(feature = "sabotage")]
@@ -12,14 +12,14 @@ pub fn breaks(mechanism: &str) -> bool {
     broken.as_deref() == Some(mechanism)
 }
 
-/// Whether this mechanism is broken: it never is.
+/// Always false.
 #[cfg(not(feature = "sabotage"))]
 #[inline(always)]
 pub const fn breaks(_mechanism: &str) -> bool {
     false
 }
 
-/// Whether this mechanism breaks now: it does once, the first time that it is asked.
+/// Whether to break this mechanism now: true only on the first call.
 #[inline(always)]
 pub fn strikes(mechanism: &str) -> bool {
     use std::sync::atomic::{AtomicBool, Ordering};

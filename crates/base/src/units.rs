@@ -1,7 +1,7 @@
-//! Sizes as people write them (`512M`, `1GiB`, `10%`) and as they read them.
+//! Parses and formats sizes (`512M`, `1GiB`, `10%`).
 //!
-//! Invariant: `K M G T` and `KiB MiB GiB TiB` are powers of 1024, `KB MB GB TB` powers of 1000, as in
-//! GNU coreutils.
+//! Invariant: `K M G T` and `KiB MiB GiB TiB` are powers of 1024, and `KB MB GB TB` powers of 1000, as in GNU
+//! coreutils.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ pub const MIB: u64 = 1 << 20;
 /// One gibibyte.
 pub const GIB: u64 = 1 << 30;
 
-/// A size as typed: bytes, or a share of something known only on the machine.
+/// A size as typed: bytes, or a percentage of something that depends on the machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Size {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// So many percent of a whole, 0 to 100.
+    /// A percentage, 0 to 100.
     Percent(f64),
 }
 
 impl Size {
-    /// Bytes, given what 100 % is.
+    /// The size in bytes; `whole_bytes` are 100 %.
     pub fn of(self, whole_bytes: u64) -> u64 {
         match self {
             Size::Bytes(bytes) => bytes,
@@ -31,14 +31,14 @@ impl Size {
     }
 }
 
-/// Why a size could not be read. Each has what was typed.
+/// Why a size could not be parsed. Each variant has the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SizeError {
-    /// It is none.
+    /// Not a size.
     NoSize(String),
-    /// It is no share, or of more than there is.
+    /// Not a percentage, or more than 100 %.
     NoShare(String),
-    /// There is no room for so many bytes in 64 bits.
+    /// Too large for 64 bits.
     TooLarge(String),
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for SizeError {
 
 impl std::error::Error for SizeError {}
 
-/// A number of bytes as people write it, of which no percentage can be taken; else one line that says what is wrong.
+/// Parses a number of bytes; percentages are not allowed. The error is one line.
 pub fn parse_bytes(typed: &str) -> Result<u64, String> {
     match typed.parse() {
         Ok(Size::Bytes(bytes)) => Ok(bytes),
@@ -103,7 +103,7 @@ impl std::str::FromStr for Size {
         if let Ok(whole) = number.parse::<u64>() {
             return whole.checked_mul(scale).map(Size::Bytes).ok_or_else(too_large);
         }
-        // Digits and points are all that is left of it, so that it is neither negative nor no number.
+        // Only digits and points are left here, so the number is neither negative nor NaN.
         if scale == 1 && number.contains('.') {
             return Err(wrong());
         }
@@ -113,7 +113,7 @@ impl std::str::FromStr for Size {
     }
 }
 
-/// Bytes as people read them: `1.5 GiB`, `512 MiB`, `100 B`.
+/// Formats bytes: `1.5 GiB`, `512 MiB`, `100 B`.
 #[derive(Debug, Clone, Copy)]
 pub struct Bytes(pub u64);
 
@@ -134,7 +134,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Counts with thin groups of three: `10 000 000`.
+/// Formats a count in groups of three digits: `10 000 000`.
 #[derive(Debug, Clone, Copy)]
 pub struct Count(pub u64);
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_size_is_refused() {
+    fn invalid_sizes_are_rejected() {
         for text in ["", "M", "1Q", "-1", "1..2", "1e9", ".", ".T", "100.5"] {
             assert_eq!(text.parse::<Size>(), Err(SizeError::NoSize(text.into())), "{text}");
         }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_64_bits_cannot_hold_is_a_size_and_too_large() {
+    fn sizes_beyond_64_bits_are_too_large() {
         let digits = "9".repeat(400);
         for text in ["18446744073709551616", "99999999999999G", "16777216T", "16777216.5T", &digits] {
             assert_eq!(text.parse::<Size>(), Err(SizeError::TooLarge(text.into())), "{text}");

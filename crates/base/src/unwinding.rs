@@ -1,10 +1,10 @@
-//! What a thread that panics still owes to those who wait for it.
+//! Reports a panic of a thread to those who wait for it.
 //!
-//! Model: a guard on the stack of a thread that works with others. If it is unwound, it says so to them.
-//! Invariant: without a panic nothing is done.
-//! Non-goals: going on after a panic, which is for whoever gave the thread its work.
+//! Model: a guard on the stack of the thread. If the stack is unwound, the guard calls a function.
+//! Invariant: without a panic nothing happens.
+//! Non-goals: recovery; that is up to whoever started the thread.
 
-/// Does this if it is dropped by a panic.
+/// Calls this function if it is dropped by a panic.
 pub struct OnPanic<F: FnMut()>(pub F);
 
 impl<F: FnMut()> Drop for OnPanic<F> {
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_and_an_end_is_not() {
+    fn only_a_panic_is_reported() {
         let told = Cell::new(0);
         let tell = || told.set(told.get() + 1);
         drop(OnPanic(tell));

@@ -8,10 +8,10 @@
 
 use std::process::Command;
 
-use thalweg::{Layout, Pick, River, RiverBuilder, Sink, Source};
+use thalweg::{Layout, Partitioner, River, RiverBuilder, Sink, Source};
 use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, BenchTarget};
 use thalweg_block::{Block, Pool};
-use thalweg_record::{Cut, Cuts, Generator, Key, KeyPart, Kind, RECORD_BYTES};
+use thalweg_record::{Generator, Key, KeyPart, Kind, RECORD_BYTES, SplitPoint, SplitPoints};
 
 use crate::contenders::judge;
 use crate::data::Data;
@@ -126,12 +126,12 @@ impl Blocks {
     }
 }
 
-fn pick(name: &str, key: &Key) -> Pick {
-    let cut = |lane: usize| Cut { normal: vec![(lane * 256 / LANES) as u8, 0], origin: 0 };
+fn partitioner(name: &str, key: &Key) -> Partitioner {
+    let split_point = |lane: usize| SplitPoint { normal: vec![(lane * 256 / LANES) as u8, 0], origin: 0 };
     match name {
-        "range" => Pick::Range(Cuts::new(key, (1..LANES).map(cut).collect())),
-        "hash" => Pick::Hash,
-        _ => Pick::RoundRobin,
+        "range" => Partitioner::Range(SplitPoints::new(key, (1..LANES).map(split_point).collect())),
+        "hash" => Partitioner::Hash,
+        _ => Partitioner::RoundRobin,
     }
 }
 
@@ -158,7 +158,7 @@ fn in_memory(asked: &Asked<'_>, name: &str, blocks: &mut Blocks) -> Result<Bench
             .outlets(threads)
             .lanes(LANES)
             .records(layout, key.clone())
-            .pick(pick(name, &key));
+            .partitioner(partitioner(name, &key));
         ours.run(|| blocks.flow(builder))?;
     }
     row.ours = ours.measure();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::Block;
 
-/// An exclusive piece of a block, seen as 128-bit values.
+/// An exclusive piece of a block, as 128-bit values.
 pub struct Chunk {
     values: NonNull<u128>,
     count: usize,
@@ -57,7 +57,7 @@ mod tests {
     use crate::Pool;
 
     #[test]
-    fn chunks_are_apart_and_the_last_one_sends_the_block_home() {
+    fn chunks_are_disjoint_and_the_last_one_returns_the_block() {
         let pool = Pool::new(4096, 1).unwrap();
         let mut chunks: Vec<Chunk> = carve(pool.take(), 100).collect();
         assert_eq!(chunks.len(), 2);

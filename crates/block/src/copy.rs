@@ -1,6 +1,6 @@
 //! Copies short byte strings without a function call, which would cost more than copying a record of a few bytes.
 
-/// What is copied of short ones, however short.
+/// How many bytes of short strings are copied.
 const START_BYTES: usize = 16;
 
 /// Copies `from` to `to`, which must be as long.
@@ -16,8 +16,8 @@ pub fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Copies the first `len` bytes of `from` to the start of `to`. What lies behind them in `to` is not kept: copying more
-/// than is wanted, but always as much, spares a guess at how long it is.
+/// Copies the first `len` bytes of `from` to the start of `to`, and overwrites some bytes after them: copying a
+/// constant length avoids a branch that is hard to predict.
 #[inline(always)]
 pub fn copy_start(to: &mut [u8], from: &[u8], len: usize) {
     match (to.first_chunk_mut::<START_BYTES>(), from.first_chunk()) {
@@ -26,7 +26,7 @@ pub fn copy_start(to: &mut [u8], from: &[u8], len: usize) {
     }
 }
 
-/// Copies the first and the last `N` bytes, which overlap or meet.
+/// Copies the first and the last `N` bytes, which overlap or touch.
 #[inline(always)]
 fn ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) else { return };
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_is_copied_whole_and_no_room_is_left() {
+    fn the_start_is_copied_into_an_exact_buffer() {
         let from: Vec<u8> = (1..=200).collect();
         for len in 0..=100 {
             for (behind, room) in [(0, 0), (1, 40), (40, 1), (40, 40)] {

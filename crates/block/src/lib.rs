@@ -1,7 +1,7 @@
 //! Aligned blocks of memory from bounded pools. All data moves in them.
 //!
 //! Model: a [`Pool`] maps all of its memory once, asks for huge pages, and hands out [`Block`]s. Ownership of a block moves
-//! with the data, and a dropped block returns to its pool. A producer that finds no free block has to wait: that is the
+//! with the data, and a dropped block returns to its pool. A producer without a free block has to wait: that is the
 //! back-pressure.
 //! Invariant: blocks of a pool never overlap, and no byte of a block is ever uninitialised.
 //! Non-goals: growing, records, files.
@@ -9,18 +9,18 @@
 //! `unsafe` is allowed here and in the system calls of `thalweg_io`, and nowhere else.
 #![allow(unsafe_code)]
 
+mod cache;
 mod chunk;
 mod copy;
-mod fill;
-mod kept;
 mod mask;
 mod pool;
 mod prefetch;
+mod shared_block;
 
+pub use cache::begin_work;
 pub use chunk::{Chunk, carve};
 pub use copy::{copy, copy_start};
-pub use fill::{Fill, Place};
-pub use kept::begin_work;
 pub use mask::mask_of;
 pub use pool::{Block, Held, Pool, PoolError};
 pub use prefetch::prefetch;
+pub use shared_block::{Reservation, SharedBlock};

@@ -6,16 +6,17 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use thalweg_base::units::{Bytes, MIB};
 
-use crate::kept;
+use crate::cache;
 
 /// Alignment of every block: what O_DIRECT asks for on any disk we know.
 pub(crate) const ALIGN: usize = 4096;
-/// Below this a pool has few whole huge pages, and ordinary ones are used.
+/// Below this a pool has too few whole huge pages, and uses ordinary ones.
 const HUGE_FROM_BYTES: usize = 4 * MIB as usize;
 
-/// Why a pool could not be made.
+/// Why a pool could not be created.
 #[derive(Debug)]
 pub struct PoolError {
     bytes: usize,
@@ -24,12 +25,7 @@ pub struct PoolError {
 
 impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot map {} of memory: {}; give a smaller --memory",
-            Bytes(self.bytes as u64),
-            self.source
-        )
+        write!(f, "cannot map {} of memory: {}", Bytes(self.bytes as u64), self.source)
     }
 }
 
@@ -39,7 +35,7 @@ impl std::error::Error for PoolError {
     }
 }
 
-/// A fixed number of equal blocks, lent out and taken back. Cheap to clone; all clones are one pool.
+/// A fixed number of blocks of equal size. Cheap to clone; all clones are one pool.
 #[derive(Clone)]
 pub struct Pool(Arc<Inner>);
 
@@ -47,12 +43,13 @@ struct Inner {
     base: NonNull<u8>,
     mapped_bytes: usize,
     block_size: usize,
-    /// Blocks that there were at the start, and those of them that were retired.
+    /// The initial number of blocks, and how many were retired.
     capacity: usize,
     retired: AtomicUsize,
     free: Mutex<Vec<u32>>,
     returned: Condvar,
-    /// How many wait for one. Changed under the lock of `free`; waking is a system call, and mostly nobody waits.
+    /// The number of threads that wait. It changes under the lock of `free`; waking is a system call that is mostly
+    /// not needed.
     waiting: AtomicUsize,
 }
 
@@ -64,47 +61,43 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Every block holds an `Arc` of this, so none is left.
+        // Every block holds an `Arc` of this, so there are no blocks left.
         let is_like_new = self.mapped_bytes >= HUGE_FROM_BYTES && *self.retired.get_mut() == 0;
-        if !is_like_new || !kept::put(self.base, self.mapped_bytes) {
+        if !is_like_new || !cache::put(self.base, self.mapped_bytes) {
             // SAFETY: `base` and `mapped_bytes` are what mmap returned.
-            unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+            let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
         }
     }
 }
 
-/// So much memory, of what is kept if there is such.
+/// Maps memory, from the cache if possible.
 fn map(bytes: usize) -> Result<NonNull<u8>, PoolError> {
     let failed = |source| PoolError { bytes, source };
     if bytes >= HUGE_FROM_BYTES
-        && let Some(kept) = kept::take(bytes)
+        && let Some(kept) = cache::take(bytes)
     {
         return Ok(kept);
     }
     // SAFETY: an anonymous private mapping of fresh addresses; the result is checked.
     let address = unsafe {
-        libc::mmap(
+        mmap_anonymous(
             std::ptr::null_mut(),
             bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
         )
     };
-    if address == libc::MAP_FAILED {
-        return Err(failed(std::io::Error::last_os_error()));
-    }
+    let address = address.map_err(|e| failed(e.into()))?;
     if bytes >= HUGE_FROM_BYTES {
         // SAFETY: the range is the mapping just made; the call is advice and may fail freely.
-        unsafe { libc::madvise(address, bytes, libc::MADV_HUGEPAGE) };
+        let _ = unsafe { madvise(address, bytes, Advice::LinuxHugepage) };
     }
     NonNull::new(address.cast::<u8>()).ok_or_else(|| failed(std::io::Error::other("mapped at 0")))
 }
 
 impl Pool {
-    /// Maps `capacity` blocks of `block_size` bytes (a multiple of 4096). Memory is touched, and so
-    /// counted by the kernel, only as blocks are first used; reused blocks are preferred.
+    /// Maps `capacity` blocks of `block_size` bytes (a multiple of 4096). The kernel counts memory only when a block
+    /// is first used, so used blocks are preferred.
     pub fn new(block_size: usize, capacity: usize) -> Result<Pool, PoolError> {
         assert!(
             block_size > 0 && block_size.is_multiple_of(ALIGN),
@@ -124,28 +117,28 @@ impl Pool {
         })))
     }
 
-    /// Bytes that each block can hold.
+    /// Bytes of each block.
     pub fn block_size(&self) -> usize {
         self.0.block_size
     }
 
-    /// How many blocks there are in all, without those that were retired.
+    /// The number of blocks, without retired ones.
     pub fn capacity(&self) -> usize {
         self.0.capacity - self.0.retired.load(Ordering::Relaxed)
     }
 
-    /// How many blocks are at home now.
+    /// The number of free blocks.
     pub fn free(&self) -> usize {
         self.0.free.lock().expect("no holder of the pool panics").len()
     }
 
-    /// A block if one is at home.
+    /// Takes a block if one is free.
     pub fn try_take(&self) -> Option<Block> {
         let index = self.0.free.lock().expect("no holder of the pool panics").pop()?;
         Some(self.lend(index))
     }
 
-    /// Waits until a block is at home and takes it.
+    /// Waits for a free block and takes it.
     pub fn take(&self) -> Block {
         let mut free = self.0.free.lock().expect("no holder of the pool panics");
         loop {
@@ -159,7 +152,7 @@ impl Pool {
         }
     }
 
-    /// Waits at most `patience` for a block to be at home and takes it.
+    /// Waits at most `patience` for a free block and takes it.
     pub fn take_within(&self, patience: std::time::Duration) -> Option<Block> {
         let free = self.0.free.lock().expect("no holder of the pool panics");
         self.0.waiting.fetch_add(1, Ordering::Relaxed);
@@ -174,7 +167,7 @@ impl Pool {
         Some(self.lend(index))
     }
 
-    /// Address and length of the whole mapping, for asking the kernel about it.
+    /// Address and length of the mapping, to query the kernel about it.
     pub fn mapping(&self) -> (usize, usize) {
         (self.0.base.as_ptr() as usize, self.0.mapped_bytes)
     }
@@ -202,19 +195,19 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// How many blocks are in the hands of somebody who may keep them as long as he likes. Whoever gives blocks
-/// away counts them here, and stops at a number that the pool was laid out for. All clones are one count.
+/// Counts blocks that are held by somebody who may keep them indefinitely. Whoever gives blocks away counts them
+/// here, and stops at a number for which the pool has space. All clones share one count.
 #[derive(Debug, Clone, Default)]
 pub struct Held(Arc<AtomicUsize>);
 
 impl Held {
-    /// Blocks that are held now; those that were dropped are at home already.
+    /// The number of blocks that are held now. A dropped block is already back in its pool.
     pub fn count(&self) -> usize {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// One of a count.
+/// One counted block.
 struct Hold(Arc<AtomicUsize>);
 
 impl Drop for Hold {
@@ -232,7 +225,7 @@ pub struct Block {
     offset: u64,
     home: Arc<Inner>,
     is_retired: bool,
-    /// Dropped after the block has gone home.
+    /// Dropped after the block has returned to its pool.
     held: Option<Hold>,
 }
 
@@ -242,64 +235,63 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Bytes it can hold.
+    /// The capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity as usize
     }
 
-    /// Says how many of its bytes are payload.
+    /// Sets the number of valid bytes.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity as usize, "length {len} of a block of {}", self.capacity);
         self.len = len as u32;
     }
 
-    /// Offset of its first byte in the stream that it is part of.
+    /// The offset of its first byte in its stream.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Says where in its stream it lies.
+    /// Sets the offset in its stream.
     pub fn set_offset(&mut self, offset: u64) {
         self.offset = offset;
     }
 
-    /// Whether `pool` is its home.
+    /// Whether it belongs to `pool`.
     pub fn is_of(&self, pool: &Pool) -> bool {
         Arc::ptr_eq(&self.home, &pool.0)
     }
 
-    /// Counts it in `held` until it is dropped or `unheld`.
+    /// Counts it in `held` until it is dropped or `unheld` is called.
     pub fn held(mut self, held: &Held) -> Block {
         held.0.fetch_add(1, Ordering::Relaxed);
         self.held = Some(Hold(Arc::clone(&held.0)));
         self
     }
 
-    /// The block, counted no longer.
+    /// Stops counting it.
     pub fn unheld(mut self) -> Block {
         self.held = None;
         self
     }
 
-    /// Gives its memory back to the kernel: its pool has one block less from now on. No huge page is put together there
-    /// again, which would fill it with zeros.
+    /// Returns its memory to the kernel; its pool has one block less from now on. Huge pages are turned off for it,
+    /// because the kernel could otherwise make a huge page there and allocate the memory again.
     pub fn retire(mut self) {
-        for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTNEED] {
-            // SAFETY: the block owns these bytes, which are plain memory of its pool's mapping, and it is lent to
-            // nobody again.
-            unsafe { libc::madvise(self.bytes.as_ptr().cast(), self.capacity as usize, advice) };
+        for advice in [Advice::LinuxNoHugepage, Advice::LinuxDontNeed] {
+            // SAFETY: the block owns these bytes of its pool's mapping, and is never used again.
+            let _ = unsafe { madvise(self.bytes.as_ptr().cast(), self.capacity as usize, advice) };
         }
         self.home.retired.fetch_add(1, Ordering::Relaxed);
         self.is_retired = true;
     }
 
-    /// All its bytes, beyond the length too: zero when never used, else whatever was there.
+    /// All bytes, including those after the length: zeros if never used, otherwise arbitrary.
     pub fn whole(&self) -> &[u8] {
         // SAFETY: the block owns `capacity` bytes at `bytes`, initialised by the kernel.
         unsafe { std::slice::from_raw_parts(self.bytes.as_ptr(), self.capacity as usize) }
     }
 
-    /// All its bytes, to be written.
+    /// All bytes, for writing.
     pub fn whole_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `whole`, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.bytes.as_ptr(), self.capacity as usize) }
@@ -348,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_retired_block_is_lent_to_nobody_and_its_memory_is_the_kernels() {
+    fn a_retired_block_is_not_reused_and_its_memory_is_returned() {
         let pool = Pool::new(8192, 2).unwrap();
         let mut blocks = [pool.take(), pool.take()];
         blocks.iter_mut().for_each(|block| block.whole_mut().fill(7));
@@ -356,14 +348,14 @@ mod tests {
         let at = retired.address();
         retired.retire();
         assert!(pool.capacity() == 1 && pool.try_take().is_none());
-        // SAFETY: the pool lives, so its mapping does, and nobody else has these bytes.
+        // SAFETY: the pool and its mapping are alive, and nobody else has these bytes.
         assert_eq!(unsafe { *at.as_ptr() }, 0, "zeros come again");
         drop(kept);
         assert!(pool.free() == 1 && pool.take().whole()[0] == 7);
     }
 
     #[test]
-    fn blocks_are_aligned_apart_and_come_home() {
+    fn blocks_are_aligned_disjoint_and_return() {
         let pool = Pool::new(8192, 3).unwrap();
         let mut blocks: Vec<Block> = (0..3).map(|_| pool.try_take().unwrap()).collect();
         assert!(pool.try_take().is_none());
@@ -381,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn take_waits_for_a_block_to_come_home() {
+    fn take_waits_for_a_block() {
         let pool = Pool::new(4096, 1).unwrap();
         let held = pool.take();
         let other = pool.clone();
@@ -392,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_blocks_is_counted_until_they_are_dropped_or_given_back() {
+    fn held_blocks_are_counted() {
         let (pool, other, held) = (Pool::new(4096, 2).unwrap(), Pool::new(4096, 1).unwrap(), Held::default());
         let one = pool.take().held(&held);
         let two = pool.take().held(&held).held(&held);
@@ -411,8 +403,8 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_address_space_is_an_error_that_names_the_remedy() {
+    fn more_than_the_address_space_is_an_error() {
         let error = Pool::new(1 << 30, 1 << 20).unwrap_err().to_string();
-        assert!(error.contains("--memory"), "{error}");
+        assert!(error.starts_with("cannot map 1024 TiB of memory: "), "{error}");
     }
 }

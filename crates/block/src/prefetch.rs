@@ -1,6 +1,6 @@
-//! Prefetching. It is safe for any address, since it affects nothing but speed.
+//! Prefetching. It is safe for any address, because it affects only speed.
 
-/// Asks for the cache line that holds `bytes[at]`; out of bounds, does nothing.
+/// Prefetches the cache line that holds `bytes[at]`; out of bounds, does nothing.
 #[inline(always)]
 pub fn prefetch(bytes: &[u8], at: usize) {
     if at < bytes.len() {
@@ -8,11 +8,11 @@ pub fn prefetch(bytes: &[u8], at: usize) {
     }
 }
 
-/// Asks for the cache line at `at`, which need not be there.
+/// Prefetches the cache line at `at`, which need not be mapped.
 #[inline(always)]
 pub(crate) fn prefetch_at(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing into the program, and one of an address that is not there does nothing.
+    // SAFETY: a prefetch loads nothing into the program, and does nothing for an invalid address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());

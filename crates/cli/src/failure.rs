@@ -7,6 +7,10 @@ use std::fmt;
 use thalweg::nodes::{ClusterError, IdentityError};
 use thalweg::{Error, SshFault, TransferError, TransferRefused};
 use thalweg_base::units::Bytes;
+use thalweg_merge::{Broken, Error as MergeError};
+use thalweg_record::KeyError;
+use thalweg_river::Error as RiverError;
+use thalweg_sort::Error as SortError;
 
 /// The exit status of a command that could not do what was asked.
 pub(crate) const COULD_NOT: u8 = 2;
@@ -87,6 +91,15 @@ fn advice(error: &Error) -> &'static str {
         Error::NoUring(_) => ", or use --io threads",
         Error::Cluster(why) => cluster_advice(why),
         Error::Transfer(why) => transfer_advice(why),
+        Error::Pool(_) => "; give a smaller --memory",
+        Error::Key(KeyError::Outside { .. }) => "; give --by a part inside the record",
+        Error::Key(KeyError::EmptyRecord) => "; give --record at least 1",
+        Error::Sort(why) => sort_advice(why),
+        Error::Merge(why) => merge_advice(why),
+        Error::River(RiverError::Unfinished { layout, .. }) if layout.fixed_bytes().is_some() => {
+            "; give the right --record"
+        }
+        Error::River(RiverError::TooLong(..)) => "; give more --memory",
         Error::Asked(why) => match why {
             Asked::JoinKeys | Asked::JoinRecords(..) => " (--by, --right-by)",
             Asked::JoinLayouts | Asked::JoinedTooLong(..) => " (--record, --right-record)",
@@ -127,12 +140,36 @@ fn cluster_advice(error: &ClusterError) -> &'static str {
     }
 }
 
+fn sort_advice(error: &SortError) -> &'static str {
+    use SortError::{Busy, Damaged, NotResumable, OutputFull, RecordTooLong, ScratchFull};
+    match error {
+        RecordTooLong { .. } => "; give more --memory",
+        SortError::Underestimated => " (--memory)",
+        ScratchFull { limit: Some(_), resumable: true, .. } => " (--resume, --scratch-limit)",
+        ScratchFull { limit: Some(_), .. } => " (--scratch-limit, --memory)",
+        ScratchFull { resumable: true, .. } => " (--resume, --scratch)",
+        ScratchFull { .. } | SortError::TooManyScratch { .. } => " (--scratch)",
+        OutputFull { resumable: true, .. } | Damaged { .. } | NotResumable { .. } => " (--resume)",
+        OutputFull { .. } | Busy { .. } => " (-o)",
+        _ => "",
+    }
+}
+
 fn node_advice(error: &thalweg::nodes::Error) -> &'static str {
     use thalweg::nodes::Error;
     match error {
         Error::Cluster(why) => cluster_advice(why),
         Error::Listen { .. } => "; give another address with --listen",
         Error::NoSshCommand => " (--ssh)",
+        _ => "",
+    }
+}
+
+fn merge_advice(error: &MergeError) -> &'static str {
+    match error {
+        MergeError::Unordered { .. } => "; give the --record and --by that it is sorted by, or sort it",
+        MergeError::Broken { what: Broken::TooLong { .. }, .. } => "; give more --memory",
+        MergeError::Broken { what: Broken::CutShort { .. }, .. } => "; give the right --record",
         _ => "",
     }
 }

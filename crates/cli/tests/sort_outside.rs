@@ -292,14 +292,11 @@ fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
         ("d -o out", "d is a directory"),
         ("r -o out --datamation --memory 16MiB --scratch nowhere", "nowhere"),
         ("r -o out --datamation --memory 16MiB --scratch r", "r"),
-        ("r -o out --datamation --memory 16MiB --scratch-limit 1MiB", "--scratch-limit of 1 MiB is reached"),
-        (
-            "- -o out --datamation --memory 16MiB --scratch-limit 1MiB <r",
-            "--scratch-limit of 1 MiB is reached",
-        ),
+        ("r -o out --datamation --memory 16MiB --scratch-limit 1MiB", "scratch limit of 1 MiB is reached"),
+        ("- -o out --datamation --memory 16MiB --scratch-limit 1MiB <r", "scratch limit of 1 MiB is reached"),
         (
             "- -o out --datamation --memory 16MiB --scratch-limit 1MiB < <(cat r)",
-            "give a larger one, or more",
+            "raise the limit, or give more memory (--scratch-limit, --memory)",
         ),
         ("r -o out --datamaton", "--datamation"),
         ("r -o out --datamation --shares equal", "--shares is for a sort on the nodes of a cluster"),

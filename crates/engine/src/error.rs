@@ -131,8 +131,6 @@ pub enum Error {
     SummaryTooLarge(u128),
     /// A job on several nodes failed.
     Job(JobFault),
-    /// A cluster, or its client's identity, cannot be used.
-    Cluster(thalweg_wire::ClusterError),
     /// A link with a node broke or was refused.
     Link(thalweg_wire::LinkError),
     /// Another process, or the way to it, failed; the text says how.
@@ -249,7 +247,6 @@ impl fmt::Display for Error {
             }
             Error::SummaryTooLarge(value) => write!(f, "{value} records or bytes are too many to be counted"),
             Error::Job(why) => write!(f, "{why}"),
-            Error::Cluster(why) => write!(f, "{why}"),
             Error::Link(why) => write!(f, "{why}"),
             Error::Node { why, .. } | Error::Gone(why, _) => f.write_str(why),
             Error::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
@@ -350,12 +347,6 @@ impl From<AskedOfCluster> for Error {
     }
 }
 
-impl From<thalweg_wire::ClusterError> for Error {
-    fn from(why: thalweg_wire::ClusterError) -> Error {
-        Error::Cluster(why)
-    }
-}
-
 impl From<thalweg_wire::LinkError> for Error {
     fn from(why: thalweg_wire::LinkError) -> Error {
         Error::Link(why)
@@ -416,6 +407,8 @@ impl From<thalweg_sort::Error> for Error {
     fn from(why: thalweg_sort::Error) -> Error {
         match why {
             thalweg_sort::Error::Io(why) => why.into(),
+            thalweg_sort::Error::Key(why) => why.into(),
+            thalweg_sort::Error::Pool(why) => why.into(),
             thalweg_sort::Error::MemoryTooSmall { given, needed } => {
                 Error::Memory(TooLittleMemory { given, by: Needs::Sort, needed: Some(needed) })
             }
@@ -438,6 +431,7 @@ impl From<thalweg_river::Error> for Error {
     fn from(why: thalweg_river::Error) -> Error {
         match why {
             gone if gone.is_gone() => Error::Gone(gone.to_string(), gone.missed()),
+            thalweg_river::Error::Memory(why) => why.into(),
             other => Error::River(other),
         }
     }

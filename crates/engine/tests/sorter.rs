@@ -182,7 +182,7 @@ fn sizes_around_that_of_the_memory_are_all_sorted() {
     }
 }
 
-/// Cuts chosen from its beginning put all the rest into the last range, which is distributed again through
+/// Split points chosen from its beginning put all the rest into the last range, which is distributed again through
 /// the pool that the program's blocks come from.
 #[test]
 fn a_stream_that_is_sorted_already_drifts_and_is_sorted_while_blocks_are_held() {
@@ -319,7 +319,7 @@ fn a_full_scratch_is_said_once_and_leaves_nothing() {
         Err(error) => error.to_string(),
         Ok(()) => refusal(sorter.sorted().and_then(|mut sorted| drain(&mut sorted))),
     };
-    assert!(said.contains("--scratch-limit of 1 MiB is reached"), "{said}");
+    assert!(said.contains("scratch limit of 1 MiB is reached"), "{said}");
     assert!(place.names().is_empty());
 }
 
@@ -333,7 +333,7 @@ fn a_scratch_that_is_not_there_is_named_when_it_is_needed() {
     let said = refusal(put_all(&mut sorter, &data, 1 << 20));
     assert!(said.contains("nowhere"), "{said}");
     // The handle stays shut.
-    assert!(refusal(put_all(&mut sorter, &data, 1 << 20)).contains("has failed"));
+    assert!(refusal(put_all(&mut sorter, &data, 1 << 20)).contains("has already failed"));
 }
 
 #[test]

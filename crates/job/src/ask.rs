@@ -12,7 +12,7 @@ use thalweg_engine::{
     WorkOptions,
 };
 use thalweg_io::Action;
-use thalweg_record::Cut;
+use thalweg_record::SplitPoint;
 use thalweg_transfer::{escaped, unescaped};
 
 use crate::client_served::CLIENT;
@@ -188,16 +188,17 @@ pub(crate) fn share_of(node: &dyn Node, job: &SortJob, attempt: &SortAttempt) ->
 
 /// The keys of a range that was lost, or all.
 fn within(range: Option<&LostRange>) -> Within {
-    let cut = |bound: &KeyBound| Cut { normal: bound.key.clone(), origin: bound.origin };
+    let split_point = |bound: &KeyBound| SplitPoint { normal: bound.key.clone(), origin: bound.origin };
     range.map_or_else(Within::default, |range| Within {
-        low: range.low.as_ref().map(cut),
-        high: range.high.as_ref().map(cut),
+        low: range.low.as_ref().map(split_point),
+        high: range.high.as_ref().map(split_point),
     })
 }
 
 /// The same as it is said.
 pub(crate) fn range_of(within: &Within) -> LostRange {
-    let bound = |cut: &Cut| KeyBound { key: cut.normal.clone(), origin: cut.origin };
+    let bound =
+        |split_point: &SplitPoint| KeyBound { key: split_point.normal.clone(), origin: split_point.origin };
     LostRange { low: within.low.as_ref().map(bound), high: within.high.as_ref().map(bound) }
 }
 

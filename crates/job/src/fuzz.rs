@@ -10,7 +10,7 @@ use thalweg_api::{
     from_json, to_json,
 };
 use thalweg_engine::{KeyPart, Layout};
-use thalweg_record::{Key, Stretch, unpack_cuts};
+use thalweg_record::{Key, StretchCheck, unpack_sample};
 use thalweg_wire::message::take;
 
 use crate::ask::part_of;
@@ -40,7 +40,7 @@ pub fn asked(data: &[u8]) {
     }
     for (text, behind) in &messages {
         is_understood(text);
-        let _ = unpack_cuts(behind, KEYS_BYTES);
+        let _ = unpack_sample(behind, KEYS_BYTES);
     }
     is_understood(&String::from_utf8_lossy(data));
 }
@@ -61,9 +61,9 @@ fn is_understood(text: &str) {
     for layout in [Layout::Lines, Layout::Fixed(3), Layout::Prefixed] {
         let part = KeyPart { offset: 1, length: 2, descending: true };
         let key = Key::new(layout, &[part]).expect("a key of each");
-        match Stretch::of_examined(layout, &key, (*examined).clone()) {
+        match StretchCheck::of_examined(layout, &key, (*examined).clone()) {
             Ok(piece) => {
-                let mut whole = Stretch::first(layout, &key);
+                let mut whole = StretchCheck::first(layout, &key);
                 whole.join(&piece);
                 whole.join(&piece);
                 assert_eq!(whole.proof().records, 2 * piece.proof().records);

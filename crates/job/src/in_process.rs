@@ -16,7 +16,7 @@ use thalweg_engine::share::{
 };
 use thalweg_engine::{Asked, Error, Progress, Result, Size, WorkOptions};
 use thalweg_io::process;
-use thalweg_record::Cut;
+use thalweg_record::SplitPoint;
 use thalweg_river::{Inlet, Outlet};
 
 use crate::client::parted;
@@ -83,7 +83,7 @@ impl<'a> InProcess<'a> {
         progress.begin("read+river", 1, stages, all_bytes);
         let mut output = (!is_parted).then(|| shares[0].output());
         let sampled = of_each(shares, |share| share.sample(memory_bytes, (0, all_bytes)))?;
-        let (mut laid, samples): (Vec<Laid>, Vec<Vec<Cut>>) = sampled.into_iter().unzip();
+        let (mut laid, samples): (Vec<Laid>, Vec<Vec<SplitPoint>>) = sampled.into_iter().unzip();
         let direct_output =
             output.as_mut().map(|output| lend(output, &mut laid, work, all_bytes)).transpose()?;
         let weights = vec![1; nodes];
@@ -91,9 +91,9 @@ impl<'a> InProcess<'a> {
             laid[0].pages().into_iter().map(|(pages, _)| deal(pages, &weights)).collect();
         let memory = vec![memory_bytes / nodes as u64; nodes];
         let within = Within::default();
-        let Ranges { cuts, expected } =
+        let Ranges { split_points, expected } =
             ranges(options, samples.concat(), (&weights, &memory), &within, all_bytes)?;
-        let together = Together::new(nodes, cuts, &pages, watch, || {
+        let together = Together::new(nodes, split_points, &pages, watch, || {
             progress.begin(work.last_stage(), 2, stages, work.output_bytes(all_bytes));
         });
         let done = of_each(laid.into_iter().zip(expected).enumerate(), |(node, (laid, expected))| {
@@ -163,7 +163,7 @@ fn of_each<N: Send, T: Send>(
 
 /// What the nodes of a job share while they run.
 struct Together<'a, B> {
-    cuts: Vec<Cut>,
+    split_points: Vec<SplitPoint>,
     pages: &'a [Vec<u64>],
     watch: Stopwatch,
     /// Called by the first that writes.
@@ -183,14 +183,20 @@ struct Known {
 }
 
 impl<'a, B: Fn() + Sync> Together<'a, B> {
-    fn new(nodes: usize, cuts: Vec<Cut>, pages: &'a [Vec<u64>], watch: Stopwatch, begins: B) -> Self {
+    fn new(
+        nodes: usize,
+        split_points: Vec<SplitPoint>,
+        pages: &'a [Vec<u64>],
+        watch: Stopwatch,
+        begins: B,
+    ) -> Self {
         let known = Known {
             rivers: pages.iter().map(|_| Vec::new()).collect(),
             bytes: vec![None; nodes],
             writes: false,
             failed: false,
         };
-        Together { cuts, pages, watch, begins, known: Mutex::new(known), news: Condvar::new() }
+        Together { split_points, pages, watch, begins, known: Mutex::new(known), news: Condvar::new() }
     }
 
     /// Runs a node to the end of its range.
@@ -198,7 +204,7 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
         &self,
         mut laid: Laid,
         node: usize,
-        (range_bytes, keys): (u64, Vec<Cut>),
+        (range_bytes, keys): (u64, Vec<SplitPoint>),
         (progress, is_parted): (&Progress, bool),
     ) -> Result<(Laid, ShareEnd)> {
         let _tells = OnPanic(|| self.fail());
@@ -231,7 +237,8 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
         }
         let river = &mut known.rivers[side];
         if river.is_empty() {
-            let ends = laid.bed(side, side as u64, self.cuts.clone(), &self.pages[side])?.build()?;
+            let ends =
+                laid.river(side, side as u64, self.split_points.clone(), &self.pages[side])?.build()?;
             *river = ends.inlets.into_iter().zip(ends.outlets).map(Some).collect();
         }
         Ok(river[node].take().expect("each node comes once"))

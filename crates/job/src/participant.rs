@@ -20,7 +20,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_engine::share::{Laid, LentDisks, Share, Starts};
 use thalweg_engine::{Error, JobFault, Progress, Result};
 use thalweg_io::host;
-use thalweg_record::{Cut, pack_cuts, unpack_cuts};
+use thalweg_record::{SplitPoint, pack_sample, unpack_sample};
 use thalweg_river::Stopper;
 use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::threads::caught;
@@ -322,7 +322,7 @@ impl Part<'_> {
         let (mut laid, mut sample) = share.sample(least_bytes, bytes)?;
         let makes = attempt.index == 0 && attempt.range.is_none() && self.request.ask.writes_shared();
         let made = if makes { Some(word_of(&laid.make_shared()?)) } else { None };
-        let packed = pack_cuts(&mut sample);
+        let packed = pack_sample(&mut sample);
         drop(sample);
         self.saying.say(&ShareSaid::Sampled { pages: laid.pages(), shared: made }, &packed)?;
         let ((pages, range_bytes), shared, (cuts_bytes, packed)) =
@@ -334,7 +334,8 @@ impl Part<'_> {
             })?;
         noted.clone_from(&shared);
         self.job.show(|view| view.stage = "read+river".into());
-        let (cuts, keys) = unpacked(&packed, cuts_bytes as usize).ok_or(JobFault::Packed(packed.len()))?;
+        let (split_points, keys) =
+            unpacked(&packed, cuts_bytes as usize).ok_or(JobFault::Packed(packed.len()))?;
         drop(packed);
         let river = number_of(&self.request.job, attempt.number());
         let mut links = None;
@@ -345,7 +346,7 @@ impl Part<'_> {
             let (ends, its) = join(&*self.local.node, of_job, (&self.place, go_on), |to, from| {
                 // Rivers that share links have names of their own.
                 let river = river.wrapping_add((side as u64) << 32);
-                Ok(laid.bed(side, river, cuts.clone(), pages)?.node(attempt.index, to, from)?)
+                Ok(laid.river(side, river, split_points.clone(), pages)?.node(attempt.index, to, from)?)
             })?;
             links.get_or_insert(its);
             talk.stoppers.lock().expect("no holder panics").extend([ends.0.stopper(), ends.1.stopper()]);
@@ -408,9 +409,9 @@ impl Part<'_> {
 }
 
 /// The split points, and behind them keys of the range.
-fn unpacked(packed: &[u8], cuts_bytes: usize) -> Option<(Vec<Cut>, Vec<Cut>)> {
-    let (cuts, keys) = packed.split_at_checked(cuts_bytes)?;
-    Some((unpack_cuts(cuts, CUTS_BYTES)?, unpack_cuts(keys, CUTS_BYTES)?))
+fn unpacked(packed: &[u8], cuts_bytes: usize) -> Option<(Vec<SplitPoint>, Vec<SplitPoint>)> {
+    let (split_points, keys) = packed.split_at_checked(cuts_bytes)?;
+    Some((unpack_sample(split_points, CUTS_BYTES)?, unpack_sample(keys, CUTS_BYTES)?))
 }
 
 /// An attempt that runs, and its coordinator.

@@ -1,9 +1,9 @@
 //! What each node of an attempt is to expect, from the samples of all of them.
 
 use thalweg_api::Work;
-use thalweg_engine::share::{Within, by_range, cuts, deal};
+use thalweg_engine::share::{Within, by_range, deal, split_points};
 use thalweg_engine::{Result, WorkOptions};
-use thalweg_record::{Cut, thin_cuts};
+use thalweg_record::{SplitPoint, thin_sample};
 
 /// A node is given a sample of its range's keys if the range takes more than 1/KEYS_FOR_MEMORIES of its memory. Nodes with
 /// more memory sample what arrives instead.
@@ -13,37 +13,37 @@ const KEYS_BYTES_MAX: u64 = 8 << 20;
 
 /// The split points, and the ranges that they make.
 pub(crate) struct Ranges {
-    pub(crate) cuts: Vec<Cut>,
+    pub(crate) split_points: Vec<SplitPoint>,
     /// Of each node: bytes of its range, and some of its keys, if they help.
-    pub(crate) expected: Vec<(u64, Vec<Cut>)>,
+    pub(crate) expected: Vec<(u64, Vec<SplitPoint>)>,
 }
 
 /// Divides `all_bytes` of records, of whose keys `sample` is a part, into ranges whose sizes are to each other as these
 /// weights, for nodes with so much memory.
 pub(crate) fn ranges(
     sort: &WorkOptions,
-    mut sample: Vec<Cut>,
+    mut sample: Vec<SplitPoint>,
     (weights, memory_bytes): (&[u64], &[u64]),
     within: &Within,
     all_bytes: u64,
 ) -> Result<Ranges> {
     let is_sorted = matches!(sort.work, Work::Sort | Work::Merge);
-    let cuts = cuts(sort, &mut sample, weights, within)?;
+    let split_points = split_points(sort, &mut sample, weights, within)?;
     let sampled = sample.len() as u128;
-    let keys = by_range(sample, &cuts, memory_bytes.len());
+    let keys = by_range(sample, &split_points, memory_bytes.len());
     let dealt = deal(all_bytes, weights).into_iter().zip(memory_bytes);
-    let expect = |(mut keys, (dealt_bytes, memory_bytes)): (Vec<Cut>, (u64, &u64))| {
+    let expect = |(mut keys, (dealt_bytes, memory_bytes)): (Vec<SplitPoint>, (u64, &u64))| {
         // Where a hot key must not be parted, ranges are as large as they come.
         let range_bytes = match is_sorted && sampled > 0 {
             true => (u128::from(all_bytes) * keys.len() as u128 / sampled) as u64,
             false => dealt_bytes,
         };
         if is_sorted && range_bytes > memory_bytes / KEYS_FOR_MEMORIES {
-            thin_cuts(&mut keys, KEYS_BYTES_MAX);
+            thin_sample(&mut keys, KEYS_BYTES_MAX);
         } else {
             keys.clear();
         }
         (range_bytes, keys)
     };
-    Ok(Ranges { expected: keys.into_iter().zip(dealt).map(expect).collect(), cuts })
+    Ok(Ranges { expected: keys.into_iter().zip(dealt).map(expect).collect(), split_points })
 }

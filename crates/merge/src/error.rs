@@ -1,4 +1,4 @@
-//! What can go wrong with sorted streams.
+//! The errors of merges and joins.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,16 +8,16 @@ use thalweg_pump::InputsError;
 
 use crate::Broken;
 
-/// The result of this crate's work.
+/// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can go wrong with sorted streams.
+/// Why a merge or join failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused.
+    /// A system call failed.
     Io(thalweg_io::Error),
-    /// Something is wrong with a file as a whole.
+    /// An input cannot be read.
     Input(InputsError),
     /// A record is less than the one before it.
     Unordered {
@@ -26,14 +26,14 @@ pub enum Error {
         /// The record, counted from 0.
         record: u64,
     },
-    /// A record is not one.
+    /// A record is invalid.
     Broken {
         /// The input.
         path: PathBuf,
-        /// What is the matter with it.
+        /// What is wrong with it.
         what: Broken,
     },
-    /// Somebody asked to stop.
+    /// The merge was stopped.
     Stopped,
 }
 
@@ -44,18 +44,17 @@ impl fmt::Display for Error {
             Error::Input(e) => write!(f, "{e}"),
             Error::Unordered { path, record } => write!(
                 f,
-                "{} is not in order: record {record} (the first is 0) is less than the one before it; give the --record and \
-                 --by that it is sorted by, or sort it",
+                "{} is not in order: record {record} (the first is 0) is less than the one before it",
                 path.display()
             ),
             Error::Broken { path, what: Broken::TooLong { what, limit } } => write!(
                 f,
-                "{} has a {what} of more than {}, the most that there is memory for; give a larger --memory",
+                "{} has a {what} of more than {}, the most that memory has room for",
                 path.display(),
                 Bytes(*limit)
             ),
             Error::Broken { path, what: Broken::CutShort { bytes } } => {
-                write!(f, "{} ends after {bytes} bytes of a record; give the right --record", path.display())
+                write!(f, "{} ends after {bytes} bytes of a record", path.display())
             }
             Error::Broken { path, what: Broken::CutOff { at, bytes } } => {
                 let bytes = *bytes as u64;

@@ -1,51 +1,51 @@
-//! A stream of blocks, seen record by record.
+//! Reads a stream of blocks record by record.
 //!
 //! ```text
-//! block k  [ .. |before|record|      rest      ]      records are looked at where they lie;
+//! block k  [ .. |before|record|      rest      ]      records are read in place;
 //! block k+1                           [ rest' |  ]    one that crosses blocks is copied
 //! ```
 //!
-//! Invariant: the record at hand and the one before it can be looked at until the next step, wherever blocks end.
+//! Invariant: the current record and the one before it are available until the next step, wherever blocks end.
 //! Non-goals: where blocks come from; order.
 
 use thalweg_block::Block;
 use thalweg_record::Layout;
 
-/// What can be wrong with a record.
+/// What is wrong with a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
-    /// A record of those that may have any length is longer than there is memory for.
+    /// A variable-length record is too long for the memory.
     TooLong {
-        /// What a record is called.
+        /// What a record of this layout is called.
         what: &'static str,
-        /// The most bytes.
+        /// The maximum.
         limit: u64,
     },
-    /// The stream ended inside a record of fixed length.
+    /// The stream ends inside a fixed record.
     CutShort {
-        /// Bytes of it that there are.
+        /// The bytes of it that exist.
         bytes: usize,
     },
-    /// The stream ended inside a record that says how long it is.
+    /// The stream ends inside a prefixed record.
     CutOff {
-        /// Where it begins in the stream.
+        /// The offset of the record.
         at: u64,
-        /// Bytes of it that there are.
+        /// The bytes of it that exist.
         bytes: usize,
     },
 }
 
-/// Why there is no next record to be shown.
+/// Why there is no next record.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failed<E> {
-    /// It is none.
+    /// The record is invalid.
     Broken(Broken),
-    /// There is no next block to be had.
+    /// The next block could not be read.
     Source(E),
 }
 
 impl<E> Failed<E> {
-    /// The error, with `name` making one of what is broken.
+    /// The error; `name` converts one about an invalid record.
     pub fn or(self, name: impl FnOnce(Broken) -> E) -> E {
         match self {
             Failed::Broken(what) => name(what),
@@ -54,29 +54,29 @@ impl<E> Failed<E> {
     }
 }
 
-/// Where a record lies.
+/// Where a record is.
 #[derive(Debug, Clone, Copy)]
 enum Lies {
-    /// There is none.
+    /// There is no record.
     Nowhere,
     /// In the block.
     There(usize, usize),
-    /// In the copy of the record that crosses blocks.
+    /// In the copy of a record that crosses blocks.
     Crossing,
     /// In the copy of the record before the block.
     Behind,
 }
 
-/// The records of one stream, one after the other.
+/// The records of one stream.
 #[derive(Debug)]
 pub struct Flow {
     layout: Layout,
-    /// The longest record, of those that may have any length.
+    /// The maximum length of a variable-length record.
     limit: u64,
-    /// Bytes of the stream up to the end of the block.
+    /// The offset of the end of the block in the stream.
     end: u64,
     block: Option<Block>,
-    /// The first byte of the block that no record has had.
+    /// Where the next record begins in the block.
     at: usize,
     record: Lies,
     before: Lies,
@@ -85,7 +85,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A stream of which nothing was read; its records, if they may have any length, have at most `limit` bytes.
+    /// A stream of which nothing was read. Variable-length records have at most `limit` bytes.
     pub fn new(layout: Layout, limit: u64) -> Flow {
         Flow {
             layout,
@@ -100,13 +100,13 @@ impl Flow {
         }
     }
 
-    /// The record at hand, without what ends a line.
+    /// The current record, without its terminator.
     #[inline(always)]
     pub fn record(&self) -> &[u8] {
         self.lying(self.record)
     }
 
-    /// The record before it; no bytes if there is none.
+    /// The record before it; empty if there is none.
     pub fn before(&self) -> &[u8] {
         self.lying(self.before)
     }
@@ -126,8 +126,8 @@ impl Flow {
         self.block.as_deref().unwrap_or(&[])
     }
 
-    /// Goes to the next record; false if there is none. `next` gives blocks, each with the first byte in it that
-    /// counts.
+    /// Moves to the next record; false at the end. `next` returns blocks, each with the offset of its first valid
+    /// byte.
     #[inline(always)]
     pub fn advance<E>(
         &mut self,
@@ -144,7 +144,7 @@ impl Flow {
         }
     }
 
-    /// Where the record ends that begins in the block, and where the next one begins, if it ends there.
+    /// The end of the record that begins in the block, and the start of the next one, if it ends in the block.
     #[inline(always)]
     fn whole(&self) -> Option<(usize, usize)> {
         let bytes = self.bytes();
@@ -152,7 +152,7 @@ impl Flow {
         (after <= bytes.len()).then_some((after - self.layout.end_bytes(), after))
     }
 
-    /// Goes to the record that ends in another block than the one at hand.
+    /// Moves to a record that ends in a later block.
     #[inline(never)]
     fn cross<E>(
         &mut self,
@@ -174,7 +174,7 @@ impl Flow {
         let rest = self.block.as_deref().map_or(&[][..], |block| &block[self.at..]);
         self.crossing.extend_from_slice(rest);
         loop {
-            // The block goes home before another is asked for.
+            // The block must be returned before the next one is taken.
             self.block = None;
             self.at = 0;
             let Some((block, at)) = next().map_err(Failed::Source)? else { break };
@@ -193,7 +193,7 @@ impl Flow {
                 return Ok(true);
             }
         }
-        // Only of the last line the end may be missing.
+        // Only the last line may lack its terminator.
         let (bytes, may_end) = (self.crossing.len(), self.layout.end_bytes() > 0);
         if bytes > 0 && !may_end {
             return Err(Failed::Broken(match self.layout.fixed_bytes() {
@@ -205,7 +205,7 @@ impl Flow {
         Ok(bytes > 0)
     }
 
-    /// Adds to the crossing record what the block has of it; true if that is all.
+    /// Adds the part of the crossing record that is in the block; true if the record is complete.
     fn complete(&mut self) -> Result<bool, Broken> {
         let bytes = &self.block.as_deref().expect("a block has come")[self.at..];
         let ends = self.layout.completes(&self.crossing, bytes);
@@ -226,10 +226,10 @@ mod tests {
 
     use super::*;
 
-    /// The record before, and the record.
+    /// A record, after the one before it.
     type Shown = (Vec<u8>, Vec<u8>);
 
-    /// All that a flow shows of bytes in pieces.
+    /// Reads all records of some bytes that come in pieces.
     fn records(layout: Layout, bytes: &[u8], pieces: &[usize]) -> Result<Vec<Shown>, Broken> {
         let pool = Pool::new(4096, 1).unwrap();
         let mut rest = bytes;
@@ -242,7 +242,7 @@ mod tests {
             };
             let (now, later) = rest.split_at(sizes.next().unwrap().min(rest.len()));
             rest = later;
-            // What lies before the first byte that counts means nothing.
+            // Bytes before the first valid one must not matter.
             block.set_len(1 + now.len());
             block[0] = b'\n';
             block[1..].copy_from_slice(now);
@@ -254,7 +254,7 @@ mod tests {
         Ok(shown)
     }
 
-    /// That these records were shown, each with the one before it.
+    /// Checks the records, and for each the one before it.
     fn are_shown<R: AsRef<[u8]>>(shown: &[Shown], records: &[R]) {
         let records = records.iter().map(AsRef::as_ref);
         assert!(shown.iter().map(|r| &r.1[..]).eq(records.clone()), "{shown:?}");
@@ -264,7 +264,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_do_not_depend_on_how_the_bytes_come(
+        fn records_do_not_depend_on_pieces(
             text in "[ab\n]{0,60}", pieces in prop::collection::vec(1usize..20, 1..8), n in 1u32..7,
         ) {
             let bytes = text.as_bytes();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_memory_is_too_small_for_is_told() {
+    fn a_line_too_long_for_memory_is_an_error() {
         let long = [b'a'; 60];
         assert_eq!(records(Layout::Lines, &long, &[20]), Err(Broken::TooLong { what: "line", limit: 50 }));
         let ended = [&long[..], b"\n"].concat();

@@ -1,35 +1,35 @@
-//! The records of one key that are wanted again and again.
+//! The records of one key, which can be read any number of times.
 //!
 //! ```text
 //! scratch [ chunk 0 ][ chunk 1 ] ..   memory [ len|record len|record ..  ]
 //! ```
 //!
-//! Model: records are kept in memory; when that is full, as a chunk in a scratch file, which is read again whenever they are
-//! wanted. What reads them writes more than it reads: it makes a pair of each.
-//! Invariant: memory for two chunks, whatever the number of records; a chunk is longer than its limit by one record at most.
+//! Model: records are kept in memory. When it is full, they become a chunk in a scratch file, which is read again
+//! each time. The join writes more than it reads here, because it makes a pair of each record.
+//! Invariant: memory for two chunks, whatever the number of records. A chunk exceeds its limit by at most one record.
 
 use thalweg_io::File;
 use thalweg_pump::Meters;
 
-/// Bytes that tell how long a record is.
+/// Bytes of a record's length.
 const LEN_BYTES: usize = 4;
 
-/// Records that can be gone through any number of times.
+/// A list of records.
 pub struct Group<'a> {
     /// Bytes of a chunk.
     limit: usize,
-    /// Makes the scratch file, when it is needed.
+    /// Creates the scratch file when it is needed.
     make: &'a dyn Fn() -> thalweg_io::Result<File>,
     meters: &'a Meters,
     file: Option<File>,
-    /// Lengths of the chunks in the file, one behind the other.
+    /// The lengths of the chunks in the file.
     chunks: Vec<usize>,
     memory: Vec<u8>,
     read: Vec<u8>,
 }
 
 impl<'a> Group<'a> {
-    /// No records yet, and so many bytes in memory at most.
+    /// An empty list that takes at most `limit` bytes of memory.
     pub fn new(
         limit: usize,
         make: &'a dyn Fn() -> thalweg_io::Result<File>,
@@ -39,13 +39,13 @@ impl<'a> Group<'a> {
         Group { limit, make, meters, file: None, chunks: Vec::new(), memory, read }
     }
 
-    /// Forgets all records.
+    /// Removes all records.
     pub(crate) fn clear(&mut self) {
         self.chunks.clear();
         self.memory.clear();
     }
 
-    /// Keeps a record.
+    /// Adds a record.
     pub(crate) fn push(&mut self, record: &[u8]) -> thalweg_io::Result<()> {
         if !self.memory.is_empty() && self.memory.len() + LEN_BYTES + record.len() > self.limit {
             let file = match &self.file {

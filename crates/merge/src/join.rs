@@ -1,15 +1,15 @@
-//! Joining: two sorted streams, walked key by key.
+//! Joins two sorted streams key by key.
 //!
 //! ```text
 //! left   a  b  b     d        left record by left record, each with all right records of its key:
 //! right  a     b  b  c        (a a) (b b) (b b) (b b) (b b); left also (d -), anti only d
 //! ```
 //!
-//! Model: what a key's left record needs of the right side is streamed past it if it is the only one, and kept in a
-//! [`Group`] otherwise.
-//! Invariant: what is to come out is known from the sides alone: the sums over a key's left records, times the number of its
-//! right ones, and the other way round. They are taken as records are read, before any pair is made.
-//! Non-goals: sorting; how a pair is written.
+//! Model: if a key has only one left record, its right records are streamed past it. Otherwise they are kept in a
+//! [`Group`].
+//! Invariant: the expected output is computed from the sides alone: the sums of a key's left records times the number
+//! of its right records, and vice versa. This happens while records are read, before pairs are made.
+//! Non-goals: sorting; the format of a pair.
 
 use std::cmp::Ordering;
 
@@ -25,26 +25,26 @@ use crate::{Failed, Flow, Group};
 pub enum Kind {
     /// Pairs of equal keys.
     Inner,
-    /// These, and left records without a right one.
+    /// Pairs of equal keys, and left records without a right one.
     Left,
     /// Left records without a right one.
     Anti,
 }
 
-/// One side: a stream in order of its key.
+/// One side: a stream sorted by its key.
 pub struct Side<N> {
     key: Key,
     flow: Flow,
-    /// Gives the next block.
+    /// Returns the next block.
     next: N,
-    /// Of the record at hand; nothing at the end.
+    /// The window of the current key; none at the end.
     window: Option<u128>,
-    /// Sums over the records of its key so far, and over those of the key before.
+    /// Sums of the records of the current key so far, and of the key before.
     sums: Proof,
     sums_before: Proof,
 }
 
-/// What must come out: sums over the left and the right parts of all records.
+/// The expected output: sums of the left and the right parts of all its records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Joined {
     /// Left parts.
@@ -61,7 +61,7 @@ pub struct Join<'a, 'g, L, R> {
     pub right: Side<R>,
     /// Which records come out.
     pub kind: Kind,
-    /// For right records that several left ones want.
+    /// Keeps right records for several left ones.
     pub group: &'g mut Group<'a>,
 }
 
@@ -82,7 +82,7 @@ where
         self.flow.record()
     }
 
-    /// Goes to the next record. True if it has the key of the one before it.
+    /// Moves to the next record; true if it has the same key.
     fn step(&mut self) -> Result<bool, Failed<E>> {
         let before = self.window;
         let is_there = self.flow.advance(&mut self.next)?;
@@ -106,7 +106,7 @@ where
     }
 }
 
-/// Joins the sides; `emit` gets each record that comes out, its left and its right part.
+/// Joins the sides. `emit` gets each output record, as its left and its right part.
 pub fn join<L, R, E>(
     join: &mut Join<'_, '_, L, R>,
     mut emit: impl FnMut(&[u8], Option<&[u8]>) -> Result<(), E>,
@@ -151,7 +151,7 @@ where
     R: FnMut() -> Result<Option<(Block, usize)>, E>,
     E: From<thalweg_io::Error>,
 {
-    /// Orders the keys at hand; a side that has ended is behind all.
+    /// Compares the current keys; a side that has ended comes last.
     fn order(&self) -> Ordering {
         let (left, right) = (&self.left, &self.right);
         let Some(window) = right.window else { return Ordering::Less };
@@ -163,7 +163,7 @@ where
         right.key.compare_with_normal(right.record(), 0, &normal).reverse()
     }
 
-    /// All pairs of the key that both sides are at.
+    /// Emits all pairs of the current key, which both sides have.
     fn pairs(&mut self, emit: &mut impl FnMut(&[u8], &[u8]) -> Result<(), E>) -> Result<(), Failed<E>> {
         let Join { left, right, group, .. } = self;
         let first = left.record().to_vec();
@@ -194,7 +194,7 @@ where
     }
 }
 
-/// Adds `part` so many times.
+/// Adds `part` `times` times.
 fn add_times(whole: &mut Proof, part: &Proof, times: u64) {
     whole.records += part.records * times;
     whole.bytes += part.bytes * times;

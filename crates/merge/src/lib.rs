@@ -1,8 +1,8 @@
-//! Sorted streams side by side: merged into one, or joined by their keys.
+//! Merges sorted streams into one, or joins two of them by key.
 //!
-//! Model: a [`Flow`] shows one stream record by record. [`merge`] lets the flows of one lane play a tournament; [`split`]
-//! parts sorted files by key, so that several lanes merge at once. [`join`] walks two flows key by key. A [`Stretch`] takes
-//! what comes out, proves it and hands on whole blocks.
+//! Model: a [`Flow`] reads one stream record by record. [`merge`] merges the flows of one lane with a tournament
+//! tree; [`split`] divides sorted files by key, so that several lanes can merge in parallel. [`join`] walks two flows
+//! key by key. A [`Stretch`] proves the output and passes on full blocks.
 //! Non-goals: sorting; threads; names of outputs.
 
 mod error;

@@ -1,8 +1,8 @@
-//! Merging: the least of all records at hand leaves, again and again.
+//! Merging: repeatedly outputs the least of the current records of all inputs.
 //!
-//! Invariant: what leaves is in order, and records of equal keys in the order of their inputs and, in an input, as they came.
-//! An input that is not in order is noticed at the record that is less than the one before it.
-//! Non-goals: parting the work among lanes, which [`crate::split`] does; proving what leaves, which the stretch does.
+//! Invariant: the output is sorted. Records with equal keys are in the order of their inputs, and within an input in
+//! its order. An unsorted input is detected at the first record that is less than the one before it.
+//! Non-goals: dividing the work among lanes, which [`crate::split`] does; proving the output, which the stretch does.
 
 use thalweg_api::Proof;
 use thalweg_base::sabotage::strikes;
@@ -13,15 +13,15 @@ use crate::split::records_before;
 use crate::tournament::Tournament;
 use crate::{Error, Failed, Flow, Reads, Result, Stretch};
 
-/// The window of an input that has ended: more than any of 80 bits.
+/// The window of an input that has ended: more than any number of 80 bits.
 const ENDED: u128 = u128::MAX;
 
-/// How to merge.
+/// The options of a merge.
 #[derive(Debug, Clone, Copy)]
 pub struct Merge<'a> {
-    /// How records lie.
+    /// The layout of the records.
     pub layout: Layout,
-    /// What they are in order of.
+    /// The key by which they are sorted.
     pub key: &'a Key,
     /// Keep only the first of records with equal keys.
     pub unique: bool,
@@ -29,33 +29,33 @@ pub struct Merge<'a> {
     pub line_max: u64,
 }
 
-/// What one lane has merged.
+/// The result of one lane.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Merged {
-    /// Sums over all records that came.
+    /// The proof of all input records, ignoring order.
     pub input: Proof,
-    /// Sums over those that were not kept.
+    /// The proof of the records that were dropped.
     pub dropped: Proof,
 }
 
-/// The inputs of one lane, each at some record.
+/// The inputs of one lane, each at its current record.
 struct Players<'a> {
     merge: Merge<'a>,
     reads: Reads<'a>,
     flows: Vec<Flow>,
     windows: Vec<u128>,
-    /// Records of each input up to the one at hand.
+    /// For each input, the number of its current record.
     counts: Vec<u64>,
 }
 
-/// Merges all that `reads` has into `out`.
+/// Merges everything that `reads` returns into `out`.
 pub fn merge<K>(merge: Merge<'_>, reads: Reads<'_>, out: &mut Stretch<'_, K>) -> Result<Merged>
 where
     K: Sink<Error = thalweg_io::Error>,
 {
     let mut players = Players::new(merge, reads)?;
     let mut merged = Merged::default();
-    // The key that left last, where somebody wants to know.
+    // The last key of the output, if duplicates are dropped.
     let mut last: Option<(u128, Vec<u8>)> = None;
     let mut tournament = Tournament::new(players.flows.len(), |a, b| players.is_first(a, b));
     while players.windows[tournament.winner()] != ENDED {
@@ -90,7 +90,7 @@ where
 }
 
 impl<'a> Players<'a> {
-    /// All at their first records.
+    /// Moves to the first record of each input.
     fn new(merge: Merge<'a>, reads: Reads<'a>) -> Result<Players<'a>> {
         let count = reads.inputs();
         let flows = (0..count).map(|_| Flow::new(merge.layout, merge.line_max)).collect();
@@ -99,7 +99,7 @@ impl<'a> Players<'a> {
         Ok(players)
     }
 
-    /// Whether the record of input `a` leaves before that of `b`.
+    /// Whether the current record of input `a` comes before that of `b`.
     #[inline(always)]
     fn is_first(&self, a: usize, b: usize) -> bool {
         let (x, y) = (self.windows[a], self.windows[b]);
@@ -115,7 +115,7 @@ impl<'a> Players<'a> {
         key.compare(self.flows[a].record(), self.flows[b].record()).then(a.cmp(&b)).is_lt()
     }
 
-    /// Goes to the next record of an input.
+    /// Moves to the next record of an input.
     #[inline(always)]
     fn step(&mut self, player: usize) -> Result<()> {
         let Players { merge, reads, flows, windows, counts } = self;
@@ -137,7 +137,7 @@ impl<'a> Players<'a> {
         Ok(())
     }
 
-    /// Fails if the record at hand is less than the one before it, of which the windows left that open.
+    /// Fails if the current record is less than the one before it; their windows are equal.
     #[inline(never)]
     fn look_at_order(&self, player: usize) -> Result<()> {
         let flow = &self.flows[player];

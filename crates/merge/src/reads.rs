@@ -1,8 +1,8 @@
-//! A lane's reads of all its inputs: a few blocks of each ahead, through one queue.
+//! Reads all inputs of one lane ahead, a few blocks of each, through one queue.
 //!
-//! Invariant: an input holds at most [`AHEAD`] blocks here, and one more in its flow, so the pool that has that many for each
-//! never runs out. Blocks of an input come in order.
-//! Non-goals: which input will be wanted next; two blocks ahead of each make that guess needless.
+//! Invariant: an input holds at most [`AHEAD`] blocks here, and one in its flow, so a pool of that size never runs
+//! out. Blocks of an input come in order.
+//! Non-goals: predicting which input is needed next; two blocks of each make that unnecessary.
 
 use std::time::Duration;
 
@@ -12,24 +12,24 @@ use thalweg_pump::{InputsError, Meters};
 
 use crate::{Error, Result};
 
-/// Blocks of each input that are read ahead of the one at hand.
+/// Blocks of each input that are read ahead.
 pub const AHEAD: usize = 2;
-/// How long to wait for a pipe before looking whether to stop.
+/// How long to wait for a pipe before checking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What a lane reads of one input.
+/// The part of an input that a lane reads.
 #[derive(Debug, Clone)]
 pub enum Piece {
-    /// Bytes of a file that can be read at any place.
+    /// A part of a file that allows random access.
     Bytes {
         /// The file.
         file: InputFile,
         /// The first byte.
         from: u64,
-        /// The byte behind the last one.
+        /// The end of the part.
         to: u64,
     },
-    /// All of what can be read once, from beginning to end.
+    /// A stream, which is read as a whole.
     Stream(InputFile),
 }
 
@@ -44,10 +44,10 @@ impl Piece {
 
 struct Input {
     piece: Piece,
-    /// The byte at which the next read begins, and the one at which the next block to be given out does.
+    /// Where the next read begins, and where the next block to return begins.
     ask: u64,
     give: u64,
-    /// Blocks that were read, by their order.
+    /// Blocks that were read.
     ready: [Option<Block>; AHEAD],
 }
 
@@ -56,7 +56,7 @@ pub struct Reads<'a> {
     queue: Box<dyn Queue>,
     pool: &'a Pool,
     meters: &'a Meters,
-    /// Is told of bytes as they come; false if the lane is to stop.
+    /// Is told the number of bytes read; returns false to stop the lane.
     go_on: &'a (dyn Fn(u64) -> bool + Sync),
     inputs: Vec<Input>,
 }
@@ -80,17 +80,17 @@ impl<'a> Reads<'a> {
         Reads { queue, pool, meters, go_on, inputs: pieces.into_iter().map(input).collect() }
     }
 
-    /// How many inputs there are.
+    /// The number of inputs.
     pub(crate) fn inputs(&self) -> usize {
         self.inputs.len()
     }
 
-    /// What is read of an input.
+    /// The part of an input that is read.
     pub(crate) fn piece(&self, index: usize) -> &Piece {
         &self.inputs[index].piece
     }
 
-    /// The next block of an input and the first byte in it that counts; `None` at its end.
+    /// The next block of an input, with the offset of its first valid byte; `None` at the end.
     pub(crate) fn next(&mut self, index: usize) -> Result<Option<(Block, usize)>> {
         let next = match self.inputs[index].piece.clone() {
             Piece::Stream(file) => self.next_of_stream(index, &file)?.map(|block| (block, 0)),
@@ -127,7 +127,7 @@ impl<'a> Reads<'a> {
         }
     }
 
-    /// Asks for blocks of an input while it may have more and the queue has room.
+    /// Starts reads of an input while it has more data and the queue has space.
     fn ask_ahead(&mut self, index: usize, file: &InputFile, to: u64) {
         let block_bytes = self.pool.block_size() as u64;
         let Reads { queue, pool, inputs, .. } = self;
@@ -146,7 +146,7 @@ impl<'a> Reads<'a> {
         }
     }
 
-    /// Waits for whatever read completes first.
+    /// Waits for the first read that completes.
     fn reap(&mut self) -> Result<()> {
         let queue = &mut self.queue;
         let done = self.meters.stage.for_read(|| queue.reap(true)).expect("what is waited for was asked for");
@@ -184,8 +184,8 @@ impl<'a> Reads<'a> {
     }
 }
 
-/// Where the block at byte `at` waits.
+/// The slot of the block at this offset.
 fn slot(at: u64, block_bytes: u64) -> usize {
-    // Pieces begin anywhere, so it is not the block's number in the file; but neighbours never share one.
+    // Parts begin anywhere, so this is not the number of the block in the file; but neighbours never share a slot.
     (at / block_bytes) as usize % AHEAD
 }

@@ -1,13 +1,14 @@
-//! Parting sorted files by key, so that several lanes merge at once.
+//! Divides sorted files by key, so that several lanes can merge in parallel.
 //!
-//! Model: a sample of keys, with their origins, gives cuts of about equal depth. In every file, a search by halves
-//! finds the byte at which the records behind a cut begin. Because a cut has an origin, one key that fills all files is
-//! parted too, and what lanes merge apart is, in a row, what one lane would merge.
-//! Invariant: records that meet at such a byte were both looked at, so files that are out of order there are noticed.
-//! Invariant: beside the keys of the sample, of which there is a [`Limits::sample_bytes`], whole records are held only of each
-//! cut, and three in passing.
-//! Non-goals: records that cannot be found from the middle of a file, for which there is one lane; files that are not in
-//! order; wherever else they are not, whoever merges notices.
+//! Model: split points of about equal distance are chosen from a sample of keys with their origins. In every file, a
+//! binary search finds the first record after each split point. A split point includes an origin, so even a single
+//! key that fills all files is divided. The outputs of the lanes, one after the other, are what a single lane would
+//! produce.
+//! Invariant: both records at each such place are compared, so a file that is out of order there is detected.
+//! Invariant: apart from [`Limits::sample_bytes`] of sampled keys, only one whole record for each split point, and
+//! three temporary ones, are in memory.
+//! Non-goals: records that cannot be found from the middle of a file, which take one lane; unsorted files: disorder
+//! elsewhere is detected by the merge.
 
 use std::cmp::Ordering;
 
@@ -17,15 +18,15 @@ use thalweg_record::{Key, Layout, Walk};
 
 use crate::{Error, Merge, Piece, Result};
 
-/// Records of a sample for each lane; their number is what cuts err by.
+/// Sampled records for each lane, which determines how exact split points are.
 const SAMPLES_PER_LANE: u64 = 64;
-/// Bytes of the first read that looks for the end of a line, and of those after it.
+/// Bytes of the first read that searches for the end of a line, and of later ones.
 const LOOK_BYTES: usize = 4 << 10;
 const LOOK_ON_BYTES: usize = 64 << 10;
-/// Bytes of reads that count lines.
+/// Bytes of a read that counts lines.
 const COUNT_BYTES: usize = 1 << 20;
 
-/// A record, its file and its first byte there, and the byte behind it.
+/// A record, its file, its offset, and its end.
 #[derive(Debug, Clone)]
 struct Found {
     record: Vec<u8>,
@@ -34,41 +35,41 @@ struct Found {
     to: u64,
 }
 
-/// What may be held of records while files are parted.
+/// Memory limits while files are divided.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of all keys of the sample; of longer ones there are only the beginnings.
+    /// Bytes of all sampled keys; long keys are truncated.
     pub sample_bytes: u64,
-    /// Bytes of a line.
+    /// The maximum bytes of a line.
     pub line_bytes: u64,
 }
 
-/// What one lane is to merge.
+/// The work of one lane.
 #[derive(Debug, Clone)]
 pub struct Share {
-    /// A piece of every file.
+    /// A part of every input.
     pub pieces: Vec<Piece>,
-    /// Where its stretch of the output begins.
+    /// The start of its stretch of the output.
     pub at: u64,
 }
 
-/// Parts files into shares for so many lanes.
+/// Divides files into shares for `lanes` lanes.
 pub fn split(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -> Result<Vec<Share>> {
     let files = inputs.files();
     let mut from = vec![0; files.len()];
     let mut shares = Vec::with_capacity(lanes);
     let mut at = 0;
-    let mut cuts = cuts(inputs, merge, lanes, limits)?.into_iter();
+    let mut split_points = split_points(inputs, merge, lanes, limits)?.into_iter();
     for _ in 0..lanes {
-        let to = match cuts.next() {
-            Some(cut) => bounds(files, (merge, limits), &cut, &from)?,
+        let to = match split_points.next() {
+            Some(split_point) => bounds(files, (merge, limits), &split_point, &from)?,
             None => files.iter().map(|input| input.metadata.len).collect(),
         };
         let piece =
             |(i, input): (usize, &Input)| Ok(Piece::Bytes { file: input.file()?, from: from[i], to: to[i] });
         let pieces = files.iter().enumerate().map(piece).collect::<Result<_>>()?;
         shares.push(Share { pieces, at });
-        // A newline that a file lacks is written.
+        // A missing last newline is added to the output.
         let added = |i: usize| from[i] < to[i] && to[i] == files[i].metadata.len && files[i].lacks_newline;
         at += (0..files.len()).map(|i| to[i] - from[i] + u64::from(added(i))).sum::<u64>();
         from = to;
@@ -76,8 +77,8 @@ pub fn split(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -
     Ok(shares)
 }
 
-/// The records between lanes, in order of (key, origin): about as far from each other as may be.
-fn cuts(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -> Result<Vec<Found>> {
+/// The records between lanes, in order of (key, origin), at roughly equal distances.
+fn split_points(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -> Result<Vec<Found>> {
     if lanes < 2 {
         return Ok(Vec::new());
     }
@@ -104,10 +105,10 @@ fn cuts(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -> Res
         let probe = probe(*file)?;
         probe.at(*from)?.ok_or_else(|| changed(&probe.file))
     };
-    let mut cuts = chosen.map(read).collect::<Result<Vec<Found>>>()?;
-    // Of long keys the sample has the beginnings only.
-    cuts.sort_by(|a, b| compare(merge.key, a, b));
-    Ok(cuts)
+    let mut split_points = chosen.map(read).collect::<Result<Vec<Found>>>()?;
+    // The sample truncates long keys.
+    split_points.sort_by(|a, b| compare(merge.key, a, b));
+    Ok(split_points)
 }
 
 fn changed(file: &InputFile) -> Error {
@@ -118,31 +119,31 @@ fn compare(key: &Key, a: &Found, b: &Found) -> Ordering {
     key.compare(&a.record, &b.record).then((a.file, a.from).cmp(&(b.file, b.from)))
 }
 
-/// The first byte of every file that is behind the cut, none before `least`.
+/// For every file, the offset of the first record after the split point, and at least `least`.
 fn bounds(
     files: &[Input],
     (merge, limits): (&Merge<'_>, Limits),
-    cut: &Found,
+    split_point: &Found,
     least: &[u64],
 ) -> Result<Vec<u64>> {
     let bound = |(file, input): (usize, &Input)| {
         let probe = Probe::new(input, file, merge, limits)?;
         let (mut low, mut high) = (least[file], input.metadata.len);
-        // Of the cut's own file the answer is known, and what is behind it is looked at. It is before the cut before it in
-        // a file that is not in order, which whoever merges what is before both notices.
-        if file == cut.file {
-            low = low.max(cut.to);
+        // For its own file the answer is known, and the record after it is checked. In an unsorted file it can lie
+        // before the previous split point; the merge of the earlier share then detects that.
+        if file == split_point.file {
+            low = low.max(split_point.to);
             high = low;
         }
         while low < high {
             let middle = low.midpoint(high);
             match probe.at(middle)?.filter(|found| found.from < high) {
-                Some(found) if compare(merge.key, &found, cut).is_le() => low = found.to,
+                Some(found) if compare(merge.key, &found, split_point).is_le() => low = found.to,
                 _ => high = middle,
             }
         }
         let Some(next) = probe.at(low)? else { return Ok(input.metadata.len) };
-        if compare(merge.key, &next, cut).is_le() {
+        if compare(merge.key, &next, split_point).is_le() {
             let piece = Piece::Bytes { file: input.file()?, from: next.from, to: next.to };
             let record = records_before(&piece, merge.layout)?;
             return Err(Error::Unordered { path: input.path().to_path_buf(), record });
@@ -152,7 +153,7 @@ fn bounds(
     files.iter().enumerate().map(bound).collect()
 }
 
-/// Looks for records in a file.
+/// Finds records in a file.
 struct Probe {
     file: InputFile,
     number: usize,
@@ -167,12 +168,12 @@ impl Probe {
         Ok(Probe { file: input.file()?, number, len: input.metadata.len, layout, line_max })
     }
 
-    /// The first record that begins at byte `at` or behind it.
+    /// The first record that begins at byte `at` or later.
     fn at(&self, at: u64) -> Result<Option<Found>> {
         let from = match self.layout.fixed_bytes() {
             Some(n) => at.next_multiple_of(n as u64),
             None if at == 0 => 0,
-            // A line begins at `at` if the byte before it ends one.
+            // A line begins at `at` if the byte before it is a newline.
             None => self.line_end(at - 1)? + 1,
         };
         if from >= self.len {
@@ -189,13 +190,13 @@ impl Probe {
         Ok(Some(Found { record, file: self.number, from, to }))
     }
 
-    /// The line that begins at `from`.
+    /// Reads the line that begins at `from`.
     fn line(&self, from: u64) -> Result<Vec<u8>> {
         let mut line = self.read(from, LOOK_BYTES)?;
         let end = match memchr::memchr(b'\n', &line) {
             Some(end) => end,
             None if line.len() < LOOK_BYTES => line.len(),
-            // Read again, as long as it is, and not longer while its end is looked for.
+            // Read it again when its length is known, to need no more memory than that.
             None => {
                 let end = (self.line_end(from)? - from) as usize;
                 line = self.read(from, end)?;
@@ -206,7 +207,7 @@ impl Probe {
         Ok(line)
     }
 
-    /// Where the line ends that has byte `from`: its newline, or the end of the file.
+    /// The end of the line that contains byte `from`: its newline, or the end of the file.
     fn line_end(&self, from: u64) -> Result<u64> {
         let mut at = from;
         let mut bytes = LOOK_BYTES;
@@ -235,13 +236,13 @@ impl Probe {
     }
 }
 
-/// How many records of the file are before the piece.
+/// The number of records of the file before the part.
 pub(crate) fn records_before(piece: &Piece, layout: Layout) -> Result<u64> {
     let Piece::Bytes { file, from, .. } = piece else { return Ok(0) };
     records_until(file, *from, layout)
 }
 
-/// How many records of a file begin before byte `from`, where one begins.
+/// The number of records of a file that begin before byte `from`, where a record begins.
 pub fn records_until(file: &InputFile, from: u64, layout: Layout) -> Result<u64> {
     if let Some(n) = layout.fixed_bytes() {
         return Ok(from / n as u64);

@@ -6,33 +6,33 @@
 //! lane 1                       [ head    ][ own     ][ tail
 //! ```
 //!
-//! Model: lanes write side by side, each from where its stretch begins, in blocks of the whole output. The block in
-//! which one stretch ends and the next begins is put together when all lanes are done ([`close`]).
-//! Invariant: what is proved is the bytes of the blocks that are handed on.
+//! Model: lanes write in parallel, each from the start of its stretch, in blocks of the whole output. A block that
+//! contains the end of one stretch and the start of the next is assembled when all lanes are done ([`close`]).
+//! Invariant: the proof is computed from the blocks that are passed on.
 
 use thalweg_block::{Block, Pool, copy};
 use thalweg_pump::Sink;
 use thalweg_record::Prover;
 
-/// Freshly written bytes are proved in steps of about this many, while they are in the cache.
+/// Written bytes are added to the proof in steps of about this size, while they are in the cache.
 const PROVE_STEP_BYTES: usize = 32 << 10;
 
-/// A stretch of an output under construction.
+/// A stretch that is being written.
 pub struct Stretch<'a, K> {
     sink: K,
     pool: &'a Pool,
     prover: Prover,
-    /// The byte of the output that comes next.
+    /// The offset of the next byte in the output.
     at: u64,
-    /// What belongs into the block in which the stretch before ends, and how much more of that there may be.
+    /// The part of the stretch in the block in which the previous stretch ends, and how many more bytes belong to it.
     head: Vec<u8>,
     head_left: usize,
     block: Option<Block>,
-    /// Bytes of the block that were proved.
+    /// Bytes of the block that are already in the proof.
     proved: usize,
 }
 
-/// What is left of a stretch when its own blocks were handed on.
+/// The parts of a stretch in blocks that it shares with its neighbours.
 #[derive(Debug)]
 pub struct Ends {
     head: Vec<u8>,
@@ -42,14 +42,14 @@ pub struct Ends {
 }
 
 impl<'a, K: Sink<Error = thalweg_io::Error>> Stretch<'a, K> {
-    /// A stretch from byte `from` on, in blocks of `pool`, which must have two more than the sink holds.
+    /// A stretch that begins at byte `from`. `pool` must have two blocks more than the sink holds.
     pub fn new(sink: K, pool: &'a Pool, prover: Prover, from: u64) -> Stretch<'a, K> {
         let block_bytes = pool.block_size() as u64;
         let head_left = (from.next_multiple_of(block_bytes) - from) as usize;
         Stretch { sink, pool, prover, at: from, head: Vec::new(), head_left, block: None, proved: 0 }
     }
 
-    /// Takes the next bytes.
+    /// Appends bytes.
     #[inline(always)]
     pub fn push(&mut self, bytes: &[u8]) -> thalweg_io::Result<()> {
         if let Some(block) = &mut self.block {
@@ -95,7 +95,7 @@ impl<'a, K: Sink<Error = thalweg_io::Error>> Stretch<'a, K> {
         Ok(())
     }
 
-    /// Proves what the block has and was not proved; before its first bytes, the head.
+    /// Adds the new bytes of the block to the proof; the head comes first.
     fn prove(&mut self) {
         if self.proved == 0 && self.prover.proof().records == 0 && self.prover.unfinished() == 0 {
             self.prover.push(&self.head);
@@ -106,7 +106,7 @@ impl<'a, K: Sink<Error = thalweg_io::Error>> Stretch<'a, K> {
         }
     }
 
-    /// Ends the stretch when what was handed on is where it belongs; behind the last one nothing comes.
+    /// Ends the stretch after everything passed on was written. Nothing follows the last stretch.
     pub fn finish(mut self, is_last: bool) -> thalweg_io::Result<Ends> {
         self.prove();
         let end = self.at + self.block.as_ref().map_or(0, |block| block.len() as u64);
@@ -118,8 +118,8 @@ impl<'a, K: Sink<Error = thalweg_io::Error>> Stretch<'a, K> {
     }
 }
 
-/// Puts together the blocks in which stretches meet, and gives them to `put`. Returns the proof of all of the output, and
-/// its bytes.
+/// Assembles the blocks that stretches share, and passes them to `put`. Returns the proof of the whole output, and
+/// its length.
 pub fn close(
     ends: Vec<Ends>,
     mut put: impl FnMut(Block) -> thalweg_io::Result<()>,
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what it is given, at its place.
+    /// Stores blocks at their offsets.
     struct Kept<'a>(&'a std::cell::RefCell<Vec<u8>>);
 
     impl Sink for Kept<'_> {

@@ -1,22 +1,23 @@
-//! A tournament: which of many players is first, found anew in log2 of their number when one has changed.
+//! A tournament tree of losers: finds the first of many players, with log2 of their number comparisons after one
+//! changes.
 //!
 //! ```text
 //!            winner
-//!         [ loser 1 ]          a node holds who lost there; the winner's next record
-//!     [ loser 2 ] [ loser 3 ]  plays upwards against the losers on its way, and against
-//!     p0     p1   p2     p3    nobody else (Knuth, volume 3, 5.4.1)
+//!         [ loser 1 ]          a node holds the loser of a match there; the winner's next
+//!     [ loser 2 ] [ loser 3 ]  record plays upwards against the losers on its path only
+//!     p0     p1   p2     p3    (Knuth, volume 3, 5.4.1)
 //! ```
 
-/// The players by number. Whoever plays says who is first.
+/// The players by number. The caller compares them.
 #[derive(Debug)]
 pub(crate) struct Tournament {
-    /// Who lost at node 1 and up; leaf of player p is node `players + p`.
+    /// The losers at node 1 and up; the leaf of player p is node `players + p`.
     losers: Vec<u32>,
     winner: u32,
 }
 
 impl Tournament {
-    /// Everybody plays; `first` says whether one player comes before another.
+    /// Plays all matches; `first` returns whether one player comes before another.
     pub(crate) fn new(players: usize, first: impl Fn(usize, usize) -> bool) -> Tournament {
         assert!(players > 0, "somebody has to win");
         let mut winners: Vec<u32> = (0..players as u32).chain(0..players as u32).collect();
@@ -28,7 +29,7 @@ impl Tournament {
         Tournament { winner: winners[1], losers }
     }
 
-    /// Who is first.
+    /// The first player.
     #[inline(always)]
     pub(crate) fn winner(&self) -> usize {
         self.winner as usize

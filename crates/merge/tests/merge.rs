@@ -1,4 +1,4 @@
-//! Merging real files against the plainest model, in as many shares as one likes.
+//! Compares merges of real files with a simple model, with any number of shares.
 #![allow(clippy::disallowed_methods)] // A test makes files by other means than ours.
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use thalweg_merge::{AHEAD, Error, Limits, Merge, Merged, Reads, Stretch, close, 
 use thalweg_pump::{Inputs, Meters, Sink};
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, same_records};
 
-/// Keeps what it is given, at its place.
+/// Stores blocks at their offsets.
 struct Kept<'a>(&'a std::cell::RefCell<Vec<u8>>);
 
 impl Sink for Kept<'_> {
@@ -32,7 +32,7 @@ impl Sink for Kept<'_> {
     }
 }
 
-/// A directory that goes when the test ends.
+/// A directory that is removed when the test ends.
 struct Place(PathBuf);
 
 impl Place {
@@ -49,7 +49,7 @@ impl Drop for Place {
     }
 }
 
-/// Merges files in so many shares, and returns the output and what was dropped.
+/// Merges files in `shares` shares, and returns the output and the proof of what was dropped.
 fn merged(
     place: &Place,
     files: &[Vec<u8>],
@@ -79,7 +79,7 @@ fn merged(
         (Pool::new(4096, shares * 2 + files.len() * (AHEAD + 1)).unwrap(), Meters::default());
     let kept = std::cell::RefCell::new(Vec::new());
     let (mut sum, mut ends) = (Merged::default(), Vec::new());
-    // So little that of most keys only the beginning is sampled.
+    // So little that most sampled keys are truncated.
     let limits = Limits { sample_bytes: 64 * shares as u64, line_bytes: 1 << 20 };
     for (i, share) in split(&inputs, &how, shares, limits)?.into_iter().enumerate() {
         let queue = inputs.backends().queue((files.len() * AHEAD).min(3)).unwrap();
@@ -108,7 +108,7 @@ fn key_of<'r>(keys: &[KeyPart], record: &'r [u8]) -> &'r [u8] {
     &record[from..record.len().min((part.offset + part.length) as usize)]
 }
 
-/// Inputs in order, of few keys and many, with records short and longer than a block.
+/// Sorted inputs, with few keys and many, with records short and longer than a block.
 fn inputs() -> impl Strategy<Value = (Layout, Vec<KeyPart>, Vec<Vec<Vec<u8>>>)> {
     let part = KeyPart { offset: 1, length: 2, descending: false };
     let kinds = [3, 100, 5000].map(Layout::Fixed).into_iter().chain([Layout::Lines, Layout::Prefixed]);
@@ -150,7 +150,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn what_is_merged_is_what_a_stable_sort_gives(
+    fn a_merge_equals_a_stable_sort(
         (layout, keys, files) in inputs(), shares in 1usize..6, ended in any::<bool>(), unique in any::<bool>(),
     ) {
         let place = Place::new("model");
@@ -168,13 +168,13 @@ proptest! {
     }
 
     #[test]
-    fn the_first_record_out_of_order_is_named(
+    fn the_first_record_out_of_order_is_reported(
         (layout, keys, mut files) in inputs(), shares in 1usize..6, (file, at) in (0usize..9, 0usize..120),
     ) {
         let place = Place::new("order");
         let file = file % files.len();
         let records = &mut files[file];
-        // A record is moved before one that is less.
+        // A record is moved before a smaller one.
         prop_assume!(records.len() > 1);
         let at = at % (records.len() - 1);
         let key = |record: &[u8]| key_of(&keys, record).to_vec();
@@ -185,7 +185,7 @@ proptest! {
         match outcome {
             Err(Error::Unordered { path, record }) => {
                 prop_assert_eq!(path.file_name().unwrap().to_str().unwrap(), file.to_string());
-                // Equal keys may have stood around the two, so that a neighbour shows it first.
+                // Equal keys may surround the two, so that a neighbour shows it first.
                 let out: Vec<u64> = (1..files[file].len())
                     .filter(|&i| key(&files[file][i - 1]) > key(&files[file][i]))
                     .map(|i| i as u64)
@@ -197,9 +197,9 @@ proptest! {
     }
 }
 
-/// Cuts of a file whose halves have changed places stand the other way round, and a piece ended before it began.
+/// If the halves of a file were exchanged, its split points were in reverse order, and a part ended before it began.
 #[test]
-fn files_whose_halves_have_changed_places_are_named_however_many_lanes_merge_them() {
+fn a_file_with_exchanged_halves_is_an_error_for_any_number_of_lanes() {
     let place = Place::new("halves");
     let numbers = |range: std::ops::Range<u32>| range.flat_map(u32::to_be_bytes);
     for shares in 1..9 {

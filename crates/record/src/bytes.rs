@@ -1,21 +1,20 @@
-//! Proof of a stream of bytes, where order is everything.
+//! The proof of a stream of bytes, in which order matters.
 //!
 //! ```text
 //! bytes   [cell 0][cell 1][cell 2 ][cell]      4096 bytes each, only the last may be short
 //! sum  =     0   + H(4096, c1) + 0 + H(12288, c3)      mod 2^128; a cell of zeros adds nothing
 //! ```
 //!
-//! Invariant: the sum of a stream is the sum of its parts, however it was cut at multiples of a cell and whoever read which
-//! part when. Two cells that changed places change it. A hole and zeros that were written are the same bytes, so a
-//! hole need not be read to be proved.
-//! Non-goals: an adversary. XXH3 finds what goes wrong, not who wants it to.
+//! Invariant: the sum of a stream is the sum of its parts, if it is divided at multiples of a cell; parts may be read
+//! in any order. Exchanging two cells changes the sum. A hole has the same sum as zeros, so it need not be read.
+//! Non-goals: malicious changes; XXH3 only finds accidental ones.
 
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Bytes of a cell. What is summed begins at a multiple of it.
+/// Bytes of a cell. Parts begin at multiples of it.
 pub const CELL_BYTES: usize = 4096;
 
-/// What `bytes`, which lie at byte `offset` of their stream, add to its sum.
+/// The sum of `bytes`, which lie at byte `offset` of their stream.
 pub fn sum_at(offset: u64, bytes: &[u8]) -> u128 {
     assert!(offset.is_multiple_of(CELL_BYTES as u64), "bytes that begin inside a cell");
     let mut sum = 0u128;
@@ -29,7 +28,7 @@ pub fn sum_at(offset: u64, bytes: &[u8]) -> u128 {
     sum
 }
 
-/// The sum of a file as part of a tree's: `name` is its place there, so two files that changed names are noticed.
+/// The sum of a file in a tree. `name` is its path there, so exchanging two names changes the sum of the tree.
 pub fn sum_of_file(name: &[u8], len: u64, sum: u128) -> u128 {
     let mut whole = [0u8; 40];
     whole[..16].copy_from_slice(&sum.to_le_bytes());
@@ -38,7 +37,7 @@ pub fn sum_of_file(name: &[u8], len: u64, sum: u128) -> u128 {
     xxh3_128(&whole)
 }
 
-/// A cell's hash together with its place.
+/// The hash of a cell combined with its offset.
 fn placed(offset: u64, hash: u128) -> u128 {
     let mut both = [0u8; 24];
     both[..16].copy_from_slice(&hash.to_le_bytes());
@@ -46,7 +45,7 @@ fn placed(offset: u64, hash: u128) -> u128 {
     xxh3_128(&both)
 }
 
-/// Nearly every cell that is not of zeros shows it at once.
+/// Fast: nearly every other cell differs in its first bytes.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(64).all(|line| line.iter().fold(0, |any, b| any | b) == 0)
 }
@@ -63,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn two_cells_that_changed_places_are_noticed() {
+    fn exchanged_cells_change_the_sum() {
         let bytes = some(1, 3);
         let mut swapped = bytes.clone();
         swapped[..2 * CELL_BYTES].rotate_left(CELL_BYTES);
@@ -72,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_add_nothing_wherever_they_lie() {
+    fn zeros_add_nothing() {
         let mut bytes = vec![0; 5 * CELL_BYTES + 7];
         assert_eq!(sum_at(0, &bytes), 0);
         let part = some(2, 1);
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_that_changed_names_are_noticed() {
+    fn exchanged_names_change_the_sum() {
         let sums = [sum_at(0, b"one"), sum_at(0, b"two")];
         let tree = |a: u128, b: u128| sum_of_file(b"a", 3, a).wrapping_add(sum_of_file(b"b", 3, b));
         assert_ne!(tree(sums[0], sums[1]), tree(sums[1], sums[0]));

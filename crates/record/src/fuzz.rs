@@ -1,17 +1,17 @@
-//! What fuzzers ask of this crate: summaries, generated records, keys, cuts and samples. Each function takes any bytes and
-//! panics where an invariant is broken; `fuzz/` calls them, and the tests play its corpora back.
+//! Entry points for fuzzers: summaries, generated records, keys, split points, samples. Each function takes any bytes
+//! and panics if an invariant is broken. `fuzz/` calls them, and the tests replay its corpora.
 //!
-//! Invariant: nothing here is compiled into a build that users get.
+//! Invariant: nothing here is compiled into a release.
 
 use std::cmp::Ordering;
 
 use crate::gensort::RECORD_BYTES;
 use crate::{
-    Cut, Cuts, Generator, Key, KeyPart, Kind, Layout, SUMMARY_BYTES, Summary, choose_cuts, pack_cuts,
-    unpack_cuts,
+    Generator, Key, KeyPart, Kind, Layout, SUMMARY_BYTES, SplitPoint, SplitPoints, Summary,
+    choose_split_points, pack_sample, unpack_sample,
 };
 
-/// Takes bytes off the front of what the fuzzer made, zeros after its end.
+/// Takes bytes off the front of the fuzzer's bytes, and zeros after their end.
 struct Taker<'b>(&'b [u8]);
 
 impl<'b> Taker<'b> {
@@ -26,8 +26,8 @@ impl<'b> Taker<'b> {
     }
 }
 
-/// Summaries: what is accepted is written back as it was, merges, and can be told; records are counted the same
-/// however they are cut.
+/// An accepted summary is written back unchanged, merges, and can be reported. Counts do not depend on how records
+/// are divided.
 pub fn summary(data: &[u8]) {
     let read = |bytes: &[u8]| match Summary::from_bytes(bytes) {
         Ok(summary) => {
@@ -69,7 +69,7 @@ pub fn summary(data: &[u8]) {
     assert_eq!(Summary::from_bytes(&at_once.to_bytes()), Ok(at_once), "what was counted is a summary");
 }
 
-/// Generated records: any stretch from any number on is what its records are alone, and goes on where it ended.
+/// Any stretch of generated records consists of the records generated alone, and generation continues at its end.
 pub fn gensort(data: &[u8]) {
     let mut from = Taker(data);
     let bits = from.byte();
@@ -77,19 +77,19 @@ pub fn gensort(data: &[u8]) {
     let mut number = [0; 16];
     let bytes = from.slice(16);
     number[..bytes.len()].copy_from_slice(bytes);
-    // All sizes of numbers alike, and both ends.
+    // Numbers of all magnitudes, including the extremes.
     let start = u128::from_le_bytes(number) >> (from.byte() & 127);
     let start = if bits & 4 == 4 { u128::MAX - start } else { start };
-    // Now and then across the bound between two batches.
+    // Sometimes across the bound between two batches.
     let count = usize::from(from.byte() & 31) + if bits & 0x38 == 0x38 { 990 } else { 0 };
     let mut whole = vec![0; count * RECORD_BYTES];
     let mut generator = Generator::new(kind, start);
     generator.fill(&mut whole);
     assert_eq!(generator.next_record(), start.wrapping_add(count as u128));
-    let cut = usize::from(from.byte()).min(count) * RECORD_BYTES;
+    let split_point = usize::from(from.byte()).min(count) * RECORD_BYTES;
     let mut parts = vec![0; whole.len()];
     let mut generator = Generator::new(kind, start);
-    let (left, right) = parts.split_at_mut(cut);
+    let (left, right) = parts.split_at_mut(split_point);
     generator.fill(left);
     generator.fill(right);
     assert_eq!(parts, whole, "parts made apart fit together");
@@ -104,8 +104,8 @@ pub fn gensort(data: &[u8]) {
     }
 }
 
-/// Keys: normal forms, windows and comparisons agree with comparing part by part; a record is located where
-/// counting cuts says.
+/// Normal forms, windows and comparisons agree with comparing part by part. A record is located where counting split
+/// points says.
 pub fn keys(data: &[u8]) {
     let mut from = Taker(data);
     let bits = from.byte();
@@ -117,7 +117,7 @@ pub fn keys(data: &[u8]) {
     };
     let part = |from: &mut Taker<'_>| {
         let (offset, length) = (from.byte(), from.byte());
-        // Now and then as far as numbers go.
+        // Sometimes as large as numbers can be.
         let far = |n: u8| if n > 250 { u32::MAX / 2 - u32::from(255 - n) } else { u32::from(n % 48) };
         KeyPart { offset: far(offset), length: far(length).max(1), descending: from.byte() & 1 == 1 }
     };
@@ -145,24 +145,30 @@ pub fn keys(data: &[u8]) {
     for pair in records.windows(2) {
         agree((layout, &key, &parts), &pair[0].0, &pair[1].0);
     }
-    let cut =
-        |(record, origin): &(Vec<u8>, u64)| Cut { normal: key.normal(record, usize::MAX), origin: *origin };
-    // Cuts of the first half; all records are located.
-    let mut sample: Vec<Cut> = records[..records.len().div_ceil(2)].iter().map(cut).collect();
-    let cuts = Cuts::new(&key, choose_cuts(&mut sample, count));
+    let split_point = |(record, origin): &(Vec<u8>, u64)| SplitPoint {
+        normal: key.normal(record, usize::MAX),
+        origin: *origin,
+    };
+    // The split points come from the first half; all records are located.
+    let mut sample: Vec<SplitPoint> = records[..records.len().div_ceil(2)].iter().map(split_point).collect();
+    let split_points = SplitPoints::new(&key, choose_split_points(&mut sample, count));
     for one in &records {
-        let own = cut(one);
-        let truth = cuts.cuts().iter().filter(|c| **c < own).count();
-        let at = cuts.locate(&key, one.0[..].into(), one.1);
-        assert_eq!(at, truth, "of {:?}", cuts.cuts());
-        let shared = cuts.shared_in(at);
+        let own = split_point(one);
+        let truth = split_points.split_points().iter().filter(|c| **c < own).count();
+        let at = split_points.locate(&key, one.0[..].into(), one.1);
+        assert_eq!(at, truth, "of {:?}", split_points.split_points());
+        let shared = split_points.shared_in(at);
         if at > 0 && shared > 0 {
-            assert_eq!(own.normal[..shared], cuts.cuts()[at - 1].normal[..shared], "all of a range share it");
+            assert_eq!(
+                own.normal[..shared],
+                split_points.split_points()[at - 1].normal[..shared],
+                "all of a range share it"
+            );
         }
     }
 }
 
-/// That every way to compare two records says the same.
+/// All ways to compare two records must agree.
 fn agree((layout, key, parts): (Layout, &Key, &[KeyPart]), a: &[u8], b: &[u8]) {
     let truth = plainly(parts, layout.contents(a), layout.contents(b));
     assert_eq!((key.compare(a, b), key.compare(b, a)), (truth, truth.reverse()));
@@ -185,7 +191,7 @@ fn agree((layout, key, parts): (Layout, &Key, &[KeyPart]), a: &[u8], b: &[u8]) {
     }
 }
 
-/// The order of two records by the plainest means.
+/// A reference comparison of two records.
 fn plainly(parts: &[KeyPart], a: &[u8], b: &[u8]) -> Ordering {
     if parts.is_empty() {
         return a.cmp(b);
@@ -200,21 +206,21 @@ fn plainly(parts: &[KeyPart], a: &[u8], b: &[u8]) -> Ordering {
     parts.iter().map(by).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// Samples on their way: what is unpacked has no more keys than were allowed, and packs to a sample of the same order.
+/// An unpacked sample has no more keys than allowed, and packs to a sample of the same order.
 pub fn packed(data: &[u8]) {
     let Some((&most, packed)) = data.split_first() else { return };
     let keys_bytes = usize::from(most) * 64;
-    let Some(mut sample) = unpack_cuts(packed, keys_bytes) else { return };
-    assert!(sample.iter().map(|cut| cut.normal.len()).sum::<usize>() <= keys_bytes);
-    let again = pack_cuts(&mut sample);
+    let Some(mut sample) = unpack_sample(packed, keys_bytes) else { return };
+    assert!(sample.iter().map(|split_point| split_point.normal.len()).sum::<usize>() <= keys_bytes);
+    let again = pack_sample(&mut sample);
     assert!(sample.is_sorted(), "packing sorts");
-    let back = unpack_cuts(&again, keys_bytes).expect("it was packed here");
+    let back = unpack_sample(&again, keys_bytes).expect("it was packed here");
     assert_eq!(back.len(), sample.len());
-    for (back, cut) in back.iter().zip(&sample) {
-        assert!(back.origin == cut.origin && cut.normal.starts_with(&back.normal));
+    for (back, split_point) in back.iter().zip(&sample) {
+        assert!(back.origin == split_point.origin && split_point.normal.starts_with(&back.normal));
     }
-    for (back, cut) in back.windows(2).zip(sample.windows(2)) {
-        assert_eq!(back[0].cmp(&back[1]), cut[0].cmp(&cut[1]), "neighbours keep their order");
+    for (back, split_point) in back.windows(2).zip(sample.windows(2)) {
+        assert_eq!(back[0].cmp(&back[1]), split_point[0].cmp(&split_point[1]), "neighbours keep their order");
     }
 }
 
@@ -227,7 +233,7 @@ mod tests {
     use super::replay;
 
     #[test]
-    fn the_corpora_keep_the_laws() {
+    fn the_corpora_keep_the_invariants() {
         replay::corpus("summary", super::summary);
         replay::corpus("gensort", super::gensort);
         replay::corpus("keys", super::keys);

@@ -1,8 +1,8 @@
-//! The Sort Benchmark's records, byte for byte those of its own generator (gensort 1.5).
+//! The records of the Sort Benchmark, byte for byte those of its generator (gensort 1.5).
 //!
-//! Model: the top ten bytes of the numbers `r(0), r(1), ..` laid end to end are one stream, and
-//! binary record n is the window of a hundred bytes that begins at byte 10 n of it, under a fixed
-//! mask. So a record costs one step of the generator and one masked copy:
+//! Model: the top ten bytes of the numbers `r(0), r(1), ..` form one stream. Binary record n is the window of 100
+//! bytes at byte 10 n of it, under a fixed mask. So a record costs one step of the random number generator and one
+//! masked copy:
 //!
 //! ```text
 //! stream   r(n)      r(n+1)    r(n+2)   ...   r(n+9)    r(n+10)
@@ -10,26 +10,26 @@
 //! record n + 1       [0........10..............80........90......100)
 //! ```
 //!
-//! ASCII records show one number each, as text. Skewed records differ from plain ones in the key only.
-//! Invariant: record n depends on n and the kind alone, so parts made apart fit together.
-//! Source: the formulas and vectors of the Sort Benchmark's description of its generator.
+//! ASCII records contain one number each, as text. Skewed records differ from plain ones only in the key.
+//! Invariant: record n depends on n and the kind alone, so parts that are generated separately fit together.
+//! Source: the formulas and test vectors in the Sort Benchmark's description of its generator.
 
 use crate::lcg;
 
 /// Bytes of a record of the Sort Benchmark.
 pub const RECORD_BYTES: usize = 100;
-/// Bytes of its key, which comes first.
+/// Bytes of its key, at its start.
 pub const KEY_BYTES: usize = 10;
 
-/// Bytes that one number gives to the stream of binary records.
+/// Bytes of each number in the stream of binary records.
 const GROUP_BYTES: usize = 10;
-/// Numbers that one binary record shows.
+/// Numbers in one binary record.
 const GROUPS: usize = RECORD_BYTES / GROUP_BYTES;
-/// Records made at a time: their stream of 10 KiB stays in the first-level cache, and the nine
-/// numbers that two batches both compute are 1 % of the work.
+/// Records generated at a time. Their stream of 10 KiB fits in the L1 cache, and the nine numbers that two batches
+/// both compute are 1 % of the work.
 const BATCH: usize = 1000;
 
-/// What keeps the ten groups of a binary record from looking alike.
+/// The mask that makes the ten groups of a binary record look different.
 #[rustfmt::skip]
 const MASK: [u8; RECORD_BYTES] = [
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
@@ -44,48 +44,48 @@ const MASK: [u8; RECORD_BYTES] = [
     0x17, 0x0f, 0x33, 0x2e, 0x2d, 0x2b, 0x27, 0x1e, 0x1d, 0x1b,
 ];
 
-/// Which of the four kinds of records.
+/// One of the four kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kind {
-    /// Printable records that end in CR LF, instead of binary ones.
+    /// Printable records that end in CR LF.
     pub ascii: bool,
-    /// Keys of which many share their first bytes, instead of evenly spread ones.
+    /// Keys of which many share their first bytes.
     pub skewed: bool,
 }
 
-/// Makes records one after the other from any number on.
+/// Generates records one after the other.
 #[derive(Debug, Clone)]
 pub struct Generator {
     kind: Kind,
-    /// Number of the next record.
+    /// The number of the next record.
     n: u128,
     /// `r(n)`.
     r: u128,
-    /// First six key bytes, in the top of each value, of the plain records 0..=128 that skewed keys
-    /// borrow from; empty for plain kinds.
+    /// The first six key bytes of the plain records 0..=128, in the top of each value. Skewed keys use them; empty
+    /// for plain kinds.
     prefixes: Vec<u64>,
 }
 
 impl Generator {
-    /// Begins at record `start`. Numbers wrap at 2^128.
+    /// Starts at record `start`. Numbers wrap at 2^128.
     pub fn new(kind: Kind, start: u128) -> Generator {
         let prefixes = if kind.skewed { prefixes(kind.ascii) } else { Vec::new() };
         Generator { kind, n: start, r: lcg::at(start), prefixes }
     }
 
-    /// Record `n` alone.
+    /// Generates record `n`.
     pub fn at(kind: Kind, n: u128) -> [u8; RECORD_BYTES] {
         let mut record = [0; RECORD_BYTES];
         Generator::new(kind, n).fill(&mut record);
         record
     }
 
-    /// Number of the record that comes next.
+    /// The number of the next record.
     pub fn next_record(&self) -> u128 {
         self.n
     }
 
-    /// Writes as many records as fit `out`, which must be a whole number of them.
+    /// Fills `out` with records; its length must be a multiple of theirs.
     pub fn fill(&mut self, out: &mut [u8]) {
         assert!(
             out.len().is_multiple_of(RECORD_BYTES),
@@ -107,7 +107,7 @@ impl Generator {
         }
     }
 
-    /// Replaces the first bits of the keys of `batch`, which begins at the next record.
+    /// Replaces the first bits of the keys of `batch`, which starts at the next record.
     fn skew(&self, batch: &mut [u8]) {
         let (mut n, mut r) = (self.n, self.r);
         for record in batch.as_chunks_mut::<RECORD_BYTES>().0 {
@@ -121,11 +121,11 @@ impl Generator {
     }
 }
 
-/// Room for the groups of a batch; numbers are stored whole, so the last one needs six bytes more.
+/// Space for the groups of a batch. Whole numbers are stored, so the last one needs six bytes more.
 const STREAM_BYTES: usize = (BATCH + GROUPS - 1) * GROUP_BYTES + 6;
 
-/// Fills `out` (at most a batch) with binary records from the one of number `r` on. Returns the
-/// number after the last.
+/// Fills `out` (at most a batch) with binary records; the first one begins with number `r`. Returns the number after
+/// the last.
 fn fill_binary(r: u128, out: &mut [u8], stream: &mut [u8; STREAM_BYTES]) -> u128 {
     let records = out.len() / RECORD_BYTES;
     assert!(records <= BATCH);
@@ -135,7 +135,7 @@ fn fill_binary(r: u128, out: &mut [u8], stream: &mut [u8; STREAM_BYTES]) -> u128
         if group == records {
             after = value;
         }
-        // Sixteen bytes for the sake of one store; the next group overwrites the last six.
+        // One store of 16 bytes is fastest; the next group overwrites the last six.
         stream[group * GROUP_BYTES..][..16].copy_from_slice(&value.to_be_bytes());
         value = lcg::step(value);
     }
@@ -146,7 +146,7 @@ fn fill_binary(r: u128, out: &mut [u8], stream: &mut [u8; STREAM_BYTES]) -> u128
     after
 }
 
-/// Fills `out` with ASCII records from record `n` of number `r` on. Returns the number after the last.
+/// Fills `out` with ASCII records from record `n`, which has number `r`. Returns the number after the last.
 fn fill_ascii(n: u128, r: u128, out: &mut [u8]) -> u128 {
     let (mut n, mut r) = (n, r);
     for record in out.as_chunks_mut::<RECORD_BYTES>().0 {
@@ -179,9 +179,9 @@ const FOURFOLD: [[u8; 4]; 16] = {
     table
 };
 
-/// The eight lowest digits of `t` to the base 95, lowest first, as printable characters.
+/// The eight lowest digits of `t` in base 95, lowest first, as printable characters.
 fn printable8(t: u64) -> [u8; 8] {
-    // Two halves of 27 bits: short divisions that do not wait for one another.
+    // Two halves of 27 bits allow short divisions that run in parallel.
     const HALF: u64 = 95 * 95 * 95 * 95;
     let mut text = [0; 8];
     for (half, four) in [t % HALF, t / HALF % HALF].into_iter().zip(text.as_chunks_mut::<4>().0) {
@@ -199,18 +199,18 @@ fn hex16(value: u64) -> [u8; 16] {
     text
 }
 
-/// Eight digits at once: spreads the half-bytes over eight bytes, then adds what makes them text.
+/// Eight digits at once: spreads the nibbles over eight bytes and converts them to text.
 fn hex8(value: u32) -> [u8; 8] {
     let mut x = u64::from(value);
     x = (x | x << 16) & 0x0000_ffff_0000_ffff;
     x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;
     x = (x | x << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    // 1 in each byte of 10 and above: those are 7 further on in ASCII.
+    // 1 in each byte that is 10 or more: letters are 7 further in ASCII.
     let letters = ((x + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
     (x + 0x3030_3030_3030_3030 + letters * 7).to_be_bytes()
 }
 
-/// How many bits of its key a skewed record takes from another.
+/// How many bits of its key a skewed record takes from another record.
 fn skewed_bits(r: u128, ascii: bool) -> u32 {
     let choice = (r as u64 >> 32) as u32;
     match ascii {
@@ -220,8 +220,8 @@ fn skewed_bits(r: u128, ascii: bool) -> u32 {
     }
 }
 
-/// Which record skewed record `n` takes them from: the bit length of `n`, but for two quirks of the
-/// reference, which gives the top four of each half its greatest value.
+/// The record from which skewed record `n` takes them: the bit length of `n`, except for two quirks of the reference,
+/// which gives the top four of each half its maximum.
 fn skew_index(n: u128) -> usize {
     match u128::BITS - n.leading_zeros() {
         61..=64 => 64,
@@ -230,7 +230,7 @@ fn skew_index(n: u128) -> usize {
     }
 }
 
-/// The first six key bytes of the plain records 0..=128, each in the top of a value.
+/// The first six key bytes of the plain records 0..=128, in the top of each value.
 fn prefixes(ascii: bool) -> Vec<u64> {
     let mut records = vec![0; 129 * RECORD_BYTES];
     Generator::new(Kind { ascii, skewed: false }, 0).fill(&mut records);
@@ -338,7 +338,7 @@ mod tests {
         );
     }
 
-    /// Half a minute on one core: run it by name.
+    /// Takes half a minute on one core: run it by name.
     #[test]
     #[ignore = "generates 100 GB"]
     fn the_checksum_of_a_hundred_gigabytes_is_the_references() {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_made_apart_fit_together_wherever_they_begin() {
+    fn separately_generated_parts_fit_together() {
         let starts = [0, 1, 990, u128::from(u64::MAX) - 1100, (1 << 60) - 5, (1 << 124) - 5, (1 << 127) - 3];
         let count = 2 * BATCH + 9;
         for kind in KINDS {
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "150 bytes are not whole records")]
-    fn half_a_record_is_a_mistake_of_the_caller() {
+    fn half_a_record_panics() {
         Generator::new(KINDS[0], 0).fill(&mut [0; 150]);
     }
 }

@@ -1,15 +1,15 @@
-//! Keys: which bytes of a record decide its order, and how to compare them fast.
+//! Keys: which bytes of a record decide its order, and fast comparison.
 //!
-//! Model: every key has a *normal form*, a string of bytes whose plain lexicographic order (a proper
-//! prefix is less) is the order of the keys. A contiguous ascending key is its own normal form. A key
-//! of several or descending parts is normalised part by part: the part's bytes; in records of any length, where a
-//! part may be cut short, a zero byte is followed by 255 and two zeros end the part; all inverted if it descends.
+//! Model: every key has a *normal form*, a byte string whose lexicographic order (a proper prefix is less) is the
+//! order of the keys. A contiguous ascending key is its own normal form. A key with several parts, or with descending
+//! ones, is normalised part by part. If records have variable length, a part may be cut short: then a zero byte is
+//! followed by 255, and two zeros end the part. The bytes of a descending part are inverted.
 //!
-//! A *window* is 10 bytes of the normal form from some place on, as an 80-bit number padded with
-//! zeros. Invariant: if windows of two keys that agree before the window differ, they order the keys; if
-//! they are equal, `compare_from` the end of the window decides.
+//! A *window* is 10 bytes of the normal form from some byte on, as an 80-bit number padded with zeros. Invariant: if
+//! two keys agree before the window and their windows differ, the windows order the keys; if the windows are equal,
+//! `compare_from` the end of the window decides.
 //!
-//! Non-goals: collation of languages, numbers in text.
+//! Non-goals: collation; numbers in text.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -18,11 +18,11 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::{InPlace, KeyPart, Layout};
 
-/// Bytes of a normal form that a window shows.
+/// Bytes of the normal form in a window.
 pub const WINDOW_BYTES: usize = 10;
-/// Bytes of a normal form that a head shows.
+/// Bytes of the normal form in a head.
 pub(crate) const HEAD_BYTES: usize = 8;
-/// Bytes of a normal form of parts that are hashed at once.
+/// How many bytes of the normal form are hashed at once.
 const HASH_PIECE_BYTES: usize = 1 << 10;
 
 /// Why a key does not fit its layout.
@@ -35,7 +35,7 @@ pub enum KeyError {
         /// Bytes of a record.
         record_bytes: u32,
     },
-    /// Records of no bytes cannot be told apart.
+    /// Records have no bytes.
     EmptyRecord,
 }
 
@@ -44,12 +44,12 @@ impl fmt::Display for KeyError {
         match self {
             KeyError::Outside { part, record_bytes } => write!(
                 f,
-                "key {}:{} reaches byte {} but a record has {record_bytes} bytes; give --by a part inside the record",
+                "key {}:{} reaches byte {} but a record has {record_bytes} bytes",
                 part.offset,
                 part.length,
                 u64::from(part.offset) + u64::from(part.length),
             ),
-            KeyError::EmptyRecord => write!(f, "a record of 0 bytes; give --record at least 1"),
+            KeyError::EmptyRecord => write!(f, "a record cannot have 0 bytes"),
         }
     }
 }
@@ -60,13 +60,13 @@ impl std::error::Error for KeyError {}
 #[derive(Debug, Clone)]
 pub struct Key {
     form: Form,
-    /// Length of the normal form if it is the same for all records.
+    /// The length of the normal form if all records have the same.
     fixed_bytes: Option<usize>,
 }
 
 #[derive(Debug, Clone)]
 enum Form {
-    /// `record[offset..end]`, or what there is of it.
+    /// `record[offset..end]`, as far as it exists.
     Slice { offset: usize, end: usize },
     /// Normalised part by part.
     Parts(Vec<Part>),
@@ -77,7 +77,7 @@ struct Part {
     offset: usize,
     length: usize,
     invert: u8,
-    /// Where records may be too short for a part: zeros are escaped and the part is terminated.
+    /// Records may be too short for a part: zeros are escaped and the part is terminated.
     escape: bool,
 }
 
@@ -121,18 +121,18 @@ impl Key {
         Key { form: Form::Parts(parts.iter().map(part).collect()), fixed_bytes }
     }
 
-    /// Whether the key is all of a record, so that records with equal keys are the same bytes.
+    /// Whether the key is the whole record, so that records with equal keys are equal.
     pub fn is_all_of(&self, layout: Layout) -> bool {
         matches!(self.form, Form::Slice { offset, end }
             if offset == layout.key_offset() && end == layout.fixed_bytes().unwrap_or(usize::MAX))
     }
 
-    /// Bytes of the normal form, if the same for all records.
+    /// The length of the normal form if all records have the same.
     pub fn fixed_bytes(&self) -> Option<usize> {
         self.fixed_bytes
     }
 
-    /// The place of a key that is its own normal form: offset and length in the record.
+    /// Offset and length in the record of a key that is its own normal form.
     pub fn as_slice(&self) -> Option<(usize, usize)> {
         match self.form {
             Form::Slice { offset, end } => Some((offset, end - offset)),
@@ -140,12 +140,12 @@ impl Key {
         }
     }
 
-    /// Whether the window from `skip` on shows all that is left of every key.
+    /// Whether the window at `skip` includes the end of every key.
     pub fn ends_within(&self, skip: usize) -> bool {
         self.fixed_bytes.is_some_and(|n| n <= skip + WINDOW_BYTES)
     }
 
-    /// Bytes `skip..skip + 10` of the record's normal form as an 80-bit number.
+    /// Bytes `skip..skip + 10` of the record's normal form, as an 80-bit number.
     #[inline(always)]
     pub fn window(&self, record: InPlace<'_>, skip: usize) -> u128 {
         match &self.form {
@@ -154,7 +154,7 @@ impl Key {
         }
     }
 
-    /// Bytes `skip..skip + 8` of the record's normal form as a big-endian number, zeros after the end.
+    /// Bytes `skip..skip + 8` of the record's normal form, as a big-endian number padded with zeros.
     #[inline(always)]
     pub(crate) fn head(&self, record: InPlace<'_>, skip: usize) -> u64 {
         match &self.form {
@@ -165,13 +165,13 @@ impl Key {
         }
     }
 
-    /// Orders two records by their whole keys.
+    /// Compares the keys of two records.
     #[inline]
     pub fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
         self.compare_from(a, b, 0)
     }
 
-    /// Orders two records whose normal forms agree in the first `skip` bytes.
+    /// Compares two records whose normal forms agree in the first `skip` bytes.
     #[inline]
     pub fn compare_from(&self, a: &[u8], b: &[u8], skip: usize) -> Ordering {
         match &self.form {
@@ -182,7 +182,7 @@ impl Key {
         }
     }
 
-    /// Orders a record's normal form from byte `skip` on against that of another from there on.
+    /// Compares a record's normal form from byte `skip` with that of another, given from there on.
     #[inline]
     pub fn compare_with_normal(&self, record: &[u8], skip: usize, normal: &[u8]) -> Ordering {
         match &self.form {
@@ -191,7 +191,7 @@ impl Key {
         }
     }
 
-    /// Orders as many bytes of a record's normal form from byte `skip` on as `start` has, against it.
+    /// Compares a record's normal form from byte `skip` with `start`, as far as `start` goes.
     #[inline(always)]
     pub fn compare_start(&self, record: &[u8], skip: usize, start: &[u8]) -> Ordering {
         match &self.form {
@@ -203,7 +203,7 @@ impl Key {
         }
     }
 
-    /// Whether a record's normal form from byte `skip` on begins with these bytes.
+    /// Whether a record's normal form from byte `skip` begins with these bytes.
     #[inline(always)]
     pub(crate) fn begins_with(&self, record: InPlace<'_>, skip: usize, start: &[u8]) -> bool {
         match &self.form {
@@ -212,7 +212,7 @@ impl Key {
         }
     }
 
-    /// How many bytes a record's normal form from byte `skip` on shares with `normal` from its start.
+    /// The length of the common prefix of `normal` and a record's normal form from byte `skip`.
     pub fn agreement(&self, record: &[u8], skip: usize, normal: &[u8]) -> usize {
         match &self.form {
             Form::Slice { offset, end } => common_prefix(tail(slice_of(record, *offset, *end), skip), normal),
@@ -222,7 +222,7 @@ impl Key {
         }
     }
 
-    /// Bytes of the record's normal form.
+    /// The length of the record's normal form.
     #[inline]
     pub fn normal_len(&self, record: &[u8]) -> usize {
         match &self.form {
@@ -255,7 +255,7 @@ impl Key {
         self.normal_from(record, 0, limit)
     }
 
-    /// At most `limit` bytes of the record's normal form from byte `skip` on.
+    /// At most `limit` bytes of the record's normal form from byte `skip`.
     pub fn normal_from(&self, record: &[u8], skip: usize, limit: usize) -> Vec<u8> {
         match &self.form {
             Form::Slice { offset, end } => {
@@ -267,7 +267,7 @@ impl Key {
     }
 }
 
-/// How many bytes two strings share from the start.
+/// The length of the common prefix of two strings.
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     const STEP: usize = size_of::<u64>();
     let mut at = 0;
@@ -293,7 +293,7 @@ fn tail(bytes: &[u8], skip: usize) -> &[u8] {
     &bytes[skip.min(bytes.len())..]
 }
 
-/// Apart from the window of a slice, so that this short one is inlined where records are met.
+/// Separate from the window of a slice, so that the common case is short and is inlined.
 #[inline(never)]
 fn window_of_parts(parts: &[Part], record: &[u8], skip: usize) -> u128 {
     let mut bytes = [0u8; WINDOW_BYTES];
@@ -310,7 +310,7 @@ fn compare_start_of_parts(parts: &[Part], record: &[u8], skip: usize, start: &[u
     normal_bytes(parts, record).skip(skip).take(start.len()).cmp(start.iter().copied())
 }
 
-/// The bytes of the normal form, made as they are asked for.
+/// The bytes of the normal form, computed lazily.
 fn normal_bytes<'r>(parts: &'r [Part], record: &'r [u8]) -> impl Iterator<Item = u8> + 'r {
     parts.iter().flat_map(move |part| {
         let escape = part.escape;
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_short_line_the_bytes_that_are_there_decide() {
+    fn a_short_line_is_compared_by_its_existing_bytes() {
         let key = Key::new(Layout::Lines, &[asc(2, 3)]).unwrap();
         assert_eq!(key.compare(b"a", b"zz"), Ordering::Equal);
         assert_eq!(key.compare(b"aab", b"zzbc"), Ordering::Less);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     proptest! {
-        /// Windows, then the rest, give the order that comparing part by part gives.
+        /// Comparing windows and then the rest agrees with comparing part by part.
         #[test]
         fn windows_order_as_keys_do(
             (lines, parts) in layouts(),

@@ -1,30 +1,31 @@
-//! How records lie in a stream of bytes, and which of their bytes are the key.
+//! The layout of records in a stream of bytes, and the parts of their keys.
 //!
 //! ```text
 //! fixed      [ record ][ record ][ record ]            all have the same length
 //! lines      [ record ]\n[ record ]\n                  a newline ends a record and is not part of it
-//! prefixed   [length| bytes ][length| bytes ]          u32, little-endian, counts the bytes behind it
+//! prefixed   [length| bytes ][length| bytes ]          u32, little-endian, counts the bytes after it
 //! ```
 //!
-//! Model: whoever walks over records asks its [`Layout`] where they begin and end, and never which layout it is.
-//! A prefixed record includes its prefix; its keys begin behind that. Where a prefixed record begins is known only from the
-//! records before it, so a file of them is read from the start, by one reader.
+//! Model: code that walks over records asks the [`Layout`] where they begin and end, and never which layout it is. A
+//! prefixed record includes its prefix; key offsets count from the end of the prefix. Where a prefixed record begins
+//! is known only from the records before it, so one reader reads such a file from its start.
 
 use std::fmt;
 
 use crate::tags::TAG_BYTES;
 
-/// Bytes of the length in front of a prefixed record.
+/// Bytes of the length prefix.
 const PREFIX_BYTES: usize = size_of::<u32>();
-/// So many lengths in a row that fit in a piece are taken for those of records.
+/// This many consistent lengths in a row are taken for those of records.
 const GUESS_RECORDS: usize = 8;
-/// A record that goes on behind a piece is not guessed to have more bytes.
+/// The maximum length of a guessed record that continues after the piece.
 const GUESS_BYTES_MAX: usize = 16 << 20;
 
-/// Does something for every record that lies whole in some bytes from a place on where one begins: with its place, the
-/// record, and its bytes with what ends it. Evaluates to where the last of them ends.
+/// Evaluates an expression for every complete record in some bytes, from an offset where one begins: with its offset,
+/// the record, and its bytes including the terminator. Returns the end of the last record.
 ///
-/// A macro, so that what is done lies in each loop: called as a closure, it made sorts take 5 % more instructions.
+/// This is a macro so that the expression is compiled into each loop; as a closure it cost sorts 5 % more
+/// instructions.
 #[macro_export]
 macro_rules! each_record {
     ($layout:expr, $bytes:expr, $from:expr, |$at:pat_param, $record:pat_param, $len:pat_param| $body:expr) => {{
@@ -62,21 +63,21 @@ macro_rules! each_record {
     }};
 }
 
-/// How records lie in a stream.
+/// The layout of records in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Every record has so many bytes (at least 1).
+    /// Every record has this many bytes, at least 1.
     Fixed(u32),
-    /// Records are lines; the newline ends a record and is not part of it.
+    /// Records are lines. The newline ends a record and is not part of it.
     Lines,
-    /// Every record begins with its length: four bytes, little-endian, which count the bytes behind them.
+    /// Every record begins with its length: four bytes, little-endian, which count the bytes after them.
     Prefixed,
-    /// The same behind a tag of eight bytes, which is part of the record: what a shuffle makes of prefixed records.
+    /// Prefixed records with a tag of eight bytes before the prefix, which is part of the record; used by shuffles.
     TaggedPrefixed,
 }
 
 impl Layout {
-    /// The layout that is written as `record` bytes or as `prefixed`: what crosses a process boundary. Neither is lines.
+    /// The layout given as `record` bytes or as `prefixed`, as it crosses process boundaries. Neither means lines.
     pub fn of_words(record: Option<u32>, prefixed: bool) -> Layout {
         match record {
             Some(bytes) => Layout::Fixed(bytes),
@@ -85,12 +86,12 @@ impl Layout {
         }
     }
 
-    /// The two words of [`Layout::of_words`].
+    /// The reverse of [`Layout::of_words`].
     pub fn words(self) -> (Option<u32>, bool) {
         (self.fixed_bytes().map(|bytes| bytes as u32), self.prefix_at().is_some())
     }
 
-    /// Bytes of a record, if all have as many.
+    /// Bytes of a record, if all have the same length.
     #[inline(always)]
     pub fn fixed_bytes(self) -> Option<usize> {
         match self {
@@ -99,13 +100,13 @@ impl Layout {
         }
     }
 
-    /// Bytes that end a record and are not part of it.
+    /// Bytes of the terminator of a record.
     #[inline(always)]
     pub fn end_bytes(self) -> usize {
         self.end().len()
     }
 
-    /// What ends a record and is not part of it.
+    /// The terminator of a record, which is not part of it.
     #[inline(always)]
     pub fn end(self) -> &'static [u8] {
         match self {
@@ -114,7 +115,7 @@ impl Layout {
         }
     }
 
-    /// What one of its records is called.
+    /// What a record is called in messages.
     pub fn noun(self) -> &'static str {
         match self {
             Layout::Lines => "line",
@@ -122,12 +123,12 @@ impl Layout {
         }
     }
 
-    /// Whether records can be found from the middle of a file on. Otherwise a file is read from its start.
+    /// Whether records can be found from the middle of a file. Otherwise a file is read from its start.
     pub fn is_found_anywhere(self) -> bool {
         self.prefix_at().is_none()
     }
 
-    /// Where the length lies in a record.
+    /// The offset of the length in a record.
     #[inline(always)]
     fn prefix_at(self) -> Option<usize> {
         match self {
@@ -137,13 +138,13 @@ impl Layout {
         }
     }
 
-    /// So many bytes of the beginning of a record tell how long it is, if there are such.
+    /// How many bytes at the start of a record determine its length, if any do.
     #[inline(always)]
     pub fn start_bytes(self) -> Option<usize> {
         self.prefix_at().map(|at| at + PREFIX_BYTES)
     }
 
-    /// Bytes of a record before the first that can be part of a key.
+    /// The offset of the first byte that can be part of a key.
     pub(crate) fn key_offset(self) -> usize {
         match self {
             Layout::Prefixed => PREFIX_BYTES,
@@ -156,21 +157,21 @@ impl Layout {
         &record[self.key_offset()..]
     }
 
-    /// What lies in front of so many bytes of contents, if that is a prefix.
+    /// The prefix of a record with this many bytes of contents, if it has one.
     pub fn prefix(self, contents: usize) -> Option<[u8; PREFIX_BYTES]> {
         let prefix =
             |bytes| u32::try_from(bytes).expect("a prefixed record has less than 4 GiB").to_le_bytes();
         (self.key_offset() > 0).then(|| prefix(contents))
     }
 
-    /// Appends a record with these contents, as it lies in a stream, with what ends it.
+    /// Appends a record with these contents, with its prefix or terminator.
     pub fn push(self, contents: &[u8], into: &mut Vec<u8>) {
         into.extend(self.prefix(contents.len()).into_iter().flatten());
         into.extend_from_slice(contents);
         into.extend_from_slice(self.end());
     }
 
-    /// How records lie that have a tag in front.
+    /// The layout of these records after they are tagged.
     pub fn tagged(self) -> Layout {
         match self {
             Layout::Fixed(n) => Layout::Fixed(n + TAG_BYTES as u32),
@@ -179,7 +180,7 @@ impl Layout {
         }
     }
 
-    /// How records lie that are made of one of these and one of `right`.
+    /// The layout of records that a join makes of a record of this layout and one of `right`.
     pub fn joined(self, right: Layout) -> Layout {
         match (self, right) {
             (Layout::Fixed(left), Layout::Fixed(right)) => Layout::Fixed(left + right),
@@ -187,7 +188,7 @@ impl Layout {
         }
     }
 
-    /// Bytes of the record that begins with these, with what ends it, as soon as they tell.
+    /// The length of the record that begins here, with its terminator, if these bytes determine it.
     #[inline(always)]
     pub fn length(self, start: &[u8]) -> Option<usize> {
         match self {
@@ -198,7 +199,7 @@ impl Layout {
         }
     }
 
-    /// How many of `more` end the record that begins with `begun`, what ends it included, if they do.
+    /// How many bytes of `more` complete the record that begins with `begun`, including its terminator.
     #[inline]
     pub fn completes(self, begun: &[u8], more: &[u8]) -> Option<usize> {
         let missing = match self {
@@ -215,8 +216,8 @@ impl Layout {
         (missing <= more.len()).then_some(missing)
     }
 
-    /// Where the first record begins in a piece of a file before which lie so many bytes of it, or right behind the piece.
-    /// `None` if none does, or if the piece does not tell.
+    /// Where the first record begins in a piece of a file, which has `before` bytes before the piece; possibly right
+    /// after the piece. `None` if none does, or if the piece does not determine it.
     #[inline]
     pub fn first_record(self, piece: &[u8], before: u64) -> Option<usize> {
         match self {
@@ -230,8 +231,8 @@ impl Layout {
         }
     }
 
-    /// Whether an unfinished record may begin with `open` at byte `at` of a file, where `before`, the byte before it, lies if there
-    /// is one.
+    /// Whether an unfinished record can begin with `open` at byte `at` of a file. `before` has the byte before it, if
+    /// there is one.
     pub fn may_begin(self, at: u64, before: &[u8], open: &[u8]) -> bool {
         let begins = match self {
             Layout::Fixed(n) => at.is_multiple_of(u64::from(n)),
@@ -241,15 +242,15 @@ impl Layout {
         begins && self.length(open).is_none_or(|n| open.len() < n)
     }
 
-    /// Calls `take` with about so many of the records that begin in a piece of a file before which lie so many bytes of it, at
-    /// equal distances: each with its place, and what of it lies in the piece.
+    /// Calls `take` with about `count` of the records that begin in a piece of a file, at equal distances, with their
+    /// offsets and what the piece has of them. The file has `before` bytes before the piece.
     pub fn some_records(self, piece: &[u8], before: u64, count: usize, mut take: impl FnMut(usize, &[u8])) {
         let stride = match self.fixed_bytes() {
             Some(n) => (piece.len() / n / count).max(1) * n,
             None => (piece.len() / count).max(1),
         };
         let first = |at: usize| match self {
-            // Where the piece begins is no line known to begin.
+            // Whether a line begins where the piece begins is unknown.
             Layout::Lines => Some(at + memchr::memchr(b'\n', &piece[at..])? + 1),
             _ if at == 0 => self.first_record(piece, before).or_else(|| self.guess_first(piece)),
             Layout::Fixed(_) => Some(at),
@@ -268,7 +269,7 @@ impl Layout {
         }
     }
 
-    /// How many of these bytes, which begin with a record, are whole records.
+    /// How many of these bytes, which begin with a record, are complete records.
     pub fn whole(self, bytes: &[u8]) -> usize {
         match self {
             Layout::Fixed(n) => bytes.len() - bytes.len() % n as usize,
@@ -277,8 +278,8 @@ impl Layout {
         }
     }
 
-    /// Where a record seems to begin in a piece that does not tell: from there on, lengths lead from one to the next. Good
-    /// for a sample, and for nothing that has to be right.
+    /// Guesses where a record begins in a piece that does not determine it: from there on, lengths lead from one
+    /// record to the next. Only good enough for a sample.
     fn guess_first(self, piece: &[u8]) -> Option<usize> {
         if self.is_found_anywhere() {
             return None;
@@ -298,30 +299,30 @@ impl Layout {
     }
 }
 
-/// Bytes of a record whose length lies at byte `at`.
+/// The length of a record whose prefix is at byte `at`.
 #[inline(always)]
 fn prefixed(start: &[u8], at: usize) -> Option<usize> {
     let length = start.get(at..)?.first_chunk()?;
     Some(at + PREFIX_BYTES + u32::from_le_bytes(*length) as usize)
 }
 
-/// From record to record, through bytes that come in pieces.
+/// Walks from record to record through bytes that come in pieces.
 #[derive(Debug, Clone)]
 pub struct Walk {
     layout: Layout,
-    /// Bytes of the record at hand that have gone by; 0 at the beginning of one.
+    /// How many bytes of the current record were passed; 0 at the start of one.
     done: usize,
-    /// The first of them.
+    /// The first of these bytes.
     start: [u8; TAG_BYTES + PREFIX_BYTES],
 }
 
 impl Walk {
-    /// At the beginning of a record.
+    /// Starts at the start of a record.
     pub fn new(layout: Layout) -> Walk {
         Walk { layout, done: 0, start: Default::default() }
     }
 
-    /// Goes behind all of these bytes.
+    /// Passes all of these bytes.
     pub fn pass(&mut self, mut bytes: &[u8]) {
         match self.layout {
             Layout::Fixed(n) => self.done = (self.done + bytes.len()) % n as usize,
@@ -337,7 +338,7 @@ impl Walk {
         }
     }
 
-    /// The same, and counts the records that end among them.
+    /// Passes all of these bytes and counts the records that end in them.
     pub fn count(&mut self, mut bytes: &[u8]) -> u64 {
         let mut records = 0;
         while !bytes.is_empty() {
@@ -347,17 +348,17 @@ impl Walk {
         records
     }
 
-    /// Bytes of the record at hand that have gone by; 0 at the beginning of one.
+    /// How many bytes of the current record were passed; 0 at the start of one.
     pub fn done(&self) -> usize {
         self.done
     }
 
-    /// How many of these bytes, of which there are some, belong to the record at hand.
+    /// How many of these bytes belong to the current record. There must be at least one byte.
     pub fn step(&mut self, bytes: &[u8]) -> usize {
         let begun = &self.start[..self.done.min(self.start.len())];
         let end = match self.layout.fixed_bytes() {
             Some(n) => Some(n - self.done).filter(|&missing| missing <= bytes.len()),
-            // Of what has gone by the beginning is kept, which tells how long the record is.
+            // Only the start of the record, which determines its length, is kept.
             None if self.done > begun.len() && !self.layout.is_found_anywhere() => {
                 let missing = self.layout.length(begun).expect("all of the prefix is kept") - self.done;
                 (missing <= bytes.len()).then_some(missing)
@@ -374,18 +375,18 @@ impl Walk {
     }
 }
 
-/// A part of a key: `offset:length` and whether it sorts downwards. Parts compare in turn.
+/// A part of a key: `offset:length`, ascending or descending. Parts are compared in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyPart {
-    /// First byte of the part in the record.
+    /// The first byte of the part in the record.
     pub offset: u32,
-    /// Bytes of the part (at least 1). In a line that is shorter, the bytes that are there.
+    /// Bytes of the part, at least 1. A record that is too short has fewer.
     pub length: u32,
-    /// Greatest first.
+    /// Descending order.
     pub descending: bool,
 }
 
-/// Why a key could not be read.
+/// Why a key cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPartError(String);
 
@@ -414,7 +415,7 @@ impl std::str::FromStr for KeyPart {
             Some("desc") => true,
             Some(_) => return Err(wrong()),
         };
-        // What reaches further than any record means the rest of it.
+        // A part that reaches further than any record means the rest of the record.
         let length = length.min(u32::MAX - offset);
         if length == 0 || parts.next().is_some() {
             return Err(wrong());
@@ -423,9 +424,9 @@ impl std::str::FromStr for KeyPart {
     }
 }
 
-/// The records that lie wholly in a piece of a file before which lie so many bytes of it, each with its place in the piece, and
-/// where the one begins that goes on behind it, if that is known. Where the piece does not tell where its records begin, they
-/// are guessed.
+/// The complete records in a piece of a file, with their offsets, and where the record begins that continues after
+/// the piece, if that is known. The file has `before` bytes before the piece. If the piece does not determine where
+/// its records begin, that is guessed.
 pub fn records_in(layout: Layout, piece: &[u8], before: u64) -> (Vec<(usize, &[u8])>, Option<usize>) {
     let Some(first) = layout.first_record(piece, before).or_else(|| layout.guess_first(piece)) else {
         return (Vec::new(), None);
@@ -474,7 +475,7 @@ mod tests {
     proptest! {
         /// However the bytes come, records begin and end where they were written.
         #[test]
-        fn records_are_found_where_they_lie(
+        fn records_are_found(
             layout in layouts(),
             contents in prop::collection::vec(prop::collection::vec(b'a'..=b'c', 0..20), 0..12),
             piece in 1usize..30,

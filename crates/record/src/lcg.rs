@@ -1,9 +1,9 @@
-//! The Sort Benchmark's random numbers: a 128-bit linear congruential generator.
+//! The random numbers of the Sort Benchmark: a 128-bit linear congruential generator.
 //!
-//! Invariant: `r(n) = A * r(n-1) + C` mod 2^128 with `r(-1) = 0`; [`at`] gives any of them in at most 128
-//! squarings, by composing the step with itself (Brown, "Random Number Generation with Arbitrary
-//! Stride", 1994). The numbers repeat after 2^128, so indices may wrap.
-//! Non-goal: being random. The values decide what a benchmark file contains, byte for byte.
+//! Invariant: `r(n) = A * r(n-1) + C` mod 2^128 with `r(-1) = 0`. [`at`] computes any of them with at most 128
+//! squarings, by composing the step with itself (Brown, "Random Number Generation with Arbitrary Stride", 1994). The
+//! period is 2^128, so indices may wrap.
+//! Non-goal: good randomness. The values define the contents of benchmark files.
 
 const A: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
 const C: u128 = 0x4a69_6d47_7261_7952_4950_2020_2020_2001;
@@ -18,7 +18,7 @@ pub(crate) fn step(r: u128) -> u128 {
 pub(crate) fn at(n: u128) -> u128 {
     let (mut a, mut c) = (A, C);
     let mut r = 0u128;
-    // n + 1 steps lead from r(-1) = 0 to r(n); all 2^128 of them lead back to it.
+    // n + 1 steps lead from r(-1) = 0 to r(n); 2^128 steps lead back to the start.
     let mut steps = n.wrapping_add(1);
     while steps > 0 {
         if steps & 1 == 1 {
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn skipping_is_stepping_from_any_place() {
+    fn skipping_equals_stepping() {
         for start in [0, 1, 999_999, u128::from(u64::MAX) - 50, (1 << 127) - 50, u128::MAX - 50] {
             let mut r = at(start);
             for i in 1..=100u128 {

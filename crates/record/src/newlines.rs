@@ -1,12 +1,12 @@
-//! Newlines: where the lines of a block end.
+//! Finds the newlines in a block.
 //!
-//! Model: 64 bytes at a time become a mask with a bit for each newline, and the bits are taken off one by
-//! one. A call of `memchr` for each line costs more than the line where lines are short: this takes a
-//! third of it for lines of 8 bytes, and no more for long ones, which go by 64 bytes a step.
+//! Model: 64 bytes at a time become a bit mask of newlines, whose bits are then taken one by one. For short lines a
+//! call of `memchr` costs more than the line itself: this takes a third of the time for lines of 8 bytes, and no more
+//! for long ones.
 
 use thalweg_block::mask_of;
 
-/// Bytes that a mask shows.
+/// Bytes that a mask covers.
 const STEP: usize = 64;
 
 /// The positions of the newlines in `bytes`, in order.
@@ -18,9 +18,9 @@ pub fn newlines(bytes: &[u8]) -> Newlines<'_> {
 /// An iterator over positions of newlines.
 #[derive(Debug, Clone)]
 pub struct Newlines<'b> {
-    /// Bytes that no mask was made of yet.
+    /// Bytes after the current mask.
     rest: &'b [u8],
-    /// Where they begin; the mask shows the 64 before.
+    /// Where they begin; the mask covers the 64 bytes before.
     at: usize,
     mask: u64,
 }

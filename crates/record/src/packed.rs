@@ -1,43 +1,43 @@
-//! Samples on their way between nodes.
+//! The encoding of samples that nodes send to each other.
 //!
 //! ```text
-//! [shared: u16][rest: u32][origin: u64][rest bytes] ...        all little-endian; shared with the key before
+//! [shared: u16][rest: u32][origin: u64][rest bytes] ...   little-endian; `shared` bytes are those of the key before
 //! ```
 //!
-//! Model: keys in order, each only as long as tells it from its neighbours and [`BEYOND`] bytes more, and of that only what the
-//! one before does not have.
-//! Invariant: what is unpacked has the order of what was packed, and the same origins.
+//! Model: keys are sorted. Each is truncated [`BEYOND`] bytes after the byte that distinguishes it from its
+//! neighbours, and stored without the prefix that it shares with the key before.
+//! Invariant: an unpacked sample has the same order and the same origins.
 
-use crate::{Cut, common_prefix};
+use crate::{SplitPoint, common_prefix};
 
-/// Bytes that are kept behind those that tell a key from its neighbours here, for there are others elsewhere.
+/// Additional bytes of each key, because other nodes have other neighbours.
 const BEYOND: usize = 8;
 const HEAD_BYTES: usize = 14;
 
-/// Packs a sample, which is sorted by it.
-pub fn pack_cuts(sample: &mut [Cut]) -> Vec<u8> {
+/// Sorts and packs a sample.
+pub fn pack_sample(sample: &mut [SplitPoint]) -> Vec<u8> {
     sample.sort_unstable();
     let agree: Vec<usize> =
         sample.windows(2).map(|pair| common_prefix(&pair[0].normal, &pair[1].normal)).collect();
     let mut packed = Vec::with_capacity(sample.len() * (HEAD_BYTES + 2 * BEYOND));
     let mut last: &[u8] = &[];
-    for (i, cut) in sample.iter().enumerate() {
+    for (i, split_point) in sample.iter().enumerate() {
         let before = i.checked_sub(1).map_or(0, |before| agree[before]);
         let told = before.max(agree.get(i).copied().unwrap_or(0)) + BEYOND;
-        let key = &cut.normal[..cut.normal.len().min(told)];
+        let key = &split_point.normal[..split_point.normal.len().min(told)];
         let shared = common_prefix(last, key).min(usize::from(u16::MAX));
         packed.extend((shared as u16).to_le_bytes());
         packed.extend(((key.len() - shared) as u32).to_le_bytes());
-        packed.extend(cut.origin.to_le_bytes());
+        packed.extend(split_point.origin.to_le_bytes());
         packed.extend(&key[shared..]);
         last = key;
     }
     packed
 }
 
-/// Unpacks one, in order; nothing if it is none, or if its keys take more than `keys_bytes`.
-pub fn unpack_cuts(mut bytes: &[u8], mut keys_bytes: usize) -> Option<Vec<Cut>> {
-    let mut sample: Vec<Cut> = Vec::with_capacity(bytes.len() / (HEAD_BYTES + BEYOND));
+/// Unpacks a sample; `None` if it is invalid or its keys take more than `keys_bytes` bytes.
+pub fn unpack_sample(mut bytes: &[u8], mut keys_bytes: usize) -> Option<Vec<SplitPoint>> {
+    let mut sample: Vec<SplitPoint> = Vec::with_capacity(bytes.len() / (HEAD_BYTES + BEYOND));
     while !bytes.is_empty() {
         let (shared, rest) = bytes.split_first_chunk()?;
         let (len, rest) = rest.split_first_chunk()?;
@@ -46,7 +46,7 @@ pub fn unpack_cuts(mut bytes: &[u8], mut keys_bytes: usize) -> Option<Vec<Cut>> 
         let last = sample.last().map_or(&[][..], |last| &last.normal[..]);
         let normal = [last.get(..usize::from(u16::from_le_bytes(*shared)))?, tail].concat();
         keys_bytes = keys_bytes.checked_sub(normal.len())?;
-        sample.push(Cut { normal, origin: u64::from_le_bytes(*origin) });
+        sample.push(SplitPoint { normal, origin: u64::from_le_bytes(*origin) });
         bytes = rest;
     }
     Some(sample)
@@ -59,13 +59,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_unpacked_has_the_order_and_origins_of_what_was_packed(
+        fn packing_keeps_order_and_origins(
             keys in prop::collection::vec(("[ab]{0,40}", 0u64..5), 0..60),
         ) {
-            let mut sample: Vec<Cut> =
-                keys.into_iter().map(|(key, origin)| Cut { normal: key.into_bytes(), origin }).collect();
-            let packed = pack_cuts(&mut sample);
-            let back = unpack_cuts(&packed, 60 * 40).unwrap();
+            let mut sample: Vec<SplitPoint> =
+                keys.into_iter().map(|(key, origin)| SplitPoint { normal: key.into_bytes(), origin }).collect();
+            let packed = pack_sample(&mut sample);
+            let back = unpack_sample(&packed, 60 * 40).unwrap();
             prop_assert!(back.is_sorted());
             prop_assert_eq!(back.len(), sample.len());
             for (pair, original) in back.windows(2).zip(sample.windows(2)) {
@@ -78,16 +78,16 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let keys: usize = unpack_cuts(&bytes, 400).unwrap_or_default().iter().map(|c| c.normal.len()).sum();
+        fn any_bytes_are_handled(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let keys: usize = unpack_sample(&bytes, 400).unwrap_or_default().iter().map(|c| c.normal.len()).sum();
             prop_assert!(keys <= 400);
         }
     }
 
     #[test]
-    fn long_keys_that_agree_take_little() {
-        let long = |i: u8| Cut { normal: [&[b'x'; 5000][..], &[i]].concat(), origin: 0 };
-        let mut sample: Vec<Cut> = (0..100).map(long).collect();
-        assert!(pack_cuts(&mut sample).len() < 5000 + 100 * 40);
+    fn long_common_prefixes_pack_small() {
+        let long = |i: u8| SplitPoint { normal: [&[b'x'; 5000][..], &[i]].concat(), origin: 0 };
+        let mut sample: Vec<SplitPoint> = (0..100).map(long).collect();
+        assert!(pack_sample(&mut sample).len() < 5000 + 100 * 40);
     }
 }

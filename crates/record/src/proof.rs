@@ -1,11 +1,11 @@
-//! Proofs: what can be said of a stream of records from having seen all of its bytes.
+//! Proofs: counts, checksum and order of a stream of records, computed from all of its bytes.
 //!
-//! Model: a [`Prover`] is fed consecutive bytes of a stream, in pieces of any size, and cuts them
-//! into records itself, so that what it proves is what the bytes say and not what a sorter believes.
-//! Pieces proved apart are joined in order by a [`Chain`], which compares across the joint.
-//! Invariant: the checksum is a sum mod 2^128 of XXH3-128 of each record, so it does not depend on order
-//! and proofs of parts add up. A line is hashed without its newline.
-//! Source of the idea: paper 003, section 5.1 (size, sequence and validity, always).
+//! Model: a [`Prover`] gets the consecutive bytes of a stream in pieces of any size, and finds the records itself, so
+//! that it proves the bytes and not what a sorter believes about them. A [`Chain`] joins the proofs of pieces in
+//! order, and compares the neighbours where pieces meet.
+//! Invariant: the checksum is the sum mod 2^128 of the XXH3-128 of each record. It does not depend on order, and
+//! proofs of parts add up. A line is hashed without its newline.
+//! Source of the idea: paper 003, section 5.1.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub fn record_hash(record: &[u8]) -> u128 {
     xxh3_128(record)
 }
 
-/// Adds `part` to `whole`. Order and duplicates across the joint are the caller's to count.
+/// Adds `part` to `whole`. Order and duplicates where they meet are left to the caller.
 pub fn add_proof(whole: &mut Proof, part: &Proof) {
     whole.records += part.records;
     whole.bytes += part.bytes;
@@ -31,7 +31,7 @@ pub fn add_proof(whole: &mut Proof, part: &Proof) {
     whole.duplicates += part.duplicates;
 }
 
-/// Adds one record to a proof's sums, without looking at its order.
+/// Adds one record to the sums of a proof, ignoring its order.
 #[inline]
 pub fn add_record(proof: &mut Proof, record: &[u8]) {
     add_hash(proof, record.len(), record_hash(record));
@@ -44,37 +44,37 @@ fn add_hash(proof: &mut Proof, len: usize, hash: u128) {
     proof.checksum = proof.checksum.wrapping_add(hash);
 }
 
-/// What can be said of `records` records that nobody looked at, which take `bytes` with what ends them.
+/// The proof of `records` records that were only counted. They take `bytes` bytes with their terminators.
 pub fn counted(layout: Layout, records: u64, bytes: u64) -> Proof {
     Proof { records, bytes: bytes - records * layout.end_bytes() as u64, ..Proof::default() }
 }
 
-/// Bytes that proved records take with what ends them.
+/// The bytes of the proved records with their terminators.
 pub fn file_bytes(layout: Layout, proof: &Proof) -> u64 {
     proof.bytes + proof.records * layout.end_bytes() as u64
 }
 
-/// Whether two proofs speak of the same records, in whatever order.
+/// Whether two proofs are of the same records, in any order.
 pub fn same_records(a: &Proof, b: &Proof) -> bool {
     a.records == b.records && a.bytes == b.bytes && a.checksum == b.checksum
 }
 
-/// A record kept for comparing across a joint: whole, or of a long one the beginning of its key.
+/// A record kept for a comparison with the next piece: the whole record, or the start of the key of a long one.
 #[derive(Debug, Clone, Default)]
 struct Kept {
     record: Vec<u8>,
-    /// Of a long record: the first bytes of its key's normal form, and the hash of all of it.
+    /// For a long record: the first bytes of its key's normal form, and the hash of all of it.
     long: Option<(Vec<u8>, u128)>,
-    /// Bytes of the record, if they are known.
+    /// Bytes of the record, or 0 if unknown.
     len: usize,
 }
 
-/// Two neighbours whose order is not known: their keys differ, and agree as far as they were kept.
+/// Two neighbours of unknown order: their keys differ, but agree as far as they were kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Doubt {
-    /// Where the second begins, in the bytes that were proved.
+    /// The offset of the second one in the proved bytes.
     at: u64,
-    /// Bytes of both.
+    /// The lengths of both.
     lens: [usize; 2],
 }
 
@@ -104,8 +104,8 @@ impl Kept {
         }
     }
 
-    /// Orders this record before `next`. Keys that go on behind what is kept and agree so far are equal
-    /// if their hashes are, and otherwise in an order that is not known.
+    /// Compares this record with `next`. Keys that agree in the kept part and continue after it are equal if their
+    /// hashes are equal; otherwise their order is unknown.
     fn compare(&self, key: &Key, next: &Kept, keep_bytes: usize) -> Option<Ordering> {
         if self.long.is_none() && next.long.is_none() {
             return Some(key.compare(&self.record, &next.record));
@@ -123,7 +123,7 @@ impl Kept {
     }
 }
 
-/// A record that was counted: the head of its key, and its hash, or 0 where nothing is hashed.
+/// A counted record: the head of its key, and its hash, or 0 without hashing.
 #[derive(Clone, Copy)]
 struct Seen<'b> {
     record: &'b [u8],
@@ -131,27 +131,27 @@ struct Seen<'b> {
     hash: u128,
 }
 
-/// Proves a piece of a stream.
+/// Computes the proof of a piece of a stream.
 #[derive(Debug, Clone)]
 pub struct Prover {
     layout: Layout,
     key: Key,
     hashing: bool,
     proof: Proof,
-    /// How many bytes of a record are kept for comparing across joints.
+    /// How many bytes of the first and last records are kept.
     keep_bytes: usize,
-    /// The first record, once seen whole.
+    /// The first record, once it is complete.
     first: Kept,
-    /// The last whole record, where it cannot be looked up in the bytes at hand.
+    /// The last complete record, if it is not in the bytes at hand.
     last: Kept,
-    /// Bytes of a record whose end has not come yet.
+    /// The start of an unfinished record.
     carry: Vec<u8>,
-    /// Neighbours that are counted as in order until somebody has looked.
+    /// Neighbours that count as ordered until [`Prover::settle`] compares them.
     doubts: Vec<Doubt>,
 }
 
 impl Prover {
-    /// A prover of nothing yet. Without `hashing`, counts and order only.
+    /// An empty proof. Without `hashing` it has only counts and order.
     pub fn new(layout: Layout, key: Key, hashing: bool) -> Prover {
         Prover {
             layout,
@@ -166,15 +166,15 @@ impl Prover {
         }
     }
 
-    /// Keeps at most so many bytes of the first and the last record. Across joints, records that agree that
-    /// far are told apart by [`Prover::settle`] alone.
+    /// Keeps at most `keep_bytes` bytes of the first and the last record. If neighbours in two pieces agree that far,
+    /// only [`Prover::settle`] can compare them.
     pub fn keeping(mut self, keep_bytes: usize) -> Prover {
         self.keep_bytes = keep_bytes;
         self
     }
 
-    /// Goes on behind records of which only the proof and the last one are left; [`Prover::ends`] does not know the
-    /// first of them.
+    /// Continues after records of which only the proof and the last record are known. [`Prover::ends`] does not have
+    /// the first of them.
     pub fn behind(mut self, proof: Proof, last: &[u8]) -> Prover {
         assert!(self.proof.records == 0 && self.carry.is_empty(), "a prover of nothing yet");
         self.proof = proof;
@@ -182,25 +182,25 @@ impl Prover {
         self
     }
 
-    /// A piece that was proved elsewhere, by a prover that keeps as much: its proof and [`Prover::piece_ends`].
+    /// A piece that was proved elsewhere with the same `keep_bytes`: its proof and [`Prover::piece_ends`].
     pub fn of_piece(mut self, proof: Proof, [first, last]: [PieceEnd; 2]) -> Prover {
         assert!(self.proof.records == 0 && self.carry.is_empty(), "a prover of nothing yet");
         (self.proof, self.first, self.last) = (proof, first.into(), last.into());
         self
     }
 
-    /// The first and the last record, for whoever joins this piece to others elsewhere.
+    /// The first and the last record, for joining this piece elsewhere.
     pub fn piece_ends(&self) -> [PieceEnd; 2] {
         [&self.first, &self.last].map(PieceEnd::from)
     }
 
-    /// A prover to stand in for another for a moment.
+    /// A placeholder.
     pub fn nothing() -> Prover {
         let key = Key::new(Layout::Lines, &[]).expect("whole lines are always a key");
         Prover::new(Layout::Lines, key, false)
     }
 
-    /// Takes the next bytes of the stream.
+    /// Adds the next bytes of the stream.
     pub fn push(&mut self, mut bytes: &[u8]) {
         if !self.carry.is_empty() {
             bytes = self.finish_carry(bytes);
@@ -212,14 +212,14 @@ impl Prover {
         let end = each_record!(self.layout, bytes, 0, |_, record, _| {
             previous = Some(self.step(previous, record));
         });
-        // What the next bytes are to be seen together with: the last whole record and what follows it.
+        // Later bytes need the last complete record and what follows it.
         if let Some(last) = previous {
             self.keep_last(last.record);
         }
         self.carry.extend_from_slice(&bytes[end..]);
     }
 
-    /// Completes the record begun in earlier bytes; returns the bytes after it.
+    /// Completes a record that began in earlier bytes; returns the rest.
     fn finish_carry<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let Some(missing) = self.layout.completes(&self.carry, bytes) else {
             self.carry.reserve_exact(bytes.len());
@@ -232,12 +232,12 @@ impl Prover {
         self.keep_last(&carry);
         carry.clear();
         self.carry = carry;
-        // An open line of no bytes cannot be told from no open line, and need not be: both end here.
+        // An empty open line looks like no open line; both end here.
         &bytes[missing..]
     }
 
-    /// Takes a record after `previous`. Most neighbours differ in their heads, and of the others many are the same bytes,
-    /// which are not hashed again.
+    /// Adds a record after `previous`. Most neighbours differ in their heads. Many of the others are equal, and need
+    /// no second hash.
     #[inline(always)]
     fn step<'b>(&mut self, previous: Option<Seen<'_>>, record: InPlace<'b>) -> Seen<'b> {
         let head = self.key.head(record, 0);
@@ -271,7 +271,7 @@ impl Prover {
         hash
     }
 
-    /// Takes a record whose predecessor, if any, is in `last`.
+    /// Adds a record; the one before it, if any, is in `last`.
     fn one(&mut self, record: &[u8]) -> u128 {
         let order = if self.proof.records == 0 {
             self.first.set(&self.key, record, self.keep_bytes);
@@ -290,24 +290,24 @@ impl Prover {
         self.last.set(&self.key, record, self.keep_bytes);
     }
 
-    /// What was proved so far.
+    /// The proof so far.
     pub fn proof(&self) -> &Proof {
         &self.proof
     }
 
-    /// The first and the last whole record; empty if there is none, or if it is longer than what is kept.
+    /// The first and the last complete record; empty if there is none, or if it is too long to be kept.
     pub fn ends(&self) -> (&[u8], &[u8]) {
         (&self.first.record, &self.last.record)
     }
 
-    /// The last whole record, if there is one, all of it is kept, and no order before it is in doubt: what another prover
-    /// can go on behind.
+    /// The last complete record, from which another prover can continue. `None` if it is too long to be kept, or if
+    /// the order before it is unknown.
     pub fn last(&self) -> Option<&[u8]> {
         let is_known = self.proof.records > 0 && self.last.long.is_none() && self.doubts.is_empty();
         is_known.then_some(&self.last.record[..])
     }
 
-    /// Bytes at the end that are not a whole record (in lines: without a newline).
+    /// Bytes at the end that are not a complete record (for lines: without a newline).
     pub fn unfinished(&self) -> usize {
         self.carry.len()
     }
@@ -331,18 +331,18 @@ impl Prover {
         self.last = next.last.clone();
     }
 
-    /// The order of what was proved and of the record that follows, for now "less" where it is in doubt.
+    /// The order of the last record and `next`. It is "less" for now if it is unknown.
     fn order_before(&mut self, next: &Kept) -> Ordering {
         self.last.compare(&self.key, next, self.keep_bytes).unwrap_or_else(|| {
             let (at, lens) = (file_bytes(self.layout, &self.proof), [self.last.len, next.len]);
-            // What was proved in another process can only be looked at there.
+            // Bytes that another process proved are not available here.
             self.doubts.extend((!lens.contains(&0)).then_some(Doubt { at, lens }));
             Ordering::Less
         })
     }
 
-    /// Compares records whole that agree as far as they were kept: `read` gives the bytes from a place on in what was
-    /// proved. Two of them are in memory at a time.
+    /// Compares the neighbours whose order is unknown. `read` reads proved bytes at an offset. Two records are in
+    /// memory at a time.
     pub fn settle<E>(&mut self, mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<(), E> {
         let end_bytes = self.layout.end_bytes() as u64;
         let (mut before, mut after) = (Vec::new(), Vec::new());
@@ -357,7 +357,7 @@ impl Prover {
     }
 }
 
-/// Joins proved pieces that arrive in any order, holding only those that cannot be joined yet.
+/// Joins the proofs of pieces that arrive in any order. It holds only those that cannot be joined yet.
 #[derive(Debug)]
 pub struct Chain {
     whole: Prover,
@@ -366,17 +366,18 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A chain that starts at piece 0; `empty` is a prover of nothing with the right key.
+    /// Starts at piece 0. `empty` is an empty proof with the right key.
     pub fn new(empty: Prover) -> Chain {
         Chain { whole: empty, next: 0, waiting: BTreeMap::new() }
     }
 
-    /// Adds piece `index`. Every index must come once.
+    /// Adds piece `index`. Each index must come once.
     pub fn add(&mut self, index: u64, piece: Prover) {
         self.add_each(index, piece, |_, _| ());
     }
 
-    /// The same, and says of each piece that is joined by it, in order, what all pieces up to it prove.
+    /// Adds piece `index`, and calls `joined` for each piece that can now be joined, in order, with the proof up to
+    /// its end.
     pub fn add_each(&mut self, index: u64, piece: Prover, mut joined: impl FnMut(u64, &Prover)) {
         assert!(index >= self.next, "piece {index} was joined before");
         let twice = self.waiting.insert(index, piece);
@@ -400,16 +401,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The first and the second record agree as far as they are kept, and are out of order.
+    /// The first and the second record agree in the kept part, and are out of order.
     #[test]
-    fn neighbours_that_agree_as_far_as_they_are_kept_are_looked_at() {
+    fn neighbours_that_agree_in_the_kept_part_are_settled() {
         let text = b"zero\nlong and b\nlong and a\nlong and c\n";
         for layout in [Layout::Lines, Layout::Fixed(11)] {
             let bytes = if layout == Layout::Lines { &text[..] } else { &text[5..] };
             for cuts in [&[][..], &[16], &[16, 27], &[7, 20, 30]] {
                 let mut chain = Chain::new(prove(layout, b"", &[]).keeping(4));
                 let mut from = 0;
-                // Pieces that end where records do are proved apart, others pushed in pieces.
+                // Pieces that end at record bounds are proved separately, others are pushed in pieces.
                 let ends: Vec<usize> =
                     cuts.iter().copied().filter(|&cut| bytes[..cut].ends_with(b"\n")).collect();
                 for (i, end) in ends.iter().copied().chain([bytes.len()]).enumerate() {
@@ -452,7 +453,7 @@ mod tests {
         push(Prover::new(layout, key, true), bytes, cuts)
     }
 
-    /// The same by the plainest means.
+    /// A reference implementation.
     fn truth(records: &[&[u8]]) -> Proof {
         let mut proof = Proof::default();
         for (i, r) in records.iter().enumerate() {
@@ -517,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_goes_on_behind_what_was_proved_before() {
+    fn a_chain_continues_after_an_earlier_proof() {
         let empty = prove(Layout::Fixed(1), &[], &[]);
         let before = prove(Layout::Fixed(1), b"abb", &[]);
         let last = before.last().expect("it is short");

@@ -1,20 +1,19 @@
-//! Tags: eight bytes in front of a record that decide its place in a shuffle.
+//! Tags: eight bytes before a record that decide its place in a shuffle.
 //!
-//! Model: a tag is a keyed hash of the record's origin, the byte at which it begins in all inputs together. Records in
-//! the order of their tags are a uniform random permutation of them, and which one depends on the seed and on the origins
-//! alone: not on memory, threads or pages.
-//! Invariant: the highest bit of each byte of a tag is set, so that no tag has a newline and lines may be tagged as
-//! well; 56 bits are random. Of 10^9 records about seven pairs tie, and stay in the order of their origins.
-//! Non-goals: secrets. Whoever knows some tags may learn the others.
+//! Model: a tag is a keyed hash of the record's origin, its offset in all inputs together. Sorting by tags is a
+//! uniform random permutation. It depends only on the seed and the origins, not on memory, threads or pages.
+//! Invariant: the highest bit of each byte of a tag is set, so a tag contains no newline and lines can be tagged too.
+//! 56 bits are random. Among 10^9 records about seven pairs tie, and stay in the order of their origins.
+//! Non-goals: secrecy. Some tags may reveal others.
 
 use thalweg_base::rng::Rng;
 
 use crate::layout::Walk;
-use crate::{Cut, KeyPart, Layout};
+use crate::{KeyPart, Layout, SplitPoint};
 
 /// Bytes of a tag.
 pub const TAG_BYTES: usize = 8;
-/// Bits of a tag that are random.
+/// Random bits of a tag.
 const TAG_BITS: u32 = 56;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
@@ -31,47 +30,47 @@ impl Tags {
         Tags { keys: [rng.next_u64(), rng.next_u64()] }
     }
 
-    /// The tag of the record that begins at byte `origin`. Two keyed rounds: with one, seeds that differ in few bits
-    /// would give permutations that are alike.
+    /// The tag of the record at `origin`. There are two keyed rounds: with one, similar seeds would give similar
+    /// permutations.
     #[inline(always)]
     pub fn of(&self, origin: u64) -> [u8; TAG_BYTES] {
         let hash = self.keys.iter().fold(origin, |hash, key| mixed(hash ^ key));
         (hash | HIGH_BITS).to_be_bytes()
     }
 
-    /// Cuts that part all tags into `count + 1` ranges of equal width.
-    pub fn cuts(count: usize) -> Vec<Cut> {
+    /// Split points that divide all tags into `count + 1` ranges of equal width.
+    pub fn split_points(count: usize) -> Vec<SplitPoint> {
         let at = |i: usize| ((i as u128) << TAG_BITS) / (count as u128 + 1);
         let tag = |number: u128| {
             let sevens = (0..TAG_BYTES).rev().map(|byte| (number >> (7 * byte)) as u8 | 0x80);
             sevens.collect()
         };
-        (1..=count).map(|i| Cut { normal: tag(at(i)), origin: 0 }).collect()
+        (1..=count).map(|i| SplitPoint { normal: tag(at(i)), origin: 0 }).collect()
     }
 }
 
-/// Puts tags in front of records that come in pieces.
+/// Puts tags before records that come in pieces.
 #[derive(Debug, Clone)]
 pub struct Tagger {
     tags: Tags,
     layout: Layout,
     records: Walk,
-    /// Where the next byte lies in all inputs together.
+    /// The offset of the next byte in all inputs together.
     origin: u64,
 }
 
 impl Tagger {
-    /// For records that lie so.
+    /// Tags records of this layout.
     pub fn new(tags: Tags, layout: Layout) -> Tagger {
         Tagger { tags, layout, records: Walk::new(layout), origin: 0 }
     }
 
-    /// The next record begins at this byte of all inputs together.
+    /// Sets the offset of the next record.
     pub fn begin(&mut self, origin: u64) {
         (self.records, self.origin) = (Walk::new(self.layout), origin);
     }
 
-    /// Appends the bytes, with a tag in front of every record that begins among them.
+    /// Appends the bytes, with a tag before every record that begins in them.
     pub fn push(&mut self, mut bytes: &[u8], into: &mut Vec<u8>) {
         while !bytes.is_empty() {
             if self.records.done() == 0 {
@@ -85,17 +84,17 @@ impl Tagger {
     }
 }
 
-/// Takes the tags of records away again, which come in pieces.
+/// Removes the tags of records that come in pieces.
 #[derive(Debug, Clone)]
 pub struct Untagger(Walk);
 
 impl Untagger {
-    /// For records that lay so before they were tagged.
+    /// `layout` is that of the records without tags.
     pub fn new(layout: Layout) -> Untagger {
         Untagger(Walk::new(layout.tagged()))
     }
 
-    /// Appends the bytes without what of them are tags.
+    /// Appends the bytes without tags.
     pub fn push(&mut self, mut bytes: &[u8], into: &mut Vec<u8>) {
         while !bytes.is_empty() {
             let tag = TAG_BYTES.saturating_sub(self.0.done());
@@ -106,7 +105,7 @@ impl Untagger {
     }
 }
 
-/// What orders records that have a tag in front.
+/// The key of tagged records.
 pub const TAG_PART: KeyPart = KeyPart { offset: 0, length: TAG_BYTES as u32, descending: false };
 
 /// A bijection in which every bit of the result depends on every bit of `x` (the finalizer of SplitMix64).
@@ -120,21 +119,21 @@ fn mixed(mut x: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cuts, Key};
+    use crate::{Key, SplitPoints};
 
     #[test]
-    fn cuts_part_tags_evenly() {
+    fn split_points_divide_tags_evenly() {
         const RANGES: usize = 37;
         const RECORDS: u64 = 100_000;
         let key = Key::new(Layout::Fixed(4).tagged(), &[TAG_PART]).unwrap();
-        let cuts = Cuts::new(&key, Tags::cuts(RANGES - 1));
-        assert_eq!(cuts.ranges(), RANGES);
+        let split_points = SplitPoints::new(&key, Tags::split_points(RANGES - 1));
+        assert_eq!(split_points.ranges(), RANGES);
         let tags = Tags::new(3);
         let mut counts = [0u64; RANGES];
         for origin in (0..RECORDS).map(|i| 100 * i) {
             let tag = tags.of(origin);
             assert!(!tag.contains(&b'\n'));
-            counts[cuts.locate(&key, tag[..].into(), origin)] += 1;
+            counts[split_points.locate(&key, tag[..].into(), origin)] += 1;
         }
         // Six standard deviations.
         let (mean, off) = (RECORDS as f64 / RANGES as f64, 6.0 * (RECORDS as f64 / RANGES as f64).sqrt());
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn records_in_pieces_are_tagged_and_their_tags_taken_away() {
+    fn records_in_pieces_are_tagged_and_untagged() {
         let tags = Tags::new(7);
         for (layout, bytes) in [
             (Layout::Fixed(3), &b"abcdefghi"[..]),
@@ -173,9 +172,9 @@ mod tests {
         }
     }
 
-    /// What a tag is cannot change: the same seed would give another output.
+    /// Tags must never change: the same seed would give another output.
     #[test]
-    fn tags_are_what_they_were() {
+    fn tags_never_change() {
         let hex = |seed, origin| format!("{:016x}", u64::from_be_bytes(Tags::new(seed).of(origin)));
         assert_eq!(hex(1, 0), "88addca1badc9187");
         assert_eq!(hex(1, 100), "e780fbaaaaa8f29f");

@@ -1,42 +1,42 @@
-//! The Sort Benchmark's verdict on a sequence of records, and its summary file (valsort 1.5).
+//! The Sort Benchmark's validation of a sequence of records, and its summary file (valsort 1.5).
 //!
-//! Model: a [`Summary`] has seen a stretch of a sequence: counters, a sum of CRC-32, the first and the
-//! last record. Summaries of neighbouring stretches merge into that of both.
-//! Invariant: however a sequence is cut, its stretches' summaries merge to the same 280 bytes.
-//! Non-goals: other record sizes and keys; those have proofs.
+//! Model: a [`Summary`] describes a stretch of a sequence: counters, a sum of CRC-32, the first and the last record.
+//! Summaries of neighbouring stretches can be merged.
+//! Invariant: the merged 280 bytes do not depend on how the sequence is divided.
+//! Non-goals: other record sizes and keys, for which there are proofs.
 //!
 //! ```text
 //! byte 0                 16               32              48               64        80         180        280
 //!      | first_unordered | unordered      | records       | duplicates     | crc sum | first    | last     |
 //!      | five counters of 128 bits, each hi: u64 then lo: u64, little-endian         | 100 B    | 100 B    |
 //! ```
-//! `first_unordered` is 0 while there is none (record 0 has no predecessor); `first` and `last` are
-//! zeros while there are no records.
+//! `first_unordered` is 0 if there is none (record 0 has no predecessor). `first` and `last` are zeros if there are
+//! no records.
 
 use std::fmt::{self, Write};
 
 use crate::gensort::{KEY_BYTES, RECORD_BYTES};
 
-/// Bytes of a summary file of one partition.
+/// Bytes of the summary file of one partition.
 pub const SUMMARY_BYTES: usize = 280;
-/// Records looked at in one go, first for their keys and then for their checksums: 25 KB, so that the
-/// second look finds them in the first-level cache.
+/// Records handled at a time, first their keys and then their checksums: 25 KB, so that they are in the L1 cache the
+/// second time.
 const BATCH: usize = 256;
-/// More than any disk holds; below it neither the checksum nor merging can overflow 128 bits.
+/// The maximum count: below it neither the checksum nor a merge can overflow 128 bits.
 const RECORDS_MAX: u128 = (1 << 96) - 1;
 
 type Record = [u8; RECORD_BYTES];
 
-/// What the validator knows of a stretch of a sequence of records.
+/// The validator's result for a stretch of a sequence of records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// Index, within the stretch, of the first record that is smaller than the one before it.
+    /// The index in the stretch of the first record that is less than the one before it.
     pub first_unordered: Option<u128>,
-    /// How many records are smaller than the one before them.
+    /// The number of records that are less than the one before them.
     pub unordered: u128,
-    /// How many records there are.
+    /// The number of records.
     pub records: u128,
-    /// How many records have the key of the one before them.
+    /// The number of records with the same key as the one before them.
     pub duplicates: u128,
     /// Sum mod 2^128 of the CRC-32 of each record.
     pub crc_sum: u128,
@@ -61,17 +61,17 @@ impl Default for Summary {
 }
 
 impl Summary {
-    /// Of no records.
+    /// The summary of no records.
     pub fn new() -> Summary {
         Summary::default()
     }
 
-    /// Whether each record is at least as great as the one before it.
+    /// Whether no record is less than the one before it.
     pub fn is_ordered(&self) -> bool {
         self.unordered == 0
     }
 
-    /// Adds records to the end of the stretch; `bytes` must be a whole number of them.
+    /// Adds records at the end of the stretch; `bytes` must be complete records.
     pub fn push_records(&mut self, bytes: &[u8]) {
         let (records, rest) = bytes.as_chunks::<RECORD_BYTES>();
         assert!(rest.is_empty(), "{} bytes are not whole records of {RECORD_BYTES}", bytes.len());
@@ -82,7 +82,7 @@ impl Summary {
 
     fn push(&mut self, records: &[Record]) {
         let (first, last) = (&records[0], &records[records.len() - 1]);
-        // The first record of all has none before it.
+        // The very first record has no predecessor.
         let (before, followers) = match self.records {
             0 => (key(first), &records[1..]),
             _ => (key(&self.last), records),
@@ -103,7 +103,7 @@ impl Summary {
         self.last = *last;
     }
 
-    /// Adds the stretch that follows this one.
+    /// Adds the stretch that follows.
     pub fn merge(&mut self, next: &Summary) {
         if next.records == 0 {
             return;
@@ -126,7 +126,7 @@ impl Summary {
         self.last = next.last;
     }
 
-    /// The bytes of the reference's summary file.
+    /// The contents of the reference's summary file.
     pub fn to_bytes(&self) -> [u8; SUMMARY_BYTES] {
         let mut bytes = [0; SUMMARY_BYTES];
         let counters =
@@ -162,7 +162,7 @@ impl Summary {
         summary.contradiction().map_or(Ok(summary), |what| Err(SummaryError::Contradiction(what)))
     }
 
-    /// What no sequence of records could have led to.
+    /// Describes why no records can have this summary.
     fn contradiction(&self) -> Option<String> {
         let Summary { first_unordered, unordered, records, duplicates, crc_sum, .. } = *self;
         if records > RECORDS_MAX {
@@ -188,7 +188,7 @@ impl Summary {
         None
     }
 
-    /// The reference's lines, each ended by a newline. It refuses an empty sequence; here a line says so.
+    /// The lines that the reference prints. It refuses an empty sequence; here a line says that it is empty.
     pub fn report(&self) -> String {
         let mut text = String::new();
         let mut line = |words: fmt::Arguments<'_>| writeln!(text, "{words}").expect("a string takes all");
@@ -210,15 +210,15 @@ impl Summary {
     }
 }
 
-/// The ten key bytes as one number, so that they compare at once.
+/// The ten key bytes as one number for fast comparison.
 #[inline(always)]
 fn key(record: &Record) -> u128 {
     let head: &[u8; 16] = record.first_chunk().expect("a record is longer than its key");
     u128::from_be_bytes(*head) >> (8 * (16 - KEY_BYTES))
 }
 
-/// How many records are smaller than, and how many as great as, the one before; `before` is the key
-/// before the first. Without branches: on unsorted records every other one would be mispredicted.
+/// How many records are less than, and how many equal to, the one before; `before` is the key before the first.
+/// Branch-free: with unsorted records half of the branches would be mispredicted.
 fn count_steps(before: u128, records: &[Record]) -> (u64, u64) {
     let (mut last, mut unordered, mut duplicates) = (before, 0, 0);
     for record in records {
@@ -230,14 +230,15 @@ fn count_steps(before: u128, records: &[Record]) -> (u64, u64) {
     (unordered, duplicates)
 }
 
-/// Index of the first record smaller than the one before. Runs once in a summary's life.
+/// The index of the first record that is less than the one before. Runs at most once for each summary.
 fn first_step_down(before: u128, records: &[Record]) -> u128 {
     let keys = records.iter().map(key);
     let before = std::iter::once(before).chain(keys.clone());
     before.zip(keys).position(|(left, right)| left > right).expect("there is one") as u128
 }
 
-/// Computes the CRC-32 of a record. What makes it asks what the processor can do, so that it is made once for many.
+/// Returns a function that computes the CRC-32 of a record. Making it detects the CPU's features, so it is made once
+/// for many records.
 pub(crate) fn crc_of_record() -> impl Fn(&[u8]) -> u128 {
     let fresh = crc32fast::Hasher::new();
     move |record| {
@@ -251,12 +252,12 @@ pub(crate) fn crc_of_record() -> impl Fn(&[u8]) -> u128 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SummaryError {
-    /// Too few or too many bytes.
+    /// The length is wrong.
     Length {
-        /// How many there are.
+        /// The length.
         found: usize,
     },
-    /// The values cannot belong together; says which.
+    /// The values contradict each other; the text says which.
     Contradiction(String),
 }
 
@@ -280,7 +281,7 @@ mod tests {
     use super::*;
     use crate::{Generator, Kind};
 
-    /// Records of which each has a key of one letter.
+    /// Records with a key of one letter.
     fn records(keys: &[u8]) -> Vec<u8> {
         let record = |&key: &u8| Generator::at(Kind::default(), u128::from(key)).map(|b| b ^ key);
         let mut all: Vec<Record> = keys.iter().map(record).collect();
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_summary_is_refused_with_what_is_wrong_about_it() {
+    fn invalid_summaries_are_rejected_with_a_reason() {
         let good = summary(&records(b"aba")).to_bytes();
         for wrong in [&good[..279], &good[..0], &[good, good].concat()] {
             let error = Summary::from_bytes(wrong).unwrap_err().to_string();
@@ -371,7 +372,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_a_sequence_is_cut_its_summaries_merge_to_that_of_the_whole(
+        fn summaries_of_parts_merge_to_that_of_the_whole(
             keys in prop::collection::vec(b'a'..=b'd', 0..40),
             mut cuts in prop::collection::vec(0..=40usize, 0..6),
             grouped_right in any::<bool>(),

@@ -1,4 +1,4 @@
-//! Batches: whole records of one lane in a block, behind their head.
+//! Batches: a block of records of one lane, after a head.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use thalweg_record::Layout;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::head::{HEAD_BYTES, Head};
-use crate::way::Ticket;
+use crate::transport::Ticket;
 
-/// Records of one lane on their way, with what is said of them.
+/// Records of one lane, with their head.
 pub struct Batch {
-    /// What is said of it.
+    /// Describes the records.
     pub head: Head,
-    /// Room for the head, then the records.
+    /// Space for the head, followed by the records.
     pub(crate) block: Block,
-    /// Tells the outlet, when the batch is dropped, that its buffer is free.
+    /// When the batch is dropped, this tells the outlet that its buffer is free.
     pub(crate) ticket: Option<Ticket>,
 }
 
 impl Batch {
-    /// The records, one behind the other; of lines each with its newline.
+    /// The records without gaps; lines have their newlines.
     pub fn records(&self) -> &[u8] {
         &self.block[HEAD_BYTES..]
     }
 
-    /// What the records hash to.
+    /// The hash of the records.
     pub(crate) fn checksum(&self) -> u128 {
         xxh3_128_with_seed(self.records(), self.head.sequence)
     }
@@ -44,36 +44,36 @@ impl std::fmt::Debug for Batch {
     }
 }
 
-/// What came of records that go on in the next batches of their lanes.
+/// The first parts of records that continue in the next batches of their lanes.
 #[derive(Default)]
-pub(crate) struct Begun(BTreeMap<u32, Vec<u8>>);
+pub(crate) struct Partials(BTreeMap<u32, Vec<u8>>);
 
-impl Begun {
-    /// The whole records of a batch with what came of its first one before, and without what goes on, which is kept;
-    /// nothing if they are just those that lie in it.
+impl Partials {
+    /// The complete records of a batch: its first record is joined with the part that came before, and the part of a
+    /// record that continues is kept for later. `None` if the batch itself has exactly its complete records.
     pub(crate) fn whole(&mut self, layout: Layout, batch: &Batch) -> Option<Vec<u8>> {
         let Batch { head: Head { lane, more, .. }, .. } = batch;
         let before = self.0.remove(lane);
         if before.is_none() && !more {
             return None;
         }
-        let (mut bytes, came) = (before.unwrap_or_default(), batch.records());
-        let (began, ends) = (bytes.len(), layout.completes(&bytes, came));
-        bytes.extend_from_slice(came);
+        let (mut bytes, arrived) = (before.unwrap_or_default(), batch.records());
+        let (began, ends) = (bytes.len(), layout.completes(&bytes, arrived));
+        bytes.extend_from_slice(arrived);
         if *more {
-            let whole = ends.map_or(0, |end| began + end + layout.whole(&came[end..]));
-            let begun = if whole == 0 { std::mem::take(&mut bytes) } else { bytes.split_off(whole) };
-            self.0.insert(*lane, begun);
+            let whole = ends.map_or(0, |end| began + end + layout.whole(&arrived[end..]));
+            let partials = if whole == 0 { std::mem::take(&mut bytes) } else { bytes.split_off(whole) };
+            self.0.insert(*lane, partials);
         }
         Some(bytes)
     }
 }
 
-/// The batch of a lane that records are copied into.
+/// The batch of a lane that is being filled.
 #[derive(Default)]
 pub(crate) struct Open {
     block: Option<Block>,
-    /// Where the next record goes, and where the block is full; equal if there is none.
+    /// Where the next record goes, and the end of the block. Both are equal if there is no block.
     at: usize,
     end: usize,
     records: u64,
@@ -81,13 +81,13 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Bytes that fit in.
+    /// Free bytes.
     #[inline(always)]
     pub(crate) fn room(&self) -> usize {
         self.end - self.at
     }
 
-    /// Copies a record in, which must fit.
+    /// Copies a record, which must fit.
     #[inline(always)]
     pub(crate) fn push(&mut self, record: &[u8], origin: u64) {
         if self.records == 0 {
@@ -97,7 +97,7 @@ impl Open {
         self.fill(record);
     }
 
-    /// Copies bytes in that begin no record.
+    /// Copies bytes that do not begin a record.
     #[inline(always)]
     pub(crate) fn fill(&mut self, bytes: &[u8]) {
         let block = self.block.as_mut().expect("there is room");
@@ -105,12 +105,12 @@ impl Open {
         self.at += bytes.len();
     }
 
-    /// Begins to fill a block with so many bytes of records.
+    /// Starts a block with space for `bytes` bytes of records.
     pub(crate) fn begin(&mut self, block: Block, bytes: usize) {
         *self = Open { block: Some(block), at: HEAD_BYTES, end: HEAD_BYTES + bytes, records: 0, origin: 0 };
     }
 
-    /// The batch, if there is anything in it; `head` says what is not known here.
+    /// Closes the batch; `None` if it is empty. `head` has the fields that are not known here.
     pub(crate) fn close(&mut self, head: Head, checked: bool) -> Option<Batch> {
         let Open { block, at, records, origin, .. } = std::mem::take(self);
         let mut block = block.filter(|_| at > HEAD_BYTES)?;

@@ -1,85 +1,85 @@
-//! The core of an outlet: what came counts once, is proved, and leaves in order; who may send, and how much.
+//! The core of an outlet: it accepts each batch once, proves it, releases it in order, and grants credits.
 //!
-//! Model: the input is cut into splits, each split comes from one source, and of each split a source sends each lane a
-//! sequence of batches. [`Core::apply`] takes what came and says what to do with it: no clock, no I/O, no bytes.
+//! Model: the input consists of splits. Each split comes from one source, which sends a sequence of batches to each
+//! lane. [`Core::apply`] takes an event and returns what to do about it, without clock, I/O or record bytes.
 //!
 //! ```text
-//! batches of a split -> Keep -> Give (in an ordered river when its turn comes) -> ends and close agree with them, or Fail
+//! batches of a split -> Keep -> Give (if ordered: when it is the split's turn) -> end and close messages agree, or Fail
 //! ```
 //!
-//! Invariant: each batch of each split is given out once, in sequence within its lane; a split is proved only if every lane
-//! has as many batches, records and bytes, and the checksum, that its source said. Without that proof there is no
-//! [`Effect::End`].
-//! Invariant: a source has at least `exclusive` credits less what is held of it, and all sources together never more than
-//! `sources x exclusive + float`.
-//! Source of the idea: credits as in Flink's network stack.
-//! Relies on: messages of a source come once each, in the order in which it sent them. One that breaks this is a fault.
-//! Non-goals: where batches lie, how messages travel, running a split again: who loses a source runs the river again.
+//! Invariant: each batch of each split is given out once, in sequence within its lane. A split is proved only if
+//! every lane has the number of batches, records and bytes, and the checksum, that its source reports. Without this
+//! proof there is no [`Effect::End`].
+//! Invariant: a source has at least `exclusive` credits, minus the buffers that hold its batches. All sources
+//! together have at most `sources x exclusive + float`.
+//! Credits follow Flink's network stack.
+//! Relies on: messages of a source arrive once each, in the order in which they were sent. Anything else is a fault.
+//! Non-goals: storing batches; transport; repeating a split: if a source is lost, the whole river runs again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::head::{Head, Kind};
 
-/// Credits that a source is kept in while buffers last: one on its way, one being filled.
+/// Credits that a source should have while there are buffers: for one batch on its way, and one being filled.
 const CREDITS_AHEAD: u64 = 2;
 
-/// What an outlet goes by.
+/// The parameters of an outlet.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// The river's name.
+    /// The id of the river.
     pub river: u64,
-    /// Inlets.
+    /// The number of inlets.
     pub sources: usize,
-    /// Buffers that each source has for itself.
+    /// Buffers reserved for each source.
     pub exclusive: u64,
-    /// Buffers for whoever needs them.
+    /// Buffers shared by all sources.
     pub float: u64,
-    /// Splits are given out in their order.
+    /// Whether splits are given out in the order of their numbers.
     pub ordered: bool,
 }
 
-/// What a batch is known by: split, lane and sequence.
+/// Identifies a batch: split, lane, sequence.
 pub type Name = (u64, u32, u64);
 
 /// What happened.
 #[derive(Debug, Clone, Copy)]
 pub enum Event {
-    /// A message of a source came. What a batch carries is dropped unless the answer has [`Effect::Keep`].
-    Came(usize, Head),
-    /// A buffer with a batch of this source, which was given out, is free again.
+    /// A message of a source arrived. If it is a batch, it is dropped unless the answer contains [`Effect::Keep`].
+    Arrived(usize, Head),
+    /// A batch of this source was given out, and its buffer is free now.
     Freed(usize),
 }
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Hold the batch that came under its name.
+    /// Store the batch that arrived, under its name.
     Keep,
-    /// Hand out the batch of this name, which this source sent.
+    /// Give out the batch of this name, which came from this source.
     Give(usize, Name),
-    /// Say this to a source.
+    /// Send this to a source.
     Say(usize, Head),
     /// Everything was given out and proved.
     End,
-    /// It cannot end well.
+    /// The river has failed.
     Fail(Fault),
 }
 
-/// Why a river cannot end well.
+/// Why a river failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A message is of another river.
+    /// A message belongs to another river.
     Foreign(u64),
-    /// A batch came without a credit.
+    /// A batch arrived without a credit.
     NoCredit(usize),
-    /// A source has gone before it said its end.
+    /// A source disconnected before it finished.
     Lost(usize),
-    /// A source sent of a split that is closed, or that another source sends.
-    Taken(usize, u64),
-    /// What came is not what the source says it sent: split, batches that it sent and that came.
-    Short(u64, u64, u64),
-    /// All sources have finished, and this split never was whole.
+    /// A source sent a batch of a split that is closed or belongs to another source.
+    DuplicateSplit(usize, u64),
+    /// A split is incomplete: its number, and the batches that were sent and that arrived.
+    Incomplete(u64, u64, u64),
+    /// All sources have finished, but this split is missing or incomplete.
     Missing(u64),
 }
 
@@ -87,25 +87,25 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::Foreign(river) => {
-                write!(f, "a message of river {river:x} came; connect it where it belongs")
+                write!(f, "received a message of river {river:x}; connect it to that river")
             }
             Fault::NoCredit(source) => write!(f, "source {source} sent a batch without a credit"),
             Fault::Lost(source) => write!(f, "source {source} has gone before its end; run again"),
-            Fault::Taken(source, split) => {
+            Fault::DuplicateSplit(source, split) => {
                 write!(
                     f,
-                    "source {source} sent of split {split}, which is closed or another source's; put each split once"
+                    "source {source} sent a part of split {split}, which is closed or belongs to another source; put each split once"
                 )
             }
-            Fault::Short(split, said, came) => {
-                write!(f, "split {split}: {came} of {said} batches came as they were sent; run again")
+            Fault::Incomplete(split, said, arrived) => {
+                write!(f, "split {split}: {arrived} of {said} batches came as they were sent; run again")
             }
             Fault::Missing(split) => write!(f, "split {split} was never whole; put it before the end"),
         }
     }
 }
 
-/// Numbers that came, in any order; those from 0 on without a gap cost nothing.
+/// A set of numbers. The numbers from 0 up to the first gap take no memory.
 #[derive(Debug, Default)]
 struct Numbers {
     upto: u64,
@@ -113,7 +113,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Adds a number that is not there.
+    /// Adds a number, which must be new.
     fn insert(&mut self, number: u64) {
         self.beyond.insert(number);
         while self.beyond.remove(&self.upto) {
@@ -126,7 +126,7 @@ impl Numbers {
     }
 }
 
-/// Sums over batches, or over lanes.
+/// Sums over batches or over lanes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Sums {
     count: u64,
@@ -137,7 +137,7 @@ struct Sums {
 
 impl Sums {
     fn add(&mut self, count: u64, (records, bytes, checksum): (u64, u64, u128)) {
-        // What a peer says may be anything; wrong sums are no panic.
+        // A peer may send any numbers, so overflow must not panic.
         self.count = self.count.wrapping_add(count);
         self.records = self.records.wrapping_add(records);
         self.bytes = self.bytes.wrapping_add(bytes);
@@ -152,13 +152,13 @@ impl Sums {
 /// A lane of a split.
 #[derive(Debug, Default)]
 struct Lane {
-    came: Sums,
-    /// What its end says.
+    arrived: Sums,
+    /// The sums in its end message.
     said: Option<Sums>,
     given: u64,
 }
 
-/// A split that is not given out whole.
+/// A split that is not completely given out.
 #[derive(Debug)]
 struct Split {
     source: usize,
@@ -166,36 +166,36 @@ struct Split {
 }
 
 impl Split {
-    /// Whether every lane has what its end says, and the ends add up to what the close says.
+    /// Whether every lane agrees with its end message, and all of them with the close message.
     fn is_whole(&self, close: Sums) -> bool {
         let mut ends = Sums::default();
         for lane in self.lanes.values() {
-            ends.add(1, (lane.came.records, lane.came.bytes, lane.came.checksum));
+            ends.add(1, (lane.arrived.records, lane.arrived.bytes, lane.arrived.checksum));
         }
-        ends == close && self.lanes.values().all(|lane| lane.said == Some(lane.came))
+        ends == close && self.lanes.values().all(|lane| lane.said == Some(lane.arrived))
     }
 
-    /// Batches that the ends say, and that came.
+    /// The number of batches according to the end messages, and the number that arrived.
     fn batches(&self) -> (u64, u64) {
         let said = |lane: &Lane| lane.said.map_or(0, |said| said.count);
         let all = self.lanes.values().map(said).fold(0, u64::saturating_add);
-        (all, self.lanes.values().map(|lane| lane.came.count).sum())
+        (all, self.lanes.values().map(|lane| lane.arrived.count).sum())
     }
 }
 
 #[derive(Debug, Clone)]
 struct Source {
-    /// Credits that it was given, and the batches that came for them.
+    /// All credits granted so far, and the batches that used them.
     promised: u64,
     used: u64,
-    /// Buffers that hold batches of it, those given out included.
+    /// Buffers that hold its batches, including those given out.
     holding: u64,
-    /// One past the last split that it knows of, once it has said its end.
+    /// One past its last split, once it has finished.
     finished: Option<u64>,
 }
 
 impl Source {
-    /// Credits that it has not used.
+    /// Unused credits.
     fn granted(&self) -> u64 {
         self.promised - self.used
     }
@@ -205,41 +205,48 @@ impl Source {
     }
 }
 
-/// An outlet's side of the protocol.
+/// The outlet's side of the protocol.
 #[derive(Debug)]
 pub struct Core {
     rules: Rules,
     sources: Vec<Source>,
     splits: BTreeMap<u64, Split>,
     proved: Numbers,
-    /// The split whose turn it is, where there is an order.
-    turn: u64,
+    /// In an ordered river, the next split to give out.
+    next_split: u64,
     over: bool,
 }
 
 impl Core {
-    /// Of an outlet that has met nobody yet.
+    /// The initial state.
     pub fn new(rules: Rules) -> Core {
         assert!(rules.exclusive > 0, "without a credit of its own a source may wait for ever");
-        // Every source begins with what it has for itself.
+        // Every source starts with its reserved credits.
         let source = Source { promised: rules.exclusive, used: 0, holding: 0, finished: None };
         let sources = vec![source; rules.sources];
-        Core { rules, sources, splits: BTreeMap::new(), proved: Numbers::default(), turn: 0, over: false }
+        Core {
+            rules,
+            sources,
+            splits: BTreeMap::new(),
+            proved: Numbers::default(),
+            next_split: 0,
+            over: false,
+        }
     }
 
-    /// Buffers that credits were given for or that are in use: never more than the rules say.
+    /// Buffers that hold a batch or are reserved by a credit. The parameters limit their number.
     pub fn buffers(&self) -> u64 {
         self.sources.iter().map(|source| source.granted() + source.holding).sum()
     }
 
-    /// Takes what happened and says what to do.
+    /// Handles an event.
     pub fn apply(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         if self.over {
             return effects;
         }
         let outcome = match event {
-            Event::Came(source, head) => self.came(source, &head, &mut effects),
+            Event::Arrived(source, head) => self.arrived(source, &head, &mut effects),
             Event::Freed(source) => {
                 self.sources[source].holding -= 1;
                 Ok(())
@@ -254,7 +261,7 @@ impl Core {
         effects
     }
 
-    fn came(&mut self, source: usize, head: &Head, effects: &mut Vec<Effect>) -> Result<(), Fault> {
+    fn arrived(&mut self, source: usize, head: &Head, effects: &mut Vec<Effect>) -> Result<(), Fault> {
         if head.river != self.rules.river {
             return Err(Fault::Foreign(head.river));
         }
@@ -272,15 +279,15 @@ impl Core {
         Ok(())
     }
 
-    /// The split that a message of this source is about.
+    /// The split to which a message of this source belongs.
     fn split(&mut self, source: usize, number: u64) -> Result<&mut Split, Fault> {
         if self.proved.has(number) {
-            return Err(Fault::Taken(source, number));
+            return Err(Fault::DuplicateSplit(source, number));
         }
-        let begun = || Split { source, lanes: BTreeMap::new() };
-        let split = self.splits.entry(number).or_insert_with(begun);
+        let partials = || Split { source, lanes: BTreeMap::new() };
+        let split = self.splits.entry(number).or_insert_with(partials);
         if split.source != source {
-            return Err(Fault::Taken(source, number));
+            return Err(Fault::DuplicateSplit(source, number));
         }
         Ok(split)
     }
@@ -290,10 +297,10 @@ impl Core {
             return Err(Fault::NoCredit(source));
         }
         let lane = self.split(source, head.split)?.lanes.entry(head.lane).or_default();
-        if head.sequence != lane.came.count {
-            return Err(Fault::Short(head.split, head.sequence, lane.came.count));
+        if head.sequence != lane.arrived.count {
+            return Err(Fault::Incomplete(head.split, head.sequence, lane.arrived.count));
         }
-        lane.came.add(1, (head.records, head.bytes, head.checksum));
+        lane.arrived.add(1, (head.records, head.bytes, head.checksum));
         self.sources[source].used += 1;
         self.sources[source].holding += 1;
         effects.push(Effect::Keep);
@@ -301,28 +308,28 @@ impl Core {
         Ok(())
     }
 
-    /// Takes the last message of a split, which proves it.
+    /// Handles the last message of a split, which proves it.
     fn close(&mut self, source: usize, head: &Head, effects: &mut Vec<Effect>) -> Result<(), Fault> {
         let split = self.split(source, head.split)?;
         if !split.is_whole(Sums::said(head)) {
-            let (said, came) = split.batches();
-            return Err(Fault::Short(head.split, said, came));
+            let (said, arrived) = split.batches();
+            return Err(Fault::Incomplete(head.split, said, arrived));
         }
         self.proved.insert(head.split);
         self.give(head.split, effects);
         Ok(())
     }
 
-    /// Gives out what may leave of this split, and of those whose turn comes by it.
+    /// Gives out what is allowed of this split, and of the splits that follow it.
     fn give(&mut self, first: u64, effects: &mut Vec<Effect>) {
         let mut number = first;
-        while !self.rules.ordered || number == self.turn {
+        while !self.rules.ordered || number == self.next_split {
             let Some(split) = self.splits.get_mut(&number) else { return };
             for (&lane_number, lane) in &mut split.lanes {
-                for sequence in lane.given..lane.came.count {
+                for sequence in lane.given..lane.arrived.count {
                     effects.push(Effect::Give(split.source, (number, lane_number, sequence)));
                 }
-                lane.given = lane.came.count;
+                lane.given = lane.arrived.count;
             }
             if !self.proved.has(number) {
                 return;
@@ -331,23 +338,23 @@ impl Core {
             if !self.rules.ordered {
                 return;
             }
-            self.turn += 1;
-            number = self.turn;
+            self.next_split += 1;
+            number = self.next_split;
         }
     }
 
-    /// Gives credits to sources that have few.
+    /// Grants credits to sources that have few.
     fn grant(&mut self, effects: &mut Vec<Effect>) {
         let Rules { exclusive, float, river, .. } = self.rules;
         let mut floating: u64 = self.sources.iter().map(|source| source.floating(exclusive)).sum();
         let sending = self.sources.iter_mut().enumerate().filter(|(_, source)| source.finished.is_none());
         for (i, source) in sending {
             let own = exclusive.saturating_sub(source.granted() + source.holding);
-            let lent =
+            let shared =
                 (CREDITS_AHEAD.saturating_sub(source.granted() + own)).min(float.saturating_sub(floating));
-            if own + lent > 0 {
-                source.promised += own + lent;
-                floating += lent;
+            if own + shared > 0 {
+                source.promised += own + shared;
+                floating += shared;
                 let head = Head { sequence: source.promised, ..Head::new(Kind::Credit, river) };
                 effects.push(Effect::Say(i, head));
             }

@@ -1,49 +1,57 @@
-//! What ends a river. One line each: what, where, how much, the remedy.
+//! The errors of a river. Each message is one line that says what, where and how much, and often what helps.
 
 use std::fmt;
 
 use thalweg_base::units::Bytes;
+use thalweg_record::Layout;
 
 use crate::core::Fault;
 
 /// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a river ended.
+/// Why a river failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The rules were broken, or a proof does not hold.
+    /// The protocol was violated, or a proof does not hold.
     Fault(Fault),
-    /// A batch that came is not what its head says: split and lane.
+    /// A batch does not agree with its head: split and lane.
     Damaged(u64, u32),
-    /// An outlet has gone while there was more for it.
+    /// An outlet disconnected before the end.
     Gone(usize),
-    /// A record that ends the input is not whole: where it began, and its bytes.
-    Unfinished(u64, usize),
-    /// A record is longer than what is held of one: where it began, and the most.
+    /// The input ends inside a record.
+    Unfinished {
+        /// Where the record begins.
+        at: u64,
+        /// The bytes of it that exist.
+        bytes: usize,
+        /// The layout of the records.
+        layout: Layout,
+    },
+    /// A record is longer than the maximum: its offset, and the maximum.
     TooLong(u64, u64),
-    /// The pick names a lane that there is not.
+    /// The partitioner returned a lane that does not exist: the lane, and the number of lanes.
     NoLane(usize, usize),
-    /// A block was put that does not follow the one before.
+    /// A block does not follow the one before: its offset, and the expected one.
     Gap(u64, u64),
-    /// Somebody stopped this end.
+    /// This end was stopped.
     Stopped,
-    /// What was built cannot work.
+    /// The configuration is invalid.
     Shape(&'static str),
-    /// No memory.
+    /// Memory could not be mapped.
     Memory(thalweg_block::PoolError),
-    /// The link to the end at this place, in another process.
+    /// The link to another process failed. The number is that of the end there.
     Link(usize, thalweg_wire::LinkError),
 }
 
 impl Error {
-    /// Whether another end of the river has gone, or cannot be reached: that end knows why.
+    /// Whether another end disconnected or cannot be reached. That end knows why.
     pub fn is_gone(&self) -> bool {
         matches!(self, Error::Gone(_) | Error::Link(..) | Error::Fault(Fault::Lost(_)))
     }
 
-    /// Which end it was that has gone, if one is known: its place among those on the other side.
+    /// The number of the end that disconnected, if it is known.
     pub fn missed(&self) -> Option<usize> {
         match self {
             Error::Gone(end) | Error::Link(end, _) | Error::Fault(Fault::Lost(end)) => Some(*end),
@@ -61,18 +69,17 @@ impl fmt::Display for Error {
                 write!(f, "a batch of split {split} for lane {lane} is not what its head says; run again")
             }
             Error::Gone(outlet) => write!(f, "outlet {outlet} has gone before the river's end; run again"),
-            Error::Unfinished(at, bytes) => {
-                write!(
-                    f,
-                    "the input ends after {bytes} bytes of a record that begins at {at}; give the right --record"
-                )
+            Error::Unfinished { at, bytes, .. } => {
+                write!(f, "the input ends after {bytes} bytes of a record that begins at {at}")
             }
             Error::TooLong(at, most) => write!(
                 f,
-                "a record that begins at {at} is longer than {}, which is all that memory has room for; give more, or --record BYTES if records are no lines",
+                "a record that begins at {at} is longer than {}, the most that memory has room for",
                 Bytes(*most)
             ),
-            Error::NoLane(lane, lanes) => write!(f, "the pick chose lane {lane}, and there are {lanes}"),
+            Error::NoLane(lane, lanes) => {
+                write!(f, "the partitioner chose lane {lane}, and there are {lanes}")
+            }
             Error::Gap(at, expected) => write!(f, "a block at {at} was put where {expected} follows"),
             Error::Shape(why) => f.write_str(why),
             Error::Memory(error) => write!(f, "{error}"),

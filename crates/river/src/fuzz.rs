@@ -1,7 +1,7 @@
-//! What fuzzers ask of this crate: heads of any bytes, and any messages to an outlet's core. Takes any bytes and panics
-//! where an invariant is broken; `fuzz/` calls it, and the tests play its corpus back.
+//! Entry points for fuzzers: arbitrary heads, and arbitrary messages to the core of an outlet. They take any bytes
+//! and panic if an invariant is broken. `fuzz/` calls them, and the tests replay its corpus.
 //!
-//! Invariant: nothing here is compiled into a build that users get.
+//! Invariant: nothing here is compiled into a release.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ const SOURCES: usize = 3;
 const KINDS: [Kind; 7] =
     [Kind::Batch, Kind::End, Kind::Close, Kind::Finish, Kind::Lost, Kind::Credit, Kind::Gone];
 
-/// Heads: what decodes encodes to the same bytes, also with a check that fits, so that what it guards is reached.
+/// What decodes must encode to the same bytes. The check is also made valid, so that the fields behind it are tested.
 pub fn heads(data: &[u8]) {
     for bytes in data.chunks(HEAD_BYTES) {
         let mut mended = bytes.to_vec();
@@ -30,7 +30,7 @@ pub fn heads(data: &[u8]) {
     }
 }
 
-/// An outlet's core and whoever holds its batches: any messages from any source, in any order.
+/// Sends any messages from any source, in any order, to the core of an outlet.
 pub fn outlet(data: &[u8]) {
     let Some((&[how, exclusive, float], messages)) = data.split_first_chunk() else { return };
     let rules = Rules {
@@ -49,21 +49,21 @@ pub fn outlet(data: &[u8]) {
     }
 }
 
-/// Bytes of the fuzzer that make one event.
+/// Bytes of one event.
 const MESSAGE_BYTES: usize = 6;
 
 struct Desk {
     core: Core,
-    /// Batches that are held, and whose they are.
+    /// Batches that are stored, and their sources.
     kept: BTreeMap<Name, usize>,
     /// Names that were given out.
     gone: BTreeSet<Name>,
-    /// Whose buffers are in use by whoever got the batches.
+    /// The sources of batches that were given out and not freed.
     given: Vec<usize>,
 }
 
 impl Desk {
-    /// Does what the bytes mean; true if nothing follows.
+    /// Handles one event; true at the end of the river.
     fn takes(&mut self, bytes: &[u8], rules: &Rules) -> bool {
         let source = usize::from(bytes[1]) % SOURCES;
         let (event, head) = match bytes[0] % 12 {
@@ -73,7 +73,7 @@ impl Desk {
             }
             kind => {
                 let head = head_of(KINDS[usize::from(kind) % KINDS.len()], bytes);
-                (Event::Came(source, head), Some(head))
+                (Event::Arrived(source, head), Some(head))
             }
         };
         let effects = self.core.apply(event);
@@ -104,7 +104,7 @@ impl Desk {
     }
 }
 
-/// A head of small numbers, and now and then of a very large one.
+/// A head with small numbers, and sometimes a very large one.
 fn head_of(kind: Kind, bytes: &[u8]) -> Head {
     let number = |byte: u8, below: u8| match byte {
         255 => u64::MAX,
@@ -134,23 +134,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_corpora_are_answered() {
+    fn the_corpora_are_handled() {
         replay::corpus("heads", heads);
         replay::corpus("outlet", outlet);
     }
 
-    /// Events by seed, for who has no fuzzer: sources that send in their order, mostly.
+    /// Random events: mostly from sources that send in order.
     #[test]
-    fn any_messages_are_answered() {
+    fn any_messages_are_handled() {
         for seed in 0..20_000 {
             let mut rng = Rng::new(seed);
             let mut data = vec![rng.below(8) as u8, rng.below(4) as u8, rng.below(4) as u8];
-            // Each source has a split of its own, with two lanes, until a byte is changed.
+            // Each source has a split of its own, with two lanes.
             let mut sent = [[0; 2]; SOURCES];
             for _ in 0..rng.below(60) {
                 let (source, lane) = (rng.below(3), rng.below(2));
                 let count = &mut sent[source as usize][lane as usize];
-                // Mostly batches, and buffers that are free again.
+                // Mostly batches and freed buffers.
                 let kind = match rng.below(40) {
                     rare @ 1..7 => rare,
                     batch if batch < 25 => 0,

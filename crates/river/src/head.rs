@@ -1,9 +1,9 @@
-//! Heads: what is said of a batch on its way, and everything else that inlets and outlets say to each other.
+//! Heads: the header of a batch, and every other message between inlets and outlets.
 //!
-//! Model: every message is one head of 80 bytes; a batch's head is followed by its records. `docs/formats/batch.md`
-//! draws every byte.
-//! Invariant: a head that decodes encodes to the same bytes; one with any bit changed does not decode.
-//! Non-goals: whether a message may come now; that is [`crate::core`]'s.
+//! Model: every message is a head of 80 bytes. After the head of a batch come its records. `docs/formats/batch.md`
+//! specifies every byte.
+//! Invariant: a head that decodes encodes to the same bytes. A head with any changed bit does not decode.
+//! Non-goals: whether a message is allowed now, which [`crate::core`] decides.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -11,27 +11,27 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const HEAD_BYTES: usize = 80;
 /// The version of this format.
 const VERSION: u8 = 5;
-/// Bytes of a head that its own checksum covers.
+/// Bytes that the checksum of the head covers.
 const COVERED_BYTES: usize = 72;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
     /// To an outlet: records of one lane.
     Batch = 1,
-    /// To an outlet: all there is of one lane in this split; `sequence` is how many batches, the sums are of all.
+    /// To an outlet: the end of one lane of this split; `sequence` is the number of batches, and the sums cover all
+    /// of them.
     End = 2,
-    /// To an outlet: the split is over; `sequence` is how many lanes ended, the sums are of all of them.
+    /// To an outlet: the end of the split; `sequence` is the number of lanes, and the sums cover all of them.
     Close = 3,
-    /// To an outlet: this source sends nothing more; `split` is one past the last split that it knows of.
+    /// To an outlet: this source has finished; `split` is one past its last split.
     Finish = 4,
-    /// To an outlet: this source has gone before its end.
+    /// To an outlet: this source disconnected before it finished.
     Lost = 5,
-    /// To an inlet: `sequence` batches may be sent, those that were sent and those that every source has for itself
-    /// included.
+    /// To an inlet: `sequence` batches may be sent in all, including those already sent and the initial credits.
     Credit = 6,
-    /// To an inlet: this outlet has gone.
+    /// To an inlet: this outlet disconnected.
     Gone = 7,
 }
 
@@ -45,30 +45,31 @@ impl Kind {
 /// The head of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Head {
-    /// What it is.
+    /// The kind of the message.
     pub kind: Kind,
-    /// Of a batch: its last record goes on in the next batch of the lane.
+    /// For a batch: whether its last record continues in the next batch of the lane.
     pub more: bool,
-    /// Which river it is about.
+    /// The river.
     pub river: u64,
-    /// Which part of the input.
+    /// The split.
     pub split: u64,
-    /// Which lane.
+    /// The lane.
     pub lane: u32,
-    /// The number of the batch in its lane, from 0; or how many.
+    /// The number of the batch in its lane, from 0; or a count.
     pub sequence: u64,
-    /// Records that begin here.
+    /// Records that begin in the batch.
     pub records: u64,
-    /// Bytes of them.
+    /// Bytes of records.
     pub bytes: u64,
-    /// XXH3-128 of the bytes with the sequence as seed, or 0 if nobody took it; of an end the sum, modulo 2^128.
+    /// XXH3-128 of the bytes with the sequence as seed, or 0 if checksums are off. In an end message, the sum modulo
+    /// 2^128.
     pub checksum: u128,
-    /// Where in the input the first record began.
+    /// Where the first record begins in the input.
     pub origin: u64,
 }
 
 impl Head {
-    /// A message that is about nothing yet.
+    /// A message with all other fields 0.
     pub fn new(kind: Kind, river: u64) -> Head {
         Head {
             kind,
@@ -84,7 +85,7 @@ impl Head {
         }
     }
 
-    /// As bytes.
+    /// Encodes it.
     pub fn encode(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         let mut at = 0;
@@ -106,7 +107,7 @@ impl Head {
         bytes
     }
 
-    /// From bytes; `None` if they are no head.
+    /// Decodes it; `None` if it is invalid.
     pub fn decode(bytes: &[u8]) -> Option<Head> {
         let bytes: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
         let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("inside the head"));
@@ -137,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_head_comes_back_and_a_changed_one_does_not(
+        fn a_head_round_trips_and_a_changed_one_is_rejected(
             kind in 1u8..8, more in any::<bool>(), words in prop::array::uniform8(any::<u64>()), bit in 0usize..HEAD_BYTES * 8,
         ) {
             let head = Head {

@@ -1,19 +1,22 @@
-//! Rivers: records from N inlets to M outlets, each where a pick says, proved lane by lane.
+//! A river moves records from N inlets to M outlets. A partitioner selects the lane of each record, and every lane is
+//! proved.
 //!
-//! Model: an [`Inlet`] is a sink for blocks of records and an [`Outlet`] a source of batches of them. A [`Pick`] says to
-//! which *lane* a record goes, and every lane belongs to an outlet. Records are copied once, into the open batch of
-//! their lane; a batch that is full leaves for its outlet when there is a credit for it, and waits in the inlet until
-//! then. What comes is the [`core`]'s to judge: each outlet has one, pure, and runs it over whatever brings messages
-//! ([`Way`]), memory or a link.
+//! Model: an [`Inlet`] is a sink for blocks of records, and an [`Outlet`] is a source of batches. A [`Partitioner`]
+//! selects the *lane* of a record, and every lane belongs to one outlet. A record is copied once, into the open batch
+//! of its lane. A full batch is sent when its outlet has granted a credit for it; until then it waits in the inlet.
+//! Each outlet has a [`core`], a pure state machine, which checks everything that arrives over a [`Transport`]:
+//! memory or a link.
 //!
 //! ```text
-//! blocks -> Inlet -> open batches of lanes -> [queued] -> Way -> Outlet: Core -> batches
-//!             ^ pick                            ^ credits, proofs <-  |
+//! blocks -> Inlet -> open batches of lanes -> [send queue] -> Transport -> Outlet: Core -> batches
+//!             ^ partitioner                         ^ credits, proofs <-  |
 //! ```
 //!
-//! Invariant: what the outlets give out is what the inlets took, each record once, or it is an error.
-//! Invariant: memory is bounded: a credit is a buffer, and an inlet holds one open batch a lane and so many queued ones.
-//! Non-goals: opening files, sorting, going on without an end that has gone: the whole river is run again.
+//! Invariant: the outlets give out exactly the records that the inlets took, each once; otherwise the river ends with
+//! an error.
+//! Invariant: memory is bounded. A credit is a buffer, and an inlet has one open batch for each lane and a limited
+//! send queue.
+//! Non-goals: opening files; sorting; continuing after one end has failed: the whole river runs again.
 
 mod batch;
 pub mod core;
@@ -24,13 +27,13 @@ mod head;
 mod inlet;
 mod link;
 mod outlet;
-mod pick;
+mod partitioner;
 mod river;
 mod sabotage;
 mod send_queue;
 #[cfg(test)]
 mod sim_test;
-mod way;
+mod transport;
 
 pub use batch::Batch;
 pub use error::{Error, Result};
@@ -38,6 +41,6 @@ pub use head::{HEAD_BYTES, Head, Kind};
 pub use inlet::Inlet;
 pub use link::{Reach, window};
 pub use outlet::Outlet;
-pub use pick::Pick;
-pub use river::{Bed, Builder, River, lanes_of};
-pub use way::{Message, Stopper, Way};
+pub use partitioner::Partitioner;
+pub use river::{Builder, River, RiverConfig, lanes_of};
+pub use transport::{Message, Stopper, Transport};

@@ -1,10 +1,10 @@
-//! Ways over links: the same messages, between processes and machines.
+//! The transport over links, between processes and machines.
 //!
-//! Model: a stream of a link for each inlet and outlet. A batch is one block, its head before its records; marks go on
-//! a channel of their own, or with the stream's end. Whoever reads the link puts what comes into the mailbox of the end that it is for, so somebody
-//! has to read it, as a node reads those that it keeps.
-//! Invariant: a stream's own buffers are beside the river's, so what comes always finds one, and no outlet's pace holds up a
-//! link that carries other streams.
+//! Model: each pair of inlet and outlet has a stream of a link. A batch is one block, its head before its records.
+//! Control messages have a channel of their own, or come with the end of the stream. Whoever reads the link delivers
+//! messages to the mailbox of the right end, so some thread must read it, as a node does for its links.
+//! Invariant: each stream has its own buffers besides those of the river, so a message always finds a buffer, and a
+//! slow outlet does not block other streams of the link.
 
 use std::sync::Arc;
 
@@ -14,64 +14,64 @@ use thalweg_wire::{Gift, Incoming, Outgoing};
 use crate::Batch;
 use crate::error::{Error, Result};
 use crate::head::{HEAD_BYTES, Head, Kind};
-use crate::way::{Letter, Mailbox, Message, Way};
+use crate::transport::{Delivery, Mailbox, Message, Transport};
 
-/// Channels of a stream.
+/// The channels of a stream.
 const BATCHES: u8 = 0;
 const MARKS: u8 = 1;
-/// Blocks that the streams of an end have reserved at once if nobody says how many, and those of one. What promises
-/// blocks goes behind the data of the other direction, so few streams need many to keep a link busy.
+/// Blocks that all streams of an end reserve together by default, and the limits for one stream. Grants of blocks
+/// queue behind data of the other direction, so a few streams need many blocks to keep a link busy.
 const WINDOWS: usize = 16;
 const WINDOW: (usize, usize) = (2, 8);
-/// Marks that go together take so many bytes at most: no block is smaller.
+/// The maximum bytes of control messages that are sent together: no block is smaller.
 const TOGETHER_BYTES: usize = 4096 / HEAD_BYTES * HEAD_BYTES;
 
-/// Blocks that an end of a river with so many streams has reserved for each, if nobody says how many. It has one more,
-/// that is changing hands.
+/// The default number of blocks that an end with `streams` streams reserves for each. Each stream uses one more.
 pub fn window(streams: usize) -> usize {
     (WINDOWS / streams.max(1)).clamp(WINDOW.0, WINDOW.1)
 }
 
-/// How an end of a river reaches one of the ends on the other side.
+/// The connection to one of the ends on the other side.
 pub enum Reach {
-    /// Over this stream of a link.
+    /// A stream of a link.
     Stream(Outgoing, Incoming),
-    /// It is in this process, of the same node.
+    /// The end is in this process.
     Here,
 }
 
-/// The ways out over these streams, of which what comes goes to `mail`. Who is here is reached through `here`. Blocks
-/// have `block_bytes`: `window` are reserved for each stream, and `buffers` may be held by whoever reads the mail.
+/// The transports over these connections; what arrives goes to `mail`. `here` makes the transport to a local end.
+/// Blocks have `block_bytes` bytes: each stream reserves `window` of them, and the reader of the mail may hold
+/// `buffers`.
 pub(crate) fn ends(
     reaches: Vec<Reach>,
     mail: &Arc<Mailbox>,
-    here: impl Fn() -> Box<dyn Way>,
+    here: impl Fn() -> Box<dyn Transport>,
     (river, window): (u64, usize),
     (block_bytes, buffers): (usize, usize),
-) -> Result<Vec<Box<dyn Way>>> {
+) -> Result<Vec<Box<dyn Transport>>> {
     let pool = Pool::new(block_bytes, reaches.len() * (window + 1) + buffers)?;
-    let mut ways: Vec<Box<dyn Way>> = Vec::with_capacity(reaches.len());
+    let mut transports: Vec<Box<dyn Transport>> = Vec::with_capacity(reaches.len());
     for (i, reach) in reaches.into_iter().enumerate() {
         let Reach::Stream(out, incoming) = reach else {
-            ways.push(here());
+            transports.push(here());
             continue;
         };
-        ways.push(Box::new(LinkWay { to: i, out, marks: Vec::new() }));
-        let mut postman = Postman { mail: Arc::clone(mail), from: i, river, gone: false };
-        incoming.give(&pool, window, move |came| postman.bring(came));
+        transports.push(Box::new(LinkTransport { to: i, out, controls: Vec::new() }));
+        let mut receiver = Receiver { mail: Arc::clone(mail), from: i, river, gone: false };
+        incoming.give(&pool, window, move |arrived| receiver.bring(arrived));
     }
-    Ok(ways)
+    Ok(transports)
 }
 
-struct LinkWay {
-    /// The place of whoever is at the other end.
+struct LinkTransport {
+    /// The number of the end on the other side.
     to: usize,
     out: Outgoing,
-    /// What goes together: what is said takes a block as a batch does, and a link has few of them.
-    marks: Vec<u8>,
+    /// Control messages that are sent together: each would take a whole block, and a link has few.
+    controls: Vec<u8>,
 }
 
-impl Way for LinkWay {
+impl Transport for LinkTransport {
     fn send(&mut self, message: Message) -> Result<()> {
         match message {
             Message::Batch(Batch { head, mut block, .. }) => {
@@ -80,62 +80,62 @@ impl Way for LinkWay {
                 block.set_offset(head.sequence);
                 self.out.put_on(BATCHES, block).map_err(|why| Error::Link(self.to, why))?;
             }
-            Message::Mark(head) => {
-                if self.marks.len() == TOGETHER_BYTES {
+            Message::Control(head) => {
+                if self.controls.len() == TOGETHER_BYTES {
                     self.flush()?;
                 }
-                self.marks.extend_from_slice(&head.encode());
+                self.controls.extend_from_slice(&head.encode());
             }
         }
         Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
-        if !self.marks.is_empty() {
-            self.out.send(MARKS, &mut self.marks).map_err(|why| Error::Link(self.to, why))?;
-            self.marks.clear();
+        if !self.controls.is_empty() {
+            self.out.send(MARKS, &mut self.controls).map_err(|why| Error::Link(self.to, why))?;
+            self.controls.clear();
         }
         Ok(())
     }
 
     fn end(&mut self) -> Result<()> {
-        self.out.end(&std::mem::take(&mut self.marks)).map_err(|why| Error::Link(self.to, why))
+        self.out.end(&std::mem::take(&mut self.controls)).map_err(|why| Error::Link(self.to, why))
     }
 }
 
-/// Brings what comes of a stream to a mailbox.
-struct Postman {
+/// Delivers what arrives on a stream to a mailbox.
+struct Receiver {
     mail: Arc<Mailbox>,
     from: usize,
     river: u64,
     gone: bool,
 }
 
-impl Postman {
-    /// A stream that ends otherwise than well, or carries what is no message, is a peer that has gone.
-    fn bring(&mut self, came: Gift) {
-        match came {
+impl Receiver {
+    /// If the stream fails, or carries an invalid message, the peer counts as disconnected.
+    fn bring(&mut self, arrived: Gift) {
+        match arrived {
             _ if self.gone => {}
             Gift::Block(BATCHES, block) => match batch(block) {
-                Some(batch) => self.mail.put([Letter::Came(self.from, Message::Batch(batch))]),
+                Some(batch) => self.mail.put([Delivery::Arrived(self.from, Message::Batch(batch))]),
                 None => self.is_gone(),
             },
-            Gift::Block(MARKS, block) => self.marks(&block),
-            Gift::End(marks) => self.marks(&marks),
+            Gift::Block(MARKS, block) => self.controls(&block),
+            Gift::End(controls) => self.controls(&controls),
             Gift::Block(..) | Gift::Not(_) => self.is_gone(),
         }
     }
 
-    fn marks(&mut self, bytes: &[u8]) {
-        let Some(marks) = marks(bytes) else { return self.is_gone() };
-        self.mail.put(marks.into_iter().map(|head| Letter::Came(self.from, Message::Mark(head))));
+    fn controls(&mut self, bytes: &[u8]) {
+        let Some(controls) = controls(bytes) else { return self.is_gone() };
+        self.mail.put(controls.into_iter().map(|head| Delivery::Arrived(self.from, Message::Control(head))));
     }
 
     fn is_gone(&mut self) {
         self.gone = true;
-        // Each end knows the one that it may hear from.
+        // An inlet reacts to one of these, an outlet to the other.
         let heads = [Kind::Lost, Kind::Gone].map(|kind| Head::new(kind, self.river));
-        self.mail.put(heads.map(|head| Letter::Came(self.from, Message::Mark(head))));
+        self.mail.put(heads.map(|head| Delivery::Arrived(self.from, Message::Control(head))));
     }
 }
 
@@ -144,7 +144,7 @@ fn batch(block: Block) -> Option<Batch> {
     Some(Batch { head, block, ticket: None })
 }
 
-fn marks(bytes: &[u8]) -> Option<Vec<Head>> {
-    let mark = |bytes| Head::decode(bytes).filter(|head| head.kind != Kind::Batch);
-    bytes.chunks(HEAD_BYTES).map(mark).collect()
+fn controls(bytes: &[u8]) -> Option<Vec<Head>> {
+    let control = |bytes| Head::decode(bytes).filter(|head| head.kind != Kind::Batch);
+    bytes.chunks(HEAD_BYTES).map(control).collect()
 }

@@ -1,44 +1,44 @@
-//! Outlets: where the records of some lanes come out.
+//! Outlets: the records of some lanes leave the river.
 //!
-//! Model: a source of [`Batch`]es. It reads its mailbox when it is asked for the next one, lets its [`Core`] judge what
-//! came, and gives out what may leave. A batch that is dropped frees its buffer, which becomes a credit at the next
-//! look.
-//! Invariant: `None` comes only when every split is proved; an outlet that is dropped earlier tells its inlets.
+//! Model: an outlet is a source of [`Batch`]es. When it is asked for the next one, it reads its mailbox, lets its
+//! [`Core`] check every message, and gives out what is allowed. Dropping a batch frees its buffer, which becomes a
+//! credit.
+//! Invariant: `None` comes only when every split is proved. An outlet that is dropped earlier tells its inlets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use thalweg_pump::Source;
 
-use crate::batch::Begun;
+use crate::batch::Partials;
 use crate::core::{Core, Effect, Event, Name};
 use crate::error::{Error, Result};
 use crate::head::{Head, Kind};
-use crate::way::{Letter, Mailbox, Message, Stopper, Ticket, Way};
-use crate::{Batch, Bed, sabotage};
+use crate::transport::{Delivery, Mailbox, Message, Stopper, Ticket, Transport};
+use crate::{Batch, RiverConfig, sabotage};
 
-/// Where records of some lanes come out.
+/// The end of a river from which records are taken.
 pub struct Outlet {
-    bed: Arc<Bed>,
+    config: Arc<RiverConfig>,
     core: Core,
-    /// To the inlets.
-    ways: Vec<Box<dyn Way>>,
+    /// The transports to the inlets.
+    transports: Vec<Box<dyn Transport>>,
     mail: Arc<Mailbox>,
-    letters: VecDeque<Letter>,
+    deliveries: VecDeque<Delivery>,
     kept: BTreeMap<Name, Batch>,
     ready: VecDeque<Batch>,
     ended: bool,
-    /// Where records are taken from.
+    /// The batch of `get_record`.
     reading: Option<Reading>,
-    begun: Begun,
+    partials: Partials,
 }
 
-/// The batch that records are taken from one by one.
+/// The batch from which records are taken one by one.
 struct Reading {
     batch: Batch,
-    /// Its whole records, if one of them began in another or goes on.
+    /// Its complete records, if one of them crosses batches.
     joined: Option<Vec<u8>>,
-    /// Where the next one begins.
+    /// Where the next record begins.
     at: usize,
 }
 
@@ -49,40 +49,44 @@ impl Reading {
 }
 
 impl Outlet {
-    pub(crate) fn new(bed: Arc<Bed>, ways: Vec<Box<dyn Way>>, mail: Arc<Mailbox>) -> Outlet {
-        let core = Core::new(bed.rules);
+    pub(crate) fn new(
+        config: Arc<RiverConfig>,
+        transports: Vec<Box<dyn Transport>>,
+        mail: Arc<Mailbox>,
+    ) -> Outlet {
+        let core = Core::new(config.rules);
         Outlet {
-            bed,
+            config,
             core,
-            ways,
+            transports,
             mail,
-            letters: VecDeque::new(),
+            deliveries: VecDeque::new(),
             kept: BTreeMap::new(),
             ready: VecDeque::new(),
             ended: false,
             reading: None,
-            begun: Begun::default(),
+            partials: Partials::default(),
         }
     }
 
-    /// What stops it, from another thread.
+    /// Stops this outlet from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.mail))
     }
 
-    /// The next record: a line without its newline, a prefixed one without its prefix. It lies where it came, or in a buffer of this outlet's if it
-    /// was too long for one batch.
+    /// The next record: a line without its newline, a prefixed record without its prefix. It is not copied unless it
+    /// is longer than a batch.
     pub fn get_record(&mut self) -> Result<Option<&[u8]>> {
         while self.reading.as_ref().is_none_or(|reading| reading.at == reading.records().len()) {
             self.reading = None;
             let Some(batch) = self.next()? else { return Ok(None) };
-            let joined = self.begun.whole(self.bed.layout, &batch);
+            let joined = self.partials.whole(self.config.layout, &batch);
             self.reading = Some(Reading { batch, joined, at: 0 });
         }
         let reading = self.reading.as_mut().expect("it was looked at just now");
         let from = reading.at;
         let rest = &reading.records()[from..];
-        let layout = self.bed.layout;
+        let layout = self.config.layout;
         let bytes = layout.length(rest).filter(|&n| n <= rest.len());
         let record_bytes = bytes.map_or(rest.len(), |n| n - layout.end_bytes());
         reading.at += bytes.unwrap_or(rest.len());
@@ -90,20 +94,20 @@ impl Outlet {
     }
 
     fn read_mail(&mut self) -> Result<()> {
-        self.mail.take(&mut self.letters, true)?;
-        while let Some(letter) = self.letters.pop_front() {
-            match letter {
-                Letter::Freed(source) => {
+        self.mail.take(&mut self.deliveries, true)?;
+        while let Some(delivery) = self.deliveries.pop_front() {
+            match delivery {
+                Delivery::Freed(source) => {
                     let effects = self.core.apply(Event::Freed(source));
                     self.carry_out(effects, None)?;
                 }
-                Letter::Came(source, Message::Mark(head)) => {
-                    let effects = self.core.apply(Event::Came(source, head));
+                Delivery::Arrived(source, Message::Control(head)) => {
+                    let effects = self.core.apply(Event::Arrived(source, head));
                     self.carry_out(effects, None)?;
                 }
-                Letter::Came(source, Message::Batch(batch)) => {
+                Delivery::Arrived(source, Message::Batch(batch)) => {
                     self.examine(&batch)?;
-                    let effects = self.core.apply(Event::Came(source, batch.head));
+                    let effects = self.core.apply(Event::Arrived(source, batch.head));
                     self.carry_out(effects, Some(batch))?;
                 }
             }
@@ -111,21 +115,21 @@ impl Outlet {
         Ok(())
     }
 
-    /// Compares a batch with its head, as far as anybody wants.
+    /// Compares a batch with its head, and with its checksum if there is one.
     fn examine(&self, batch: &Batch) -> Result<()> {
         let head = &batch.head;
-        let is_sound = head.bytes == batch.records().len() as u64 && (head.lane as usize) < self.bed.lanes;
-        if !is_sound || (self.bed.checked && batch.checksum() != head.checksum) {
+        let is_sound = head.bytes == batch.records().len() as u64 && (head.lane as usize) < self.config.lanes;
+        if !is_sound || (self.config.checked && batch.checksum() != head.checksum) {
             return Err(Error::Damaged(head.split, head.lane));
         }
         Ok(())
     }
 
-    fn carry_out(&mut self, effects: Vec<Effect>, mut came: Option<Batch>) -> Result<()> {
+    fn carry_out(&mut self, effects: Vec<Effect>, mut arrived: Option<Batch>) -> Result<()> {
         for effect in effects {
             match effect {
                 Effect::Keep => {
-                    let batch = came.take().expect("a batch came");
+                    let batch = arrived.take().expect("a batch came");
                     self.kept.insert(name_of(&batch.head), batch);
                 }
                 Effect::Give(source, name) => {
@@ -133,11 +137,11 @@ impl Outlet {
                     batch.ticket = Some(Ticket { outlet: Arc::clone(&self.mail), source });
                     self.ready.extend(sabotage::given(batch).into_iter().flatten());
                 }
-                // A source that has gone hears nothing any more, and its way in says so.
-                Effect::Say(source, head) => drop(self.ways[source].say(head)),
+                // If the source has disconnected, its transport reports that.
+                Effect::Say(source, head) => drop(self.transports[source].say(head)),
                 Effect::End => {
                     self.ended = true;
-                    self.ways.iter_mut().for_each(|way| drop(way.end()));
+                    self.transports.iter_mut().for_each(|transport| drop(transport.end()));
                 }
                 Effect::Fail(fault) => return Err(fault.into()),
             }
@@ -169,8 +173,8 @@ impl Source<Batch> for Outlet {
 impl Drop for Outlet {
     fn drop(&mut self) {
         if !self.ended {
-            let gone = Head::new(Kind::Gone, self.bed.rules.river);
-            self.ways.iter_mut().for_each(|way| drop(way.say(gone)));
+            let gone = Head::new(Kind::Gone, self.config.rules.river);
+            self.transports.iter_mut().for_each(|transport| drop(transport.say(gone)));
         }
     }
 }

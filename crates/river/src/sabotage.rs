@@ -1,18 +1,18 @@
-//! What a canary does to a river: one mechanism, broken on purpose, behind the core's own proof, so that only a
-//! receipt can notice it.
+//! For canaries: breaks one mechanism of a river on purpose. The fault comes after the checks of the core, so only a
+//! receipt can show it.
 //!
-//! Invariant: without the feature `sabotage` nothing here is ever broken and no code is left of the question.
+//! Invariant: without the feature `sabotage` no code remains.
 
 use crate::Batch;
 
-/// How often a batch is given out that is to be given out once.
+/// Gives out a batch once.
 #[cfg(not(feature = "sabotage"))]
 #[inline(always)]
 pub(crate) fn given(batch: Batch) -> [Option<Batch>; 2] {
     [Some(batch), None]
 }
 
-/// The third batch is dropped, given twice or cut short, as the environment says.
+/// Drops, duplicates or truncates the third batch, as the environment says.
 #[cfg(feature = "sabotage")]
 pub(crate) fn given(mut batch: Batch) -> [Option<Batch>; 2] {
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
-//! The send queue of an inlet: full batches that wait for a credit of their outlet.
+//! The send queue of an inlet: full batches that wait for credits of their outlets.
 //!
-//! Invariant: batches for one outlet keep their order and hold up no other outlet's; of one lane at most `of_lane` wait, of
-//! all together at most `in_all`, so that a hot lane leaves room for the others.
-//! Non-goals: waiting; this only says which batch may be sent.
+//! Invariant: batches for one outlet keep their order and do not delay those for another. At most `of_lane` batches
+//! of one lane wait, and `in_all` of all lanes, so that a hot lane leaves room for others.
+//! Non-goals: waiting; this only decides which batch may be sent.
 
 use std::collections::VecDeque;
 
@@ -18,14 +18,14 @@ pub(crate) struct SendQueue<T> {
 
 #[derive(Debug)]
 struct Waiting<T> {
-    /// Credits, and how many were used.
+    /// All credits granted so far, and the number that was used.
     promised: u64,
     sent: u64,
     queue: VecDeque<(usize, T)>,
 }
 
 impl<T> SendQueue<T> {
-    /// For so many outlets, each of which has promised so many credits.
+    /// For `outlets` outlets, each of which starts with `promised` credits.
     pub(crate) fn new(
         (outlets, promised): (usize, u64),
         lanes: usize,
@@ -42,31 +42,31 @@ impl<T> SendQueue<T> {
         }
     }
 
-    /// Whether another one of this lane may have to wait for room before it can wait for a credit.
+    /// Whether no more batches of this lane can be queued.
     pub(crate) fn is_full(&self, lane: usize) -> bool {
         self.lanes[lane] >= self.of_lane || self.queued >= self.in_all
     }
 
-    /// Puts one of a lane that is not full behind those that wait for its outlet.
+    /// Appends a batch of a lane that is not full.
     pub(crate) fn push(&mut self, outlet: usize, lane: usize, item: T) {
         self.outlets[outlet].queue.push_back((lane, item));
         self.lanes[lane] += 1;
         self.queued += 1;
     }
 
-    /// An outlet has promised so many credits in all.
+    /// The outlet has granted `promised` credits in all.
     pub(crate) fn credit(&mut self, outlet: usize, promised: u64) {
         let waiting = &mut self.outlets[outlet];
         waiting.promised = waiting.promised.max(promised);
     }
 
-    /// How many more could go to this outlet than wait for it.
+    /// Unused credits of this outlet, minus the batches that wait for it.
     pub(crate) fn slack(&self, outlet: usize) -> i64 {
         let waiting = &self.outlets[outlet];
         (waiting.promised - waiting.sent) as i64 - waiting.queue.len() as i64
     }
 
-    /// The next for this outlet that may go.
+    /// The next batch that may be sent to this outlet.
     pub(crate) fn next(&mut self, outlet: usize) -> Option<T> {
         let waiting = &mut self.outlets[outlet];
         if waiting.sent == waiting.promised {
@@ -79,7 +79,7 @@ impl<T> SendQueue<T> {
         Some(item)
     }
 
-    /// Whether any wait for this outlet.
+    /// Whether batches wait for this outlet.
     pub(crate) fn waits_for(&self, outlet: usize) -> bool {
         !self.outlets[outlet].queue.is_empty()
     }

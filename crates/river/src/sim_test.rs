@@ -1,8 +1,8 @@
-//! Cores and sources in one thread, from a seed, and ways between them that delay messages and keep their order, while
-//! sources are slow or crash.
+//! Simulates cores and sources in one thread. Transports delay messages but keep their order; sources are slow or
+//! crash. A seed determines everything.
 //!
-//! Invariant: whatever happens, every outlet gives out each split once, whole, lane by lane in sequence, and in the order of
-//! splits where that was promised, or it says which source was lost; no more buffers are promised than there are.
+//! Invariant: every outlet gives out each split once and completely, lane by lane in sequence, and in the order of
+//! splits if the river is ordered; or it reports which source was lost. Granted buffers never exceed the limit.
 //! 10,000 seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,27 +16,27 @@ const SEEDS: u64 = 10_000;
 const STEPS_MAX: u64 = 200_000;
 const RIVER: u64 = 7;
 const LANES: u32 = 3;
-/// A batch is given back at some step after it was given out.
+/// The maximum number of steps after which a batch is freed.
 const HOLD: u64 = 12;
-/// The most steps that a message is on its way, unless one before it is slower.
+/// The maximum delay of a message in steps, unless an earlier one is slower.
 const DELAY: u64 = 30;
 
 /// A source, which sends its splits one after the other.
 #[derive(Debug, Clone)]
 struct Source {
-    /// For each outlet what is still to be said, last first.
+    /// For each outlet the messages that are still to be sent, the last one first.
     todo: Vec<Vec<Head>>,
     promised: Vec<u64>,
     sent: Vec<u64>,
-    /// It acts once in so many turns.
+    /// It acts once in this many steps.
     slowness: u64,
-    /// It has said its end, or has crashed.
+    /// Whether it has finished or crashed.
     over: bool,
 }
 
 /// From a source to an outlet, or back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum Transport {
     Down(usize, usize),
     Up(usize, usize),
 }
@@ -46,18 +46,18 @@ struct World {
     rules: Rules,
     cores: Vec<Core>,
     sources: Vec<Source>,
-    /// On their way, each with the step at which it comes and its number.
-    network: BTreeMap<(u64, u64), (Way, Head)>,
-    /// When the last message of a way comes.
-    last: BTreeMap<Way, u64>,
+    /// Messages in flight, with the step of arrival and a number.
+    network: BTreeMap<(u64, u64), (Transport, Head)>,
+    /// When the last message of a transport arrives.
+    last: BTreeMap<Transport, u64>,
     sent: u64,
     step: u64,
     splits: u64,
-    /// The next split that nobody has taken.
+    /// The next split to take.
     next: u64,
     given: Vec<Vec<Name>>,
     kept: Vec<BTreeSet<Name>>,
-    /// Buffers to be given back: when, number, outlet, source.
+    /// Buffers to be freed: step, number, outlet, source.
     held: BTreeSet<(u64, u64, usize, usize)>,
     ended: Vec<bool>,
     failed: Option<Fault>,
@@ -65,12 +65,12 @@ struct World {
     crashed: BTreeSet<usize>,
 }
 
-/// How many batches a split has for a lane of an outlet.
+/// The number of batches of a split for a lane of an outlet.
 fn batches(split: u64, outlet: usize, lane: u32) -> u64 {
     Rng::new(split * 1000 + outlet as u64 * 10 + u64::from(lane)).below(4)
 }
 
-/// All that is said of a split to an outlet, last first.
+/// All messages of a split for an outlet, the last one first.
 fn messages(split: u64, outlet: usize) -> Vec<Head> {
     let of = |kind| Head { split, ..Head::new(kind, RIVER) };
     let (mut down, mut ends) = (Vec::new(), Vec::new());
@@ -131,19 +131,19 @@ impl World {
         }
     }
 
-    /// A way keeps the order of its messages.
-    fn post(&mut self, way: Way, head: Head) {
+    /// A transport keeps the order of messages.
+    fn post(&mut self, transport: Transport, head: Head) {
         self.sent += 1;
-        let last = self.last.entry(way).or_default();
+        let last = self.last.entry(transport).or_default();
         *last = (*last).max(self.step + 1 + self.rng.below(DELAY));
-        self.network.insert((*last, self.sent), (way, head));
+        self.network.insert((*last, self.sent), (transport, head));
     }
 
-    /// A source says its last word to all outlets.
+    /// A source sends its last message to all outlets.
     fn leave(&mut self, i: usize, kind: Kind) {
         self.sources[i].over = true;
         let head = Head { split: self.splits, ..Head::new(kind, RIVER) };
-        (0..self.cores.len()).for_each(|outlet| self.post(Way::Down(i, outlet), head));
+        (0..self.cores.len()).for_each(|outlet| self.post(Transport::Down(i, outlet), head));
     }
 
     fn source_acts(&mut self, i: usize) {
@@ -164,11 +164,11 @@ impl World {
             source.sent[outlet] += 1;
         }
         source.todo[outlet].pop();
-        self.post(Way::Down(i, outlet), next);
+        self.post(Transport::Down(i, outlet), next);
     }
 
     fn take_a_split(&mut self, i: usize) {
-        // In order, so that the split whose turn it is always has somebody who sends it.
+        // In order, so that some source always sends the next split.
         if self.next == self.splits {
             return self.leave(i, Kind::Finish);
         }
@@ -176,11 +176,11 @@ impl World {
         self.next += 1;
     }
 
-    fn tell(&mut self, outlet: usize, event: Event, came: Option<Head>) {
+    fn tell(&mut self, outlet: usize, event: Event, arrived: Option<Head>) {
         for effect in self.cores[outlet].apply(event) {
             match effect {
                 Effect::Keep => {
-                    let head = came.expect("a batch came");
+                    let head = arrived.expect("a batch came");
                     let name = (head.split, head.lane, head.sequence);
                     assert!(self.kept[outlet].insert(name), "{name:?} is kept twice");
                 }
@@ -191,7 +191,7 @@ impl World {
                     let when = self.step + 1 + self.rng.below(HOLD);
                     self.held.insert((when, self.sent, outlet, source));
                 }
-                Effect::Say(source, head) => self.post(Way::Up(source, outlet), head),
+                Effect::Say(source, head) => self.post(Transport::Up(source, outlet), head),
                 Effect::End => self.ended[outlet] = true,
                 Effect::Fail(fault) => self.failed = Some(fault),
             }
@@ -205,10 +205,12 @@ impl World {
             self.step += 1;
             while let Some(first) = self.network.first_entry().filter(|first| first.key().0 <= self.step) {
                 match first.remove() {
-                    (Way::Down(source, outlet), head) => {
-                        self.tell(outlet, Event::Came(source, head), Some(head));
+                    (Transport::Down(source, outlet), head) => {
+                        self.tell(outlet, Event::Arrived(source, head), Some(head));
                     }
-                    (Way::Up(source, outlet), head) => self.sources[source].promised[outlet] = head.sequence,
+                    (Transport::Up(source, outlet), head) => {
+                        self.sources[source].promised[outlet] = head.sequence
+                    }
                 }
             }
             while let Some(&(when, _, outlet, source)) = self.held.first().filter(|held| held.0 <= self.step)
@@ -226,7 +228,7 @@ impl World {
         }
     }
 
-    /// True if all ended well.
+    /// True if the river ended well.
     fn judge(&self, seed: u64) -> bool {
         let rules = self.rules;
         if let Some(fault) = self.failed {
@@ -256,7 +258,7 @@ impl World {
 }
 
 #[test]
-fn every_split_comes_once_whatever_the_ways_and_the_sources_do() {
+fn every_split_arrives_once_despite_delays_and_crashes() {
     let mut well = 0;
     for seed in 0..SEEDS {
         let mut world = World::new(seed);
@@ -275,27 +277,30 @@ fn alone() -> (Core, [Head; 2], Head, Head) {
     (core, [batch(0), batch(1)], end, Head { kind: Kind::Close, sequence: 1, ..end })
 }
 
-/// What follows from the last of some messages, credits aside.
+/// The last effect of some messages, ignoring credits.
 fn last(core: &mut Core, heads: &[Head]) -> Option<Effect> {
-    let effects = heads.iter().map(|head| core.apply(Event::Came(0, *head))).last()?;
+    let effects = heads.iter().map(|head| core.apply(Event::Arrived(0, *head))).last()?;
     effects.into_iter().rfind(|effect| !matches!(effect, Effect::Say(_, Head { kind: Kind::Credit, .. })))
 }
 
 #[test]
-fn what_is_lost_short_or_without_a_credit_is_found_at_the_close() {
+fn losses_and_missing_credits_are_detected() {
     let (mut core, [a, b], end, close) = alone();
     let finish = Head { split: 1, ..Head::new(Kind::Finish, RIVER) };
     assert_eq!(last(&mut core, &[a, b, end, close, finish]), Some(Effect::End));
     let (mut core, ..) = alone();
-    assert_eq!(last(&mut core, &[a, end, close]), Some(Effect::Fail(Fault::Short(0, 2, 1))));
+    assert_eq!(last(&mut core, &[a, end, close]), Some(Effect::Fail(Fault::Incomplete(0, 2, 1))));
     for changed in [Head { records: 4, ..b }, Head { bytes: 49, ..b }, Head { checksum: 8, ..b }] {
         let (mut core, ..) = alone();
-        assert_eq!(last(&mut core, &[a, changed, end, close]), Some(Effect::Fail(Fault::Short(0, 2, 2))));
+        assert_eq!(
+            last(&mut core, &[a, changed, end, close]),
+            Some(Effect::Fail(Fault::Incomplete(0, 2, 2)))
+        );
     }
     let (mut core, ..) = alone();
     assert_eq!(
         last(&mut core, &[a, b, close]),
-        Some(Effect::Fail(Fault::Short(0, 0, 2))),
+        Some(Effect::Fail(Fault::Incomplete(0, 0, 2))),
         "an end is missing"
     );
     let (mut core, ..) = alone();
@@ -306,13 +311,13 @@ fn what_is_lost_short_or_without_a_credit_is_found_at_the_close() {
 }
 
 #[test]
-fn what_comes_twice_or_out_of_order_is_found_at_once() {
+fn duplicates_and_reordering_are_detected_at_once() {
     let (mut core, [a, b], end, close) = alone();
-    assert_eq!(last(&mut core, &[a, a]), Some(Effect::Fail(Fault::Short(0, 0, 1))));
+    assert_eq!(last(&mut core, &[a, a]), Some(Effect::Fail(Fault::Incomplete(0, 0, 1))));
     let (mut core, ..) = alone();
-    assert_eq!(last(&mut core, &[b]), Some(Effect::Fail(Fault::Short(0, 1, 0))));
+    assert_eq!(last(&mut core, &[b]), Some(Effect::Fail(Fault::Incomplete(0, 1, 0))));
     let (mut core, ..) = alone();
     assert_eq!(last(&mut core, &[a, b, end, close]), None);
     core.apply(Event::Freed(0));
-    assert_eq!(last(&mut core, &[a]), Some(Effect::Fail(Fault::Taken(0, 0))), "the split is closed");
+    assert_eq!(last(&mut core, &[a]), Some(Effect::Fail(Fault::DuplicateSplit(0, 0))), "the split is closed");
 }

@@ -1,25 +1,25 @@
-//! Rivers beside a model: for any numbers of inlets and outlets, any pick, and any sizes of batches and credits, what
-//! comes out is what went in, where the pick says, in the order that was promised.
+//! Compares rivers with a model, for any number of inlets and outlets, any partitioner, and any sizes of batches and
+//! credits: each record comes out once, in the right lane, in the promised order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use proptest::prelude::*;
 use thalweg_pump::{Sink, Source};
-use thalweg_record::{Cut, Cuts, InPlace, Key, KeyPart, Layout};
-use thalweg_river::{Inlet, Outlet, Pick, River};
+use thalweg_record::{InPlace, Key, KeyPart, Layout, SplitPoint, SplitPoints};
+use thalweg_river::{Inlet, Outlet, Partitioner, River};
 
-/// Bytes of a record of each layout, with what ends it.
+/// Bytes of a record of each layout, with its terminator.
 const RECORD: usize = 12;
 
-/// What is asked of one river.
+/// One river.
 #[derive(Debug, Clone)]
 struct Case {
     layout: Layout,
     inlets: usize,
     outlets: usize,
     lanes: usize,
-    pick: u8,
+    partitioner: u8,
     batch: usize,
     exclusive: u64,
     float: u64,
@@ -37,7 +37,7 @@ fn cases() -> impl Strategy<Value = Case> {
     let sizes = (1usize..=40, 1u64..=3, 0u64..=4, 1usize..=3, 1usize..=50);
     let splits = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..12);
     (shape, sizes, splits).prop_map(|(shape, sizes, splits)| {
-        let (inlets, outlets, lanes, pick, layout, ordered, checked) = shape;
+        let (inlets, outlets, lanes, partitioner, layout, ordered, checked) = shape;
         let (batch, exclusive, float, queued, piece) = sizes;
         // In an unordered river a batch holds at least a record.
         let batch = if ordered { batch } else { batch + RECORD };
@@ -46,7 +46,7 @@ fn cases() -> impl Strategy<Value = Case> {
             inlets,
             outlets,
             lanes,
-            pick,
+            partitioner,
             batch,
             exclusive,
             float,
@@ -64,24 +64,25 @@ impl Case {
         Key::new(self.layout, &[KeyPart { offset: 0, length: 3, descending: false }]).unwrap()
     }
 
-    fn cuts(&self) -> Cuts {
+    fn split_points(&self) -> SplitPoints {
         let lanes = self.lanes as u64;
-        let cut = |i: u64| Cut { normal: format!("{:03}", i * 256 / lanes).into_bytes(), origin: 40 * i };
-        Cuts::new(&self.key(), (1..lanes).map(cut).collect())
+        let split_point =
+            |i: u64| SplitPoint { normal: format!("{:03}", i * 256 / lanes).into_bytes(), origin: 40 * i };
+        SplitPoints::new(&self.key(), (1..lanes).map(split_point).collect())
     }
 
-    fn pick(&self) -> Pick {
+    fn partitioner(&self) -> Partitioner {
         let lanes = self.lanes;
-        match self.pick {
-            0 => Pick::Range(self.cuts()),
-            1 => Pick::Hash,
-            2 => Pick::RoundRobin,
-            3 => Pick::Copy,
-            4 => Pick::LeastBusy,
-            6 => Pick::Among(self.cuts(), self.among()),
-            _ => {
-                Pick::Own(Box::new(move |record, origin| (usize::from(record[0]) + origin as usize) % lanes))
-            }
+        match self.partitioner {
+            0 => Partitioner::Range(self.split_points()),
+            1 => Partitioner::Hash,
+            2 => Partitioner::RoundRobin,
+            3 => Partitioner::Copy,
+            4 => Partitioner::LeastBusy,
+            6 => Partitioner::Among(self.split_points(), self.among()),
+            _ => Partitioner::Own(Box::new(move |record, origin| {
+                (usize::from(record[0]) + origin as usize) % lanes
+            })),
         }
     }
 
@@ -93,12 +94,12 @@ impl Case {
 
     fn range(&self, split: usize, i: usize) -> usize {
         let (record, origin) = (self.record(split, i), (split * 1000 + i * RECORD) as u64);
-        self.cuts().locate(&self.key(), InPlace::from(&record[..]), origin)
+        self.split_points().locate(&self.key(), InPlace::from(&record[..]), origin)
     }
 
     /// Whether a record goes anywhere.
     fn goes(&self, split: usize, i: usize) -> bool {
-        self.pick != 6 || self.among().contains(&self.range(split, i))
+        self.partitioner != 6 || self.among().contains(&self.range(split, i))
     }
 
     /// A record: its number, and where it came from.
@@ -114,7 +115,7 @@ impl Case {
         }
     }
 
-    /// The same with what ends it.
+    /// The record with its terminator.
     fn ended(&self, split: usize, i: usize) -> Vec<u8> {
         let mut record = self.record(split, i);
         record.resize(RECORD, b'\n');
@@ -125,10 +126,10 @@ impl Case {
         (0..self.splits[split].len()).flat_map(|i| self.ended(split, i)).collect()
     }
 
-    /// Where a record must go, if that can be told from itself.
+    /// The lane of a record, if the record determines it.
     fn lane(&self, split: usize, i: usize) -> Option<usize> {
         let (record, origin) = (self.record(split, i), (split * 1000 + i * RECORD) as u64);
-        match self.pick {
+        match self.partitioner {
             0 => Some(self.range(split, i)),
             6 => Some(self.range(split, i) - self.among().start),
             2 => Some((split + i) % self.lanes),
@@ -162,7 +163,7 @@ impl Case {
             .outlets(self.outlets)
             .lanes(self.lanes)
             .records(self.layout, self.key())
-            .pick(self.pick())
+            .partitioner(self.partitioner())
             .batch_bytes(self.batch)
             .credits(self.exclusive, self.float)
             .queued(self.queued, self.queued * 2)
@@ -192,7 +193,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn what_comes_out_is_what_went_in(case in cases()) {
+    fn the_output_is_the_input_in_order(case in cases()) {
         let lanes = case.run();
         let records = |bytes: &[u8]| -> Vec<Vec<u8>> { bytes.chunks(RECORD).map(<[u8]>::to_vec).collect() };
         let of_split = |split: usize| -> Vec<Vec<u8>> {
@@ -202,7 +203,7 @@ proptest! {
         let mut expected: Vec<Vec<u8>> = (0..case.splits.len()).flat_map(of_split).collect();
         let in_order = expected.clone();
         expected.sort();
-        if case.pick == 3 {
+        if case.partitioner == 3 {
             for lane in 0..case.lanes {
                 let mut got = records(lanes.get(&lane).map_or(&[], |bytes| bytes));
                 if case.ordered { prop_assert_eq!(&got, &in_order); }
@@ -227,7 +228,7 @@ proptest! {
                 prop_assert!(records(there).contains(&record), "split {} record {} in lane {}", split, i, lane);
             }
         }
-        if case.pick == 1 {
+        if case.partitioner == 1 {
             // Equal keys meet in one lane.
             let mut lane_of = BTreeMap::new();
             for (lane, bytes) in &lanes {

@@ -1,4 +1,4 @@
-//! Assembling the output: jobs write stretches of one stream, blocks leave it whole.
+//! Assembles the output: jobs write stretches of one stream, which leaves in whole blocks.
 //!
 //! ```text
 //! stream  |        block 0        |        block 1        |        block 2        |
@@ -6,83 +6,84 @@
 //!                          `shared: both write block 0  `shared block 1
 //! ```
 //!
-//! Jobs take their stretch in order, one at a time (their *turn*), and then write all at once. A block
-//! inside a stretch belongs to its job; a block with a bound in it is a [`Fill`] that the jobs on both sides
-//! share, and leaves with whoever is last.
-//! Invariant: the pool holds the blocks that all lanes can hold at once, so no job ever waits for one.
+//! Jobs reserve their stretches one after the other, each in its sequence slot, and then copy in parallel. A block
+//! inside a stretch belongs to its job. A block that several jobs share is a [`SharedBlock`]; the job that finishes
+//! it last sends it.
+//! Invariant: the pool has enough blocks for all lanes, so no job ever waits for one.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use thalweg_base::sabotage;
-use thalweg_block::{Block, Fill, Place, Pool, copy_start};
+use thalweg_block::{Block, Pool, Reservation, SharedBlock, copy_start};
 use thalweg_record::Prover;
 
-/// The output stream under construction.
+/// The output stream while it is made.
 pub(crate) struct Assembler {
     pool: Pool,
     state: Mutex<State>,
-    turned: Condvar,
+    slot_passed: Condvar,
 }
 
 struct State {
     next_job: u64,
-    /// How many jobs there are, once that is known.
+    /// The number of jobs, once it is known.
     jobs: Option<u64>,
     end: u64,
-    /// The key of the last record before `end`, where somebody wants to know.
+    /// The key of the last record before `end`, if duplicates are dropped.
     last_key: Option<Vec<u8>>,
-    /// The block in which the stream ends for now.
-    open: Option<Fill>,
+    /// The unfinished block at the end of the stream.
+    open: Option<SharedBlock>,
 }
 
-/// One job's stretch, being written from its start to its end.
+/// Writes the stretch of one job from start to end.
 pub(crate) struct Cursor {
     segments: VecDeque<Segment>,
     pool: Pool,
     prover: Prover,
-    /// Bytes of the first segment that were proved.
+    /// Bytes of the first segment that are already in the proof.
     proved: usize,
     proving: bool,
-    /// Blocks that are whole and must leave before more is written.
+    /// Full blocks, which must be taken before more is written.
     finished: Vec<Block>,
-    /// The byte of the stream behind its stretch.
+    /// The end of the stretch in the stream.
     end: u64,
 }
 
 enum Segment {
-    Shared(Place),
+    Shared(Reservation),
     Own { offset: u64, block: Option<Block> },
 }
 
 impl Assembler {
-    /// How many blocks the pool needs for `lanes` lanes whose sinks hold `depth` blocks each.
+    /// The number of blocks that `lanes` lanes need, if the sink of each holds `depth` blocks.
     pub(crate) fn blocks_needed(lanes: usize, depth: usize) -> usize {
-        // In a sink: `depth`. In a cursor: one of its own, one shared at its end, two finished.
+        // A sink holds `depth` blocks; a cursor holds one of its own, the shared one at its end, and two that are
+        // full.
         lanes * (depth + 4) + 1
     }
 
-    /// Of a stream that goes on at byte `from`, behind `last_key`; `head` is what the block there begins with.
+    /// Continues a stream at byte `from`, after `last_key`. `head` is the part of its block before `from`.
     pub(crate) fn new(pool: Pool, from: u64, head: &[u8], last_key: Option<Vec<u8>>) -> Assembler {
         let begun = from - head.len() as u64;
         assert!(begun.is_multiple_of(pool.block_size() as u64) && head.len() < pool.block_size());
         let open = (!head.is_empty()).then(|| {
             let mut block = pool.try_take().expect("the pool holds what all lanes need");
             block.set_offset(begun);
-            let mut fill = Fill::new(block);
+            let mut fill = SharedBlock::new(block);
             let mut place = fill.reserve(head.len());
             place.push(head);
             assert!(place.commit().is_none(), "more is to come");
             fill
         });
         let state = State { next_job: 0, jobs: None, end: from, last_key, open };
-        Assembler { pool, state: Mutex::new(state), turned: Condvar::new() }
+        Assembler { pool, state: Mutex::new(state), slot_passed: Condvar::new() }
     }
 
-    /// Waits for the turn of job `index` and takes the next bytes of the stream: as many as `len` says,
-    /// which is called in the turn with the key that the job before ended with and leaves its own. `None`
-    /// if `stopped` becomes true first.
+    /// Waits for the sequence slot of job `index` and reserves the next bytes of the stream. `len` is called inside
+    /// the slot and returns their number; it gets the last key of the job before, and replaces it with its own.
+    /// Returns `None` if `stopped` returns true first.
     pub(crate) fn reserve(
         &self,
         index: u64,
@@ -97,7 +98,8 @@ impl Assembler {
             if stopped() {
                 return None;
             }
-            state = self.turned.wait_timeout(state, Duration::from_millis(20)).expect("no lane panics").0;
+            state =
+                self.slot_passed.wait_timeout(state, Duration::from_millis(20)).expect("no lane panics").0;
         }
         let mut cursor = Cursor {
             segments: VecDeque::new(),
@@ -118,7 +120,7 @@ impl Assembler {
             cursor.finished.extend(fill.seal());
         }
         drop(state);
-        self.turned.notify_all();
+        self.slot_passed.notify_all();
         Some(cursor)
     }
 
@@ -135,7 +137,7 @@ impl Assembler {
                 }
                 let mut block = self.pool.try_take().expect("the pool holds what all lanes need");
                 block.set_offset(offset);
-                state.open = Some(Fill::new(block));
+                state.open = Some(SharedBlock::new(block));
             }
             let fill = state.open.as_mut().expect("just made sure");
             let n = len.min(fill.room() as u64);
@@ -149,24 +151,24 @@ impl Assembler {
         }
     }
 
-    /// Says that there are `jobs` jobs. Returns the last block if all its writers are done; else the
-    /// last of them gets it.
+    /// Sets the number of jobs. Returns the last block if all jobs have written to it; otherwise the job that
+    /// finishes last gets it.
     pub(crate) fn close(&self, jobs: u64) -> Option<Block> {
         let mut state = self.state.lock().expect("no lane panics");
         assert!(state.next_job <= jobs && state.jobs.is_none());
         state.jobs = Some(jobs);
-        if state.next_job == jobs { state.open.take().and_then(Fill::seal) } else { None }
+        if state.next_job == jobs { state.open.take().and_then(SharedBlock::seal) } else { None }
     }
 
-    /// Where the stream ends.
+    /// The end of the stream.
     pub(crate) fn end(&self) -> u64 {
         self.state.lock().expect("no lane panics").end
     }
 }
 
 impl Cursor {
-    /// Writes the first `len` of `bytes`, or the first of those; returns how many. Less than all were written if a block
-    /// became whole: it has to leave (`drain_finished`) first.
+    /// Writes up to `len` bytes from the start of `bytes` and returns how many it wrote. It stops early when a block
+    /// is full: the caller must then take the block with `drain_finished`.
     #[inline(always)]
     pub(crate) fn push_start(&mut self, bytes: &[u8], len: usize) -> usize {
         if sabotage::breaks("early-proof") {
@@ -196,7 +198,7 @@ impl Cursor {
         took
     }
 
-    /// Proves what was written since the last time.
+    /// Adds everything written so far to the proof.
     pub(crate) fn prove_written(&mut self) {
         if self.proving {
             self.prove();
@@ -219,7 +221,7 @@ impl Cursor {
         self.prover = prover;
     }
 
-    /// The canary's: proves the next bytes before they are there, once.
+    /// For a canary: adds the next bytes to the proof once before they are written.
     #[inline(never)]
     fn prove_ahead(&mut self, len: usize) {
         let Some(Segment::Own { block: Some(block), .. }) = self.segments.front_mut() else { return };
@@ -243,18 +245,18 @@ impl Cursor {
         }
     }
 
-    /// Whether blocks wait to leave.
+    /// Whether there are full blocks to take.
     #[inline(always)]
     pub(crate) fn has_finished(&self) -> bool {
         !self.finished.is_empty()
     }
 
-    /// Whole blocks that wait to leave.
+    /// Takes the full blocks.
     pub(crate) fn drain_finished(&mut self) -> impl Iterator<Item = Block> {
         self.finished.drain(..).rev()
     }
 
-    /// Ends the job, which has written its whole stretch. Returns the proof of it, and its end in the stream.
+    /// Ends the job after its whole stretch is written. Returns its proof and its end in the stream.
     pub(crate) fn finish(self) -> (Prover, u64) {
         assert!(self.segments.is_empty() && self.finished.is_empty(), "a job writes its whole stretch");
         (self.prover, self.end)

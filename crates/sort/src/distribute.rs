@@ -1,22 +1,21 @@
-//! Distributing: the first pass over an input that does not fit. Records are copied into pages of
-//! their range; pages go to scratch until only what fits is left.
+//! Distribution, the first pass over the input. It copies records into pages of their ranges and spills pages until
+//! the rest fits in memory.
 //!
-//! Model: lanes classify blocks side by side, but take their *turn* in the order of the stream. In its
-//! turn a lane reserves, for each range, the bytes that its block holds for it; the copying happens
-//! afterwards, again side by side. So every range is a stream in input order, whatever the lanes do,
-//! and a record cut by a block bound is handed from turn to turn.
+//! Model: lanes classify blocks in parallel. Each block has a *sequence slot* in the order of the stream. In the slot
+//! its lane reserves space in each range for the records of the block; then it copies them, again in parallel. So
+//! every range is in input order, and a record that crosses blocks is passed from slot to slot.
 //!
 //! ```text
-//! block k  -> classify ->| turn: finish the cut record, reserve, keep the tail |-> copy -> pages
-//! block k+1 -> classify ........ waits ->| turn ...                            |-> copy -> pages
+//! block k   -> classify ->| slot: complete the cut record, reserve, keep the tail |-> copy -> pages
+//! block k+1 -> classify ........ waits ->| slot ...                               |-> copy -> pages
 //! ```
 //!
-//! What is spilled is the oldest: the first `excess` bytes go to scratch as their pages fill, the
-//! rest stays. Of a stream, whose length nobody knows, what comes when memory is full is spilled. Now and then, while everything is being spilled, the lane whose turn it is closes all open
-//! pages: when those are written, everything before them is in scratch, and the manifest is told (a
-//! *checkpoint*).
-//! Invariant: a range's pages, in order, hold its records in input order.
-//! Non-goals: choosing the cuts; sorting.
+//! The first `excess` bytes are spilled as their pages become full, the rest stays in memory. The length of a stream
+//! is unknown, so a stream is spilled whenever memory is full. While everything is spilled, a lane in its slot
+//! regularly closes all open pages. When these pages are written, all records before them are in scratch, and the
+//! manifest gets a *checkpoint*.
+//! Invariant: the pages of a range, in order, hold its records in input order.
+//! Non-goals: choosing the split points; sorting.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,10 +24,12 @@ use std::time::Duration;
 
 use thalweg_api::Proof;
 use thalweg_base::sabotage;
-use thalweg_block::{Block, Fill, Place, Pool};
+use thalweg_block::{Block, Pool, Reservation, SharedBlock};
 use thalweg_io::{Done, Queue};
 use thalweg_pump::{Inputs, Meters, Sink};
-use thalweg_record::{Cuts, InPlace, Key, Layout, TAG_BYTES, Tags, add_proof, add_record, each_record};
+use thalweg_record::{
+    InPlace, Key, Layout, SplitPoints, TAG_BYTES, Tags, add_proof, add_record, each_record,
+};
 
 use crate::geometry::KeepFree;
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
@@ -37,31 +38,31 @@ use crate::scratch::{Extent, Scratch};
 use crate::stream::{Feed, KEEP_FREE_PAGES};
 use crate::{Error, Result};
 
-/// How long a lane waits before it looks at its own queue again: blocks that others need may sit there.
+/// How long a lane waits before it polls its own queue, which may hold blocks that other lanes need.
 const POLL: Duration = Duration::from_micros(200);
-/// So many such waits in vain, and a page in memory makes room.
+/// After this many waits in vain a page that should stay in memory is spilled.
 const POLLS_TO_MAKE_ROOM: u32 = 16;
 
-/// The shared part of a distribution.
+/// The state that all lanes of a distribution share.
 pub(crate) struct Distribution<'a> {
-    recipe: Recipe<'a>,
+    config: Config<'a>,
     /// Bytes of a page of a range.
     page_bytes: usize,
-    /// The page whose turn it is.
+    /// The page whose sequence slot it is.
     next: Mutex<u64>,
-    turned: Condvar,
-    /// Locked by the lane whose turn it is, and by nobody else.
-    turn: Mutex<Turn>,
+    slot_passed: Condvar,
+    /// Locked only by the lane whose sequence slot it is.
+    slot: Mutex<SlotState>,
     stores: Vec<Mutex<RangeStore>>,
-    /// Bytes that still have to be spilled.
+    /// Bytes that are still to be spilled.
     excess: AtomicU64,
-    /// Bytes of all pages that became whole.
+    /// Bytes of all full pages so far.
     whole_bytes: AtomicU64,
-    /// Ranges whose pages nobody wants any more, from the first on.
+    /// The number of ranges, from the first one, that are already in the output. Their pages are dropped.
     done_ranges: usize,
 }
 
-/// Where and how often to note what is in scratch.
+/// Where and how often checkpoints are written.
 pub(crate) struct Checkpoints<'a> {
     pub(crate) manifest: &'a Manifest,
     /// Pages of the input between two checkpoints.
@@ -69,15 +70,15 @@ pub(crate) struct Checkpoints<'a> {
     state: Mutex<Epochs>,
 }
 
-/// Epochs are the times between checkpoints. Pages belong to the epoch in which they were closed.
+/// An epoch is the time between two checkpoints. A page belongs to the epoch in which it is closed.
 #[derive(Default)]
 struct Epochs {
-    /// The epoch that pages are closed in now.
+    /// The current epoch.
     current: u64,
-    /// For each epoch that is not in the manifest, the pages not written yet, and the checkpoint that
-    /// ends it, once it has ended.
+    /// For each epoch that is not in the manifest yet: the number of pages that are not written, and its checkpoint
+    /// once the epoch has ended.
     open: VecDeque<(usize, Option<Checkpoint>)>,
-    /// How many pages of each range are in the manifest.
+    /// For each range, the number of pages that are in the manifest.
     noted: Vec<usize>,
 }
 
@@ -91,13 +92,13 @@ impl<'a> Checkpoints<'a> {
         self.state.lock().expect("no lane panics")
     }
 
-    /// One more page of the current epoch is on its way to scratch.
+    /// A page of the current epoch is on its way to scratch.
     fn page_closed(&self) {
         self.lock().open.back_mut().expect("there is a current epoch").0 += 1;
     }
 }
 
-/// What an earlier run left: where to go on, and with what.
+/// The state of an earlier run from which this one resumes.
 #[derive(Default)]
 pub(crate) struct Resumed {
     pub(crate) next_page: u64,
@@ -105,19 +106,19 @@ pub(crate) struct Resumed {
     pub(crate) carry_place: u64,
     pub(crate) proof: Proof,
     pub(crate) stores: Vec<RangeStore>,
-    /// Ranges that are in the output already, from the first on: their pages are let go of.
+    /// The number of ranges, from the first one, that are already in the output. Their pages are dropped.
     pub(crate) done_ranges: usize,
 }
 
 impl Resumed {
-    /// Bytes that are in scratch already.
+    /// Bytes that are already in scratch.
     pub(crate) fn spilled_bytes(&self) -> u64 {
         self.stores.iter().map(|store| store.bytes).sum()
     }
 }
 
-/// What a page in the making is known by: its epoch, its range and its index there. All pages of an epoch
-/// are closed when the epoch ends, so the epoch in which a page is opened is the one in which it is closed.
+/// Identifies an open page: its epoch, its range and its index in the range. All pages are closed at the end of an
+/// epoch, so a page is opened and closed in the same epoch.
 fn page_mark(epoch: u64, id: usize, index: usize) -> u64 {
     assert!(epoch < 1 << 16 && id < 1 << 16 && index < 1 << 32);
     epoch << 48 | (id as u64) << 32 | index as u64
@@ -127,39 +128,39 @@ fn read_page_mark(mark: u64) -> (u64, usize, usize) {
     (mark >> 48, (mark >> 32 & 0xffff) as usize, (mark & 0xffff_ffff) as usize)
 }
 
-/// What only the lane whose turn it is may touch.
-struct Turn {
-    /// The beginning of a record whose end is in the next page, and where it began.
+/// The state that only the lane in its sequence slot may access.
+struct SlotState {
+    /// The start of a record that continues in the next page, and its place.
     carry: Vec<u8>,
     carry_place: u64,
-    open: Vec<Option<Fill>>,
-    /// Proof of all records before the carry.
+    open: Vec<Option<SharedBlock>>,
+    /// The proof of all records before `carry`.
     proof: Proof,
 }
 
-/// What is put in front of every record: its tag, by which it then is ordered.
+/// Puts a tag in front of every record. Records are then ordered by their tags.
 pub(crate) struct Tagging<'a> {
     pub(crate) tags: Tags,
-    /// The files of the pages, if it is files and not a stream.
+    /// The input files; none if the input is a stream.
     pub(crate) inputs: Option<&'a Inputs>,
 }
 
 impl Tagging<'_> {
-    /// By how much places are ahead of origins in the file that a page belongs to.
+    /// Places minus origins in the file of this page: files begin at page bounds.
     fn padding(&self, page: u64) -> u64 {
         self.inputs.map_or(0, |inputs| inputs.padding_before(page))
     }
 }
 
-/// How long lines may be, which are held whole where pages cut them.
+/// The space for long lines, which are copied when they cross pages.
 pub(crate) struct RecordRoom {
-    /// The longest, in bytes, that there is memory for beside the pages.
+    /// The longest line, in bytes, that there is memory for now.
     bytes: AtomicU64,
-    /// Up to here pages make room as it is needed.
+    /// The longest line for which pages may be given up.
     max: u64,
-    /// How many times a line is held at the same time.
+    /// How many copies of a line exist at once.
     copies: u64,
-    /// Pages that are to be given back for it.
+    /// The number of pages that are still to be given up.
     pages_owed: AtomicU64,
 }
 
@@ -169,104 +170,104 @@ impl RecordRoom {
     }
 }
 
-/// What a distribution is made of.
-pub(crate) struct Recipe<'a> {
+/// The configuration of a distribution.
+pub(crate) struct Config<'a> {
     pub(crate) key: &'a Key,
     pub(crate) layout: Layout,
-    pub(crate) cuts: &'a Cuts,
+    pub(crate) split_points: &'a SplitPoints,
     pub(crate) pool: &'a Pool,
     pub(crate) scratch: &'a Scratch,
     pub(crate) meters: &'a Meters,
     pub(crate) stop: &'a AtomicBool,
     pub(crate) hashing: bool,
-    /// Whether its ranges are those of the first pass.
+    /// Whether this is the first pass.
     pub(crate) is_first: bool,
     pub(crate) record_room: &'a RecordRoom,
-    /// Bytes of a whole page of what is distributed.
+    /// Bytes of a full page of the input.
     pub(crate) input_page_bytes: u64,
-    /// Bytes to spill, from the first on.
+    /// Bytes to spill first.
     pub(crate) excess: u64,
-    /// Pages that must stay free: below that pages are spilled whatever the excess.
+    /// The number of pages to keep free. With fewer free pages a lane spills, whatever the excess.
     pub(crate) keep_free: &'a KeepFree,
-    /// The stream that is read, if one is. Its pages that are in memory, and not distributed yet, will be.
+    /// The input, if it is a stream. Pages that it has read ahead are still to be distributed.
     pub(crate) ahead: Option<&'a Feed>,
-    /// The first page of the file that a page belongs to.
+    /// Returns the first page of the file that a page belongs to.
     pub(crate) file_start: &'a (dyn Fn(u64) -> u64 + Sync),
     pub(crate) tagging: Option<Tagging<'a>>,
     pub(crate) checkpoints: Option<Checkpoints<'a>>,
 }
 
 impl<'a> Distribution<'a> {
-    /// A distribution that begins at the first page, or goes on from what was left.
-    pub(crate) fn new(recipe: Recipe<'a>, mut resumed: Resumed) -> Distribution<'a> {
-        let ranges = recipe.cuts.ranges();
+    /// Starts at the first page, or continues from `resumed`.
+    pub(crate) fn new(config: Config<'a>, mut resumed: Resumed) -> Distribution<'a> {
+        let ranges = config.split_points.ranges();
         resumed.stores.resize_with(ranges, RangeStore::default);
-        if let Some(checkpoints) = &recipe.checkpoints {
+        if let Some(checkpoints) = &config.checkpoints {
             checkpoints.lock().noted = resumed.stores.iter().map(|s| s.pages.len()).collect();
         }
         Distribution {
-            page_bytes: recipe.pool.block_size(),
+            page_bytes: config.pool.block_size(),
             next: Mutex::new(resumed.next_page),
-            turned: Condvar::new(),
-            turn: Mutex::new(Turn {
+            slot_passed: Condvar::new(),
+            slot: Mutex::new(SlotState {
                 carry: resumed.carry,
                 carry_place: resumed.carry_place,
                 open: (0..ranges).map(|_| None).collect(),
                 proof: resumed.proof,
             }),
             stores: resumed.stores.into_iter().map(Mutex::new).collect(),
-            excess: AtomicU64::new(recipe.excess),
+            excess: AtomicU64::new(config.excess),
             whole_bytes: AtomicU64::new(0),
             done_ranges: resumed.done_ranges,
-            recipe,
+            config,
         }
     }
 
-    /// A lane with a queue to scratch of its own.
+    /// Makes a lane. `queue` is its own queue to scratch.
     pub(crate) fn lane(&self, queue: Box<dyn Queue>) -> DistributeLane<'_, 'a> {
         DistributeLane {
             shared: self,
             queue,
             ids: Vec::new(),
-            places: (0..self.recipe.cuts.ranges()).map(|_| Vec::new()).collect(),
-            wanted: vec![(0, 0); self.recipe.cuts.ranges()],
+            places: (0..self.config.split_points.ranges()).map(|_| Vec::new()).collect(),
+            wanted: vec![(0, 0); self.config.split_points.ranges()],
             touched: Vec::new(),
             proof: Proof::default(),
             padding: 0,
         }
     }
 
-    /// Pages that are to be free when another of `len` bytes is whole.
+    /// The number of pages to keep free after another page of `len` bytes became full.
     fn pages_wanted(&self, len: u64) -> usize {
         let bytes = self.whole_bytes.fetch_add(len, Ordering::Relaxed) + len;
-        let Some(ahead) = self.recipe.ahead.map(Feed::ahead) else { return self.recipe.keep_free.at(bytes) };
-        let pages = self.recipe.keep_free.at(bytes + (ahead * self.page_bytes) as u64);
+        let Some(ahead) = self.config.ahead.map(Feed::ahead) else { return self.config.keep_free.at(bytes) };
+        let pages = self.config.keep_free.at(bytes + (ahead * self.page_bytes) as u64);
         pages.saturating_sub(ahead).max(KEEP_FREE_PAGES)
     }
 
-    /// Ends the distribution when all lanes have finished. Returns the ranges and the proof of all
-    /// records. Of a file that lost its last newline meanwhile the last line is not among them.
+    /// Ends the distribution after all lanes have finished. Returns the ranges and the proof of all records. If a
+    /// file lost its last newline meanwhile, the last line is left out.
     pub(crate) fn finish(self) -> Result<(Vec<RangeStore>, Proof)> {
-        let cut_off = self.cut_off(&self.turn.lock().expect("no lane panics"));
-        let turn = self.turn.into_inner().expect("no lane panics");
-        if !turn.carry.is_empty() && !self.recipe.layout.is_found_anywhere() {
+        let cut_off = self.cut_off(&self.slot.lock().expect("no lane panics"));
+        let slot = self.slot.into_inner().expect("no lane panics");
+        if !slot.carry.is_empty() && !self.config.layout.is_found_anywhere() {
             return Err(cut_off);
         }
-        assert!(turn.carry.is_empty() || self.recipe.ahead.is_none(), "the last record of a stream is whole");
+        assert!(slot.carry.is_empty() || self.config.ahead.is_none(), "the last record of a stream is whole");
         let mut stores: Vec<RangeStore> =
             self.stores.into_iter().map(|s| s.into_inner().expect("no lane panics")).collect();
-        for (store, open) in stores.iter_mut().zip(turn.open) {
+        for (store, open) in stores.iter_mut().zip(slot.open) {
             if let Some(fill) = open {
                 let block = fill.seal().expect("every lane has committed its places");
                 *store.pages.last_mut().expect("an open page is listed") = Stored::Resident(Box::new(block));
             }
         }
-        Ok((stores, turn.proof))
+        Ok((stores, slot.proof))
     }
 
-    /// The carry's record, whose file has ended.
-    fn cut_off(&self, turn: &Turn) -> Error {
-        Error::CutOff { at: turn.carry_place, bytes: turn.carry.len() as u64 }
+    /// The error for a carried record whose file has ended.
+    fn cut_off(&self, slot: &SlotState) -> Error {
+        Error::CutOff { at: slot.carry_place, bytes: slot.carry.len() as u64 }
     }
 }
 
@@ -274,48 +275,48 @@ impl<'a> Distribution<'a> {
 pub(crate) struct DistributeLane<'d, 'a> {
     shared: &'d Distribution<'a>,
     queue: Box<dyn Queue>,
-    /// Range and length of each record that lies wholly in the block.
+    /// Range and length of each record that lies completely in the block.
     ids: Vec<(u32, u32)>,
-    places: Vec<Vec<Place>>,
-    /// Bytes and records of the block for each range.
+    places: Vec<Vec<Reservation>>,
+    /// For each range, the bytes and records that the block has for it.
     wanted: Vec<(u64, u64)>,
     touched: Vec<u32>,
     proof: Proof,
-    /// By how much places are ahead of origins in the file of the block.
+    /// Places minus origins in the file of the block.
     padding: u64,
 }
 
 impl DistributeLane<'_, '_> {
-    /// Finds the records that lie wholly in the block, from the first on, and their ranges. Returns where the last of them
-    /// ends.
+    /// Finds the records that lie completely in the block, starting at `first`, and their ranges. Returns the end of
+    /// the last one.
     fn classify(&mut self, block: &Block, first: usize) -> usize {
         self.ids.clear();
         let offset = block.offset();
-        each_record!(self.shared.recipe.layout, block, first, |at, record, len| {
+        each_record!(self.shared.config.layout, block, first, |at, record, len| {
             self.classify_one(record, len, offset + at as u64);
         })
     }
 
-    /// Where the first record begins in a block before which lie so many bytes of its file. Where the block does not tell,
-    /// that is known when the block's turn has come.
+    /// Where the first record begins in a block that has `before` bytes of its file before it. If that depends on the
+    /// preceding block, this waits for the sequence slot.
     fn first_record(&mut self, block: &Block, page: u64, before: u64) -> Result<usize> {
-        let layout = self.shared.recipe.layout;
+        let layout = self.shared.config.layout;
         if layout.is_found_anywhere() {
             return Ok(layout.first_record(block, before).unwrap_or(block.len()));
         }
-        self.wait_turn(page)?;
-        let turn = self.shared.turn.lock().expect("no lane panics");
-        match turn.carry.is_empty() {
+        self.wait_for_slot(page)?;
+        let slot = self.shared.slot.lock().expect("no lane panics");
+        match slot.carry.is_empty() {
             true => Ok(0),
-            false if before == 0 => Err(self.shared.cut_off(&turn)),
-            false => Ok(layout.completes(&turn.carry, block).unwrap_or(block.len())),
+            false if before == 0 => Err(self.shared.cut_off(&slot)),
+            false => Ok(layout.completes(&slot.carry, block).unwrap_or(block.len())),
         }
     }
 
     #[inline(always)]
     fn classify_one(&mut self, record: InPlace<'_>, len: usize, place: u64) {
         let shared = self.shared;
-        if shared.recipe.hashing {
+        if shared.config.hashing {
             add_record(&mut self.proof, record.alone());
         }
         let (id, tag_bytes) = self.locate(record, place);
@@ -328,25 +329,27 @@ impl DistributeLane<'_, '_> {
         wanted.1 += 1;
     }
 
-    /// The range of a record that begins at `place`, and how many bytes are put in front of it.
+    /// The range of the record at `place`, and the bytes that are put in front of it.
     #[inline(always)]
     fn locate(&self, record: InPlace<'_>, place: u64) -> (usize, usize) {
         let shared = self.shared;
         match self.tag(place) {
-            None => (shared.recipe.cuts.locate(shared.recipe.key, record, place), 0),
-            Some(tag) => (shared.recipe.cuts.locate(shared.recipe.key, tag[..].into(), place), TAG_BYTES),
+            None => (shared.config.split_points.locate(shared.config.key, record, place), 0),
+            Some(tag) => {
+                (shared.config.split_points.locate(shared.config.key, tag[..].into(), place), TAG_BYTES)
+            }
         }
     }
 
-    /// What is put in front of the record that begins at `place`.
+    /// The tag of the record at `place`.
     #[inline(always)]
     fn tag(&self, place: u64) -> Option<[u8; TAG_BYTES]> {
         let padding = if sabotage::breaks("tag-of-place") { 0 } else { self.padding };
-        self.shared.recipe.tagging.as_ref().map(|tagging| tagging.tags.of(place - padding))
+        self.shared.config.tagging.as_ref().map(|tagging| tagging.tags.of(place - padding))
     }
 
-    /// Waits for this page's turn, looking after the own queue meanwhile.
-    fn wait_turn(&mut self, page: u64) -> Result<()> {
+    /// Waits for the sequence slot of this page, and polls the own queue meanwhile.
+    fn wait_for_slot(&mut self, page: u64) -> Result<()> {
         loop {
             self.reap_ready()?;
             let shared = self.shared;
@@ -354,64 +357,65 @@ impl DistributeLane<'_, '_> {
             if *next == page {
                 return Ok(());
             }
-            drop(shared.recipe.meters.stage.for_write(|| shared.turned.wait_timeout(next, POLL)));
-            if shared.recipe.stop.load(Ordering::Relaxed) {
+            drop(shared.config.meters.stage.for_write(|| shared.slot_passed.wait_timeout(next, POLL)));
+            if shared.config.stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
         }
     }
 
-    /// In its turn: completes the record cut by the page's start and reserves room for all others.
-    fn take_turn(&mut self, block: &Block, fresh: bool, (first, last): (usize, usize)) -> Result<()> {
+    /// In the sequence slot: completes the record that the page's start cuts, and reserves space for all other
+    /// records.
+    fn in_slot(&mut self, block: &Block, fresh: bool, (first, last): (usize, usize)) -> Result<()> {
         let shared = self.shared;
-        let page = block.offset() / shared.recipe.input_page_bytes;
-        self.wait_turn(page)?;
-        let mut turn = shared.turn.lock().expect("no lane panics");
+        let page = block.offset() / shared.config.input_page_bytes;
+        self.wait_for_slot(page)?;
+        let mut slot = shared.slot.lock().expect("no lane panics");
         let mut done = Vec::new();
-        if !fresh && (first > 0 || !turn.carry.is_empty()) {
-            if turn.carry.is_empty() {
-                turn.carry_place = block.offset();
+        if !fresh && (first > 0 || !slot.carry.is_empty()) {
+            if slot.carry.is_empty() {
+                slot.carry_place = block.offset();
             }
-            let layout = shared.recipe.layout;
-            let is_whole = layout.completes(&turn.carry, &block[..first]).is_some();
-            turn.carry.reserve_exact(first);
-            turn.carry.extend_from_slice(&block[..first]);
+            let layout = shared.config.layout;
+            let is_whole = layout.completes(&slot.carry, &block[..first]).is_some();
+            slot.carry.reserve_exact(first);
+            slot.carry.extend_from_slice(&block[..first]);
             if layout.fixed_bytes().is_none() {
                 let end_bytes = if is_whole { layout.end_bytes() } else { 0 };
-                self.want_record_room((turn.carry.len() - end_bytes) as u64, turn.carry_place)?;
+                self.want_record_room((slot.carry.len() - end_bytes) as u64, slot.carry_place)?;
             }
             if is_whole {
-                self.place_carry(&mut turn)?;
+                self.place_carry(&mut slot)?;
             }
         }
         let touched = std::mem::take(&mut self.touched);
         for &id in &touched {
             let (bytes, records) = std::mem::take(&mut self.wanted[id as usize]);
-            self.reserve(&mut turn, id as usize, bytes, records, &mut done)?;
-            // Places are used up from the end.
+            self.reserve(&mut slot, id as usize, bytes, records, &mut done)?;
+            // Reservations are used from the end.
             self.places[id as usize].reverse();
         }
         self.touched = touched;
-        add_proof(&mut turn.proof, &std::mem::take(&mut self.proof));
+        add_proof(&mut slot.proof, &std::mem::take(&mut self.proof));
         if last < block.len() {
-            turn.carry_place = block.offset() + last as u64;
-            turn.carry.extend_from_slice(&block[last..]);
+            slot.carry_place = block.offset() + last as u64;
+            slot.carry.extend_from_slice(&block[last..]);
         }
-        self.end_epoch(&mut turn, page + 1, &mut done);
-        drop(turn);
+        self.end_epoch(&mut slot, page + 1, &mut done);
+        drop(slot);
         *shared.next.lock().expect("no lane panics") += 1;
-        shared.turned.notify_all();
+        shared.slot_passed.notify_all();
         done.into_iter().try_for_each(|block| self.page_done(block))
     }
 
-    /// Closes all open pages if a checkpoint is due before page `next_page` and everything goes to scratch.
-    fn end_epoch(&self, turn: &mut Turn, next_page: u64, done: &mut Vec<Block>) {
+    /// Closes all open pages if a checkpoint is due before `next_page` and everything is being spilled.
+    fn end_epoch(&self, slot: &mut SlotState, next_page: u64, done: &mut Vec<Block>) {
         let shared = self.shared;
-        let Some(checkpoints) = &shared.recipe.checkpoints else { return };
+        let Some(checkpoints) = &shared.config.checkpoints else { return };
         if !next_page.is_multiple_of(checkpoints.every_pages) || shared.excess.load(Ordering::Relaxed) == 0 {
             return;
         }
-        for open in &mut turn.open {
+        for open in &mut slot.open {
             if open.as_ref().is_some_and(|fill| !fill.is_empty()) {
                 let fill = open.take().expect("it was looked at just now");
                 checkpoints.page_closed();
@@ -423,16 +427,16 @@ impl DistributeLane<'_, '_> {
         let mut ranges = Vec::with_capacity(noted.len());
         for (store, noted) in shared.stores.iter().zip(noted) {
             let store = store.lock().expect("no lane panics");
-            // The extents are filled in when they are all known; until then their number is kept.
+            // The real extents follow when all are known; until then only their number counts.
             let extents = vec![Extent::default(); store.pages.len() - *noted];
             *noted = store.pages.len();
             ranges.push(RangeGain { records: store.records, bytes: store.bytes, extents });
         }
         open.back_mut().expect("there is a current epoch").1 = Some(Checkpoint {
             next_page,
-            carry: turn.carry.clone(),
-            carry_place: turn.carry_place,
-            proof: turn.proof,
+            carry: slot.carry.clone(),
+            carry_place: slot.carry_place,
+            proof: slot.proof,
             files: Vec::new(),
             ranges,
         });
@@ -440,17 +444,17 @@ impl DistributeLane<'_, '_> {
         *current += 1;
     }
 
-    /// A page of `epoch` is in scratch. Notes the checkpoints that are complete by it.
+    /// A page of `epoch` is in scratch. Appends the checkpoints that are now complete.
     fn page_written(&self, epoch: u64) -> Result<()> {
         let shared = self.shared;
-        let Some(checkpoints) = &shared.recipe.checkpoints else { return Ok(()) };
+        let Some(checkpoints) = &shared.config.checkpoints else { return Ok(()) };
         let mut epochs = checkpoints.lock();
         let first = epochs.current + 1 - epochs.open.len() as u64;
         epochs.open[(epoch - first) as usize].0 -= 1;
         while matches!(epochs.open.front(), Some((0, Some(_)))) {
             let (_, checkpoint) = epochs.open.pop_front().expect("it was looked at just now");
             let mut checkpoint = checkpoint.expect("it was looked at just now");
-            checkpoint.files = shared.recipe.scratch.paths();
+            checkpoint.files = shared.config.scratch.paths();
             let later = |id: usize| -> usize {
                 epochs.open.iter().filter_map(|(_, c)| c.as_ref()).map(|c| c.ranges[id].extents.len()).sum()
             };
@@ -461,7 +465,7 @@ impl DistributeLane<'_, '_> {
                 for (extent, page) in gain.extents.iter_mut().zip(&store.pages[from..end]) {
                     match page {
                         Stored::Spilled(spilled) => *extent = *spilled,
-                        // The excess ended inside this epoch: some of it stays in memory.
+                        // The excess ended in this epoch, so some of its pages stay in memory.
                         _ => return Ok(()),
                     }
                 }
@@ -471,24 +475,23 @@ impl DistributeLane<'_, '_> {
         Ok(())
     }
 
-    /// Gives the carried record to its range, no more at once than a page has room for: it may be longer than memory
-    /// has free pages.
-    fn place_carry(&mut self, turn: &mut Turn) -> Result<()> {
+    /// Moves the carried record to its range, at most one page at a time: it may be larger than the free memory.
+    fn place_carry(&mut self, slot: &mut SlotState) -> Result<()> {
         let shared = self.shared;
-        let mut carry = std::mem::take(&mut turn.carry);
-        let record = &carry[..carry.len() - shared.recipe.layout.end_bytes()];
-        if shared.recipe.hashing {
+        let mut carry = std::mem::take(&mut slot.carry);
+        let record = &carry[..carry.len() - shared.config.layout.end_bytes()];
+        if shared.config.hashing {
             add_record(&mut self.proof, record);
         }
-        let (id, _) = self.locate(record.into(), turn.carry_place);
+        let (id, _) = self.locate(record.into(), slot.carry_place);
         if sabotage::strikes("drop-record") {
             return Ok(());
         }
-        carry.splice(..0, self.tag(turn.carry_place).into_iter().flatten());
+        carry.splice(..0, self.tag(slot.carry_place).into_iter().flatten());
         let mut records = 1;
         for piece in carry.chunks(shared.page_bytes) {
             let mut done = Vec::new();
-            self.reserve(turn, id, piece.len() as u64, records, &mut done)?;
+            self.reserve(slot, id, piece.len() as u64, records, &mut done)?;
             records = 0;
             let mut rest = piece;
             for mut place in self.places[id].drain(..) {
@@ -499,15 +502,15 @@ impl DistributeLane<'_, '_> {
             assert!(rest.is_empty());
             done.into_iter().try_for_each(|block| self.page_done(block))?;
         }
-        turn.carry = carry;
-        turn.carry.clear();
+        slot.carry = carry;
+        slot.carry.clear();
         Ok(())
     }
 
-    /// Reserves the next `bytes` of range `id` in its open page and as many more as it takes.
+    /// Reserves the next `bytes` bytes of range `id`, in its open page and in as many new pages as needed.
     fn reserve(
         &mut self,
-        turn: &mut Turn,
+        slot: &mut SlotState,
         id: usize,
         mut bytes: u64,
         records: u64,
@@ -520,40 +523,40 @@ impl DistributeLane<'_, '_> {
             store.bytes += bytes;
         }
         while bytes > 0 {
-            if turn.open[id].is_none() {
+            if slot.open[id].is_none() {
                 let mut block = self.free_block()?;
-                // Asked before the store is locked: whoever notes a checkpoint locks the other way round.
-                let epoch = shared.recipe.checkpoints.as_ref().map_or(0, |c| c.lock().current);
+                // This comes before the lock of the store: appending a checkpoint takes the locks in that order.
+                let epoch = shared.config.checkpoints.as_ref().map_or(0, |c| c.lock().current);
                 let mut store = shared.stores[id].lock().expect("no lane panics");
                 block.set_offset(page_mark(epoch, id, store.pages.len()));
                 store.pages.push(Stored::Coming);
-                turn.open[id] = Some(Fill::new(block));
+                slot.open[id] = Some(SharedBlock::new(block));
             }
-            let fill = turn.open[id].as_mut().expect("just made sure");
+            let fill = slot.open[id].as_mut().expect("just made sure");
             let n = bytes.min(fill.room() as u64);
             self.places[id].push(fill.reserve(n as usize));
             bytes -= n;
             if fill.room() == 0 {
-                if let Some(checkpoints) = &shared.recipe.checkpoints {
+                if let Some(checkpoints) = &shared.config.checkpoints {
                     checkpoints.page_closed();
                 }
-                done.extend(turn.open[id].take().expect("it is there").seal());
+                done.extend(slot.open[id].take().expect("it is there").seal());
             }
         }
         Ok(())
     }
 
-    /// A free block, waited for if need be while the own queue is looked after. If none comes, because more
-    /// pages are open than the layout thought, one that stays in memory makes room.
+    /// Waits for a free block and polls the own queue meanwhile. If none comes, because more pages are open than
+    /// planned, it spills a page that was to stay in memory.
     fn free_block(&mut self) -> Result<Block> {
         let mut polls = 0;
         loop {
-            if let Some(block) = self.shared.recipe.pool.try_take() {
+            if let Some(block) = self.shared.config.pool.try_take() {
                 return Ok(block);
             }
             if self.queue.in_flight() > 0 {
                 self.reap_one(true)?;
-            } else if let Some(block) = self.shared.recipe.pool.take_within(POLL) {
+            } else if let Some(block) = self.shared.config.pool.take_within(POLL) {
                 return Ok(block);
             } else {
                 polls += 1;
@@ -561,18 +564,18 @@ impl DistributeLane<'_, '_> {
                     self.make_room()?;
                 }
             }
-            if self.shared.recipe.stop.load(Ordering::Relaxed) {
+            if self.shared.config.stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
         }
     }
 
-    /// Sees to it that there is room for the copies of a line of `len` bytes, which begins at `at`.
+    /// Reserves memory for the copies of a line of `len` bytes that begins at `at`.
     fn want_record_room(&mut self, len: u64, at: u64) -> Result<()> {
-        let RecordRoom { bytes, max, copies, pages_owed } = self.shared.recipe.record_room;
+        let RecordRoom { bytes, max, copies, pages_owed } = self.shared.config.record_room;
         let room = bytes.load(Ordering::Relaxed);
         if len > *max {
-            let what = self.shared.recipe.layout.noun();
+            let what = self.shared.config.layout.noun();
             return Err(Error::RecordTooLong { what, path: None, at, limit: *max });
         }
         if len > room {
@@ -583,11 +586,11 @@ impl DistributeLane<'_, '_> {
         self.make_record_room()
     }
 
-    /// Gives pages back to the kernel for the copies of long lines, as far as they are owed and ranges and queues can
-    /// spare them now.
+    /// Gives pages back to the kernel to make room for copies of long lines, as far as ranges and queues can spare
+    /// them now.
     fn make_record_room(&mut self) -> Result<()> {
-        let (pool, owed) = (&self.shared.recipe.pool, &self.shared.recipe.record_room.pages_owed);
-        let needed = 2 * self.shared.recipe.cuts.ranges() + 4 * self.queue.depth();
+        let (pool, owed) = (&self.shared.config.pool, &self.shared.config.record_room.pages_owed);
+        let needed = 2 * self.shared.config.split_points.ranges() + 4 * self.queue.depth();
         while owed.load(Ordering::Relaxed) > 0 && pool.capacity() > needed {
             if pool.free() <= needed / 2 && !self.make_room()? {
                 break;
@@ -599,7 +602,7 @@ impl DistributeLane<'_, '_> {
         Ok(())
     }
 
-    /// Sends the last page that was to stay in memory to scratch. Returns whether there was one.
+    /// Spills the last page that was to stay in memory. Returns false if there is none.
     fn make_room(&mut self) -> Result<bool> {
         for store in self.shared.stores.iter().rev() {
             let mut store = store.lock().expect("no lane panics");
@@ -614,7 +617,7 @@ impl DistributeLane<'_, '_> {
         Ok(false)
     }
 
-    /// Copies the block's records to their places, and looks after pages that became whole by it.
+    /// Copies the records of the block into their reservations, and handles the pages that this completes.
     fn copy(&mut self, block: &Block, first: usize) -> Result<()> {
         let mut from = first;
         let mut done = Vec::new();
@@ -633,7 +636,7 @@ impl DistributeLane<'_, '_> {
         done.into_iter().try_for_each(|block| self.page_done(block))
     }
 
-    /// A page is whole: it goes to scratch while there is excess, and stays otherwise.
+    /// Spills a full page while there is excess; otherwise the page stays in memory.
     fn page_done(&mut self, block: Block) -> Result<()> {
         let shared = self.shared;
         let (_, id, index) = read_page_mark(block.offset());
@@ -648,9 +651,9 @@ impl DistributeLane<'_, '_> {
             })
             .is_ok();
         let wanted = shared.pages_wanted(len);
-        if is_excess || shared.recipe.pool.free() < wanted {
-            // What a stream leaves in memory gets less the longer it gets.
-            if shared.recipe.ahead.is_some() && shared.recipe.pool.free() + 2 * self.queue.depth() < wanted {
+        if is_excess || shared.config.pool.free() < wanted {
+            // The longer a stream gets, the less of it may stay in memory.
+            if shared.config.ahead.is_some() && shared.config.pool.free() + 2 * self.queue.depth() < wanted {
                 self.make_room()?;
             }
             return self.spill(block);
@@ -659,12 +662,12 @@ impl DistributeLane<'_, '_> {
         Ok(())
     }
 
-    /// Sends a whole page to scratch.
+    /// Spills a full page.
     fn spill(&mut self, block: Block) -> Result<()> {
         let shared = self.shared;
         let (epoch, id, index) = read_page_mark(block.offset());
-        let range = shared.recipe.is_first.then_some(id);
-        let (extent, mut write) = shared.recipe.scratch.write(block, range, epoch)?;
+        let range = shared.config.is_first.then_some(id);
+        let (extent, mut write) = shared.config.scratch.write(block, range, epoch)?;
         write.block[0] ^= u8::from(sabotage::strikes("flip-page"));
         if self.queue.in_flight() == self.queue.depth() {
             self.reap_one(true)?;
@@ -682,22 +685,22 @@ impl DistributeLane<'_, '_> {
     fn reap_one(&mut self, wait: bool) -> Result<bool> {
         let queue = &mut self.queue;
         let done = if wait {
-            self.shared.recipe.meters.stage.for_write(|| queue.reap(true))
+            self.shared.config.meters.stage.for_write(|| queue.reap(true))
         } else {
             queue.reap(false)
         };
         let Some(Done { block, result, tag, .. }) = done else { return Ok(false) };
         result?;
-        self.shared.recipe.meters.scratch.wrote(block.len() as u64);
+        self.shared.config.meters.scratch.wrote(block.len() as u64);
         drop(block);
         self.page_written(tag)?;
         Ok(true)
     }
 }
 
-/// Copies the first `len` of `bytes` to the last of the places and, when it is full, to those before it.
+/// Copies the first `len` bytes of `bytes` to the last reservation and, when it is full, to those before it.
 #[inline(always)]
-fn push_all(places: &mut Vec<Place>, mut bytes: &[u8], mut len: usize, done: &mut Vec<Block>) {
+fn push_all(places: &mut Vec<Reservation>, mut bytes: &[u8], mut len: usize, done: &mut Vec<Block>) {
     loop {
         let place = places.last_mut().expect("room was reserved for every record");
         let n = place.push_start(bytes, len);
@@ -716,12 +719,12 @@ impl Sink for DistributeLane<'_, '_> {
     type Error = Error;
 
     fn put(&mut self, block: Block) -> Result<()> {
-        let page = block.offset() / self.shared.recipe.input_page_bytes;
-        let before = (page - (self.shared.recipe.file_start)(page)) * self.shared.recipe.input_page_bytes;
-        self.padding = self.shared.recipe.tagging.as_ref().map_or(0, |tagging| tagging.padding(page));
+        let page = block.offset() / self.shared.config.input_page_bytes;
+        let before = (page - (self.shared.config.file_start)(page)) * self.shared.config.input_page_bytes;
+        self.padding = self.shared.config.tagging.as_ref().map_or(0, |tagging| tagging.padding(page));
         let first = self.first_record(&block, page, before)?;
         let last = self.classify(&block, first);
-        self.take_turn(&block, before == 0, (first, last))?;
+        self.in_slot(&block, before == 0, (first, last))?;
         self.copy(&block, first)
     }
 

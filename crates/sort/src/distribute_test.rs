@@ -7,9 +7,9 @@ use thalweg_block::Pool;
 use thalweg_io::sim::Sim;
 use thalweg_io::{FileSystem, Location};
 use thalweg_pump::{Meters, Sink};
-use thalweg_record::{Cut, Cuts, Key, Layout};
+use thalweg_record::{Key, Layout, SplitPoint, SplitPoints};
 
-use crate::distribute::{Distribution, Recipe, RecordRoom, Resumed};
+use crate::distribute::{Config, Distribution, RecordRoom, Resumed};
 use crate::geometry::KeepFree;
 use crate::range::Stored;
 use crate::scratch::Scratch;
@@ -22,21 +22,21 @@ const BLOCKS: usize = 60;
 
 /// Nothing is in excess and nothing is kept free, so every full page stays, until there is no room for the next.
 #[test]
-fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
+fn resident_pages_are_spilled_instead_of_a_deadlock() {
     let io: Arc<dyn FileSystem> = Arc::new(Sim::new(7));
     let key = Key::new(Layout::Fixed(8), &[]).unwrap();
-    let cut = |i: usize| Cut { normal: vec![(i * 256 / RANGES) as u8], origin: 0 };
-    let cuts = Cuts::new(&key, (1..RANGES).map(cut).collect());
+    let split_point = |i: usize| SplitPoint { normal: vec![(i * 256 / RANGES) as u8], origin: 0 };
+    let split_points = SplitPoints::new(&key, (1..RANGES).map(split_point).collect());
     let (main, transfer) = (Pool::new(PAGE_BYTES, PAGES).unwrap(), Pool::new(PAGE_BYTES, 1).unwrap());
     let scratch = Scratch::new(&[Location::new(&io, "/")], "scratch", 0, u64::MAX);
     let (meters, stop) = (Meters::default(), AtomicBool::new(false));
     let (record_room, keep_free) = (RecordRoom::new(8, 8, 1), KeepFree::always(0));
     let distribution = Distribution::new(
-        Recipe {
+        Config {
             is_first: true,
             key: &key,
             layout: Layout::Fixed(8),
-            cuts: &cuts,
+            split_points: &split_points,
             pool: &main,
             scratch: &scratch,
             meters: &meters,

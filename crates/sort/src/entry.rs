@@ -1,16 +1,15 @@
-//! Entries: 128-bit stand-ins for records, compared as one number.
+//! Entries: 128-bit numbers that represent records while they are sorted.
 //!
 //! ```text
 //! bit 127                       48 47                    12 11         0
 //!     [ window of the key, 80 bits ][ place, 48 bits                    ]   fixed records
-//!     [ window of the key, 80 bits ][ place, 36 bits       ][ length, 12]   records of any length
+//!     [ window of the key, 80 bits ][ place, 36 bits       ][ length, 12]   variable-length records
 //!     [ the record itself, up to 16 bytes, then zeros                   ]   short records that are all key
 //! ```
 //!
-//! A length is kept up to 2047; of a longer line so much that a 64th of it has to be searched for its end. A longer prefixed
-//! record is asked for its length.
-//! Places grow in the order of the input, so entries that tie in the window are in input order: sorting is
-//! stable although the sort of the numbers is not.
+//! Lengths up to 2047 are exact. For a longer line the entry has a lower bound, so that only a 64th of the line is
+//! searched for its end; a longer prefixed record is asked for its length. Places grow in input order, so entries
+//! with equal windows are in input order: the sort is stable, although the sort of the numbers is not.
 
 use std::cmp::Ordering;
 
@@ -20,34 +19,33 @@ use crate::pages::Pages;
 
 const PLACE_BITS: u32 = 48;
 const LENGTH_BITS: u32 = 12;
-/// An entry can be a record of so many bytes.
+/// Records of up to this many bytes that are all key are their own entries.
 const VALUE_BYTES_MAX: usize = 16;
-/// Keys are compared in pieces of so many bytes where records cross pages.
+/// Keys of records that cross pages are compared in pieces of this size.
 const PIECE_BYTES: usize = 16 << 10;
-/// Shorter lengths are kept as they are. In the notes of others this bit is set, with five bits of exponent and six
-/// of mantissa below it.
+/// Lengths below this are stored as they are. For others this bit is set, above 5 bits of exponent and 6 of mantissa.
 const LENGTH_LONG: usize = 1 << (LENGTH_BITS - 1);
 const MANTISSA_BITS: u32 = 6;
-/// The exponent of the shortest of them.
+/// The smallest exponent.
 const EXPONENT_MIN: u32 = LENGTH_LONG.ilog2() - MANTISSA_BITS;
 
-/// The largest stream of records of any length that entries can address: 64 GiB.
+/// The most bytes of variable-length records that entries can address: 64 GiB.
 pub(crate) const ANY_LENGTH_BYTES_MAX: u64 = 1 << (PLACE_BITS - LENGTH_BITS);
 
-/// The largest stream of records that entries can address.
+/// The most bytes of records of this layout that entries can address.
 pub(crate) fn addressable_bytes(layout: Layout) -> u64 {
     if layout.fixed_bytes().is_some() { 1 << PLACE_BITS } else { ANY_LENGTH_BYTES_MAX }
 }
 
-/// Makes entries of one layout, and finds their records again.
+/// Makes entries for one layout and finds their records.
 #[derive(Clone, Copy)]
 pub(crate) struct Entries {
     layout: Layout,
-    /// Bytes of a record, if all have as many.
+    /// Bytes of a record, if all have the same length.
     fixed_bytes: Option<usize>,
-    /// Bytes of a record, if it is all key and its entry is the record itself.
+    /// Bytes of a record, if the record itself is the entry.
     value_bytes: Option<usize>,
-    /// The same, but longer.
+    /// Whether records are all key and the window holds all of it.
     windows_suffice: bool,
 }
 
@@ -58,19 +56,19 @@ impl Entries {
         Entries { layout, fixed_bytes, value_bytes, windows_suffice: are_all_key && value_bytes.is_none() }
     }
 
-    /// Whether it is enough to order by windows: records are all key, so that equal ones are the same bytes.
+    /// Whether comparing windows is enough: records are all key, so equal windows mean equal records.
     #[inline(always)]
     pub(crate) fn windows_suffice(self) -> bool {
         self.windows_suffice
     }
 
-    /// Bytes of a record, where entries are the records themselves.
+    /// Bytes of a record, if records are their own entries.
     #[inline(always)]
     pub(crate) fn value_bytes(self) -> Option<usize> {
         self.value_bytes
     }
 
-    /// The entry that a short record is.
+    /// The entry of a short record.
     #[inline(always)]
     pub(crate) fn value(record: &[u8]) -> u128 {
         let mut bytes = [0; VALUE_BYTES_MAX];
@@ -78,7 +76,7 @@ impl Entries {
         u128::from_be_bytes(bytes)
     }
 
-    /// The entry of a record of `len` bytes (a line without its newline) at `place`.
+    /// The entry of the record at `place`, which has `len` bytes (a line without its newline).
     #[inline(always)]
     pub(crate) fn make(self, window: u128, place: u64, len: usize) -> u128 {
         debug_assert!(window >> 80 == 0);
@@ -101,19 +99,19 @@ impl Entries {
         entry >> PLACE_BITS
     }
 
-    /// An entry with its window and a place that all have.
+    /// The window of an entry, with the same place for all.
     #[inline(always)]
     pub(crate) fn window_alone(entry: u128) -> u128 {
         entry | ((1 << PLACE_BITS) - 1)
     }
 
-    /// What orders entries of equal keys: the place, and below it bits that places make irrelevant.
+    /// Decides the order of entries with equal keys: the place, above bits that do not matter.
     #[inline(always)]
     pub(crate) fn origin(entry: u128) -> u64 {
         entry as u64 & ((1 << PLACE_BITS) - 1)
     }
 
-    /// Where the record is.
+    /// The place of the record.
     #[inline(always)]
     pub(crate) fn place(self, entry: u128) -> u64 {
         match self.fixed_bytes {
@@ -122,7 +120,7 @@ impl Entries {
         }
     }
 
-    /// The record's length, if the entry knows it exactly, and otherwise what it has at least.
+    /// The length of the record if the entry has it exactly, otherwise a lower bound as the error.
     #[inline(always)]
     pub(crate) fn known_len(self, entry: u128) -> Result<usize, usize> {
         match self.fixed_bytes {
@@ -134,19 +132,19 @@ impl Entries {
         }
     }
 
-    /// The record's length without a newline.
+    /// The length of the record without a newline.
     #[inline(always)]
     pub(crate) fn len(self, entry: u128, pages: &Pages) -> usize {
         self.known_len(entry).unwrap_or_else(|least| pages.record_len(self.layout, self.place(entry), least))
     }
 
-    /// Bytes that end a record in the stream.
+    /// Bytes of the terminator of a record.
     #[inline(always)]
     pub(crate) fn terminator(self) -> usize {
         self.layout.end_bytes()
     }
 
-    /// Calls `f` with the record's bytes; copies only a record that crosses pages.
+    /// Calls `f` with the bytes of the record. Only a record that crosses pages is copied.
     #[inline(always)]
     pub(crate) fn with_record<T>(self, entry: u128, pages: &Pages, f: impl FnOnce(&[u8]) -> T) -> T {
         if let Some(n) = self.value_bytes {
@@ -155,8 +153,8 @@ impl Entries {
         pages.with(self.place(entry), self.len(entry, pages), f)
     }
 
-    /// Calls `f` with at most `limit` bytes of the normal form of the record's key from byte `skip` on. Of a record
-    /// that crosses pages only those are copied, where its key is its own normal form.
+    /// Calls `f` with at most `limit` bytes of the normal form of the record's key from byte `skip`. If the record
+    /// crosses pages and the key is its own normal form, only these bytes are copied.
     fn with_key<T>(
         self,
         entry: u128,
@@ -173,13 +171,13 @@ impl Entries {
         pages.with(self.place(entry) + from as u64, limit.min(to - from), f)
     }
 
-    /// The record's window from `skip` on.
+    /// The window of the record's key from byte `skip`.
     pub(crate) fn window_from(self, entry: u128, pages: &Pages, key: &Key, skip: usize) -> u128 {
         let piece = (skip, WINDOW_BYTES);
         self.with_key(entry, pages, key, piece, |bytes| InPlace::from(bytes).window())
     }
 
-    /// Orders two records whose keys agree in the first `skip` bytes.
+    /// Compares two records whose keys agree in the first `skip` bytes.
     pub(crate) fn compare_from(self, a: u128, b: u128, pages: &Pages, key: &Key, skip: usize) -> Ordering {
         if key.as_slice().is_none() {
             return self
@@ -197,7 +195,7 @@ impl Entries {
         }
     }
 
-    /// How many bytes of their keys these all share; the first `skip` they are known to.
+    /// How many bytes the keys of a group share; they are known to share the first `skip`.
     pub(crate) fn shared(self, group: &[u128], pages: &Pages, key: &Key, mut skip: usize) -> usize {
         let (first, others) = group.split_first().expect("a group of some");
         loop {
@@ -218,7 +216,7 @@ impl Entries {
     }
 }
 
-/// What an entry keeps of a line's length.
+/// The stored form of a line's length.
 #[inline(always)]
 fn length_note(len: usize) -> usize {
     if len < LENGTH_LONG {
@@ -229,7 +227,7 @@ fn length_note(len: usize) -> usize {
     LENGTH_LONG | ((exponent - EXPONENT_MIN) as usize) << MANTISSA_BITS | mantissa
 }
 
-/// The shortest line of which that is kept.
+/// The smallest length with this stored form.
 fn least_length(note: usize) -> usize {
     let exponent = ((note & (LENGTH_LONG - 1)) >> MANTISSA_BITS) + EXPONENT_MIN as usize;
     ((1 << MANTISSA_BITS) | (note & ((1 << MANTISSA_BITS) - 1))) << exponent
@@ -242,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn of_a_long_line_at_most_a_64th_is_searched(bits in 1u32..37, low in any::<usize>()) {
+        fn at_most_a_64th_of_a_long_line_is_searched(bits in 1u32..37, low in any::<usize>()) {
             let len = 1usize << (bits - 1) | low & ((1 << (bits - 1)) - 1);
             let note = length_note(len);
             prop_assert!(note < 1 << LENGTH_BITS);

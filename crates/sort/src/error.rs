@@ -1,4 +1,4 @@
-//! What can go wrong with a sort. Each message is one line: what, where, how much, the remedy.
+//! The errors of a sort. Each message is one line that says what, where and how much, and often what helps.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use thalweg_block::PoolError;
 use thalweg_pump::InputsError;
 use thalweg_record::KeyError;
 
-use crate::asked::{BLOCKS_HELD_MAX, SCRATCH_FILES_MAX};
+use crate::options::{BLOCKS_HELD_MAX, SCRATCH_FILES_MAX};
 
 /// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a sort did not succeed. The inputs are whole in every case.
+/// Why a sort failed. The inputs are unchanged in every case.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused something.
+    /// A system call failed.
     Io(thalweg_io::Error),
     /// An input cannot be sorted.
     Input(InputsError),
@@ -25,102 +25,102 @@ pub enum Error {
     Key(KeyError),
     /// Memory could not be mapped.
     Pool(PoolError),
-    /// Less memory than a sort can live in.
+    /// The memory is too small for this sort.
     MemoryTooSmall {
-        /// What was allowed.
+        /// The memory limit.
         given: u64,
-        /// The least that would do.
+        /// The least memory that is enough.
         needed: u64,
     },
-    /// A record that memory is too small for, of those that may have any length.
+    /// A variable-length record is too long for the memory.
     RecordTooLong {
-        /// What a record is called.
+        /// What a record of this layout is called.
         what: &'static str,
         /// The input, if it is a file.
         path: Option<PathBuf>,
-        /// Its byte where the record begins.
+        /// The offset of the record.
         at: u64,
-        /// The most bytes that a record may have with this memory.
+        /// The longest record that this memory allows.
         limit: u64,
     },
-    /// The input ends inside a record that says how long it is.
+    /// The input ends inside a prefixed record.
     CutOff {
-        /// The byte of the input where the record begins.
+        /// The offset of the record.
         at: u64,
-        /// Bytes of it that there are.
+        /// The bytes of it that exist.
         bytes: u64,
     },
-    /// Scratch space ran out, or would.
+    /// There is not enough scratch space.
     ScratchFull {
-        /// Bytes that were needed.
+        /// Bytes needed.
         needed: u64,
-        /// Bytes that there are.
+        /// Bytes available.
         available: u64,
-        /// Bytes of the same disks that the output takes first.
+        /// Bytes on the same disks that are reserved for the output.
         beside: u64,
-        /// The limit that was set, if it is what ends the room, and not the disks.
+        /// The configured limit, if that is what is exhausted.
         limit: Option<u64>,
-        /// Where.
+        /// The scratch directories.
         directories: Vec<PathBuf>,
-        /// Whether `--resume` can go on from what is there.
+        /// Whether a later run can resume.
         resumable: bool,
     },
-    /// Room for the output ran out, or would.
+    /// There is not enough disk space for the output.
     OutputFull {
         /// The output.
         output: PathBuf,
-        /// Bytes that were needed.
+        /// Bytes needed.
         needed: u64,
-        /// Bytes that there are.
+        /// Bytes available.
         available: u64,
-        /// Whether `--resume` can go on from what is there.
+        /// Whether a later run can resume.
         resumable: bool,
     },
-    /// A page read back from scratch is not what was written.
+    /// A page that was read from scratch is not what was written.
     Damaged {
         /// The scratch file.
         path: PathBuf,
-        /// Its byte where the page begins.
+        /// The offset of the page.
         offset: u64,
-        /// The page's bytes.
+        /// The length of the page.
         len: u64,
     },
-    /// What came out is not what went in.
+    /// The output is not the input in order.
     Mismatch(Box<thalweg_api::Receipt>),
-    /// Somebody asked to stop.
+    /// The sort was stopped.
     Stopped,
-    /// There were more records than the plan had room for; it has to be made again.
+    /// There were more records than planned, and the sort cannot be planned again.
     Underestimated,
-    /// There are more scratch directories, those of earlier runs included, than a sort may have.
+    /// There are too many scratch directories, including those of earlier runs.
     TooManyScratch {
-        /// How many.
+        /// Their number.
         count: usize,
     },
-    /// The input is a stream and cannot be read again.
+    /// This sort cannot resume.
     NotResumable {
-        /// What it needs.
+        /// What it would need.
         what: &'static str,
     },
-    /// Another process is making the same output.
+    /// Another process is writing the same output.
     Busy {
-        /// The output under its hidden name.
+        /// The partial output.
         partial: PathBuf,
     },
-    /// What was put into a sorter ends inside a record.
+    /// The input of a sorter ends inside a fixed record.
     CutShort {
-        /// Bytes that were put.
+        /// Bytes of the input.
         bytes: u64,
         /// Bytes of a record.
         record_bytes: u32,
     },
-    /// A program holds as many blocks of a sorter as it may.
+    /// A program already holds the maximum number of blocks of a sorter.
     BlocksHeld,
     /// The receipt was asked for before the end of the output.
     NotTaken {
-        /// Bytes that were taken.
+        /// Bytes of the output that were taken.
         bytes: u64,
     },
-    /// The sorter has failed and said why.
+    /// The sorter has failed before, with an error that says why.
     Over,
 }
 
@@ -133,15 +133,12 @@ impl fmt::Display for Error {
             Error::Pool(e) => write!(f, "{e}"),
             Error::MemoryTooSmall { given, needed } => {
                 let (given, needed) = (Bytes(*given), Bytes(*needed));
-                write!(f, "--memory {given} is too small: this sort needs at least {needed}")
+                write!(f, "memory of {given} is too small: this sort needs at least {needed}")
             }
             Error::RecordTooLong { what, path, at, limit } => {
                 let of = path.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
                 let limit = Bytes(*limit);
-                write!(
-                    f,
-                    "the {what} at byte {at}{of} is longer than {limit}, an eighth of the memory; give more --memory"
-                )
+                write!(f, "the {what} at byte {at}{of} is longer than {limit}, an eighth of the memory")
             }
             Error::CutOff { at, bytes } => {
                 write!(f, "the input ends inside the record at byte {at}, after {bytes} bytes of it")
@@ -159,7 +156,7 @@ impl fmt::Display for Error {
             Error::Damaged { path, offset, len } => write!(
                 f,
                 "scratch {} is damaged: the {len} bytes at {offset} are not what was written; \
-                 run again without --resume, and check the disk",
+                 start over instead of resuming, and check the disk",
                 path.display()
             ),
             Error::Mismatch(receipt) => write!(
@@ -169,11 +166,13 @@ impl fmt::Display for Error {
             ),
             Error::TooManyScratch { count } => write_many(f, *count),
             Error::Stopped => write!(f, "stopped"),
-            Error::Underestimated => write!(f, "there are more records than planned for; give more --memory"),
-            Error::NotResumable { what } => write!(f, "--resume needs {what}"),
+            Error::Underestimated => {
+                write!(f, "there are more records than planned; the sort needs more memory")
+            }
+            Error::NotResumable { what } => write!(f, "resuming needs {what}"),
             Error::Busy { partial } => write!(
                 f,
-                "another sort is writing this output ({} is in use); wait for it, or give another -o",
+                "another sort is writing this output ({} is in use); wait for it, or choose another output",
                 partial.display()
             ),
             Error::CutShort { bytes, record_bytes } => write!(
@@ -190,7 +189,7 @@ impl fmt::Display for Error {
                 f,
                 "a receipt is of the whole output: {bytes} bytes of it were taken and there are more; take the rest first"
             ),
-            Error::Over => write!(f, "this sort has failed and said why; make a new one"),
+            Error::Over => write!(f, "this sort has already failed; make a new one"),
         }
     }
 }
@@ -209,14 +208,11 @@ fn write_limited(
     available: Bytes,
     resumable: bool,
 ) -> fmt::Result {
-    let remedy = if resumable {
-        "go on with --resume and a larger one"
-    } else {
-        "give a larger one, or more --memory"
-    };
+    let remedy =
+        if resumable { "resume with a larger limit" } else { "raise the limit, or give more memory" };
     write!(
         f,
-        "the --scratch-limit of {limit} is reached: {needed} of scratch needed, {available} of it left; {remedy}"
+        "the scratch limit of {limit} is reached: {needed} of scratch needed, {available} of it left; {remedy}"
     )
 }
 
@@ -229,9 +225,9 @@ fn write_full(
 ) -> fmt::Result {
     let names: Vec<_> = directories.iter().map(|d| d.display().to_string()).collect();
     let remedy = if resumable {
-        "free some, or go on with --resume --scratch OTHER"
+        "free some space, or resume with another scratch directory"
     } else {
-        "free some, or give another --scratch"
+        "free some space, or use another scratch directory"
     };
     let beside = if beside.0 > 0 { format!(" beside the output's {beside}") } else { String::new() };
     write!(
@@ -248,11 +244,11 @@ fn write_output_full(
     available: Bytes,
     resumable: bool,
 ) -> fmt::Result {
-    let remedy = if resumable { "and go on with --resume" } else { "or give another -o" };
+    let remedy = if resumable { "and resume" } else { "or choose another output" };
     let name = output.display();
     write!(
         f,
-        "the disk of {name} is full: {needed} needed for the output, {available} available; free some, {remedy}"
+        "the disk of {name} is full: {needed} needed for the output, {available} available; free some space, {remedy}"
     )
 }
 

@@ -1,61 +1,61 @@
-//! The forecast: from how a sort is laid out and how fast the machine is, to how long each stage takes.
+//! The forecast: how long each stage of a sort takes, given its layout and the speed of the machine.
 //!
-//! Model (after the HPVM MinuteSort paper, which measures the parts and models the whole): a stage is a
-//! pipe of equal pieces between the disk and the cores. The slower of the two sets its time; of the
-//! faster one, only a single piece is not hidden behind the other.
+//! Model (as in the HPVM MinuteSort paper, which measures the parts and models the whole): a stage is a pipeline of
+//! equal pieces between the disk and the cores. The slower of the two determines its time; only one piece of the
+//! faster one does not overlap.
 //!
 //! ```text
 //! disk   [piece][piece][piece][piece]               seconds = slower + faster / pieces
 //! cores         [pie]  [pie]  [pie]  [pie]
 //! ```
 //!
-//! On the disk, bytes that go one way while as many go the other move at the mixed rate, the rest at the
-//! rate of their own direction: spilling ends before reading does, and loading goes on beside writing.
-//! Invariant: pure; the stages have the names and the bytes that the receipt will show beside them.
-//! Non-goals: several disks of different speed, time spent sampling, a page cache that changes meanwhile.
+//! While the disk reads and writes at the same time, both move at the mixed rate; the rest moves at the rate of its
+//! direction. Spilling ends before reading does, and loading overlaps with writing.
+//! Invariant: this is a pure function. Stages have the same names and byte counts as in the receipt.
+//! Non-goals: disks of different speed, the time of sampling, a page cache that changes meanwhile.
 
 use thalweg_api::{Hardware, Plan, PlanStage};
 
-/// Bytes of the records that rates are given for.
+/// The record size for which rates are given.
 const RATED_RECORD_BYTES: f64 = 100.0;
-/// What of distributing one such record is a matter of records, and not of their bytes. Measured on one
-/// core: 30 ns for records of 16 bytes, 103 ns of 100, 1,000 ns of 1,000.
+/// The fraction of the cost of distributing such a record that does not depend on its size. Measured on one core: 30
+/// ns for records of 16 bytes, 103 ns for 100, 1,000 ns for 1,000.
 const DISTRIBUTE_RECORD_SHARE: f64 = 0.35;
-/// The same of sorting and gathering: 104 ns for records of 16 bytes, 110 ns of 100, 300 ns of 1,000.
+/// The same for sorting and gathering: 104 ns for records of 16 bytes, 110 ns for 100, 300 ns for 1,000.
 const SORT_RECORD_SHARE: f64 = 0.85;
 
-/// How a sort is laid out: all that a forecast needs to know of it.
+/// The layout of a sort, as far as a forecast needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Facts {
     /// Bytes of all inputs.
     pub input_bytes: u64,
-    /// How many of them the page cache holds, so that no disk is asked for them.
+    /// Bytes of the inputs that are in the page cache.
     pub cached_bytes: u64,
-    /// Records, or an estimate that errs upwards.
+    /// Records, or an upper estimate.
     pub records: u64,
-    /// Bytes that go to scratch in the first pass.
+    /// Bytes that the first pass spills.
     pub excess_bytes: u64,
-    /// Bytes that are distributed again, because memory is too small for as many ranges as it takes.
+    /// Bytes that are distributed again, because memory is too small for enough ranges in one pass.
     pub again_bytes: u64,
-    /// Bytes of a page, the unit of traffic with scratch.
+    /// Bytes of a page, the unit of scratch I/O.
     pub page_bytes: u64,
-    /// Bytes of a block, the unit of traffic with inputs and output.
+    /// Bytes of a block, the unit of input and output I/O.
     pub transfer_bytes: u64,
     /// Ranges of the first pass.
     pub ranges: u64,
     /// Lanes.
     pub lanes: u64,
-    /// The promise for the whole process.
+    /// The memory limit of the whole process.
     pub memory_bytes: u64,
-    /// The most scratch space in use at once.
+    /// The peak of scratch space.
     pub scratch_bytes: u64,
-    /// Files open at once, at most.
+    /// The maximum number of open files.
     pub open_files: u64,
-    /// Whether the output is a pipe, a terminal or a device: one lane writes it, and no disk of ours.
+    /// Whether the output is a pipe, a terminal or a device, which one lane writes.
     pub output_is_stream: bool,
 }
 
-/// What a sort that is laid out so will do on such a machine.
+/// Forecasts a sort with this layout on this hardware.
 pub fn forecast(facts: &Facts, hardware: &Hardware) -> Plan {
     assert!(facts.excess_bytes <= facts.input_bytes, "more is spilled than there is");
     assert!(facts.cached_bytes <= facts.input_bytes, "more is cached than there is");
@@ -85,7 +85,7 @@ pub fn forecast(facts: &Facts, hardware: &Hardware) -> Plan {
     }
 }
 
-/// The first pass: the input is read, and what does not fit is written to scratch.
+/// The first pass reads the input and spills what does not fit.
 fn distribute(facts: &Facts, hardware: &Hardware) -> PlanStage {
     let (read, written) = (facts.input_bytes, facts.excess_bytes);
     Work {
@@ -101,7 +101,7 @@ fn distribute(facts: &Facts, hardware: &Hardware) -> PlanStage {
     .stage(hardware)
 }
 
-/// The pass between, where there is one: from scratch to scratch.
+/// An optional pass between: from scratch to scratch.
 fn distribute_again(facts: &Facts, hardware: &Hardware) -> PlanStage {
     let bytes = facts.again_bytes;
     let share = bytes as f64 / facts.input_bytes.max(1) as f64;
@@ -118,7 +118,7 @@ fn distribute_again(facts: &Facts, hardware: &Hardware) -> PlanStage {
     .stage(hardware)
 }
 
-/// The last pass: range by range what was spilled is loaded, and everything sorted and written.
+/// The last pass loads, sorts and writes range by range.
 fn write(facts: &Facts, hardware: &Hardware) -> PlanStage {
     let (read, written) = (facts.excess_bytes, facts.input_bytes);
     Work {
@@ -144,13 +144,13 @@ fn sync(facts: &Facts, hardware: &Hardware) -> PlanStage {
     }
 }
 
-/// What one stage has to do.
+/// The work of one stage.
 struct Work {
     name: &'static str,
     /// As the receipt counts them.
     read_bytes: u64,
     written_bytes: u64,
-    /// Those of them that a disk has to move.
+    /// Without what the page cache serves.
     disk_read_bytes: u64,
     disk_written_bytes: u64,
     core_seconds: f64,
@@ -161,7 +161,7 @@ struct Work {
 impl Work {
     fn stage(self, hardware: &Hardware) -> PlanStage {
         let disk = disk_seconds(self.disk_read_bytes, self.disk_written_bytes, hardware);
-        // More lanes than cores wait for each other.
+        // More lanes than cores only wait for each other.
         let lanes = self.lanes.min(u64::from(hardware.cores)).max(1);
         let cpu = self.core_seconds / lanes as f64;
         let bottleneck = match (self.disk_read_bytes > 0, self.disk_written_bytes > 0) {
@@ -180,27 +180,26 @@ impl Work {
     }
 }
 
-/// Seconds that a disk takes to move so many bytes, both ways at once as far as both last.
+/// Seconds that a disk needs to read and write these bytes, at the same time as far as possible.
 pub fn disk_seconds(read_bytes: u64, written_bytes: u64, hardware: &Hardware) -> f64 {
     let Hardware { read_bytes_per_second: read, write_bytes_per_second: write, .. } = *hardware;
-    // Two disks that do not disturb each other go at twice the slower one's rate; more would mean that
-    // writing makes reading faster, which only a measurement's noise does.
+    // Two independent disks reach twice the rate of the slower one. A higher mixed rate is measurement noise.
     let mixed = hardware.mixed_bytes_per_second.min(2.0 * read.min(write));
     let both = read_bytes.min(written_bytes);
     2.0 * both as f64 / mixed + (read_bytes - both) as f64 / read + (written_bytes - both) as f64 / write
 }
 
-/// Seconds of one core that it takes to distribute so many records of so many bytes.
+/// Core seconds to distribute these records.
 pub fn distribute_seconds(records: u64, bytes: u64, hardware: &Hardware) -> f64 {
     rated_records(records, bytes, DISTRIBUTE_RECORD_SHARE) / hardware.distribute_records_per_second
 }
 
-/// Seconds of one core that it takes to sort and gather so many records of so many bytes.
+/// Core seconds to sort and gather these records.
 pub fn sort_seconds(records: u64, bytes: u64, hardware: &Hardware) -> f64 {
     rated_records(records, bytes, SORT_RECORD_SHARE) / hardware.sort_records_per_second
 }
 
-/// How many records of 100 bytes would be as much work.
+/// The number of 100-byte records that cost the same.
 fn rated_records(records: u64, bytes: u64, record_share: f64) -> f64 {
     records as f64 * record_share + bytes as f64 / RATED_RECORD_BYTES * (1.0 - record_share)
 }
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_written_and_read_once_more() {
+    fn spilled_bytes_are_written_and_read_once() {
         let plan = forecast(&facts(10 * GB, 9 * GB), &hardware());
         assert_eq!((plan.method.as_str(), plan.passes), ("distribute", 2));
         let names: Vec<&str> = plan.stages.iter().map(|stage| stage.name.as_str()).collect();
@@ -303,14 +302,14 @@ mod tests {
         let bytes = |i: usize| (plan.stages[i].read_bytes, plan.stages[i].written_bytes);
         assert_eq!(bytes(0), (10 * GB, 9 * GB));
         assert_eq!(bytes(1), (9 * GB, 10 * GB));
-        // 18 GB both ways at 1.5 GB/s, and the last one alone at 2 or at 1 GB/s; of the cores' 5.6 s in
-        // the first stage and 6.25 s in the second, one piece is not hidden.
+        // 18 GB move both ways at 1.5 GB/s, and the last GB alone at 2 or 1 GB/s. The cores need 5.6 s in the first
+        // stage and 6.25 s in the second, of which one piece does not overlap.
         assert!((plan.stages[0].seconds - 12.5).abs() < 0.01, "{plan:?}");
         assert!((plan.stages[1].seconds - 13.0).abs() < 0.01, "{plan:?}");
     }
 
     #[test]
-    fn a_third_pass_reads_and_writes_all_that_it_parts_again() {
+    fn a_third_pass_reads_and_writes_everything_again() {
         let facts = Facts { again_bytes: 10 * GB, ..facts(10 * GB, 10 * GB) };
         let plan = forecast(&facts, &hardware());
         assert_eq!(plan.passes, 3);
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_page_cache_holds_asks_no_disk_and_a_stream_has_one_lane() {
+    fn cached_input_needs_no_disk_and_a_stream_has_one_lane() {
         let cached = Facts { cached_bytes: GB, ..facts(GB, 0) };
         let plan = forecast(&cached, &hardware());
         assert_eq!(stage(&plan, "read+distribute").bottleneck, "cpu");

@@ -1,13 +1,11 @@
-//! What fuzzers ask of this crate: manifests of any bytes, and leftovers of a killed sort that were damaged. Each
-//! function takes any bytes and panics where an invariant is broken; `fuzz/` calls them, and the tests play its corpora
-//! back.
+//! Entry points for fuzzers: arbitrary manifests, and damaged files of a killed sort. Each function takes any bytes
+//! and panics if an invariant is broken. `fuzz/` calls them, and the tests replay its corpora.
 //!
-//! Model: a sort of half a megabyte is laid out in tiny pages and killed on a simulated disk, once; what it left is
-//! damaged in every way that the fuzzer thinks of, and gone on from.
-//! Invariant: damage is found and the sort redone: the output is right. A manifest that lies, with hashes that fit, may
-//! also lead to an error of one line or to another order of equal keys, and never to other records or keys out of
-//! order.
-//! Invariant: nothing here is compiled into a build that users get.
+//! Model: a sort of half a megabyte with tiny pages is killed once on a simulated disk. The fuzzer damages what it
+//! left, and another sort resumes from it.
+//! Invariant: damage is detected and the sort starts over, so the output is right. A forged manifest with valid
+//! hashes may also cause a clean error or another order of equal keys, but never other records or unordered keys.
+//! Invariant: nothing here is compiled into a release.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -19,26 +17,26 @@ use thalweg_io::{Location, hidden};
 use thalweg_pump::{Inputs, Watch};
 use thalweg_record::{KeyPart, Layout};
 
-use crate::asked::Sort;
 use crate::geometry::TINY;
 use crate::job::run;
 use crate::leftover;
 use crate::manifest::{self, Frames, MAGIC, frame};
 use crate::names::Names;
-use crate::sound::Judge;
+use crate::options::Sort;
+use crate::validate::Validator;
 use crate::{Error, Result};
 
 const INPUT_BYTES: usize = 500_000;
 const MANIFEST: &str = "/out/.sorted.thalweg-manifest";
-/// The name of scratch in the manifests of the corpus.
+/// The name of the scratch file in the manifests of the corpus.
 const SCRATCH: &str = "/scratch/.sorted.thalweg-scratch";
 
-/// The scratch of sorts here.
+/// The path of the scratch file.
 fn scratch_path() -> PathBuf {
     Path::new("/scratch").join(hidden::elsewhere(Path::new("/out/sorted"), "scratch"))
 }
 
-/// What a killed sort left, and what it should have come to.
+/// What a killed sort left, and the output it should have made.
 struct Left {
     layout: Layout,
     key: KeyPart,
@@ -49,7 +47,7 @@ struct Left {
 }
 
 impl Left {
-    /// One of a few: of records of each layout, killed early or late.
+    /// One of a few prepared cases: each layout, killed early or late.
     fn one_of(choice: u8) -> &'static Left {
         static ALL: [OnceLock<Left>; 6] = [const { OnceLock::new() }; 6];
         let choice = usize::from(choice % 6);
@@ -66,7 +64,7 @@ impl Left {
             Layout::Fixed(_) => some_records(),
             _ => some_of_any_length(layout),
         };
-        // Few keys and many repeats, so that the order of equal ones shows.
+        // Few keys with many duplicates, so that the order of equal records shows.
         let key = KeyPart { offset: 0, length: 2, descending: layout == Layout::Lines };
         let sim = stage(&input);
         let sort = sort_on(&sim, layout, key);
@@ -86,7 +84,7 @@ impl Left {
         }
     }
 
-    /// Whether these are the records in order, but perhaps for that of equal keys.
+    /// Whether these are the right records in order, ignoring the order of equal keys.
     fn is_in_order(&self, output: &[u8]) -> bool {
         let (layout, key) = (self.layout, self.key);
         let mut all = [records_of(output, layout), records_of(&self.input, layout)];
@@ -95,7 +93,7 @@ impl Left {
         in_order && all[0] == all[1]
     }
 
-    /// Goes on from this manifest and this scratch on a disk of its own.
+    /// Resumes from this manifest and this scratch file on a new disk.
     fn go_on(&self, manifest: &[u8], scratch: &[u8]) -> (Sim, Result<thalweg_api::Receipt>) {
         let sim = stage(&self.input);
         sim.put(scratch_path(), scratch);
@@ -104,13 +102,13 @@ impl Left {
         (sim, result)
     }
 
-    /// Sorts on this disk.
+    /// Runs the sort on this disk.
     fn sort(&self, sim: &Sim) -> Result<thalweg_api::Receipt> {
         tinily(|| run(&sort_on(sim, self.layout, self.key), &Unwatched))
     }
 }
 
-/// The sort of what is on this disk, which goes on from what is left there.
+/// A sort of the input on this disk, which resumes from what is there.
 fn sort_on(sim: &Sim, layout: Layout, key: KeyPart) -> Sort {
     let io = sim.io();
     let at = |path: &str| Location::new(&io, path);
@@ -123,7 +121,7 @@ fn sort_on(sim: &Sim, layout: Layout, key: KeyPart) -> Sort {
     }
 }
 
-/// A disk with the input; the same each time, so that the identity of a sort is the same.
+/// A disk with the input. It is the same each time, so the identity of the sort is the same.
 fn stage(input: &[u8]) -> Sim {
     let sim = Sim::new(7);
     ["/in", "/out", "/scratch"].iter().for_each(|path| sim.make_dir(path));
@@ -147,7 +145,7 @@ fn some_of_any_length(layout: Layout) -> Vec<u8> {
     let mut rng = Rng::new(2);
     let mut records = Vec::new();
     while records.len() < INPUT_BYTES {
-        // Now and then one that is longer than a page.
+        // Occasionally a record is longer than a page.
         let len = if rng.one_in(600) { 20_000 } else { rng.below(300) };
         let record: Vec<u8> = (0..len).map(|_| b'a' + rng.below(9) as u8).collect();
         layout.push(&record, &mut records);
@@ -155,7 +153,7 @@ fn some_of_any_length(layout: Layout) -> Vec<u8> {
     records
 }
 
-/// The plainest sort there is.
+/// A reference sort.
 fn sorted(input: &[u8], layout: Layout, key: KeyPart) -> Vec<u8> {
     let mut records = records_of(input, layout);
     records.sort_by(|a, b| order(layout, key, a, b));
@@ -182,7 +180,7 @@ fn order(layout: Layout, key: KeyPart, a: &[u8], b: &[u8]) -> std::cmp::Ordering
     if key.descending { of(b).cmp(&of(a)) } else { of(a).cmp(&of(b)) }
 }
 
-/// Kills the process when so many bytes have gone by.
+/// Kills the process after a number of bytes.
 struct Killer {
     sim: Sim,
     left: AtomicU64,
@@ -202,7 +200,7 @@ struct Unwatched;
 
 impl Watch for Unwatched {}
 
-/// Takes numbers off the front of what the fuzzer made, zeros after its end.
+/// Takes numbers off the front of the fuzzer's bytes, and zeros after their end.
 struct Taker<'b>(&'b [u8]);
 
 impl<'b> Taker<'b> {
@@ -220,7 +218,7 @@ impl<'b> Taker<'b> {
     }
 }
 
-/// Leftovers, damaged: each step of what the fuzzer made is one kind of damage at one place.
+/// Damages the files of a killed sort: each step of the fuzzer's bytes is one kind of damage at one place.
 pub fn scratch(data: &[u8]) {
     let mut from = Taker(data);
     let left = Left::one_of(from.number::<1>() as u8);
@@ -238,7 +236,7 @@ pub fn scratch(data: &[u8]) {
             2 => bytes.resize(bytes.len() + from.number::<2>(), 0xa5),
             3 => overwrite(bytes, from.number::<3>(), from.slice(12)),
             4 => bytes.fill(0),
-            // One page in the place of another.
+            // Swap one page for another.
             5 => {
                 let page = |n: usize| n * 4096..(n + 1) * 4096;
                 let (a, b, pages) = (from.number::<1>(), from.number::<1>(), bytes.len() / 4096);
@@ -283,12 +281,12 @@ fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
     bytes[at..at + n].copy_from_slice(&with[..n]);
 }
 
-/// Changes what frame `number` says at `at`, and gives it a hash that fits. Returns whether anything changed.
+/// Overwrites bytes at `at` in frame `number` and updates the hash. Returns whether anything changed.
 fn lie(manifest: &mut Vec<u8>, number: usize, at: usize, with: &[u8]) -> bool {
     let Some(mut frames) = frames_of(manifest) else { return false };
     let number = number % frames.len();
     let (_, payload) = &mut frames[number];
-    // From the end as easily as from the beginning: what is there is the newest.
+    // High numbers count from the end, where the newest data is.
     let at = if at >= 1 << 15 { payload.len().saturating_sub(0xffff - at) } else { at };
     let before = payload.clone();
     overwrite(payload, at, with);
@@ -298,7 +296,7 @@ fn lie(manifest: &mut Vec<u8>, number: usize, at: usize, with: &[u8]) -> bool {
     changed
 }
 
-/// The frames of a manifest whose beginning is still sound.
+/// The frames of a manifest whose start is still valid.
 fn frames_of(manifest: &[u8]) -> Option<Vec<(u8, Vec<u8>)>> {
     let mut from = Frames::over(manifest);
     if !from.begin().expect("it is in memory") {
@@ -308,8 +306,8 @@ fn frames_of(manifest: &[u8]) -> Option<Vec<(u8, Vec<u8>)>> {
     (!frames.is_empty()).then_some(frames)
 }
 
-/// Manifests of any bytes, and of any frames with hashes that fit: what is read is written again as it was, and
-/// what is found is fit to be gone on from.
+/// Parses any bytes as a manifest, and any frames with valid hashes: what is read must be written back unchanged, and
+/// what is accepted must be safe to resume from.
 pub fn manifest(data: &[u8]) {
     let mut from = Taker(data);
     let mut bytes = Vec::new();
@@ -343,9 +341,9 @@ pub fn manifest(data: &[u8]) {
     let inputs = Inputs::open(&sort.inputs, sort.layout).expect("the input is whole");
     let names =
         Names { scratch: Path::new(SCRATCH).file_name().expect("it has one").into(), ..Names::of(&sort) };
-    let judge = Judge { sort: &sort, inputs: &inputs, names: &names };
+    let judge = Validator { sort: &sort, inputs: &inputs, names: &names };
     let Ok(left) = leftover::find(&judge, told.layout.identity).expect("all files are this user's") else {
-        leftover::begin_anew(None, &sort, &names).expect("all can be removed");
+        leftover::start_over(None, &sort, &names).expect("all can be removed");
         assert_eq!(sim.names(), [Path::new("/in/0")], "what is not gone on from is removed, and no more");
         return;
     };
@@ -365,17 +363,17 @@ mod tests {
     use crate::manifest::Checkpoint;
 
     #[test]
-    fn damage_to_what_was_left_is_found_and_the_sort_redone() {
+    fn damaged_leftovers_make_the_sort_start_over() {
         replay::corpus("scratch", super::scratch);
     }
 
     #[test]
-    fn manifests_of_any_bytes_are_read_without_harm() {
+    fn any_bytes_can_be_read_as_a_manifest() {
         replay::corpus("manifest", super::manifest);
     }
 
     #[test]
-    fn what_was_left_is_gone_on_from_if_nobody_touched_it() {
+    fn undamaged_leftovers_are_resumed() {
         for choice in 0..6 {
             let left = Left::one_of(choice);
             let (sim, result) = left.go_on(&left.manifest, &left.scratch);
@@ -385,7 +383,7 @@ mod tests {
         }
     }
 
-    /// The leftover of a killed sort, with every checkpoint changed.
+    /// The files of a killed sort with every checkpoint changed.
     fn retold(left: &Left, change: impl Fn(&mut Checkpoint)) -> Vec<u8> {
         let mut told = manifest::parse(&left.manifest).expect("it is sound");
         told.checkpoints.iter_mut().for_each(change);
@@ -395,15 +393,15 @@ mod tests {
         bytes
     }
 
-    /// A scratch file in another directory that is not there.
+    /// A scratch file in a directory that does not exist.
     fn gone() -> PathBuf {
         Path::new("/gone").join(scratch_path().file_name().unwrap())
     }
 
-    /// Whoever can write beside an output could plant a manifest that named any file as scratch: a sort with
-    /// `--resume` then read it, failed, and removed it. What is not named as this sort's scratch is not touched.
+    /// Anyone who could write beside an output could plant a manifest that named any file as scratch. A resuming sort
+    /// then read that file, failed, and removed it. Now only files with the name of this sort's scratch are touched.
     #[test]
-    fn a_manifest_cannot_have_other_files_removed() {
+    fn a_manifest_cannot_cause_removal_of_other_files() {
         let left = Left::one_of(0);
         let precious = "/out/precious";
         let planted = retold(left, |checkpoint| checkpoint.files = vec![precious.into()]);
@@ -416,10 +414,10 @@ mod tests {
         assert!(sim.get("/out/sorted").as_ref() == Some(&left.expected));
     }
 
-    /// Scratch files that were not there were left out of the list by whose numbers extents know theirs: pages were
-    /// then looked for in the wrong file. Only the last ones of the list may be missing.
+    /// Missing scratch files were dropped from the list that extents index by number, so pages were searched in the
+    /// wrong file. Only the last files of the list may be missing.
     #[test]
-    fn pages_are_not_looked_for_in_another_file() {
+    fn pages_are_read_from_the_right_file() {
         let left = Left::one_of(1);
         let renumbered = retold(left, |checkpoint| {
             checkpoint.files = vec![gone(), scratch_path()];
@@ -434,11 +432,11 @@ mod tests {
         assert!(result.unwrap().resumed_bytes > 100_000);
     }
 
-    /// The carry of a checkpoint, the beginning of a record, went from the manifest into the output without being
-    /// looked at, and the proof was of what it said: a changed byte gave a sorted output of other records. Found by
-    /// the fuzzer. It is compared with the input.
+    /// The carry of a checkpoint, the start of a record, went from the manifest into the output unchecked, and the
+    /// proof agreed with it: a changed byte gave a sorted output of other records. Found by the fuzzer. It is now
+    /// compared with the input.
     #[test]
-    fn a_carry_is_what_the_input_has() {
+    fn a_carry_must_agree_with_the_input() {
         let left = Left::one_of(1);
         let told = retold(left, |checkpoint| {
             if let Some(byte) = checkpoint.carry.first_mut() {
@@ -451,10 +449,10 @@ mod tests {
         assert!(sim.get("/out/sorted").as_ref() == Some(&left.expected));
     }
 
-    /// What is still to be spilled was taken from a manifest as it stood, and adding the margin of a preflight to the
-    /// greatest number there is ended the process. Found by the fuzzer.
+    /// The number of bytes still to spill was taken from the manifest as it was; adding the safety margin of the
+    /// preflight check to the largest possible number overflowed. Found by the fuzzer.
     #[test]
-    fn a_layout_says_nothing_that_its_input_cannot_have() {
+    fn an_impossible_layout_is_rejected() {
         let left = Left::one_of(2);
         let mut manifest = left.manifest.clone();
         assert!(lie(&mut manifest, 0, 16 + 10 * 8, &u64::MAX.to_le_bytes()));

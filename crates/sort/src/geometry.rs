@@ -1,16 +1,15 @@
-//! Geometry: how a sort is laid out in the memory it was promised. Pure arithmetic.
+//! The geometry: how a sort divides its memory. Pure arithmetic.
 //!
 //! ```text
-//! --memory  [ process ][ transfer: reads, then output ][ main: pages of records, entries of a range ]
+//! memory  [ process ][ transfer: reads, then output ][ main: pages of records, entries of a range ]
 //! ```
 //!
-//! The main pool holds one open page for each range and, at the end of the first pass, whatever was
-//! not spilled, which may be everything; in the second pass ranges are brought into what is free.
-//! Both passes must fit, so the number of ranges is chosen to keep the most records in memory: more
-//! ranges need less room each, but more open pages. Where memory leaves the choice, a range is as
-//! large as a core's share of the cache: gathering from 16 MB took half the CPU of gathering from
-//! 1 GB, copying to ranges included (2.2 against 4.4 s for 10 M records).
-//! Invariant: what is laid out here is all that is allocated in bulk; the rest is counted as `process`.
+//! In the first pass the main pool holds one open page for each range and everything that was not spilled. In the
+//! second pass ranges are loaded into what is free. Both passes must fit, so the number of ranges is chosen to keep
+//! as many records as possible in memory: more ranges are smaller, but need more open pages. If memory leaves a
+//! choice, a range is as large as one core's share of the cache: gathering from 16 MB took half the CPU of gathering
+//! from 1 GB, including the copy into ranges (2.2 s instead of 4.4 s for 10 M records).
+//! Invariant: all bulk memory is part of this layout; everything else counts as `process`.
 
 use thalweg_base::units::{KIB, MIB};
 use thalweg_record::{Key, Layout};
@@ -19,82 +18,82 @@ use crate::assemble::Assembler;
 use crate::entry::ANY_LENGTH_BYTES_MAX;
 use crate::{Error, Result};
 
-/// Reads and writes of one lane in flight.
+/// Reads and writes that one lane has in flight.
 const DEPTH: usize = 4;
-/// Pages of the largest budgets; smaller ones have smaller pages.
+/// The page size with large budgets; smaller budgets have smaller pages.
 pub(crate) const PAGE_BYTES_MAX: u64 = MIB;
 pub(crate) const PAGE_BYTES_MIN: u64 = 16 * KIB;
-/// Ranges are planned so much larger than the average, because samples err.
+/// Ranges are planned larger than the average by this factor, because samples are inexact.
 const RANGE_MARGIN: f64 = 1.35;
 /// Gathering from ranges of this size hits the cache.
 const RANGE_BYTES_WANTED: u64 = 6 * MIB;
-/// Of the memory that is the sort's own, what blocks larger than pages may take for reads and output, and from how much
-/// of it on.
+/// The fraction of the sort's own memory that transfer blocks larger than pages may take, and the least memory for
+/// such blocks.
 const TRANSFER_SHARE: u64 = 48;
 const TRANSFER_MEMORY_MIN: u64 = 96 * MIB;
-/// More ranges than this have pages too small to be worth it.
+/// With more ranges than this, pages would be too small.
 const RANGES_MAX: usize = 4096;
-/// Ranges have numbers of 16 bits while they are distributed, and some are left for those that are parted.
+/// A range has a number of 16 bits; some numbers are reserved for ranges that are distributed again.
 const RANGES_LIMIT: usize = 1 << 15;
-/// Code, libraries and small things that become resident while a sort runs.
+/// Code, libraries and small allocations that become resident during a sort.
 const PROCESS_GROWS_BYTES: u64 = 1200 * KIB;
-/// What is remembered of every page that is spilled, vectors' slack included.
+/// Bytes of bookkeeping for each spilled page, including unused capacity of vectors.
 const PAGE_NOTE_BYTES: u64 = 40;
-/// Fewer open pages than for so many ranges part nothing.
+/// The minimum number of ranges for which another distribution is useful.
 const RANGES_MIN: usize = 8;
-/// A record's first and last pages are others' too, and a few are on their way.
+/// A record shares its first and last pages with others, and a few pages are in flight.
 const PAGES_PER_RECORD: u64 = 32;
 /// A bucket should fit in a core's own cache: 4096 entries are 64 KiB.
 pub(crate) const BUCKET_ENTRIES: u64 = 4096;
 
-/// A line of so many bytes among short ones breaks no promise, whether the sample saw it or not.
+/// A line of this size among short ones does not break the memory limit, even if the sample missed it.
 pub(crate) const HIDDEN_RECORD_BYTES: u64 = MIB;
 
-/// Of the output a note is made at most so many times: each of them waits for the disk.
+/// The maximum number of output notes: each waits for the disk.
 const NOTES_MAX: u64 = 32;
-/// Nor for less than this, or than a quarter of the memory where that is small.
+/// The minimum bytes between two notes, or a quarter of the memory if that is less.
 const NOTE_BYTES_MIN: u64 = 16 << 20;
 
-/// What is known before the plan is made.
+/// What is known before a sort is laid out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Given {
-    /// The promise.
+    /// The memory limit.
     pub(crate) memory_bytes: u64,
-    /// Memory resident before the sort begins.
+    /// Memory that is resident before the sort begins.
     pub(crate) resident_bytes: u64,
     pub(crate) lanes: usize,
     pub(crate) input_bytes: u64,
-    /// Records, or an estimate that errs upwards.
+    /// Records, or an upper estimate.
     pub(crate) records: u64,
-    /// Whether records may have any length, so that entries cannot address as many bytes.
+    /// Whether records have variable length: entries can then address fewer bytes.
     pub(crate) any_length: bool,
-    /// Whether it is a stream, whose first pages stay where they were read.
+    /// Whether the input is a stream. Its first pages stay where they were read.
     pub(crate) is_stream: bool,
 }
 
 impl Given {
-    /// The most ranges that a layout may have: more only where ranges of lines would be larger than entries can
+    /// The maximum number of ranges. It is larger only if ranges of lines would otherwise be too large for entries to
     /// address.
     fn ranges_max(&self) -> usize {
         let least = (self.input_bytes as f64 * RANGE_MARGIN / ANY_LENGTH_BYTES_MAX as f64) as usize;
-        // The search goes in steps of an eighth.
+        // The search for the number goes in steps of an eighth.
         if self.any_length { RANGES_MAX.max(least + least / 4).min(RANGES_LIMIT) } else { RANGES_MAX }
     }
 }
 
 #[cfg(any(test, feature = "fuzzing"))]
 thread_local! {
-    /// Whether sorts that begin in this thread are laid out tiny, so that a small input takes every path.
+    /// Whether sorts of this thread use tiny pages, so that a small input takes every code path.
     pub(crate) static TINY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// How a sort is laid out.
+/// The layout of a sort.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Geometry {
     pub(crate) page_bytes: usize,
     pub(crate) lanes: usize,
     pub(crate) depth: usize,
-    /// Blocks for reads in the first pass, for output in the last, and bytes of each: a page or more.
+    /// Blocks for reads in the first pass and for output in the last, and their size: a page or more.
     pub(crate) transfer_blocks: usize,
     pub(crate) transfer_bytes: usize,
     pub(crate) main_pages: usize,
@@ -103,17 +102,17 @@ pub(crate) struct Geometry {
     pub(crate) chunk_entries: usize,
     pub(crate) job_bytes: u64,
     pub(crate) job_entries: u64,
-    /// Bytes that go to scratch in the first pass.
+    /// Bytes that the first pass spills.
     pub(crate) excess_bytes: u64,
     /// Bytes of sampled keys.
     pub(crate) sample_bytes: u64,
 }
 
 impl Geometry {
-    /// How many numbers a geometry is.
+    /// The length of a geometry as numbers.
     pub(crate) const NUMBERS: usize = 13;
 
-    /// The geometry as numbers, in the order of its fields.
+    /// The fields in order.
     pub(crate) fn to_numbers(self) -> [u64; Self::NUMBERS] {
         [
             self.page_bytes as u64,
@@ -132,7 +131,7 @@ impl Geometry {
         ]
     }
 
-    /// Reads `to_numbers`; `None` if they cannot be a geometry.
+    /// The reverse of `to_numbers`; `None` if the numbers are not a geometry.
     pub(crate) fn from_numbers(n: &[u64; Self::NUMBERS]) -> Option<Geometry> {
         let small = n[..11].iter().all(|&v| (1..1 << 40).contains(&v));
         let is_page = |n: u64| (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&n) && n.is_power_of_two();
@@ -153,7 +152,7 @@ impl Geometry {
         })
     }
 
-    /// Lays out the sort of a stream, `given` with a guess of its length. All memory is used.
+    /// Lays out the sort of a stream, with an estimate of its length in `given`. It uses all memory.
     pub(crate) fn of_stream(given: &Given) -> Result<Geometry> {
         let mut geometry = Geometry::of(given)?;
         let base = Base::of(given, geometry.lanes, geometry.page_bytes as u64);
@@ -161,7 +160,7 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// The same memory, with at most `ranges_max` ranges and buckets for what is known now.
+    /// Keeps the pools, and chooses at most `ranges_max` ranges, and buckets, for what is known now.
     pub(crate) fn with_ranges_for(self, given: &Given, ranges_max: usize) -> Geometry {
         match Base::of(given, self.lanes, self.page_bytes as u64).best(given, ranges_max) {
             Some(best) => Geometry { main_pages: self.main_pages, ..best },
@@ -169,12 +168,12 @@ impl Geometry {
         }
     }
 
-    /// How many pages of records the first pass leaves in memory.
+    /// The number of record pages that stay in memory after the first pass.
     pub(crate) fn resident_pages(&self, input_bytes: u64) -> usize {
         (input_bytes.saturating_sub(self.excess_bytes) / self.page_bytes as u64) as usize
     }
 
-    /// How many pages of records may stay in memory, with ranges as they are, if the input ends after so many bytes.
+    /// The number of record pages that may stay in memory with these ranges if the input ends after `bytes` bytes.
     fn resident_at(&self, given: &Given, bytes: u64) -> usize {
         let records = u128::from(given.records) * u128::from(bytes) / u128::from(given.input_bytes.max(1));
         let given = Given { input_bytes: bytes, records: records as u64, ..*given };
@@ -194,17 +193,17 @@ impl Geometry {
         })
     }
 
-    /// The same, if there is memory enough.
+    /// Lays out a sort; `None` if there is not enough memory.
     pub(crate) fn fitting(given: &Given) -> Option<Geometry> {
         #[cfg(any(test, feature = "fuzzing"))]
         if TINY.get() {
             return Some(Geometry::tiny(given));
         }
-        // With little memory fewer lanes leave more room for records.
+        // With little memory, fewer lanes leave more room for records.
         let lanes = given.lanes.min((given.memory_bytes / (24 * MIB)).max(1) as usize);
         let ranges_max = given.ranges_max();
         for lanes in (1..=lanes).rev() {
-            // Large pages suit the disk, small ones waste less where there are many ranges.
+            // Large pages suit the disk; small pages waste less if there are many ranges.
             let all: Vec<Geometry> =
                 page_sizes(given).filter_map(|p| Base::of(given, lanes, p).best(given, ranges_max)).collect();
             if let Some(least) = all.iter().map(|g| g.excess_bytes).min() {
@@ -213,7 +212,7 @@ impl Geometry {
                 return good.max_by_key(|g| g.page_bytes);
             }
         }
-        // As many ranges as there may be open pages; those are distributed again.
+        // As many ranges as open pages are possible; these ranges are distributed again.
         let bases = page_sizes(given).map(|p| Base::of(given, 1, p));
         let base = bases.max_by_key(|b| b.main_pages.min(200)).expect("there is a page size");
         let ranges = (base.main_pages / 3).min(RANGES_LIMIT as u64) as usize;
@@ -222,7 +221,7 @@ impl Geometry {
             .then(|| base.layout(given, ranges, buckets, given.input_bytes, base.main_pages))
     }
 
-    /// A layout that spills all but six pages, whatever the memory.
+    /// A layout that spills all but six pages.
     #[cfg(any(test, feature = "fuzzing"))]
     fn tiny(given: &Given) -> Geometry {
         const DEPTH: usize = 2;
@@ -243,14 +242,14 @@ impl Geometry {
         }
     }
 
-    /// Bytes of an output of `bytes` bytes between two notes, at least.
+    /// The minimum bytes between two notes of an output of `bytes` bytes.
     pub(crate) fn note_every(&self, bytes: u64) -> u64 {
         let memory = (self.main_pages * self.page_bytes) as u64;
         (bytes / NOTES_MAX).max(NOTE_BYTES_MIN.min(memory / 4))
     }
 
-    /// Whether a range of one record of so many bytes can be sorted. What is as long as that cannot be parted further.
-    /// Where nothing is spilled there are pages for all.
+    /// Whether a range that is one record of this size can be sorted. It cannot be divided further. If nothing is
+    /// spilled there are pages for all.
     pub(crate) fn has_room_for(&self, record_bytes: u64) -> bool {
         let Geometry { buckets_per_range, lanes, chunk_entries, page_bytes, main_pages, .. } = *self;
         let entries = entry_pages(1, buckets_per_range, lanes, chunk_entries, page_bytes);
@@ -259,8 +258,8 @@ impl Geometry {
     }
 }
 
-/// The most pages of entries that `records` records in `buckets` buckets can take: full chunks, one that each lane
-/// fills in each bucket, and one in each part of the buckets that are split.
+/// The maximum number of pages that the entries of `records` records in `buckets` buckets take: full chunks, a
+/// partial one for each lane and bucket, and one for each part of a bucket that is split.
 pub(crate) fn entry_pages(
     records: u64,
     buckets: usize,
@@ -273,8 +272,8 @@ pub(crate) fn entry_pages(
     chunks.div_ceil((page_bytes / (chunk_entries * 16)) as u64) + lanes as u64
 }
 
-/// How many times a record that pages cut is held whole at the same time: in a turn, where ranges are parted that agree
-/// in as much, and in each lane, which proves what leaves; a key of several parts is compared in a copy besides.
+/// How many copies of a record that crosses pages exist at once: two during distribution, and one in each lane, for
+/// the proof of the output. A key of several parts is compared in another copy.
 pub(crate) fn long_copies(key: &Key, lanes: usize) -> u64 {
     2 + lanes as u64 * copies_per_lane(key)
 }
@@ -283,15 +282,15 @@ fn copies_per_lane(key: &Key) -> u64 {
     if key.as_slice().is_some() { 1 } else { 2 }
 }
 
-/// What copies take of a line that no sample saw. The margin of the promise absorbs those that one lane holds.
+/// The memory for copies of a long line that the sample missed. The safety margin covers the copies of one lane.
 pub(crate) fn hidden_copies(key: &Key, layout: Layout, lanes: usize) -> u64 {
     let are_hidden = layout.fixed_bytes().is_none();
     if are_hidden { copies_per_lane(key) * (lanes as u64 - 1) * HIDDEN_RECORD_BYTES } else { 0 }
 }
 
-/// The least memory, in whole MiB, of more than `given` bytes, that fits; with that much the same sort begins.
+/// The least memory above `given`, in whole MiB, for which `fits` returns true.
 pub(crate) fn least_memory(given: u64, fits: impl Fn(u64) -> bool) -> u64 {
-    /// More than anything is laid out for.
+    /// More than any layout needs.
     const MIB_MAX: u64 = 1 << 30;
     let fits = |mib: u64| fits(mib * MIB);
     let (mut low, mut high) = (given / MIB, given / MIB + 1);
@@ -305,25 +304,25 @@ pub(crate) fn least_memory(given: u64, fits: impl Fn(u64) -> bool) -> u64 {
     high * MIB
 }
 
-/// Pages that are to be free while an input is distributed: below that pages are spilled.
+/// The number of pages to keep free during distribution; with fewer, pages are spilled.
 #[derive(Debug)]
 pub(crate) struct KeepFree {
-    /// For an input that ends within so many bytes, within twice as many, and so on.
+    /// The size of a step: `pages` has a number for an input of one step, of two steps, and so on.
     step_bytes: u64,
     pages: Vec<usize>,
 }
 
-/// Steps of a memory's size.
+/// Steps for each multiple of the memory.
 const STEPS: u64 = 8;
 
 impl KeepFree {
-    /// So many, whatever comes.
+    /// The same number for every input.
     pub(crate) fn always(pages: usize) -> KeepFree {
         KeepFree { step_bytes: u64::MAX, pages: vec![pages] }
     }
 
-    /// As many as the second pass of a stream needs that has `least_bytes` or ends later: the longer it gets, the less of it
-    /// stays in memory.
+    /// For a stream of at least `least_bytes` bytes: as many pages as its second pass needs. The longer the stream
+    /// gets, the less of it stays in memory.
     pub(crate) fn of_stream(geometry: &Geometry, given: &Given, least_bytes: u64) -> KeepFree {
         let step_bytes = (given.memory_bytes / STEPS).max(1);
         let at = |step: u64| {
@@ -333,22 +332,22 @@ impl KeepFree {
         KeepFree { step_bytes, pages: (1..=given.input_bytes.div_ceil(step_bytes)).map(at).collect() }
     }
 
-    /// After so many bytes.
+    /// The number after `bytes` bytes.
     pub(crate) fn at(&self, bytes: u64) -> usize {
         let step = (bytes / self.step_bytes) as usize;
         self.pages.get(step).or(self.pages.last()).copied().unwrap_or(0)
     }
 }
 
-/// The page sizes that a budget may choose from, largest first.
+/// Possible page sizes for this memory, largest first.
 fn page_sizes(given: &Given) -> impl Iterator<Item = u64> {
-    // Of a stream all memory is laid out for more ranges than a short one needs.
+    // A stream needs space for more ranges, as its length is unknown.
     let share = if given.is_stream { 1024 } else { 512 };
     let largest = (given.memory_bytes / share).next_power_of_two().clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
     (PAGE_BYTES_MIN.ilog2()..=largest.ilog2()).rev().map(|bits| 1 << bits)
 }
 
-/// What a page size and a number of lanes leave for records.
+/// The memory that a page size and a number of lanes leave for records.
 struct Base {
     page_bytes: u64,
     lanes: usize,
@@ -361,10 +360,10 @@ struct Base {
 
 impl Base {
     fn of(given: &Given, lanes: usize, page_bytes: u64) -> Base {
-        // The promise has a margin of 5 % or 2 MiB, which absorbs what nobody counted.
+        // Uncounted allocations have a margin of 5 % or 2 MiB.
         let margin = (given.memory_bytes / 20).max(2 * MIB) - 256 * KIB;
         let transfer_blocks = Assembler::blocks_needed(lanes, DEPTH).max(lanes * (DEPTH + 1));
-        // Each request costs some 20 us of a core, whatever it moves.
+        // Each I/O request costs about 20 us of CPU, whatever its size.
         let own_bytes = given.memory_bytes.saturating_sub(given.resident_bytes);
         let affordable = own_bytes / TRANSFER_SHARE / transfer_blocks as u64;
         let transfer_block = match given.is_stream || own_bytes < TRANSFER_MEMORY_MIN {
@@ -373,7 +372,7 @@ impl Base {
         };
         let job_entries = (given.memory_bytes / (1 << 14)).clamp(2048, 48 << 10);
         let sample_bytes = (given.memory_bytes / 128).clamp(96 * KIB, 8 * MIB);
-        // A lane sorts one bucket more than a job should have, and notes the records of a block.
+        // A lane sorts one bucket more than a job should have, and lists the records of a block.
         let block_records =
             u128::from(transfer_block) * u128::from(given.records) / u128::from(given.input_bytes.max(1));
         let block_records = block_records as u64;
@@ -397,12 +396,12 @@ impl Base {
         }
     }
 
-    /// Values in a chunk of entries: small where there are few, so that half-full chunks waste little.
+    /// Entries in a chunk: few if the page is small, so that partial chunks waste little.
     fn chunk_entries(&self) -> usize {
         if self.page_bytes >= 256 * KIB { 256 } else { 64 }
     }
 
-    /// Buckets for `records`, such that chunks that lanes leave half full are a small share.
+    /// The number of buckets for `records`, such that partial chunks waste little.
     fn buckets(&self, records: u64) -> usize {
         let least = (self.lanes * self.chunk_entries() * 6) as u64;
         (records / BUCKET_ENTRIES.max(least)).clamp(1, 1 << 14) as usize
@@ -412,7 +411,7 @@ impl Base {
         entry_pages(records, buckets, self.lanes, self.chunk_entries(), self.page_bytes as usize)
     }
 
-    /// Of the layouts that spill the least, give or take a hundredth, the one whose ranges suit the cache.
+    /// Of the layouts that spill within 1 % of the minimum, the one whose ranges suit the cache best.
     fn best(&self, given: &Given, ranges_max: usize) -> Option<Geometry> {
         let mut all = Vec::new();
         let mut ranges = 1;
@@ -426,7 +425,7 @@ impl Base {
         all.into_iter().filter(|g| g.excess_bytes <= allowed).min_by_key(|g| g.ranges.abs_diff(wanted))
     }
 
-    /// The layout with so many ranges, if both passes fit.
+    /// The layout with this number of ranges, if both passes fit.
     fn with_ranges(&self, given: &Given, ranges: usize) -> Option<Geometry> {
         let input_pages = given.input_bytes.div_ceil(self.page_bytes) as f64;
         let range_pages = input_pages / ranges as f64 * RANGE_MARGIN;
@@ -436,11 +435,11 @@ impl Base {
         let range_records = (given.records as f64 / ranges as f64 * RANGE_MARGIN) as u64;
         let buckets = self.buckets(range_records);
         let entries = self.entry_pages(range_records, buckets) as f64;
-        // Every range has an open page, half full on average, give or take three times the deviation of
-        // that, and some are on their way to scratch.
+        // Every range has an open page, half full on average, plus three standard deviations; a few more are being
+        // written.
         let open = ranges as f64 * 0.5 + 0.87 * (ranges as f64).sqrt() + (self.lanes * DEPTH) as f64;
-        // One range is gathered while the next is on its way. What the first gives back when it is
-        // done makes room for the next, except for its spilled share.
+        // One range is gathered while the next is loaded. The first frees its pages for the next, except for those
+        // that stayed in memory.
         let mut resident = (self.main_pages as f64 - open).min(input_pages);
         for _ in 0..20 {
             let spilled_share = (1.0 - resident / input_pages).max(0.0);
@@ -450,7 +449,7 @@ impl Base {
                 return None;
             }
         }
-        // Each range has an open page, and one block of the input may fill that and open another, or as many as it holds.
+        // Each range has an open page, and one block of input may complete as many pages as it holds.
         let filled = self.lanes as u64 * (self.transfer_block / self.page_bytes - 1);
         if (2 * ranges + 2 * self.lanes * DEPTH) as u64 + filled > self.main_pages {
             return None;
@@ -496,8 +495,8 @@ mod tests {
         }
     }
 
-    /// The promise of the documentation: for 100-byte records what does not fit is at most the input
-    /// less 0.8 of the memory, and 5 %. Below 48 MiB the process itself takes too large a share for that.
+    /// The documented guarantee: for 100-byte records at most the input minus 0.8 of the memory, plus 5 %, is
+    /// spilled. Below 48 MiB the process itself takes too large a share.
     #[test]
     fn only_the_excess_is_spilled() {
         for memory in [48 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB, 8192 * MIB] {
@@ -514,7 +513,7 @@ mod tests {
         }
     }
 
-    /// Entries address 64 GiB of lines. With memory for more than that in one range, there are more ranges.
+    /// Entries address 64 GiB of lines, so with very much memory there are more ranges.
     #[test]
     fn no_range_of_lines_is_laid_out_larger_than_entries_can_address() {
         const TIB: u64 = 1 << 40;
@@ -532,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_laid_out_is_within_the_promise() {
+    fn layouts_keep_the_memory_limit() {
         for memory in [16 * MIB, 17 * MIB, 100 * MIB, 256 * MIB, 1024 * MIB] {
             for input in [0, 1, memory / 2, memory, 3 * memory, 50 * memory] {
                 let g = Geometry::of(&given(memory, input)).unwrap();

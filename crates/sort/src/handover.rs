@@ -1,17 +1,16 @@
-//! Where a sort meets the program that it runs in: pages of the input go in, blocks of the sorted stream
-//! come out, both in order.
+//! The handover between a program and its sort: pages of the input go in, blocks of the sorted stream come out, both
+//! in order.
 //!
 //! ```text
 //! program => [ pages of the input ] =>                        FeedLanes
 //! program <= [ blocks of the output, a window of them ] <=    HandoverLanes
 //! ```
 //!
-//! Invariant: blocks leave in the order of the stream, each once. Lanes finish blocks out of order; one that is
-//! past the window waits for the program. The lane with the next block is never past it, so all waiting
-//! ends as long as the program takes blocks.
-//! Invariant: what lies here belongs to the pools of the sort: pages of the input are as many as there are blocks
-//! to be had, blocks of the output at most the window.
-//! Non-goals: counting what the program holds.
+//! Invariant: each block leaves once, in the order of the stream. Lanes finish blocks out of order. A lane whose
+//! block is beyond the window waits for the program. The next block is always inside the window, so there is no
+//! deadlock while the program takes blocks.
+//! Invariant: pages and blocks here belong to the pools of the sort. Output blocks never exceed the window.
+//! Non-goals: counting the blocks that the program holds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,17 +23,17 @@ use thalweg_pump::{Meters, Sink, Watch};
 
 use crate::{Error, Result};
 
-/// How long a lane waits before it looks whether another has failed.
+/// How long a lane waits before it checks whether another lane has failed.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The place between a program and the lanes of its sort.
+/// What a program and the lanes of its sort share.
 pub(crate) struct Handover {
     /// Output bytes that may wait to be taken.
     window_bytes: u64,
     state: Mutex<State>,
-    /// Something changed that the program may wait for.
+    /// Wakes the program.
     for_program: Condvar,
-    /// Something changed that a lane may wait for.
+    /// Wakes lanes.
     for_lanes: Condvar,
     stopped: AtomicBool,
 }
@@ -42,7 +41,7 @@ pub(crate) struct Handover {
 struct State {
     input: VecDeque<Block>,
     input_ended: bool,
-    /// Blocks of the output by their offsets.
+    /// Output blocks by offset.
     output: BTreeMap<u64, Block>,
     /// Output bytes that the program has taken.
     taken_bytes: u64,
@@ -53,17 +52,17 @@ enum Outcome {
     Running,
     Done(Box<Receipt>),
     Failed(Error),
-    /// It failed, and the error was given to the program.
-    Told,
+    /// The sort failed, and the program got the error.
+    Reported,
 }
 
 impl State {
-    /// The error, the first time; after that, that there was one.
+    /// The error if the sort failed: the original one the first time, then [`Error::Over`].
     fn failed(&mut self) -> Option<Error> {
-        if !matches!(self.outcome, Outcome::Failed(_) | Outcome::Told) {
+        if !matches!(self.outcome, Outcome::Failed(_) | Outcome::Reported) {
             return None;
         }
-        match std::mem::replace(&mut self.outcome, Outcome::Told) {
+        match std::mem::replace(&mut self.outcome, Outcome::Reported) {
             Outcome::Failed(error) => Some(error),
             _ => Some(Error::Over),
         }
@@ -71,7 +70,7 @@ impl State {
 }
 
 impl Handover {
-    /// A place where so many bytes of the output may wait.
+    /// A handover with a window of `window_bytes` bytes of output.
     pub(crate) fn new(window_bytes: u64) -> Handover {
         let state = State {
             input: VecDeque::new(),
@@ -96,12 +95,12 @@ impl Handover {
     /// Asks the sort to stop.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
-        // Whoever looks at the flag with the lock held has either seen it or is woken.
+        // A lane checks the flag under the lock, so it sees the flag or is woken.
         drop(self.lock());
         self.for_lanes.notify_all();
     }
 
-    /// Program: gives the next page of the input.
+    /// Program: passes the next page of the input.
     pub(crate) fn put_input(&self, page: Block) -> Result<()> {
         let mut state = self.lock();
         if let Some(error) = state.failed() {
@@ -114,19 +113,18 @@ impl Handover {
         Ok(())
     }
 
-    /// Program: says that there are no more.
+    /// Program: ends the input.
     pub(crate) fn end_input(&self) {
         self.lock().input_ended = true;
         self.for_lanes.notify_all();
     }
 
-    /// Program: an error if the sort has failed.
+    /// Program: returns the error if the sort has failed.
     pub(crate) fn check(&self) -> Result<()> {
         self.lock().failed().map_or(Ok(()), Err)
     }
 
-    /// Program: waits for the next block of the output. `None` after the last one, when the invariant was found to
-    /// hold.
+    /// Program: waits for the next output block. `None` after the last one, when the proof holds.
     pub(crate) fn next_output(&self) -> Result<Option<Block>> {
         let mut state = self.lock();
         loop {
@@ -148,7 +146,7 @@ impl Handover {
         }
     }
 
-    /// Program: waits for the receipt. An error if there are blocks that were not taken.
+    /// Program: waits for the receipt. An error if some blocks were not taken.
     pub(crate) fn receipt(&self) -> Result<Receipt> {
         let mut state = self.lock();
         loop {
@@ -182,7 +180,7 @@ impl Handover {
         }
     }
 
-    /// Lane: gives a block of the output, and waits while it is past the window.
+    /// Lane: passes an output block, and waits while it is beyond the window.
     fn put_output(&self, block: Block, stopped: &dyn Fn() -> bool) -> Result<()> {
         let mut state = self.lock();
         while block.offset() >= state.taken_bytes + self.window_bytes {
@@ -201,7 +199,7 @@ impl Handover {
         Ok(())
     }
 
-    /// Engine: says how it ended. What nobody will take is let go of.
+    /// Sort: sets the outcome, and drops what will not be taken.
     pub(crate) fn end(&self, outcome: Result<Receipt>) {
         let mut state = self.lock();
         if matches!(state.outcome, Outcome::Running) {
@@ -226,7 +224,7 @@ impl Watch for Handover {
     }
 }
 
-/// One lane of the output: a sink whose blocks the program takes.
+/// A lane of the output: a sink whose blocks the program takes.
 pub(crate) struct HandoverLane<'a> {
     pub(crate) handover: &'a Handover,
     pub(crate) meters: &'a Meters,

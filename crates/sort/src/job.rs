@@ -1,6 +1,6 @@
-//! A sort from files or a stream to a file or a stream: sample, distribute if it does not fit, gather, prove, publish.
+//! One sort, from files or a stream to a file or a stream: sample, distribute, sort and gather, prove, publish.
 //!
-//! Every pass is a pump in each lane: input -> part, or input -> ranges, then sorted -> output.
+//! In each pass every lane runs a pump: input -> ranges in the first, sorted ranges -> output in the last.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +14,11 @@ use thalweg_io::{Caching, InputFile, InputLocation, Location, host, process};
 use thalweg_pump::{
     FileLane, InputLane, Inputs, InputsError, Meters, Output, Sink, Source, StreamLane, Watch, pump,
 };
-use thalweg_record::{Cut, Cuts, Key, choose_cuts_by_bytes, counted, file_bytes, same_records};
+use thalweg_record::{
+    Key, SplitPoint, SplitPoints, choose_split_points_by_bytes, counted, file_bytes, same_records,
+};
 
-use crate::asked::{Foreign, Sort};
 use crate::distribute::{self, Checkpoints, Distribution, RecordRoom, Resumed, Tagging};
-use crate::durable::{Notes, OutputLane, Start};
 use crate::entry;
 use crate::forecast::forecast;
 use crate::geometry::{Geometry, KeepFree, entry_pages, long_copies};
@@ -26,18 +26,20 @@ use crate::handover::HandoverLane;
 use crate::leftover::{self, Claim, Leftover};
 use crate::manifest::{self, Manifest};
 use crate::names::Names;
+use crate::options::{CannotResume, Sort};
+use crate::output_notes::{Notes, OutputLane, ResumePoint};
+use crate::output_scratch::OutputScratch;
 use crate::pages::segment_starts;
-use crate::preflight::{self, Takes};
+use crate::preflight::{self, DiskNeeds};
 use crate::range::{Range, RangeStore, Stored, needed_within, ranges_of};
 use crate::replay::{Replay, ReplayLane};
 use crate::resample::{self, Resample};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Sorted};
-use crate::sound::Judge;
-use crate::spill::{evict, make_way};
+use crate::spill::{evict, move_overtaken};
 use crate::stream::{self, Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
-use crate::survey::{Seen, Survey, cuts_of};
-use crate::within::Within;
+use crate::survey::{Seen, Survey, split_points_of};
+use crate::validate::Validator;
 use crate::{Error, Result};
 
 /// Runs a sort.
@@ -48,25 +50,25 @@ pub fn run(sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
     loop {
         let names = Names::of(sort);
         let (run, left) = Run::new(sort, watch, names, seen)?;
-        // What was read from a stream is gone, and what was written to one cannot be taken back.
+        // A stream cannot be read or written twice.
         let may_run_again = run.feed.is_none() && !sort.output_is_stream;
         match run.run(left, &mut None) {
-            // There are more and shorter lines than the sample said: plan again for more.
+            // There are more and shorter lines than the sample showed: plan again for more records.
             Err(Error::Underestimated) if may_run_again => seen.records = run.planned_records * 3 / 2,
-            // So are there longer lines, which are held whole: plan again with room for them.
+            // There are longer lines than the sample showed: plan again with space for them.
             Err(Error::RecordTooLong { limit, .. }) if may_run_again && limit < sort.record_max() => {
                 seen.record_bytes = limit * 2;
             }
-            // What an earlier run left is not what it wrote (a power loss, say): redone from the start.
-            Err(Error::Damaged { .. }) if sort.resume => watch.note(&Foreign::Damaged),
+            // The files of the earlier run are damaged, for example after a power loss: start over.
+            Err(Error::Damaged { .. }) if sort.resume => watch.note(&CannotResume::Damaged),
             other => return other,
         }
         sort = &fresh;
     }
 }
 
-/// Runs the sort of a stream that is handed over, and hands over the sorted one. What was spilled is left in `spilled`:
-/// to free it takes as long as to write it, on some disks.
+/// Sorts a stream that a program hands over, and hands over the result. `spilled` keeps the scratch files, because
+/// freeing them can take as long as writing them.
 pub(crate) fn run_handed(
     sort: &Sort,
     watch: &dyn Watch,
@@ -83,21 +85,21 @@ struct Run<'a> {
     watch: &'a dyn Watch,
     key: Key,
     inputs: Inputs,
-    /// What is read instead of `inputs`, if that is not regular files.
+    /// The input if it is a stream; `inputs` is then empty.
     feed: Option<Feed>,
-    /// Pages that a stream must leave free.
+    /// The number of pages that the distribution keeps free.
     keep_free: KeepFree,
     geometry: Geometry,
     planned_records: u64,
     record_room: RecordRoom,
-    /// What was said before the start; nothing of a stream.
+    /// The forecast; none for a stream.
     plan: Option<Plan>,
     names: Names,
-    /// What makes these names this run's; an output that is a stream has none that others could take.
+    /// The exclusive claim to the output's hidden names; none if the output is a stream.
     claim: Option<Claim>,
-    /// What must be the same for a run to go on from this one.
+    /// Identifies the options and inputs. Only a run with the same identity may resume from this one.
     identity: u128,
-    cuts: Vec<Cut>,
+    split_points: Vec<SplitPoint>,
     transfer: Pool,
     main: Pool,
     meters: Meters,
@@ -133,19 +135,20 @@ impl<'a> Run<'a> {
         let mut survey = Survey::take(sort, seen)?;
         let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort), &hardware));
         let identity = leftover::identity(sort, &survey.inputs);
-        let judge = Judge { sort, inputs: &survey.inputs, names: &names };
+        let judge = Validator { sort, inputs: &survey.inputs, names: &names };
         let left = if sort.resume { Some(leftover::find(&judge, identity)?) } else { None };
         if let (Some(Err(why)), true) = (&left, was_left) {
             watch.note(why);
         }
         let left = left.and_then(|found| found.ok());
         if left.is_none() {
-            claim = leftover::begin_anew(claim, sort, &names)?;
+            claim = leftover::start_over(claim, sort, &names)?;
         }
         if let Some(left) = &left {
-            survey.adopt(left.geometry, left.cuts.clone())?;
+            survey.adopt(left.geometry, left.split_points.clone())?;
         }
-        let Survey { key, inputs, geometry, records: planned_records, record_room, cuts, transfer } = survey;
+        let Survey { key, inputs, geometry, records: planned_records, record_room, split_points, transfer } =
+            survey;
         let most = if sort.output_is_stream { sort.record_max() } else { record_room };
         let record_room = RecordRoom::new(record_room, most, long_copies(&key, geometry.lanes));
         let main = Pool::new(geometry.page_bytes, geometry.main_pages.max(1))?;
@@ -163,7 +166,7 @@ impl<'a> Run<'a> {
             names,
             claim,
             identity,
-            cuts,
+            split_points,
             transfer,
             main,
             meters: Meters::default(),
@@ -174,7 +177,7 @@ impl<'a> Run<'a> {
         Ok((run, left))
     }
 
-    /// Fills memory from a stream, and lays out the sort for what it saw.
+    /// Fills memory from a stream, and lays out the sort for what was read.
     fn of_stream(
         sort: &'a Sort,
         watch: &'a dyn Watch,
@@ -182,7 +185,7 @@ impl<'a> Run<'a> {
         clock: Stopwatch,
     ) -> Result<Run<'a>> {
         sort.stored_key()?;
-        let claim = leftover::begin_anew(claim, sort, &names)?;
+        let claim = leftover::start_over(claim, sort, &names)?;
         let open = |input: &InputLocation| input.open(Caching::Cached);
         let files = sort.inputs.iter().map(open).collect::<thalweg_io::Result<Vec<InputFile>>>()?;
         let feed = Feed::new(files, sort.layout);
@@ -201,7 +204,7 @@ impl<'a> Run<'a> {
         Ok(Run { stages: Mutex::new(vec![stage]), ..run })
     }
 
-    /// Lays out the sort of a stream for what memory was filled with.
+    /// Lays out the sort of a stream of which the beginning is in memory.
     fn of_filled(
         sort: &'a Sort,
         watch: &'a dyn Watch,
@@ -215,7 +218,7 @@ impl<'a> Run<'a> {
         let (given, keys) = room.seen(&feed, ended, sort, &key);
         let mut geometry = rough.with_ranges_for(&given, ranges_max);
         if !ended && sort.shuffle.is_none() {
-            // Ranges first: a bucket that gets too large is split where it lies, a range is not.
+            // Prefer more ranges to more buckets: a bucket that is too large can be split in memory, a range cannot.
             let keys_of_range = (keys.len() / geometry.ranges).max(1);
             geometry.buckets_per_range = geometry.buckets_per_range.min(keys_of_range);
         }
@@ -239,7 +242,7 @@ impl<'a> Run<'a> {
             names,
             claim,
             identity: 0,
-            cuts: cuts_of(sort, keys, &geometry),
+            split_points: split_points_of(sort, keys, &geometry),
             transfer,
             main,
             meters,
@@ -249,12 +252,12 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Bytes of the input, as far as they are known.
+    /// Bytes of the input as far as known.
     fn input_bytes(&self) -> u64 {
         self.feed.as_ref().map_or(self.inputs.bytes(), Feed::bytes)
     }
 
-    /// Two passes: to ranges, then range by range. What fits in memory stays there between them, the rest in `spilled`.
+    /// Runs both passes. What fits in memory stays there between them; the rest goes to `spilled`.
     fn run(&self, left: Option<Leftover>, spilled: &mut Option<Scratch>) -> Result<Receipt> {
         let geometry = &self.geometry;
         let mut scratch = Scratch::new(
@@ -264,7 +267,7 @@ impl<'a> Run<'a> {
             self.sort.scratch_limit,
         )
         .nameless(self.sort.output_is_stream);
-        let within = Within::asked(self.sort, (self.inputs.bytes(), self.planned_records), geometry);
+        let within = OutputScratch::asked(self.sort, (self.inputs.bytes(), self.planned_records), geometry);
         if let Some(within) = within.filter(|_| left.is_none() && self.feed.is_none()) {
             scratch = scratch.within(&self.names.partial, within);
         }
@@ -283,7 +286,7 @@ impl<'a> Run<'a> {
             outcome,
             Err(Error::ScratchFull { .. } | Error::OutputFull { .. } | Error::Io(_) | Error::Stopped)
         );
-        // Of an output that has its name nothing is left to do.
+        // If the output is already published, there is nothing to resume.
         let is_named = output.as_ref().is_some_and(Output::is_named);
         let resumable =
             self.sort.resume && may_last && !is_named && manifest.is_some_and(Manifest::is_of_use);
@@ -296,7 +299,7 @@ impl<'a> Run<'a> {
         outcome.map_err(|error| {
             let output_bytes = self.input_bytes().saturating_sub(self.meters.output.totals().1);
             let spilled_bytes = excess.saturating_sub(self.meters.scratch.totals().1);
-            let takes = Takes { output_bytes, spilled_bytes, resumable, ..Takes::default() };
+            let takes = DiskNeeds { output_bytes, spilled_bytes, resumable, ..DiskNeeds::default() };
             match error {
                 Error::RecordTooLong { what, at, limit, .. } if self.feed.is_none() => {
                     let (input, at) = self.inputs.place(at);
@@ -311,20 +314,20 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Bytes that still have to be spilled: of ranges that are in the output already nothing has to.
-    fn excess(&self, resumed: &Resumed, start: &Start) -> u64 {
+    /// Bytes that are still to be spilled. Ranges that are already in the output need no spilling.
+    fn excess(&self, resumed: &Resumed, start: &ResumePoint) -> u64 {
         let unseen = start.unseen_bytes(self.sort.layout, &resumed.stores).expect("the leftover was judged");
         self.geometry.excess_bytes.saturating_sub(resumed.spilled_bytes()).saturating_sub(unseen)
     }
 
-    /// Looks for room, makes the output under its hidden name or takes up what there is of it, and reserves its
-    /// room, before anything is read.
+    /// Checks the free disk space, creates the partial output or opens an existing one, and reserves its space,
+    /// before anything is read.
     fn prepare(
         &self,
         scratch: &Scratch,
         excess: u64,
         resumed: &Resumed,
-        start: &Start,
+        start: &ResumePoint,
     ) -> Result<Option<Output>> {
         let spilled = resumed.spilled_bytes() > 0;
         let is_there = start.ranges() > 0 || scratch.is_within() && spilled;
@@ -333,7 +336,7 @@ impl<'a> Run<'a> {
             Some(room) => (room, 0),
             None => (self.inputs.bytes(), excess),
         };
-        let takes = Takes {
+        let takes = DiskNeeds {
             output_bytes: if is_new { output_bytes } else { 0 },
             spilled_bytes,
             scratch_used: scratch.used(),
@@ -355,22 +358,23 @@ impl<'a> Run<'a> {
         scratch: &Scratch,
         manifest: Option<&Manifest>,
         output: Option<&Output>,
-        (resumed, start): (Resumed, Start),
+        (resumed, start): (Resumed, ResumePoint),
     ) -> Result<Receipt> {
         let geometry = &self.geometry;
         let per_range = geometry.buckets_per_range;
-        let range_cuts: Vec<Cut> = self.cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
-        let cuts = Cuts::new(&self.key, range_cuts);
+        let range_cuts: Vec<SplitPoint> =
+            self.split_points.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
+        let split_points = SplitPoints::new(&self.key, range_cuts);
         let file_start =
             |page: u64| if self.feed.is_some() { 0 } else { self.inputs.file_of(page).first_page };
         let first_page = resumed.next_page;
         let spilled = resumed.spilled_bytes();
         let excess = self.excess(&resumed, &start);
-        // A checkpoint says of all ranges what was read; those that are done are not kept any more.
+        // A checkpoint covers all ranges, but the pages of finished ranges are gone.
         let noting = manifest.filter(|_| start.ranges() == 0);
         let checkpoints = noting.map(|m| Checkpoints::new(m, self.checkpoint_pages()));
         let resumed = Some((checkpoints, resumed));
-        let distribution = self.distribution(&cuts, scratch, &file_start, excess, resumed);
+        let distribution = self.distribution(&split_points, scratch, &file_start, excess, resumed);
         let bytes = self.inputs.bytes().saturating_sub(spilled);
         self.stage("read+distribute", (1, 2), bytes, geometry.lanes, |lane| {
             let mut sink = distribution.lane(scratch.queue(geometry.depth)?);
@@ -393,12 +397,12 @@ impl<'a> Run<'a> {
         if self.feed.is_none() {
             self.inputs.check_all_came(file_bytes(self.sort.layout, &input))?;
         }
-        let mut ranges = ranges_of(stores, &Arc::default(), &self.cuts, per_range);
+        let mut ranges = ranges_of(stores, &Arc::default(), &self.split_points, per_range);
         drop(ranges.drain(..start.ranges()));
         let mut ranges = self.refine(ranges, scratch, manifest)?;
         let (queue, tag_bytes) = (&mut *scratch.queue(1)?, self.sort.tag_bytes() as u64);
         let end = start.note.bytes;
-        make_way(&mut ranges, end, tag_bytes, scratch, &self.transfer, queue, &self.meters)?;
+        move_overtaken(&mut ranges, end, tag_bytes, scratch, &self.transfer, queue, &self.meters)?;
         if let Some(output) = output.filter(|_| self.feed.is_some()) {
             output.file().allocate(self.input_bytes())?;
         }
@@ -408,33 +412,33 @@ impl<'a> Run<'a> {
         Ok(receipt)
     }
 
-    /// Often enough to lose little, seldom enough that closing all pages costs little.
+    /// Often enough to lose little in a crash, and rarely enough that closing all pages costs little.
     fn checkpoint_pages(&self) -> u64 {
         let Geometry { ranges, page_bytes, transfer_bytes, .. } = self.geometry;
         (self.inputs.pages() / 32).max((2 * ranges * page_bytes / transfer_bytes) as u64).max(1)
     }
 
-    /// Goes on from what an earlier run left, or starts a manifest if there will be something to note.
+    /// Resumes from what an earlier run left, or creates a manifest if there will be something to note.
     fn take_up(
         &self,
         left: Option<Leftover>,
         scratch: &mut Scratch,
-    ) -> Result<(Option<Manifest>, Resumed, Start)> {
+    ) -> Result<(Option<Manifest>, Resumed, ResumePoint)> {
         let Some(left) = left else {
             let is_noted = !self.sort.output_is_stream && self.sort.shuffle.is_none();
             if self.geometry.excess_bytes == 0 || !is_noted {
-                return Ok((None, Resumed::default(), Start::default()));
+                return Ok((None, Resumed::default(), ResumePoint::default()));
             }
             let layout = manifest::Layout {
                 identity: self.identity,
                 geometry: self.geometry,
-                cuts: self.cuts.clone(),
+                split_points: self.split_points.clone(),
             };
             let manifest = Manifest::create(&self.names.manifest, &layout)?;
-            return Ok((Some(manifest), Resumed::default(), Start::default()));
+            return Ok((Some(manifest), Resumed::default(), ResumePoint::default()));
         };
         let within = |path: &Path| {
-            let within = Within::of(self.inputs.bytes(), &self.geometry);
+            let within = OutputScratch::of(self.inputs.bytes(), &self.geometry);
             within.filter(|_| path == self.names.partial.path)
         };
         let extents = left.resumed.stores.iter().flat_map(RangeStore::extents);
@@ -443,8 +447,8 @@ impl<'a> Run<'a> {
         Ok((Some(left.manifest), left.resumed, left.start))
     }
 
-    /// Distributes again every range that memory is too small for, until there is none: a third pass where
-    /// there is little memory, or a remedy where the sample erred.
+    /// Distributes again every range that is too large for memory: a third pass if there is little memory, or a
+    /// remedy if the sample was wrong.
     fn refine(
         &self,
         mut ranges: Vec<Range>,
@@ -454,20 +458,20 @@ impl<'a> Run<'a> {
         let geometry = &self.geometry;
         let page_bytes = geometry.page_bytes;
         let needed = |range: &Range| {
-            let (records, buckets) = (range.store.records, range.cuts.len() + 1);
+            let (records, buckets) = (range.store.records, range.split_points.len() + 1);
             let entries = entry_pages(records, buckets, geometry.lanes, geometry.chunk_entries, page_bytes);
             range.store.pages.len() + entries as usize
         };
-        // Without the pages that made room for long lines.
+        // Long lines may have taken some pages of the pool.
         let capacity = self.main.capacity();
         let is_too_large = |range: &Range| {
             let addressed = range.store.pages.len() as u64 * page_bytes as u64;
             needed(range) > capacity || addressed > entry::addressable_bytes(self.sort.layout)
         };
-        // Whether the last sample told too little to part its range.
+        // Whether the last sample had too few distinct keys.
         let mut is_stuck = false;
         while let Some(at) = ranges.iter().position(is_too_large) {
-            // Extents are given back from here on: what the manifest says of them will not hold.
+            // From here on extents are freed, so the manifest is no longer valid.
             manifest.map_or(Ok(()), Manifest::void)?;
             let stores = ranges.iter_mut().map(|r| &mut r.store);
             evict(stores, usize::MAX, scratch, &self.meters, &mut *scratch.queue(geometry.depth)?)?;
@@ -486,7 +490,7 @@ impl<'a> Run<'a> {
         Ok(ranges)
     }
 
-    /// Parts one range into about `count`, by a sample of all of it if that is asked for.
+    /// Divides one range into about `count`. `sample_whole` samples all of it.
     fn distribute_again(
         &self,
         range: Range,
@@ -498,8 +502,8 @@ impl<'a> Run<'a> {
         let page_bytes = geometry.page_bytes;
         let (store, pool, meters) = (&range.store, &self.transfer, &self.meters);
         let replay = Replay { store, page_bytes, scratch, pool, meters };
-        let per_range = (range.cuts.len() + 1).div_ceil(count).max(1);
-        let asked = resample::Asked {
+        let per_range = (range.split_points.len() + 1).div_ceil(count).max(1);
+        let asked = resample::Request {
             replay,
             queue: &|| scratch.queue(geometry.depth),
             layout: self.sort.stored(),
@@ -507,13 +511,13 @@ impl<'a> Run<'a> {
             keys_bytes_max: geometry.sample_bytes,
         };
         let Resample { base, mut keys } = asked.sample(8 * count, sample_whole)?;
-        let all_cuts = choose_cuts_by_bytes(&mut keys, count * per_range - 1);
+        let all_cuts = choose_split_points_by_bytes(&mut keys, count * per_range - 1);
         drop(keys);
         let range_cuts = all_cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
-        let cuts = Cuts::behind(&self.key, Arc::clone(&base), range_cuts);
+        let split_points = SplitPoints::behind(&self.key, Arc::clone(&base), range_cuts);
         let starts = segment_starts(page_bytes, range.store.pages.iter().map(Stored::len));
         let file_start = |page: u64| u64::from(starts[page as usize]);
-        let distribution = self.distribution(&cuts, scratch, &file_start, u64::MAX, None);
+        let distribution = self.distribution(&split_points, scratch, &file_start, u64::MAX, None);
         self.stage("distribute again", (2, 3), range.store.bytes, geometry.lanes, |lane| {
             let queue = scratch.queue(geometry.depth)?;
             let mut source = ReplayLane::new(replay, queue, lane, geometry.lanes);
@@ -532,7 +536,7 @@ impl<'a> Run<'a> {
 
     fn distribution<'d>(
         &'d self,
-        cuts: &'d Cuts,
+        split_points: &'d SplitPoints,
         scratch: &'d Scratch,
         file_start: &'d (dyn Fn(u64) -> u64 + Sync),
         excess: u64,
@@ -542,10 +546,10 @@ impl<'a> Run<'a> {
         let Geometry { page_bytes, transfer_bytes, .. } = self.geometry;
         let (checkpoints, resumed) = first_pass.unwrap_or_default();
         let tags = self.sort.tags().filter(|_| is_first);
-        let recipe = distribute::Recipe {
+        let config = distribute::Config {
             key: &self.key,
             layout: if is_first { self.sort.layout } else { self.sort.stored() },
-            cuts,
+            split_points,
             pool: &self.main,
             scratch,
             meters: &self.meters,
@@ -561,25 +565,25 @@ impl<'a> Run<'a> {
             tagging: tags.map(|tags| Tagging { tags, inputs: self.feed.is_none().then_some(&self.inputs) }),
             checkpoints,
         };
-        Distribution::new(recipe, resumed)
+        Distribution::new(config, resumed)
     }
 
-    /// The last pass: the sorted stream to the output.
+    /// The last pass: writes the sorted stream to the output.
     fn write(
         &self,
         ranges: Vec<Range>,
         scratch: &Scratch,
         manifest: Option<&Manifest>,
         output: Option<&Output>,
-        (start, input): (&Start, Proof),
+        (start, input): (&ResumePoint, Proof),
     ) -> Result<Receipt> {
         let notes = output.zip(manifest.filter(|m| !m.is_void())).map(|(output, manifest)| {
             let (unique, whole) = (self.sort.unique, (start, self.input_bytes()));
             let needed = needed_within(&ranges, scratch);
             Notes::new(manifest, output.file(), &self.meters, &self.geometry, unique, whole, needed)
         });
-        let recipe = self.sorted_recipe(scratch, notes.as_ref());
-        let sorted = Sorted::new(recipe, self.transfer.clone(), ranges, start);
+        let config = self.sorted_recipe(scratch, notes.as_ref());
+        let sorted = Sorted::new(config, self.transfer.clone(), ranges, start);
         let bytes = self.input_bytes() - start.note.bytes;
         let handover = self.feed.as_ref().and_then(Feed::handover);
         let lanes = if output.is_some() || handover.is_some() { self.geometry.lanes } else { 1 };
@@ -602,7 +606,7 @@ impl<'a> Run<'a> {
                 }
             }
         })?;
-        // Records in random order are in no order to be looked at.
+        // A shuffled output has no order to check.
         let ordered = output.filter(|_| self.sort.shuffle.is_none());
         let (proof, dropped, written) = sorted.finish(ordered.map(Output::file))?;
         let direct = output.is_some_and(|o| o.file().is_direct());
@@ -676,8 +680,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn sorted_recipe<'s>(&'s self, scratch: &'s Scratch, notes: Option<&'s Notes<'s>>) -> sorted::Recipe<'s> {
-        sorted::Recipe {
+    fn sorted_recipe<'s>(&'s self, scratch: &'s Scratch, notes: Option<&'s Notes<'s>>) -> sorted::Config<'s> {
+        sorted::Config {
             key: &self.key,
             layout: self.sort.stored(),
             tag_bytes: self.sort.tag_bytes(),
@@ -717,7 +721,7 @@ impl<'a> Run<'a> {
         self.watch.stopped() || self.stop.load(Ordering::Relaxed)
     }
 
-    /// Runs one closure in each lane and notes the time. The first error stops all lanes.
+    /// Runs a closure in each lane and records the time. The first error stops all lanes.
     fn stage(
         &self,
         name: &str,
@@ -757,7 +761,7 @@ impl<'a> Run<'a> {
         };
         let mut stages = self.stages.lock().expect("no lane panics");
         match stages.last_mut() {
-            // The same again, for another range.
+            // The same stage again, for another range.
             Some(last) if last.name == stage.name => {
                 last.seconds += stage.seconds;
                 last.add_traffic(&stage);

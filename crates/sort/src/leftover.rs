@@ -1,8 +1,9 @@
-//! What an earlier run of the same sort left: found, judged, gone on from or cleared away.
+//! What an earlier run of the same sort left: finds and validates it, and resumes from it or removes it.
 //!
-//! Invariant: names are made of the output's path alone, so a run finds its own leftovers and nobody
-//! else's; a file that this user's processes did not make is an error, and is not touched. Nothing is gone on from
-//! unless its identity is this sort's and every scratch file is as long as its extents say. Pages are judged when they are read, the partial output before anything is.
+//! Invariant: names depend on the output's path alone, so a run finds only its own files. A file that this user did
+//! not create is an error and stays untouched. A sort resumes only if the identity is the same and every scratch file
+//! is long enough for its extents. The end of the partial output is checked first; pages are checked when they are
+//! read.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -13,40 +14,40 @@ use thalweg_io::{Access, Action, Error as IoError, File, Location, look_until};
 use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
-use crate::asked::{Foreign, Sort};
 use crate::distribute::Resumed;
-use crate::durable::Start;
 use crate::geometry::{Geometry, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
-use crate::manifest::{Checkpoint, Layout, Manifest, Told};
+use crate::manifest::{Checkpoint, Contents, Layout, Manifest};
 use crate::names::Names;
+use crate::options::{CannotResume, Sort};
+use crate::output_notes::ResumePoint;
 use crate::range::{RangeStore, Stored};
 use crate::scratch::{Extent, page_hash};
-use crate::sound::Judge;
+use crate::validate::Validator;
 use crate::{Error, Result};
 
-/// How long another sort of the same output is waited for.
+/// How long to wait for another sort of the same output.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A manifest has no more bytes than this part of the memory, and so many for each of the smallest pages of the inputs: an
-/// extent has 16, each page may be listed as two halves, and of a checkpoint each range has 20.
+/// The maximum size of a manifest: this fraction of the memory, plus some bytes for each of the smallest possible
+/// pages of the inputs. An extent has 16 bytes, each page may have two, and a checkpoint has 20 bytes for each range.
 const MANIFEST_SHARE: u64 = 4;
 const LISTED_BYTES_MAX: u64 = 64;
-/// Of an identity, how many lower bits are a hash. Those above are the memory in KiB, so that another one can be named.
+/// The low bits of an identity that are a hash. The bits above are the memory in KiB, for messages.
 const HASH_BITS: u32 = 88;
 
-/// The partial output, which is this run's alone as long as this lives. Nothing under any of the names is touched before.
+/// The exclusive right to the partial output, as long as this lives. Without it a run touches no hidden name.
 pub(crate) struct Claim {
     file: File,
-    /// Whether it was made here, and is empty.
+    /// Whether this run created the file, which is then empty.
     is_new: bool,
 }
 
 impl Claim {
-    /// Takes up what there is under that name, or makes it. An error if a process that lives has it; what a killed one had
-    /// asked of a ring holds its files a moment longer, so that is waited for.
+    /// Opens the partial output or creates it. An error if a living process has it. The files of a killed process can
+    /// stay open for a moment, until io_uring has ended its requests, so this waits a little.
     pub(crate) fn take(sort: &Sort, names: &Names) -> Result<Claim> {
         let taken = look_until(PATIENCE, || Claim::try_take(names).transpose());
         match taken {
-            // Of what could not be made the user knows one name only.
+            // The user knows only the name of the output.
             Some(Err(e)) if e.action == Action::Create => {
                 Err(IoError { path: sort.output.path.clone(), ..e }.into())
             }
@@ -68,16 +69,16 @@ impl Claim {
             }
             Err(e) => return Err(e),
         };
-        // Where there are no marks, nobody can be told from nobody.
+        // Without marks on files, other processes cannot be detected.
         if !file.mark() && file.is_marked_by_another() {
             return Ok(None);
         }
         let claim = Claim { file, is_new };
-        // Whoever had it may have given it its name meanwhile, or removed it.
+        // Its owner may have renamed or removed it meanwhile.
         Ok(claim.is_there().then_some(claim))
     }
 
-    /// Whether the name is still that of this file.
+    /// Whether the name still belongs to this file.
     fn is_there(&self) -> bool {
         let there = self.file.location().stat();
         self.file.metadata().is_ok_and(|own| there.is_ok_and(|m| m.is_same(&own)))
@@ -89,13 +90,13 @@ impl Claim {
     }
 }
 
-/// Clears what an earlier run left under this sort's names; then what is claimed is a partial output that nothing is in.
-pub(crate) fn begin_anew(claim: Option<Claim>, sort: &Sort, names: &Names) -> Result<Option<Claim>> {
+/// Removes what an earlier run left. The claim is then to an empty partial output.
+pub(crate) fn start_over(claim: Option<Claim>, sort: &Sort, names: &Names) -> Result<Option<Claim>> {
     let is_new = |claim: &&Claim| claim.is_new;
     let stays: Vec<Location> = claim.iter().filter(is_new).map(|claim| claim.file.location()).collect();
     clear_but(candidates(&sort.scratch, names), &stays)?;
     match claim {
-        // It was cleared with all else.
+        // It was removed with everything else.
         Some(claim) if !claim.is_new => {
             drop(claim);
             Claim::take(sort, names).map(Some)
@@ -107,31 +108,31 @@ pub(crate) fn begin_anew(claim: Option<Claim>, sort: &Sort, names: &Names) -> Re
 impl Drop for Claim {
     fn drop(&mut self) {
         if self.file.metadata().is_ok_and(|own| own.len == 0) && self.is_there() {
-            // It came to nothing.
+            // The file is still empty, so it is removed.
             let _ = self.file.location().remove();
         }
     }
 }
 
-/// A state to go on from.
+/// A state from which a sort can resume.
 pub(crate) struct Leftover {
     pub(crate) manifest: Manifest,
     pub(crate) geometry: Geometry,
-    pub(crate) cuts: Vec<thalweg_record::Cut>,
-    /// Scratch files, in the order of their numbers in extents.
+    pub(crate) split_points: Vec<thalweg_record::SplitPoint>,
+    /// Scratch files in the order of their numbers in extents.
     pub(crate) files: Vec<Location>,
     pub(crate) resumed: Resumed,
-    /// What of the output need not be made again.
-    pub(crate) start: Start,
+    /// The part of the output that is already durable.
+    pub(crate) start: ResumePoint,
 }
 
-/// The memory, and a hash of everything else that must be the same for a later run to go on from this one.
+/// The memory limit, and a hash of everything else that must be equal for a later run to resume.
 pub(crate) fn identity(sort: &Sort, inputs: &Inputs) -> u128 {
     let mut text = format!("{:?} {:?} {}", sort.layout, sort.keys, sort.hashing);
     for input in inputs.files() {
         let m = input.metadata;
         text += &format!(" {:?} {} {} {}", input.path(), m.len, m.device, m.inode);
-        // Whoever changes a file can put back when that was, but not when it was put back.
+        // A program can set a file's modification time back, but not its change time.
         text += &format!(" {} {}", m.modified_ns, m.changed_ns);
     }
     hash_of(record_hash(text.as_bytes())) | u128::from(sort.memory_bytes / KIB) << HASH_BITS
@@ -141,77 +142,81 @@ fn hash_of(identity: u128) -> u128 {
     identity & ((1 << HASH_BITS) - 1)
 }
 
-/// The leftover of this sort, if it is sound and there is a checkpoint or an output note in it.
-pub(crate) fn find(by: &Judge<'_>, identity: u128) -> Result<std::result::Result<Leftover, Foreign>> {
+/// Finds the state that an earlier run left, if it is valid and has a checkpoint or an output note.
+pub(crate) fn find(
+    by: &Validator<'_>,
+    identity: u128,
+) -> Result<std::result::Result<Leftover, CannotResume>> {
     if sabotage::breaks("ignore-manifest") {
-        return Ok(Err(Foreign::Other));
+        return Ok(Err(CannotResume::Other));
     }
     let bytes_max =
         by.sort.memory_bytes / MANIFEST_SHARE + by.inputs.bytes() / PAGE_BYTES_MIN * LISTED_BYTES_MAX;
     let (manifest, told) = match Manifest::reopen(&by.names.manifest, identity, bytes_max) {
         Ok(Some(found)) => found,
-        Ok(None) => return Ok(Err(Foreign::Damaged)),
-        Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(Err(Foreign::Early)),
+        Ok(None) => return Ok(Err(CannotResume::Damaged)),
+        Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(Err(CannotResume::Early)),
         Err(e) => return Err(e.into()),
     };
     let Some(((files, resumed), start)) = gone_on_from(by, &told, identity) else {
         return Ok(Err(why_not(&told, identity, by.sort.unique)));
     };
-    // Of pages that lie in other files nothing is needed any more.
+    // Pages in other files are no longer needed.
     let mut others = candidates(&by.sort.scratch, by.names);
     others.retain(|file| by.names.is_scratch(&file.path));
     clear_but(others, &files)?;
     manifest.go_on(&told, start.is_some())?;
     if start.is_none() && !files.iter().any(|file| file.path == by.names.partial.path) {
-        // It is begun anew; until then its room is nobody's.
+        // The output starts over, so it need not keep its space until then.
         let _ = by.names.partial.open(Access::Update).and_then(|partial| partial.set_len(0));
     }
     Ok(Ok(Leftover {
         manifest,
         geometry: told.layout.geometry,
-        cuts: told.layout.cuts,
+        split_points: told.layout.split_points,
         files,
         resumed,
         start: start.unwrap_or_default(),
     }))
 }
 
-/// Why what a manifest tells of is not gone on from.
-fn why_not(told: &Told, identity: u128, unique: bool) -> Foreign {
+/// Why a run cannot resume from this manifest.
+fn why_not(told: &Contents, identity: u128, unique: bool) -> CannotResume {
     let theirs = told.layout.identity;
     if hash_of(theirs) != hash_of(identity) {
-        Foreign::Other
+        CannotResume::Other
     } else if theirs != identity {
-        Foreign::Memory((theirs >> HASH_BITS) as u64 * KIB)
+        CannotResume::Memory((theirs >> HASH_BITS) as u64 * KIB)
     } else if told.checkpoints.is_empty() && told.note.is_none() {
-        Foreign::Early
+        CannotResume::Early
     } else if told.note.as_ref().is_some_and(|note| note.unique != unique) {
-        Foreign::Unique
+        CannotResume::Unique
     } else {
-        Foreign::Damaged
+        CannotResume::Damaged
     }
 }
 
-/// What of the leftover is sound, and the output if that is gone on with. Touches nothing.
-fn gone_on_from(by: &Judge<'_>, told: &Told, identity: u128) -> Option<(Found, Option<Start>)> {
-    let Layout { geometry, cuts, .. } = &told.layout;
+/// The valid part of what is left, and where the output continues. Changes nothing.
+fn gone_on_from(by: &Validator<'_>, told: &Contents, identity: u128) -> Option<(Found, Option<ResumePoint>)> {
+    let Layout { geometry, split_points, .. } = &told.layout;
     let (files, mut resumed) = judge(by, &told.layout, &told.checkpoints, identity)?;
     let taken_up = told.note.clone().and_then(|note| {
-        let start = Start::take_up(&by.names.partial, note, geometry.transfer_bytes)?;
+        let start = ResumePoint::take_up(&by.names.partial, note, geometry.transfer_bytes)?;
         let is_ours = start.note.unique == by.sort.unique;
         let fits = start.unseen_bytes(by.sort.layout, &resumed.stores).is_some();
-        (is_ours && fits && start.ranges() <= cuts.len() / geometry.buckets_per_range + 1).then_some(start)
+        (is_ours && fits && start.ranges() <= split_points.len() / geometry.buckets_per_range + 1)
+            .then_some(start)
     });
     if taken_up.is_none() && told.checkpoints.is_empty() {
         return None;
     }
-    resumed.done_ranges = taken_up.as_ref().map_or(0, Start::ranges);
+    resumed.done_ranges = taken_up.as_ref().map_or(0, ResumePoint::ranges);
     Some(((files, resumed), taken_up))
 }
 
 type Found = (Vec<Location>, Resumed);
 
-fn judge(by: &Judge<'_>, layout: &Layout, checkpoints: &[Checkpoint], identity: u128) -> Option<Found> {
+fn judge(by: &Validator<'_>, layout: &Layout, checkpoints: &[Checkpoint], identity: u128) -> Option<Found> {
     if layout.identity != identity || !by.is_layout(layout) {
         return None;
     }
@@ -219,7 +224,7 @@ fn judge(by: &Judge<'_>, layout: &Layout, checkpoints: &[Checkpoint], identity: 
     let mut stores: Vec<RangeStore> = Vec::new();
     let mut ends = vec![0; last.files.len()];
     for checkpoint in checkpoints {
-        // Later runs add scratch files behind those that there were.
+        // Later runs append scratch files to the list.
         if !last.files.starts_with(&checkpoint.files) {
             return None;
         }
@@ -242,7 +247,7 @@ fn judge(by: &Judge<'_>, layout: &Layout, checkpoints: &[Checkpoint], identity: 
     if files.iter().any(|(file, end)| file.stat().map_or(*end > 0, |m| m.len < *end)) {
         return None;
     }
-    // Extents know files by their number: only the last ones may be left out.
+    // Extents refer to files by number, so only the last files may be missing.
     let there = files.iter().take_while(|(file, _)| file.stat().is_ok()).count();
     if files[there..].iter().any(|(_, end)| *end > 0) {
         return None;
@@ -260,7 +265,7 @@ fn judge(by: &Judge<'_>, layout: &Layout, checkpoints: &[Checkpoint], identity: 
     Some((files, resumed))
 }
 
-/// Where an earlier run may have left something: in these directories, and where its manifest says.
+/// Files that an earlier run may have left: under the known names, and where its manifest says.
 fn candidates(scratch: &[Location], names: &Names) -> Vec<Location> {
     let listed = Manifest::look(&names.manifest).map(|last| listed(scratch, names, &last));
     let beside = scratch.iter().map(|d| d.at(d.path.join(&names.scratch)));
@@ -271,17 +276,17 @@ fn candidates(scratch: &[Location], names: &Names) -> Vec<Location> {
     all
 }
 
-/// What an earlier run left under these names.
+/// Files that an earlier run left under these names.
 pub(crate) fn files(scratch: &[Location], names: &Names) -> Vec<Location> {
     let mut files = candidates(scratch, names);
     files.retain(|file| file.open(Access::Update).is_ok());
     files
 }
 
-/// The scratch files that a manifest lists, wherever they are. Another output's sort may have scratch of the same name:
-/// only a file counts that holds a page that the manifest knows.
+/// The scratch files that a manifest lists, wherever they are. The sort of another output may have scratch files of
+/// the same name, so a file counts only if it has a page that the manifest lists.
 fn listed(scratch: &[Location], names: &Names, last: &Checkpoint) -> Vec<Location> {
-    // Some pages of a killed sort may have been written over; of several one has not.
+    // Some pages of a killed sort may have been overwritten, but not all.
     let extents = || last.ranges.iter().flat_map(|gain| &gain.extents);
     let is_known = |(number, file): &(usize, Location)| {
         let mut here = extents().filter(|extent| extent.directory() as usize == *number);
@@ -292,7 +297,7 @@ fn listed(scratch: &[Location], names: &Names, last: &Checkpoint) -> Vec<Locatio
     located.filter(is_known).map(|(_, file)| file).collect()
 }
 
-/// Whether a file has the page of an extent.
+/// Whether a file contains the page of an extent.
 fn holds(file: &File, extent: &Extent) -> bool {
     if !(1..=PAGE_BYTES_MAX).contains(&u64::from(extent.len)) {
         return false;
@@ -302,8 +307,8 @@ fn holds(file: &File, extent: &Extent) -> bool {
     n.is_ok_and(|n| n == page.len()) && page_hash(&page) == extent.hash
 }
 
-/// Removes what sorts that were killed left of an output that is about to be made in another way. Nothing of one that
-/// lives, nor what cannot be removed: it is in nobody's way.
+/// Removes the files of killed sorts of an output that is about to be made in another way. Files of a running sort
+/// stay, and so do those that cannot be removed.
 pub fn clear_killed(output: &Location) {
     let names = Names::of_file(output);
     let left = files(&[output.directory()], &names);
@@ -315,8 +320,8 @@ pub fn clear_killed(output: &Location) {
     }
 }
 
-/// Removes files, but for those that stay, under whatever path. If one was not made by this user's processes that is an
-/// error, and none is removed.
+/// Removes files except those in `stays`, whatever their paths. If one of them was not created by this user, that is
+/// an error and none is removed.
 fn clear_but(files: Vec<Location>, stays: &[Location]) -> Result<()> {
     let mut own = Vec::new();
     for file in files {

@@ -1,11 +1,9 @@
-//! Sorting files of any size in any memory.
+//! Sorts files and streams of any size in a fixed amount of memory.
 
-mod asked;
 mod assemble;
 mod distribute;
 #[cfg(test)]
 mod distribute_test;
-mod durable;
 mod entry;
 mod error;
 mod forecast;
@@ -13,13 +11,17 @@ mod forecast;
 pub mod fuzz;
 mod geometry;
 mod handover;
+mod interpolation_sort;
 mod job;
 mod leftover;
 mod manifest;
 mod names;
+mod options;
 mod order;
+mod output_notes;
+mod output_scratch;
 mod pages;
-mod part;
+mod partition;
 mod preflight;
 mod range;
 mod replay;
@@ -28,18 +30,16 @@ mod sample;
 mod scratch;
 mod sorted;
 mod sorter;
-mod sound;
 mod spill;
-mod spread;
 mod stream;
 mod survey;
-mod within;
+mod validate;
 
-pub use asked::{BLOCKS_HELD_MAX, SCRATCH_FILES_MAX, Sort};
 pub use error::{Error, Result};
 pub use forecast::{Facts, disk_seconds, distribute_seconds, forecast, sort_seconds};
 pub use job::run;
 pub use leftover::clear_killed;
+pub use options::{BLOCKS_HELD_MAX, SCRATCH_FILES_MAX, Sort};
 pub use sorter::{Sorter, SorterOutput};
 pub use stream::Expected;
 pub use survey::lay_out;

@@ -1,18 +1,17 @@
-//! The manifest: what of a sort is durable, so that a later run can go on from it.
+//! The manifest: the durable list of what a sort has finished, from which a later run can resume.
 //!
 //! ```text
 //! file    "thalweg manifest 2\n" frame frame frame ...           beside the output, under a hidden name
 //! frame   [length u32][hash u64: XXH3-64 of kind and payload][kind u8][payload]   numbers are little-endian
 //! ```
 //!
-//! The first frame (kind 1) says whose manifest it is and how the sort is laid out; each further one
-//! (kind 2) is a checkpoint: the pages of the input that are wholly in scratch, and where. A kind 3 frame ends the
-//! manifest's validity: the extents it lists are being given back. Kind 4 frames, behind all checkpoints, are output
-//! notes: how much of the output is durable.
-//! Invariant: frames are only appended; the first torn or damaged one ends the manifest, and what came
-//! before it still holds. A run that goes on first cuts off what it does not go on from. A manifest whose identity is
-//! not this sort's is foreign and not used.
-//! `docs/formats/manifest.md` draws every byte.
+//! The first frame (kind 1) identifies the sort and has its layout. Frames of kind 2 are checkpoints: which pages of
+//! the input are completely in scratch, and where. A frame of kind 3 invalidates the manifest, because its extents
+//! are being freed. Frames of kind 4 follow all checkpoints and are output notes: how much of the output is durable.
+//! Invariant: frames are only appended. The manifest ends at the first torn or damaged frame, and the frames before
+//! it are valid. A run that resumes first cuts off what it does not use. A manifest with another identity is not
+//! used.
+//! `docs/formats/manifest.md` specifies every byte.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -20,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thalweg_api::Proof;
 use thalweg_io::{Access, File, Location};
-use thalweg_record::Cut;
+use thalweg_record::SplitPoint;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::Result;
@@ -33,25 +32,25 @@ const KIND_LAYOUT: u8 = 1;
 const KIND_CHECKPOINT: u8 = 2;
 const KIND_VOID: u8 = 3;
 const KIND_OUTPUT: u8 = 4;
-/// A manifest larger than this is not one of ours.
+/// The maximum size of a manifest.
 const BYTES_MAX: u64 = 1 << 32;
-/// Who only looks for scratch files reads no longer frame than this. At 1 MiB in a page it has the 32nd part of 8 TiB.
+/// The longest frame to read when only scratch files are wanted. With pages of 1 MiB it describes 1/32 of 8 TiB.
 const LOOKED_AT_BYTES_MAX: u64 = 4 << 20;
-/// Of so many pages of a file that a manifest lists it is looked whether the file has one of them.
+/// To recognise a scratch file, at most this many of its pages are compared with the manifest.
 pub(crate) const PAGES_LOOKED_AT: usize = 8;
-/// Extents number scratch files with a byte.
+/// The number of a file in an extent is one byte.
 const FILES_MAX: usize = 256;
 
-/// Whose manifest it is, and how the sort is laid out.
+/// The identity of the sort, and its layout.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Layout {
-    /// A hash of everything that must be the same for a run to go on: inputs, keys, memory.
+    /// A hash of everything that must be equal for a run to resume: inputs, keys, memory.
     pub(crate) identity: u128,
     pub(crate) geometry: Geometry,
-    pub(crate) cuts: Vec<Cut>,
+    pub(crate) split_points: Vec<SplitPoint>,
 }
 
-/// What a range gained since the checkpoint before.
+/// What a range gained since the last checkpoint.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct RangeGain {
     /// Totals, not differences.
@@ -61,62 +60,62 @@ pub(crate) struct RangeGain {
     pub(crate) extents: Vec<Extent>,
 }
 
-/// A state of the first pass that is wholly in scratch.
+/// A state of the first pass that is completely in scratch.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Checkpoint {
-    /// Pages of the input below this one are wholly in scratch, but for the carry.
+    /// All pages of the input before this one are in scratch, except for the carry.
     pub(crate) next_page: u64,
-    /// The beginning of the record that page `next_page` goes on with, and its place.
+    /// The start of the record that continues in page `next_page`, and its place.
     pub(crate) carry: Vec<u8>,
     pub(crate) carry_place: u64,
-    /// Proof of all records before the carry.
+    /// The proof of all records before the carry.
     pub(crate) proof: Proof,
-    /// The scratch files, in the order of the extents' directory numbers.
+    /// The scratch files, in the order of their numbers in extents.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) ranges: Vec<RangeGain>,
 }
 
-/// How much of the output is durable: the records of the first ranges, in order.
+/// How much of the output is durable: the records of the first ranges.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct OutputNote {
-    /// How many ranges are wholly in the output.
+    /// The number of ranges that are completely in the output.
     pub(crate) ranges: u64,
-    /// The bytes that they take there.
+    /// Their bytes in the output.
     pub(crate) bytes: u64,
     /// Whether only the first of equal keys was kept.
     pub(crate) unique: bool,
-    /// Proof of what is in the output, with order and duplicates, and of what was dropped.
+    /// The proof of the output so far, and the proof of the records that were dropped.
     pub(crate) proof: Proof,
     pub(crate) dropped: Proof,
-    /// The last record in those bytes.
+    /// The last record of the output so far.
     pub(crate) last: Vec<u8>,
-    /// XXH3-64 of the last page of those bytes, or of all if they are fewer.
+    /// XXH3-64 of the last page of these bytes, or of all if they are fewer.
     pub(crate) tail_hash: u64,
 }
 
-/// What a manifest says.
+/// The contents of a manifest.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct Contents {
     pub(crate) layout: Layout,
     pub(crate) checkpoints: Vec<Checkpoint>,
     /// The last output note.
     pub(crate) note: Option<OutputNote>,
-    /// Where the checkpoints end, and where the sound part does.
+    /// The end of the checkpoints, and the end of the valid frames.
     pub(crate) checkpoints_end: u64,
     pub(crate) end: u64,
 }
 
-/// A manifest being written.
+/// A manifest that is being written.
 pub(crate) struct Manifest {
     file: File,
     end: Mutex<u64>,
     keep: AtomicBool,
     is_void: AtomicBool,
-    /// There is a checkpoint in it.
+    /// Whether it has a checkpoint.
     has_checkpoint: AtomicBool,
-    /// This run has put a checkpoint in it, with the names of all its scratch files.
+    /// Whether this run has appended a checkpoint, which names all of its scratch files.
     has_own_checkpoint: AtomicBool,
-    /// There is an output note in it that holds.
+    /// Whether it has a valid output note.
     has_note: AtomicBool,
 }
 
@@ -142,8 +141,8 @@ impl Manifest {
         }
     }
 
-    /// The last checkpoint of the manifest at a location, if there is one that holds. Of the pages that all checkpoints list it
-    /// has the first [`PAGES_LOOKED_AT`] of each scratch file, in one range.
+    /// The last checkpoint of the manifest at a location, if it is valid. Of all listed pages it has only the first
+    /// [`PAGES_LOOKED_AT`] of each scratch file, in one range.
     pub(crate) fn look(location: &Location) -> Option<Checkpoint> {
         let file = location.open(Access::Update).ok()?;
         let mut frames = Frames::of(&file, LOOKED_AT_BYTES_MAX).ok()?;
@@ -151,19 +150,19 @@ impl Manifest {
         frames.told(layout, keep_first).ok()??.checkpoints.pop()
     }
 
-    /// Takes up the manifest at a location, if it holds and has no more bytes than that, and what it says. Of another sort's
-    /// it tells the layout alone.
+    /// Opens the manifest at a location and reads it, if it is valid and has at most `bytes_max` bytes. With another
+    /// identity only its layout is read.
     pub(crate) fn reopen(
         location: &Location,
         identity: u128,
         bytes_max: u64,
-    ) -> thalweg_io::Result<Option<(Manifest, Told)>> {
+    ) -> thalweg_io::Result<Option<(Manifest, Contents)>> {
         let file = location.open(Access::Update)?;
         let mut frames = Frames::of(&file, bytes_max)?;
         let Some(layout) = frames.layout()? else { return Ok(None) };
         let told = match layout.identity == identity {
-            false => Some(Told::only(layout, frames.at)),
-            // Of a part alone nobody knows whether it still holds.
+            false => Some(Contents::only(layout, frames.at)),
+            // A part of a manifest does not tell whether the manifest is valid.
             true if frames.len > bytes_max => None,
             true => frames.told(layout, Vec::push)?,
         };
@@ -173,9 +172,9 @@ impl Manifest {
         Ok(Some((manifest, told)))
     }
 
-    /// Cuts off what was torn, and the output notes if they are not gone on from. That is durable before anything
-    /// they speak of is overwritten, so that no later run can take an old frame for a new one.
-    pub(crate) fn go_on(&self, told: &Told, with_note: bool) -> Result<()> {
+    /// Cuts off torn frames, and the output notes if they are not used. This is durable before their data is
+    /// overwritten, so that no later run trusts an old frame.
+    pub(crate) fn go_on(&self, told: &Contents, with_note: bool) -> Result<()> {
         let mut end = self.end.lock().expect("no lane panics");
         *end = if with_note { told.end } else { told.checkpoints_end };
         self.has_note.store(with_note, Ordering::Relaxed);
@@ -191,23 +190,23 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether scratch files of this run are listed, and not only those that it went on from.
+    /// Whether it lists scratch files of this run, and not only those of earlier runs.
     pub(crate) fn has_own_checkpoint(&self) -> bool {
         self.has_own_checkpoint.load(Ordering::Relaxed)
     }
 
-    /// Says that extents listed before will be used for something else.
+    /// Invalidates the manifest, because its extents will be reused.
     pub(crate) fn void(&self) -> Result<()> {
         self.is_void.store(true, Ordering::Relaxed);
         self.append(&frame(KIND_VOID, &[]))
     }
 
-    /// Whether what it said no longer holds.
+    /// Whether the manifest is invalid.
     pub(crate) fn is_void(&self) -> bool {
         self.is_void.load(Ordering::Relaxed)
     }
 
-    /// Appends an output note: what it speaks of is durable.
+    /// Appends an output note. What it describes must already be durable.
     pub(crate) fn output_note(&self, note: &OutputNote) -> Result<()> {
         assert!(!self.is_void(), "nothing is noted in a manifest that does not hold");
         self.append(&note_frame(note))?;
@@ -215,18 +214,18 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether a later run can go on from some of the output.
+    /// Whether a later run can resume after a part of the output.
     pub(crate) fn has_note(&self) -> bool {
         self.has_note.load(Ordering::Relaxed) && !self.is_void()
     }
 
-    /// Whether a later run can go on from anything.
+    /// Whether a later run can resume at all.
     pub(crate) fn is_of_use(&self) -> bool {
         self.has_note() || (self.has_checkpoint.load(Ordering::Relaxed) && !self.is_void())
     }
 
-    /// Whether the file stays where it is when this is dropped. Not that of this run unless it says so; that of an earlier
-    /// one until this run has taken up all that it speaks of.
+    /// Whether the file stays when this is dropped. A new manifest stays only on request; that of an earlier run
+    /// stays until this run has adopted everything in it.
     pub(crate) fn keep(&self, keep: bool) {
         self.keep.store(keep, Ordering::Relaxed);
     }
@@ -242,7 +241,7 @@ impl Manifest {
 impl Drop for Manifest {
     fn drop(&mut self) {
         if !self.keep.load(Ordering::Relaxed) {
-            // Nothing can be done about a name that cannot be removed; the next run tries again.
+            // If the name cannot be removed, the next run tries again.
             let _ = self.file.location().remove();
         }
     }
@@ -255,16 +254,16 @@ pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     [&len, &xxh3_64(&hashed).to_le_bytes()[..], &hashed].concat()
 }
 
-/// Reads bytes from one on, and says how many.
+/// Reads bytes at an offset and returns how many.
 type ReadAt<'f> = dyn Fn(u64, &mut [u8]) -> thalweg_io::Result<usize> + 'f;
 
-/// The frames of a manifest, one after the other: the next is read when this one's hash has been compared.
+/// Reads the frames of a manifest one after the other, and checks the hash of each.
 pub(crate) struct Frames<'f> {
-    /// Reads from a byte on; less than asked only at the end.
+    /// Reads fewer bytes than requested only at the end.
     read: Box<ReadAt<'f>>,
     at: u64,
     len: u64,
-    /// A longer one is none.
+    /// The maximum length of a frame.
     bytes_max: u64,
 }
 
@@ -275,7 +274,7 @@ impl<'f> Frames<'f> {
         Ok(Frames { read: Box::new(move |at, into| file.read_at(at, into)), at: 0, len, bytes_max })
     }
 
-    /// Of bytes in memory.
+    /// Reads from memory.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn over(bytes: &'f [u8]) -> Frames<'f> {
         let read = |at: u64, into: &mut [u8]| {
@@ -295,12 +294,12 @@ impl<'f> Frames<'f> {
         Ok((read == bytes.len()).then_some(bytes))
     }
 
-    /// Whether it is a manifest; its frames follow.
+    /// Reads the magic; false if this is not a manifest.
     pub(crate) fn begin(&mut self) -> thalweg_io::Result<bool> {
         Ok(self.take(MAGIC.len() as u64)?.as_deref() == Some(MAGIC))
     }
 
-    /// The kind of the next one and its payload, if it is sound.
+    /// The kind and payload of the next frame, if it is valid.
     pub(crate) fn next(&mut self) -> thalweg_io::Result<Option<(u8, Vec<u8>)>> {
         let Some(head) = self.take(FRAME_HEAD_BYTES as u64 - 1)? else { return Ok(None) };
         let (len, hash) = head.split_first_chunk().expect("it has so many bytes");
@@ -316,13 +315,13 @@ impl<'f> Frames<'f> {
         })
     }
 
-    /// What follows, unless the manifest no longer holds. `keep` puts each checkpoint behind those before it.
+    /// The remaining contents, unless the manifest is invalid. `keep` adds each checkpoint to those before it.
     fn told(
         mut self,
         layout: Layout,
         mut keep: impl FnMut(&mut Vec<Checkpoint>, Checkpoint),
-    ) -> thalweg_io::Result<Option<Told>> {
-        let mut told = Told::only(layout, self.at);
+    ) -> thalweg_io::Result<Option<Contents>> {
+        let mut told = Contents::only(layout, self.at);
         while let Some((kind, payload)) = self.next()? {
             let from = &mut Reader(&payload);
             let read = match kind {
@@ -344,13 +343,13 @@ impl<'f> Frames<'f> {
     }
 }
 
-impl Told {
-    fn only(layout: Layout, end: u64) -> Told {
-        Told { layout, checkpoints: Vec::new(), note: None, checkpoints_end: end, end }
+impl Contents {
+    fn only(layout: Layout, end: u64) -> Contents {
+        Contents { layout, checkpoints: Vec::new(), note: None, checkpoints_end: end, end }
     }
 }
 
-/// Of all checkpoints leaves the last, with the first pages of each scratch file.
+/// Keeps only the last checkpoint, with the first pages of each scratch file.
 fn keep_first(kept: &mut Vec<Checkpoint>, next: Checkpoint) {
     let before = kept.pop().map_or(Vec::new(), |last| last.ranges);
     let gains = before.iter().chain(&next.ranges).flat_map(|gain| &gain.extents);
@@ -364,9 +363,9 @@ fn keep_first(kept: &mut Vec<Checkpoint>, next: Checkpoint) {
     kept.push(Checkpoint { ranges: vec![RangeGain { extents, ..RangeGain::default() }], ..next });
 }
 
-/// Reads a manifest's bytes. `None` if it is not a manifest, or one that no longer holds.
+/// Parses the bytes of a manifest; `None` if it is invalid.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn parse(bytes: &[u8]) -> Option<Told> {
+pub(crate) fn parse(bytes: &[u8]) -> Option<Contents> {
     let mut frames = Frames::over(bytes);
     let layout = frames.layout().expect("it is in memory")?;
     frames.told(layout, Vec::push).expect("it is in memory")
@@ -390,10 +389,10 @@ pub(crate) fn layout_frame(layout: &Layout) -> Vec<u8> {
     for number in layout.geometry.to_numbers() {
         out.extend_from_slice(&number.to_le_bytes());
     }
-    out.extend_from_slice(&(layout.cuts.len() as u32).to_le_bytes());
-    for cut in &layout.cuts {
-        out.extend_from_slice(&cut.origin.to_le_bytes());
-        put_bytes(&mut out, &cut.normal);
+    out.extend_from_slice(&(layout.split_points.len() as u32).to_le_bytes());
+    for split_point in &layout.split_points {
+        out.extend_from_slice(&split_point.origin.to_le_bytes());
+        put_bytes(&mut out, &split_point.normal);
     }
     frame(KIND_LAYOUT, &out)
 }
@@ -406,16 +405,16 @@ fn read_layout(from: &mut Reader<'_>) -> Option<Layout> {
     }
     let geometry = Geometry::from_numbers(&numbers)?;
     let count = from.u32()?;
-    let mut cuts: Vec<Cut> = Vec::new();
+    let mut split_points: Vec<SplitPoint> = Vec::new();
     for _ in 0..count {
         let origin = from.u64()?;
-        let cut = Cut { normal: from.bytes()?.to_vec(), origin };
-        if cuts.last().is_some_and(|last| *last >= cut) {
+        let split_point = SplitPoint { normal: from.bytes()?.to_vec(), origin };
+        if split_points.last().is_some_and(|last| *last >= split_point) {
             return None;
         }
-        cuts.push(cut);
+        split_points.push(split_point);
     }
-    from.0.is_empty().then_some(Layout { identity, geometry, cuts })
+    from.0.is_empty().then_some(Layout { identity, geometry, split_points })
 }
 
 pub(crate) fn checkpoint_frame(c: &Checkpoint) -> Vec<u8> {
@@ -497,7 +496,7 @@ fn read_note(from: &mut Reader<'_>) -> Option<OutputNote> {
     from.0.is_empty().then_some(OutputNote { ranges, bytes, unique, proof, dropped, last, tail_hash })
 }
 
-/// Takes numbers off the front of some bytes; `None` where they end.
+/// Takes numbers off the front of some bytes; `None` if too few are left.
 struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {
@@ -519,7 +518,7 @@ impl<'b> Reader<'b> {
         self.take().map(u128::from_le_bytes)
     }
 
-    /// A proof's sums.
+    /// The sums of a proof.
     fn proof(&mut self) -> Option<Proof> {
         let (records, bytes, checksum) = (self.u64()?, self.u64()?, self.u128()?);
         Some(Proof { records, bytes, checksum, ..Proof::default() })
@@ -540,7 +539,7 @@ mod tests {
     use proptest::prelude::*;
     use thalweg_base::units::MIB;
 
-    fn sample() -> (Told, Vec<u8>) {
+    fn sample() -> (Contents, Vec<u8>) {
         let given = Given {
             memory_bytes: 64 * MIB,
             resident_bytes: 3 * MIB,
@@ -550,9 +549,12 @@ mod tests {
             any_length: false,
             is_stream: false,
         };
-        let cut = |b: u8| Cut { normal: vec![b; 3], origin: u64::from(b) };
-        let layout =
-            Layout { identity: 7, geometry: Geometry::of(&given).unwrap(), cuts: vec![cut(1), cut(2)] };
+        let split_point = |b: u8| SplitPoint { normal: vec![b; 3], origin: u64::from(b) };
+        let layout = Layout {
+            identity: 7,
+            geometry: Geometry::of(&given).unwrap(),
+            split_points: vec![split_point(1), split_point(2)],
+        };
         let checkpoint = |n: u64| Checkpoint {
             next_page: n,
             carry: vec![9; 5],
@@ -573,7 +575,7 @@ mod tests {
         bytes.extend(note_frame(&note(1)));
         bytes.extend(note_frame(&note(2)));
         let end = bytes.len() as u64;
-        (Told { layout, checkpoints, note: Some(note(2)), checkpoints_end, end }, bytes)
+        (Contents { layout, checkpoints, note: Some(note(2)), checkpoints_end, end }, bytes)
     }
 
     fn note(n: u64) -> OutputNote {
@@ -583,13 +585,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn a_manifest_round_trips() {
         let (told, bytes) = sample();
         assert_eq!(parse(&bytes), Some(told));
     }
 
     #[test]
-    fn a_torn_end_costs_only_the_last_frame() {
+    fn a_torn_end_loses_only_the_last_frame() {
         let (told, bytes) = sample();
         let torn = |end: u64| parse(&bytes[..end as usize - 1]).unwrap();
         assert_eq!(torn(told.end).note, Some(note(1)));
@@ -598,9 +600,9 @@ mod tests {
     }
 
     proptest! {
-        /// A flipped bit anywhere never gives another checkpoint than those that were written.
+        /// A flipped bit never yields a checkpoint that was not written.
         #[test]
-        fn damage_is_never_believed(at in 0usize..1000, bit in 0u8..8) {
+        fn a_flipped_bit_never_adds_a_checkpoint(at in 0usize..1000, bit in 0u8..8) {
             let (told, mut bytes) = sample();
             let at = at % bytes.len();
             bytes[at] ^= 1 << bit;
@@ -612,7 +614,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..300), whole in any::<bool>()) {
+        fn any_bytes_can_be_parsed(bytes in prop::collection::vec(any::<u8>(), 0..300), whole in any::<bool>()) {
             let mut all = if whole { MAGIC.to_vec() } else { Vec::new() };
             all.extend(bytes);
             let _ = parse(&all);

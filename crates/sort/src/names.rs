@@ -1,21 +1,21 @@
-//! The hidden names of the files that a sort makes: the partial output, the manifest, the scratch files.
+//! The hidden names of a sort's files: the partial output, the manifest, the scratch files.
 //!
-//! Invariant: names follow from the output's path alone, so that a later run of the same sort finds the files of an
-//! interrupted one, and no other sort's.
+//! Invariant: names depend on the output's path alone, so a later run of the same sort finds the files of an
+//! interrupted one, and no other sort does.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use thalweg_io::{Location, directory_of, hidden};
 
-use crate::asked::Sort;
+use crate::options::Sort;
 
-/// The names that a sort uses beside its inputs and its output.
+/// The names of the files that a sort creates besides its output.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
-    /// The output until it is whole.
+    /// The output until it is complete.
     pub(crate) partial: Location,
-    /// Where the manifest is, beside the output.
+    /// The manifest, in the directory of the output.
     pub(crate) manifest: Location,
     /// The name of the scratch file in each scratch directory.
     pub(crate) scratch: OsString,
@@ -26,13 +26,13 @@ impl Names {
         if !sort.output_is_stream {
             return Names::of_file(&sort.output);
         }
-        // Many sorts may write to a stream of this name at once, and none can be gone on from.
+        // Many sorts may write to the same stream at once, and none can resume.
         let scratch = hidden::unique("scratch");
         let nowhere = sort.output.at("");
         Names { partial: nowhere.clone(), manifest: nowhere, scratch: scratch.into() }
     }
 
-    /// Of sorts whose output is this file.
+    /// The names for this output file.
     pub(crate) fn of_file(output: &Location) -> Names {
         Names {
             partial: output.at(hidden::beside(&output.path, "partial")),
@@ -41,8 +41,8 @@ impl Names {
         }
     }
 
-    /// Where a file lies that a manifest names: the partial output, or scratch in one of these directories. A directory that
-    /// is not among them is on the back end of the first.
+    /// Locates a file that a manifest lists: the partial output, or a scratch file in one of these directories. An
+    /// unknown directory is on the back end of the first.
     pub(crate) fn locate(&self, path: &Path, scratch: &[Location]) -> Location {
         if path == self.partial.path {
             return self.partial.clone();

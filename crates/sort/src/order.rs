@@ -1,38 +1,37 @@
-//! Putting the entries of a bucket in order.
+//! Sorts the entries of a bucket.
 //!
-//! Entries are sorted as numbers. Those whose windows tie, while their keys go on, get a window
-//! further along and are sorted again, until the keys differ or end: the most significant digit
-//! first, ten bytes a digit. Before each new window the bytes that the whole group shares are
-//! skipped, so that long shared prefixes cost one comparison a record and not one for every ten
-//! bytes.
+//! Entries are sorted as numbers. If windows tie and the keys go on, these entries get a later window and are sorted
+//! again, until the keys differ or end: a radix sort from the most significant digit with digits of ten bytes. Before
+//! each new window the bytes that the whole group shares are skipped, so a long common prefix costs one comparison
+//! for each record, and not one for every ten bytes.
 //!
-//! Invariant: the result is ordered by (key, place); where the key is the whole record, by the key.
-//! A bucket far larger than the sample promised is sorted where it lies, with no memory of its own.
+//! Invariant: the result is ordered by (key, place); if the key is the whole record, by the key. A bucket far larger
+//! than the sample predicted needs no extra memory.
 
 use std::cmp::Ordering;
 
 use thalweg_record::WINDOW_BYTES;
 
 use crate::entry::Entries;
-use crate::part::{Bucket, Part};
-use crate::spread::Spread;
+use crate::interpolation_sort::InterpolationSort;
+use crate::partition::{Bucket, Partition};
 
-/// Groups of at most so many ties are compared record with record.
+/// Groups of at most this many ties are sorted by comparing records.
 const SMALL_GROUP: usize = 8;
 
-/// The entries of a job, sorted, and which of them repeat the key before them.
+/// The sorted entries of a job, and which of them repeat a key.
 pub(crate) struct Ordered {
     pub(crate) entries: Vec<u128>,
     /// Positions in `entries` of records whose key equals the one before.
     repeats: Vec<u32>,
-    /// Whether anybody wants to know the repeats.
+    /// Whether to collect `repeats`.
     noting: bool,
-    spread: Spread,
+    spread: InterpolationSort,
 }
 
 impl Ordered {
     pub(crate) fn new(noting: bool) -> Ordered {
-        Ordered { entries: Vec::new(), repeats: Vec::new(), noting, spread: Spread::default() }
+        Ordered { entries: Vec::new(), repeats: Vec::new(), noting, spread: InterpolationSort::default() }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -40,19 +39,21 @@ impl Ordered {
         self.repeats.clear();
     }
 
-    /// Appends the entries of `bucket`, whose keys share their first `skip` bytes, in order. A key that
-    /// fills a bucket may go on in the next.
-    pub(crate) fn append(&mut self, part: &Part<'_>, bucket: Bucket, skip: usize) {
+    /// Appends the sorted entries of `bucket`, whose keys share their first `skip` bytes. The last key may continue
+    /// in the next bucket.
+    pub(crate) fn append(&mut self, partition: &Partition<'_>, bucket: Bucket, skip: usize) {
         let from = self.entries.len();
         let pieces = bucket.chunks.iter().map(|(c, used)| &c[..*used]);
-        match part.entries().windows_suffice() {
+        match partition.entries().windows_suffice() {
             true => self.spread.append_sorted(&mut self.entries, pieces, Entries::window_alone),
             false => self.spread.append_sorted(&mut self.entries, pieces, |entry| entry),
         }
         drop(bucket);
-        let mut ties = Ties { part, repeats: &mut self.repeats, noting: self.noting };
+        let mut ties = Ties { partition, repeats: &mut self.repeats, noting: self.noting };
         ties.resolve(&mut self.entries[from..], from, skip);
-        if from > 0 && from < self.entries.len() && same_key(part, self.entries[from - 1], self.entries[from])
+        if from > 0
+            && from < self.entries.len()
+            && same_key(partition, self.entries[from - 1], self.entries[from])
         {
             self.repeats.push(from as u32);
         }
@@ -77,23 +78,23 @@ impl Ordered {
     }
 }
 
-/// Whether two records of a part have equal keys.
-fn same_key(part: &Part<'_>, a: u128, b: u128) -> bool {
-    let (entries, pages, key) = (part.entries(), &part.pages, part.key());
+/// Whether two records of a partition have equal keys.
+fn same_key(partition: &Partition<'_>, a: u128, b: u128) -> bool {
+    let (entries, pages, key) = (partition.entries(), &partition.pages, partition.key());
     entries.compare_from(a, b, pages, key, 0).is_eq()
 }
 
 struct Ties<'a, 'p> {
-    part: &'a Part<'p>,
+    partition: &'a Partition<'p>,
     repeats: &'a mut Vec<u32>,
     noting: bool,
 }
 
 impl Ties<'_, '_> {
-    /// Puts groups of equal windows in order. The windows show bytes `skip..skip + 10`; `base` is the
-    /// position of the first entry.
+    /// Sorts groups of equal windows. The windows are bytes `skip..skip + 10`; `base` is the position of the first
+    /// entry.
     fn resolve(&mut self, entries: &mut [u128], base: usize, skip: usize) {
-        if self.part.entries().value_bytes().is_some() {
+        if self.partition.entries().value_bytes().is_some() {
             return self.repeated_values(entries, base);
         }
         let mut from = 0;
@@ -110,7 +111,7 @@ impl Ties<'_, '_> {
         }
     }
 
-    /// Notes the entries that are the same record as the one before.
+    /// Collects the entries that are the same record as the one before.
     fn repeated_values(&mut self, entries: &[u128], base: usize) {
         if self.noting {
             let same = |at: &usize| entries[at - 1] == entries[*at];
@@ -118,15 +119,14 @@ impl Ties<'_, '_> {
         }
     }
 
-    /// Orders entries whose windows at `skip` are equal. Keys that end within the window differ
-    /// only in how many zeros they have (padding looks like zeros), so the shorter is less, and all of
-    /// them are less than keys that go on.
+    /// Sorts entries whose windows at `skip` are equal. Keys that end inside the window differ only in how many zeros
+    /// they have, because padding is zeros: the shorter is less, and all of them are less than keys that go on.
     fn group(&mut self, group: &mut [u128], base: usize, skip: usize) {
         let end = skip + WINDOW_BYTES;
-        if self.part.key().ends_within(skip) {
+        if self.partition.key().ends_within(skip) {
             return self.repeat_all(group.len(), base);
         }
-        if self.part.key().fixed_bytes().is_some() {
+        if self.partition.key().fixed_bytes().is_some() {
             return self.going_on(group, base, end);
         }
         let length = |entry| self.normal_len(entry).min(end + 1);
@@ -152,19 +152,19 @@ impl Ties<'_, '_> {
         }
     }
 
-    /// Notes that `count` entries from `base` on have equal keys; they are in input order already.
+    /// `count` entries from `base` have equal keys, and are already in input order.
     fn repeat_all(&mut self, count: usize, base: usize) {
         if self.noting {
             self.repeats.extend((base + 1..base + count).map(|at| at as u32));
         }
     }
 
-    /// Orders entries whose keys agree up to `end` and go on.
+    /// Sorts entries whose keys agree up to `end` and go on.
     fn going_on(&mut self, group: &mut [u128], base: usize, end: usize) {
         if group.len() <= SMALL_GROUP {
             return self.small_group(group, base, end);
         }
-        let (pages, entries, key) = (&self.part.pages, self.part.entries(), self.part.key());
+        let (pages, entries, key) = (&self.partition.pages, self.partition.entries(), self.partition.key());
         let shared = entries.shared(group, pages, key, end);
         for entry in group.iter_mut() {
             *entry = Entries::with_window(*entry, entries.window_from(*entry, pages, key, shared));
@@ -175,11 +175,11 @@ impl Ties<'_, '_> {
 
     #[inline(always)]
     fn normal_len(&self, entry: u128) -> usize {
-        let key = self.part.key();
+        let key = self.partition.key();
         if let Some(len) = key.fixed_bytes() {
             return len;
         }
-        let (pages, entries) = (&self.part.pages, self.part.entries());
+        let (pages, entries) = (&self.partition.pages, self.partition.entries());
         if let (Some((offset, length)), Ok(len)) = (key.as_slice(), entries.known_len(entry)) {
             return len.saturating_sub(offset).min(length);
         }
@@ -187,7 +187,7 @@ impl Ties<'_, '_> {
     }
 
     fn small_group(&mut self, group: &mut [u128], base: usize, skip: usize) {
-        let (pages, entries, key) = (&self.part.pages, self.part.entries(), self.part.key());
+        let (pages, entries, key) = (&self.partition.pages, self.partition.entries(), self.partition.key());
         let compare = |a: u128, b: u128| entries.compare_from(a, b, pages, key, skip);
         group.sort_unstable_by(|&a, &b| compare(a, b).then(Entries::origin(a).cmp(&Entries::origin(b))));
         for i in 1..group.len() {

@@ -1,4 +1,4 @@
-//! Pages: a stream of records held in memory as equal blocks, seen as one string of bytes.
+//! Pages: a stream of records in memory, in blocks of equal size, addressed as one string of bytes.
 //!
 //! ```text
 //! place    0         P        2P        3P              P = page bytes, a power of two
@@ -6,16 +6,16 @@
 //!          |<-------- segment ------->|    |<- segment  records cross pages inside a segment only
 //! ```
 //!
-//! Invariant: a place is a byte of this string; the bytes of one record are contiguous in it, though not
-//! always in one block.
-//! Non-goals: order; who loads the pages.
+//! Invariant: a place is a byte of this string. The bytes of a record are contiguous in it, but may lie in several
+//! blocks.
+//! Non-goals: order; loading pages.
 
 use std::sync::OnceLock;
 
 use thalweg_block::Block;
 use thalweg_record::Layout;
 
-/// For each page, the first page of its segment: a page that is not full ends one.
+/// For each page, the first page of its segment. A page that is not full ends a segment.
 pub(crate) fn segment_starts(page_bytes: usize, lens: impl Iterator<Item = usize>) -> Vec<u32> {
     let mut start = 0;
     let one = |(i, len): (usize, usize)| {
@@ -38,7 +38,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Room for pages whose lengths are `lens`, in order, each at most `page_bytes`.
+    /// Space for pages with these lengths, in order, each at most `page_bytes`.
     pub(crate) fn new(page_bytes: usize, lens: impl Iterator<Item = usize>) -> Pages {
         assert!(page_bytes.is_power_of_two());
         let segment_starts = segment_starts(page_bytes, lens);
@@ -46,17 +46,17 @@ impl Pages {
         Pages { slots, segment_starts, shift: page_bytes.trailing_zeros() }
     }
 
-    /// Puts page `index` in its place.
+    /// Installs page `index`.
     pub(crate) fn install(&self, index: usize, block: Block) {
         self.slots[index].set(block).expect("a page is installed once");
     }
 
-    /// Whether page `index` is in its place.
+    /// Whether page `index` is installed.
     pub(crate) fn is_installed(&self, index: usize) -> bool {
         self.slots[index].get().is_some()
     }
 
-    /// How many pages there are.
+    /// The number of pages.
     pub(crate) fn count(&self) -> usize {
         self.slots.len()
     }
@@ -72,12 +72,12 @@ impl Pages {
         (index as u64) << self.shift
     }
 
-    /// Bytes from the start of page `index`'s segment to its first byte.
+    /// Bytes from the start of page `index`'s segment to the page.
     pub(crate) fn segment_bytes_before(&self, index: usize) -> u64 {
         ((index as u32 - self.segment_starts[index]) as u64) << self.shift
     }
 
-    /// Whether a record is known to begin at the page's first byte because its segment does.
+    /// Whether the page begins its segment, so that a record begins at its first byte.
     pub(crate) fn is_segment_start(&self, index: usize) -> bool {
         self.segment_starts[index] as usize == index
     }
@@ -107,7 +107,7 @@ impl Pages {
         }
     }
 
-    /// Calls `f` with `len` bytes at `place`; copies only those that cross pages.
+    /// Calls `f` with `len` bytes at `place`. Only bytes that cross pages are copied.
     #[inline(always)]
     pub(crate) fn with<T>(&self, place: u64, len: usize, f: impl FnOnce(&[u8]) -> T) -> T {
         match self.whole(place, len) {
@@ -120,7 +120,7 @@ impl Pages {
         }
     }
 
-    /// Bytes of the record of at least `least` bytes at `place`, over page bounds, without what ends it.
+    /// The length of the record at `place` without its terminator, across pages. It is at least `least`.
     pub(crate) fn record_len(&self, layout: Layout, place: u64, least: usize) -> usize {
         if let Some(bytes) = layout.start_bytes() {
             return self.with(place, bytes, |start| layout.length(start)).expect("its start tells");
@@ -136,8 +136,7 @@ impl Pages {
         }
     }
 
-    /// Asks for the cache lines of the first `len` bytes at `place`, up to three of them; reaches no further
-    /// than its page.
+    /// Prefetches the cache lines of the first `len` bytes at `place`: at most three, inside the page.
     #[inline(always)]
     pub(crate) fn prefetch(&self, place: u64, len: usize) {
         let piece = self.from(place);

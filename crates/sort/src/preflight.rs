@@ -1,43 +1,44 @@
-//! Room on disks: what a sort takes of it, looked at before anything is made, and told when it ends all the same.
+//! The preflight check: is there enough disk space? It runs before anything is created, and its figures explain a
+//! disk that becomes full later.
 //!
-//! Model: the output is reserved whole; what is spilled takes what that leaves on the disks of the scratch
-//! directories, up to the limit. Directories on one disk share its room.
-//! Invariant: a plan and a run refuse by the same look and in the same words. A file system that does not tell its size is
-//! not judged.
-//! Non-goals: reserving anything; quotas and limits on one file, which are met when they are met.
+//! Model: the output is reserved as a whole. Spilled data takes what remains on the disks of the scratch directories,
+//! up to the limit. Directories on one disk share its space.
+//! Invariant: a plan and a run refuse in the same cases with the same message. A file system of unknown size is not
+//! judged.
+//! Non-goals: reserving space; quotas and file size limits, which show only when they are hit.
 
 use std::io::ErrorKind;
 
 use thalweg_io::Location;
 
-use crate::asked::Sort;
 use crate::leftover;
 use crate::names::Names;
+use crate::options::Sort;
 use crate::{Error, Result};
 
-/// Pads and pages that are closed early take this part of what is spilled beside it.
+/// Padding and pages that are closed early add this fraction of the spilled bytes.
 const PAD_SHARE: u64 = 50;
 
-/// What a sort is still going to take.
+/// The disk space that a sort still needs.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Takes {
-    /// Of the output's disk.
+pub(crate) struct DiskNeeds {
+    /// On the output's disk.
     pub(crate) output_bytes: u64,
-    /// Of scratch.
+    /// In scratch.
     pub(crate) spilled_bytes: u64,
-    /// Scratch that it has already: of the limit, not of the disks.
+    /// Scratch in use already. It counts towards the limit.
     pub(crate) scratch_used: u64,
-    /// Whether a later run can go on from what there is.
+    /// Whether a later run can resume.
     pub(crate) resumable: bool,
 }
 
-impl Takes {
+impl DiskNeeds {
     fn scratch_bytes(&self) -> u64 {
         self.spilled_bytes.saturating_add(self.spilled_bytes / PAD_SHARE)
     }
 }
 
-/// A disk, known by a directory on it and its device.
+/// A disk: a directory on it, and its device number.
 struct Disk {
     directory: Location,
     device: u64,
@@ -53,7 +54,7 @@ impl Disks {
         self.0.iter().position(|disk| disk.device == device && disk.directory.is_beside(location))
     }
 
-    /// Looks at the disk that holds a directory; returns its index.
+    /// Finds the disk of a directory and returns its index.
     fn look(&mut self, directory: &Location) -> Result<usize> {
         let (device, space) = (directory.stat()?.device, directory.space()?);
         if let Some(known) = self.find(directory, device) {
@@ -65,22 +66,22 @@ impl Disks {
     }
 }
 
-/// Refuses what cannot fit in the output's directory and in these scratch directories.
-pub(crate) fn preflight(sort: &Sort, scratch: &[Location], takes: &Takes) -> Result<()> {
+/// Fails if the output or the scratch data cannot fit.
+pub(crate) fn preflight(sort: &Sort, scratch: &[Location], takes: &DiskNeeds) -> Result<()> {
     look(sort, scratch, takes, &[])
 }
 
-/// The same before a plan, which makes nothing: what the sort would remove first counts as room.
-pub(crate) fn preflight_of_plan(sort: &Sort, takes: &Takes) -> Result<()> {
+/// The same for a plan, which creates nothing: files that the sort would remove first count as free space.
+pub(crate) fn preflight_of_plan(sort: &Sort, takes: &DiskNeeds) -> Result<()> {
     let names = Names::of(sort);
     if sort.resume && names.manifest.stat().is_ok() {
-        // How much is there already shows only when it is gone on from.
+        // How much is already there is known only when the sort resumes.
         return Ok(());
     }
     look(sort, &sort.scratch, takes, &leftover::files(&sort.scratch, &names))
 }
 
-fn look(sort: &Sort, scratch: &[Location], takes: &Takes, to_go: &[Location]) -> Result<()> {
+fn look(sort: &Sort, scratch: &[Location], takes: &DiskNeeds, to_go: &[Location]) -> Result<()> {
     let mut disks = Disks::default();
     let output = (!sort.output_is_stream).then(|| sort.output.directory());
     let beside = output.map(|directory| disks.look(&directory)).transpose()?;
@@ -118,9 +119,8 @@ fn look(sort: &Sort, scratch: &[Location], takes: &Takes, to_go: &[Location]) ->
     Err(Error::ScratchFull { needed, available, beside, limit, directories, resumable })
 }
 
-/// Says of a disk that became full in the middle how much was still to be had of it, which whoever met it does not
-/// know.
-pub(crate) fn told(error: Error, sort: &Sort, names: &Names, takes: &Takes) -> Error {
+/// Adds the figures of the disk to an error that says it is full.
+pub(crate) fn told(error: Error, sort: &Sort, names: &Names, takes: &DiskNeeds) -> Error {
     let resumable = takes.resumable;
     match error {
         Error::ScratchFull { needed, available, beside, limit, directories, .. } => {
@@ -138,7 +138,7 @@ pub(crate) fn told(error: Error, sort: &Sort, names: &Names, takes: &Takes) -> E
                 let (needed, directories) = (takes.scratch_bytes(), vec![directory.path]);
                 Error::ScratchFull { needed, available, beside: 0, limit: None, directories, resumable }
             } else {
-                // A quota, say: the numbers of the disk would explain nothing.
+                // With a quota, for example, the figures of the disk would explain nothing.
                 Error::Io(e)
             }
         }
@@ -146,7 +146,7 @@ pub(crate) fn told(error: Error, sort: &Sort, names: &Names, takes: &Takes) -> E
     }
 }
 
-/// Whether the disk or a quota is full, and not one file too large.
+/// Whether a disk or quota is full, and not one file too large.
 fn is_out_of_room(e: &thalweg_io::Error) -> bool {
     matches!(e.source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
@@ -160,7 +160,7 @@ mod tests {
     use thalweg_io::{Action, Error as IoError};
 
     #[test]
-    fn a_write_that_met_a_full_disk_is_told_with_what_it_needed_and_what_to_do() {
+    fn a_full_disk_error_has_figures_and_a_remedy() {
         let sim = Sim::new(1);
         sim.set_capacity("/out", 8192);
         sim.make_dir("/far");
@@ -169,8 +169,12 @@ mod tests {
         let names = Names::of(&sort);
         let said = |path: &Path, kind: ErrorKind, resumable| {
             let error = Error::Io(IoError::at(Action::Write, path, 7, kind.into()));
-            let takes =
-                Takes { output_bytes: 1 << 20, spilled_bytes: 100 << 10, resumable, ..Takes::default() };
+            let takes = DiskNeeds {
+                output_bytes: 1 << 20,
+                spilled_bytes: 100 << 10,
+                resumable,
+                ..DiskNeeds::default()
+            };
             told(error, &sort, &names, &takes).to_string()
         };
         let scratch = Path::new("/out").join(&names.scratch);
@@ -178,22 +182,22 @@ mod tests {
             (
                 &names.partial.path,
                 false,
-                "the disk of /out/sorted is full: 1 MiB needed for the output, 8 KiB available; free some, or give another -o",
+                "the disk of /out/sorted is full: 1 MiB needed for the output, 8 KiB available; free some space, or choose another output",
             ),
             (
                 &names.partial.path,
                 true,
-                "the disk of /out/sorted is full: 1 MiB needed for the output, 8 KiB available; free some, and go on with --resume",
+                "the disk of /out/sorted is full: 1 MiB needed for the output, 8 KiB available; free some space, and resume",
             ),
             (
                 &scratch,
                 true,
-                "scratch in /out is full: 102 KiB needed, 8 KiB available; free some, or go on with --resume --scratch OTHER",
+                "scratch in /out is full: 102 KiB needed, 8 KiB available; free some space, or resume with another scratch directory",
             ),
         ] {
             assert_eq!(said(path, ErrorKind::StorageFull, resumable), expected);
         }
-        // Of a limit on one file, of an input, and where there is room, the system's word stands.
+        // For a file size limit, for an input, and if there is space, the error stays as it is.
         let far = Path::new("/far").join(&names.scratch);
         for (path, kind) in [
             (names.partial.path.as_path(), ErrorKind::FileTooLarge),

@@ -10,14 +10,14 @@
 use std::sync::Arc;
 
 use thalweg_block::Block;
-use thalweg_record::Cut;
+use thalweg_record::SplitPoint;
 
 use crate::scratch::{Extent, Scratch};
 
 /// One page of a range.
 #[derive(Debug)]
 pub(crate) enum Stored {
-    /// Still being filled or written.
+    /// Being filled or written.
     Coming,
     /// In memory.
     Resident(Box<Block>),
@@ -36,7 +36,7 @@ impl Stored {
     }
 }
 
-/// What a range has been given.
+/// The contents of a range.
 #[derive(Debug, Default)]
 pub(crate) struct RangeStore {
     pub(crate) pages: Vec<Stored>,
@@ -54,51 +54,50 @@ impl RangeStore {
     }
 }
 
-/// A range that waits for its turn.
+/// A range that is to be sorted.
 pub(crate) struct Range {
     pub(crate) store: RangeStore,
-    /// Bytes of the keys of all its cuts before those that the cuts keep.
+    /// A prefix of all keys of the range, which its split points omit.
     pub(crate) base: Arc<[u8]>,
-    /// Cuts between its buckets, with origins that are places in the range.
-    pub(crate) cuts: Vec<Cut>,
-    /// The cuts that bound it, behind the same bytes.
-    pub(crate) low: Option<Cut>,
-    pub(crate) high: Option<Cut>,
+    /// Split points between its buckets. Their origins are places in the range.
+    pub(crate) split_points: Vec<SplitPoint>,
+    /// The bounds of the range, without `base`.
+    pub(crate) low: Option<SplitPoint>,
+    pub(crate) high: Option<SplitPoint>,
 }
 
-/// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.
-/// Origins of inner cuts, places in the stream, become places in the range. What the cuts keep of their keys follows
-/// `base`.
+/// Makes ranges. Every `per_range`-th split point bounds a range, and those between bound its buckets. Origins of the
+/// latter become places in the range. `base` is a prefix that the split points omit.
 pub(crate) fn ranges_of(
     stores: Vec<RangeStore>,
     base: &Arc<[u8]>,
-    cuts: &[Cut],
+    split_points: &[SplitPoint],
     per_range: usize,
 ) -> Vec<Range> {
-    let bound = |i: usize| cuts.get((i + 1) * per_range - 1).cloned();
+    let bound = |i: usize| split_points.get((i + 1) * per_range - 1).cloned();
     stores
         .into_iter()
         .enumerate()
         .map(|(i, store)| {
-            let from = (i * per_range).min(cuts.len());
-            let to = (from + per_range - 1).min(cuts.len());
-            let mut inner = cuts[from..to].to_vec();
-            // Where in the range the records of one key lie nobody knows: as if they were everywhere.
+            let from = (i * per_range).min(split_points.len());
+            let to = (from + per_range - 1).min(split_points.len());
+            let mut inner = split_points[from..to].to_vec();
+            // Where in the range the records of one key lie is unknown: assume an even spread.
             for group in inner.chunk_by_mut(|a, b| a.normal == b.normal) {
                 let parts = group.len() as u64 + 1;
-                for (cut, part) in group.iter_mut().zip(1..) {
-                    cut.origin = store.bytes / parts * part;
+                for (split_point, part) in group.iter_mut().zip(1..) {
+                    split_point.origin = store.bytes / parts * part;
                 }
             }
             inner.dedup();
             let low = i.checked_sub(1).and_then(bound);
-            Range { store, base: Arc::clone(base), cuts: inner, low, high: bound(i) }
+            Range { store, base: Arc::clone(base), split_points: inner, low, high: bound(i) }
         })
         .collect()
 }
 
-/// The lowest byte of the output file from which any of these ranges is still to be read; then the same for all but the
-/// first range, and so on, down to no range at all.
+/// The lowest byte of the output file that is still to be read for these ranges; then the same without the first
+/// range, and so on.
 pub(crate) fn needed_within(ranges: &[Range], scratch: &Scratch) -> Vec<u64> {
     let mut first = u64::MAX;
     let mut places = vec![first];

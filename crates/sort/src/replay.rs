@@ -1,6 +1,5 @@
-//! A range as a source: its pages in order, from memory or scratch, to be distributed once more
-//! because it is larger than memory (a third pass, or a sample that erred); and pages that are moved before the output
-//! takes their place.
+//! Reads a range back, page by page, from memory or scratch. This is the source when a range that is too large for
+//! memory is distributed again.
 
 use std::collections::VecDeque;
 
@@ -12,18 +11,18 @@ use crate::range::{RangeStore, Stored};
 use crate::scratch::Scratch;
 use crate::{Error, Result};
 
-/// What a range is read back with.
+/// What reading a range back needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Replay<'a> {
     pub(crate) store: &'a RangeStore,
-    /// What a whole page has.
+    /// Bytes of a full page.
     pub(crate) page_bytes: usize,
     pub(crate) scratch: &'a Scratch,
     pub(crate) pool: &'a Pool,
     pub(crate) meters: &'a Meters,
 }
 
-/// Pages `first`, `first + step`, ... of a range.
+/// Reads pages `first`, `first + step`, ... of a range.
 pub(crate) struct ReplayLane<'a> {
     replay: Replay<'a>,
     queue: Box<dyn Queue>,

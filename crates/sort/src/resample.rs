@@ -1,52 +1,51 @@
-//! A sample of a range that is to be distributed again: keys, the bytes that each of them stands for, and what all of
-//! them begin with.
+//! Samples a range that is to be distributed again: some keys, their weights in bytes, and their common prefix.
 //!
-//! Model: some of the pages tell enough where records are short and alike in length. Otherwise all of the range is read,
-//! and a key is kept for every so many bytes. Keys are kept up to a limit; where more than half of the bytes belong to
-//! keys that agree up to it, the sample is taken once more, of what follows the bytes in which those agree. So every
-//! distribution parts a range, however long the keys are alike.
+//! Model: if records are short and similar in length, a sample of some pages is enough. Otherwise the whole range is
+//! read, and every so many bytes a key is kept. Keys are kept up to a length limit. If keys that agree up to that
+//! limit hold more than half of the bytes, another sample is taken of what follows their common prefix. So every
+//! distribution divides a range, however long the common prefix is.
 //!
-//! Invariant: every record that is sampled begins with the base, and what is kept of its key follows that.
+//! Invariant: every sampled key begins with the base; the sample has what follows the base.
 
 use std::sync::Arc;
 
 use thalweg_io::Queue;
 use thalweg_pump::Source;
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout};
+use thalweg_record::{Key, Layout, SPLIT_KEY_BYTES_MAX, SplitPoint};
 
 use crate::Result;
 use crate::pages::segment_starts;
 use crate::range::Stored;
 use crate::replay::{Replay, ReplayLane};
 
-/// Pages that a first sample looks at.
+/// The number of pages in a first sample.
 const PAGES: usize = 256;
-/// Keys kept of each page that is looked at.
+/// Keys from each of these pages.
 const KEYS_PER_PAGE: usize = 64;
-/// A sample can hold at least so many keys.
+/// The number of keys for which a sample has space at least.
 const KEYS_MIN: u64 = 256;
 
-/// What a sample tells of a range.
+/// A sample of a range.
 pub(crate) struct Resample {
-    /// What the keys begin with that are to be told apart.
+    /// A common prefix of the keys.
     pub(crate) base: Arc<[u8]>,
-    /// What follows in them, and how many bytes of records each stands for.
-    pub(crate) keys: Vec<(Cut, u64)>,
+    /// What follows the prefix in each key, and the bytes of records that this key represents.
+    pub(crate) keys: Vec<(SplitPoint, u64)>,
 }
 
-/// What is sampled, and how much of its keys is kept.
-pub(crate) struct Asked<'a> {
+/// What to sample, and how much of each key.
+pub(crate) struct Request<'a> {
     pub(crate) replay: Replay<'a>,
     pub(crate) queue: &'a dyn Fn() -> Result<Box<dyn Queue>>,
     pub(crate) layout: Layout,
     pub(crate) key: &'a Key,
-    /// Bytes of keys that a sample holds.
+    /// The maximum bytes of keys in a sample.
     pub(crate) keys_bytes_max: u64,
 }
 
-impl Asked<'_> {
-    /// A sample of at least `wanted` keys, if there are as many: from some pages, or where those have too few, or
-    /// `whole` is asked for, from all of the range.
+impl Request<'_> {
+    /// A sample of at least `wanted` keys if possible: from some pages, or from the whole range if they have too few
+    /// or `whole` is set.
     pub(crate) fn sample(&self, wanted: usize, whole: bool) -> Result<Resample> {
         if !whole {
             let mut keys = self.of_pages()?;
@@ -64,15 +63,15 @@ impl Asked<'_> {
         }
     }
 
-    /// Bytes of a key that are kept.
+    /// The maximum length of a sampled key.
     fn key_limit(&self) -> usize {
-        (self.keys_bytes_max / KEYS_MIN).clamp(1, CUT_KEY_BYTES_MAX as u64) as usize
+        (self.keys_bytes_max / KEYS_MIN).clamp(1, SPLIT_KEY_BYTES_MAX as u64) as usize
     }
 
-    /// The beginning of keys that go on behind the limit, if more than half of the bytes are of such. Sorts the keys.
-    fn heaviest<'k>(&self, keys: &'k mut [(Cut, u64)]) -> Option<&'k [u8]> {
+    /// The truncated key that represents more than half of the bytes, if there is one. Sorts the keys.
+    fn heaviest<'k>(&self, keys: &'k mut [(SplitPoint, u64)]) -> Option<&'k [u8]> {
         keys.sort_unstable();
-        let bytes_of = |group: &[(Cut, u64)]| group.iter().map(|(_, bytes)| *bytes).sum::<u64>();
+        let bytes_of = |group: &[(SplitPoint, u64)]| group.iter().map(|(_, bytes)| *bytes).sum::<u64>();
         let all = bytes_of(keys);
         let group =
             keys.chunk_by(|(a, _), (b, _)| a.normal == b.normal).max_by_key(|group| bytes_of(group))?;
@@ -80,7 +79,7 @@ impl Asked<'_> {
         (start.len() == self.key_limit() && bytes_of(group) > all / 2).then_some(start)
     }
 
-    /// What all keys agree in that begin with `start`.
+    /// The longest common prefix of all keys that begin with `start`.
     fn agreed(&self, mut start: Vec<u8>) -> Result<Vec<u8>> {
         let mut more: Option<Vec<u8>> = None;
         self.each_record(|_, record| {
@@ -96,11 +95,12 @@ impl Asked<'_> {
         Ok(start)
     }
 
-    /// What follows `base` in a key for every so many bytes of the range, all of which is read.
-    fn of_records(&self, base: &[u8]) -> Result<Vec<(Cut, u64)>> {
-        let mut keys: Vec<(Cut, u64)> = Vec::new();
+    /// Reads the whole range and returns a key every so many bytes, without `base`.
+    fn of_records(&self, base: &[u8]) -> Result<Vec<(SplitPoint, u64)>> {
+        let mut keys: Vec<(SplitPoint, u64)> = Vec::new();
         let (mut stride, mut seen, mut held) = (1u64, 0u64, 0u64);
-        let cost = |cut: &Cut| (cut.normal.len() + size_of::<(Cut, u64)>()) as u64;
+        let cost =
+            |split_point: &SplitPoint| (split_point.normal.len() + size_of::<(SplitPoint, u64)>()) as u64;
         self.each_record(|place, record| {
             let before = seen / stride;
             seen += record.len() as u64 + 1;
@@ -109,11 +109,11 @@ impl Asked<'_> {
                 return;
             }
             let normal = self.key.normal_from(record, base.len(), self.key_limit());
-            let cut = Cut { normal, origin: place };
-            held += cost(&cut);
-            keys.push((cut, bytes));
+            let split_point = SplitPoint { normal, origin: place };
+            held += cost(&split_point);
+            keys.push((split_point, bytes));
             if held > self.keys_bytes_max {
-                // Too many: of those that stand for one stride every other one goes, and strides are twice as long.
+                // Too many keys: drop every other key that stands for a single stride, and double the stride.
                 let mut odd = false;
                 keys.retain_mut(|(_, bytes)| {
                     let is_short = *bytes < 2 * stride;
@@ -121,14 +121,14 @@ impl Asked<'_> {
                     *bytes = (*bytes).max(2 * stride);
                     !(is_short && odd)
                 });
-                held = keys.iter().map(|(cut, _)| cost(cut)).sum();
+                held = keys.iter().map(|(split_point, _)| cost(split_point)).sum();
                 stride *= 2;
             }
         })?;
         Ok(keys)
     }
 
-    /// Calls `take` with every record of the range and about where it begins.
+    /// Calls `take` with every record of the range and its approximate place.
     fn each_record(&self, mut take: impl FnMut(u64, &[u8])) -> Result<()> {
         let mut lane = ReplayLane::new(self.replay, (self.queue)()?, 0, 1);
         let mut carry: Vec<u8> = Vec::new();
@@ -157,9 +157,9 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// Keys from some pages all over the range.
-    fn of_pages(&self) -> Result<Vec<(Cut, u64)>> {
-        let Asked { replay, layout, .. } = *self;
+    /// Keys from pages spread over the range.
+    fn of_pages(&self) -> Result<Vec<(SplitPoint, u64)>> {
+        let Request { replay, layout, .. } = *self;
         let step = replay.store.pages.len().div_ceil(PAGES).max(1);
         let page_bytes = replay.page_bytes;
         let starts = segment_starts(page_bytes, replay.store.pages.iter().map(Stored::len));
@@ -172,13 +172,13 @@ impl Asked<'_> {
             let mut left = budget;
             let mut add = |at: usize, record: &[u8]| {
                 let normal = self.key.normal(record, self.key_limit());
-                let cost = normal.len() + size_of::<(Cut, u64)>();
+                let cost = normal.len() + size_of::<(SplitPoint, u64)>();
                 if cost <= left {
                     left -= cost;
-                    keys.push((Cut { normal, origin: block.offset() + at as u64 }, 1));
+                    keys.push((SplitPoint { normal, origin: block.offset() + at as u64 }, 1));
                 }
             };
-            // Every page has many records more than a sample wants: some are taken, at equal distances.
+            // A page has many more records than needed: take some at equal distances.
             layout.some_records(&block, before, KEYS_PER_PAGE, &mut add);
         }
         Ok(keys)

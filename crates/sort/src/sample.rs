@@ -1,51 +1,50 @@
-//! Sampling: a few keys from all over the input, for cuts, and an estimate of how many records there
-//! are.
+//! Sampling: keys from all parts of the input, for split points, and an estimate of the number of records.
 //!
-//! Small chunks are read at equal distances, so an input in any order, sorted ones included, is seen
-//! evenly. From each chunk at most a fixed number of records is taken.
+//! Small chunks are read at equal distances, so that the sample is representative whatever the order of the input. At
+//! most a fixed number of records is taken from each chunk.
 
 use thalweg_base::units::GIB;
 use thalweg_block::Pool;
 use thalweg_io::{ALIGN, Kind, Op, Queue};
 use thalweg_pump::Inputs;
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout, records_in};
+use thalweg_record::{Key, Layout, SPLIT_KEY_BYTES_MAX, SplitPoint, records_in};
 
 use crate::Result;
 
-/// The most chunks that are read.
+/// The maximum number of chunks.
 const CHUNKS_MAX: u64 = 1024;
-/// Bytes of a chunk: small, because their number tells more than their size.
+/// Bytes of a chunk. Many small chunks tell more than a few large ones.
 const CHUNK_BYTES: usize = 16 << 10;
-/// One chunk for so many bytes of input.
+/// One chunk for this many bytes of input.
 const BYTES_PER_CHUNK: u64 = 2 << 20;
-/// The most records taken from a chunk.
+/// The maximum number of records from a chunk.
 const RECORDS_PER_CHUNK: usize = 96;
 
-/// Records read whole where chunks meet too few.
+/// Records that are read one by one if the chunks have too few.
 const SPARSE_RECORDS: u64 = 64;
-/// Of records that are not found from the middle of a file, the first so many.
+/// If records cannot be found from the middle of a file: how many are read from the start.
 const FIRST_RECORDS: u64 = 1024;
 
-/// What a sample tells of an input.
+/// A sample of an input.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
     /// Sampled keys with their places in the stream of pages.
-    pub(crate) keys: Vec<Cut>,
-    /// Records of any length whose ends were seen, and in how many bytes.
+    pub(crate) keys: Vec<SplitPoint>,
+    /// Variable-length records whose ends were seen, and the bytes in which they were seen.
     seen_records: u64,
     seen_bytes: u64,
-    /// The longest record of any length that was measured; only where keys are few are they measured.
+    /// The longest variable-length record that was measured. Records are measured only if the chunks have too few.
     pub(crate) longest_seen: u64,
 }
 
 impl Sample {
-    /// Average bytes of a record of any length, with what ends it.
+    /// Average bytes of a variable-length record, with its terminator.
     pub(crate) fn record_bytes(&self) -> f64 {
         self.seen_bytes as f64 / self.seen_records.max(1) as f64
     }
 }
 
-/// Records of an input, or an estimate of them with a margin.
+/// The number of records, or an estimate with a margin.
 pub(crate) fn guess_records(layout: Layout, bytes: u64, record_bytes: f64) -> u64 {
     match layout.fixed_bytes() {
         Some(n) => bytes / n as u64,
@@ -53,8 +52,8 @@ pub(crate) fn guess_records(layout: Layout, bytes: u64, record_bytes: f64) -> u6
     }
 }
 
-/// Reads a sample, keeping at most `keys_bytes_max` bytes of keys. Blocks of `pool` must be as large
-/// as the inputs' pages.
+/// Reads a sample with at most `keys_bytes_max` bytes of keys. Blocks of `pool` must have the size of the inputs'
+/// pages.
 pub(crate) fn take_sample(
     inputs: &Inputs,
     page_bytes: u64,
@@ -87,16 +86,16 @@ pub(crate) fn take_sample(
     Ok(sample)
 }
 
-/// So far the end of a line is looked for, to say how much memory it needs.
+/// How far the end of a line is searched, to say how much memory it needs.
 const MEASURED_BYTES_MAX: u64 = 4 * GIB;
 
-/// How much of one key a sample of so many bytes may hold.
+/// The maximum length of one key in a sample of this size.
 fn key_limit(keys_bytes_max: u64) -> usize {
-    CUT_KEY_BYTES_MAX.min(keys_bytes_max as usize / 16)
+    SPLIT_KEY_BYTES_MAX.min(keys_bytes_max as usize / 16)
 }
 
-/// Adds keys of single records where chunks met too few: records so long that few begin in a chunk, or
-/// whose keys lie behind it. Reads a few records whole, at equal distances.
+/// Adds keys of single records if the chunks had too few: records are so long that few begin in a chunk, or their
+/// keys lie behind it. Reads a few whole records at equal distances.
 pub(crate) fn add_sparse(
     sample: &mut Sample,
     inputs: &Inputs,
@@ -108,7 +107,7 @@ pub(crate) fn add_sparse(
     if !layout.is_found_anywhere() {
         return add_first(sample, inputs, page_bytes, layout, key, (record_max, keys_bytes_max));
     }
-    let (mut record, mut piece) = (Vec::new(), vec![0; CUT_KEY_BYTES_MAX]);
+    let (mut record, mut piece) = (Vec::new(), vec![0; SPLIT_KEY_BYTES_MAX]);
     let mut left = keys_bytes_max as usize;
     for i in 0..SPARSE_RECORDS {
         let total_bytes = inputs.pages() * page_bytes;
@@ -131,19 +130,19 @@ pub(crate) fn add_sparse(
             let len = record.len() as u64 + more.unwrap_or(MEASURED_BYTES_MAX);
             sample.longest_seen = sample.longest_seen.max(len);
             if len > record_max {
-                // The sort is refused, with what this line needs.
+                // The sort will fail and say how much memory this line needs.
                 break;
             }
         }
         let normal = key.normal(&record, key_limit(keys_bytes_max));
-        if !keep(&mut sample.keys, Cut { normal, origin: start + at }, &mut left) {
+        if !keep(&mut sample.keys, SplitPoint { normal, origin: start + at }, &mut left) {
             break;
         }
     }
     Ok(())
 }
 
-/// The same where records are not found from the middle of a file: adds the first of every file.
+/// The same if records cannot be found from the middle of a file: adds the first records of every file.
 fn add_first(
     sample: &mut Sample,
     inputs: &Inputs,
@@ -152,7 +151,7 @@ fn add_first(
     key: &Key,
     (record_max, keys_bytes_max): (u64, u64),
 ) -> Result<()> {
-    let mut piece = vec![0; CUT_KEY_BYTES_MAX];
+    let mut piece = vec![0; SPLIT_KEY_BYTES_MAX];
     let mut left = keys_bytes_max as usize;
     for input in inputs.files() {
         let (file, mut at) = (input.file()?, 0);
@@ -163,8 +162,8 @@ fn add_first(
             sample.seen_records += 1;
             sample.seen_bytes += len as u64;
             let normal = key.normal(&piece[..n.min(len)], key_limit(keys_bytes_max));
-            let cut = Cut { normal, origin: input.first_page * page_bytes + at };
-            if len as u64 > record_max || !keep(&mut sample.keys, cut, &mut left) {
+            let split_point = SplitPoint { normal, origin: input.first_page * page_bytes + at };
+            if len as u64 > record_max || !keep(&mut sample.keys, split_point, &mut left) {
                 return Ok(());
             }
             at += len as u64;
@@ -173,15 +172,15 @@ fn add_first(
     Ok(())
 }
 
-/// Reads the beginning of the first line that begins after byte `from`, as much of it as a cut keeps.
-/// Returns where it begins; `None` if there is none within about `line_max`.
+/// Reads the start of the first line after byte `from`, as much as a split point needs. Returns where it begins;
+/// `None` if there is none within about `line_max` bytes.
 fn read_line(
     file: &thalweg_io::InputFile,
     from: u64,
     line_max: u64,
     line: &mut Vec<u8>,
 ) -> Result<Option<u64>> {
-    line.resize(CUT_KEY_BYTES_MAX, 0);
+    line.resize(SPLIT_KEY_BYTES_MAX, 0);
     let Some(rest) = rest_of_line(file, from, line_max, line)? else { return Ok(None) };
     let begin = from + rest + 1;
     let n = file.read_at(begin, line)?;
@@ -189,8 +188,7 @@ fn read_line(
     Ok((n > 0).then_some(begin))
 }
 
-/// Bytes from `from` to the next newline or the end of the file, read piece by piece; `None` if they are more than
-/// about `line_max`.
+/// Bytes from `from` to the next newline or the end of the file; `None` if they are more than about `line_max`.
 fn rest_of_line(
     file: &thalweg_io::InputFile,
     from: u64,
@@ -241,19 +239,18 @@ fn look(
     let (place, bytes): (_, &[u8]) = (tag, block);
     let (mut records, open) = records_in(layout, bytes, block.offset());
     if layout.fixed_bytes().is_none() {
-        // What ends a record begun before the chunk was seen too.
+        // A record that began before the chunk ended in it.
         sample.seen_records += records.len() as u64 + u64::from(block.offset() > 0 && open.is_some());
         sample.seen_bytes += bytes.len() as u64;
-        // A record that goes on behind the chunk: its beginning is as good for a cut.
+        // The start of a record that continues after the chunk is good enough for a split point.
         records.extend(open.filter(|&from| from < bytes.len()).map(|from| (from, &bytes[from..])));
     }
     keep_keys(&mut sample.keys, key, &records, place, budget);
 }
 
-/// Adds the keys of some of the records of a piece that begins at `place`, at equal distances, while they take no more
-/// than `budget` bytes.
+/// Adds keys of records at equal distances, up to `budget` bytes. The records begin in a piece at `place`.
 pub(crate) fn keep_keys(
-    keys: &mut Vec<Cut>,
+    keys: &mut Vec<SplitPoint>,
     key: &Key,
     records: &[(usize, &[u8])],
     place: u64,
@@ -262,17 +259,19 @@ pub(crate) fn keep_keys(
     let step = records.len().div_ceil(RECORDS_PER_CHUNK).max(1);
     let mut left = budget;
     for (at, record) in records.iter().step_by(step) {
-        let normal = key.normal(record, CUT_KEY_BYTES_MAX);
-        if !keep(keys, Cut { normal, origin: place + *at as u64 }, &mut left) {
+        let normal = key.normal(record, SPLIT_KEY_BYTES_MAX);
+        if !keep(keys, SplitPoint { normal, origin: place + *at as u64 }, &mut left) {
             break;
         }
     }
 }
 
-/// Keeps a key, if as many bytes are `left` for it.
-fn keep(keys: &mut Vec<Cut>, cut: Cut, left: &mut usize) -> bool {
-    let Some(rest) = left.checked_sub(cut.normal.len() + std::mem::size_of::<Cut>()) else { return false };
+/// Keeps a key if there is space `left` for it.
+fn keep(keys: &mut Vec<SplitPoint>, split_point: SplitPoint, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(split_point.normal.len() + std::mem::size_of::<SplitPoint>()) else {
+        return false;
+    };
     *left = rest;
-    keys.push(cut);
+    keys.push(split_point);
     true
 }

@@ -1,14 +1,13 @@
-//! Scratch: where what does not fit waits, one file in each scratch directory.
+//! Scratch files: space for what does not fit in memory, one file in each scratch directory.
 //!
-//! Model: pages are given extents in turn over the directories; a full directory is passed over.
-//! Room is reserved ahead in steps, because writes into reserved room run in parallel and writes that
-//! lengthen a file do not.
-//! Files are made when they are first needed, so a sort that fits in memory touches no scratch. The partial output may
-//! itself be such a file (`within.rs`): then nothing has to be freed when the sort is done, and freeing takes a disk
-//! that is told of it as long as writing.
-//! Invariant: no more than the limit is ever in use; every extent is checked by a hash when it comes
-//! back, and the records in it once more by the proof of the output.
-//! Non-goals: what pages mean.
+//! Model: pages get extents in the directories in turn; a full directory is skipped. Space is reserved ahead in
+//! steps, because writes into reserved space run in parallel and writes that extend a file do not. Files are created
+//! when they are first needed, so a sort that fits in memory creates none. The partial output may be a scratch file
+//! itself (`output_scratch.rs`): then nothing has to be freed at the end, which on a disk with discard takes as long
+//! as writing.
+//! Invariant: usage never exceeds the limit. Every extent is checked by its hash when it is read, and its records
+//! again by the proof of the output.
+//! Non-goals: the contents of pages.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -21,22 +20,21 @@ use thalweg_io::{ALIGN, Access, Action, Backends, File, Kind, Location, Op, Queu
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::asked::SCRATCH_FILES_MAX;
-use crate::within::Within;
+use crate::options::SCRATCH_FILES_MAX;
+use crate::output_scratch::OutputScratch;
 use crate::{Error, Result};
 
-/// Extents begin and end at multiples of what direct transfers want.
+/// Extents are aligned for direct I/O.
 const EXTENT_ALIGN: u64 = ALIGN as u64;
 
-/// Where a page lies in scratch, and how it is known again. Kept small: there is one for every page
-/// that was spilled.
+/// The location of a page in scratch, and its hash. It is small because there is one for each spilled page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Index of the scratch file in the top byte, byte of the file below.
+    /// The number of the scratch file in the top byte, the offset in the file below.
     pub(crate) place: u64,
-    /// Payload bytes; the extent itself is rounded up to 4096.
+    /// Bytes of the page. The extent is rounded up to 4096.
     pub(crate) len: u32,
-    /// The low half of XXH3-64 of the payload.
+    /// The low half of the XXH3-64 of the page.
     pub(crate) hash: u32,
 }
 
@@ -45,28 +43,28 @@ const _: () =
     assert!(SCRATCH_FILES_MAX == 1 << (u64::BITS - OFFSET_BITS), "each file has a number in an extent");
 
 impl Extent {
-    /// Index of the scratch file.
+    /// The number of the scratch file.
     pub(crate) fn directory(&self) -> u32 {
         (self.place >> OFFSET_BITS) as u32
     }
 
-    /// Byte of the scratch file.
+    /// The offset in the scratch file.
     pub(crate) fn offset(&self) -> u64 {
         self.place & ((1 << OFFSET_BITS) - 1)
     }
 
-    /// Bytes taken up in the file.
+    /// Bytes that the extent takes in the file.
     pub(crate) fn room(&self) -> u64 {
         u64::from(self.len).next_multiple_of(EXTENT_ALIGN)
     }
 }
 
-/// What an extent remembers of its payload.
+/// The hash of a page in its extent.
 pub(crate) fn page_hash(payload: &[u8]) -> u32 {
     xxh3_64(payload) as u32
 }
 
-/// The scratch files of one job.
+/// The scratch files of one sort.
 pub(crate) struct Scratch {
     directories: Vec<Directory>,
     next: AtomicUsize,
@@ -74,20 +72,20 @@ pub(crate) struct Scratch {
     step: u64,
     used: AtomicU64,
     peak: AtomicU64,
-    /// So many of the first were made by earlier runs.
+    /// How many of the first files are from earlier runs.
     adopted: usize,
-    /// So many of the first stay when this is dropped.
+    /// How many of the first files stay when this is dropped.
     kept: AtomicUsize,
-    /// Files lose their names as soon as they are open, so that even a killed process leaves none.
+    /// Whether files are unlinked as soon as they are open, so that even a killed process leaves none.
     nameless: bool,
 }
 
 struct Directory {
-    /// Of its file.
+    /// The location of its file.
     location: Location,
     file: OnceLock<File>,
-    /// Where pages of ranges lie, if the file is the partial output.
-    within: Option<Within>,
+    /// The regions for pages, if the file is the partial output.
+    within: Option<OutputScratch>,
     state: Mutex<Room>,
 }
 
@@ -96,16 +94,16 @@ struct Room {
     end: u64,
     reserved: u64,
     full: bool,
-    /// What filled it was a limit on the size of one file.
+    /// Whether it is full because of a limit on the size of one file.
     is_limited: bool,
-    /// Ends of what is taken of each region.
+    /// The end of the used part of each region.
     regions: Vec<u64>,
-    /// Extents given back, by their size.
+    /// Freed extents by size.
     free: BTreeMap<u64, Vec<u64>>,
 }
 
 impl Scratch {
-    /// Scratch files `name` in `directories`, for about `expected` bytes and at most `limit`.
+    /// Scratch files named `name` in `directories`, for about `expected` bytes and at most `limit`.
     pub(crate) fn new(
         directories: &[Location],
         name: impl AsRef<Path>,
@@ -128,14 +126,14 @@ impl Scratch {
         }
     }
 
-    /// The same without names: nothing can be gone on from, and nothing is left.
+    /// The same with unlinked files. A later run cannot resume from them.
     pub(crate) fn nameless(mut self, nameless: bool) -> Scratch {
         self.nameless = nameless;
         self
     }
 
-    /// In the output that has the name `partial` until it is whole, instead of the directories.
-    pub(crate) fn within(mut self, partial: &Location, within: Within) -> Scratch {
+    /// Uses the partial output instead of the directories.
+    pub(crate) fn within(mut self, partial: &Location, within: OutputScratch) -> Scratch {
         self.directories = vec![Directory::new(partial.clone(), Some(within))];
         self
     }
@@ -145,30 +143,30 @@ impl Scratch {
         self.directories.iter().any(|d| d.within.is_some())
     }
 
-    /// Bytes that the output takes with what is spilled in it, if it is.
+    /// The size of the output file with its regions, if it is a scratch file.
     pub(crate) fn room_within(&self) -> Option<u64> {
         self.directories.iter().find_map(|d| d.within).map(|within| within.room())
     }
 
-    /// Whether an extent lies where the first `end` bytes of the output are to be.
+    /// Whether an extent lies in the first `end` bytes of the output.
     pub(crate) fn is_overtaken(&self, extent: &Extent, end: u64) -> bool {
         self.directories[extent.directory() as usize].within.is_some() && extent.offset() < end
     }
 
-    /// Says which open file the output is, unless it was adopted.
+    /// Sets the open output file, unless it was adopted.
     pub(crate) fn settle(&self, output: &File) {
         for directory in self.directories.iter().filter(|d| d.within.is_some()) {
             directory.file.get_or_init(|| output.clone());
         }
     }
 
-    /// Puts `files`, in which these extents lie, before the directories of this run: those of the same name go
-    /// on where they ended. `within` tells of a file whether and how it is the output.
+    /// Puts the files of earlier runs, with these extents, before the directories of this run. A directory of the
+    /// same file continues where that one ended. `within` returns the regions of a file if it is the output.
     pub(crate) fn adopt<'e>(
         &mut self,
         files: &[Location],
         extents: impl Iterator<Item = &'e Extent>,
-        within: impl Fn(&Path) -> Option<Within>,
+        within: impl Fn(&Path) -> Option<OutputScratch>,
     ) -> Result<()> {
         let mut adopted: Vec<Directory> =
             files.iter().map(|file| Directory::new(file.clone(), within(&file.path))).collect();
@@ -182,7 +180,7 @@ impl Scratch {
         }
         self.peak.fetch_max(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
         let new = std::mem::take(&mut self.directories);
-        // They may be named otherwise than by the run that made them.
+        // The run that made them may have used another path.
         let is_new = |d: &Directory| !files.iter().any(|file| file.is_same_file(&d.location));
         self.adopted = adopted.len();
         adopted.extend(new.into_iter().filter(is_new));
@@ -193,17 +191,17 @@ impl Scratch {
         Ok(())
     }
 
-    /// The scratch files, in the order of their numbers in extents.
+    /// The scratch files in the order of their numbers in extents.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         self.directories.iter().map(|d| d.location.path.clone()).collect()
     }
 
-    /// The scratch file of a directory in which something was allocated.
+    /// The scratch file of a directory in which space was allocated.
     pub(crate) fn file(&self, directory: u32) -> &File {
         self.directories[directory as usize].file.get().expect("extents lie in open files")
     }
 
-    /// The most bytes that were in use at once.
+    /// The maximum bytes in use at once.
     pub(crate) fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
@@ -224,13 +222,13 @@ impl Scratch {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Leaves the files where they are when dropped: all of them if they are listed for a later run, else those that were
-    /// adopted. What no list has a later run could not find, nor remove.
+    /// Keeps files when this is dropped: all of them if a manifest lists them, otherwise only those of earlier runs.
+    /// A later run could not find, or remove, a file that is not listed.
     pub(crate) fn keep(&self, are_listed: bool) {
         self.kept.store(if are_listed { usize::MAX } else { self.adopted }, Ordering::Relaxed);
     }
 
-    /// The write of a whole page to an extent of its own; see [`Scratch::allocate`].
+    /// The write of a full page to a new extent; see [`Scratch::allocate`].
     pub(crate) fn write(&self, mut block: Block, range: Option<usize>, tag: u64) -> Result<(Extent, Op)> {
         let extent = self.allocate(block.len(), page_hash(&block), range)?;
         block.set_len(extent.room() as usize);
@@ -238,14 +236,14 @@ impl Scratch {
         Ok((extent, Op { kind: Kind::Write, file, at: extent.offset(), block, tag }))
     }
 
-    /// The read of a page into a block; [`Scratch::verify`] tells whether it came back whole.
+    /// The read of a page; [`Scratch::verify`] checks the result.
     pub(crate) fn read(&self, extent: &Extent, mut block: Block, tag: u64) -> Op {
         block.set_len(extent.room() as usize);
         let file = self.file(extent.directory()).handle().clone();
         Op { kind: Kind::Read, file, at: extent.offset(), block, tag }
     }
 
-    /// The page that was read, if it is what was written.
+    /// Returns the page if it is what was written.
     pub(crate) fn verify(&self, mut block: Block, extent: &Extent) -> Result<Block> {
         if block.len() < extent.len as usize {
             return Err(self.damaged(extent));
@@ -257,12 +255,13 @@ impl Scratch {
         Ok(block)
     }
 
-    /// Room for a page of `len` bytes, of range `range` of the first pass or of none that the output's regions know.
+    /// Allocates space for a page of `len` bytes. `range` is its range in the first pass, if it has one.
     fn allocate(&self, len: usize, hash: u32, range: Option<usize>) -> Result<Extent> {
         let room = (len as u64).next_multiple_of(EXTENT_ALIGN);
         let used = self.used.fetch_add(room, Ordering::Relaxed) + room;
         if used <= self.limit {
-            // One number for each page: lanes that take turns at numbers could each meet the full directory twice.
+            // One number for each page: with a number for each attempt, a lane could try the same full directory
+            // twice.
             let first = self.next.fetch_add(1, Ordering::Relaxed);
             for further in 0..self.directories.len() {
                 let index = first.wrapping_add(further) % self.directories.len();
@@ -283,18 +282,18 @@ impl Scratch {
         Err(if used <= self.limit { self.full(room) } else { self.at_limit(room) })
     }
 
-    /// Gives an extent back.
+    /// Frees an extent.
     pub(crate) fn release(&self, extent: &Extent) {
         let directory = &self.directories[extent.directory() as usize];
         self.used.fetch_sub(extent.room(), Ordering::Relaxed);
-        // Whose page comes next nobody knows, and it may have to lie behind.
+        // Inside the regions it is unknown whether the next page may lie there.
         if directory.within.is_none_or(|within| extent.offset() >= within.room()) {
             let mut state = directory.state.lock().expect("no lane panics");
             state.free.entry(extent.room()).or_default().push(extent.offset());
         }
     }
 
-    /// The error for what would be more than the limit.
+    /// The error for exceeding the limit.
     fn at_limit(&self, needed: u64) -> Error {
         let available = self.limit.saturating_sub(self.used());
         let (limit, directories) = (Some(self.limit), Vec::new());
@@ -314,7 +313,7 @@ impl Scratch {
         Error::ScratchFull { needed, available, beside: 0, limit: None, directories, resumable: false }
     }
 
-    /// The error for a page that came back wrong.
+    /// The error for a damaged page.
     fn damaged(&self, extent: &Extent) -> Error {
         let path = self.directories[extent.directory() as usize].location.path.clone();
         Error::Damaged { path, offset: extent.offset(), len: u64::from(extent.len) }
@@ -322,14 +321,14 @@ impl Scratch {
 }
 
 impl Directory {
-    fn new(location: Location, within: Option<Within>) -> Directory {
+    fn new(location: Location, within: Option<OutputScratch>) -> Directory {
         let room = within.map_or(0, |within| within.room());
         let regions = within.iter().flat_map(|w| (0..w.regions()).map(|region| w.start(region))).collect();
         let state = Room { end: room, reserved: room, regions, ..Room::default() };
         Directory { location, file: OnceLock::new(), within, state: Mutex::new(state) }
     }
 
-    /// Counts an extent that is there as taken.
+    /// Marks an existing extent as used.
     fn take(&mut self, extent: &Extent) {
         let state = self.state.get_mut().expect("no lane panics");
         let end = extent.offset() + extent.room();
@@ -339,7 +338,7 @@ impl Directory {
         }
     }
 
-    /// The byte where `room` bytes are now ours in the region of a range or a later one, if this is the output.
+    /// Allocates `room` bytes in the region of a range or in a later one, if this is the output. Returns the offset.
     fn allocate_in_region(&self, room: u64, range: usize) -> Option<u64> {
         let within = self.within?;
         let mut state = self.state.lock().expect("no lane panics");
@@ -350,7 +349,7 @@ impl Directory {
         Some(*taken - room)
     }
 
-    /// The byte where `room` bytes are now ours, or `None` if the directory is full.
+    /// Allocates `room` bytes and returns the offset, or `None` if the directory is full.
     fn allocate(&self, room: u64, step: u64, nameless: bool) -> Result<Option<u64>> {
         let mut state = self.state.lock().expect("no lane panics");
         if let Some(offset) = state.free.get_mut(&room).and_then(Vec::pop) {
@@ -393,7 +392,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let is_ours = |d: &&Directory| d.file.get().is_some() && d.within.is_none() && !self.nameless;
         for directory in self.directories.iter().skip(*self.kept.get_mut()).filter(is_ours) {
-            // Nothing can be done about a name that cannot be removed; the next run tries again.
+            // If the name cannot be removed, the next run tries again.
             let _ = directory.location.remove();
         }
     }
@@ -404,11 +403,10 @@ mod tests {
     use super::*;
     use thalweg_io::sim::Sim;
 
-    /// Two lanes took turns at the numbers by which directories are tried, so that one of them met the full
-    /// directory twice and never the one with room: a sort failed whose scratch was far from full. Whoever looks
-    /// for room looks in every directory.
+    /// Two lanes shared the numbers that selected directories, so one of them met the full directory twice and never
+    /// the one with space: a sort failed although scratch was far from full. Now an allocation tries every directory.
     #[test]
-    fn lanes_at_once_all_find_the_directory_that_has_room() {
+    fn concurrent_lanes_all_find_the_directory_with_space() {
         let sim = Sim::new(1);
         sim.set_capacity("/full", 1 << 20);
         sim.make_dir("/free");

@@ -1,10 +1,8 @@
-//! The sorted stream: ranges are brought into memory in order, sorted bucket by bucket, and gathered
-//! into output blocks.
+//! The sorted stream: loads ranges in order, sorts them bucket by bucket, and gathers the records into output blocks.
 //!
-//! Model: a lane, whenever it is asked for the next block, does the most urgent thing that can be
-//! done: go on with its job; take in pages whose reads have completed; begin the next job; ask for
-//! more pages. Only when there is nothing does it wait. While one range is gathered the next ones
-//! are on their way, as far as memory allows (admission).
+//! Model: a lane that is asked for a block does the most urgent work there is: continue its job, take in pages whose
+//! reads are complete, start the next job, request more pages. It waits only if there is no work. While one range is
+//! gathered, the next ones are loaded as far as memory allows (admission).
 //!
 //! ```text
 //! range i    [pages in memory] -> buckets -> jobs -> blocks out
@@ -12,8 +10,8 @@
 //! range i+2  waits for admission: pages and entries must fit in what is free
 //! ```
 //!
-//! Invariant: jobs are numbered in output order; each takes its stretch of the output in its turn.
-//! Non-goals: where blocks go.
+//! Invariant: jobs are numbered in output order, and each reserves its stretch of the output in its sequence slot.
+//! Non-goals: writing blocks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,59 +23,59 @@ use thalweg_base::sabotage;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Done, File, Queue};
 use thalweg_pump::{Meters, Source};
-use thalweg_record::{Cuts, Key, Layout, Prover, add_proof, add_record, common_prefix, counted};
+use thalweg_record::{Key, Layout, Prover, SplitPoints, add_proof, add_record, common_prefix, counted};
 
 use crate::assemble::{Assembler, Cursor};
-use crate::durable::{JobEnd, Joined, Notes, Start};
 use crate::geometry::{BUCKET_ENTRIES, entry_pages};
 use crate::order::Ordered;
+use crate::output_notes::{JobEnd, Joined, Notes, ResumePoint};
 use crate::pages::Pages;
-use crate::part::{self, Part};
+use crate::partition::{self, Partition};
 use crate::range::{Range, Stored};
 use crate::scratch::{Extent, Scratch};
 use crate::spill::evict;
 use crate::{Error, Result};
 
-/// How long a lane with nothing to do waits before it looks again.
+/// How long a lane without work waits before it checks again.
 const POLL: Duration = Duration::from_millis(1);
-/// Records ahead whose bytes are asked for while one is gathered.
+/// How many records ahead of the current one are prefetched.
 const PREFETCH_RECORDS: usize = 24;
-/// Freshly written bytes are proved in steps of about this many, while they are in the cache.
+/// Written bytes are added to the proof in steps of about this size, while they are in the cache.
 const PROVE_STEP_BYTES: usize = 32 << 10;
 
-/// Everything that does not change while a sorted stream is made.
-pub(crate) struct Recipe<'a> {
+/// The configuration of a sorted stream.
+pub(crate) struct Config<'a> {
     pub(crate) key: &'a Key,
     pub(crate) layout: Layout,
-    /// Bytes in front of every record that do not leave.
+    /// Bytes at the start of every record that are left out of the output.
     pub(crate) tag_bytes: usize,
     pub(crate) unique: bool,
     pub(crate) proving: bool,
-    /// Of nothing yet, for what leaves.
+    /// An empty proof for the output.
     pub(crate) prover: Prover,
     pub(crate) lanes: usize,
     pub(crate) chunk_entries: usize,
-    /// A job has about so many bytes and at most about so many entries.
+    /// The bytes of a job, and its maximum number of entries, approximately.
     pub(crate) job_bytes: u64,
     pub(crate) job_entries: u64,
-    /// What a sample of keys may take.
+    /// The maximum bytes of a sample of keys.
     pub(crate) sample_bytes: u64,
     pub(crate) pool: &'a Pool,
     pub(crate) scratch: &'a Scratch,
     pub(crate) meters: &'a Meters,
     pub(crate) stop: &'a AtomicBool,
-    /// Where bounds of ranges in the output are told.
+    /// Gets the bounds of ranges in the output.
     pub(crate) notes: Option<&'a Notes<'a>>,
 }
 
-/// The sorted stream, shared by its lanes.
+/// The state that the lanes of a sorted stream share.
 pub(crate) struct Sorted<'a> {
-    recipe: Recipe<'a>,
+    config: Config<'a>,
     assembler: Assembler,
     state: Mutex<State<'a>>,
     changed: Condvar,
     joined: Mutex<Joined>,
-    /// Records that jobs have written or are to write.
+    /// Records that are in the output, or will be.
     records: AtomicU64,
 }
 
@@ -85,27 +83,27 @@ struct State<'a> {
     waiting: VecDeque<Range>,
     /// Admitted ranges in order.
     active: VecDeque<Arc<Active<'a>>>,
-    /// Pages of the last admitted range that nobody has asked for yet.
+    /// Pages of the last admitted range that are still to be loaded.
     to_load: VecDeque<(usize, Stored)>,
     free_pages: usize,
     next_job: u64,
     closed: bool,
-    /// Ranges of the whole sort, those that an earlier run has done included.
+    /// All ranges of the sort, including those that an earlier run finished.
     ranges: u64,
 }
 
 /// An admitted range.
 struct Active<'a> {
-    part: Part<'a>,
-    /// Pages that have not been taken in.
+    partition: Partition<'a>,
+    /// The number of pages that are still missing.
     missing: AtomicUsize,
     ready: AtomicBool,
-    /// The first bucket that no job has claimed.
+    /// The first bucket that is in no job.
     next_bucket: Mutex<usize>,
     jobs_open: AtomicUsize,
-    /// Pages that come free when it is done.
+    /// The number of pages that it frees when it is done.
     held_pages: usize,
-    /// Ranges that are in the output when it is.
+    /// How many ranges are in the output when it is done.
     ranges_done: u64,
 }
 
@@ -118,22 +116,22 @@ struct Job<'a> {
 }
 
 impl<'a> Sorted<'a> {
-    /// The stream of ranges that were distributed, behind what is there already.
-    pub(crate) fn new(recipe: Recipe<'a>, out: Pool, ranges: Vec<Range>, start: &Start) -> Sorted<'a> {
-        let empty = recipe.prover.clone();
+    /// Sorts these ranges. The output continues at `start`.
+    pub(crate) fn new(config: Config<'a>, out: Pool, ranges: Vec<Range>, start: &ResumePoint) -> Sorted<'a> {
+        let empty = config.prover.clone();
         let note = &start.note;
-        let last_key = (note.proof.records > 0).then(|| recipe.key.normal(&note.last, usize::MAX));
+        let last_key = (note.proof.records > 0).then(|| config.key.normal(&note.last, usize::MAX));
         let state = State {
             ranges: note.ranges + ranges.len() as u64,
             waiting: ranges.into(),
             active: VecDeque::new(),
             to_load: VecDeque::new(),
-            free_pages: recipe.pool.free(),
+            free_pages: config.pool.free(),
             next_job: 0,
             closed: false,
         };
         Sorted {
-            recipe,
+            config,
             assembler: Assembler::new(out, note.bytes, &start.head, last_key),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -142,37 +140,37 @@ impl<'a> Sorted<'a> {
         }
     }
 
-    /// A lane with a queue to scratch of its own.
+    /// Makes a lane. `queue` is its own queue to scratch.
     pub(crate) fn lane(&self, lane: usize, queue: Box<dyn Queue>) -> SortedLane<'_, 'a> {
         SortedLane {
             shared: self,
             lane,
             queue,
-            ordered: Ordered::new(self.recipe.unique),
+            ordered: Ordered::new(self.config.unique),
             gathering: None,
             finished: Vec::new(),
             loading: Vec::new(),
         }
     }
 
-    /// After all lanes ended: the proof of the output, of what was dropped, and the output's bytes. Neighbours that agree
-    /// as far as proofs keep them are looked at in the output, if it is a file.
+    /// After all lanes have ended: the proof of the output, the proof of what was dropped, and the length of the
+    /// output. Neighbours that agree in the part that proofs keep are compared in the output file, if there is one.
     pub(crate) fn finish(self, output: Option<&File>) -> Result<(Proof, Proof, u64)> {
         let (mut prover, dropped) = self.joined.into_inner().expect("no lane panics").finish();
         let end = self.assembler.end();
-        if self.recipe.proving {
+        if self.config.proving {
             output.map_or(Ok(()), |output| prover.settle(|at, into| output.read_exact_at(at, into)))?;
             return Ok((*prover.proof(), dropped, end));
         }
-        Ok((counted(self.recipe.layout, self.records.into_inner(), end), dropped, end))
+        Ok((counted(self.config.layout, self.records.into_inner(), end), dropped, end))
     }
 
     fn stopped(&self) -> bool {
-        self.recipe.stop.load(Ordering::Relaxed)
+        self.config.stop.load(Ordering::Relaxed)
     }
 
-    /// The next page to bring into memory, admitting the next range if it fits. `queue` must be idle
-    /// when nothing is in memory: pages of later ranges may have to make room.
+    /// Claims the next page to load, and admits the next range if it fits. If nothing is in memory, `queue` must be
+    /// idle: pages of later ranges may have to be spilled.
     fn claim_page(&self, queue: &mut dyn Queue) -> Result<Option<(Arc<Active<'a>>, usize, Stored)>> {
         let mut state = self.state.lock().expect("no lane panics");
         loop {
@@ -193,7 +191,7 @@ impl<'a> Sorted<'a> {
                 }
                 let missing = needed - state.free_pages;
                 let later = state.waiting.iter_mut().skip(1).rev().map(|r| &mut r.store);
-                let freed = evict(later, missing, self.recipe.scratch, self.recipe.meters, queue)?;
+                let freed = evict(later, missing, self.config.scratch, self.config.meters, queue)?;
                 assert!(freed >= missing, "ranges that memory is too small for were distributed again");
                 state.free_pages += freed;
             }
@@ -203,38 +201,38 @@ impl<'a> Sorted<'a> {
         }
     }
 
-    /// Pages that a range needs for what comes from scratch, and for entries.
+    /// The pages that a range needs for its spilled pages, and for its entries.
     fn needs(&self, range: &Range) -> (usize, usize) {
         let spilled = range.store.pages.iter().filter(|p| matches!(p, Stored::Spilled(_))).count();
-        let recipe = &self.recipe;
-        let buckets = range.cuts.len() + 1;
-        let page_bytes = recipe.pool.block_size();
+        let config = &self.config;
+        let buckets = range.split_points.len() + 1;
+        let page_bytes = config.pool.block_size();
         (
             spilled,
-            entry_pages(range.store.records, buckets, recipe.lanes, recipe.chunk_entries, page_bytes)
+            entry_pages(range.store.records, buckets, config.lanes, config.chunk_entries, page_bytes)
                 as usize,
         )
     }
 
     fn admit(&self, state: &mut State<'a>, range: Range, needed: usize) {
-        let recipe = &self.recipe;
+        let config = &self.config;
         let resident = range.store.pages.iter().filter(|p| matches!(p, Stored::Resident(_))).count();
-        let part = Part::new(
-            part::Recipe {
-                key: recipe.key,
-                layout: recipe.layout,
+        let partition = Partition::new(
+            partition::Config {
+                key: config.key,
+                layout: config.layout,
                 skips: skips(&range),
-                cuts: Cuts::behind(recipe.key, range.base, range.cuts),
-                chunk_entries: recipe.chunk_entries,
-                bucket_entries_max: recipe.job_entries.max(BUCKET_ENTRIES) * 2,
-                sample_bytes: recipe.sample_bytes,
-                lanes: recipe.lanes,
+                split_points: SplitPoints::behind(config.key, range.base, range.split_points),
+                chunk_entries: config.chunk_entries,
+                bucket_entries_max: config.job_entries.max(BUCKET_ENTRIES) * 2,
+                sample_bytes: config.sample_bytes,
+                lanes: config.lanes,
             },
-            Pages::new(recipe.pool.block_size(), range.store.pages.iter().map(Stored::len)),
+            Pages::new(config.pool.block_size(), range.store.pages.iter().map(Stored::len)),
         );
         let pages = range.store.pages;
         state.active.push_back(Arc::new(Active {
-            part,
+            partition,
             missing: AtomicUsize::new(pages.len()),
             ready: AtomicBool::new(false),
             next_bucket: Mutex::new(0),
@@ -245,35 +243,35 @@ impl<'a> Sorted<'a> {
         state.to_load = pages.into_iter().enumerate().collect();
     }
 
-    /// The next job, if a range is ready. Lets go of ranges that are done.
-    fn claim_job(&self) -> Claim<'a> {
+    /// Claims the next job if a range is ready, and drops ranges that are done.
+    fn claim_job(&self) -> NextJob<'a> {
         let mut state = self.state.lock().expect("no lane panics");
         self.retire(&mut state);
         let State { waiting, active, next_job, closed, .. } = &mut *state;
-        // Jobs of the next range may begin while the last ones of the first are gathered.
+        // Jobs of the next range may start while the last jobs of the first are gathered.
         for range in active.iter().take(2) {
             if !range.ready.load(Ordering::Acquire) {
-                return Claim::Wait;
+                return NextJob::Wait;
             }
             let mut next = range.next_bucket.lock().expect("no lane panics");
-            if *next < range.part.bucket_count() {
-                return Claim::Job(self.next_job_of(range, &mut next, next_job));
+            if *next < range.partition.bucket_count() {
+                return NextJob::Job(self.next_job_of(range, &mut next, next_job));
             }
         }
         if waiting.is_empty() && active.len() <= 1 {
             let is_first = !std::mem::replace(closed, true);
-            return Claim::End { jobs: is_first.then_some(*next_job) };
+            return NextJob::End { jobs: is_first.then_some(*next_job) };
         }
-        Claim::Wait
+        NextJob::Wait
     }
 
     fn next_job_of(&self, range: &Arc<Active<'a>>, next: &mut usize, number: &mut u64) -> Job<'a> {
         let from = *next;
         let (mut bytes, mut records) = (0, 0);
-        while *next < range.part.bucket_count() {
-            let (r, b) = range.part.bucket_size(*next);
-            let b = b - r * self.recipe.tag_bytes as u64;
-            if *next > from && (bytes + b > self.recipe.job_bytes || records + r > self.recipe.job_entries) {
+        while *next < range.partition.bucket_count() {
+            let (r, b) = range.partition.bucket_size(*next);
+            let b = b - r * self.config.tag_bytes as u64;
+            if *next > from && (bytes + b > self.config.job_bytes || records + r > self.config.job_entries) {
                 break;
             }
             bytes += b;
@@ -285,11 +283,11 @@ impl<'a> Sorted<'a> {
         Job { index: *number - 1, range: Arc::clone(range), buckets: from..*next, bytes }
     }
 
-    /// Lets go of ranges at the front whose jobs are all done, once no lane holds them any more.
+    /// Drops the ranges at the front whose jobs are done, once no lane uses them.
     fn retire(&self, state: &mut State<'a>) {
         while let Some(range) = state.active.front() {
             let is_claimed =
-                || *range.next_bucket.lock().expect("no lane panics") == range.part.bucket_count();
+                || *range.next_bucket.lock().expect("no lane panics") == range.partition.bucket_count();
             let is_done = range.ready.load(Ordering::Acquire) && is_claimed();
             if !is_done || range.jobs_open.load(Ordering::Acquire) > 0 || Arc::strong_count(range) > 1 {
                 break;
@@ -300,36 +298,36 @@ impl<'a> Sorted<'a> {
     }
 }
 
-enum Claim<'a> {
+enum NextJob<'a> {
     Job(Job<'a>),
-    /// There will be jobs, but none now.
+    /// There is no job now, but there will be.
     Wait,
-    /// No job will come. The first lane to learn it closes the stream after so many jobs.
+    /// There are no more jobs. The first lane that learns this closes the stream with the number of jobs.
     End {
         jobs: Option<u64>,
     },
 }
 
-/// The bytes that windows may skip in each bucket of a range.
+/// For each bucket of a range, the bytes that windows may skip.
 fn skips(range: &Range) -> Vec<usize> {
-    let Range { base, cuts, low, high, .. } = range;
-    let bound = |i: usize| if i < cuts.len() { Some(&cuts[i]) } else { high.as_ref() };
-    (0..=cuts.len())
-        .map(|i| match (if i == 0 { low.as_ref() } else { cuts.get(i - 1) }, bound(i)) {
+    let Range { base, split_points, low, high, .. } = range;
+    let bound = |i: usize| if i < split_points.len() { Some(&split_points[i]) } else { high.as_ref() };
+    (0..=split_points.len())
+        .map(|i| match (if i == 0 { low.as_ref() } else { split_points.get(i - 1) }, bound(i)) {
             (Some(a), Some(b)) => base.len() + common_prefix(&a.normal, &b.normal),
             _ => 0,
         })
         .collect()
 }
 
-/// A job whose records are being gathered.
+/// A job that is being gathered.
 struct Gathering<'a> {
     job: Job<'a>,
     cursor: Cursor,
-    /// The next entry, and how many bytes of its record are written.
+    /// The index of the next entry, and how many bytes of its record are written.
     at: usize,
     written: usize,
-    /// What it does not keep.
+    /// The proof of the records that were dropped.
     dropped: Proof,
 }
 
@@ -341,13 +339,13 @@ pub(crate) struct SortedLane<'s, 'a> {
     ordered: Ordered,
     gathering: Option<Gathering<'a>>,
     finished: Vec<Block>,
-    /// What is being read: the range, the page in it, its extent.
+    /// Reads in flight: the range, the index of the page, and its extent.
     loading: Vec<Option<(Arc<Active<'a>>, usize, Extent)>>,
 }
 
 impl<'a> SortedLane<'_, 'a> {
-    /// Starts reads while pages may be claimed. A page that is in memory is taken in at once, but only
-    /// one a call, so that jobs are not kept waiting. Returns whether anything was done.
+    /// Starts reads while there are pages to claim. A page that is in memory is taken in at once, but only one for
+    /// each call, so that jobs do not wait. Returns whether there was anything to do.
     fn ask_for_pages(&mut self) -> Result<bool> {
         let mut any = false;
         while self.queue.in_flight() < self.queue.depth() {
@@ -366,66 +364,66 @@ impl<'a> SortedLane<'_, 'a> {
     }
 
     fn start_read(&mut self, range: Arc<Active<'a>>, index: usize, extent: Extent) {
-        let block = self.shared.recipe.pool.try_take().expect("admission counted this page");
+        let block = self.shared.config.pool.try_take().expect("admission counted this page");
         let slot = self.loading.iter().position(Option::is_none).unwrap_or(self.loading.len());
         if slot == self.loading.len() {
             self.loading.push(None);
         }
         self.loading[slot] = Some((range, index, extent));
-        self.queue.submit(self.shared.recipe.scratch.read(&extent, block, slot as u64));
+        self.queue.submit(self.shared.config.scratch.read(&extent, block, slot as u64));
     }
 
     fn loaded(&mut self, done: Done) -> Result<()> {
         let (range, index, extent) = self.loading[done.tag as usize].take().expect("it was asked for");
         done.result?;
-        self.shared.recipe.meters.scratch.read(done.block.len() as u64);
-        let block = self.shared.recipe.scratch.verify(done.block, &extent)?;
+        self.shared.config.meters.scratch.read(done.block.len() as u64);
+        let block = self.shared.config.scratch.verify(done.block, &extent)?;
         self.take_in(&range, index, block)
     }
 
     fn take_in(&mut self, range: &Arc<Active<'a>>, index: usize, block: Block) -> Result<()> {
-        let pool = self.shared.recipe.pool;
+        let pool = self.shared.config.pool;
         let no_room = |_| Error::Underestimated;
-        range.part.take_page(self.lane, index, block, pool).map_err(no_room)?;
+        range.partition.take_page(self.lane, index, block, pool).map_err(no_room)?;
         if range.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
-            range.part.seal(pool).map_err(no_room)?;
+            range.partition.seal(pool).map_err(no_room)?;
             range.ready.store(true, Ordering::Release);
             self.shared.changed.notify_all();
         }
         Ok(())
     }
 
-    /// Sorts the entries of a job and takes its stretch of the output.
+    /// Sorts the entries of a job and reserves its stretch of the output.
     fn begin(&mut self, job: Job<'a>) -> Result<()> {
-        let recipe = &self.shared.recipe;
-        let part = &job.range.part;
+        let config = &self.shared.config;
+        let partition = &job.range.partition;
         self.ordered.clear();
         for index in job.buckets.clone() {
-            let (bucket, skip) = part.take_bucket(index);
-            self.ordered.append(part, bucket, skip);
+            let (bucket, skip) = partition.take_bucket(index);
+            self.ordered.append(partition, bucket, skip);
         }
         if self.ordered.entries.len() > 1 && sabotage::strikes("swap-order") {
             self.ordered.entries.swap(0, 1);
         }
-        let (ordered, entries, pages) = (&mut self.ordered, part.entries(), &part.pages);
+        let (ordered, entries, pages) = (&mut self.ordered, partition.entries(), &partition.pages);
         let bytes = std::cell::Cell::new(job.bytes);
         let mut dropped = Proof::default();
         let mut drop_one = |entry| {
             let len = entries.len(entry, pages) as u64;
-            if recipe.proving {
+            if config.proving {
                 entries.with_record(entry, pages, |record| add_record(&mut dropped, record));
             } else {
                 add_proof(&mut dropped, &Proof { records: 1, bytes: len, ..Proof::default() });
             }
             bytes.set(bytes.get() - len - entries.terminator() as u64);
         };
-        if recipe.unique {
+        if config.unique {
             ordered.drop_repeats(&mut drop_one);
         }
-        // In the turn: the key that ended the job before may go on here.
+        // In the sequence slot: the last key of the job before may continue here.
         let take = |last_key: &mut Option<Vec<u8>>| {
-            if recipe.unique && !ordered.entries.is_empty() {
-                let normal = |entry| entries.with_record(entry, pages, |r| recipe.key.normal(r, usize::MAX));
+            if config.unique && !ordered.entries.is_empty() {
+                let normal = |entry| entries.with_record(entry, pages, |r| config.key.normal(r, usize::MAX));
                 let last = normal(*ordered.entries.last().expect("it is not empty"));
                 if last_key.as_ref() == Some(&normal(ordered.entries[0])) {
                     drop_one(ordered.entries.remove(0));
@@ -434,24 +432,24 @@ impl<'a> SortedLane<'_, 'a> {
             }
             bytes.get()
         };
-        let prover = recipe.prover.clone();
+        let prover = config.prover.clone();
         let stopped = || self.shared.stopped();
         let cursor = self
             .shared
             .assembler
-            .reserve(job.index, take, prover, recipe.proving, stopped)
+            .reserve(job.index, take, prover, config.proving, stopped)
             .ok_or(Error::Stopped)?;
         self.shared.records.fetch_add(self.ordered.entries.len() as u64, Ordering::Relaxed);
         self.gathering = Some(Gathering { job, cursor, at: 0, written: 0, dropped });
         Ok(())
     }
 
-    /// Copies records to the output until a block is whole or the job is done.
+    /// Copies records to the output until a block is full or the job is done.
     fn gather(&mut self) {
         let Some(now) = &mut self.gathering else { return };
-        let part = &now.job.range.part;
-        let (pages, entries) = (&part.pages, part.entries());
-        let tag_bytes = self.shared.recipe.tag_bytes;
+        let partition = &now.job.range.partition;
+        let (pages, entries) = (&partition.pages, partition.entries());
+        let tag_bytes = self.shared.config.tag_bytes;
         let list = &self.ordered.entries;
         let mut unproved = 0;
         while now.at < list.len() {
@@ -485,7 +483,7 @@ impl<'a> SortedLane<'_, 'a> {
                 unproved = 0;
             }
         }
-        // A job without bytes of its own may still have been handed the stream's last block.
+        // A job without bytes may still have got the last block of the stream.
         self.finished.extend(now.cursor.drain_finished());
         self.end_job();
     }
@@ -493,11 +491,11 @@ impl<'a> SortedLane<'_, 'a> {
     fn end_job(&mut self) {
         let now = self.gathering.take().expect("a job is being gathered");
         let (job, (prover, at)) = (now.job, now.cursor.finish());
-        let is_last = job.buckets.end == job.range.part.bucket_count();
+        let is_last = job.buckets.end == job.range.partition.bucket_count();
         let ranges_done = is_last.then_some(job.range.ranges_done);
         let end = JobEnd { at, dropped: now.dropped, ranges_done };
         let mut joined = self.shared.joined.lock().expect("no lane panics");
-        joined.add(job.index, prover, end, self.shared.recipe.notes);
+        joined.add(job.index, prover, end, self.shared.config.notes);
         drop(joined);
         let was_last = job.range.jobs_open.fetch_sub(1, Ordering::AcqRel) == 1;
         drop(job);
@@ -506,9 +504,9 @@ impl<'a> SortedLane<'_, 'a> {
         }
     }
 
-    /// Waits for a read, or for another lane to change something.
+    /// Waits for a read or for progress of another lane.
     fn wait_for_pages(&mut self) -> Result<()> {
-        let stage = &self.shared.recipe.meters.stage;
+        let stage = &self.shared.config.meters.stage;
         if self.queue.in_flight() > 0 {
             let queue = &mut self.queue;
             if let Some(done) = stage.for_read(|| queue.reap(true)) {
@@ -529,7 +527,7 @@ impl Source for SortedLane<'_, '_> {
         Ok(self.finished.pop())
     }
 
-    /// Sorts and gathers until there is a block, or all have been given.
+    /// Sorts and gathers until there is a block, or the end.
     fn wait(&mut self) -> Result<bool> {
         while self.finished.is_empty() {
             if self.gathering.is_some() {
@@ -541,12 +539,12 @@ impl Source for SortedLane<'_, '_> {
             }
             let any = self.ask_for_pages()?;
             match self.shared.claim_job() {
-                Claim::Job(job) => self.begin(job)?,
-                Claim::Wait if any => {}
-                Claim::Wait => return self.wait_for_pages().map(|()| true),
-                // Jobs of other lanes may still be open; the last of them then gets the last block.
-                Claim::End { jobs: Some(jobs) } => self.finished.extend(self.shared.assembler.close(jobs)),
-                Claim::End { jobs: None } => break,
+                NextJob::Job(job) => self.begin(job)?,
+                NextJob::Wait if any => {}
+                NextJob::Wait => return self.wait_for_pages().map(|()| true),
+                // Jobs of other lanes may be unfinished; the last of them gets the last block.
+                NextJob::End { jobs: Some(jobs) } => self.finished.extend(self.shared.assembler.close(jobs)),
+                NextJob::End { jobs: None } => break,
             }
         }
         Ok(false)

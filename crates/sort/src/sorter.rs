@@ -1,18 +1,17 @@
-//! A sort inside a program: it gives blocks or bytes, and takes blocks in order.
+//! A sort inside a program, which puts blocks or bytes and takes sorted blocks.
 //!
 //! ```text
-//! put => [ memory fills ] -- full, or the input ends --> engine: Run, on a thread of its own
+//! put => [ memory fills ] -- full, or the input ends --> the sort starts on a thread of its own
 //! put => [ transfer pool ] => handover => lanes           as for a stream
 //! next <= handover <= lanes                               blocks of the transfer pool
 //! ```
 //!
-//! Model: nothing runs while memory fills. When it is full, or the input ends, the engine starts; from then
-//! on blocks to be filled come from the transfer pool, and the absence of a free one is the back-pressure.
-//! Invariant: the promise of memory holds for the sorter alone, everything that the program holds of it included:
-//! at most [`BLOCKS_HELD_MAX`] blocks at once, input and output together, for which both pools have room
-//! beside what the engine needs.
-//! Invariant: dropping either end stops the engine and waits for it; no scratch and no memory is left.
-//! Non-goals: going on from what an earlier sort left.
+//! Model: at first memory is filled. When it is full, or the input ends, the sort starts. From then on blocks to be
+//! filled come from the transfer pool, and a missing free block is the back-pressure.
+//! Invariant: the memory limit is that of the sorter alone, including the blocks that the program holds: at most
+//! [`BLOCKS_HELD_MAX`] at once, input and output together. Both pools have extra blocks for them.
+//! Invariant: dropping either end stops the sort and waits for it; no scratch files and no memory remain.
+//! Non-goals: resuming.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,38 +24,38 @@ use thalweg_block::{Block, Held, Pool};
 use thalweg_io::process;
 use thalweg_record::{Layout, Walk};
 
-use crate::asked::{BLOCKS_HELD_MAX, Sort};
 use crate::handover::Handover;
 use crate::job::run_handed;
+use crate::options::{BLOCKS_HELD_MAX, Sort};
 use crate::stream::{Expected, Feed, Filled, Room};
 use crate::{Error, Result};
 
-/// Beside those that the program holds, there may be one in the sorter's own hands.
+/// The blocks that the program holds, and one that the sorter itself holds.
 const OUTSIDE_PAGES: usize = BLOCKS_HELD_MAX + 1;
-/// Output blocks for each lane that may wait to be taken: two jobs' worth, so that a lane need not wait for
-/// the one before it.
+/// Output blocks for each lane that may wait to be taken: two jobs' worth, so that a lane need not wait for the one
+/// before it.
 const WINDOW_PAGES: usize = 8;
-/// What the transfer pool has for a lane's sink anyway is four blocks, one of them for the block that the lane
-/// waits with.
+/// The transfer pool already has four blocks for the sink of a lane; one of them is the block with which the lane
+/// waits.
 const WINDOW_PAGES_EXTRA: usize = WINDOW_PAGES - 3;
-/// How long to wait for a free block before looking whether the sort has failed.
+/// How long to wait for a free block before checking whether the sort has failed.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The end of a sort that takes the input.
+/// The input end of a sort.
 pub struct Sorter {
-    // Fixed at birth.
+    // Fixed at creation.
     layout: Layout,
     main: Pool,
     transfer: Pool,
     held: Held,
 
-    // Growing while fed.
+    // Growing with the input.
     phase: Phase,
-    /// A page that is not full yet.
+    /// The page that is not full yet.
     open: Option<Block>,
-    /// Bytes of the pages before it.
+    /// Bytes of the pages before `open`.
     bytes: u64,
-    /// Behind them.
+    /// The record bounds at the end of these bytes.
     walk: Walk,
     ended: bool,
 
@@ -68,7 +67,7 @@ enum Phase {
     Running,
 }
 
-/// What the engine will be started with.
+/// What is needed to start the sort.
 struct Filling {
     sort: Sort,
     room: Room,
@@ -77,21 +76,20 @@ struct Filling {
     ahead: VecDeque<Block>,
 }
 
-/// The end of a sort that gives the sorted stream.
+/// The output end of a sort.
 pub struct SorterOutput {
     held: Held,
     engine: Engine,
 }
 
-/// The thread that sorts. Dropped, it is stopped and joined.
+/// The thread that sorts. When this is dropped, the thread is stopped and joined.
 struct Engine {
     handover: Arc<Handover>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Sorter {
-    /// Lays memory out. Of `sort` only what has nothing to do with files counts: no inputs, no output, and
-    /// nothing to resume.
+    /// Allocates memory. The inputs, the output and the `resume` option of `sort` are ignored.
     pub fn new(sort: Sort) -> Result<Sorter> {
         assert!(!sort.scratch.is_empty(), "somewhere to spill to, even if that is never needed");
         let sort = Sort {
@@ -132,7 +130,7 @@ impl Sorter {
         })
     }
 
-    /// Tells what is known of the input, before any of it comes: ranges are cut by that, should memory not hold it all.
+    /// Describes the input before it comes. Split points are chosen from this if memory cannot hold the input.
     pub fn expect(&mut self, expected: Expected) {
         match &mut self.phase {
             Phase::Filling(filling) => filling.room.expect(expected),
@@ -140,7 +138,7 @@ impl Sorter {
         }
     }
 
-    /// An empty block to be filled and put. Waits while the engine is busy with all others.
+    /// Returns an empty block to fill and put. Waits while all blocks are in use.
     pub fn block(&mut self) -> Result<Block> {
         if self.held.count() >= BLOCKS_HELD_MAX {
             return Err(Error::BlocksHeld);
@@ -160,8 +158,7 @@ impl Sorter {
         }
     }
 
-    /// Takes a block of records. One from `block` that is full, or the first or last to be put, is not
-    /// copied.
+    /// Puts a block of records. A block from `block` is not copied if it is full, or the first or the last.
     pub fn put(&mut self, block: Block) -> Result<()> {
         assert!(!self.ended, "a block after the end of the input");
         let is_ours = block.is_of(&self.main) || block.is_of(&self.transfer);
@@ -178,7 +175,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// Takes the next bytes of the input, a piece of any length: records may be cut anywhere.
+    /// Puts the next bytes of the input, of any length; they may end inside a record.
     pub fn put_bytes(&mut self, mut bytes: &[u8]) -> Result<()> {
         assert!(!self.ended, "bytes after the end of the input");
         while !bytes.is_empty() {
@@ -200,7 +197,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// Hands on a page that is full, or the last one.
+    /// Passes on a page that is full or the last.
     fn put_page(&mut self, mut page: Block) -> Result<()> {
         page.set_offset(self.bytes);
         self.bytes += page.len() as u64;
@@ -217,7 +214,7 @@ impl Sorter {
         }
     }
 
-    /// Ends the input. A last line without a newline is given one.
+    /// Ends the input. A missing last newline is added.
     pub fn finish(&mut self) -> Result<()> {
         if self.ended {
             return Ok(());
@@ -243,13 +240,13 @@ impl Sorter {
         Ok(())
     }
 
-    /// Ends the input and gives the sorted stream.
+    /// Ends the input and returns the sorted stream.
     pub fn sorted(mut self) -> Result<SorterOutput> {
         self.finish()?;
         Ok(SorterOutput { held: self.held, engine: self.engine })
     }
 
-    /// Starts the engine, if it does not run yet.
+    /// Starts the sort if it is not running.
     fn start(&mut self, ended: bool) {
         let Phase::Filling(filling) = std::mem::replace(&mut self.phase, Phase::Running) else { return };
         let Filling { sort, room, clock, cpu_seconds, ahead } = *filling;
@@ -258,10 +255,10 @@ impl Sorter {
         let (main, transfer) = (self.main.clone(), self.transfer.clone());
         self.engine.thread = Some(std::thread::spawn(move || {
             let ending = Ending(handover);
-            // Memory is given back when the program has its last block, not before.
+            // The memory stays until the program has the last block.
             let _kept = (main.clone(), transfer.clone());
             let filled = Filled { feed, room, main, transfer, ended };
-            // What was spilled is freed when the program has heard of the end.
+            // Scratch files are freed after the program has learned of the end.
             let mut spilled = None;
             let outcome = run_handed(&sort, &*ending.0, filled, clock, &mut spilled);
             ending.0.end(outcome.map(|mut receipt| {
@@ -273,8 +270,7 @@ impl Sorter {
 }
 
 impl SorterOutput {
-    /// The next block of the sorted stream, at its offset there; `None` at the end, when the invariant was found to
-    /// hold. Waits for the engine.
+    /// Waits for the next block of the sorted stream, at its offset. `None` at the end, when the proof holds.
     pub fn next_block(&mut self) -> Result<Option<Block>> {
         if self.held.count() >= BLOCKS_HELD_MAX {
             return Err(Error::BlocksHeld);
@@ -283,7 +279,7 @@ impl SorterOutput {
         Ok(self.engine.told(next)?.map(|block| block.held(&self.held)))
     }
 
-    /// What was done, proved. All blocks must have been taken.
+    /// The receipt. All blocks must have been taken.
     pub fn receipt(&mut self) -> Result<Receipt> {
         match self.engine.handover.receipt() {
             Err(error @ Error::NotTaken { .. }) => Err(error),
@@ -303,7 +299,7 @@ impl Engine {
         self.told(checked)
     }
 
-    /// An error means that the thread has ended or is about to; if it panicked, so does whoever learns of it.
+    /// After an error the thread has ended or is about to. If it panicked, the panic continues here.
     fn told<T>(&mut self, result: Result<T>) -> Result<T> {
         if result.is_err()
             && let Some(thread) = self.thread.take()
@@ -319,13 +315,13 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.handover.stop();
         if let Some(thread) = self.thread.take() {
-            // A panic of the engine has been printed; whoever drops this does not ask for more.
+            // The panic was already printed.
             let _ = thread.join();
         }
     }
 }
 
-/// Says that the sort is over if a panic kept it from saying how.
+/// Ends the handover if a panic prevented the sort from doing so.
 struct Ending(Arc<Handover>);
 
 impl Drop for Ending {
@@ -334,7 +330,7 @@ impl Drop for Ending {
     }
 }
 
-/// Memory laid out such that what the program may hold, and the window of the output, have their place.
+/// Lays out memory with space for the blocks that the program holds and for the window of the output.
 fn room_of(sort: &Sort) -> Result<Room> {
     let mut beside_bytes = 0;
     loop {
@@ -344,7 +340,7 @@ fn room_of(sort: &Sort) -> Result<Room> {
         if needed <= beside_bytes {
             return Ok(room);
         }
-        // Larger pages need more, and there is a largest.
+        // Larger pages need more, but there is a largest size.
         beside_bytes = needed;
     }
 }
@@ -354,7 +350,7 @@ mod tests {
     use thalweg_base::rng::Rng;
     use thalweg_io::threads::Threads;
     use thalweg_io::{FileSystem, Location};
-    use thalweg_record::Cut;
+    use thalweg_record::SplitPoint;
 
     use super::*;
 
@@ -371,7 +367,7 @@ mod tests {
         (0..bytes / 8).flat_map(|_| rng.next_u64().to_be_bytes()).collect()
     }
 
-    /// Both pools of a sorter, to be looked at when it is gone.
+    /// Both pools of a sorter, to check them after it is dropped.
     struct Pools(Pool, Pool);
 
     impl Pools {
@@ -385,8 +381,8 @@ mod tests {
     }
 
     #[test]
-    fn all_blocks_are_home_after_success_error_and_drops_at_any_moment() {
-        // In memory, and spilled; dropped so many blocks into the input, or into the output.
+    fn all_blocks_return_after_success_error_and_drop() {
+        // In memory and spilled; dropped after this many blocks of input or output.
         for (memory, bytes) in [(48 << 20, 4 << 20), (16 << 20, 24 << 20)] {
             let data = random(bytes);
             let mut whole = 0;
@@ -420,10 +416,10 @@ mod tests {
         }
     }
 
-    /// A stream whose beginning says nothing of the rest, where memory holds an eighth of it: with a sample of the whole, in
-    /// which one key stands for a third, no byte goes to scratch twice.
+    /// The beginning of a stream tells nothing about the rest, and memory holds an eighth of it. With a sample of the
+    /// whole, in which one key represents a third, no byte is spilled twice.
     #[test]
-    fn what_is_expected_is_cut_by_that_and_not_by_how_it_begins() {
+    fn an_expectation_determines_the_split_points() {
         let count = 8u64 << 20;
         let key = |i: u64| if i % 3 == 1 { count / 2 } else { i };
         let record = |i: u64| (u128::from(key(i)) << 64 | u128::from(i)).to_be_bytes();
@@ -439,15 +435,15 @@ mod tests {
             assert!(receipt.holds && receipt.output.records == count);
             receipt.io.scratch.written_bytes
         };
-        let cut = |i: u64| Cut { normal: record(i).to_vec(), origin: 5 * i };
-        let sample = (0..count).step_by(997).map(cut).collect();
+        let split_point = |i: u64| SplitPoint { normal: record(i).to_vec(), origin: 5 * i };
+        let sample = (0..count).step_by(997).map(split_point).collect();
         let bytes = 16 * count;
         assert!(spilled(Some(Expected::new(bytes, sample))) <= bytes);
         assert!(spilled(None) > bytes + bytes / 2, "this stream needs no expectation");
     }
 
     #[test]
-    fn a_block_of_the_sorter_is_not_copied() {
+    fn blocks_of_the_sorter_are_not_copied() {
         let mut sorter = sorter(16 << 20);
         let mut addresses = Vec::new();
         let mut blocks: Vec<Block> = (0..3).map(|_| sorter.block().unwrap()).collect();
@@ -465,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_blocks_may_be_held_as_was_promised_while_all_else_goes_on() {
+    fn a_program_may_hold_the_maximum_number_of_blocks() {
         let data = random(24 << 20);
         let mut sorter = sorter(16 << 20);
         let held: Vec<Block> = (0..BLOCKS_HELD_MAX - 1).map(|_| sorter.block().unwrap()).collect();
@@ -481,7 +477,7 @@ mod tests {
         }
         assert_eq!(bytes, data.len());
         drop(held);
-        // What comes out may be held as well.
+        // The program may hold output blocks as well.
         let mut sorter = self::sorter(48 << 20);
         sorter.put_bytes(&data).unwrap();
         let mut output = sorter.sorted().unwrap();

@@ -1,7 +1,7 @@
-//! Moving pages of ranges between memory and scratch outside of the passes: out of memory when a range needs it, and out
-//! of the way of the output.
+//! Moves pages of ranges between memory and scratch outside the passes: to free memory for a range, and out of the
+//! way of the output.
 //!
-//! Invariant: a page that is moved is the same page of the same range; only where it lies changes.
+//! Invariant: a moved page remains the same page of the same range.
 
 use thalweg_block::Pool;
 use thalweg_io::{Op, Queue};
@@ -11,8 +11,8 @@ use crate::Result;
 use crate::range::{Range, RangeStore, Stored};
 use crate::scratch::Scratch;
 
-/// Sends pages that are in memory to scratch, the last of each store first, until `wanted` of them are
-/// free or none is left. Returns how many it were.
+/// Spills pages that are in memory, the last of each store first, until `wanted` are free or none is left. Returns
+/// the number of pages.
 pub(crate) fn evict<'r>(
     stores: impl Iterator<Item = &'r mut RangeStore>,
     wanted: usize,
@@ -48,11 +48,11 @@ pub(crate) fn evict<'r>(
     Ok(freed)
 }
 
-/// Moves pages that lie where the output would be before they are read: where samples erred by much, or an earlier
-/// run's manifest lies. From `end` on the output takes what the ranges have, of which `tag_bytes` a record stay out of
-/// it, in blocks as large as those of `pool`. A later run does not know where they are now: if it comes to need one, it
-/// finds that it is damaged, and begins anew.
-pub(crate) fn make_way(
+/// Moves spilled pages that the output would overwrite before they are read. This happens if the sample was very
+/// wrong, or where pages of an earlier run lie. The output of the ranges begins at `end`, without the `tag_bytes` of
+/// each record, in blocks of the size of `pool`. A later run does not know the new places: if it needs such a page,
+/// it finds it damaged and starts over.
+pub(crate) fn move_overtaken(
     ranges: &mut [Range],
     mut end: u64,
     tag_bytes: u64,

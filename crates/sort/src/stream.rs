@@ -1,10 +1,8 @@
-//! A stream as the input: standard input, a pipe, anything that can be read once, and pages that somebody
-//! hands over.
+//! A stream as the input: standard input, a pipe, or pages that a program hands over.
 //!
-//! Model: memory is filled first; what is in it is the sample from which the cuts are chosen, unless whoever
-//! hands the stream over has a better one. Then the pages in memory are distributed, and after them the rest
-//! of the stream as it comes. If the stream drifts away from its sample (it is sorted, say), some range grows
-//! too large and is distributed again.
+//! Model: memory is filled first, and what is in it is the sample for the split points, unless the program has a
+//! better one. Then the pages in memory are distributed, followed by the rest of the stream. If later records differ
+//! from the sample, for example because the stream is sorted, some range grows too large and is distributed again.
 //! Invariant: pages come out in order, each once.
 
 use std::collections::VecDeque;
@@ -15,44 +13,45 @@ use std::time::Duration;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Access, File, InputFile, Location};
 use thalweg_pump::{InputsError, Meters, Source};
-use thalweg_record::{Cut, Key, Layout, Walk, records_in, thin_cuts};
+use thalweg_record::{Key, Layout, SplitPoint, Walk, records_in, thin_sample};
 
-use crate::asked::Sort;
 use crate::geometry::{Geometry, Given, hidden_copies};
 use crate::handover::Handover;
+use crate::options::Sort;
 use crate::sample::{guess_records, keep_keys};
 use crate::{Error, Result};
 
-/// How long to wait for a pipe before looking whether to stop.
+/// How long to wait for a pipe before checking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A stream that does not fit in memory is laid out as if it were so many times as long.
+/// A stream that does not fit in memory is laid out as if it had this many times the size of memory.
 const STREAM_MEMORIES: u64 = 10;
-/// Longer lines of a stream make room for themselves: how long they are nobody knows before they come.
+/// The line length for which a stream reserves space. Longer lines take pages when they come.
 pub(crate) const RECORD_BYTES: u64 = 256 << 10;
-/// Pages that are kept free of a stream that memory holds, so that none waits for another.
+/// Pages kept free for a stream that fits in memory, so that no lane waits for another.
 pub(crate) const KEEP_FREE_PAGES: usize = 16;
 
-/// What is known of a stream before it comes.
+/// What is known about a stream before it comes.
 #[derive(Debug, Default)]
 pub struct Expected {
-    keys: Vec<Cut>,
+    keys: Vec<SplitPoint>,
     bytes: u64,
 }
 
 impl Expected {
-    /// A stream of about so many bytes, with a fair sample of its keys, whose origins have the order of the stream.
-    pub fn new(bytes: u64, mut keys: Vec<Cut>) -> Expected {
-        keys.sort_unstable_by_key(|cut| cut.origin);
+    /// A stream of about `bytes` bytes, with a representative sample of its keys. Their origins must be in stream
+    /// order.
+    pub fn new(bytes: u64, mut keys: Vec<SplitPoint>) -> Expected {
+        keys.sort_unstable_by_key(|split_point| split_point.origin);
         let count = keys.len() as u128;
-        for (i, cut) in keys.iter_mut().enumerate() {
-            cut.origin = (i as u128 * u128::from(bytes) / count) as u64;
+        for (i, split_point) in keys.iter_mut().enumerate() {
+            split_point.origin = (i as u128 * u128::from(bytes) / count) as u64;
         }
         Expected { keys, bytes }
     }
 }
 
-/// Memory laid out for a stream of which little is known yet.
+/// The memory layout for a stream that is mostly unknown.
 pub(crate) struct Room {
     pub(crate) given: Given,
     pub(crate) rough: Geometry,
@@ -60,7 +59,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// All of the memory that a sort was promised, less what is resident.
+    /// Lays out the memory of a sort, minus what is resident.
     pub(crate) fn of(sort: &Sort, resident_bytes: u64) -> Result<Room> {
         let input_bytes = sort.memory_bytes.saturating_mul(STREAM_MEMORIES);
         let mut given = Given {
@@ -78,13 +77,13 @@ impl Room {
     }
 
     pub(crate) fn expect(&mut self, mut expected: Expected) {
-        thin_cuts(&mut expected.keys, self.rough.sample_bytes);
+        thin_sample(&mut expected.keys, self.rough.sample_bytes);
         self.expected = expected;
     }
 
-    /// Lays out what is known now that `feed` is in memory, as all of the stream or as its beginning: what to reckon with,
-    /// and keys from all over it.
-    pub(crate) fn seen(self, feed: &Feed, ended: bool, sort: &Sort, key: &Key) -> (Given, Vec<Cut>) {
+    /// After `feed` was read into memory, as the whole stream or its beginning: returns what the sort should be laid
+    /// out for, and sampled keys.
+    pub(crate) fn seen(self, feed: &Feed, ended: bool, sort: &Sort, key: &Key) -> (Given, Vec<SplitPoint>) {
         let Room { mut given, rough, expected } = self;
         let (seen, record_bytes) = feed.sample(key, rough.sample_bytes);
         let known = !ended && !expected.keys.is_empty();
@@ -96,52 +95,52 @@ impl Room {
         (given, if known { expected.keys } else { seen })
     }
 
-    /// Bytes that the stream is to have, if that is known.
+    /// The minimum length of the stream, if it is known.
     pub(crate) fn least_bytes(&self) -> u64 {
         if self.expected.keys.is_empty() { 0 } else { self.expected.bytes }
     }
 
-    /// How many pages may be in memory before they are distributed.
+    /// How many pages are read into memory before they are distributed.
     pub(crate) fn pages(&self) -> usize {
-        // The rest is for open pages: every range may want one before the first page read is free again.
+        // The rest is for open pages: every range may need one before a page of the input is free again.
         self.rough.main_pages - (self.rough.main_pages / 6).max(4 * KEEP_FREE_PAGES)
     }
 
-    /// How many ranges there may be, when that many pages are full.
+    /// The maximum number of ranges while that many pages are full.
     pub(crate) fn ranges_max(&self) -> usize {
         self.rough.main_pages - self.pages() - 2 * KEEP_FREE_PAGES
     }
 }
 
-/// The beginning of a stream in memory, and the pools that it lies in.
+/// The beginning of a stream in memory, and the pools.
 pub(crate) struct Filled {
     pub(crate) feed: Feed,
     pub(crate) room: Room,
     pub(crate) main: Pool,
     pub(crate) transfer: Pool,
-    /// Whether it is the whole stream.
+    /// Whether this is the whole stream.
     pub(crate) ended: bool,
 }
 
-/// Streams read one after the other, or the pages that are handed over.
+/// Reads streams one after the other, or takes the pages that a program hands over.
 pub(crate) struct Feed {
     layout: Layout,
-    /// Who hands over the pages after those in memory; without one they are read from files.
+    /// The program that hands over the pages after those in memory; without it they are read from files.
     handover: Option<Arc<Handover>>,
     state: Mutex<State>,
     bytes: AtomicU64,
-    /// Pages in memory that are not distributed yet.
+    /// The number of pages in memory that are not distributed yet.
     ahead: AtomicUsize,
 }
 
 struct State {
     files: VecDeque<InputFile>,
-    /// Byte of the first file that is read next.
+    /// The offset in the first file that is read next.
     at: u64,
-    /// Behind the bytes of the first file that were read.
+    /// The record bounds at this offset.
     walk: Walk,
     next_page: u64,
-    /// Pages read into memory ahead of the distribution.
+    /// Pages in memory that are not distributed yet.
     ahead: VecDeque<Block>,
 }
 
@@ -157,8 +156,8 @@ impl Feed {
         Feed { layout, handover: None, state: Mutex::new(state), bytes: AtomicU64::new(0), ahead: 0.into() }
     }
 
-    /// A stream that begins with these pages and goes on with those that are handed over. Their offsets are
-    /// those of the stream already, and the last record is whole.
+    /// A stream that begins with these pages and continues with those that a program hands over. Their offsets are
+    /// set already, and the last record is complete.
     pub(crate) fn handed(handover: Arc<Handover>, ahead: VecDeque<Block>, layout: Layout) -> Feed {
         let bytes: u64 = ahead.iter().map(|page| page.len() as u64).sum();
         let count = ahead.len().into();
@@ -166,22 +165,22 @@ impl Feed {
         Feed { layout, handover: Some(handover), state: Mutex::new(state), bytes: bytes.into(), ahead: count }
     }
 
-    /// Who hands over the stream, and takes the sorted one.
+    /// The handover, if a program puts the stream and takes the result.
     pub(crate) fn handover(&self) -> Option<&Handover> {
         self.handover.as_deref()
     }
 
-    /// Pages in memory that are not distributed yet.
+    /// The number of pages in memory that are not distributed yet.
     pub(crate) fn ahead(&self) -> usize {
         self.ahead.load(Ordering::Relaxed)
     }
 
-    /// Bytes read so far, added newlines included.
+    /// Bytes read so far, including added newlines.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the streams as they came; of what was handed over, whose last line was whole already, as it was.
+    /// Bytes read so far, without added newlines.
     pub(crate) fn file_bytes(&self, meters: &Meters) -> u64 {
         if self.handover.is_some() { self.bytes() } else { meters.input.totals().0 }
     }
@@ -211,9 +210,8 @@ impl Feed {
         Ok(false)
     }
 
-    /// Keys from all over the pages in memory, at most `keys_bytes_max` bytes of them, and the average
-    /// bytes of a record.
-    pub(crate) fn sample(&self, key: &Key, keys_bytes_max: u64) -> (Vec<Cut>, f64) {
+    /// Keys from all pages in memory, at most `keys_bytes_max` bytes of them, and the average bytes of a record.
+    pub(crate) fn sample(&self, key: &Key, keys_bytes_max: u64) -> (Vec<SplitPoint>, f64) {
         let state = self.state.lock().expect("no lane panics");
         let mut keys = Vec::new();
         let (mut seen, mut seen_bytes) = (0u64, 0u64);
@@ -241,7 +239,7 @@ impl Feed {
             let Some(file) = state.files.front().cloned() else { break };
             let room = &mut block.whole_mut()[len..];
             let Some(n) = meters.stage.for_read(|| file.read_some(state.at, room, PATIENCE))? else {
-                // Who waits for a pipe still hears that it should stop.
+                // Even while waiting for a pipe, a sort can be stopped.
                 if stopped() {
                     return Err(Error::Stopped);
                 }
@@ -280,7 +278,7 @@ impl Feed {
     }
 }
 
-/// Opens a stream as the output. Who waits for its reader still hears that it should stop.
+/// Opens a stream as the output. It can be stopped while it waits for a reader.
 pub(crate) fn open_output(output: &Location, stopped: impl Fn() -> bool) -> Result<File> {
     while !stopped() {
         if let Some(output) = File::open_some(&output.fs, &output.path, Access::WriteStream, PATIENCE)? {
@@ -290,7 +288,7 @@ pub(crate) fn open_output(output: &Location, stopped: impl Fn() -> bool) -> Resu
     Err(Error::Stopped)
 }
 
-/// One lane of a stream: takes whatever page is next.
+/// One lane of a stream: takes the next page.
 pub(crate) struct FeedLane<'a> {
     pub(crate) feed: &'a Feed,
     pub(crate) pool: &'a Pool,

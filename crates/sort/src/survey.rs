@@ -1,31 +1,30 @@
-//! The survey: what can be known of a sort before it starts. Inputs are opened and sampled, memory is
-//! laid out, cuts are chosen.
+//! The survey before a sort starts: opens and samples the inputs, lays out memory, chooses split points.
 //!
-//! Invariant: what a plan says and what a run does come from the same survey.
-//! Non-goals: allocating what the sort will hold, and any name on any disk. Of its pool only as many
-//! blocks are touched as the sample has reads in flight.
+//! Invariant: a plan and a run use the same survey.
+//! Non-goals: allocating the memory of the sort; creating any file. Only as many blocks of the pool are touched as
+//! the sample has reads in flight.
 
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
 use thalweg_io::host;
 use thalweg_pump::Inputs;
-use thalweg_record::{Cut, Key, Tags, choose_cuts};
+use thalweg_record::{Key, SplitPoint, Tags, choose_split_points};
 
-use crate::asked::{Sort, record_max};
 use crate::forecast::Facts;
 use crate::geometry::{
     Geometry, Given, HIDDEN_RECORD_BYTES, entry_pages, hidden_copies, least_memory, long_copies,
 };
-use crate::preflight::{Takes, preflight_of_plan};
+use crate::options::{Sort, record_max};
+use crate::output_scratch::OutputScratch;
+use crate::preflight::{DiskNeeds, preflight_of_plan};
 use crate::sample::{add_sparse, guess_records, take_sample};
-use crate::within::Within;
 use crate::{Error, Result};
 
-/// Reads of the sample in flight.
+/// Reads in flight for the sample.
 const SAMPLE_DEPTH: usize = 16;
-/// Fewer keys than this make poor cuts.
+/// With fewer keys than this, split points would be poor.
 const SAMPLE_ENOUGH: usize = 64;
-/// What is resident at the start differs so much from run to run.
+/// How much the resident memory at the start varies between runs.
 const RESIDENT_VARIES_BYTES: u64 = MIB / 2;
 /// Standard input, output and error.
 const STANDARD_FILES: u64 = 3;
@@ -35,27 +34,27 @@ pub(crate) struct Survey {
     pub(crate) key: Key,
     pub(crate) inputs: Inputs,
     pub(crate) geometry: Geometry,
-    /// Records, or an estimate that errs upwards.
+    /// Records, or an upper estimate.
     pub(crate) records: u64,
-    /// The longest record of any length that the layout has room for.
+    /// The longest variable-length record that the layout has space for.
     pub(crate) record_room: u64,
-    /// All cuts: between ranges and, inside them, between buckets.
-    pub(crate) cuts: Vec<Cut>,
-    /// The pool for reads and for the output, as large as the geometry says.
+    /// All split points, between ranges and between the buckets in them.
+    pub(crate) split_points: Vec<SplitPoint>,
+    /// The pool for reads and for the output, of the size in the geometry.
     pub(crate) transfer: Pool,
 }
 
-/// What an attempt has shown that the sample did not.
+/// What an earlier attempt has learned that the sample did not show.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
-    /// There are at least so many records.
+    /// There are at least this many records.
     pub(crate) records: u64,
-    /// Records of any length have up to so many bytes, or more.
+    /// There is a variable-length record of at least this size.
     pub(crate) record_bytes: u64,
 }
 
 impl Survey {
-    /// Opens and samples the inputs. What an earlier attempt has `seen` counts more than the sample.
+    /// Opens and samples the inputs. `seen` has precedence over the sample.
     pub(crate) fn take(sort: &Sort, seen: Seen) -> Result<Survey> {
         let resident_bytes = host::prepare_memory();
         let key = sort.stored_key()?;
@@ -69,9 +68,9 @@ impl Survey {
             records: seen.records.max(guess_records(sort.layout, inputs.bytes(), 64.0)),
             is_stream: false,
         };
-        // Of records of one length all is known; of others the sample tells.
+        // Fixed records need no estimate; for others the sample provides one.
         let mut asked =
-            Asked { sort, key: &key, given, record_bytes: seen.record_bytes, known_record_bytes: 0 };
+            Request { sort, key: &key, given, record_bytes: seen.record_bytes, known_record_bytes: 0 };
         let rough = match given.any_length {
             false => asked.lay_out()?.1,
             true => asked.lay_out_roughly()?,
@@ -99,34 +98,34 @@ impl Survey {
         let absorbed = given.memory_bytes / 20 / copies;
         let long = asked.longest(sort.memory_bytes);
         let record_room = long.max(HIDDEN_RECORD_BYTES).max(absorbed).min(sort.record_max());
-        let cuts = cuts_of(sort, sample.keys, &geometry);
+        let split_points = split_points_of(sort, sample.keys, &geometry);
         let mut survey = Survey {
             key,
             inputs,
             geometry: rough,
             records: given.records,
             record_room,
-            cuts: Vec::new(),
+            split_points: Vec::new(),
             transfer,
         };
-        survey.adopt(geometry, cuts)?;
+        survey.adopt(geometry, split_points)?;
         Ok(survey)
     }
 
-    /// Takes this geometry, the one chosen here or that of the run to go on from.
-    pub(crate) fn adopt(&mut self, geometry: Geometry, cuts: Vec<Cut>) -> Result<()> {
+    /// Uses this geometry: the one chosen here, or that of the run from which this one resumes.
+    pub(crate) fn adopt(&mut self, geometry: Geometry, split_points: Vec<SplitPoint>) -> Result<()> {
         let Geometry { transfer_bytes, transfer_blocks, .. } = geometry;
         if self.transfer.block_size() != transfer_bytes || self.transfer.capacity() != transfer_blocks {
             self.inputs.set_page_bytes(transfer_bytes);
-            // The old pool goes when this one is there; no page of this one is touched before.
+            // No page of the new pool is touched before the old one is gone.
             self.transfer = Pool::new(transfer_bytes, transfer_blocks)?;
         }
         self.geometry = geometry;
-        self.cuts = cuts;
+        self.split_points = split_points;
         Ok(())
     }
 
-    /// What a forecast needs to know.
+    /// What a forecast needs.
     pub(crate) fn facts(&self, sort: &Sort) -> Facts {
         let Survey { geometry, inputs, .. } = self;
         let page_bytes = geometry.page_bytes as u64;
@@ -134,7 +133,7 @@ impl Survey {
         let again_bytes = if self.has_third_pass() { input_bytes } else { 0 };
         let excess_bytes = if again_bytes > 0 { input_bytes } else { geometry.excess_bytes };
         let spilled_bytes = excess_bytes.next_multiple_of(page_bytes);
-        // While a range is distributed again, it is in scratch twice.
+        // A range that is being distributed again is in scratch twice.
         let twice_bytes = again_bytes.div_ceil(geometry.ranges as u64);
         let queues = if sort.backends().name() == "uring" { 2 * geometry.lanes as u64 } else { 0 };
         // One in each scratch directory, and the manifest.
@@ -172,33 +171,33 @@ impl Survey {
     }
 }
 
-/// Lays a sort out and runs nothing: what a plan is made from. Refuses what [`run`](crate::run) would refuse before it
-/// begins.
+/// Lays out a sort without running it, for a plan. It fails in the same cases as [`run`](crate::run) would before it
+/// starts.
 pub fn lay_out(sort: &Sort) -> Result<Facts> {
     let survey = Survey::take(sort, Seen::default())?;
     let output_bytes = survey.inputs.bytes();
     let (output_bytes, spilled_bytes) =
-        match Within::asked(sort, (output_bytes, survey.records), &survey.geometry) {
+        match OutputScratch::asked(sort, (output_bytes, survey.records), &survey.geometry) {
             Some(within) => (within.room(), 0),
             None => (output_bytes, survey.geometry.excess_bytes),
         };
-    preflight_of_plan(sort, &Takes { output_bytes, spilled_bytes, ..Takes::default() })?;
+    preflight_of_plan(sort, &DiskNeeds { output_bytes, spilled_bytes, ..DiskNeeds::default() })?;
     Ok(survey.facts(sort))
 }
 
-/// What is laid out for, as far as it is known.
-struct Asked<'a> {
+/// What is to be laid out.
+struct Request<'a> {
     sort: &'a Sort,
     key: &'a Key,
     given: Given,
-    /// Records of any length are taken to have up to so many bytes.
+    /// The assumed maximum size of a variable-length record.
     record_bytes: u64,
-    /// So many some record has for certain.
+    /// The size of the longest record that was seen.
     known_record_bytes: u64,
 }
 
-impl Asked<'_> {
-    /// The longest record that a layout in so much memory has room for.
+impl Request<'_> {
+    /// The longest record that a layout with this memory has space for.
     fn longest(&self, memory_bytes: u64) -> u64 {
         match self.sort.layout.fixed_bytes() {
             Some(n) => n as u64,
@@ -206,8 +205,8 @@ impl Asked<'_> {
         }
     }
 
-    /// The layout in so much memory, with what copies of long records take counted as resident; none if it is too little.
-    /// Each lane holds some of those, so there are fewer lanes where all would not fit.
+    /// The layout in `given.memory_bytes`, with the copies of long records counted as resident; `None` if memory is
+    /// too small. Each lane holds some copies, so there may be fewer lanes.
     fn fitting(&self, given: &Given) -> Option<(Given, Geometry)> {
         let long = self.longest(given.memory_bytes);
         let input_bytes = given.input_bytes + given.records * self.sort.tag_bytes() as u64;
@@ -225,7 +224,7 @@ impl Asked<'_> {
         })
     }
 
-    /// Whether so much memory has room for the records that were seen; see [`Error::RecordTooLong`].
+    /// Whether this much memory has space for the records that were seen; see [`Error::RecordTooLong`].
     fn takes_records(&self, memory_bytes: u64) -> bool {
         self.known_record_bytes <= record_max(memory_bytes)
     }
@@ -235,15 +234,16 @@ impl Asked<'_> {
         fitting.ok_or_else(|| self.too_small(|given| self.fitting(given).is_some()))
     }
 
-    /// Without regard to long records.
+    /// Ignores long records.
     fn lay_out_roughly(&self) -> Result<Geometry> {
         Geometry::fitting(&self.given).ok_or_else(|| self.too_small(|given| self.fitting(given).is_some()))
     }
 
-    /// With the least that is enough, also for a run that happens to begin with a little more resident.
+    /// The error with the least memory that is enough, even if slightly more is resident at the start of the next
+    /// run.
     fn too_small(&self, fits: impl Fn(&Given) -> bool) -> Error {
         let resident_bytes = self.given.resident_bytes + RESIDENT_VARIES_BYTES;
-        // Records that are longer than the memory has room for would be refused next.
+        // With less memory the next run would fail at a long record.
         let with = |memory_bytes| {
             self.takes_records(memory_bytes) && fits(&Given { memory_bytes, resident_bytes, ..self.given })
         };
@@ -252,9 +252,13 @@ impl Asked<'_> {
     }
 }
 
-/// All cuts of a geometry, between ranges and, inside them, between buckets: from a sample, but those of a shuffle,
-/// whose keys are known to be uniform.
-pub(crate) fn cuts_of(sort: &Sort, mut keys: Vec<Cut>, geometry: &Geometry) -> Vec<Cut> {
+/// All split points of a geometry, between ranges and between the buckets in them. They come from a sample, except
+/// those of a shuffle, whose keys are uniform.
+pub(crate) fn split_points_of(
+    sort: &Sort,
+    mut keys: Vec<SplitPoint>,
+    geometry: &Geometry,
+) -> Vec<SplitPoint> {
     let wanted = geometry.ranges * geometry.buckets_per_range - 1;
-    if sort.shuffle.is_some() { Tags::cuts(wanted) } else { choose_cuts(&mut keys, wanted) }
+    if sort.shuffle.is_some() { Tags::split_points(wanted) } else { choose_split_points(&mut keys, wanted) }
 }

@@ -1,8 +1,8 @@
-//! Canaries: the engine with one mechanism broken on purpose, and the proof that it is noticed.
+//! Canaries: a sort with one mechanism broken on purpose must be detected as wrong.
 //!
-//! The test program starts itself once more for each, with the mechanism's name in the environment; what came of
-//! the sort there is the last word of its output.
-//! Invariant: without a sabotage the very same sort is right, so that what is noticed is the sabotage.
+//! The test program starts itself again for each canary, with the mechanism's name in the environment. The last word
+//! of its output is the result of the sort.
+//! Invariant: without sabotage the same sort is right, so what is detected is the sabotage.
 
 mod support;
 
@@ -13,10 +13,10 @@ use support::{Case, MEMORY_MIN, Stage, Unwatched};
 use thalweg_sort::Error;
 
 const SABOTAGE: &str = "THALWEG_SABOTAGE";
-/// Names what the process is to do; without it, it does nothing.
+/// Names the task of the process; without it, it does nothing.
 const TASK: &str = "THALWEG_TEST_TASK";
 
-/// What the processes do.
+/// The tasks.
 #[test]
 fn a_task_in_a_process_of_its_own() {
     let came = match std::env::var(TASK).as_deref() {
@@ -33,7 +33,7 @@ fn a_task_in_a_process_of_its_own() {
     println!("came: {came}");
 }
 
-/// Records that agree for longer than a proof keeps of them.
+/// Records that agree in more bytes than a proof keeps.
 fn alike() -> Case {
     let record =
         |i: u32| [&[b'x'; 90_000][..], &i.wrapping_mul(0x9e37_79b9).to_be_bytes(), &[0; 9996]].concat();
@@ -55,7 +55,7 @@ fn sort(case: &Case) -> &'static str {
     }
 }
 
-/// Shuffles two files in little memory, and in much.
+/// Shuffles two files in little memory and in much.
 fn shuffle() -> &'static str {
     let mut case = spilling(1, 20_000_000).shuffled(1);
     let second = case.inputs[0].split_off(1_000_000);
@@ -79,7 +79,7 @@ fn shuffle() -> &'static str {
     }
 }
 
-/// Goes on in the middle of an output of which a bit was flipped.
+/// Resumes after a bit of the partial output was flipped.
 fn damage() -> &'static str {
     let case = spilling(1, 20_000_000);
     let (stage, sort) = killed_after(&case, 1.8);
@@ -92,7 +92,7 @@ fn damage() -> &'static str {
     if is_right { "right" } else { "wrong" }
 }
 
-/// What comes of a task in a process with this sabotage.
+/// The result of a task in a process with this sabotage.
 fn came_of(task: &str, sabotage: Option<&str>) -> String {
     let mut command = Command::new(std::env::current_exe().expect("the test program has a name"));
     command.args(["a_task_in_a_process_of_its_own", "--exact", "--nocapture"]).env(TASK, task);
@@ -129,7 +129,7 @@ fn canary_a_record_is_lost_in_the_distribution() {
 }
 
 #[test]
-fn canary_two_records_change_places() {
+fn canary_two_records_are_swapped() {
     assert_eq!(came_of("sort", Some("swap-order")), "mismatch");
     assert_eq!(came_of("sort alike", Some("swap-order")), "mismatch");
 }
@@ -140,7 +140,7 @@ fn canary_the_output_is_proved_before_it_is_there() {
 }
 
 #[test]
-fn canary_a_bit_of_a_page_flips_on_its_way_to_scratch() {
+fn canary_a_bit_of_a_page_flips_before_it_is_spilled() {
     assert_eq!(came_of("sort", Some("flip-page")), "damaged");
 }
 
@@ -149,13 +149,13 @@ fn canary_the_manifest_is_ignored() {
     assert_eq!(came_of("resume", Some("ignore-manifest")), "too many bytes");
 }
 
-/// A proof does not tell one order from another; the outputs do.
+/// A proof does not distinguish two random orders, but the outputs do.
 #[test]
 fn canary_tags_depend_on_how_memory_is_laid_out() {
     assert_eq!(came_of("shuffle", Some("tag-of-place")), "another order");
 }
 
-/// The only one that the engine itself cannot notice: what it goes on from was proved by another process.
+/// The only fault that the sort cannot detect: it resumes from what another process proved.
 #[test]
 fn canary_a_damaged_partial_output_is_trusted() {
     assert_eq!(came_of("damage", Some("trust-partial")), "wrong");

@@ -1,7 +1,7 @@
-//! A process that dies in the middle of a sort, and the next one, which goes on from what is left.
+//! A process dies during a sort, and the next one resumes.
 //!
-//! Invariant: wherever the first one died, the input is whole, no half output has the output's name, and the same sort
-//! with `resume` gives the model's output and leaves nothing else.
+//! Invariant: wherever the first one died, the input is unchanged, no partial output has the output's name, and the
+//! same sort with `resume` gives the model's output and leaves nothing else.
 
 mod support;
 
@@ -17,17 +17,17 @@ use thalweg_io::sim::{Faults, Sim};
 use thalweg_io::{Access, File};
 use thalweg_sort::{Error, Sort};
 
-/// Crashes in the selection of every day; `every_third_boundary` has twenty times as many.
+/// The number of crashes in a normal run; `every_third_boundary` has twenty times as many.
 const CRASHES: u64 = 150;
 
 #[test]
-fn a_crash_at_any_boundary_costs_nothing_but_time() {
+fn a_sort_resumes_after_a_crash_at_any_boundary() {
     for (lanes, seed, within) in [(1, 1, false), (2, 2, false), (1, 3, true), (2, 4, true)] {
         let case = Case { within, ..spilling(seed, SMALL_BYTES).lanes(lanes) };
         let (expected, mut seen) = (case.expected(), Seen::default());
         let last = boundaries(&case);
         let mut rng = Rng::new(seed);
-        // The first and the last ones make and name files; between them one is much like another.
+        // The first and the last boundaries create and name files; those between are similar.
         let near = 20;
         let ends = (0..near).chain(last - near..last);
         let between = (0..CRASHES / 2 - 2 * near).map(|_| rng.below(last));
@@ -39,7 +39,7 @@ fn a_crash_at_any_boundary_costs_nothing_but_time() {
     }
 }
 
-/// Every third of all, which takes ten minutes; all of them, with both ends, take an hour.
+/// Every third boundary, which takes ten minutes; all of them, with both ends, take an hour.
 #[test]
 #[ignore = "takes ten minutes; the selection in the test above is made of these"]
 fn every_third_boundary() {
@@ -53,7 +53,7 @@ fn every_third_boundary() {
 }
 
 #[test]
-fn crash_after_crash_is_gone_on_from() {
+fn a_sort_resumes_after_repeated_crashes() {
     for case in [spilling(5, SMALL_BYTES), spilling(5, SMALL_BYTES).in_output(), spilling_prefixed(5)] {
         let mut rng = Rng::new(5);
         let mut stage = Stage::simulated(5);
@@ -70,7 +70,7 @@ fn crash_after_crash_is_gone_on_from() {
 }
 
 #[test]
-fn going_on_after_four_fifths_of_the_first_pass_costs_little_more_than_half() {
+fn resuming_after_80_percent_of_the_first_pass_costs_about_60_percent() {
     for within in [false, true] {
         let share = share_after(0.8, within);
         println!("{share:.3} of a fresh sort's bytes");
@@ -78,7 +78,7 @@ fn going_on_after_four_fifths_of_the_first_pass_costs_little_more_than_half() {
     }
 }
 
-/// Goes on with another sort than the one that was killed: it is done from the start, and right.
+/// Resumes with another sort than the one that was killed: it starts over, and is right.
 fn starts_afresh(case: &Case, change: impl Fn(&Stage, &mut Sort)) {
     let (stage, mut sort) = killed_after(case, 0.9);
     change(&stage, &mut sort);
@@ -88,14 +88,14 @@ fn starts_afresh(case: &Case, change: impl Fn(&Stage, &mut Sort)) {
     stage.ends_well(&now, &receipt);
 }
 
-/// What somebody does who edits the input.
+/// Edits the input.
 fn rewrite(stage: &Stage, bytes: &[u8]) {
     let file = File::open(&stage.io, &stage.path("in/0"), Access::Update).unwrap();
     file.write_at(0, bytes).unwrap();
 }
 
 #[test]
-fn what_another_sort_left_is_not_gone_on_from() {
+fn a_sort_does_not_resume_from_another_sort() {
     let case = spilling(7, SMALL_BYTES);
     let (stage, sort) = killed_after(&case, 0.9);
     let receipt = stage.attempt(&sort).unwrap();
@@ -108,7 +108,7 @@ fn what_another_sort_left_is_not_gone_on_from() {
     starts_afresh(&case, |_, sort| sort.resume = false);
 }
 
-/// One bit of every page from byte `from` on.
+/// Flips one bit of every page from byte `from`.
 fn flip_bits(sim: &Sim, path: &Path, from: usize) {
     let bytes = sim.get(path).expect("it was left").len();
     for at in (from..bytes).step_by(16 << 10) {
@@ -117,7 +117,7 @@ fn flip_bits(sim: &Sim, path: &Path, from: usize) {
 }
 
 #[test]
-fn leftovers_that_rotted_are_named_or_done_again() {
+fn damaged_leftovers_are_an_error_or_redone() {
     let own = (spilling(9, SMALL_BYTES), None);
     let within = (spilling(9, SMALL_BYTES).in_output(), Some("out/.sorted.thalweg-partial"));
     let rot: [fn(&Sim, std::path::PathBuf); 3] = [
@@ -146,7 +146,7 @@ fn leftovers_that_rotted_are_named_or_done_again() {
 }
 
 #[test]
-fn a_manifest_that_rotted_is_believed_as_far_as_it_is_sound() {
+fn a_damaged_manifest_is_used_up_to_the_damage() {
     let case = spilling(11, SMALL_BYTES);
     let manifest = "out/.sorted.thalweg-manifest";
     for seed in 0..12 {

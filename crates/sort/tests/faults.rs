@@ -1,7 +1,8 @@
-//! Sorts on a simulated disk that transfers too little, is interrupted, fails, fills up, rots, or is written to by
-//! somebody else.
+//! Sorts on a simulated disk with short and interrupted transfers, errors, a full disk, bit rot, and changes by
+//! others.
 //!
-//! Invariant: the output is the model's or there is an error and no output; the inputs are whole; nothing is left.
+//! Invariant: the output is the model's, or there is an error and no output. The inputs are unchanged, and nothing is
+//! left.
 
 mod support;
 
@@ -13,7 +14,8 @@ use thalweg_io::Action;
 use thalweg_io::sim::{Faults, Sim};
 use thalweg_sort::{Error, Result, Watch};
 
-/// Large enough to spill although this process, and with it the margin of the promise, is larger than the command.
+/// Large enough to spill although this process, and with it the margin of the memory limit, is larger than the
+/// command.
 const INPUT_BYTES: usize = 48_000_000;
 
 /// A case that spills.
@@ -30,7 +32,7 @@ fn small(seed: u64) -> Case {
     Case::lines(as_lines(&lines, false))
 }
 
-/// Sorts with faults; whatever succeeds must be right. Returns whether it did.
+/// Sorts with faults; a success must be right. Returns whether it succeeded.
 fn sorts_or_fails(case: &Case, seed: u64, faults: &Faults) -> Result<u64> {
     let stage = Stage::simulated(seed);
     let sort = stage.set(case);
@@ -39,7 +41,7 @@ fn sorts_or_fails(case: &Case, seed: u64, faults: &Faults) -> Result<u64> {
     let result = stage.run(case, &sort, &Unwatched);
     let output = stage.get("out/sorted");
     if output.is_some() && result.is_err() {
-        // The output has its name; what failed is making that durable.
+        // The output has its name; making that durable has failed.
         assert!(matches!(&result, Err(Error::Io(e)) if e.action == Action::Sync), "{result:?}");
         assert!(output.as_ref() == Some(&case.expected().output), "seed {seed}: a wrong output has a name");
     }
@@ -49,7 +51,7 @@ fn sorts_or_fails(case: &Case, seed: u64, faults: &Faults) -> Result<u64> {
 }
 
 #[test]
-fn short_and_interrupted_transfers_are_nobodys_business() {
+fn short_and_interrupted_transfers_are_handled() {
     let faults = Faults { short_one_in: 3, eintr_one_in: 3, reorder: true, ..Faults::default() };
     for seed in 0..100 {
         sorts_or_fails(&small(seed), seed, &faults).unwrap();
@@ -64,7 +66,7 @@ fn short_and_interrupted_transfers_are_nobodys_business() {
 }
 
 #[test]
-fn a_disk_that_fails_now_and_then_gives_an_error_or_the_right_output() {
+fn a_disk_with_random_faults_gives_an_error_or_the_right_output() {
     let (mut good, mut bad) = (0, 0);
     for seed in 0..200 {
         let faults = Faults { eio_one_in: 1 + seed % 40, reorder: true, ..Faults::default() };
@@ -81,7 +83,7 @@ fn a_disk_that_fails_now_and_then_gives_an_error_or_the_right_output() {
 }
 
 #[test]
-fn also_when_it_fails_among_spilled_pages() {
+fn lines_that_fail_to_fit_between_spilled_pages_are_an_error() {
     let (mut good, mut bad) = (0, 0);
     for seed in 0..24 {
         let faults = Faults { eio_one_in: 100 << (seed % 8), ..Faults::default() };
@@ -95,7 +97,7 @@ fn also_when_it_fails_among_spilled_pages() {
 }
 
 #[test]
-fn a_full_scratch_and_a_full_output_are_errors_that_say_so() {
+fn full_disks_are_reported() {
     for (directory, room) in [("scratch0", 0), ("scratch0", 1 << 20), ("out", 8 << 20)] {
         let case = spilling(0);
         let stage = Stage::simulated(1);
@@ -107,7 +109,7 @@ fn a_full_scratch_and_a_full_output_are_errors_that_say_so() {
 }
 
 #[test]
-fn a_limit_on_scratch_is_kept() {
+fn the_scratch_limit_is_kept() {
     let case = spilling(0);
     let stage = Stage::simulated(1);
     let mut sort = stage.set(&case);
@@ -118,7 +120,7 @@ fn a_limit_on_scratch_is_kept() {
 }
 
 #[test]
-fn another_scratch_directory_takes_what_a_full_one_cannot() {
+fn a_full_scratch_directory_is_skipped() {
     let case = spilling(0);
     let mut stage = Stage::simulated(1);
     stage.scratch_directories = 2;
@@ -128,12 +130,12 @@ fn another_scratch_directory_takes_what_a_full_one_cannot() {
     case.expected().is(&stage.get("out/sorted").unwrap(), &receipt);
 }
 
-/// The watch is told of bytes in the first stage until all of the input has gone by, so this is after the
-/// spilled pages were written and before most of them are read.
+/// The first stage reports bytes until all of the input was read, so this is after the spilled pages were written and
+/// before most of them are read.
 const BETWEEN_PASSES: usize = INPUT_BYTES + 1;
 
 #[test]
-fn a_bit_that_flips_in_scratch_is_named_and_never_sorted() {
+fn a_flipped_bit_in_scratch_is_an_error() {
     for bit in [0, 8 * 4096 * 20 + 3, 8 * 1_000_000] {
         let case = spilling(0);
         let stage = Stage::simulated(2);
@@ -153,14 +155,14 @@ fn a_bit_that_flips_in_scratch_is_named_and_never_sorted() {
                 assert!(error.to_string().contains("scratch0"), "{error}");
             }
             Err(error) => panic!("bit {bit}: {error}"),
-            // The bit was in a page that had come back, or in none.
+            // The bit was in a page that had been read already, or in none.
             Ok(receipt) => case.expected().is(&stage.get("out/sorted").unwrap(), &receipt),
         }
     }
 }
 
 #[test]
-fn scratch_that_is_cut_short_is_named_and_never_sorted() {
+fn a_truncated_scratch_file_is_an_error() {
     let case = spilling(0);
     let stage = Stage::simulated(2);
     let sort = stage.set(&case);
@@ -202,9 +204,9 @@ impl<F: Fn() + Sync> Watch for First<F> {
     }
 }
 
-/// A last newline that became another byte, without a sign of a change, ended the process.
+/// If a last newline was overwritten without a change of the file's times, the process panicked.
 #[test]
-fn others_than_all_bytes_of_the_input_are_an_error() {
+fn missing_input_bytes_are_an_error() {
     let mut case = small(1);
     case.inputs[0].push(b'\n');
     let stage = Stage::simulated(1);
@@ -236,7 +238,7 @@ fn a_sort_that_is_stopped_stops_and_leaves_nothing() {
     }
 }
 
-/// The model's answer to other records is not taken for the right one.
+/// The check itself must reject the output of other records.
 #[test]
 fn canary_the_comparison_bites() {
     let case = small(1);

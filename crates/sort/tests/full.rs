@@ -1,5 +1,5 @@
-//! Disks that have no room for a sort, or none any more: a plan and a run refuse alike, and what is said tells how much
-//! was needed, how much there was, and what to do.
+//! Disks without enough space: a plan and a run fail alike, and the message says how much was needed and available,
+//! and what helps.
 
 mod support;
 
@@ -7,7 +7,7 @@ use support::cut_short::{SMALL_BYTES, spilling};
 use support::{After, Stage, Unwatched};
 use thalweg_sort::{Error, Sort, lay_out};
 
-/// Room for the output.
+/// Space for the output.
 const OUTPUT_BYTES: u64 = SMALL_BYTES as u64 + (1 << 20);
 
 /// A message without its numbers, which depend on what this process holds.
@@ -15,8 +15,8 @@ fn shape(error: &Error) -> String {
     error.to_string().replace(|c: char| c.is_ascii_digit() || c == '.', "")
 }
 
-/// A plan had said how long a sort would take that was then refused, and a refused one with `--resume` left a manifest
-/// that nobody can go on from.
+/// A plan predicted the time of a sort that was then refused, and a refused sort with `resume` left a manifest from
+/// which nothing could resume.
 #[test]
 fn a_plan_refuses_what_a_run_refuses_and_nothing_is_left() {
     type Change = fn(&Stage, &mut Sort);
@@ -25,12 +25,12 @@ fn a_plan_refuses_what_a_run_refuses_and_nothing_is_left() {
             |stage, _| stage.disk().set_capacity(stage.path("scratch0"), 4096),
             "scratch in /stage/scratch is full:",
         ),
-        (|stage, _| stage.disk().set_capacity(stage.path("scratch0"), 1 << 20), "another --scratch"),
+        (|stage, _| stage.disk().set_capacity(stage.path("scratch0"), 1 << 20), "another scratch directory"),
         (
             |stage, _| stage.disk().set_capacity(stage.path("out"), 8 << 20),
             "the disk of /stage/out/sorted is full:",
         ),
-        (|_, sort| sort.scratch_limit = 1 << 20, "the --scratch-limit of  MiB is reached:"),
+        (|_, sort| sort.scratch_limit = 1 << 20, "the scratch limit of  MiB is reached:"),
         (
             |stage, sort| {
                 sort.scratch = vec![stage.at("out")];
@@ -46,7 +46,7 @@ fn a_plan_refuses_what_a_run_refuses_and_nothing_is_left() {
             let mut sort = Sort { resume, ..stage.set(&case) };
             change(&stage, &mut sort);
             let planned = lay_out(&sort).expect_err("it was planned");
-            // That nothing is left is looked at there.
+            // The plan checks that nothing is left.
             let refused = stage.run(&case, &sort, &Unwatched).expect_err("it was sorted");
             assert_eq!(shape(&planned), shape(&refused));
             assert!(shape(&refused).contains(holds), "{holds}: {refused}");
@@ -56,7 +56,7 @@ fn a_plan_refuses_what_a_run_refuses_and_nothing_is_left() {
 }
 
 #[test]
-fn what_an_earlier_run_left_is_room_for_a_plan_that_does_not_go_on_from_it() {
+fn leftovers_count_as_free_space_for_a_plan_that_starts_over() {
     let case = spilling(2, SMALL_BYTES);
     let stage = Stage::simulated(2);
     let sort = stage.set(&case);
@@ -68,7 +68,7 @@ fn what_an_earlier_run_left_is_room_for_a_plan_that_does_not_go_on_from_it() {
 }
 
 #[test]
-fn scratch_that_becomes_full_in_the_middle_is_gone_on_from_in_another_directory() {
+fn a_sort_with_full_scratch_resumes_in_another_directory() {
     for resume in [true, false] {
         let case = spilling(3, SMALL_BYTES);
         let stage = Stage::simulated(3);
@@ -78,10 +78,10 @@ fn scratch_that_becomes_full_in_the_middle_is_gone_on_from_in_another_directory(
         let fills = After::bytes(SMALL_BYTES / 4, false, || disk.set_capacity(&scratch, 0));
         let error = stage.attempt_watched(&sort, &fills).expect_err("it was sorted");
         let Error::ScratchFull { needed, available, .. } = error else { panic!("{error}") };
-        // More than a page, and less than all: some of it was there.
+        // More than a page, and less than everything.
         assert!(needed > 1 << 20 && needed < SMALL_BYTES as u64 && available == 0, "{error}");
-        let remedy = if resume { "--resume --scratch OTHER" } else { "give another --scratch" };
-        assert!(error.to_string().ends_with(remedy), "{error}");
+        let remedy = if resume { "resume with another scratch" } else { "use another scratch" };
+        assert!(error.to_string().contains(remedy), "{error}");
         assert_eq!(stage.names().len() > 1, resume, "{:?}", stage.names());
         let sort = Sort { scratch: vec![stage.at("scratch1")], ..sort };
         let receipt = stage.attempt(&sort).expect("there is room");

@@ -1,4 +1,4 @@
-//! Lines, byte for byte as from `LC_ALL=C sort -s`, in little memory and in much.
+//! Lines must be sorted byte for byte as by `LC_ALL=C sort -s`, in little memory and in much.
 
 #![allow(clippy::disallowed_methods)] // Who uses a sort makes files by other means than ours.
 
@@ -18,7 +18,7 @@ fn a_sort_in_a_process_of_its_own() {
     support::alone::child();
 }
 
-/// About `BYTES` of lines, each written by `line` into the text.
+/// About `BYTES` bytes of lines, each written by `line`.
 fn text(mut line: impl FnMut(&mut Vec<u8>, &mut Rng)) -> Vec<u8> {
     let mut rng = Rng::new(0x5eed);
     let mut text = Vec::with_capacity(BYTES + 100_000);
@@ -37,7 +37,7 @@ fn letters(text: &mut Vec<u8>, rng: &mut Rng, len: usize) {
     text[from..].iter_mut().for_each(|b| *b = 33 + *b % 94);
 }
 
-/// Sorts in little memory and in much, and compares with what GNU sort makes of it.
+/// Sorts in little memory and in much, and compares with GNU sort.
 #[track_caller]
 fn is_as_from_gnu_sort(text: Vec<u8>) {
     let stage = Stage::real();
@@ -69,7 +69,7 @@ fn lines_of_eight_bytes() {
 }
 
 #[test]
-fn words_that_come_again_and_again() {
+fn repeated_words() {
     is_as_from_gnu_sort(text(|text, rng| {
         let mut word = Rng::new(rng.below(100_000));
         let len = 1 + word.below(12) as usize;

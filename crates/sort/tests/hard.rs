@@ -1,4 +1,4 @@
-//! Records that are hard on a sample or on memory: very long, very short, or alike for long, in little
+//! Records that are hard for sampling or memory: very long, very short, or with long common prefixes, in little
 //! memory.
 
 mod support;
@@ -28,12 +28,12 @@ fn prefixed_records_up_to_an_eighth_of_memory() {
     assert!(receipt.io.scratch.written_bytes > 0, "{receipt:?}");
     contents.push(vec![b'a'; MEMORY_MIN as usize]);
     let told = Stage::simulated(1).refuses(&Case::prefixed(as_prefixed(&contents))).to_string();
-    assert!(told.contains("give more --memory") || told.contains("is too small"), "{told}");
+    assert!(told.contains("an eighth of the memory") || told.contains("is too small"), "{told}");
 }
 
-/// Keys that agree for longer than a cut remembers.
+/// Keys with a longer common prefix than a split point keeps.
 #[test]
-fn prefixes_longer_than_any_cut() {
+fn common_prefixes_longer_than_a_split_point() {
     let mut rng = Rng::new(8);
     let mut input = Vec::new();
     for _ in 0..5000 {
@@ -43,10 +43,10 @@ fn prefixes_longer_than_any_cut() {
     Stage::real().sorts_alone(&Case::lines(input));
 }
 
-/// Keys that agree for longer than a cut keeps, twice over: groups of them agree for longer still. Of records, and of
-/// lines with keys of one part and of two.
+/// Groups of keys with a longer common prefix than a split point keeps, and in each group an even longer one: for
+/// fixed records, and for lines with keys of one part and of two.
 #[test]
-fn prefixes_of_prefixes_longer_than_any_cut() {
+fn nested_common_prefixes_longer_than_a_split_point() {
     const AGREE: usize = 300_000;
     const LINE: usize = 2 * AGREE + 9;
     let mut rng = Rng::new(9);
@@ -75,7 +75,7 @@ fn long_records_whose_keys_lie_far_behind() {
     }
 }
 
-/// A sample of places meets few of them, so all fall into one bucket, which is split when it is seen.
+/// The sample sees few of these keys, so all fall into one bucket, which is split later.
 #[test]
 fn a_million_empty_lines_in_one_place() {
     let mut rng = Rng::new(5);
@@ -89,7 +89,7 @@ fn a_million_empty_lines_in_one_place() {
     Stage::real().sorts_alone(&Case::lines(input));
 }
 
-/// They are their own entries; a sort of them is only counting where they go.
+/// These records are their own entries.
 #[test]
 fn records_of_one_byte() {
     let mut input = vec![0; 6_000_000];

@@ -1,15 +1,15 @@
-//! What a killed sort left in scratch directories that the next one does not use.
+//! Scratch files of a killed sort in directories that the next sort does not use.
 //!
-//! Invariant: what the manifest shows to be its own goes with it; whatever else has such a name stays.
+//! Invariant: files that the manifest proves to be its own are removed with it; other files of the same name stay.
 
 mod support;
 
 use support::cut_short::{SMALL_BYTES, killed_after, spilling};
 use thalweg_sort::Sort;
 
-/// A manifest that was not gone on from was removed before anybody looked what it lists.
+/// A rejected manifest was removed before its list of files was read.
 #[test]
-fn scratch_of_a_rejected_manifest_goes_also_from_other_directories() {
+fn scratch_of_a_rejected_manifest_is_removed_from_other_directories() {
     let case = spilling(31, SMALL_BYTES);
     for (resume, grown) in [(true, 1 << 20), (false, 0)] {
         let (stage, sort) = killed_after(&case, 0.9);
@@ -23,7 +23,7 @@ fn scratch_of_a_rejected_manifest_goes_also_from_other_directories() {
 }
 
 #[test]
-fn what_only_has_the_name_of_scratch_stays() {
+fn other_files_with_the_name_of_scratch_stay() {
     let case = spilling(32, SMALL_BYTES);
     for resume in [true, false] {
         let (stage, sort) = killed_after(&case, 0.9);

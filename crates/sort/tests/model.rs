@@ -1,4 +1,4 @@
-//! Sorting against the model: random layouts, keys, inputs and shapes, mostly at silly sizes.
+//! Compares sorts with a model: random layouts, keys, inputs and distributions, mostly with unusual sizes.
 
 mod support;
 
@@ -7,10 +7,10 @@ use support::data::{SHAPES, Shape, as_lines, as_prefixed, records};
 use support::{Case, MEMORY_MIN, Stage, down, up};
 use thalweg_record::{KeyPart, Layout};
 
-/// What proptest draws for a case: sizes and seeds, not bytes.
+/// A case as drawn by proptest: sizes and seeds, not bytes.
 #[derive(Debug, Clone)]
 struct Drawn {
-    /// Bytes of a record, or 0 for records of any length: lines, or prefixed ones.
+    /// Bytes of a record; 0 for lines or prefixed records.
     record_bytes: u32,
     prefixed: bool,
     longest_line: usize,
@@ -29,7 +29,7 @@ struct Drawn {
 impl Drawn {
     fn case(&self) -> Case {
         let line = |rng: &mut thalweg_base::rng::Rng| {
-            // Short lines are more frequent than long ones, and empty ones come.
+            // Short lines are more frequent than long ones; some are empty.
             let bound = rng.below(self.longest_line as u64 + 1);
             rng.below(bound + 1) as usize
         };
@@ -50,7 +50,7 @@ impl Drawn {
             },
             keys: self.keys.clone(),
             memory_bytes: MEMORY_MIN + self.extra_memory,
-            // Several lanes that drop equal keys are looked at on their own.
+            // Dropping equal keys in several lanes has tests of its own.
             lanes: self.lanes,
             shuffle: None,
             unique: self.unique,
@@ -59,7 +59,7 @@ impl Drawn {
     }
 }
 
-/// Keys inside records of `n` bytes, or anywhere in those of any length.
+/// Keys inside records of `n` bytes, or anywhere in variable-length ones.
 fn keys(n: u32) -> impl Strategy<Value = Vec<KeyPart>> {
     let reach = if n == 0 { 60 } else { n };
     let part = (0..reach, 1..=reach, any::<bool>()).prop_map(move |(offset, length, descending)| KeyPart {
@@ -88,7 +88,7 @@ fn drawn(most: usize) -> impl Strategy<Value = Drawn> {
         let rest = (prop::sample::select(&SHAPES[..]), any::<bool>(), 1usize..5, any::<[bool; 3]>(), memory);
         (sizes, keys(n), rest).prop_map(move |((longest_line, counts, seed), keys, rest)| {
             let (shape, ends, lanes, [unique, within, prefixed], extra_memory) = rest;
-            // Ten megabytes of long lines are not a small case.
+            // Keep long lines below ten megabytes.
             let counts = if longest_line > 1000 { counts.iter().map(|c| c / 20).collect() } else { counts };
             Drawn {
                 record_bytes: n,
@@ -112,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_sorted_comes_out_as_from_the_model(drawn in drawn(3000)) {
+    fn sorts_agree_with_the_model(drawn in drawn(3000)) {
         Stage::simulated(drawn.seed).sorts(&drawn.case());
     }
 }
@@ -127,7 +127,7 @@ proptest! {
     }
 }
 
-/// Inputs that end just before, at and just behind the bounds of pages, alone and one after another.
+/// Inputs that end just before, at and just after page bounds, alone and in sequence.
 #[test]
 fn records_meet_the_bounds_of_pages() {
     let page = (MEMORY_MIN / 1024) as usize;
@@ -145,7 +145,7 @@ fn records_meet_the_bounds_of_pages() {
     }
 }
 
-/// A last line without its newline, whose newline needs a page of its own.
+/// A last line without its newline, which needs a page of its own.
 #[test]
 fn lines_meet_the_bounds_of_pages() {
     let page = (MEMORY_MIN / 1024) as usize;
@@ -162,7 +162,7 @@ fn lines_meet_the_bounds_of_pages() {
     }
 }
 
-/// Prefixed records whose prefix and contents are cut by the bounds of pages, and some longer than pages.
+/// Prefixed records with page bounds inside prefixes and contents, and some longer than pages.
 #[test]
 fn prefixes_meet_the_bounds_of_pages() {
     let page = (MEMORY_MIN / 1024) as usize;
@@ -179,9 +179,9 @@ fn prefixes_meet_the_bounds_of_pages() {
     }
 }
 
-/// A file that ends inside a record is refused with the byte where the record begins, wherever it stands among others.
+/// A file that ends inside a record is an error with the offset of this record, wherever the file is in the list.
 #[test]
-fn a_record_that_is_cut_off_is_told_with_its_place() {
+fn a_truncated_record_is_an_error_with_its_offset() {
     let whole = as_prefixed(&records(Shape::Uniform, 5, 20_000, |rng| rng.below(100) as usize));
     let page = (MEMORY_MIN / 1024) as usize;
     for (contents, bytes) in
@@ -207,7 +207,7 @@ fn a_record_that_is_cut_off_is_told_with_its_place() {
 }
 
 #[test]
-fn nothing_and_hardly_anything() {
+fn empty_and_tiny_inputs() {
     for records in [&[][..], &[vec![]], &[vec![], vec![0]], &[vec![1, 0, 0, 0], vec![]]] {
         Stage::real().sorts(&Case::prefixed(as_prefixed(records)));
         Stage::simulated(1).sorts(&Case::prefixed(as_prefixed(records)).unique());

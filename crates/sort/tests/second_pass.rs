@@ -1,7 +1,7 @@
-//! A process that dies while it writes the output, and the next one, which goes on inside it.
+//! A process dies while it writes the output, and the next one resumes.
 //!
-//! Invariant: whatever became of the partial output, the next run gives the model's output and leaves nothing else; bytes of
-//! it that were noted and are sound are not written again.
+//! Invariant: whatever happened to the partial output, the next run gives the model's output and leaves nothing else.
+//! Valid noted bytes are not written again.
 
 mod support;
 
@@ -18,25 +18,24 @@ use thalweg_sort::{Error, Sort};
 
 const PARTIAL: &str = "out/.sorted.thalweg-partial";
 
-/// Let the input be 1, and s = 0.96 the spilled part; a fresh sort moves 2 (1 + s) = 3.92. Killed when 0.8 of the
-/// output are written: the last note is behind by no more than what lies between two (0.14: a quarter of 18 MiB, in
-/// 32 MB), a range and the blocks on their way (0.06), so 0.6 are there. Left is the input behind the last
-/// checkpoint, 1 - s + 2/32 = 0.1; as much of it to scratch as was behind that checkpoint, 0.06; and of the rest
-/// 0.4 s from scratch and 0.4 to the output: 0.95 in all, 0.24 of a fresh sort. Without the notes it is 0.1 + 0.06 + s +
-/// 1, which is 0.54.
+/// Let the input be 1, and s = 0.96 the spilled part; a fresh sort moves 2 (1 + s) = 3.92. It is killed after 0.8 of
+/// the output: the last note is behind by at most the distance of two notes (0.14: a quarter of 18 MiB, in 32 MB), a
+/// range and the blocks in flight (0.06), so 0.6 is noted. What remains is the input after the last checkpoint, namely
+/// 1 - s + 2/32 = 0.1; spilling its part, 0.06; and 0.4 s from scratch and 0.4 to the output: 0.95 in all, 0.24 of a fresh
+/// sort. Without notes it is 0.1 + 0.06 + s + 1, which is 0.54.
 const SHARE_MAX: f64 = 0.25;
 
 #[test]
-fn going_on_after_four_fifths_of_the_second_pass_costs_less_than_a_quarter() {
+fn resuming_after_80_percent_of_the_second_pass_costs_less_than_25_percent() {
     for within in [false, true] {
         let share = share_after(1.8, within);
         assert!(share <= SHARE_MAX, "{share:.3} of a fresh sort's bytes, within the output: {within}");
     }
 }
 
-/// While one lane makes a note, the other has time to write the output to its end.
+/// While one lane writes a note, the other can write the rest of the output.
 #[test]
-fn a_lane_that_is_ahead_leaves_what_the_next_process_needs() {
+fn a_fast_lane_does_not_overwrite_what_a_resumed_run_needs() {
     let case = spilling(3, 32_000_000).in_output();
     for share in [1.2, 1.5, 1.8] {
         let stage = Stage::simulated(1);
@@ -51,9 +50,9 @@ fn a_lane_that_is_ahead_leaves_what_the_next_process_needs() {
     }
 }
 
-/// Without a proof nothing is noted, nor behind a record of which a note does not keep all: nobody waits for it.
+/// Nothing can be noted without a proof, or after a record that is too long for a note: nobody may wait for it.
 #[test]
-fn a_sort_of_which_nothing_can_be_noted_comes_to_its_end() {
+fn a_sort_without_possible_notes_ends() {
     let long = records(Shape::Uniform, 4, 240, |_| 100_000);
     for (case, hashing) in [(spilling(3, SMALL_BYTES), false), (Case::fixed(100_000, long.concat()), true)] {
         let (case, stage) = (case.in_output(), Stage::simulated(1));
@@ -66,7 +65,7 @@ fn a_sort_of_which_nothing_can_be_noted_comes_to_its_end() {
     }
 }
 
-/// Half of the records have the key of another, so that ranges end between equal keys, and some are dropped.
+/// Half of the records have the same key as another, so ranges end between equal keys, and some records are dropped.
 fn with_equal_keys(seed: u64) -> Case {
     let mut all = records(Shape::Uniform, seed, SMALL_BYTES / 100, |_| 100);
     for i in (1..all.len()).step_by(2) {
@@ -83,7 +82,7 @@ fn of_lines(seed: u64) -> Case {
 }
 
 #[test]
-fn a_crash_in_the_second_pass_costs_nothing_but_time() {
+fn a_sort_resumes_after_a_crash_in_the_second_pass() {
     let cases: [fn() -> Case; 8] = [
         || spilling(21, SMALL_BYTES).lanes(1),
         || with_equal_keys(22).unique(),
@@ -99,8 +98,8 @@ fn a_crash_in_the_second_pass_costs_nothing_but_time() {
         let (expected, mut seen) = (case.expected(), Seen::default());
         let last = boundaries(&case);
         let mut rng = Rng::new(seed as u64);
-        // What stands at a boundary differs from run to run: 14 crashes, and as many more as it takes to
-        // have gone on within the output 4 times, which about every third one leads to.
+        // Boundaries differ from run to run: 14 crashes, and more until the sort has resumed within the output 4
+        // times, which about every third crash leads to.
         for i in 0..56 {
             if i >= 14 && seen.noted > 3 {
                 break;
@@ -115,13 +114,13 @@ fn a_crash_in_the_second_pass_costs_nothing_but_time() {
 }
 
 #[test]
-fn crash_after_crash_in_the_second_pass_is_gone_on_from() {
-    // One lane: of two, one may get no core until the kill, and what the other wrote is not noted.
+fn a_sort_resumes_after_repeated_crashes_in_the_second_pass() {
+    // One lane: of two, one may get no CPU until the kill, and then nothing is noted.
     let case = with_equal_keys(5).lanes(1);
     let (mut stage, sort) = killed_after(&case, 1.3);
     let mut there = Vec::new();
     for _ in 0..3 {
-        // Another process finds the same, and goes on to the end.
+        // Another process finds the same state, and finishes.
         let twin = stage.twin();
         let receipt = twin.attempt(&sort).unwrap();
         twin.ends_well(&case, &receipt);
@@ -140,7 +139,7 @@ fn crash_after_crash_in_the_second_pass_is_gone_on_from() {
 }
 
 #[test]
-fn a_partial_output_that_rotted_is_written_again() {
+fn a_damaged_partial_output_is_written_again() {
     let case = spilling(9, SMALL_BYTES).lanes(1);
     let rot: [fn(&Stage, u64); 5] = [
         |stage, there| stage.disk().flip_bit(stage.path(PARTIAL), 8 * (there - 1)),
@@ -155,7 +154,7 @@ fn a_partial_output_that_rotted_is_written_again() {
         assert!(there > 0, "nothing was noted");
         let stage = stage.next_process();
         rot(&stage, there);
-        // Nor is it believed by the run after one that was killed before it wrote it again.
+        // It is not used either after another kill, before it was written again.
         stage.disk().set_faults(Faults { crash_at: Some(300), ..Faults::default() });
         assert!(stage.attempt(&sort).is_err(), "{i}: it has ended");
         let stage = stage.next_process();
@@ -167,7 +166,7 @@ fn a_partial_output_that_rotted_is_written_again() {
 }
 
 #[test]
-fn the_output_of_another_sort_is_not_gone_on_from() {
+fn a_sort_does_not_resume_from_another_output() {
     let case = with_equal_keys(11);
     let (stage, sort) = killed_after(&case, 1.8);
     let twin = stage.twin();
@@ -182,7 +181,7 @@ fn the_output_of_another_sort_is_not_gone_on_from() {
 }
 
 #[test]
-fn who_stops_a_sort_with_resume_keeps_the_output_that_is_noted() {
+fn a_stopped_sort_keeps_its_noted_output() {
     let case = spilling(13, SMALL_BYTES);
     for (share, resume, is_kept) in [(1.8, true, true), (1.02, true, false), (1.8, false, false)] {
         let stage = Stage::simulated(13);
@@ -192,7 +191,7 @@ fn who_stops_a_sort_with_resume_keeps_the_output_that_is_noted() {
         assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
         assert_eq!(stage.get(PARTIAL).is_some(), is_kept, "after {share}");
         assert_eq!(stage.names().len() > 1, resume, "after {share}: {:?}", stage.names());
-        // Stopped once more before the second pass, it is there still.
+        // Stopped again before the second pass, it is still there.
         let sort = Sort { resume: true, ..sort };
         let again = stage.attempt_watched(&sort, &After::bytes(1, true, || ()));
         assert!(matches!(again, Err(Error::Stopped)), "{again:?}");

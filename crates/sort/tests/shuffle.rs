@@ -1,13 +1,13 @@
-//! Shuffles: every order is as likely as any other, and which one it is depends on seed and inputs alone.
+//! Shuffles: every order is equally likely, and depends only on the seed and the inputs.
 //!
-//! Invariant: the seeds are fixed, so that what is likely here is so on every run.
+//! Invariant: the seeds are fixed, so the results are the same in every run.
 
 mod support;
 
 use support::data::{Shape, as_lines, as_prefixed, records};
 use support::{Case, MEMORY_MIN, Stage, Unwatched, records_of};
 
-/// What comes out of the shuffle of a case, proved to be what went in.
+/// The output of a shuffle, proved to be its input.
 fn shuffled(stage: &Stage, case: &Case) -> Vec<u8> {
     let sort = stage.set(case);
     let receipt = stage.run(case, &sort, &Unwatched).unwrap_or_else(|e| panic!("{e}"));
@@ -15,7 +15,7 @@ fn shuffled(stage: &Stage, case: &Case) -> Vec<u8> {
     stage.get("out/sorted").expect("there is an output")
 }
 
-/// How far counts are from equal ones, in standard deviations of what chance does to so many.
+/// The deviation of counts from equal ones, in standard deviations.
 fn excess(counts: &[u64], degrees: f64) -> f64 {
     let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
     let chi_square: f64 = counts.iter().map(|&n| (n as f64 - mean).powi(2) / mean).sum();
@@ -41,7 +41,7 @@ fn every_order_of_few_records_is_as_likely_as_any_other() {
 }
 
 #[test]
-fn records_go_from_everywhere_to_everywhere_and_leave_their_neighbours() {
+fn a_shuffle_moves_records_everywhere_and_separates_neighbours() {
     const RECORDS: u32 = 100_000;
     const PARTS: usize = 20;
     let input: Vec<u8> = (0..RECORDS).flat_map(u32::to_be_bytes).collect();
@@ -50,9 +50,9 @@ fn records_go_from_everywhere_to_everywhere_and_leave_their_neighbours() {
     let mut counts = vec![0u64; PARTS * PARTS];
     let part = |place: usize| place * PARTS / RECORDS as usize;
     order.iter().enumerate().for_each(|(to, &from)| counts[part(to) * PARTS + part(from as usize)] += 1);
-    // Sums of rows and columns are given.
+    // The sums of rows and columns are fixed.
     assert!(excess(&counts, ((PARTS - 1) * (PARTS - 1)) as f64) < 4.0, "{counts:?}");
-    // About one pair of neighbours stays together, and about one record where it was.
+    // About one pair of neighbours stays together, and about one record stays in its place.
     assert!(order.windows(2).filter(|p| p[0] + 1 == p[1]).count() < 8);
     assert!(order.iter().enumerate().filter(|(to, from)| *to as u32 == **from).count() < 8);
     let rises = order.windows(2).filter(|p| p[0] < p[1]).count() as f64;
@@ -78,7 +78,7 @@ fn the_same_seed_gives_the_same_order_in_any_memory_on_any_number_of_lanes() {
         }
         let other = shuffled(&stage, &case.clone().within(128 << 20).shuffled(8));
         assert!(other != whole, "another seed, another order");
-        // Inputs count as one: where they are parted does not matter.
+        // Inputs count as one sequence, however it is divided.
         let first = records_of(case.layout, &case.inputs[0])[1000];
         let cut = first.as_ptr() as usize - case.inputs[0].as_ptr() as usize;
         let (head, tail) = case.inputs[0].split_at(cut);
@@ -88,7 +88,7 @@ fn the_same_seed_gives_the_same_order_in_any_memory_on_any_number_of_lanes() {
 }
 
 #[test]
-fn of_hardly_any_records_all_come_out() {
+fn few_records_are_all_shuffled() {
     let stage = Stage::simulated(1);
     for input in [&b""[..], b"a", b"\n", b"a\n\nb"] {
         let output = shuffled(&stage, &Case::lines(input.to_vec()).shuffled(1));

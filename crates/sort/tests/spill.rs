@@ -1,4 +1,4 @@
-//! Inputs around what fits in memory and several times as large, in the least memory there is.
+//! Inputs about as large as memory, and several times as large, with the minimum of memory.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn a_sort_in_a_process_of_its_own() {
 
 const MB: usize = 1_000_000;
 
-/// Records of 100 bytes with eleven-byte keys somewhere inside.
+/// Records of 100 bytes with eleven-byte keys inside.
 fn hundred(shape: Shape, bytes: usize) -> Case {
     let mut input = Vec::with_capacity(bytes);
     for (i, key) in records(shape, 5, bytes / 100, |_| 11).iter().enumerate() {
@@ -26,8 +26,8 @@ fn hundred(shape: Shape, bytes: usize) -> Case {
 }
 
 #[test]
-fn what_nearly_fits_what_just_does_not_and_what_never_will() {
-    // Where the first page is spilled is a matter of the layout; these sizes lie on both sides of it.
+fn inputs_around_the_size_of_memory() {
+    // Spilling starts at a size that depends on the layout; these sizes are on both sides of it.
     let mut spilled = Vec::new();
     for bytes in [8 * MB, 10 * MB, 11 * MB, 12 * MB, 13 * MB, 14 * MB, 40 * MB] {
         for lanes in [1, 2] {
@@ -39,7 +39,7 @@ fn what_nearly_fits_what_just_does_not_and_what_never_will() {
 }
 
 #[test]
-fn no_shape_is_too_bad_to_be_sorted_in_little_memory() {
+fn no_distribution_of_records_is_too_bad_for_little_memory() {
     for shape in SHAPES {
         Stage::real().sorts_alone(&hundred(shape, 20 * MB));
         Stage::real().sorts_alone(&hundred(shape, 20 * MB).unique());
@@ -47,7 +47,7 @@ fn no_shape_is_too_bad_to_be_sorted_in_little_memory() {
 }
 
 #[test]
-fn lines_of_no_shape_are_either() {
+fn no_distribution_of_lines_is_too_bad_for_little_memory() {
     for shape in SHAPES {
         let lines = records(shape, 9, 300_000, |rng| rng.below(120) as usize);
         let case = Case::lines(as_lines(&lines, false));
@@ -64,7 +64,7 @@ fn records_of_one_byte_and_of_many() {
         random(&mut Rng::new(record_bytes as u64), &mut input);
         let case = Case::fixed(record_bytes as u32, input);
         Stage::real().sorts_alone(&case);
-        // Keys behind where a sample looks are another matter.
+        // Keys after the sampled part have tests of their own.
         if (10..10_000).contains(&record_bytes) {
             let last = record_bytes as u32 - 1;
             Stage::real().sorts_alone(&case.by(&[down(last, 1), up(last / 2, 3)]).lanes(1));
@@ -84,10 +84,10 @@ fn many_files_and_two_scratch_directories() {
     stage.sorts_alone(&case);
 }
 
-/// Ranges are planned for equal numbers of records: here the first ones have nearly all of the bytes, so that the output
-/// is far ahead of where pages of later ranges were thought to be safe.
+/// Ranges are planned for equal numbers of records. Here the first ones have nearly all of the bytes, so the output
+/// gets far ahead of the planned places of later pages.
 #[test]
-fn pages_in_the_way_of_the_output_are_moved_before_it_comes() {
+fn pages_are_moved_before_the_output_overwrites_them() {
     let mut rng = Rng::new(5);
     let mut input = Vec::new();
     while input.len() < 40_000_000 {
@@ -103,8 +103,8 @@ fn pages_in_the_way_of_the_output_are_moved_before_it_comes() {
     assert!(scratch.written_bytes > bytes, "nothing was moved: {scratch:?} of {bytes}");
 }
 
-/// Of two inputs and of two scratch directories one each lies on a simulated disk and one on the real one, so a lane has
-/// one queue over both. The output is on the simulated disk.
+/// Of two inputs and of two scratch directories, one each is on a simulated disk and one on the real disk, so a lane
+/// has one queue for both. The output is on the simulated disk.
 #[test]
 fn a_sort_with_inputs_and_scratch_on_several_disks_is_that_of_one_disk() {
     let (simulated, real) = (Stage::simulated(3), Stage::threads());

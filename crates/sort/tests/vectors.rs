@@ -1,4 +1,4 @@
-//! The Sort Benchmark's own data: its vector, its four layouts, and an output that is an input.
+//! The Sort Benchmark's data: its test vector, its four layouts, and an output that is also an input.
 
 mod support;
 
@@ -47,7 +47,7 @@ fn all_four_layouts_are_sorted_as_from_the_model() {
             let case = Case::fixed(100, input).by(&[up(0, 10)]).within(memory_bytes);
             Stage::real().sorts_alone(&case);
             if ascii {
-                // They are lines as well.
+                // They are also lines.
                 Stage::real().sorts_alone(&Case {
                     layout: thalweg_record::Layout::Lines,
                     keys: vec![],

@@ -8,11 +8,11 @@
 //! change and put into the next river's inlet.
 //!
 //! ```
-//! use thalweg::{Block, Pick, River, Sink};
+//! use thalweg::{Block, Partitioner, River, Sink};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Lines from two sources meet by their hash: equal ones come out of the same outlet.
-//! let words = River::builder().inlets(2).outlets(2).pick(Pick::Hash).build()?;
+//! let words = River::builder().inlets(2).outlets(2).partitioner(Partitioner::Hash).build()?;
 //! // A second river brings what each outlet counted to one place.
 //! let counts = River::builder().inlets(2).outlets(1).build()?;
 //! let texts = [["delta", "alpha", "delta"], ["delta", "beta", "alpha"]];
@@ -69,7 +69,7 @@ pub use thalweg_job::Cluster;
 pub use thalweg_node::SshOptions;
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
-pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Pick, River};
+pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Partitioner, River};
 pub use thalweg_transfer::{Error as TransferError, Refused as TransferRefused, SshFault};
 pub use transfer::Transfer;
 

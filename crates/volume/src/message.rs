@@ -16,7 +16,7 @@ use thalweg_io::Space;
 use crate::Error;
 use crate::codec::{Plain, choice, decode, record};
 use crate::layout::{Layout, Policy};
-use crate::manager::{Change, Entry, Inode, Kind, New, Place, Written};
+use crate::manager::{Change, Edit, Entry, Inode, Kind, New, Place, Renaming, Written};
 use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
 use crate::store::{Strip, StripFacts, Write};
 
@@ -148,8 +148,8 @@ choice!(Change {
     0 => Create { 0: place, 1: new },
     1 => Link { 0: inode, 1: place },
     2 => Remove { 0: place, 1: is_directory },
-    3 => Rename { 0: from, 1: to },
-    4 => Set { inode: inode, mode: mode, owner: owner, modified_ns: modified_ns },
+    3 => Rename { 0: from, 1: to, 2: how },
+    4 => Set { 0: inode, 1: edit },
     5 => SetPolicy { 0: inode, 1: policy },
     6 => SetAttribute { 0: inode, 1: name, 2: value },
     7 => Unsettle { 0: inode },
@@ -159,8 +159,19 @@ choice!(Change {
     11 => Cut { 0: inode, 1: generation },
     12 => Stale { 0: inode, 1: copy, 2: strips },
     13 => Forget { 0: inode },
+    14 => Accessed { 0: inode, 1: accessed_ns },
 });
-choice!(Kind { 0 => File {}, 1 => Directory {}, 2 => Link {} });
+choice!(Kind {
+    0 => File {},
+    1 => Directory {},
+    2 => Link {},
+    3 => Pipe {},
+    4 => Socket {},
+    5 => CharacterDevice { 0: number },
+    6 => BlockDevice { 0: number },
+});
+choice!(Renaming { 0 => Replace {}, 1 => NoReplace {}, 2 => Exchange {} });
+record!(Edit { mode, user, group, accessed_ns, modified_ns });
 record!(Place { directory, name });
 record!(New { kind, mode, user, group, target });
 record!(Written { inode, generation, size, modified_ns, strips });
@@ -177,6 +188,7 @@ record!(Inode {
     group,
     links,
     size,
+    accessed_ns,
     modified_ns,
     changed_ns,
     target,

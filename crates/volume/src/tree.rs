@@ -15,7 +15,7 @@ use thalweg_io::tree::{Attributes, Dir, EntryKind, Names, Tree};
 use thalweg_io::{Action, File, FileSystem, Result as IoResult};
 
 use crate::fs::{DEVICE, VolumeFs, told};
-use crate::manager::{Change, Entry, Inode, Kind, Place};
+use crate::manager::{Change, Edit, Entry, Inode, Kind, Place, Renaming};
 use crate::path::SCHEME;
 use crate::{Error, Result};
 
@@ -50,7 +50,8 @@ impl VolumeTree {
         let Attributes { mode, user, group, modified_ns, .. } = *attributes;
         let end = if modified_ns < 0 { i64::MIN } else { i64::MAX };
         let modified_ns = i64::try_from(modified_ns).unwrap_or(end);
-        self.fs.volume().set(inode, Some(mode), Some((user, group)), Some(modified_ns)).map(drop)
+        let (mode, user, group, modified_ns) = (Some(mode), Some(user), Some(group), Some(modified_ns));
+        self.fs.volume().set(inode, Edit { mode, user, group, modified_ns, ..Edit::default() }).map(drop)
     }
 }
 
@@ -59,6 +60,7 @@ fn kind_of(inode: &Inode) -> EntryKind {
         Kind::File => EntryKind::File,
         Kind::Directory => EntryKind::Directory,
         Kind::Link => EntryKind::Link,
+        _ => EntryKind::Special,
     }
 }
 
@@ -209,7 +211,7 @@ impl Dir for VolumeDir {
     }
 
     fn make_dir(&self, name: &OsStr) -> IoResult<bool> {
-        match self.tree.fs.volume().create_at(self.place(name), Kind::Directory, 0o700, b"") {
+        match self.tree.fs.volume().make_own(self.place(name), Kind::Directory, 0o700, b"") {
             Err(Error::System(libc::EEXIST, _)) => Ok(false),
             made => made.map(|_| true).map_err(self.failed(Action::Create, name)),
         }
@@ -221,7 +223,7 @@ impl Dir for VolumeDir {
     }
 
     fn create_file(&self, name: &OsStr, mode: u32, _: bool) -> IoResult<File> {
-        let made = self.tree.fs.volume().create_at(self.place(name), Kind::File, mode, b"");
+        let made = self.tree.fs.volume().make_own(self.place(name), Kind::File, mode, b"");
         made.and_then(|made| self.keep(&made, name)).map_err(self.failed(Action::Create, name))
     }
 
@@ -235,13 +237,16 @@ impl Dir for VolumeDir {
     }
 
     fn copy_permissions(&self, file: &File, name: &OsStr) -> IoResult<()> {
-        let (mode, owner) = match self.lookup(name) {
-            Ok(there) => (there.mode, Some((there.user, there.group))),
-            Err(why) if why.is_not_found() => (0o644, None),
+        let edit = match self.lookup(name) {
+            Ok(there) => {
+                let (mode, user, group) = (Some(there.mode), Some(there.user), Some(there.group));
+                Edit { mode, user, group, ..Edit::default() }
+            }
+            Err(why) if why.is_not_found() => Edit { mode: Some(0o644), ..Edit::default() },
             Err(why) => return Err(self.failed(Action::Protect, name)(why)),
         };
         let inode = self.tree.fs.file(file.id()).inode();
-        let set = self.tree.fs.volume().set(inode, Some(mode), owner, None);
+        let set = self.tree.fs.volume().set(inode, edit);
         set.map(drop).map_err(|why| told(Action::Protect, file.path(), why))
     }
 
@@ -254,7 +259,7 @@ impl Dir for VolumeDir {
     }
 
     fn make_link(&self, name: &OsStr, target: &OsStr) -> IoResult<()> {
-        let made = self.tree.fs.volume().create_at(self.place(name), Kind::Link, 0o777, target.as_bytes());
+        let made = self.tree.fs.volume().make_own(self.place(name), Kind::Link, 0o777, target.as_bytes());
         made.map(drop).map_err(self.failed(Action::Create, name))
     }
 
@@ -272,7 +277,7 @@ impl Dir for VolumeDir {
     }
 
     fn rename(&self, from: &OsStr, to: &OsStr) -> IoResult<()> {
-        let renamed = self.tree.fs.volume().rename_at(self.place(from), self.place(to));
+        let renamed = self.tree.fs.volume().rename_at(self.place(from), self.place(to), Renaming::Replace);
         renamed.map_err(self.failed(Action::Rename, from))
     }
 

@@ -129,7 +129,7 @@ impl Volume {
     }
 
     /// Makes something of this user's under a name that is free.
-    fn make_own(&self, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
+    pub(crate) fn make_own(&self, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
         let (user, group) = process::user_and_group();
         self.create_at(place, New { kind, mode, user, group, target: target.to_vec() })
     }

@@ -205,7 +205,7 @@ fn plans_and_doctors_are_read_by_people() {
         let args = ["large", "-o", "sorted", BENCH, "--memory", "16MiB", "--scratch-limit", "1MiB"];
         let told = place.run(&[command, &args].concat());
         told.is_refused(&[
-            "the --scratch-limit of 1 MiB is reached: ",
+            "the scratch limit of 1 MiB is reached: ",
             " of scratch needed, 1 MiB of it left; ",
         ]);
         assert_eq!(place.names(), ["large", "records"], "{command:?}");

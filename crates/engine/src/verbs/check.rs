@@ -18,7 +18,7 @@ use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{ALIGN, Caching, InputFile, InputLocation};
 use thalweg_pump::{InputLane, Inputs, InputsError, Meters, Source};
-use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, Stretch, Summary, is_benchmark};
+use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, StretchCheck, Summary, is_benchmark};
 
 use super::sort::inputs_of;
 use crate::lane_threads::Lanes;
@@ -57,11 +57,11 @@ pub(super) fn check_on(disks: &Disks, options: &CheckOptions, progress: &Progres
 }
 
 /// Examines files as one piece of a longer sequence.
-pub fn examine(options: &CheckOptions, progress: &Progress) -> Result<Stretch> {
+pub fn examine(options: &CheckOptions, progress: &Progress) -> Result<StretchCheck> {
     examine_on(&Disks::of(options.io, &options.inputs, None)?, options, progress)
 }
 
-fn examine_on(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Result<Stretch> {
+fn examine_on(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Result<StretchCheck> {
     some_inputs(options)?;
     let key = check_key(options)?;
     let parts = parts(inputs_of(disks, &options.inputs)?, options)?;
@@ -69,7 +69,7 @@ fn examine_on(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Res
     let bytes = parts.iter().map(Part::bytes).sum();
     progress.begin("check", 1, 1, if streams { 0 } else { bytes });
     let examination = Examination { layout: options.layout, key: &key, progress };
-    let mut whole = Stretch::first(options.layout, &key);
+    let mut whole = StretchCheck::first(options.layout, &key);
     for part in &parts {
         match part {
             Part::Files(inputs) => examination.files(inputs, &mut whole)?,
@@ -86,11 +86,11 @@ pub fn check_joined(
     watch: &Stopwatch,
 ) -> Result<Check> {
     let key = check_key(options)?;
-    let mut whole = Stretch::first(options.layout, &key);
+    let mut whole = StretchCheck::first(options.layout, &key);
     let mut nodes = Vec::with_capacity(pieces.len());
     for (host, told) in pieces {
         nodes.push(NodeCheck { host: host.clone(), from: whole.proof().records, proof: told.proof });
-        let piece = Stretch::of_examined(options.layout, &key, told)
+        let piece = StretchCheck::of_examined(options.layout, &key, told)
             .map_err(|why| JobFault::Check { host: host.clone(), why: why.to_string() })?;
         whole.join(&piece);
     }
@@ -122,7 +122,7 @@ struct Found {
 }
 
 impl Found {
-    fn of(key: &Key, whole: &Stretch) -> Found {
+    fn of(key: &Key, whole: &StretchCheck) -> Found {
         let check = Check {
             proof: *whole.proof(),
             crc_sum: whole.crc_sum(),
@@ -240,7 +240,7 @@ struct Examination<'a> {
 
 impl Examination<'_> {
     /// Adds files to `whole`, each lane reading a stretch of neighbouring pages.
-    fn files(&self, inputs: &Inputs, whole: &mut Stretch) -> Result<()> {
+    fn files(&self, inputs: &Inputs, whole: &mut StretchCheck) -> Result<()> {
         let pages = inputs.pages();
         if pages == 0 {
             return Ok(());
@@ -253,7 +253,7 @@ impl Examination<'_> {
             let bound = |lane: usize| pages * lane as u64 / count as u64;
             let (first, end) = (bound(lane), bound(lane + 1));
             let at = (first - inputs.file_of(first).first_page) * PAGE_BYTES as u64;
-            let mut stretch = Stretch::at(self.layout, self.key, at);
+            let mut stretch = StretchCheck::at(self.layout, self.key, at);
             let mut source =
                 InputLane::new(inputs, inputs.backends().queue(DEPTH)?, &pool, &meters, (0, 1), (first, end));
             while lanes.go_on() {
@@ -273,7 +273,7 @@ impl Examination<'_> {
     }
 
     /// Fails if the file that ends before page `page` ends inside a record, where only reading it tells.
-    fn check_end(&self, inputs: &Inputs, page: u64, stretch: &Stretch) -> Result<()> {
+    fn check_end(&self, inputs: &Inputs, page: u64, stretch: &StretchCheck) -> Result<()> {
         let left = stretch.unfinished() as u64;
         if self.layout.is_found_anywhere() || left == 0 {
             return Ok(());
@@ -288,10 +288,10 @@ impl Examination<'_> {
     }
 
     /// Examines a stream while it is being read.
-    fn stream(&self, stream: &InputLocation) -> Result<Stretch> {
+    fn stream(&self, stream: &InputLocation) -> Result<StretchCheck> {
         let (path, file) = (stream.path.as_path(), stream.open(Caching::Cached)?);
         let blocks = read_along(file, Pool::new(PAGE_BYTES, STREAM_BLOCKS)?);
-        let mut stretch = Stretch::first(self.layout, self.key);
+        let mut stretch = StretchCheck::first(self.layout, self.key);
         let mut bytes = 0;
         loop {
             if let Some(signal) = self.progress.cancelled() {
@@ -318,7 +318,7 @@ impl Examination<'_> {
         Ok(stretch)
     }
 
-    fn take<'p>(&self, stretch: &mut Stretch, block: &Block, path: impl Fn() -> &'p Path) -> Result<()> {
+    fn take<'p>(&self, stretch: &mut StretchCheck, block: &Block, path: impl Fn() -> &'p Path) -> Result<()> {
         stretch.push(block);
         self.progress.advance(block.len() as u64);
         if stretch.unfinished() > RECORD_BYTES_MAX {

@@ -28,7 +28,7 @@ use thalweg_block::{Block, Pool};
 use thalweg_io::{Caching, FileSystem, InputLocation, Location, host, process};
 use thalweg_pump::{Inputs, Meters, Sink, WriteBehind};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
-use thalweg_river::{Inlet, Outlet, Pick, lanes_of};
+use thalweg_river::{Inlet, Outlet, Partitioner, lanes_of};
 
 use self::parts::{Part, Writer, drain};
 use self::preprocess::Preprocess;
@@ -185,25 +185,26 @@ impl<'a> Job<'a> {
         })
     }
 
-    fn pick(&mut self) -> Result<Pick> {
+    fn pick(&mut self) -> Result<Partitioner> {
         let (layout, (pick, parts, split_keys)) = (self.options.layout, self.how);
         match (pick, &self.input) {
-            (PartitionPick::Hash, _) => Ok(Pick::Hash),
-            (PartitionPick::Robin, _) => Ok(Pick::RoundRobin),
+            (PartitionPick::Hash, _) => Ok(Partitioner::Hash),
+            (PartitionPick::Robin, _) => Ok(Partitioner::RoundRobin),
             (PartitionPick::Range, Input::Stream(stream)) => {
                 Err(BadPath::RangesOfStream(stream.path.clone()).into())
             }
             (PartitionPick::Range, Input::Files(inputs)) => {
                 let memory = (self.shape.page_bytes as u64, self.shape.sample_bytes);
-                let (cuts, _, read) = sample::cuts(inputs, (layout, &self.key), (parts, split_keys), memory)?;
+                let (split_points, _, read) =
+                    sample::split_points(inputs, (layout, &self.key), (parts, split_keys), memory)?;
                 self.sampled_bytes = read;
-                Ok(Pick::Range(cuts))
+                Ok(Partitioner::Range(split_points))
             }
         }
     }
 
     /// Moves everything; what comes back is whole and durable under hidden names.
-    fn run(&mut self, pick: Pick, progress: &Progress) -> Result<Vec<Part>> {
+    fn run(&mut self, pick: Partitioner, progress: &Progress) -> Result<Vec<Part>> {
         let Shape { inlets, outlets, .. } = self.shape;
         let pages = match &self.input {
             Input::Files(inputs) => inputs.pages(),

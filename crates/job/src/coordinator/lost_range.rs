@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use thalweg_api::{ShareEnd, ShareSaid, Trouble, Work};
 use thalweg_engine::share::Within;
-use thalweg_record::Cut;
+use thalweg_record::SplitPoint;
 
 use super::{Attempted, Coordinator, Failure, Peer, Reason, Whose};
 
@@ -36,7 +36,11 @@ pub(super) struct Kept {
 
 impl Coordinator<'_> {
     /// What all have done; if one is lost meanwhile that may be, what the others have done is kept.
-    pub(super) fn ends(&mut self, cuts: &[Cut], shared: Option<String>) -> Attempted<Vec<ShareEnd>> {
+    pub(super) fn ends(
+        &mut self,
+        split_points: &[SplitPoint],
+        shared: Option<String>,
+    ) -> Attempted<Vec<ShareEnd>> {
         let (mut ends, lost) = self.each_of(Whose::AllButLost, |said, _| match said {
             ShareSaid::Done(end) => Some(*end),
             _ => None,
@@ -48,7 +52,7 @@ impl Coordinator<'_> {
         self.kept = Some(Kept {
             ends: ends.into_iter().flatten().collect(),
             place,
-            within: Within::range(cuts, place),
+            within: Within::range(split_points, place),
             at: self.peers[..place].iter().map(range).sum(),
             bytes: range(&self.peers[place]),
             maker: self.lent.is_none().then(|| self.peers[0].id),

@@ -21,7 +21,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_engine::share::{LentOutput, Within, deal, origins, receipt};
 use thalweg_engine::{Error, JobFault, Progress, Receipt, Result, WorkOptions};
 use thalweg_io::process;
-use thalweg_record::{Cut, pack_cuts, unpack_cuts};
+use thalweg_record::{SplitPoint, pack_sample, unpack_sample};
 use thalweg_wire::{Link, Outgoing, message};
 
 use crate::ask::{options_of, range_of};
@@ -280,7 +280,7 @@ impl<'a> Coordinator<'a> {
         }
         let sampled = self.each(|said, sample| match said {
             ShareSaid::Sampled { pages, shared } => {
-                unpack_cuts(&sample, SAMPLE_BYTES).map(|sample| (pages, shared, sample))
+                unpack_sample(&sample, SAMPLE_BYTES).map(|sample| (pages, shared, sample))
             }
             _ => None,
         })?;
@@ -289,14 +289,17 @@ impl<'a> Coordinator<'a> {
         self.job.lost.extend(sampled[0].1.clone());
         let kept = self.kept.as_ref().and_then(|kept| kept.shared.clone());
         let shared = made.or(kept).or(sampled[0].1.clone());
-        let mut sample: Vec<Cut> = Vec::new();
+        let mut sample: Vec<SplitPoint> = Vec::new();
         for (node, (its, _, keys)) in sampled.into_iter().enumerate() {
             if own_inputs && pages.iter().all(|side| side[node] == 0) && !keys.is_empty() {
                 return Err(Failure::Job(JobFault::Described.into()));
             }
             if own_inputs && pages.len() == 1 {
                 let mut origin = origins(node, &pages[0], its[0].1);
-                sample.extend(keys.into_iter().map(|cut| Cut { origin: origin(cut.origin), ..cut }));
+                sample.extend(
+                    keys.into_iter()
+                        .map(|split_point| SplitPoint { origin: origin(split_point.origin), ..split_point }),
+                );
             } else {
                 // Records have no origin that counts, as those of a join, or one that all see.
                 sample.extend(keys);
@@ -306,9 +309,9 @@ impl<'a> Coordinator<'a> {
         if !own_inputs {
             pages.iter_mut().for_each(|side| *side = deal(side[0], &reads));
         }
-        let cuts = self.send_off((&pages, &shared), sample, (&ranges, &nodes))?;
+        let split_points = self.send_off((&pages, &shared), sample, (&ranges, &nodes))?;
         self.tell_starts()?;
-        let ends = self.ends(&cuts, shared)?;
+        let ends = self.ends(&split_points, shared)?;
         let (ends, again) = self.with_kept(ends);
         let files = ends.iter().map(|end| end.node.input.1);
         let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
@@ -346,22 +349,22 @@ impl<'a> Coordinator<'a> {
     fn send_off(
         &mut self,
         (pages, shared): (&[Vec<u64>], &Option<String>),
-        sample: Vec<Cut>,
+        sample: Vec<SplitPoint>,
         (weights, nodes): (&[u64], &[FoundOf]),
-    ) -> Attempted<Vec<Cut>> {
+    ) -> Attempted<Vec<SplitPoint>> {
         let within = self.kept.as_ref().map_or_else(Within::default, |kept| kept.within.clone());
         let memory: Vec<u64> = nodes.iter().map(|node| node.memory_bytes).collect();
         let all_bytes = self.bytes_to_write();
-        let Ranges { cuts, expected } =
+        let Ranges { split_points, expected } =
             ranges::ranges(&self.sort, sample, (weights, &memory), &within, all_bytes)?;
-        let packed = pack_cuts(&mut within.around(cuts));
+        let packed = pack_sample(&mut within.around(split_points));
         let cuts_bytes = packed.len() as u64;
         self.stage("read+river", 2, self.all_bytes);
         for (place, (range_bytes, mut keys)) in expected.into_iter().enumerate() {
             let go = ShareTold::Go { pages: pages.to_vec(), range_bytes, shared: shared.clone(), cuts_bytes };
-            self.tell(place, &go, &[&packed[..], &pack_cuts(&mut keys)].concat())?;
+            self.tell(place, &go, &[&packed[..], &pack_sample(&mut keys)].concat())?;
         }
-        Ok(unpack_cuts(&packed, usize::MAX).expect("they were packed just now"))
+        Ok(unpack_sample(&packed, usize::MAX).expect("they were packed just now"))
     }
 
     /// What the nodes would have to sort, and their names; nothing is run.

@@ -1,7 +1,7 @@
-//! A sort in a process of its own, where the memory that it is promised is not shared with tests' data.
+//! Runs a sort in a separate process, where the test's own data does not count against the memory limit.
 //!
-//! The test program starts itself once more with one test to run, [`child`]'s caller, which finds the sort in
-//! its environment and leaves the receipt, or the error, in a file.
+//! The test program starts itself again with one test, the caller of [`child`], which finds the sort in its
+//! environment and leaves the receipt, or the error, in a file.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use super::{Case, Stage, Unwatched, said};
 
 const SORT: &str = "THALWEG_TEST_SORT";
 const ANSWER: &str = "THALWEG_TEST_ANSWER";
-/// What a program that wants such processes calls the test that calls [`child`].
+/// The name of the test that calls [`child`].
 const TEST: &str = "a_sort_in_a_process_of_its_own";
 
-/// What came of a sort in a process of its own.
+/// The result of a sort in a separate process.
 pub(crate) struct Alone {
     pub(crate) result: Result<Receipt, String>,
-    /// The most that was resident in it, as the kernel counts it.
+    /// The peak of resident memory, as the kernel counts it.
     pub(crate) peak_bytes: u64,
 }
 
-/// Does what the environment asks for, if it does.
+/// Runs the sort in the environment, if there is one.
 pub(crate) fn child() {
     let Some(text) = std::env::var_os(SORT) else { return };
     let sort = from_text(text.to_str().expect("the tests' names are text"), &Stage::best_io());
@@ -39,7 +39,7 @@ pub(crate) fn child() {
     std::fs::write(place, format!("{}\n{answer}", peak_bytes())).expect("the stage can be written");
 }
 
-/// Not what the parent counts for its child: that begins with the parent's own.
+/// Not the parent's count for its child, which starts with the parent's own memory.
 fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux says so");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is there");
@@ -47,20 +47,20 @@ fn peak_bytes() -> u64 {
 }
 
 impl Stage {
-    /// Sorts a case in a process of its own and compares with the model, also the memory it took.
+    /// Sorts a case in a separate process and compares with the model; also checks memory.
     #[track_caller]
     pub(crate) fn sorts_alone(&self, case: &Case) -> Receipt {
         let alone = self.run_alone(case);
         let receipt = alone.result.unwrap_or_else(|e| panic!("{}: {e}", said(case)));
         case.expected().is(&self.get("out/sorted").expect("there is an output"), &receipt);
         let limit = (case.memory_bytes / 100 * 105).max(case.memory_bytes + (2 << 20));
-        // The test harness in the process takes more than the command does.
+        // The test harness takes more memory than the command.
         let harness = 2 << 20;
         assert!(alone.peak_bytes <= limit + harness, "{}: {} bytes resident", said(case), alone.peak_bytes);
         receipt
     }
 
-    /// Runs a case in a process of its own.
+    /// Runs a case in a separate process.
     pub(crate) fn run_alone(&self, case: &Case) -> Alone {
         let sort = self.set(case);
         let names = self.names();

@@ -1,6 +1,6 @@
-//! Sorts on a simulated disk that a crash cuts short, and that the next process goes on from.
+//! Sorts on a simulated disk that are ended by a crash, and resumed by the next process.
 //!
-//! Invariant: nothing is judged before the last process has ended: until then leftovers are what it is about.
+//! Invariant: nothing is checked before the last process has ended, because until then files may be left.
 
 use thalweg_api::Receipt;
 use thalweg_io::sim::{Faults, Sim};
@@ -9,11 +9,11 @@ use thalweg_sort::{Error, Result, Sort, Watch, run};
 use super::data::{Shape, as_prefixed, records};
 use super::{After, Case, Expected, Stage, Unwatched, up};
 
-/// Two passes read and write the input twice each; after 80 % of the first pass 0.6 of that is left. The rest
-/// is for what was not at a checkpoint.
+/// Each of two passes reads and writes the input. After 80 % of the first pass 0.6 of that remains; the rest is for
+/// records after the last checkpoint.
 pub(crate) const SHARE_MAX: f64 = 0.65;
 
-/// A little more than fits, so that the sort is quick, and enough for checkpoints.
+/// Slightly more than fits, so that the sort is fast and has checkpoints.
 pub(crate) const SMALL_BYTES: usize = 20_000_000;
 
 /// A case of `bytes` bytes that spills.
@@ -22,7 +22,7 @@ pub(crate) fn spilling(seed: u64, bytes: usize) -> Case {
     Case::fixed(100, input).by(&[up(0, 10)])
 }
 
-/// The same of prefixed records of different lengths.
+/// The same with prefixed records of different lengths.
 pub(crate) fn spilling_prefixed(seed: u64) -> Case {
     let input = records(Shape::Uniform, seed, SMALL_BYTES / 100, |rng| rng.below(193) as usize);
     Case::prefixed(as_prefixed(&input)).by(&[up(0, 10)])
@@ -39,14 +39,14 @@ impl Stage {
         self.twin()
     }
 
-    /// The same for one of several processes that find it; the one that had it is gone then.
+    /// The same for one of several processes; the earlier one is gone.
     pub(crate) fn twin(&self) -> Stage {
         let sim = self.disk().restart();
         let scratch_directories = self.scratch_directories;
         Stage { io: sim.io(), sim: Some(sim), root: self.root.clone(), scratch_directories }
     }
 
-    /// Sorts, whatever comes of it.
+    /// Sorts, and ignores the result.
     pub(crate) fn attempt(&self, sort: &Sort) -> Result<Receipt> {
         self.attempt_watched(sort, &Unwatched)
     }
@@ -55,8 +55,8 @@ impl Stage {
         run(&self.here(sort), watch)
     }
 
-    /// What the next process finds when a sort of `case` is killed after so much of the first pass; from 1 on it is the
-    /// second.
+    /// What the next process finds if a sort of `case` is killed after this fraction of the first pass; above 1 it is
+    /// in the second.
     pub(crate) fn killed_after(self, case: &Case, sort: &Sort, share: f64) -> Stage {
         let bytes = (case.inputs[0].len() as f64 * share) as usize;
         let watch = After::bytes(bytes, false, || self.disk().kill());
@@ -65,18 +65,18 @@ impl Stage {
         self.next_process()
     }
 
-    /// Bytes that this process read and wrote, as the disk counts them.
+    /// Bytes that this process read and wrote, as counted by the disk.
     pub(crate) fn traffic(&self) -> u64 {
         self.disk().bytes_read(&self.root) + self.disk().bytes_written(&self.root)
     }
 
-    /// Looks that the output is the model's and that nothing else is left.
+    /// Checks that the output is the model's and nothing else is left.
     #[track_caller]
     pub(crate) fn ends_well(&self, case: &Case, receipt: &Receipt) {
         self.ends_as(case, &case.expected(), receipt);
     }
 
-    /// The same, where the model's answer is known.
+    /// The same with a given expected output.
     #[track_caller]
     pub(crate) fn ends_as(&self, case: &Case, expected: &Expected, receipt: &Receipt) {
         expected.is(&self.get("out/sorted").expect("there is an output"), receipt);
@@ -94,34 +94,34 @@ impl Stage {
 /// How the first process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It alone.
+    /// The process is killed.
     Kill,
-    /// The machine with it.
+    /// The machine crashes.
     PowerLoss,
 }
 
-/// What came of the processes after the first.
+/// The results of the later processes.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// Ended before the crash was due.
+    /// It ended before the crash.
     pub(crate) whole: u64,
-    /// Went on from a checkpoint.
+    /// It resumed from a checkpoint.
     pub(crate) resumed: u64,
-    /// Of these: found that some of the output was there.
+    /// Of these: it found some of the output.
     pub(crate) noted: u64,
-    /// Had to begin again.
+    /// It had to start over.
     pub(crate) fresh: u64,
-    /// Found that the power had torn a page, said so, and began again when asked again.
+    /// It found a page that the power loss had torn, reported that, and started over when it was run again.
     pub(crate) torn: u64,
 }
 
-/// Crashes one sort at boundary `at`, goes on in the next process, and judges.
+/// Crashes a sort at boundary `at`, resumes in the next process, and checks the result.
 pub(crate) fn crash_at(case: &Case, expected: &Expected, at: u64, end: End, seen: &mut Seen) {
     let stage = Stage::simulated(at);
     let sort = stage.set(case);
     stage.disk().set_faults(Faults { crash_at: Some(at), ..Faults::default() });
     match stage.attempt(&sort) {
-        // It ends by clearing up, and nobody hears of a crash there.
+        // The sort is cleaning up, where a crash has no effect.
         Ok(_) if stage.disk().boundaries() == at => {}
         Ok(receipt) => {
             seen.whole += 1;
@@ -158,7 +158,7 @@ pub(crate) fn crash_at(case: &Case, expected: &Expected, at: u64, end: End, seen
     stage.ends_as(case, expected, &receipt);
 }
 
-/// Boundaries of the sort of a case. Lanes race, so it is not the same each time.
+/// The number of boundaries in the sort of a case. Lanes race, so it varies.
 pub(crate) fn boundaries(case: &Case) -> u64 {
     let stage = Stage::simulated(0);
     let receipt = stage.attempt(&stage.set(case)).unwrap();
@@ -167,16 +167,15 @@ pub(crate) fn boundaries(case: &Case) -> u64 {
     stage.disk().boundaries()
 }
 
-/// A stage on which a sort of `case` was killed when so much of the first pass was done; from 1 on it is the second
-/// pass.
+/// A stage on which a sort of `case` was killed after this fraction of the first pass; above 1 it is in the second.
 pub(crate) fn killed_after(case: &Case, share: f64) -> (Stage, Sort) {
     let stage = Stage::simulated(1);
     let sort = stage.set(case);
     (stage.killed_after(case, &sort, share), Sort { resume: true, ..sort })
 }
 
-/// What share of a fresh sort's bytes one reads and writes that goes on after so much of the first pass; from 1 on it
-/// is the second pass.
+/// The fraction of a fresh sort's bytes that a sort moves which resumes after this fraction of the first pass; above
+/// 1 it is in the second.
 pub(crate) fn share_after(share: f64, within: bool) -> f64 {
     let case = Case { within, ..spilling(3, 32_000_000) };
     let (stage, sort) = killed_after(&case, share);

@@ -1,9 +1,9 @@
-//! Data of all shapes, each from a seed.
+//! Test data of various distributions, from seeds.
 
 use thalweg_base::rng::Rng;
 use thalweg_record::{Generator, Kind};
 
-/// How the bytes of records are spread.
+/// How the bytes of records are distributed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     Uniform,
@@ -13,7 +13,7 @@ pub(crate) enum Shape {
     FewDistinct,
     LongPrefixes,
     Skewed,
-    /// Mostly NUL bytes, where padding and content look alike.
+    /// Mostly NUL bytes, so that padding and content look alike.
     Zeros,
 }
 
@@ -28,7 +28,7 @@ pub(crate) const SHAPES: [Shape; 8] = [
     Shape::Zeros,
 ];
 
-/// `count` records with lengths from `len`, in the order of the shape.
+/// `count` records with lengths from `len`, in the order of the distribution.
 pub(crate) fn records(
     shape: Shape,
     seed: u64,
@@ -67,7 +67,7 @@ fn fill(shape: Shape, rng: &mut Rng, equal: u64, record: &mut [u8]) {
             random(rng, &mut record[tail..]);
         }
         Shape::Skewed => {
-            // Half of the records share one bit less with the last possible key than a quarter does, and so on.
+            // Half of the records share one bit less with the largest key than a quarter does, and so on.
             random(rng, record);
             let bits = rng.next_u64().trailing_zeros() as usize;
             for bit in 0..bits.min(record.len() * 8) {
@@ -85,21 +85,21 @@ pub(crate) fn random(rng: &mut Rng, out: &mut [u8]) {
     }
 }
 
-/// Records as lines: newlines in them become something else; `ends` tells whether the last has its newline.
+/// Records as lines, with newlines in them replaced; `ends` is whether the last line has a newline.
 pub(crate) fn as_lines(records: &[Vec<u8>], ends: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(records.iter().map(|r| r.len() + 1).sum());
     for record in records {
         out.extend(record.iter().map(|&b| if b == b'\n' { 0x0b } else { b }));
         out.push(b'\n');
     }
-    // An empty last line without a newline would be no line.
+    // An empty last line without a newline would not be a line.
     if !ends && records.last().is_some_and(|r| !r.is_empty()) {
         out.pop();
     }
     out
 }
 
-/// Records with their length in front.
+/// Records with length prefixes.
 pub(crate) fn as_prefixed(records: &[Vec<u8>]) -> Vec<u8> {
     records.iter().flat_map(|record| [&(record.len() as u32).to_le_bytes()[..], record].concat()).collect()
 }

@@ -1,9 +1,7 @@
-//! The small language of the tests: a case (inputs, layout, key, memory), the model's answer to it, and what a
-//! sort of it must leave.
+//! The helpers of the tests: a case (inputs, layout, key, memory), the model's answer, and what a sort must leave.
 //!
-//! Invariant: the model is `slice::sort_by` over whole keys, written here anew: it shares no code with the engine but
-//! the types that say what is asked.
-//! Invariant: a sort ends clean: nothing but the inputs and, if it succeeded, the output is left.
+//! Invariant: the model is `slice::sort_by` over whole keys. It shares no code with the sort except the option types.
+//! Invariant: a sort leaves nothing but the inputs and, if it succeeded, the output.
 #![allow(dead_code)] // Each test program uses its part.
 #![allow(clippy::disallowed_methods)] // Who uses a sort makes files by other means than ours.
 
@@ -25,13 +23,13 @@ use thalweg_io::{FileSystem, InputLocation, Location, host, process};
 use thalweg_record::{KeyPart, Layout};
 use thalweg_sort::{Error, Result, Sort, Watch, run};
 
-/// The least memory that a sort is promised to live in.
+/// The documented minimum of memory.
 pub(crate) const MEMORY_MIN: u64 = 16 << 20;
 
 /// What is resident in the command when a sort begins.
 const COMMAND_BYTES: u64 = 5 << 20;
 
-/// Counts against the memory of every sort what the command would have resident, whatever these tests hold.
+/// Makes every sort count what the command would have resident, whatever these tests hold.
 fn count_as_command() {
     host::install(Hooks {
         allow_open_files: process::allow_open_files,
@@ -41,19 +39,19 @@ fn count_as_command() {
     });
 }
 
-/// What to sort and how.
+/// A sort and its inputs.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) inputs: Vec<Vec<u8>>,
     pub(crate) layout: Layout,
     pub(crate) keys: Vec<KeyPart>,
-    /// What the command would be given.
+    /// The memory limit of the command.
     pub(crate) memory_bytes: u64,
     pub(crate) lanes: usize,
     pub(crate) unique: bool,
-    /// Whether the output may hold what is spilled.
+    /// Whether to spill into the output.
     pub(crate) within: bool,
-    /// The seed of a shuffle, which the model knows nothing of.
+    /// The seed of a shuffle, which the model ignores.
     pub(crate) shuffle: Option<u64>,
 }
 
@@ -106,17 +104,17 @@ impl Case {
         Case { unique: true, ..self }
     }
 
-    /// With scratch within the output.
+    /// With scratch in the output file.
     pub(crate) fn in_output(self) -> Case {
         Case { within: true, ..self }
     }
 
-    /// All records in input order, without what ends a line.
+    /// All records in input order, without terminators.
     fn records(&self) -> Vec<&[u8]> {
         self.inputs.iter().flat_map(|input| records_of(self.layout, input)).collect()
     }
 
-    /// The model's answer.
+    /// The expected output.
     pub(crate) fn expected(&self) -> Expected {
         let mut records = self.records();
         let (count, bytes) = (records.len() as u64, records.iter().map(|r| r.len() as u64).sum());
@@ -137,7 +135,7 @@ impl Case {
     }
 }
 
-/// The records in these bytes, without what ends a line, and with their prefix.
+/// The records in these bytes, without terminators but with prefixes.
 pub(crate) fn records_of(layout: Layout, input: &[u8]) -> Vec<&[u8]> {
     match layout {
         Layout::Fixed(n) => {
@@ -160,12 +158,12 @@ pub(crate) fn records_of(layout: Layout, input: &[u8]) -> Vec<&[u8]> {
     }
 }
 
-/// What keys are of: a prefixed record without its prefix.
+/// The contents of a record: a prefixed record without its prefix.
 fn contents(layout: Layout, record: &[u8]) -> &[u8] {
     if layout == Layout::Prefixed { &record[4..] } else { record }
 }
 
-/// The order of two records, part by part, by the bytes that are there.
+/// Compares two records part by part, by the bytes that exist.
 fn compare(keys: &[KeyPart], a: &[u8], b: &[u8]) -> Ordering {
     fn part<'r>(key: &KeyPart, record: &'r [u8]) -> &'r [u8] {
         let from = record.len().min(key.offset as usize);
@@ -192,18 +190,18 @@ pub(crate) fn down(offset: u32, length: u32) -> KeyPart {
     KeyPart { offset, length, descending: true }
 }
 
-/// What the model says.
+/// The model's answer.
 pub(crate) struct Expected {
     pub(crate) output: Vec<u8>,
     records: u64,
     bytes: u64,
-    /// Records whose key is that of the one before, in order.
+    /// The number of records with the same key as the one before.
     repeats: u64,
     unique: bool,
 }
 
 impl Expected {
-    /// That a sort gave this, and knows it.
+    /// Checks the output of a sort and its receipt.
     #[track_caller]
     pub(crate) fn is(&self, output: &[u8], receipt: &Receipt) {
         if let Some(at) = first_difference(&self.output, output) {
@@ -234,12 +232,12 @@ fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
     Some(a.iter().zip(b).position(|(x, y)| x != y).unwrap_or(a.len().min(b.len())))
 }
 
-/// A watch that has nothing to say.
+/// Ignores everything.
 pub(crate) struct Unwatched;
 
 impl Watch for Unwatched {}
 
-/// A watch that does something once, when so many bytes have gone by in all, and may stop the sort after it.
+/// Does something once after this many bytes, and may then stop the sort.
 pub(crate) struct After<F: Fn() + Sync> {
     bytes: AtomicUsize,
     act: F,
@@ -252,7 +250,7 @@ impl<F: Fn() + Sync> After<F> {
         After { bytes: AtomicUsize::new(bytes), act, stops, done: std::sync::Once::new() }
     }
 
-    /// Whether it has come to that.
+    /// Whether that many bytes have gone by.
     pub(crate) fn came(&self) -> bool {
         self.done.is_completed()
     }
@@ -281,7 +279,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// The real disk, by io_uring if there is one.
+    /// The real disk, with io_uring if it is available.
     pub(crate) fn real() -> Stage {
         Stage::on_disk(Stage::best_io())
     }
@@ -290,7 +288,7 @@ impl Stage {
         Uring::new().map_or_else(|_| Stage::threads_io(), |uring| Arc::new(uring) as Arc<dyn FileSystem>)
     }
 
-    /// The real disk, by threads.
+    /// The real disk, with threads.
     pub(crate) fn threads() -> Stage {
         Stage::on_disk(Stage::threads_io())
     }
@@ -334,7 +332,7 @@ impl Stage {
         Location::new(&self.io, self.path(name))
     }
 
-    /// The same sort on this stage's disk, which may be what another process left of the one before.
+    /// The same sort on this stage's disk, which may be what another process left.
     pub(crate) fn here(&self, sort: &Sort) -> Sort {
         let here = |own: &Location| Location::new(&self.io, &own.path);
         let input = |input: &InputLocation| Location::new(&self.io, &input.path).as_input();
@@ -366,7 +364,7 @@ impl Stage {
         }
     }
 
-    /// All names of files, without the stage's own, in order.
+    /// The sorted names of all files, without the stage's own path.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<PathBuf> = match &self.sim {
             Some(sim) => sim.names(),
@@ -381,7 +379,7 @@ impl Stage {
         names.iter().map(tail).collect()
     }
 
-    /// Puts the inputs there; returns the sort that is asked for.
+    /// Creates the inputs and returns the sort.
     pub(crate) fn set(&self, case: &Case) -> Sort {
         let name = |i: usize| format!("in/{i}");
         for (i, input) in case.inputs.iter().enumerate() {
@@ -411,11 +409,11 @@ impl Stage {
         result
     }
 
-    /// Looks that nothing is left but the inputs, whole, what was there before, and the output if the sort
+    /// Checks that nothing is left but the unchanged inputs, what was there before, and the output if the sort
     /// succeeded.
     pub(crate) fn is_clean(&self, case: &Case, sort: &Sort, mut names: Vec<String>, error: Option<String>) {
         let output = sort.output.path.strip_prefix(&self.root).unwrap().display().to_string();
-        // A directory that cannot be synced is told after the output has got its name.
+        // If a directory cannot be synced, the output already has its name.
         let is_named =
             error.as_ref().is_none_or(|e| e.starts_with("cannot sync") && self.get(&output).is_some());
         if is_named && !names.contains(&output) {
@@ -439,7 +437,7 @@ impl Stage {
         receipt
     }
 
-    /// Sorts a case that cannot be sorted.
+    /// Sorts a case that must fail.
     #[track_caller]
     pub(crate) fn refuses(&self, case: &Case) -> Error {
         let sort = self.set(case);

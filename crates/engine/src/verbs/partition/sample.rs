@@ -1,4 +1,4 @@
-//! Cuts for parts of equal size, from a sample of whole keys.
+//! Split points for parts of equal size, from a sample of whole keys.
 //!
 //! Model: small chunks, one from a random place in each of many equal stretches of the input, so that an input in any
 //! order is seen evenly, and all records that lie in them. Without leave to split keys, cuts fall between different
@@ -9,7 +9,9 @@ use thalweg_base::rng::Rng;
 use thalweg_block::Pool;
 use thalweg_io::{ALIGN, Kind, Op};
 use thalweg_pump::{Input, Inputs};
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, Key, Layout, choose_weighted_cuts, records_in};
+use thalweg_record::{
+    Key, Layout, SPLIT_KEY_BYTES_MAX, SplitPoint, SplitPoints, choose_weighted_split_points, records_in,
+};
 
 use crate::Result;
 
@@ -37,24 +39,29 @@ pub(in crate::verbs) struct Part {
 }
 
 /// The cuts, the sample that they are from, in order, and how many bytes were read for it.
-pub(in crate::verbs) fn cuts(
+pub(in crate::verbs) fn split_points(
     inputs: &Inputs,
     (layout, key): (Layout, &Key),
     (parts, split_keys): (usize, bool),
     limits: (u64, u64),
-) -> Result<(Cuts, Vec<Cut>, u64)> {
+) -> Result<(SplitPoints, Vec<SplitPoint>, u64)> {
     let all = Part { all_bytes: inputs.bytes(), chunks: (0, 1) };
     let (mut keys, read) = sample(inputs, (layout, key), (parts, all), limits)?;
     Ok((choose(key, &mut keys, &vec![1; parts], split_keys), keys, read))
 }
 
-/// Cuts from a sample, for parts whose sizes are to each other as these weights. Sorts it.
-pub(in crate::verbs) fn choose(key: &Key, keys: &mut [Cut], weights: &[u64], split_keys: bool) -> Cuts {
+/// Split points from a sample, for parts whose sizes are to each other as these weights. Sorts it.
+pub(in crate::verbs) fn choose(
+    key: &Key,
+    keys: &mut [SplitPoint],
+    weights: &[u64],
+    split_keys: bool,
+) -> SplitPoints {
     let chosen = match split_keys {
-        true => choose_weighted_cuts(keys, weights),
+        true => choose_weighted_split_points(keys, weights),
         false => between_keys(keys, weights),
     };
-    Cuts::new(key, chosen)
+    SplitPoints::new(key, chosen)
 }
 
 /// A part of a sample for so many parts, and how many bytes were read for it.
@@ -63,7 +70,7 @@ pub(in crate::verbs) fn sample(
     (layout, key): (Layout, &Key),
     (parts, part): (usize, Part),
     (page_bytes, sample_bytes): (u64, u64),
-) -> Result<(Vec<Cut>, u64)> {
+) -> Result<(Vec<SplitPoint>, u64)> {
     let share = inputs.bytes() as f64 / part.all_bytes.max(1) as f64;
     let mut sampler =
         Sampler { inputs, layout, key, page_bytes, left: sample_bytes, keys: Vec::new(), read: 0 };
@@ -114,7 +121,7 @@ struct Sampler<'a> {
     page_bytes: u64,
     /// Bytes that the sample may still take.
     left: u64,
-    keys: Vec<Cut>,
+    keys: Vec<SplitPoint>,
     read: u64,
 }
 
@@ -179,48 +186,48 @@ impl Sampler<'_> {
         records
             .extend(open.filter(|&from| bytes.len() - from >= LONG_BYTES).map(|from| (from, &bytes[from..])));
         for (from, record) in records {
-            let normal = self.key.normal(record, CUT_KEY_BYTES_MAX);
-            let cost = (normal.capacity() + std::mem::size_of::<Cut>()) as u64;
+            let normal = self.key.normal(record, SPLIT_KEY_BYTES_MAX);
+            let cost = (normal.capacity() + std::mem::size_of::<SplitPoint>()) as u64;
             if cost <= budget {
                 budget -= cost;
                 self.left = self.left.saturating_sub(cost);
-                self.keys.push(Cut { normal, origin: origin + from as u64 });
+                self.keys.push(SplitPoint { normal, origin: origin + from as u64 });
             }
         }
     }
 }
 
-/// Cuts between different keys. A part takes another key while that brings it nearer to its share of what is left.
-fn between_keys(sample: &mut [Cut], weights: &[u64]) -> Vec<Cut> {
+/// Split points between different keys. A part takes another key while that brings it nearer to its share of what is left.
+fn between_keys(sample: &mut [SplitPoint], weights: &[u64]) -> Vec<SplitPoint> {
     let parts = weights.len();
     let mut due: f64 = weights.iter().map(|weight| *weight as f64).sum();
     sample.sort_unstable();
-    let groups: Vec<&[Cut]> = sample.chunk_by(|a, b| a.normal == b.normal).collect();
-    let mut cuts = Vec::with_capacity(parts - 1);
+    let groups: Vec<&[SplitPoint]> = sample.chunk_by(|a, b| a.normal == b.normal).collect();
+    let mut split_points = Vec::with_capacity(parts - 1);
     let (mut left, mut part) = (sample.len(), 0);
     for (i, group) in groups.iter().enumerate() {
-        if cuts.len() + 1 == parts {
+        if split_points.len() + 1 == parts {
             break;
         }
         part += group.len();
-        let weight = weights[cuts.len()] as f64;
+        let weight = weights[split_points.len()] as f64;
         let share = left as f64 * weight / due.max(1.0);
         let with_next = part + groups.get(i + 1).map_or(0, |next| next.len());
         let is_last = i + 1 == groups.len();
         if !is_last && (part as f64 - share).abs() <= (with_next as f64 - share).abs() {
             // Whatever equals the cut goes left of it, wherever it comes from.
-            cuts.push(Cut { normal: group[0].normal.clone(), origin: u64::MAX });
+            split_points.push(SplitPoint { normal: group[0].normal.clone(), origin: u64::MAX });
             left -= part;
             due -= weight;
             part = 0;
         }
     }
-    cuts
+    split_points
 }
 
 #[cfg(test)]
 mod tests {
-    use thalweg_record::keep_cuts;
+    use thalweg_record::keep_every;
 
     use super::*;
 
@@ -229,13 +236,14 @@ mod tests {
     }
 
     fn weighted(keys: &[(&str, usize)], weights: &[u64]) -> Vec<usize> {
-        let each =
-            |(key, count): &(&str, usize)| vec![Cut { normal: key.as_bytes().to_vec(), origin: 0 }; *count];
-        let mut sample: Vec<Cut> = keys.iter().flat_map(each).collect();
-        let cuts = between_keys(&mut sample, weights);
+        let each = |(key, count): &(&str, usize)| {
+            vec![SplitPoint { normal: key.as_bytes().to_vec(), origin: 0 }; *count]
+        };
+        let mut sample: Vec<SplitPoint> = keys.iter().flat_map(each).collect();
+        let split_points = between_keys(&mut sample, weights);
         let mut sizes = vec![0; weights.len()];
-        for cut in &sample {
-            sizes[cuts.iter().filter(|c| c.normal < cut.normal).count()] += 1;
+        for split_point in &sample {
+            sizes[split_points.iter().filter(|c| c.normal < split_point.normal).count()] += 1;
         }
         sizes
     }
@@ -246,24 +254,24 @@ mod tests {
         for (nodes, alike) in [(2, false), (8, false), (32, false), (32, true)] {
             let of_node = |node: u64| {
                 let mut rng = Rng::new(if alike { SEED } else { node });
-                let key = |_| Cut { normal: rng.next_u64().to_be_bytes().to_vec(), origin: node };
-                let mut keys: Vec<Cut> = (0..KEYS).map(key).collect();
+                let key = |_| SplitPoint { normal: rng.next_u64().to_be_bytes().to_vec(), origin: node };
+                let mut keys: Vec<SplitPoint> = (0..KEYS).map(key).collect();
                 keys.sort();
                 keys
             };
             let of = keys_for_one(100_000_000, Layout::Fixed(100), nodes as usize, nodes as usize);
             assert!((8..60).contains(&of), "{of} on {nodes}");
-            let mut some: Vec<Cut> = (0..nodes)
+            let mut some: Vec<SplitPoint> = (0..nodes)
                 .flat_map(|node| {
                     let mut keys = of_node(node);
-                    keep_cuts(&mut keys, of, of * node / nodes);
+                    keep_every(&mut keys, of, of * node / nodes);
                     keys
                 })
                 .collect();
-            let cuts = choose_weighted_cuts(&mut some, &vec![1; nodes as usize]);
+            let split_points = choose_weighted_split_points(&mut some, &vec![1; nodes as usize]);
             let mut sizes = vec![0; nodes as usize];
             for key in (0..nodes).flat_map(of_node) {
-                sizes[cuts.partition_point(|cut| *cut <= key)] += 1;
+                sizes[split_points.partition_point(|split_point| *split_point <= key)] += 1;
             }
             assert!(sizes.iter().all(|size| KEYS.abs_diff(*size) < KEYS / 50), "{nodes}, {alike}: {sizes:?}");
         }

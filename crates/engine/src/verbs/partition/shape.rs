@@ -5,7 +5,7 @@
 
 use thalweg_base::units::{KIB, MIB};
 use thalweg_record::{Key, Layout};
-use thalweg_river::{Builder as RiverBuilder, HEAD_BYTES, Pick, River, window};
+use thalweg_river::{Builder as RiverBuilder, HEAD_BYTES, Partitioner, River, window};
 
 use crate::{Needs, Result, TooLittleMemory};
 
@@ -163,7 +163,7 @@ impl Shape {
     pub(in crate::verbs) fn river(
         &self,
         (layout, key): (Layout, &Key),
-        pick: Pick,
+        pick: Partitioner,
         lanes: usize,
         splits: u64,
     ) -> RiverBuilder {
@@ -172,7 +172,7 @@ impl Shape {
             .outlets(self.outlets)
             .lanes(lanes)
             .records(layout, key.clone())
-            .pick(pick)
+            .partitioner(pick)
             .batch_bytes(self.batch_bytes)
             .credits(self.exclusive, self.float)
             .queued(QUEUED.0, QUEUED.1)

@@ -8,8 +8,8 @@ use thalweg_api::Proof;
 use thalweg_block::Pool;
 use thalweg_io::{InputLocation, Location, ReadFiles};
 use thalweg_pump::{Inputs, Meters};
-use thalweg_record::{Cut, Key, KeyPart, Layout};
-use thalweg_river::{Bed, Inlet, Outlet, Pick};
+use thalweg_record::{Key, KeyPart, Layout, SplitPoint};
+use thalweg_river::{Inlet, Outlet, Partitioner, RiverConfig};
 
 use crate::lane_threads::Lanes;
 use crate::verbs::partition::preprocess::Preprocess;
@@ -97,7 +97,7 @@ impl LaidSide {
     }
 
     /// Its part of a sample of inputs of so many bytes, and how many bytes were read for it.
-    pub(super) fn sample(&self, all_bytes: u64) -> Result<(Vec<Cut>, u64)> {
+    pub(super) fn sample(&self, all_bytes: u64) -> Result<(Vec<SplitPoint>, u64)> {
         let Side { inputs, travel, node: (node, nodes), own, .. } = &self.side;
         let chunks = if *own { (0, 1) } else { (*node as u64, *nodes as u64) };
         let limits = (self.shape.page_bytes as u64, self.shape.sample_bytes.min(SAMPLE_BYTES_MAX));
@@ -114,7 +114,12 @@ impl LaidSide {
     }
 
     /// Its river as this node has it. `pages` are those of each node's inputs.
-    pub(super) fn bed(&self, river: u64, pick: impl FnOnce(&Key) -> Pick, pages: &[u64]) -> Result<Arc<Bed>> {
+    pub(super) fn river(
+        &self,
+        river: u64,
+        pick: impl FnOnce(&Key) -> Partitioner,
+        pages: &[u64],
+    ) -> Result<Arc<RiverConfig>> {
         let (node, nodes) = self.side.node;
         let ours = self.side.inputs.pages();
         let dealt = match self.side.own {
@@ -127,7 +132,7 @@ impl LaidSide {
         let key = self.side.key()?;
         let splits = self.splits(pages).count(&self.side.inputs);
         let river = self.shape.river((self.side.travel.0, &key), pick(&key), self.lanes, splits).named(river);
-        Ok(river.bed()?)
+        Ok(river.config()?)
     }
 
     /// Feeds its inlet with as many pages as each node has, and beside that has `drain` take what the outlet gives, unless

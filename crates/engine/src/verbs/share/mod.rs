@@ -31,9 +31,10 @@ use thalweg_block::Pool;
 use thalweg_io::{Access, File, FileSystem, Handle, Location, ReadFiles, process};
 use thalweg_pump::{Meters, Output, WriteBehind};
 use thalweg_record::{
-    Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, file_bytes, keep_cuts,
+    Key, KeyPart, Layout, SplitPoint, SplitPoints, TAG_PART, Tags, add_proof, choose_weighted_split_points,
+    file_bytes, keep_every,
 };
-use thalweg_river::{Bed, Inlet, Outlet, Pick, lanes_of};
+use thalweg_river::{Inlet, Outlet, Partitioner, RiverConfig, lanes_of};
 use thalweg_sort::Expected;
 
 use self::input_side::{LaidSide, Side, open};
@@ -105,33 +106,33 @@ impl ShareOptions {
 #[derive(Debug, Clone, Default)]
 pub struct Within {
     /// The cut that they are behind.
-    pub low: Option<Cut>,
+    pub low: Option<SplitPoint>,
     /// The cut that they go up to.
-    pub high: Option<Cut>,
+    pub high: Option<SplitPoint>,
 }
 
 impl Within {
     /// The range with this number of those that cuts make.
-    pub fn range(cuts: &[Cut], range: usize) -> Within {
-        let low = range.checked_sub(1).and_then(|before| cuts.get(before)).cloned();
-        Within { low, high: cuts.get(range).cloned() }
+    pub fn range(split_points: &[SplitPoint], range: usize) -> Within {
+        let low = range.checked_sub(1).and_then(|before| split_points.get(before)).cloned();
+        Within { low, high: split_points.get(range).cloned() }
     }
 
-    fn has(&self, key: &Cut) -> bool {
+    fn has(&self, key: &SplitPoint) -> bool {
         self.low.as_ref().is_none_or(|low| low < key) && self.high.as_ref().is_none_or(|high| key <= high)
     }
 
     /// All cuts, with those between these keys.
-    pub fn around(&self, between: Vec<Cut>) -> Vec<Cut> {
+    pub fn around(&self, between: Vec<SplitPoint>) -> Vec<SplitPoint> {
         self.low.clone().into_iter().chain(between).chain(self.high.clone()).collect()
     }
 
     /// The bounds themselves in the place of what a journey left of them.
-    fn restore(&self, cuts: &mut [Cut]) {
-        if let (Some(low), Some(first)) = (&self.low, cuts.first_mut()) {
+    fn restore(&self, split_points: &mut [SplitPoint]) {
+        if let (Some(low), Some(first)) = (&self.low, split_points.first_mut()) {
             first.clone_from(low);
         }
-        if let (Some(high), Some(last)) = (&self.high, cuts.last_mut()) {
+        if let (Some(high), Some(last)) = (&self.high, split_points.last_mut()) {
             last.clone_from(high);
         }
     }
@@ -265,7 +266,11 @@ impl Share {
     /// Lays out its memory, and takes its part of a sample of all inputs. Rivers have as much on every node, as is right
     /// for the one that has `least_bytes`; what this one has more is for what comes of them. Before the inputs of this node
     /// lie so many bytes of other nodes'.
-    pub fn sample(self, least_bytes: u64, (before_bytes, all_bytes): (u64, u64)) -> Result<(Laid, Vec<Cut>)> {
+    pub fn sample(
+        self,
+        least_bytes: u64,
+        (before_bytes, all_bytes): (u64, u64),
+    ) -> Result<(Laid, Vec<SplitPoint>)> {
         let Share { base, sides } = self;
         let options = &base.options;
         let (node, nodes) = options.node;
@@ -300,7 +305,7 @@ impl Share {
             let of_side = |side: &LaidSide| sample::keys_for_one(all_bytes, side.travel().0, lanes, nodes);
             let of = sides.iter().map(of_side).min().unwrap_or(1);
             keys.sort_unstable();
-            keep_cuts(&mut keys, of, of * node as u64 / nodes as u64);
+            keep_every(&mut keys, of, of * node as u64 / nodes as u64);
         }
         let sampled = (base.watch.seconds(), read);
         let (output, parts, sorted) = (None, Vec::new(), None);
@@ -320,37 +325,46 @@ fn lanes(work: Work, nodes: usize) -> usize {
 /// The cuts for ranges whose sizes are to each other as these weights, one for each node, or for equal parts, from samples
 /// of all of them with origins as [`origins`] makes them. Of the sample, which gets sorted, what lies within these bounds is
 /// left, as the cuts do.
-pub fn cuts(sort: &WorkOptions, sample: &mut Vec<Cut>, weights: &[u64], within: &Within) -> Result<Vec<Cut>> {
+pub fn split_points(
+    sort: &WorkOptions,
+    sample: &mut Vec<SplitPoint>,
+    weights: &[u64],
+    within: &Within,
+) -> Result<Vec<SplitPoint>> {
     let key = Key::new(sort.layout, &sort.keys)?;
     sample.retain(|key| within.has(key));
     let (weights, split_keys) = match sort.work {
         Work::Shuffle(_) => {
             // Tags are uniform.
-            let mut tags = Tags::cuts(TAGS_SAMPLED);
+            let mut tags = Tags::split_points(TAGS_SAMPLED);
             tags.retain(|tag| within.has(tag));
-            return Ok(between(choose_weighted_cuts(&mut tags, weights), within));
+            return Ok(between(choose_weighted_split_points(&mut tags, weights), within));
         }
         Work::Partition { pick: Range, parts, split_keys } => (vec![1; parts], split_keys),
         Work::Partition { .. } => return Ok(Vec::new()),
         // Records that may be dropped for one another, or match, have to meet.
         Work::Sort | Work::Merge | Work::Join => (weights.to_vec(), !sort.unique && sort.work != Work::Join),
     };
-    Ok(between(sample::choose(&key, sample, &weights, split_keys).cuts().to_vec(), within))
+    Ok(between(sample::choose(&key, sample, &weights, split_keys).split_points().to_vec(), within))
 }
 
 /// Without the one that is where the last range ends.
-fn between(mut cuts: Vec<Cut>, within: &Within) -> Vec<Cut> {
-    if cuts.last() == within.high.as_ref() {
-        cuts.pop();
+fn between(mut split_points: Vec<SplitPoint>, within: &Within) -> Vec<SplitPoint> {
+    if split_points.last() == within.high.as_ref() {
+        split_points.pop();
     }
-    cuts
+    split_points
 }
 
 /// What of a sorted sample lies in each of so many ranges with these cuts, the last of which may be empty.
-pub fn by_range(mut sample: Vec<Cut>, cuts: &[Cut], ranges: usize) -> Vec<Vec<Cut>> {
-    let mut of_ranges = vec![Vec::new(); ranges.max(cuts.len() + 1)];
-    for (cut, range) in cuts.iter().zip(&mut of_ranges[1..]).rev() {
-        *range = sample.split_off(sample.partition_point(|key| key < cut));
+pub fn by_range(
+    mut sample: Vec<SplitPoint>,
+    split_points: &[SplitPoint],
+    ranges: usize,
+) -> Vec<Vec<SplitPoint>> {
+    let mut of_ranges = vec![Vec::new(); ranges.max(split_points.len() + 1)];
+    for (split_point, range) in split_points.iter().zip(&mut of_ranges[1..]).rev() {
+        *range = sample.split_off(sample.partition_point(|key| key < split_point));
     }
     of_ranges[0] = sample;
     of_ranges
@@ -407,22 +421,28 @@ impl Laid {
     }
 
     /// The river of a side as this node has it. `pages` are those of each node's inputs.
-    pub fn bed(&self, side: usize, river: u64, mut cuts: Vec<Cut>, pages: &[u64]) -> Result<Arc<Bed>> {
+    pub fn river(
+        &self,
+        side: usize,
+        river: u64,
+        mut split_points: Vec<SplitPoint>,
+        pages: &[u64],
+    ) -> Result<Arc<RiverConfig>> {
         let (work, within) = (self.base.options.sort.work, &self.base.options.within);
         let lanes = lanes(work, self.base.options.node.1);
-        within.restore(&mut cuts);
+        within.restore(&mut split_points);
         let (first, beyond) = (usize::from(within.low.is_some()), usize::from(within.high.is_some()));
-        let ranges = first..(cuts.len() + 1).saturating_sub(beyond);
-        if ranges.is_empty() || ranges.len() > lanes || !cuts.is_sorted_by(|a, b| a < b) {
-            return Err(JobFault::SplitPoints { count: cuts.len(), ranges: lanes }.into());
+        let ranges = first..(split_points.len() + 1).saturating_sub(beyond);
+        if ranges.is_empty() || ranges.len() > lanes || !split_points.is_sorted_by(|a, b| a < b) {
+            return Err(JobFault::SplitPoints { count: split_points.len(), ranges: lanes }.into());
         }
         let pick = |key: &Key| match work {
-            Work::Partition { pick: Hash, .. } => Pick::Hash,
-            Work::Partition { pick: Robin, .. } => Pick::RoundRobin,
-            _ if ranges.len() > cuts.len() => Pick::Range(Cuts::new(key, cuts)),
-            _ => Pick::Among(Cuts::new(key, cuts), ranges),
+            Work::Partition { pick: Hash, .. } => Partitioner::Hash,
+            Work::Partition { pick: Robin, .. } => Partitioner::RoundRobin,
+            _ if ranges.len() > split_points.len() => Partitioner::Range(SplitPoints::new(key, split_points)),
+            _ => Partitioner::Among(SplitPoints::new(key, split_points), ranges),
         };
-        self.sides[side].bed(river, pick, pages)
+        self.sides[side].river(river, pick, pages)
     }
 
     /// Runs it, with so many pages of each side and each node, and so many bytes of a range, some keys of which may be
@@ -431,7 +451,7 @@ impl Laid {
     pub fn run(
         &mut self,
         rivers: &mut Rivers<'_>,
-        (pages, range_bytes, range_keys): (&[Vec<u64>], u64, Vec<Cut>),
+        (pages, range_bytes, range_keys): (&[Vec<u64>], u64, Vec<SplitPoint>),
         shared: Option<&Path>,
         starts: &dyn Starts,
         progress: (&Progress, &Progress),
@@ -676,7 +696,7 @@ impl LentOutput {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use thalweg_record::{pack_cuts, unpack_cuts};
+    use thalweg_record::{pack_sample, unpack_sample};
 
     proptest! {
         /// On their way cuts are made as short as tells them from each other, and who sorts a lost range has others beside
@@ -687,14 +707,14 @@ mod tests {
             range in 0usize..40,
             of in 1usize..5,
         ) {
-            let cut = |(key, origin): (String, u64)| Cut { normal: key.into_bytes(), origin };
-            let mut keys: Vec<Cut> = keys.into_iter().map(cut).collect();
+            let split_point = |(key, origin): (String, u64)| SplitPoint { normal: key.into_bytes(), origin };
+            let mut keys: Vec<SplitPoint> = keys.into_iter().map(split_point).collect();
             keys.sort();
             keys.dedup();
-            let travelled = |mut cuts: Vec<Cut>| unpack_cuts(&pack_cuts(&mut cuts), 4000).unwrap();
-            let cuts = travelled(keys.iter().step_by(3).cloned().collect());
-            let within = Within::range(&cuts, range % (cuts.len() + 1));
-            let inner: Vec<Cut> = keys.into_iter().filter(|key| within.has(key)).step_by(of).collect();
+            let travelled = |mut split_points: Vec<SplitPoint>| unpack_sample(&pack_sample(&mut split_points), 4000).unwrap();
+            let split_points = travelled(keys.iter().step_by(3).cloned().collect());
+            let within = Within::range(&split_points, range % (split_points.len() + 1));
+            let inner: Vec<SplitPoint> = keys.into_iter().filter(|key| within.has(key)).step_by(of).collect();
             let mut all = travelled(within.around(between(inner, &within)));
             within.restore(&mut all);
             prop_assert!(all.is_sorted_by(|a, b| a < b), "{:?} of {:?}", all, within);

@@ -1,6 +1,6 @@
-//! The parameters of a sort.
+//! The options of a sort.
 //!
-//! Invariant: everything is definite here: sizes in bytes, directories that are there. Whoever asks has resolved it.
+//! Invariant: every option is resolved: sizes are in bytes, directories exist.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,81 +10,83 @@ use thalweg_base::units::Bytes;
 use thalweg_io::{Backends, InputLocation, Location};
 use thalweg_record::{Key, KeyError, KeyPart, Layout, Prover, TAG_BYTES, TAG_PART, Tags};
 
-/// The most scratch files of one sort, those that it adopts included: an extent has eight bits for their number.
+/// The maximum number of scratch files of one sort, including files taken over from an earlier run. An extent has 8
+/// bits for the file's number.
 pub const SCRATCH_FILES_MAX: usize = 1 << 8;
 
-/// The most blocks of a sorter that a program may hold at once, those to be filled and those that came out.
+/// The maximum number of blocks of a sorter that a program may hold at once, input and output blocks together.
 pub const BLOCKS_HELD_MAX: usize = 8;
 
-/// How much of a record a proof keeps for its joints: there is one for every lane and one for the whole.
+/// The maximum bytes of a record that a proof keeps to compare neighbouring pieces. Every lane has a proof, and the
+/// whole output has one.
 const PROVE_KEEP_BYTES: usize = 64 << 10;
 
-/// Why the remains of an earlier run cannot be resumed.
+/// Why a sort cannot resume from what an earlier run left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Foreign {
-    /// It is not what that run wrote.
+pub(crate) enum CannotResume {
+    /// A file does not contain what the earlier run wrote.
     Damaged,
-    /// That run was killed before its first checkpoint.
+    /// The earlier run ended before its first checkpoint.
     Early,
-    /// That run had so much memory, give or take a KiB.
+    /// The earlier run used a different amount of memory: this many bytes, rounded to KiB.
     Memory(u64),
-    /// It has part of an output with each key once, or with all of them, which is not asked for now.
+    /// The partial output was made with the opposite setting of `unique`.
     Unique,
-    /// It is of other inputs, or of other records or keys.
+    /// The inputs, the record layout or the keys are different.
     Other,
 }
 
-impl fmt::Display for Foreign {
+impl fmt::Display for CannotResume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("nothing to resume: what an earlier run left ")?;
         match self {
-            Foreign::Damaged => f.write_str("is damaged")?,
-            Foreign::Early => f.write_str("has no checkpoint yet")?,
-            Foreign::Memory(bytes) => write!(f, "is of a sort in {} of memory", Bytes(*bytes))?,
-            Foreign::Unique => f.write_str("keeps other records of equal keys")?,
-            Foreign::Other => f.write_str("is of other inputs, keys or record lengths")?,
+            CannotResume::Damaged => f.write_str("is damaged")?,
+            CannotResume::Early => f.write_str("has no checkpoint yet")?,
+            CannotResume::Memory(bytes) => write!(f, "is of a sort in {} of memory", Bytes(*bytes))?,
+            CannotResume::Unique => f.write_str("keeps other records of equal keys")?,
+            CannotResume::Other => f.write_str("is of other inputs, keys or record lengths")?,
         }
         f.write_str("; beginning anew")
     }
 }
 
-/// What to sort, where and in what.
+/// The options of a sort.
 #[derive(Debug, Clone)]
 pub struct Sort {
-    /// Input files, in order. If one is not a regular file, all are read as streams.
+    /// Input files, in order. If one of them is not a regular file, all are read as streams.
     pub inputs: Vec<InputLocation>,
-    /// The output's name, or a stream opened as such.
+    /// The name of the output, or a stream that is opened by that name.
     pub output: Location,
     /// Whether the output is a pipe, a terminal or a device.
     pub output_is_stream: bool,
-    /// How records lie.
+    /// How records are laid out.
     pub layout: Layout,
     /// The parts of the key; the whole record if empty.
     pub keys: Vec<KeyPart>,
-    /// The promise for the whole process, in bytes.
+    /// The memory limit of the whole process, in bytes.
     pub memory_bytes: u64,
-    /// Directories for what does not fit.
+    /// Directories for data that does not fit in memory.
     pub scratch: Vec<Location>,
-    /// Where the output's own room may hold what is spilled, it does, and nothing lies in those directories.
+    /// Spill into the output file instead of `scratch`, where that takes less disk space.
     pub within_output: bool,
-    /// The most scratch bytes to use.
+    /// The maximum bytes of scratch space.
     pub scratch_limit: u64,
-    /// Lanes.
+    /// The number of lanes.
     pub lanes: usize,
-    /// Instead of sorting by `keys`: the random permutation of this seed.
+    /// Shuffle with this seed instead of sorting by `keys`.
     pub shuffle: Option<u64>,
-    /// Keep only the first of equal keys.
+    /// Keep only the first of records with equal keys.
     pub unique: bool,
-    /// Go on from what an earlier run left.
+    /// Resume from what an earlier run left.
     pub resume: bool,
-    /// Whether to compute checksums; without them proofs are of counts alone.
+    /// Whether to compute checksums. Without them a proof only counts records and bytes.
     pub hashing: bool,
-    /// The rates to forecast with; without them the receipt has no plan.
+    /// Measured rates for a forecast. Without them the receipt has no plan.
     pub hardware: Option<Hardware>,
 }
 
 impl Sort {
-    /// Of whole records, ascending, in one lane; its inputs and its output are still to be named.
+    /// Sorts by whole records, ascending, in one lane. The caller sets the inputs and the output.
     pub fn new(layout: Layout, memory_bytes: u64, scratch: Vec<Location>) -> Sort {
         Sort {
             inputs: Vec::new(),
@@ -112,22 +114,22 @@ impl Sort {
         inputs.chain(own).collect()
     }
 
-    /// What is put in front of records while they are shuffled.
+    /// The tags that are put in front of records during a shuffle.
     pub(crate) fn tags(&self) -> Option<Tags> {
         self.shuffle.map(Tags::new)
     }
 
-    /// Bytes of it.
+    /// Bytes of a tag; 0 if this is not a shuffle.
     pub(crate) fn tag_bytes(&self) -> usize {
         if self.shuffle.is_some() { TAG_BYTES } else { 0 }
     }
 
-    /// How records lie once they are distributed, tags included.
+    /// The layout of records after they are distributed, with their tags.
     pub(crate) fn stored(&self) -> Layout {
         if self.shuffle.is_some() { self.layout.tagged() } else { self.layout }
     }
 
-    /// What orders them then.
+    /// The key of records after they are distributed.
     pub(crate) fn stored_key(&self) -> Result<Key, KeyError> {
         match self.shuffle {
             Some(_) => Key::new(self.stored(), &[TAG_PART]),
@@ -135,20 +137,20 @@ impl Sort {
         }
     }
 
-    /// Of nothing yet, for what comes out. A shuffle has no keys, so its proof compares whole records.
+    /// An empty proof of the output. A shuffle has no keys, so its proof compares whole records.
     pub(crate) fn prover(&self) -> Prover {
         let key =
             Key::new(self.layout, &self.keys).expect("the keys were looked at before anything was done");
         Prover::new(self.layout, key, self.hashing).keeping(PROVE_KEEP_BYTES)
     }
 
-    /// The longest record of any length that the memory allows.
+    /// The longest variable-length record that the memory allows.
     pub(crate) fn record_max(&self) -> u64 {
         record_max(self.memory_bytes)
     }
 }
 
-/// The longest record of any length that so much memory allows.
+/// The longest variable-length record that `memory_bytes` allow.
 pub(crate) fn record_max(memory_bytes: u64) -> u64 {
     memory_bytes / 8
 }

@@ -1,36 +1,37 @@
-//! Sorting the entries of a bucket: one pass to where each about belongs, then short insertions.
+//! Sorts the entries of a bucket: one pass puts each entry near its final position, then short insertion sorts
+//! finish.
 //!
-//! Model: cuts part keys into buckets of about equal depth, so within one the numbers lie more or less
-//! evenly. Each entry goes straight to the slot that its head (the upper half of the number) points
-//! at, between the least and the greatest head of the bucket, squeezed where they are text; slots hold about one entry.
-//! Slots with many are sorted by comparison, so that keys which lie unevenly cost what a comparison sort costs, and a pass.
+//! Model: split points divide keys into buckets of about equal size, so the numbers in a bucket are roughly uniform.
+//! The head of an entry (the upper half of the number) selects its slot by interpolation between the smallest and
+//! largest head of the bucket; for text only the bits that vary are used. A slot has about one entry. Slots with many
+//! entries use a comparison sort, so skewed keys cost one pass more than a comparison sort.
 //!
 //! ```text
 //! heads    3 9 4 1 8       slot = (head - least) >> shift        1 | 3 4 | . | 8 9
 //! ```
 //!
-//! Invariant: the result is what `sort_unstable_by_key` would make of the same numbers, but for the order of equal ones.
+//! Invariant: the result is that of `sort_unstable_by_key`, except for the order of equal numbers.
 
-use thalweg_record::Squeeze;
+use thalweg_record::VaryingBits;
 
-/// Fewer entries than this are not worth the slots.
-const SPREAD_MIN: usize = 32;
-/// More slots than this do not stay in a core's own cache.
+/// With fewer entries than this, slots do not pay off.
+const SLOTS_ENTRIES_MIN: usize = 32;
+/// More slots than this do not fit in a core's own cache.
 const SLOTS_MAX: usize = 1 << 13;
-/// Bits that the heads of text in ASCII have not.
+/// Bits that are zero in ASCII text.
 const NOT_TEXT: u64 = 0x8080_8080_8080_8080;
-/// Slots with at most so many entries are sorted by insertion.
+/// Slots with at most this many entries use insertion sort.
 const INSERTIONS_MAX: usize = 24;
 
-/// Sorts entries; keeps its table of slots between buckets.
+/// Sorts entries. It reuses its table of slots.
 #[derive(Debug, Default)]
-pub(crate) struct Spread {
-    /// Where the next entry of each slot goes; in the end, where each slot ends.
+pub(crate) struct InterpolationSort {
+    /// First the position for the next entry of each slot; in the end, the end of each slot.
     slots: Vec<u32>,
 }
 
-impl Spread {
-    /// Appends all values of `pieces` to `out`, sorted by what `rank` makes of them: it keeps their heads.
+impl InterpolationSort {
+    /// Appends all values of `pieces` to `out`, sorted by `rank`, which must not change their heads.
     pub(crate) fn append_sorted<'p>(
         &mut self,
         out: &mut Vec<u128>,
@@ -41,17 +42,17 @@ impl Spread {
         let count: usize = pieces.clone().map(<[u128]>::len).sum();
         let values = || pieces.clone().flatten().copied();
         let (mut least, mut greatest, mut ones) = (u64::MAX, 0, 0);
-        // By `for_each`, which goes through one piece after the other, and not value by value over their bounds.
+        // `for_each` loops over each piece separately, which is faster than stepping value by value.
         values().map(head).for_each(|head| {
             (least, greatest, ones) = (least.min(head), greatest.max(head), ones | head);
         });
-        if count < SPREAD_MIN || least == greatest {
+        if count < SLOTS_ENTRIES_MIN || least == greatest {
             out.reserve_exact(count);
             pieces.for_each(|piece| out.extend_from_slice(piece));
             return out[from..].sort_unstable_by_key(|value| rank(*value));
         }
-        let squeeze = if ones & NOT_TEXT == 0 { Squeeze::of(values().map(head)) } else { None };
-        let even = |head: u64| squeeze.as_ref().map_or(head, |squeeze| squeeze.squeeze(head));
+        let extract = if ones & NOT_TEXT == 0 { VaryingBits::of(values().map(head)) } else { None };
+        let even = |head: u64| extract.as_ref().map_or(head, |extract| extract.extract(head));
         let least = even(least);
         let span = even(greatest) - least;
         let wanted = count.next_power_of_two().min(SLOTS_MAX);
@@ -127,7 +128,7 @@ mod tests {
             cuts.sort_unstable();
             let mut out = before.clone();
             let rank = |value: u128| value | low;
-            Spread::default().append_sorted(&mut out, cuts.windows(2).map(|w| &values[w[0]..w[1]]), rank);
+            InterpolationSort::default().append_sorted(&mut out, cuts.windows(2).map(|w| &values[w[0]..w[1]]), rank);
             values.sort_unstable();
             prop_assert_eq!(&out[..before.len()], &before[..]);
             let (out, ranks) = (&mut out[before.len()..], |values: &[u128]| values.iter().map(|v| rank(*v)).collect::<Vec<_>>());

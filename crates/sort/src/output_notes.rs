@@ -1,18 +1,19 @@
-//! What of the output is durable: noted while the second pass runs, and gone on from by a later run.
+//! Output notes: how much of the output is durable. They are written during the second pass, and a later run resumes
+//! from them.
 //!
 //! ```text
 //! output  [ range 0 ][ range 1 ][ range 2 |      ][ ...
-//!                              ^ bound    ^ prefix that is wholly written
+//!                              ^ bound    ^ end of the prefix that is completely written
 //!         [ noted ->           ]
 //! ```
 //!
-//! Model: ranges leave in order, and what is in them is the same however often they are sorted, so the output up to
-//! the end of a range is a prefix that any later run would write again. When enough more of it is written, one lane
-//! makes it durable and notes it; the others go on meanwhile, up to what a run needs that goes on from the last note:
-//! where scratch lies within the output, a lane that gets ahead of another would write over it.
-//! Invariant: nothing is noted before it is durable, and nothing is gone on from unless the file is as long and ends there as
-//! the note says. What was noted is not written again, but for the block in which it ends, with the same bytes.
-//! Non-goals: bytes that a disk changes after it has been told to keep them; `check` reads the file.
+//! Model: ranges are written in order, and sorting a range again gives the same bytes. So the output up to the end of
+//! a range is a prefix that a later run would only repeat. When enough of it is written, one lane syncs the file and
+//! appends a note, while the others go on. They may not overwrite what a run that resumes at the last note would
+//! need: scratch may lie in the output file.
+//! Invariant: a note is appended only after its bytes are durable. A run resumes from a note only if the file is long
+//! enough and ends there as the note says. Noted bytes are not written again, except for the block in which they end.
+//! Non-goals: bytes that the disk changes later; `check` reads the file.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -32,21 +33,21 @@ use crate::manifest::{Manifest, OutputNote};
 use crate::range::RangeStore;
 use crate::{Error, Result};
 
-/// How often a lane that is ahead looks whether others have written.
+/// How often a lane that has to wait polls the progress of the others.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Where an output begins: at its first byte, or behind what an earlier run wrote.
+/// Where this run starts in the output: at its first byte, or after what an earlier run wrote.
 #[derive(Debug, Default)]
-pub(crate) struct Start {
-    /// What is there; of nothing by default.
+pub(crate) struct ResumePoint {
+    /// What is already there; empty by default.
     pub(crate) note: OutputNote,
-    /// The beginning of the block in which the output goes on.
+    /// The start of the block in which the output continues.
     pub(crate) head: Vec<u8>,
 }
 
-impl Start {
-    /// Behind what `note` says of `partial`, if that is so.
-    pub(crate) fn take_up(partial: &Location, note: OutputNote, block_bytes: usize) -> Option<Start> {
+impl ResumePoint {
+    /// Resumes after `note`, if the file `partial` agrees with it.
+    pub(crate) fn take_up(partial: &Location, note: OutputNote, block_bytes: usize) -> Option<ResumePoint> {
         let file = partial.open(Access::Update).ok()?;
         file.metadata().ok().filter(|m| m.len >= note.bytes)?;
         let tail = tail_of(&file, note.bytes, block_bytes).ok()?;
@@ -54,16 +55,16 @@ impl Start {
             return None;
         }
         let head = tail[tail.len() - (note.bytes % block_bytes as u64) as usize..].to_vec();
-        Some(Start { note, head })
+        Some(ResumePoint { note, head })
     }
 
-    /// How many ranges need not be sorted.
+    /// The number of ranges that need not be sorted.
     pub(crate) fn ranges(&self) -> usize {
         self.note.ranges as usize
     }
 
-    /// Bytes of input that go to ranges which are done and are not in `stores`. `None` if more is there than they
-    /// ever got.
+    /// Input bytes of finished ranges that are not in `stores`. `None` if `stores` has more bytes for them than they
+    /// had.
     pub(crate) fn unseen_bytes(&self, layout: Layout, stores: &[RangeStore]) -> Option<u64> {
         let Proof { records, bytes, .. } = self.note.dropped;
         let end_bytes = records.checked_mul(layout.end_bytes() as u64)?;
@@ -72,7 +73,7 @@ impl Start {
     }
 }
 
-/// The last block's bytes of the first `bytes` bytes, or all of them.
+/// The last of the first `bytes` bytes, up to a block of them.
 fn tail_of(file: &File, bytes: u64, block_bytes: usize) -> thalweg_io::Result<Vec<u8>> {
     let mut tail = vec![0; bytes.min(block_bytes as u64) as usize];
     let n = file.read_at(bytes - tail.len() as u64, &mut tail)?;
@@ -83,15 +84,15 @@ fn tail_of(file: &File, bytes: u64, block_bytes: usize) -> thalweg_io::Result<Ve
 /// The end of a job in the output.
 #[derive(Debug)]
 pub(crate) struct JobEnd {
-    /// The byte behind its last one.
+    /// The end of its stretch.
     pub(crate) at: u64,
-    /// What it did not keep.
+    /// The proof of the records that were dropped.
     pub(crate) dropped: Proof,
-    /// If it is the last one of a range: how many ranges are done with it.
+    /// If this is the last job of a range: the number of ranges that are now done.
     pub(crate) ranges_done: Option<u64>,
 }
 
-/// The proofs of jobs, which end in any order, joined in theirs.
+/// Joins the proofs of jobs in their order. Jobs may end in any order.
 #[derive(Debug)]
 pub(crate) struct Joined {
     chain: Chain,
@@ -100,14 +101,14 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// Nothing yet but what `start` has; `empty` proves nothing, with the right key.
-    pub(crate) fn new(empty: Prover, start: &Start) -> Joined {
+    /// Starts with the proof in `start`. `empty` is an empty proof with the right key.
+    pub(crate) fn new(empty: Prover, start: &ResumePoint) -> Joined {
         let note = &start.note;
         let whole = if note.proof.records > 0 { empty.behind(note.proof, &note.last) } else { empty };
         Joined { chain: Chain::new(whole), dropped: note.dropped, ends: BTreeMap::new() }
     }
 
-    /// Job `index` has ended.
+    /// Adds the proof of job `index`.
     pub(crate) fn add(&mut self, index: u64, piece: Prover, end: JobEnd, notes: Option<&Notes<'_>>) {
         let Joined { chain, dropped, ends } = self;
         ends.insert(index, end);
@@ -122,48 +123,48 @@ impl Joined {
         });
     }
 
-    /// The proof of all jobs, and of what they did not keep.
+    /// The proof of all jobs, and the proof of the records that were dropped.
     pub(crate) fn finish(self) -> (Prover, Proof) {
         (self.chain.finish(), self.dropped)
     }
 }
 
-/// Makes output notes.
+/// Writes output notes.
 pub(crate) struct Notes<'a> {
     manifest: &'a Manifest,
     meters: &'a Meters,
     file: File,
     block_bytes: usize,
     unique: bool,
-    /// What was written, block by block.
+    /// What is written, block by block.
     pub(crate) prefix: Prefix,
-    /// Bytes between notes, at least.
+    /// The minimum number of bytes between two notes.
     every: u64,
-    /// The least bytes that are worth the next note.
+    /// The number of written bytes at which the next note is due.
     due: AtomicU64,
-    /// Ends of ranges up to which all jobs have ended, in order.
+    /// Ends of ranges whose jobs have all ended, in order.
     bounds: Mutex<VecDeque<OutputNote>>,
-    /// Another bound, or a note.
+    /// Signals another bound or a note.
     changed: Condvar,
-    /// Held by the lane that is making a note.
+    /// Held by the lane that writes a note.
     making: Mutex<()>,
-    /// Ranges that were done when this run began.
+    /// Ranges that were done when this run started.
     begun: usize,
-    /// Ranges that were noted since, or could not be.
+    /// Ranges that were noted since, or that cannot be noted.
     noted: AtomicUsize,
-    /// Where in the output the first page lies that a run needs which goes on behind so many noted ranges.
+    /// For each number of noted ranges: the lowest byte of the output file that a resumed run would still read.
     needed: Vec<u64>,
 }
 
 impl<'a> Notes<'a> {
-    /// Of an output of about `bytes` bytes that goes on from `start`.
+    /// Notes for an output of about `bytes` bytes that continues from `start`.
     pub(crate) fn new(
         manifest: &'a Manifest,
         file: &File,
         meters: &'a Meters,
         geometry: &Geometry,
         unique: bool,
-        (start, bytes): (&Start, u64),
+        (start, bytes): (&ResumePoint, u64),
         needed: Vec<u64>,
     ) -> Notes<'a> {
         let every = geometry.note_every(bytes);
@@ -188,7 +189,7 @@ impl<'a> Notes<'a> {
     /// All jobs up to the end of a range have ended.
     fn reached(&self, bound: OutputNote) {
         let mut bounds = self.bounds.lock().expect("no lane panics");
-        // Of those that are written only the last one matters.
+        // Of the bounds that are written only the last one matters.
         let written = self.prefix.bytes();
         while bounds.get(1).is_some_and(|second| second.bytes <= written) {
             bounds.pop_front();
@@ -197,14 +198,14 @@ impl<'a> Notes<'a> {
         self.changed.notify_all();
     }
 
-    /// All jobs up to the end of so many ranges have ended, and no note can be made there, without a proof or behind a
-    /// record that is too long to be noted: nobody waits for one.
+    /// All jobs up to the end of `ranges` ranges have ended, but no note is possible there: hashing is off, or the
+    /// last record is too long. Nobody waits for that note.
     fn passed(&self, ranges: u64) {
         self.noted.fetch_max(ranges as usize - self.begun, Ordering::Release);
         self.changed.notify_all();
     }
 
-    /// The last bound up to which everything is written, if that is from byte `due` on.
+    /// Takes the last bound up to which everything is written, if it is at byte `due` or later.
     fn take_from(&self, due: u64) -> Option<OutputNote> {
         let written = self.prefix.bytes();
         if written < due {
@@ -216,12 +217,12 @@ impl<'a> Notes<'a> {
         if is_due { bounds.drain(..count).next_back() } else { None }
     }
 
-    /// Makes a note if one is due and no other lane is at it.
+    /// Writes a note if one is due and no other lane is writing one.
     fn make_if_due(&self) -> Result<()> {
         self.make_from(self.due.load(Ordering::Relaxed))
     }
 
-    /// Makes a note of all that is written, if that is from byte `due` on and no other lane is at it.
+    /// Writes a note of everything written, if that ends at byte `due` or later and no other lane is writing one.
     fn make_from(&self, due: u64) -> Result<()> {
         let Ok(_making) = self.making.try_lock() else { return Ok(()) };
         let Some(mut note) = self.take_from(due) else { return Ok(()) };
@@ -235,7 +236,7 @@ impl<'a> Notes<'a> {
         Ok(())
     }
 
-    /// Waits for a note, or for what may make one due, if notes are still behind byte `end`.
+    /// Waits for a note, or for progress that may make one due, if a resumed run needs bytes before `end`.
     fn wait_behind(&self, end: u64) {
         let bounds = self.bounds.lock().expect("no lane panics");
         if self.are_behind(end) {
@@ -243,13 +244,13 @@ impl<'a> Notes<'a> {
         }
     }
 
-    /// Whether a run that goes on from the last note needs what lies before byte `end` of the file.
+    /// Whether a run that resumes from the last note needs bytes of the file before `end`.
     fn are_behind(&self, end: u64) -> bool {
         end > self.needed[self.noted.load(Ordering::Acquire)]
     }
 }
 
-/// A lane to the output that makes notes of it.
+/// A lane of the output that also writes notes.
 pub(crate) struct OutputLane<'a> {
     lane: FileLane<'a>,
     notes: Option<&'a Notes<'a>>,
@@ -270,8 +271,8 @@ impl<'a> OutputLane<'a> {
 impl Sink for OutputLane<'_> {
     type Error = Error;
 
-    /// Waits where the block would take the place of what a later run needs, until a note is made up to behind that.
-    /// The pages of a range lie behind the block that ends it, so the lanes that are behind never wait.
+    /// Waits if the block would overwrite what a resumed run needs, until a later note is written. The pages of a
+    /// range lie after the block that ends the range, so the lanes that are behind never wait.
     fn put(&mut self, block: Block) -> Result<()> {
         let Some(notes) = self.notes else { return Ok(self.lane.put(block)?) };
         let end = block.offset() + block.len() as u64;

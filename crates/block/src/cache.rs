@@ -1,19 +1,21 @@
 //! A cache of the memory of dropped pools, for the next job of the same process.
 //!
-//! Model: the kernel may reclaim cached memory when it needs some ([`libc::MADV_FREE`]). Memory that it did not reclaim need
+//! Model: the kernel may reclaim cached memory when it needs some (`MADV_FREE`). Memory that it did not reclaim need
 //! not be faulted in again, which takes a third of the time of a small sort on a virtual machine.
 //! Invariant: nothing is cached unless the program asked for that, and never more than it allowed. A pool takes a mapping
-//! only of exactly its size. When no cached mapping fits, or work with another memory limit begins, the whole cache is
+//! of its size, or one that is slightly larger and is truncated. When no cached mapping fits, or work with another memory limit begins, the whole cache is
 //! released, so pools and cache together never exceed the limit of the work.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-static KEPT: Mutex<Kept> = Mutex::new(Kept { most_bytes: 0, memory: u64::MAX, mappings: Vec::new() });
+use rustix::mm::{Advice, madvise, munmap};
 
-struct Kept {
+static CACHE: Mutex<Cache> = Mutex::new(Cache { most_bytes: 0, memory: u64::MAX, mappings: Vec::new() });
+
+struct Cache {
     most_bytes: usize,
-    /// Whose promise of memory it is.
+    /// Identifies the memory limit of the work.
     memory: u64,
     mappings: Vec<Mapping>,
 }
@@ -23,34 +25,34 @@ struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: a mapping that no pool has any more is plain memory, and whoever takes it has it alone.
+// SAFETY: a cached mapping belongs to no pool, and whoever takes it owns it alone.
 unsafe impl Send for Mapping {}
 
-/// Has this process keep up to so many bytes of pools that are gone, for work in the same memory. `memory` is any number
-/// that is the same for the same amount.
+/// Allows this process to cache up to `most_bytes` bytes of dropped pools, for work with the same memory limit.
+/// `memory` is any number that identifies the limit.
 pub fn begin_work(memory: u64, most_bytes: usize) {
-    let mut kept = KEPT.lock().expect("no holder panics");
+    let mut kept = CACHE.lock().expect("no holder panics");
     if kept.memory != memory {
         kept.give_back();
         (kept.memory, kept.most_bytes) = (memory, most_bytes);
     }
 }
 
-/// Keeps a mapping of a pool, if it may.
+/// Caches the mapping of a pool, if there is space.
 pub(crate) fn put(base: NonNull<u8>, bytes: usize) -> bool {
-    let mut kept = KEPT.lock().expect("no holder panics");
+    let mut kept = CACHE.lock().expect("no holder panics");
     let fits = kept.mappings.iter().map(|mapping| mapping.bytes).sum::<usize>() + bytes <= kept.most_bytes;
     if fits {
-        // SAFETY: the mapping is the caller's to give, and nobody reads what is in it.
-        unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_FREE) };
+        // SAFETY: the caller owns the mapping, and nobody reads its contents.
+        let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxFree) };
         kept.mappings.push(Mapping { base, bytes });
     }
     fits
 }
 
-/// One of so many bytes, a multiple of the system's page; what was larger by up to a quarter has lost its end.
+/// Takes a mapping of `bytes` bytes, a multiple of the page size. One that is up to a quarter larger is truncated.
 pub(crate) fn take(bytes: usize) -> Option<NonNull<u8>> {
-    let mut kept = KEPT.lock().expect("no holder panics");
+    let mut kept = CACHE.lock().expect("no holder panics");
     let sizes = kept.mappings.iter().map(|mapping| mapping.bytes).enumerate();
     let right = sizes.filter(|(_, size)| (bytes..=bytes + bytes / 4).contains(size));
     let Some((place, _)) = right.min_by_key(|(_, size)| *size) else {
@@ -60,17 +62,17 @@ pub(crate) fn take(bytes: usize) -> Option<NonNull<u8>> {
     let mapping = kept.mappings.swap_remove(place);
     let rest = mapping.bytes - bytes;
     if rest > 0 {
-        // SAFETY: these are the last bytes of a mapping that nobody has.
-        unsafe { libc::munmap(mapping.base.as_ptr().add(bytes).cast(), rest) };
+        // SAFETY: these are the last bytes of a mapping that nobody uses.
+        let _ = unsafe { munmap(mapping.base.as_ptr().add(bytes).cast(), rest) };
     }
     Some(mapping.base)
 }
 
-impl Kept {
+impl Cache {
     fn give_back(&mut self) {
         for mapping in self.mappings.drain(..) {
-            // SAFETY: it is what mmap returned to a pool that is gone, and it is in no list any more.
-            unsafe { libc::munmap(mapping.base.as_ptr().cast(), mapping.bytes) };
+            // SAFETY: this is the mapping of a dropped pool, and it is no longer in the list.
+            let _ = unsafe { munmap(mapping.base.as_ptr().cast(), mapping.bytes) };
         }
     }
 }
@@ -83,12 +85,12 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     fn kept_bytes() -> usize {
-        KEPT.lock().unwrap().mappings.iter().map(|mapping| mapping.bytes).sum()
+        CACHE.lock().unwrap().mappings.iter().map(|mapping| mapping.bytes).sum()
     }
 
-    /// One test, since what is kept is the process's.
+    /// A single test, because the cache is global.
     #[test]
-    fn memory_is_kept_for_pools_like_the_last_and_given_back_for_others() {
+    fn memory_is_cached_for_similar_pools_and_released_for_others() {
         let pool = |mib: usize| Pool::new(MIB, mib).unwrap();
         let touched = |pool: &Pool| {
             let mut block = pool.take();

@@ -1,8 +1,8 @@
-//! Whether what a manifest says can be true of this sort.
+//! Validates a manifest: whether its contents can be true for this sort.
 //!
-//! Invariant: what passes here breaks no assertion of the passes that go on from it: numbers fit one another, pages lie
-//! where pages can lie, the first record to come begins where it can and as the input has it, and no file is named that is not this sort's.
-//! Non-goals: whether the bytes in scratch are those that were written; pages have hashes, and the output a proof.
+//! Invariant: contents that pass cause no failed assertion later. Numbers are consistent, pages lie where pages can
+//! lie, the next record begins where it can and agrees with the input, and all files have names of this sort.
+//! Non-goals: whether the bytes in scratch are right; pages have hashes, and the output has a proof.
 
 use std::path::Path;
 
@@ -10,36 +10,36 @@ use thalweg_io::ALIGN;
 use thalweg_pump::{Input, Inputs};
 use thalweg_record::counted;
 
-use crate::asked::Sort;
 use crate::assemble::Assembler;
 use crate::geometry::Geometry;
 use crate::manifest::{Checkpoint, Layout};
 use crate::names::Names;
+use crate::options::Sort;
 use crate::range::{RangeStore, Stored};
 
-/// More lanes, or operations in flight in one of them, than this have no layout of ours.
+/// The maximum number of lanes, and of operations in flight in one.
 const SIDE_BY_SIDE_MAX: usize = 1 << 12;
-/// More ranges, or buckets in one, than this neither.
+/// The maximum number of ranges, and of buckets in one.
 const PARTS_MAX: usize = 1 << 15;
 
-/// What there is to judge by.
-pub(crate) struct Judge<'a> {
+/// What a manifest is validated against.
+pub(crate) struct Validator<'a> {
     pub(crate) sort: &'a Sort,
     pub(crate) inputs: &'a Inputs,
     pub(crate) names: &'a Names,
 }
 
-impl Judge<'_> {
-    /// Whether a sort of these inputs may be laid out so.
+impl Validator<'_> {
+    /// Whether a sort of these inputs can have this layout.
     pub(crate) fn is_layout(&self, layout: &Layout) -> bool {
         let g = &layout.geometry;
         let small =
             g.lanes.max(g.depth) <= SIDE_BY_SIDE_MAX && g.ranges.max(g.buckets_per_range) <= PARTS_MAX;
         let entries = g.chunk_entries.checked_mul(16).is_some_and(|bytes| bytes <= g.page_bytes);
-        small && entries && self.has_room(g) && layout.cuts.len() < g.ranges * g.buckets_per_range
+        small && entries && self.has_room(g) && layout.split_points.len() < g.ranges * g.buckets_per_range
     }
 
-    /// Whether lanes never wait for one another's pages for ever, and all is within what was promised.
+    /// Whether lanes cannot deadlock on pages, and everything fits in the memory limit.
     fn has_room(&self, g: &Geometry) -> bool {
         let memory = self.sort.memory_bytes;
         let main_bytes = (g.main_pages as u64).checked_mul(g.page_bytes as u64);
@@ -52,12 +52,12 @@ impl Judge<'_> {
             && g.excess_bytes <= self.inputs.bytes()
     }
 
-    /// Whether this may be the state at the last checkpoint, with all that the ranges have.
+    /// Whether this can be the state at the last checkpoint, with these ranges.
     pub(crate) fn is_state(&self, layout: &Layout, last: &Checkpoint, stores: &[RangeStore]) -> bool {
         let (records, bytes) = stores.iter().fold((0u64, 0u64), |(records, bytes), store| {
             (records.saturating_add(store.records), bytes.saturating_add(store.bytes))
         });
-        let ranges = layout.cuts.len() / layout.geometry.buckets_per_range + 1;
+        let ranges = layout.split_points.len() / layout.geometry.buckets_per_range + 1;
         stores.len() <= ranges
             && stores.iter().all(|store| self.is_store(store, layout.geometry.page_bytes))
             && bytes <= self.inputs.bytes()
@@ -86,8 +86,8 @@ impl Judge<'_> {
         (last.proof.records, last.proof.bytes) == (counts.records, counts.bytes)
     }
 
-    /// Whether a record begins at page `next_page`, or the carry is the beginning of the one that goes on there. Where the file
-    /// does not tell, so many `bytes` of records must be all before the carry.
+    /// Whether a record begins at page `next_page`, or the carry is the start of the record that continues there. If
+    /// the file does not tell, the ranges must have all `bytes` before the carry.
     fn goes_on(&self, last: &Checkpoint, page_bytes: u64, bytes: u64) -> bool {
         let (mut first, mut before) = (0, 0);
         for input in self.inputs.files() {
@@ -106,11 +106,11 @@ impl Judge<'_> {
         last.next_page == first && last.carry.is_empty()
     }
 
-    /// Whether the input has these bytes before byte `at`, and a record begins with them. It is the one thing that
-    /// is taken from a manifest into the output.
+    /// Whether the input has these bytes before byte `at`, and a record can begin with them. The carry is the only
+    /// part of a manifest that goes into the output.
     fn is_carry_of(&self, input: &Input, at: u64, carry: &[u8]) -> bool {
         let Some(from) = at.checked_sub(carry.len() as u64) else { return false };
-        // And the byte before them, if there is one.
+        // With the byte before them, if there is one.
         let before = from.min(1) as usize;
         let mut there = vec![0; before + carry.len()];
         let Ok(file) = input.file() else { return false };
@@ -118,7 +118,7 @@ impl Judge<'_> {
         whole && self.sort.layout.may_begin(from, &there[..before], carry) && there[before..] == *carry
     }
 
-    /// Files are removed when the sort ends, so no others may be named.
+    /// Files are removed when the sort ends, so only names of this sort are allowed.
     fn is_ours(&self, path: &Path) -> bool {
         path == self.names.partial.path || self.names.is_scratch(path)
     }

@@ -1,7 +1,7 @@
-//! A block that several threads fill at the same time, each at an offset reserved beforehand.
+//! A block that several threads fill in parallel, each in a range reserved beforehand.
 //!
-//! One thread at a time reserves offsets, so the order of the bytes does not depend on how the copying is scheduled. The
-//! thread that commits the last bytes of a sealed block gets it.
+//! One thread at a time reserves ranges, so the order of the bytes does not depend on scheduling. The thread that
+//! commits the last bytes of a sealed block gets the block.
 //!
 //! ```text
 //! reserve 0..300 -> A     reserve 300..420 -> B     seal     A commits     B commits => block
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::prefetch::prefetch_at;
 use crate::{Block, copy_start};
 
-/// A block under construction.
-pub struct Fill {
+/// A block that is being filled.
+pub struct SharedBlock {
     shared: Arc<Shared>,
     reserved: u32,
 }
@@ -23,36 +23,36 @@ pub struct Fill {
 struct Shared {
     base: NonNull<u8>,
     capacity: u32,
-    /// Bytes committed, plus `OPEN` until the fill is sealed with its length.
+    /// Bytes that are reserved and not committed, plus `OPEN` until the block is sealed.
     pending: AtomicU32,
     block: std::sync::Mutex<Option<Block>>,
 }
 
-/// Keeps `pending` above zero until the seal; capacities are below it.
+/// Keeps `pending` above zero until the block is sealed; capacities are smaller.
 const OPEN: u32 = 1 << 31;
 
-// SAFETY: the bytes are reached only through `Place`s, which are disjoint, and through the block,
-// which leaves only when every place is committed.
+// SAFETY: the bytes are accessed only through `Reservation`s, which are disjoint, and through the block, which leaves
+// only after every reservation is committed.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// A reserved stretch of a fill, to be written by its holder. Must be filled wholly.
-pub struct Place {
+/// A reserved range, which its holder must fill completely.
+pub struct Reservation {
     at: NonNull<u8>,
     left: u32,
     length: u32,
     shared: Arc<Shared>,
 }
 
-// SAFETY: a place owns its stretch of the block exclusively.
-unsafe impl Send for Place {}
+// SAFETY: a reservation owns its range of the block exclusively.
+unsafe impl Send for Reservation {}
 
-impl Fill {
+impl SharedBlock {
     /// Starts to fill a block from its first byte.
-    pub fn new(block: Block) -> Fill {
+    pub fn new(block: Block) -> SharedBlock {
         assert!(block.capacity() < OPEN as usize);
-        Fill {
+        SharedBlock {
             shared: Arc::new(Shared {
                 base: block.address(),
                 capacity: block.capacity() as u32,
@@ -79,23 +79,23 @@ impl Fill {
     }
 
     /// Reserves the next `length` bytes; at most `room()`.
-    pub fn reserve(&mut self, length: usize) -> Place {
+    pub fn reserve(&mut self, length: usize) -> Reservation {
         assert!(length <= self.room(), "{length} bytes in a fill with room for {}", self.room());
-        // SAFETY: reserved + length <= capacity, so the stretch lies inside the block.
+        // SAFETY: reserved + length <= capacity, so the range lies inside the block.
         let at = unsafe { self.shared.base.add(self.reserved as usize) };
         self.reserved += length as u32;
         self.shared.pending.fetch_add(length as u32, Ordering::Relaxed);
-        Place { at, left: length as u32, length: length as u32, shared: Arc::clone(&self.shared) }
+        Reservation { at, left: length as u32, length: length as u32, shared: Arc::clone(&self.shared) }
     }
 
-    /// Ends the reserving. Returns the block if all places are committed already; else the last
-    /// `Place::commit` does.
+    /// Ends the reserving. Returns the block if all reservations are committed; otherwise the last
+    /// `Reservation::commit` returns it.
     pub fn seal(self) -> Option<Block> {
         finish(&self.shared, OPEN, self.reserved)
     }
 }
 
-/// Takes `amount` off what is pending; at zero hands out the block with the length it has.
+/// Subtracts `amount` from the pending bytes. At zero it returns the block, with its length set.
 fn finish(shared: &Shared, amount: u32, reserved: u32) -> Option<Block> {
     if amount == OPEN
         && let Some(block) = shared.block.lock().expect("no holder panics").as_mut()
@@ -108,24 +108,24 @@ fn finish(shared: &Shared, amount: u32, reserved: u32) -> Option<Block> {
     shared.block.lock().expect("no holder panics").take()
 }
 
-impl Place {
+impl Reservation {
     /// Bytes still to be written.
     pub fn left(&self) -> usize {
         self.left as usize
     }
 
-    /// Copies as much of `bytes` as there is room for; returns how many that was.
+    /// Copies as much of `bytes` as fits; returns the number of bytes.
     #[inline(always)]
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         self.push_start(bytes, bytes.len())
     }
 
-    /// The same with the first `len` of `bytes`: what follows them in `bytes` may be written behind them, where the next
-    /// push writes over it.
+    /// The same with the first `len` bytes of `bytes`. The bytes that follow them may be written too; the next push
+    /// overwrites those.
     #[inline(always)]
     pub fn push_start(&mut self, bytes: &[u8], len: usize) -> usize {
         let n = len.min(self.left as usize);
-        // SAFETY: `left` bytes at `at` belong to this place alone, and `n` <= `left`.
+        // SAFETY: the `left` bytes at `at` belong to this reservation alone, and `n` <= `left`.
         unsafe {
             copy_start(std::slice::from_raw_parts_mut(self.at.as_ptr(), self.left as usize), bytes, n);
             self.at = self.at.add(n);
@@ -134,7 +134,7 @@ impl Place {
         n
     }
 
-    /// Asks for the two cache lines behind what is written, so that they are there when the next record comes.
+    /// Prefetches the two cache lines after what is written, for the next record.
     #[inline(always)]
     pub fn expect(&self) {
         let next = self.at.as_ptr().cast_const();
@@ -145,12 +145,12 @@ impl Place {
     /// The bytes written so far.
     pub fn written(&self) -> &[u8] {
         let n = (self.length - self.left) as usize;
-        // SAFETY: `at` has moved `n` bytes from the start of this place's own stretch, which nobody
-        // else touches before the commit.
+        // SAFETY: `at` has moved `n` bytes from the start of this reservation, which nobody else accesses before the
+        // commit.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().sub(n), n) }
     }
 
-    /// Says that the place is written. Returns the block if it was the last of a sealed fill.
+    /// Commits the range. Returns the block if this was the last one of a sealed block.
     pub fn commit(self) -> Option<Block> {
         assert_eq!(
             self.left, 0,
@@ -167,10 +167,10 @@ mod tests {
     use crate::Pool;
 
     #[test]
-    fn bytes_lie_in_the_order_of_reservation_whoever_commits_last() {
+    fn bytes_are_in_reservation_order_whoever_commits_last() {
         let pool = Pool::new(4096, 1).unwrap();
         for seal_first in [false, true] {
-            let mut fill = Fill::new(pool.take());
+            let mut fill = SharedBlock::new(pool.take());
             let mut a = fill.reserve(3);
             let mut b = fill.reserve(2);
             assert_eq!(b.push(b"yy"), 2);
@@ -196,8 +196,8 @@ mod tests {
     fn many_threads_fill_one_block() {
         let pool = Pool::new(1 << 16, 1).unwrap();
         for _ in 0..50 {
-            let mut fill = Fill::new(pool.take());
-            let places: Vec<Place> = (0..64).map(|_| fill.reserve(1024)).collect();
+            let mut fill = SharedBlock::new(pool.take());
+            let places: Vec<Reservation> = (0..64).map(|_| fill.reserve(1024)).collect();
             let block = std::thread::scope(|s| {
                 let mut handles = Vec::new();
                 for (i, mut place) in places.into_iter().enumerate() {
@@ -219,9 +219,9 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "unwritten")]
-    fn a_place_left_short_is_caught() {
+    fn an_incomplete_reservation_panics() {
         let pool = Pool::new(4096, 1).unwrap();
-        let mut fill = Fill::new(pool.take());
+        let mut fill = SharedBlock::new(pool.take());
         let _ = fill.reserve(2).commit();
     }
 }

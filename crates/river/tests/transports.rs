@@ -1,5 +1,5 @@
-//! What goes on between the ends of a river: slow outlets, ends that vanish, a split that is put twice; and the
-//! same over links with sockets, where a link is cut.
+//! The ends of a river: slow outlets, ends that disconnect, a split that is put twice; and the same over links with
+//! sockets, where a link is cut.
 #![allow(clippy::disallowed_methods)] // The cluster that links need has its files.
 
 #[path = "../../wire/tests/support/mod.rs"]
@@ -12,7 +12,7 @@ use support::City;
 use thalweg_block::Block;
 use thalweg_pump::{Sink, Source};
 use thalweg_record::{Key, Layout};
-use thalweg_river::{Bed, Builder, Error, Inlet, Outlet, Pick, Reach, River};
+use thalweg_river::{Builder, Error, Inlet, Outlet, Partitioner, Reach, River, RiverConfig};
 use thalweg_wire::{Link, Terms};
 
 const RECORD: usize = 8;
@@ -24,9 +24,9 @@ fn river() -> Builder {
     River::builder().records(layout, Key::new(layout, &[]).unwrap()).batch_bytes(4 * RECORD)
 }
 
-/// To the lane that the first byte says.
-fn by_first() -> Pick {
-    Pick::Own(Box::new(|record, _| usize::from(record[0])))
+/// Selects the lane by the first byte.
+fn by_first() -> Partitioner {
+    Partitioner::Own(Box::new(|record, _| usize::from(record[0])))
 }
 
 fn record(lane: u8, number: u32) -> [u8; RECORD] {
@@ -48,10 +48,11 @@ fn all(outlet: &mut Outlet) -> Result<Vec<Vec<u8>>, Error> {
 }
 
 #[test]
-fn an_outlet_that_takes_nothing_holds_up_no_other_lane() {
-    let mut river = river().outlets(2).lanes(2).pick(by_first()).credits(2, 0).queued(3, 10).build().unwrap();
+fn a_blocked_outlet_does_not_delay_other_lanes() {
+    let mut river =
+        river().outlets(2).lanes(2).partitioner(by_first()).credits(2, 0).queued(3, 10).build().unwrap();
     let (inlet, slow) = (&mut river.inlets[0], 0u8);
-    // Three batches that are queued, for no credit comes, and an open one, each of four records.
+    // No credit comes: three batches wait in the queue and one is open, each with four records.
     for number in 0..4 * (3 + 1) {
         inlet.put_record(&record(slow, number)).unwrap();
     }
@@ -68,23 +69,24 @@ fn an_outlet_that_takes_nothing_holds_up_no_other_lane() {
     });
 }
 
-/// The last piece of a long record shares its batch with what comes behind it, and the pieces of several lanes come mixed.
+/// The last piece of a long record shares a batch with the records after it, and pieces of several lanes are
+/// interleaved.
 #[test]
-fn records_longer_than_a_batch_come_out_one_by_one_also_of_a_river_behind() {
+fn records_longer_than_a_batch_also_cross_two_rivers() {
     let long = |lane: u8, n: usize| [&[b'0' + lane][..], &vec![b'a' + (n % 26) as u8; 7 * n]].concat();
     let lines = || {
-        let of_lane = Pick::Own(Box::new(|line, _| usize::from(line[0] - b'0')));
+        let of_lane = Partitioner::Own(Box::new(|line, _| usize::from(line[0] - b'0')));
         River::builder()
             .records(Layout::Lines, Key::new(Layout::Lines, &[]).unwrap())
             .batch_bytes(50)
-            .pick(of_lane)
+            .partitioner(of_lane)
     };
     let [first, second] = [3, 3].map(|lanes| lines().lanes(lanes).splits(1).ordered().build().unwrap());
     let put: Vec<Vec<u8>> = (0..60).map(|n| long((n % 3) as u8, n)).collect();
     let [mut first, mut second] = [first, second];
     let (mut inlet, mut between) = (first.inlets.remove(0), first.outlets.remove(0));
     let (mut onwards, mut last) = (second.inlets.remove(0), second.outlets.remove(0));
-    let came = std::thread::scope(|scope| {
+    let arrived = std::thread::scope(|scope| {
         scope.spawn(|| {
             put.iter().for_each(|line| inlet.put_record(line).unwrap());
             finish(&mut inlet).unwrap();
@@ -101,18 +103,19 @@ fn records_longer_than_a_batch_come_out_one_by_one_also_of_a_river_behind() {
         let of_lane = |lines: &[Vec<u8>]| -> Vec<Vec<u8>> {
             lines.iter().filter(|line| line[0] == b'0' + lane).cloned().collect()
         };
-        assert_eq!(of_lane(&came), of_lane(&put), "lane {lane}");
+        assert_eq!(of_lane(&arrived), of_lane(&put), "lane {lane}");
     }
-    assert_eq!(came.len(), put.len());
+    assert_eq!(arrived.len(), put.len());
 }
 
 #[test]
-fn an_end_that_waits_for_one_that_says_nothing_can_be_stopped() {
-    let mut river = river().outlets(1).lanes(1).pick(by_first()).credits(1, 0).queued(1, 1).build().unwrap();
+fn a_waiting_end_can_be_stopped() {
+    let mut river =
+        river().outlets(1).lanes(1).partitioner(by_first()).credits(1, 0).queued(1, 1).build().unwrap();
     let (inlet, outlet) = (&mut river.inlets[0], &mut river.outlets[0]);
     let stoppers = [inlet.stopper(), outlet.stopper()];
     std::thread::scope(|scope| {
-        // Nobody takes what is put, and then nobody puts.
+        // First nobody takes, then nobody puts.
         let putting = scope.spawn(|| (0..).find_map(|n| inlet.put_record(&record(0, n)).err()));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!putting.is_finished());
@@ -126,11 +129,12 @@ fn an_end_that_waits_for_one_that_says_nothing_can_be_stopped() {
     });
 }
 
-/// The quick outlet came late: the next batches had been given to the slow one by then, and the inlet waited for that.
+/// The fast outlet came late: the next batches had been queued for the slow one, and the inlet waited for that.
 #[test]
-fn the_least_busy_outlet_gets_more_also_if_it_comes_late() {
+fn the_least_busy_outlet_gets_more_even_if_it_starts_late() {
     for quick in [0, 1] {
-        let river = river().outlets(2).lanes(2).pick(Pick::LeastBusy).credits(2, 0).build().unwrap();
+        let river =
+            river().outlets(2).lanes(2).partitioner(Partitioner::LeastBusy).credits(2, 0).build().unwrap();
         let (mut inlets, mut outlets) = (river.inlets, river.outlets);
         let (mut quick, mut slow) = (outlets.remove(quick), outlets.remove(0));
         let quick = std::thread::spawn(move || {
@@ -153,7 +157,7 @@ fn the_least_busy_outlet_gets_more_also_if_it_comes_late() {
 }
 
 #[test]
-fn an_end_that_vanishes_is_told_to_the_other() {
+fn the_other_end_learns_of_a_disconnect() {
     let mut one = river().build().unwrap();
     one.inlets[0].put_record(&record(0, 1)).unwrap();
     one.inlets.clear();
@@ -162,12 +166,12 @@ fn an_end_that_vanishes_is_told_to_the_other() {
     two.outlets.clear();
     let error = (0..1000).find_map(|number| two.inlets[0].put_record(&record(0, number)).err());
     assert!(matches!(error, Some(Error::Gone(0))), "{error:?}");
-    let mut three = river().pick(Pick::Own(Box::new(|_, _| 99))).build().unwrap();
+    let mut three = river().partitioner(Partitioner::Own(Box::new(|_, _| 99))).build().unwrap();
     let error = three.inlets[0].put_record(&record(0, 1)).unwrap_err().to_string();
-    assert_eq!(error, "the pick chose lane 99, and there are 16");
+    assert_eq!(error, "the partitioner chose lane 99, and there are 16");
 }
 
-/// What was put a second time was dropped without a word.
+/// A split that was put again was dropped silently.
 #[test]
 fn a_split_that_is_put_twice_is_a_fault() {
     let mut one = river().inlets(2).build().unwrap();
@@ -177,7 +181,10 @@ fn a_split_that_is_put_twice_is_a_fault() {
         finish(inlet).unwrap();
     }
     let why = all(&mut one.outlets[0]).unwrap_err().to_string();
-    assert!(why.contains("source 1 sent of split 0, which is closed or another source's"), "{why}");
+    assert!(
+        why.contains("source 1 sent a part of split 0, which is closed or belongs to another source"),
+        "{why}"
+    );
     let mut two = river().inlets(2).splits(3).build().unwrap();
     for (split, inlet) in two.inlets.iter_mut().enumerate() {
         inlet.begin(split as u64, 0);
@@ -188,12 +195,12 @@ fn a_split_that_is_put_twice_is_a_fault() {
     assert!(why.contains("split 2 was never whole"), "{why}");
 }
 
-/// Has somebody read what comes on a link, as a node does.
+/// Reads a link in a thread, as a node does.
 fn read(link: Link) {
     std::thread::spawn(move || while let Ok(Some(_)) = link.accept() {});
 }
 
-/// A stream of a link as both sides have it.
+/// Both sides of a stream.
 fn stream(near: &Link, far: &Link) -> [Reach; 2] {
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| far.accept().unwrap().expect("a stream"));
@@ -208,13 +215,13 @@ fn the_same_goes_over_links_with_sockets() {
     let city = City::new();
     let terms = Terms { block_bytes: LINK as u32, ..Terms::default() };
     let (far, near) = city.link(terms);
-    // What is said of all lanes of an outlet at a split's end takes more than a block.
-    let bed = |name| {
+    // The end messages of all lanes of an outlet take more than one block.
+    let config = |name| {
         let builder = river().named(name).inlets(2).outlets(2).lanes(400).batch_bytes(10_000).checked();
-        builder.pick(Pick::Hash).splits(4).ordered().bed().unwrap()
+        builder.partitioner(Partitioner::Hash).splits(4).ordered().config().unwrap()
     };
-    // Each side has a bed of its own, made from the same description.
-    let (here, there) = (bed(5), bed(5));
+    // Each side makes its own configuration from the same description.
+    let (here, there) = (config(5), config(5));
     let mut to_outlets: Vec<Vec<_>> = (0..2).map(|_| Vec::new()).collect();
     let mut at_outlets: Vec<Vec<_>> = (0..2).map(|_| Vec::new()).collect();
     for inlet in &mut to_outlets {
@@ -251,8 +258,8 @@ fn the_same_goes_over_links_with_sockets() {
     assert!(all.into_iter().eq(expected), "each record once");
 }
 
-/// The ends of a river at two nodes with a link between them, each of which reaches itself without one.
-fn two_nodes(city: &City, bed: impl Fn() -> Arc<Bed>) -> [(Inlet, Outlet); 2] {
+/// The ends of a river on two nodes with a link between them. Each node reaches itself in memory.
+fn two_nodes(city: &City, config: impl Fn() -> Arc<RiverConfig>) -> [(Inlet, Outlet); 2] {
     let (far, near) = city.link(Terms { block_bytes: LINK as u32, ..Terms::default() });
     let ([there, at_there], [here, at_here]) = (stream(&near, &far), stream(&far, &near));
     [near, far].into_iter().for_each(read);
@@ -262,18 +269,18 @@ fn two_nodes(city: &City, bed: impl Fn() -> Arc<Bed>) -> [(Inlet, Outlet); 2] {
     ];
     let mut index = 0..;
     let building = nodes.map(|(to, from)| {
-        let (bed, node) = (bed(), index.next().expect("it has no end"));
-        std::thread::spawn(move || bed.node(node, to, from).unwrap())
+        let (config, node) = (config(), index.next().expect("it has no end"));
+        std::thread::spawn(move || config.node(node, to, from).unwrap())
     });
     building.map(|node| node.join().unwrap())
 }
 
 #[test]
-fn a_node_reaches_itself_without_a_link() {
+fn a_node_reaches_itself_in_memory() {
     let city = City::new();
     let nodes = two_nodes(&city, || {
-        let builder = river().inlets(2).outlets(2).lanes(2).pick(by_first()).credits(2, 1);
-        builder.splits(4).ordered().proved().bed().unwrap()
+        let builder = river().inlets(2).outlets(2).lanes(2).partitioner(by_first()).credits(2, 1);
+        builder.splits(4).ordered().proved().config().unwrap()
     });
     let nodes = nodes.into_iter().enumerate().map(|(node, (mut inlet, mut outlet))| {
         let putting = std::thread::spawn(move || {
@@ -298,14 +305,14 @@ fn a_node_reaches_itself_without_a_link() {
     }
 }
 
-/// An inlet that has said its end to one outlet, and waits for credits of another, hears that the first has gone: the
-/// other is told, also where it comes behind one that hears nothing any more.
+/// An inlet that has finished with one outlet, and waits for credits of another, learns that the first has
+/// disconnected. The other must then learn it too, even if it comes after one that no longer listens.
 #[test]
-fn whoever_goes_tells_all_that_have_not_been_told_the_end() {
+fn a_disconnect_is_reported_to_all_unfinished_ends() {
     let city = City::new();
     let [(first, mut outlet_0), (mut second, mut outlet_1)] = two_nodes(&city, || {
-        let builder = river().inlets(2).outlets(2).lanes(2).pick(by_first()).credits(2, 0);
-        builder.batch_bytes(10 * RECORD).splits(2).ordered().proved().bed().unwrap()
+        let builder = river().inlets(2).outlets(2).lanes(2).partitioner(by_first()).credits(2, 0);
+        builder.batch_bytes(10 * RECORD).splits(2).ordered().proved().config().unwrap()
     });
     let waiting = std::thread::spawn(move || {
         second.begin(0, 0);
@@ -313,7 +320,7 @@ fn whoever_goes_tells_all_that_have_not_been_told_the_end() {
         (0..50).try_for_each(|n| second.put_record(&record(1, n))).unwrap();
         finish(&mut second).unwrap_err().to_string()
     });
-    // It leaves when all of it is there, and with that comes the end; not that of the other inlet.
+    // It leaves when all of it is there, and the end comes with it.
     assert_eq!(outlet_0.get_record().unwrap(), Some(&record(0, 1)[..]));
     drop(outlet_0);
     let gone = waiting.join().unwrap();
@@ -330,12 +337,12 @@ fn a_link_that_is_cut_ends_both_sides_in_one_line() {
     let city = City::new();
     let terms = Terms { block_bytes: LINK as u32, ..Terms::default() };
     let (tap, (far, near)) = city.cuttable_link(terms);
-    let bed = || river().lanes(4).batch_bytes(10_000).checked().bed().unwrap();
+    let config = || river().lanes(4).batch_bytes(10_000).checked().config().unwrap();
     let [ours, theirs] = stream(&near, &far);
     [near, far].into_iter().for_each(read);
-    let mut outlet = bed().outlet_over(vec![theirs]).unwrap();
+    let mut outlet = config().outlet_over(vec![theirs]).unwrap();
     let taking = std::thread::spawn(move || all(&mut outlet).unwrap_err().to_string());
-    let mut inlet = bed().inlet_over(0, vec![ours]).unwrap();
+    let mut inlet = config().inlet_over(0, vec![ours]).unwrap();
     (0..10_000).try_for_each(|n| inlet.put_record(&record(0, n))).unwrap();
     tap.cut();
     let error = (0..10_000_000).find_map(|n| inlet.put_record(&record(0, n)).err()).expect("it is cut");

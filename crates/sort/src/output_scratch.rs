@@ -1,72 +1,77 @@
-//! Scratch within the output: what does not fit waits in the room that the output will take, and is overwritten by it.
+//! Scratch in the output file: spilled pages lie where the output will be, and the output overwrites them.
 //!
 //! ```text
 //! partial output  [  shift  |  region 0  |  region 1  | ... |  region n-1  ] tail
 //! output          [ ranges of region 0 | ranges of region 1 | ...  | ... ]
 //! ```
 //!
-//! Model: ranges leave in order, so the output reaches a region only after the ranges whose pages lie there have been
-//! read, if every region lies behind the end of what they become. A region is as large as its ranges are planned to be,
-//! and the shift keeps it behind: by one region, because a region's own ranges leave before it is reached; by what lies
-//! between two output notes, so that what is overwritten is durable as output; and by what samples err.
-//! What a region has no room for goes to a later one, or to the tail.
-//! Invariant: no page that is still to be read is overwritten: `make_way` in the job looks before the first byte of output,
-//! when the ranges' true sizes are known.
-//! Non-goals: disks of their own for scratch; outputs whose size nobody knows.
+//! Model: ranges are written in order. If every region lies after the end of the output of its ranges, the output
+//! reaches a region only after the pages in it were read. A region is as large as the planned size of its ranges, and
+//! the shift is the sum of three parts: one region, because the ranges of a region are written before it is reached;
+//! the distance between two output notes, so that only durable output allows overwriting; and a margin for sampling
+//! errors. A page that does not fit in its region goes to a later one or to the tail.
+//! Invariant: no page that is still to be read is overwritten. `move_overtaken` checks this before the first byte of
+//! output, when the true sizes of ranges are known.
+//! Non-goals: separate disks for scratch; outputs of unknown size.
 
-use crate::asked::Sort;
 use crate::geometry::Geometry;
+use crate::options::Sort;
 
-/// More regions are a smaller shift, and more places that are written in turn.
+/// More regions mean a smaller shift, but more places that are written in turn.
 const REGIONS_MAX: u64 = 128;
-/// So many pages make the ends of regions, where a page may not fit, a small part of them.
+/// With this many pages in a region, the space lost at its end is small.
 const REGION_PAGES_MIN: u64 = 32;
-/// The part of the output by which samples may err.
+/// The margin for sampling errors, as a fraction of the output.
 const ERROR_SHARE: u64 = 32;
 
-/// Where in the output pages of a range may wait.
+/// The regions of the output file for spilled pages.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Within {
+pub(crate) struct OutputScratch {
     shift: u64,
     region_bytes: u64,
     regions: u64,
     ranges: u64,
 }
 
-impl Within {
-    /// For what was asked of so many bytes and records, if that lets the output hold what is spilled. Tags take room in
-    /// the regions, and none in the output, which stays the further behind.
-    pub(crate) fn asked(sort: &Sort, (bytes, records): (u64, u64), geometry: &Geometry) -> Option<Within> {
+impl OutputScratch {
+    /// The regions for an output of this size, if the options allow scratch in the output. Tags take space in the
+    /// regions but not in the output, which only increases the distance.
+    pub(crate) fn asked(
+        sort: &Sort,
+        (bytes, records): (u64, u64),
+        geometry: &Geometry,
+    ) -> Option<OutputScratch> {
         let may = sort.within_output && !sort.output_is_stream;
-        Within::of(bytes + records * sort.tag_bytes() as u64, geometry).filter(|_| may)
+        OutputScratch::of(bytes + records * sort.tag_bytes() as u64, geometry).filter(|_| may)
     }
 
-    /// For an output of `bytes` bytes, if it then takes less of the disk than with scratch beside it.
-    pub(crate) fn of(bytes: u64, geometry: &Geometry) -> Option<Within> {
+    /// The regions for an output of `bytes` bytes, if this takes less disk space than separate scratch files.
+    pub(crate) fn of(bytes: u64, geometry: &Geometry) -> Option<OutputScratch> {
         let (page_bytes, ranges) = (geometry.page_bytes as u64, geometry.ranges as u64);
         let regions = (bytes / (REGION_PAGES_MIN * page_bytes)).clamp(1, REGIONS_MAX.min(ranges));
         let region_bytes = bytes.div_ceil(regions).next_multiple_of(page_bytes);
         let behind = region_bytes + geometry.note_every(bytes) + bytes / ERROR_SHARE;
-        let within = Within { shift: behind.next_multiple_of(page_bytes), region_bytes, regions, ranges };
+        let within =
+            OutputScratch { shift: behind.next_multiple_of(page_bytes), region_bytes, regions, ranges };
         (within.room() < bytes.saturating_add(geometry.excess_bytes)).then_some(within)
     }
 
-    /// Bytes of the output with all regions: where the tail begins.
+    /// Bytes of the output with all regions: the start of the tail.
     pub(crate) fn room(&self) -> u64 {
         self.end(self.regions as usize - 1)
     }
 
-    /// How many regions there are.
+    /// The number of regions.
     pub(crate) fn regions(&self) -> usize {
         self.regions as usize
     }
 
-    /// Where a region begins.
+    /// The start of a region.
     pub(crate) fn start(&self, region: usize) -> u64 {
         self.shift + self.region_bytes * region as u64
     }
 
-    /// Where it ends.
+    /// The end of a region.
     pub(crate) fn end(&self, region: usize) -> u64 {
         self.start(region + 1)
     }
@@ -76,7 +81,7 @@ impl Within {
         (range as u64 * self.regions / self.ranges).min(self.regions - 1) as usize
     }
 
-    /// The region that a byte of the file lies in; none before the first and in the tail.
+    /// The region at an offset of the file; none before the first region and in the tail.
     pub(crate) fn region_at(&self, offset: u64) -> Option<usize> {
         let region = offset.checked_sub(self.shift)? / self.region_bytes;
         (region < self.regions).then_some(region as usize)
@@ -89,7 +94,7 @@ mod tests {
     use crate::geometry::Given;
     use thalweg_base::units::{GIB, MIB};
 
-    fn of(bytes: u64, memory_bytes: u64) -> Option<(Within, Geometry)> {
+    fn of(bytes: u64, memory_bytes: u64) -> Option<(OutputScratch, Geometry)> {
         let records = bytes / 100;
         let given = Given {
             memory_bytes,
@@ -101,11 +106,11 @@ mod tests {
             is_stream: false,
         };
         let geometry = Geometry::of(&given).unwrap();
-        Within::of(bytes, &geometry).map(|within| (within, geometry))
+        OutputScratch::of(bytes, &geometry).map(|within| (within, geometry))
     }
 
-    /// Ranges are planned equal: each of them ends, as output, before the first of its pages could lie, by more than
-    /// what lies between two notes.
+    /// With ranges of equal size: each one ends, as output, before the first place of its pages, by more than the
+    /// distance between two notes.
     #[test]
     fn the_output_stays_behind_what_is_still_to_be_read() {
         for (bytes, memory) in
@@ -125,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_stand_one_behind_the_other_and_take_little_more_than_the_output() {
+    fn regions_are_adjacent_and_take_little_more_than_the_output() {
         let (within, geometry) = of(10 * GIB, GIB).unwrap();
         for region in 0..within.regions() {
             let (start, end) = (within.start(region), within.end(region));
@@ -137,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spills_little_has_scratch_beside_its_output() {
+    fn a_sort_that_spills_little_has_separate_scratch() {
         assert!(of(GIB, 2 * GIB).is_none());
         assert!(
             of(GIB, GIB / 4 * 3)

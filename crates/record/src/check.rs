@@ -1,16 +1,15 @@
-//! Examining: all that `check` says of a sequence of records, from parts that are read at once.
+//! Checks a sequence of records, in parts that are read in parallel.
 //!
-//! Model: the bytes of a sequence are cut into *stretches* at any places, and each is fed to a
-//! [`Stretch`] of its own. What a stretch has of a record that began before it is kept aside as its
-//! head; what it has of a record that ends after it stays open. Joined from left to right, head meets
-//! open end.
+//! Model: the sequence is divided into *stretches* at arbitrary bytes, and each is checked by a [`StretchCheck`] of
+//! its own. The end of a record that began before the stretch is kept as its head; the start of a record that ends
+//! after it stays open. When stretches are joined from left to right, each head completes the open record before it.
 //!
 //! ```text
 //! bytes      r r r r|r r r r r r|r r r r r r
 //! stretch 0  =======>--                        two bytes open
 //! stretch 1           --|===========>-         a head of two bytes, one byte open
 //! ```
-//! Invariant: however a sequence is cut, joining its stretches gives what one stretch over all of it gives.
+//! Invariant: the joined result does not depend on how the sequence was divided.
 //! Non-goals: reading, lanes.
 
 use thalweg_api::{Examined, PieceEnd, Proof};
@@ -18,10 +17,10 @@ use thalweg_api::{Examined, PieceEnd, Proof};
 use crate::valsort::crc_of_record;
 use crate::{KEY_BYTES, Key, Layout, Prover, RECORD_BYTES, Summary, each_record};
 
-/// More records or bytes than this nobody has in one place; a thousand times as many can still be counted.
+/// The maximum count that is accepted from another process; sums of a thousand such counts do not overflow.
 const TOLD_MAX: u64 = 1 << 53;
 
-/// What is known of a run of whole records.
+/// The result for a run of complete records.
 #[derive(Debug, Clone)]
 struct Examiner {
     layout: Layout,
@@ -35,7 +34,7 @@ impl Examiner {
         Examiner { layout, prover: Prover::new(layout, key.clone(), true), crc_sum: 0, first_unordered: None }
     }
 
-    /// Takes whole records (lines with their newlines).
+    /// Adds complete records (lines with their newlines).
     fn push(&mut self, bytes: &[u8]) {
         let before = if self.first_unordered.is_none() { Some(self.prover.clone()) } else { None };
         self.prover.push(bytes);
@@ -59,9 +58,9 @@ impl Examiner {
     }
 }
 
-/// Index of the first record that is smaller than the one before. `before` has seen no such record,
-/// and `bytes`, which follow, hold one: the prover itself is asked about ever shorter parts of them, so
-/// that there is no second comparison to keep in step. Runs once in an examiner's life.
+/// The index of the first record that is less than the one before. `before` has no such record, and `bytes`, which
+/// follow, have one. It bisects the bytes with the prover itself, so that there is only one comparison. Runs at most
+/// once for each check.
 fn first_unordered(mut before: Prover, mut bytes: &[u8]) -> u64 {
     while bytes.len() > 1 {
         let (left, right) = bytes.split_at(bytes.len() / 2);
@@ -73,11 +72,11 @@ fn first_unordered(mut before: Prover, mut bytes: &[u8]) -> u64 {
             (before, bytes) = (after, right);
         }
     }
-    // The one byte left ends the record in question, which has not been counted yet.
+    // The last byte ends the record in question, which is not counted yet.
     before.proof().records
 }
 
-/// Sum of the CRC-32 of each of whole records, lines without their newlines.
+/// The sum of the CRC-32 of each record. The records are complete; lines count without their newlines.
 fn crc_sum_of(layout: Layout, bytes: &[u8]) -> u128 {
     let (crc, mut sum) = (crc_of_record(), 0);
     each_record!(layout, bytes, 0, |_, record, _| sum += crc(record.alone()));
@@ -87,19 +86,19 @@ fn crc_sum_of(layout: Layout, bytes: &[u8]) -> u128 {
 /// How much of a stretch belongs to a record that began before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeadEnd {
-    /// So many more bytes.
+    /// This many more bytes.
     After(usize),
-    /// All up to the first newline. Where the stretch happens to begin with a line of its own, that
-    /// line is examined with the stretch before, which does no harm.
+    /// Everything up to the first newline. If the stretch begins with a new line, that line is checked with the
+    /// stretch before, which does no harm.
     AfterNewline,
 }
 
-/// A stretch of a sequence of records, from any byte to any byte.
+/// The check of a stretch of a sequence of records.
 #[derive(Debug, Clone)]
-pub struct Stretch {
+pub struct StretchCheck {
     layout: Layout,
     examiner: Examiner,
-    /// Where the head ends, until it has.
+    /// Where the head ends, until it has ended.
     head_end: Option<HeadEnd>,
     /// Bytes of a record that began before.
     head: Vec<u8>,
@@ -107,15 +106,15 @@ pub struct Stretch {
     open: Vec<u8>,
 }
 
-impl Stretch {
-    /// The beginning of a sequence.
-    pub fn first(layout: Layout, key: &Key) -> Stretch {
+impl StretchCheck {
+    /// The first stretch of a sequence.
+    pub fn first(layout: Layout, key: &Key) -> StretchCheck {
         let examiner = Examiner::new(layout, key);
-        Stretch { layout, examiner, head_end: None, head: Vec::new(), open: Vec::new() }
+        StretchCheck { layout, examiner, head_end: None, head: Vec::new(), open: Vec::new() }
     }
 
-    /// A stretch that begins at byte `at` of its sequence: at its start, where records cannot be found anywhere else.
-    pub fn at(layout: Layout, key: &Key, at: u64) -> Stretch {
+    /// A stretch that begins at byte `at`. If records cannot be found from the middle, that must be 0.
+    pub fn at(layout: Layout, key: &Key, at: u64) -> StretchCheck {
         let head_end = match layout {
             Layout::Fixed(n) => match at % u64::from(n) {
                 0 => None,
@@ -127,21 +126,21 @@ impl Stretch {
                 None
             }
         };
-        Stretch { head_end, ..Stretch::first(layout, key) }
+        StretchCheck { head_end, ..StretchCheck::first(layout, key) }
     }
 
-    /// A stretch of whole records that was examined elsewhere, by what was told of it; or what no records could have led to.
-    pub fn of_examined(layout: Layout, key: &Key, told: Examined) -> Result<Stretch, String> {
+    /// A stretch of complete records that another process has checked; an error if no records can have this result.
+    pub fn of_examined(layout: Layout, key: &Key, told: Examined) -> Result<StretchCheck, String> {
         if let Some(wrong) = contradiction(layout, &told) {
             return Err(wrong);
         }
         let prover = Prover::new(layout, key.clone(), true).of_piece(told.proof, told.ends);
         let (crc_sum, first_unordered) = (told.crc_sum, told.first_unordered);
         let examiner = Examiner { layout, prover, crc_sum, first_unordered };
-        Ok(Stretch { examiner, ..Stretch::first(layout, key) })
+        Ok(StretchCheck { examiner, ..StretchCheck::first(layout, key) })
     }
 
-    /// What there is to tell of a stretch of whole records, for whoever joins it to others elsewhere.
+    /// The result of a stretch of complete records, for another process.
     pub fn examined(&self) -> Examined {
         assert!(self.head.is_empty() && self.unfinished() == 0, "whole records are told of");
         Examined {
@@ -152,18 +151,18 @@ impl Stretch {
         }
     }
 
-    /// Takes the next bytes of the stretch.
+    /// Adds the next bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         let rest = self.take_head(bytes);
         self.take(rest);
     }
 
-    /// Bytes held of records that have not ended.
+    /// Bytes of unfinished records.
     pub fn unfinished(&self) -> usize {
         self.open.len() + if self.head_end.is_some() { self.head.len() } else { 0 }
     }
 
-    /// Ends a last line that has no newline.
+    /// Ends a last line without a newline.
     pub fn end_line(&mut self) {
         if !self.open.is_empty() {
             self.take(self.layout.end());
@@ -171,7 +170,7 @@ impl Stretch {
     }
 
     /// Adds the stretch that follows. This one must begin with a record.
-    pub fn join(&mut self, next: &Stretch) {
+    pub fn join(&mut self, next: &StretchCheck) {
         assert!(self.head_end.is_none() && self.head.is_empty(), "stretches are joined from left to right");
         self.take(&next.head);
         if next.head_end.is_some() {
@@ -183,27 +182,27 @@ impl Stretch {
         self.open.extend_from_slice(&next.open);
     }
 
-    /// How records lie in it.
+    /// The layout of the records.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Proof of the records that have ended.
+    /// The proof of the finished records.
     pub fn proof(&self) -> &Proof {
         self.examiner.prover.proof()
     }
 
-    /// Sum of the CRC-32 of each record.
+    /// The sum of the CRC-32 of each record.
     pub fn crc_sum(&self) -> u128 {
         self.examiner.crc_sum
     }
 
-    /// Index of the first record that is smaller than the one before.
+    /// The index of the first record that is less than the one before.
     pub fn first_unordered(&self) -> Option<u64> {
         self.examiner.first_unordered
     }
 
-    /// The Sort Benchmark's summary, if [`is_benchmark`] is true of layout and key.
+    /// The Sort Benchmark's summary, if [`is_benchmark`] is true for layout and key.
     pub fn summary(&self) -> Summary {
         assert_eq!(self.layout, Layout::Fixed(RECORD_BYTES as u32));
         let (proof, (first, last)) = (self.proof(), self.examiner.prover.ends());
@@ -222,7 +221,7 @@ impl Stretch {
         summary
     }
 
-    /// Moves what belongs to an earlier record into the head; returns the rest.
+    /// Moves bytes of an earlier record into the head; returns the rest.
     fn take_head<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let (taken, left) = match self.head_end {
             None => return bytes,
@@ -240,7 +239,7 @@ impl Stretch {
         &bytes[taken..]
     }
 
-    /// Takes bytes after the head: ends the open record, examines the whole ones, keeps the rest.
+    /// Handles bytes after the head: ends the open record, checks the complete ones, keeps the rest.
     fn take(&mut self, bytes: &[u8]) {
         let mut bytes = bytes;
         if !self.open.is_empty() {
@@ -261,7 +260,7 @@ impl Stretch {
     }
 }
 
-/// What no whole records could have led to, in one line.
+/// Describes why no records can have this result.
 fn contradiction(layout: Layout, told: &Examined) -> Option<String> {
     let Examined { proof, first_unordered, ends, .. } = told;
     let Proof { records, bytes, unordered, duplicates, .. } = *proof;
@@ -286,7 +285,7 @@ fn contradiction(layout: Layout, told: &Examined) -> Option<String> {
     (!whole).then(|| format!("first and last of {records} records are told in part"))
 }
 
-/// Whether records and key are those of the Sort Benchmark, so that there is a [`Summary`].
+/// Whether layout and key are those of the Sort Benchmark.
 pub fn is_benchmark(layout: Layout, key: &Key) -> bool {
     layout == Layout::Fixed(RECORD_BYTES as u32) && key.as_slice() == Some((0, KEY_BYTES))
 }
@@ -300,23 +299,23 @@ mod tests {
 
     const TEN: KeyPart = KeyPart { offset: 0, length: 10, descending: false };
 
-    /// The stretches between `cuts`, each fed in pieces of `piece` bytes, joined.
-    fn examine(layout: Layout, key: &Key, bytes: &[u8], cuts: &[usize], piece: usize) -> Stretch {
+    /// Checks the stretches between `cuts`, each fed in pieces of `piece` bytes, and joins them.
+    fn examine(layout: Layout, key: &Key, bytes: &[u8], cuts: &[usize], piece: usize) -> StretchCheck {
         let mut cuts: Vec<usize> = cuts.iter().map(|&cut| cut.min(bytes.len())).collect();
         cuts.extend([0, bytes.len()]);
         cuts.sort_unstable();
         let stretch = |ends: &[usize]| {
-            let mut stretch = Stretch::at(layout, key, ends[0] as u64);
+            let mut stretch = StretchCheck::at(layout, key, ends[0] as u64);
             bytes[ends[0]..ends[1]].chunks(piece).for_each(|bytes| stretch.push(bytes));
             stretch
         };
-        cuts.windows(2).map(stretch).fold(Stretch::first(layout, key), |mut whole, next| {
+        cuts.windows(2).map(stretch).fold(StretchCheck::first(layout, key), |mut whole, next| {
             whole.join(&next);
             whole
         })
     }
 
-    /// Proof, checksum and first unordered record by the plainest means.
+    /// A reference implementation of proof, checksum and first unordered record.
     fn truth(key: &Key, records: &[&[u8]]) -> (Proof, u128, Option<u64>) {
         let mut proof = Proof::default();
         let mut downs = Vec::new();
@@ -335,13 +334,13 @@ mod tests {
         (proof, crc_sum, downs.first().copied())
     }
 
-    fn told(stretch: &Stretch) -> (Proof, u128, Option<u64>) {
+    fn told(stretch: &StretchCheck) -> (Proof, u128, Option<u64>) {
         (*stretch.proof(), stretch.crc_sum(), stretch.first_unordered())
     }
 
     proptest! {
         #[test]
-        fn lines_are_examined_alike_however_they_are_cut(
+        fn checks_of_lines_do_not_depend_on_the_division(
             text in "[ab\n]{0,60}",
             cuts in prop::collection::vec(0..64usize, 0..6),
             piece in 1..20usize,
@@ -363,7 +362,7 @@ mod tests {
         }
 
         #[test]
-        fn fixed_records_are_examined_alike_however_they_are_cut(
+        fn checks_of_fixed_records_do_not_depend_on_the_division(
             mut bytes in prop::collection::vec(b'a'..=b'c', 0..90),
             n in 1..9u32,
             cuts in prop::collection::vec(0..90usize, 0..6),
@@ -379,22 +378,22 @@ mod tests {
         }
 
         #[test]
-        fn what_is_told_of_stretches_joins_as_they_do(
+        fn reported_checks_join_like_local_ones(
             left in prop::collection::vec("[ab]{0,3}", 0..6),
             right in prop::collection::vec("[ab]{0,3}", 0..6),
         ) {
             let key = Key::new(Layout::Lines, &[]).unwrap();
             let text = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
             let whole = examine(Layout::Lines, &key, (text(&left) + &text(&right)).as_bytes(), &[], 1000);
-            let mut joined = Stretch::first(Layout::Lines, &key);
+            let mut joined = StretchCheck::first(Layout::Lines, &key);
             for lines in [&left, &right] {
                 let told = examine(Layout::Lines, &key, text(lines).as_bytes(), &[], 7).examined();
-                joined.join(&Stretch::of_examined(Layout::Lines, &key, told).unwrap());
+                joined.join(&StretchCheck::of_examined(Layout::Lines, &key, told).unwrap());
             }
             prop_assert_eq!(joined.examined(), whole.examined());
         }
 
-        /// Two ways that share no code but the comparison of bytes.
+        /// Two implementations that share only the comparison of bytes.
         #[test]
         fn the_summary_is_the_validators(
             keys in prop::collection::vec(b'a'..=b'c', 0..30),
@@ -414,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn the_benchmarks_own_checksum_and_first_unordered_record_come_out() {
+    fn checksum_and_first_unordered_record_are_the_benchmarks() {
         let layout = Layout::Fixed(RECORD_BYTES as u32);
         let key = Key::new(layout, &[TEN]).unwrap();
         let mut bytes = vec![0; 100_000];
@@ -425,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_records_could_have_led_to_is_refused() {
+    fn impossible_checks_are_rejected() {
         let layout = Layout::Fixed(2);
         let key = Key::new(layout, &[]).unwrap();
         let told = examine(layout, &key, b"aabbaaaa", &[], 100).examined();
@@ -444,10 +443,10 @@ mod tests {
         for (wrong, words) in wrongs {
             let mut told = told.clone();
             wrong(&mut told);
-            let why = Stretch::of_examined(layout, &key, told).unwrap_err();
+            let why = StretchCheck::of_examined(layout, &key, told).unwrap_err();
             assert!(why.contains(words), "{why}");
         }
-        assert!(Stretch::of_examined(layout, &key, told).is_ok());
+        assert!(StretchCheck::of_examined(layout, &key, told).is_ok());
     }
 
     #[test]

@@ -1,69 +1,71 @@
-//! A part: records in memory, their entries scattered into buckets by key, ready to be sorted bucket
-//! by bucket.
+//! An in-memory partition: a range of records in memory, with their entries in buckets, ready to be sorted bucket by
+//! bucket.
 //!
-//! Model: each page, when it is installed, is scattered by the lane that brought it: records that
-//! lie wholly in the page become entries in that lane's chunks of their bucket. Records that touch a
-//! page bound are found when the part is sealed, from the bounds that each page left. Records whose beginning only the one
-//! before tells are walked over by one lane at a time, in pages that came without a gap.
-//! Invariant: every record becomes one entry in one bucket; buckets are (low, high] ranges of (key, place).
-//! Non-goals: sorting; deciding what fits (the geometry has).
+//! Model: the lane that installs a page scatters it: each record that lies completely in the page becomes an entry in
+//! this lane's chunks of the record's bucket. Records that cross pages are added when the partition is sealed, from
+//! the bounds that each page left. If only the preceding record tells where a record begins, one lane at a time walks
+//! over the pages that have arrived without a gap.
+//! Invariant: every record has one entry in one bucket. Buckets are (low, high] ranges of (key, place).
+//! Non-goals: sorting; deciding what fits, which the geometry does.
 
 use std::sync::{Mutex, OnceLock};
 
 use thalweg_block::{Block, Chunk, Pool, carve};
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, InPlace, Key, Layout, choose_cuts, each_record};
+use thalweg_record::{
+    InPlace, Key, Layout, SPLIT_KEY_BYTES_MAX, SplitPoint, SplitPoints, choose_split_points, each_record,
+};
 
 use crate::entry::{Entries, addressable_bytes};
 use crate::pages::Pages;
 
-/// So many keys are sampled for each part of a bucket that is split.
+/// Keys sampled for each part of a bucket that is split.
 const SAMPLES_PER_PART: usize = 16;
 
-/// The pool had no block for another chunk of entries: there are more records than was thought.
+/// The pool had no block for another chunk of entries: there are more records than planned.
 #[derive(Debug)]
-pub(crate) struct NoRoom;
+pub(crate) struct PoolExhausted;
 
-/// Entries of one bucket, in the order in which lanes met them.
+/// The entries of one bucket, in no order.
 #[derive(Default)]
 pub(crate) struct Bucket {
     pub(crate) chunks: Vec<(Chunk, usize)>,
     pub(crate) records: u64,
-    /// Bytes of its records in the output, terminators included.
+    /// Bytes of its records in the output, with terminators.
     pub(crate) bytes: u64,
 }
 
-/// What a part is made of.
-pub(crate) struct Recipe<'a> {
+/// The configuration of a partition.
+pub(crate) struct Config<'a> {
     pub(crate) key: &'a Key,
     pub(crate) layout: Layout,
-    /// Cuts between buckets.
-    pub(crate) cuts: Cuts,
-    /// Bytes that the keys of each bucket share and windows skip.
+    /// Split points between buckets.
+    pub(crate) split_points: SplitPoints,
+    /// For each bucket, how many bytes its keys share; windows skip them.
     pub(crate) skips: Vec<usize>,
-    /// Values in a chunk of entries.
+    /// Entries in a chunk.
     pub(crate) chunk_entries: usize,
     /// Larger buckets are split.
     pub(crate) bucket_entries_max: u64,
-    /// What a sample of keys may take.
+    /// The maximum bytes of a sample of keys.
     pub(crate) sample_bytes: u64,
     pub(crate) lanes: usize,
 }
 
-/// Records in memory and their scattered entries.
-pub(crate) struct Part<'a> {
+/// Records in memory and their entries in buckets.
+pub(crate) struct Partition<'a> {
     pub(crate) pages: Pages,
-    recipe: Recipe<'a>,
+    config: Config<'a>,
     entries: Entries,
-    /// Where the first record of a page begins and the last that lies in it ends; none of a page in which none begins.
+    /// For each page, where its first record begins and its last complete one ends; none if no record begins in it.
     bounds: Vec<OnceLock<Option<(u32, u32)>>>,
-    /// How far records were walked over, where each tells where the next begins.
+    /// How far the records were walked over, for layouts that need it.
     walked: Mutex<Walked>,
     lanes: Vec<Mutex<LaneScatter>>,
-    /// Once sealed: the buckets in order, each with the bytes that its windows skip.
+    /// After sealing: the buckets in order, each with the bytes that its windows skip.
     buckets: OnceLock<Vec<(Mutex<Option<Bucket>>, usize)>>,
 }
 
-/// So many pages, and the place where the next record begins.
+/// The number of pages walked over, and the place of the next record.
 #[derive(Default)]
 struct Walked {
     pages: usize,
@@ -71,7 +73,7 @@ struct Walked {
 }
 
 impl Bucket {
-    /// Adds what a lane has scattered into it.
+    /// Adds what a lane scattered into it.
     fn take(&mut self, lane: LaneBucket) {
         self.bytes += lane.bytes;
         let from = self.chunks.len();
@@ -84,13 +86,13 @@ impl Bucket {
     }
 }
 
-/// What one lane scatters, and chunks that it has at hand.
+/// The buckets of one lane, and its unused chunks.
 struct LaneScatter {
     buckets: Vec<LaneBucket>,
     spare: Vec<Chunk>,
 }
 
-/// One lane's chunks of a bucket: full ones, and the one that it fills, with how much of it.
+/// One lane's chunks of a bucket: the full ones, and the open one with its length.
 #[derive(Default)]
 struct LaneBucket {
     full: Vec<Chunk>,
@@ -99,47 +101,47 @@ struct LaneBucket {
     bytes: u64,
 }
 
-impl<'a> Part<'a> {
-    pub(crate) fn new(recipe: Recipe<'a>, pages: Pages) -> Part<'a> {
-        assert_eq!(recipe.skips.len(), recipe.cuts.ranges());
+impl<'a> Partition<'a> {
+    pub(crate) fn new(config: Config<'a>, pages: Pages) -> Partition<'a> {
+        assert_eq!(config.skips.len(), config.split_points.ranges());
         let addressed = pages.place_of(pages.count());
-        assert!(addressed <= addressable_bytes(recipe.layout), "{addressed} bytes of records");
+        assert!(addressed <= addressable_bytes(config.layout), "{addressed} bytes of records");
         let lane = |_| {
-            let buckets = recipe.skips.iter().map(|_| LaneBucket::default()).collect();
+            let buckets = config.skips.iter().map(|_| LaneBucket::default()).collect();
             Mutex::new(LaneScatter { buckets, spare: Vec::new() })
         };
-        Part {
-            entries: Entries::new(recipe.layout, recipe.key),
+        Partition {
+            entries: Entries::new(config.layout, config.key),
             bounds: (0..pages.count()).map(|_| OnceLock::new()).collect(),
             walked: Mutex::default(),
-            lanes: (0..recipe.lanes).map(lane).collect(),
+            lanes: (0..config.lanes).map(lane).collect(),
             buckets: OnceLock::new(),
             pages,
-            recipe,
+            config,
         }
     }
 
     pub(crate) fn key(&self) -> &'a Key {
-        self.recipe.key
+        self.config.key
     }
 
     pub(crate) fn entries(&self) -> Entries {
         self.entries
     }
 
-    /// Installs page `index` and scatters the records that lie wholly in it.
+    /// Installs page `index` and scatters the records that lie completely in it.
     pub(crate) fn take_page(
         &self,
         lane: usize,
         index: usize,
         block: Block,
         pool: &Pool,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), PoolExhausted> {
         self.pages.install(index, block);
         let mut scatter = self.lanes[lane].lock().expect("no lane panics");
         let page = self.pages.page(index);
         let place = self.pages.place_of(index);
-        let layout = self.recipe.layout;
+        let layout = self.config.layout;
         if !layout.is_found_anywhere() {
             return self.walk_on(&mut scatter, pool);
         }
@@ -154,10 +156,10 @@ impl<'a> Part<'a> {
         Ok(())
     }
 
-    /// Scatters the records that end in the pages that have come by now without a gap, of those whose beginning only the
-    /// record before tells.
-    fn walk_on(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), NoRoom> {
-        let layout = self.recipe.layout;
+    /// For layouts in which only the preceding record tells where one begins: scatters the records that end in the
+    /// pages that have arrived without a gap.
+    fn walk_on(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), PoolExhausted> {
+        let layout = self.config.layout;
         let mut walked = self.walked.lock().expect("no lane panics");
         let Walked { pages, at } = &mut *walked;
         while *pages < self.pages.count() && self.pages.is_installed(*pages) {
@@ -187,17 +189,17 @@ impl<'a> Part<'a> {
         record: InPlace<'_>,
         place: u64,
         pool: &Pool,
-    ) -> Result<(), NoRoom> {
-        let recipe = &self.recipe;
-        let at = recipe.cuts.locate(recipe.key, record, place);
+    ) -> Result<(), PoolExhausted> {
+        let config = &self.config;
+        let at = config.split_points.locate(config.key, record, place);
         let entry = match self.entries.value_bytes() {
             Some(_) => Entries::value(record.alone()),
-            None => self.entries.make(recipe.key.window(record, recipe.skips[at]), place, record.len()),
+            None => self.entries.make(config.key.window(record, config.skips[at]), place, record.len()),
         };
         self.add_entry(scatter, at, entry, record.len(), pool)
     }
 
-    /// Puts the entry of a record of `len` bytes into a bucket.
+    /// Adds the entry of a record of `len` bytes to a bucket.
     #[inline(always)]
     fn add_entry(
         &self,
@@ -206,7 +208,7 @@ impl<'a> Part<'a> {
         entry: u128,
         len: usize,
         pool: &Pool,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), PoolExhausted> {
         let bucket = &mut scatter.buckets[at];
         bucket.bytes += (len + self.entries.terminator()) as u64;
         if let Some(slot) = bucket.open.as_mut().and_then(|chunk| chunk.get_mut(bucket.used)) {
@@ -224,12 +226,12 @@ impl<'a> Part<'a> {
         at: usize,
         entry: u128,
         pool: &Pool,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), PoolExhausted> {
         if scatter.spare.is_empty() {
-            let block = pool.try_take().ok_or(NoRoom)?;
-            scatter.spare.extend(carve(block, self.recipe.chunk_entries));
+            let block = pool.try_take().ok_or(PoolExhausted)?;
+            scatter.spare.extend(carve(block, self.config.chunk_entries));
         }
-        let mut chunk = scatter.spare.pop().ok_or(NoRoom)?;
+        let mut chunk = scatter.spare.pop().ok_or(PoolExhausted)?;
         chunk[0] = entry;
         let bucket = &mut scatter.buckets[at];
         bucket.full.extend(bucket.open.replace(chunk));
@@ -237,15 +239,14 @@ impl<'a> Part<'a> {
         Ok(())
     }
 
-    /// Adds the records that touch page bounds and puts the lanes' buckets together. Called once,
-    /// when every page has been taken.
-    pub(crate) fn seal(&self, pool: &Pool) -> Result<(), NoRoom> {
+    /// Adds the records that cross pages and joins the buckets of all lanes. Called once, after every page was taken.
+    pub(crate) fn seal(&self, pool: &Pool) -> Result<(), PoolExhausted> {
         let mut first = self.lanes[0].lock().expect("no lane panics");
-        if self.recipe.layout.is_found_anywhere() {
+        if self.config.layout.is_found_anywhere() {
             self.add_crossing(&mut first, pool)?;
         }
         drop(first);
-        let mut whole: Vec<Bucket> = self.recipe.skips.iter().map(|_| Bucket::default()).collect();
+        let mut whole: Vec<Bucket> = self.config.skips.iter().map(|_| Bucket::default()).collect();
         for lane in &self.lanes {
             let mut lane = lane.lock().expect("no lane panics");
             lane.spare.clear();
@@ -255,28 +256,33 @@ impl<'a> Part<'a> {
         }
         let mut buckets = Vec::with_capacity(whole.len());
         let mut spare = Vec::new();
-        for (bucket, &skip) in whole.into_iter().zip(&self.recipe.skips) {
-            if bucket.records <= self.recipe.bucket_entries_max {
+        for (bucket, &skip) in whole.into_iter().zip(&self.config.skips) {
+            if bucket.records <= self.config.bucket_entries_max {
                 buckets.push((Mutex::new(Some(bucket)), skip));
             } else {
                 let parts = self.split(bucket, &mut spare, pool)?;
-                buckets.extend(parts.into_iter().map(|part| (Mutex::new(Some(part)), skip)));
+                buckets.extend(parts.into_iter().map(|partition| (Mutex::new(Some(partition)), skip)));
             }
         }
         assert!(self.buckets.set(buckets).is_ok(), "a part is sealed once");
         Ok(())
     }
 
-    /// Splits a bucket far larger than the sample promised, by a sample of its own, so that whoever sorts
-    /// it needs no more memory than for any other. Drained chunks are filled again, so each part takes one more
-    /// than there were: admission counts those.
-    fn split(&self, bucket: Bucket, spare: &mut Vec<Chunk>, pool: &Pool) -> Result<Vec<Bucket>, NoRoom> {
-        let Recipe { key, bucket_entries_max, sample_bytes, .. } = self.recipe;
+    /// Splits a bucket that is far larger than the sample predicted, by a sample of its own, so that sorting it needs
+    /// no more memory than any other. Emptied chunks are reused, so each part needs one additional chunk; admission
+    /// counts those.
+    fn split(
+        &self,
+        bucket: Bucket,
+        spare: &mut Vec<Chunk>,
+        pool: &Pool,
+    ) -> Result<Vec<Bucket>, PoolExhausted> {
+        let Config { key, bucket_entries_max, sample_bytes, .. } = self.config;
         let parts = (bucket.records / (bucket_entries_max / 2)) as usize;
         let samples = (parts * SAMPLES_PER_PART) as u64;
         let stride = (bucket.records / samples).max(1);
-        let key_bytes = (sample_bytes / samples).clamp(1, CUT_KEY_BYTES_MAX as u64) as usize;
-        // Records that are their own entries have no place; those that are equal may go in any order.
+        let key_bytes = (sample_bytes / samples).clamp(1, SPLIT_KEY_BYTES_MAX as u64) as usize;
+        // Records that are their own entries have no place, and equal ones are interchangeable.
         let values = self.entries.value_bytes().is_some();
         let origin = |entry: u128, index: u64| if values { index } else { self.entries.place(entry) };
         let mut keys = Vec::new();
@@ -284,19 +290,19 @@ impl<'a> Part<'a> {
         for &entry in bucket.chunks.iter().flat_map(|(chunk, used)| &chunk[..*used]) {
             if index % stride == 0 {
                 let normal = self.entries.with_record(entry, &self.pages, |r| key.normal(r, key_bytes));
-                keys.push(Cut { normal, origin: origin(entry, index) });
+                keys.push(SplitPoint { normal, origin: origin(entry, index) });
             }
             index += 1;
         }
-        let cuts = Cuts::new(key, choose_cuts(&mut keys, parts - 1));
+        let split_points = SplitPoints::new(key, choose_split_points(&mut keys, parts - 1));
         drop(keys);
-        let buckets = (0..cuts.ranges()).map(|_| LaneBucket::default()).collect();
+        let buckets = (0..split_points.ranges()).map(|_| LaneBucket::default()).collect();
         let mut scatter = LaneScatter { buckets, spare: std::mem::take(spare) };
         index = 0;
         for (chunk, used) in bucket.chunks {
             for &entry in &chunk[..used] {
                 let (at, len) = self.entries.with_record(entry, &self.pages, |record| {
-                    (cuts.locate(key, record.into(), origin(entry, index)), record.len())
+                    (split_points.locate(key, record.into(), origin(entry, index)), record.len())
                 });
                 self.add_entry(&mut scatter, at, entry, len, pool)?;
                 index += 1;
@@ -312,8 +318,8 @@ impl<'a> Part<'a> {
         Ok(scatter.buckets.into_iter().map(whole).collect())
     }
 
-    fn add_crossing(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), NoRoom> {
-        let end_bytes = self.recipe.layout.end_bytes() as u64;
+    fn add_crossing(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), PoolExhausted> {
+        let end_bytes = self.config.layout.end_bytes() as u64;
         let mut open = 0;
         for index in 0..self.pages.count() {
             let place = self.pages.place_of(index);
@@ -337,7 +343,7 @@ impl<'a> Part<'a> {
         place: u64,
         len: usize,
         pool: &Pool,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), PoolExhausted> {
         self.pages.with(place, len, |record| self.add(scatter, record.into(), place, pool))
     }
 
@@ -345,19 +351,19 @@ impl<'a> Part<'a> {
         self.buckets.get().expect("the part is sealed")
     }
 
-    /// How many buckets there are.
+    /// The number of buckets.
     pub(crate) fn bucket_count(&self) -> usize {
         self.sealed().len()
     }
 
-    /// Records and output bytes of a bucket that has not been taken yet.
+    /// The records and output bytes of a bucket that was not taken yet.
     pub(crate) fn bucket_size(&self, index: usize) -> (u64, u64) {
         let bucket = self.sealed()[index].0.lock().expect("no lane panics");
         let bucket = bucket.as_ref().expect("a bucket is taken once");
         (bucket.records, bucket.bytes)
     }
 
-    /// Takes a bucket out to be sorted, with the bytes that its windows skip.
+    /// Takes a bucket, with the bytes that its windows skip.
     pub(crate) fn take_bucket(&self, index: usize) -> (Bucket, usize) {
         let (bucket, skip) = &self.sealed()[index];
         (bucket.lock().expect("no lane panics").take().expect("a bucket is taken once"), *skip)
