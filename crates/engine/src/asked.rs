@@ -92,6 +92,8 @@ pub enum Asked {
     Elsewhere(Endpoint),
     /// An end of a transfer that belongs to verbs on records.
     NotForTransfer(Endpoint),
+    /// A source of a transfer that is not on the file system of the first one.
+    SourceApart(Endpoint),
     /// `null:` cannot be the source of a transfer.
     NullSource,
     /// `zero:` cannot be the destination of a transfer.
@@ -162,6 +164,10 @@ impl fmt::Display for Asked {
                 write!(f, "'{end}' is not on this machine; name a file, or say which cluster has it")
             }
             NotForTransfer(end) => write!(f, "'{end}' is for verbs on records; a transfer takes HOST:/PATH"),
+            SourceApart(end) => write!(
+                f,
+                "'{end}' is not on the file system of the first source; make one transfer for each volume, and one for this machine"
+            ),
             NullSource => f.write_str("null: gives nothing; it can only be a destination"),
             ZerosDestination => f.write_str("zero: takes nothing; it can only be a source"),
             SourceAlone => f.write_str(

@@ -160,7 +160,7 @@ impl File {
     }
 
     /// What `fs` opened, by the name of `path`.
-    pub(crate) fn of(fs: &Arc<dyn FileSystem>, path: &Path, opened: (FileId, bool)) -> File {
+    pub fn of(fs: &Arc<dyn FileSystem>, path: &Path, opened: (FileId, bool)) -> File {
         File { handle: Handle::new(Arc::clone(fs) as _, path, opened), fs: Arc::clone(fs) }
     }
 

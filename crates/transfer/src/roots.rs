@@ -219,7 +219,8 @@ fn named_before(
         return Ok(None);
     };
     let (Some(name), Some(_)) = (path.file_name(), given.facts) else { return Ok(None) };
-    let dir = tree.open_dir(directory_of(path))?;
+    // The root of a volume has a name and no directory.
+    let Some(dir) = if_directory(tree.open_dir(directory_of(path)))? else { return Ok(None) };
     let root = Root::of(given.clone(), name.to_os_string(), true);
     let stem = name.to_os_string();
     let mut roots = Roots { roots: vec![root], dir: Some(Arc::clone(&dir)), stem, was_named: true };

@@ -15,7 +15,7 @@ use thalweg_base::clock;
 
 use crate::layout::Layout;
 use crate::manager::{Change, Inode, Written};
-use crate::stores::{Outcome, Target, bit};
+use crate::stores::{Outcome, Target};
 use crate::volume::Volume;
 use crate::{Error, Result};
 
@@ -204,21 +204,26 @@ impl File {
     /// Reads from a byte on; less than `into` holds only at the end of the file.
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize> {
         let _shared = self.node.gate.read().unwrap_or_else(PoisonError::into_inner);
-        let failed = |why| self.failed(at, why);
+        self.ask(at, |target, size| {
+            let n = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX).min(into.len());
+            self.volume.stores.read(target, at, &mut into[..n]).map(|()| n)
+        })
+    }
+
+    /// What stores answer who are asked again if the file was truncated meanwhile.
+    fn ask<T>(&self, at: u64, mut ask: impl FnMut(&Target, u64) -> Result<T>) -> Result<T> {
         let mut tries = TRIES;
         loop {
             let (target, size) = {
                 let state = self.node.state();
                 (state.target, state.size)
             };
-            let n = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX).min(into.len());
             tries -= 1;
-            match self.volume.stores.read(&target, at, &mut into[..n]) {
-                Err(Error::Stale(_)) if tries > 0 => {
-                    self.node.catch_up(&self.volume, target.generation).map_err(failed)?;
-                }
-                read => return read.map(|()| n).map_err(failed),
+            match ask(&target, size) {
+                Err(Error::Stale(_)) if tries > 0 => self.node.catch_up(&self.volume, target.generation),
+                answer => return answer.map_err(|why| self.failed(at, why)),
             }
+            .map_err(|why| self.failed(at, why))?;
         }
     }
 
@@ -302,9 +307,24 @@ impl File {
         self.node.sync(&self.volume, true).map_err(|why| self.failed(0, why))
     }
 
-    /// Whether no bytes were ever written to this strip, so that all of it is a hole.
-    pub fn is_hole(&self, strip: u32) -> bool {
-        self.node.state().target.strips & bit(strip) == 0
+    /// The next stretch from byte `at` on that is not a hole: its first byte, and the one after its last.
+    pub fn next_data(&self, at: u64) -> Result<Option<(u64, u64)>> {
+        let _shared = self.node.gate.read().unwrap_or_else(PoisonError::into_inner);
+        self.ask(at, |target, size| {
+            let layout = target.layout;
+            // The first byte of a strip at or behind a byte of the file is as many as it has before that.
+            let next = |index| self.volume.stores.next_data(target, index, layout.strip_len(index, at));
+            let strips = (0..layout.width).map(next).collect::<Result<Vec<_>>>()?;
+            let begins = (0..).zip(&strips);
+            let begins = begins.filter_map(|(index, data)| Some(layout.file_at(index, data.as_ref()?.start)));
+            let Some(begin) = begins.min().filter(|begin| *begin < size) else { return Ok(None) };
+            let ends = (0..).zip(&strips).map(|(index, data)| {
+                let first = layout.strip_len(index, begin);
+                let hole = data.as_ref().filter(|data| data.start == first).map_or(first, |data| data.end);
+                layout.file_at(index, hole)
+            });
+            Ok(Some((begin, ends.min().map_or(size, |end| end.min(size)))))
+        })
     }
 
     fn failed(&self, at: u64, why: Error) -> Error {

@@ -20,14 +20,14 @@ use thalweg_io::{
 
 use crate::manager::{Edit, Inode, Kind};
 use crate::path::VolumePath;
-use crate::{Error, File, LocalVolume, Result};
+use crate::{Error, File, LocalVolume, Result, Volume};
 
 type IoResult<T> = thalweg_io::Result<T>;
 
 /// Operations that are carried out at a time: as many as keep a few disks busy.
 const THREADS: usize = 16;
 /// The device of files in volumes: no number that the system gives.
-const DEVICE: u64 = u64::MAX;
+pub(crate) const DEVICE: u64 = u64::MAX;
 
 /// A volume as a file system. Cheap to clone; the volume is closed with the last.
 #[derive(Clone)]
@@ -36,8 +36,10 @@ pub struct VolumeFs(Arc<Inner>);
 struct Inner {
     files: Mutex<Files>,
     threads: Threads,
+    name: String,
+    volume: Arc<Volume>,
     // Behind the files, so that the volume is closed last.
-    open: LocalVolume,
+    _open: Option<LocalVolume>,
 }
 
 #[derive(Default)]
@@ -49,12 +51,38 @@ struct Files {
 impl VolumeFs {
     /// Of an open volume.
     pub fn new(open: LocalVolume) -> VolumeFs {
-        VolumeFs(Arc::new(Inner { open, threads: Threads::new(THREADS), files: Mutex::default() }))
+        VolumeFs::with(open.entry.name.clone(), Arc::clone(&open.volume), Some(open))
+    }
+
+    /// Of a volume that was put together here, by this name.
+    pub fn of(name: &str, volume: Arc<Volume>) -> VolumeFs {
+        VolumeFs::with(name.into(), volume, None)
+    }
+
+    fn with(name: String, volume: Arc<Volume>, open: Option<LocalVolume>) -> VolumeFs {
+        let (files, threads) = (Mutex::default(), Threads::new(THREADS));
+        VolumeFs(Arc::new(Inner { files, threads, name, volume, _open: open }))
     }
 
     /// The name of the volume.
     pub fn name(&self) -> &str {
-        &self.0.open.entry.name
+        &self.0.name
+    }
+
+    pub(crate) fn volume(&self) -> &Arc<Volume> {
+        &self.0.volume
+    }
+
+    pub(crate) fn file(&self, id: FileId) -> Arc<File> {
+        self.0.file(id)
+    }
+
+    pub(crate) fn keep(&self, file: File) -> FileId {
+        self.0.keep(file)
+    }
+
+    pub(crate) fn inside(&self, path: &Path) -> Result<PathBuf> {
+        self.0.inside(path)
     }
 }
 
@@ -84,14 +112,14 @@ impl Inner {
     /// The path in the volume of a path that begins with `volume:NAME`.
     fn inside(&self, path: &Path) -> Result<PathBuf> {
         match VolumePath::of(path.as_os_str()) {
-            Some(path) if path.volume() == self.open.entry.name => Ok(path.inside().to_path_buf()),
-            _ => Err(Error::system(libc::EXDEV, format!("volume {}", self.open.entry.name))),
+            Some(path) if path.volume() == self.name => Ok(path.inside().to_path_buf()),
+            _ => Err(Error::system(libc::EXDEV, format!("volume {}", self.name))),
         }
     }
 }
 
 /// An error as whoever uses files knows it.
-fn told(action: Action, path: &Path, why: Error) -> IoError {
+pub(crate) fn told(action: Action, path: &Path, why: Error) -> IoError {
     IoError::new(action, path, source(why))
 }
 
@@ -147,7 +175,7 @@ impl Backend for VolumeFs {
 
 impl ReadFiles for VolumeFs {
     fn open_to_read(&self, path: &Path, _: Caching) -> IoResult<(FileId, bool)> {
-        let file = self.0.inside(path).and_then(|inside| self.0.open.volume.open(&inside));
+        let file = self.0.inside(path).and_then(|inside| self.0.volume.open(&inside));
         Ok((self.0.keep(file.map_err(|why| told(Action::Open, path, why))?), false))
     }
 
@@ -157,7 +185,7 @@ impl ReadFiles for VolumeFs {
     }
 
     fn stat(&self, path: &Path) -> IoResult<Metadata> {
-        let found = self.0.inside(path).and_then(|inside| self.0.open.volume.stat(&inside));
+        let found = self.0.inside(path).and_then(|inside| self.0.volume.stat(&inside));
         found.map(|found| metadata(&found)).map_err(|why| told(Action::Stat, path, why))
     }
 
@@ -174,7 +202,7 @@ impl ReadFiles for VolumeFs {
 impl FileSystem for VolumeFs {
     fn open(&self, path: &Path, access: Access) -> IoResult<(FileId, bool)> {
         let action = if access.creates() { Action::Create } else { Action::Open };
-        let volume = &self.0.open.volume;
+        let volume = &self.0.volume;
         let open = |inside: PathBuf| match access.creates() {
             true => volume.create(&inside, 0o600, true),
             false => volume.open(&inside),
@@ -196,7 +224,7 @@ impl FileSystem for VolumeFs {
     }
 
     fn resemble(&self, id: FileId, path: &Path, like: &Path) -> IoResult<()> {
-        let volume = &self.0.open.volume;
+        let volume = &self.0.volume;
         let resemble = |inside: PathBuf| {
             let mode = match volume.stat(&inside) {
                 Ok(there) => there.mode,
@@ -213,28 +241,27 @@ impl FileSystem for VolumeFs {
     }
 
     fn sync_directory(&self, path: &Path) -> IoResult<()> {
-        self.0.open.volume.sync_names().map_err(|why| told(Action::Sync, path, why))
+        self.0.volume.sync_names().map_err(|why| told(Action::Sync, path, why))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> IoResult<()> {
-        let renamed =
-            self.0.inside(from).and_then(|old| self.0.open.volume.rename(&old, &self.0.inside(to)?));
+        let renamed = self.0.inside(from).and_then(|old| self.0.volume.rename(&old, &self.0.inside(to)?));
         renamed.map_err(|why| told(Action::Rename, from, why))
     }
 
     fn remove(&self, path: &Path) -> IoResult<()> {
-        let removed = self.0.inside(path).and_then(|inside| self.0.open.volume.remove(&inside));
+        let removed = self.0.inside(path).and_then(|inside| self.0.volume.remove(&inside));
         removed.map_err(|why| told(Action::Remove, path, why))
     }
 
     fn list(&self, path: &Path) -> IoResult<Vec<PathBuf>> {
-        let listed = self.0.inside(path).and_then(|inside| self.0.open.volume.list(&inside));
+        let listed = self.0.inside(path).and_then(|inside| self.0.volume.list(&inside));
         let names = listed.map_err(|why| told(Action::Stat, path, why))?;
         Ok(names.iter().map(|entry| path.join(std::ffi::OsStr::from_bytes(&entry.name))).collect())
     }
 
     fn space(&self, path: &Path) -> IoResult<Space> {
-        self.0.open.volume.space().map_err(|why| told(Action::Stat, path, why))
+        self.0.volume.space().map_err(|why| told(Action::Stat, path, why))
     }
 
     fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> IoResult<()> {

@@ -34,6 +34,7 @@ mod sqlite;
 mod store;
 mod stores;
 mod strip;
+mod tree;
 mod volume;
 
 pub use check::{check, file, files, status};

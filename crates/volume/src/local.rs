@@ -10,6 +10,7 @@
 //! Non-goals: where the directory is. It is its owner's alone, so nobody else puts anything into it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -81,6 +82,16 @@ impl LocalStore {
         }
         let Some((data, sums)) = self.files(strip)? else { return Ok(None) };
         Ok(OpenStrip::open(data, sums, strip)?.map(|found| keep(&mut open, strip, found)))
+    }
+
+    /// What a strip of this generation answers.
+    fn ask<T>(&self, strip: Strip, generation: u64, ask: impl FnOnce(&OpenStrip) -> Result<T>) -> Result<T> {
+        let shared = self.strip(strip)?.ok_or_else(|| lost(strip))?;
+        let open = shared.read().map_err(poisoned)?;
+        if open.header().generation != generation {
+            return Err(Error::Stale(strip));
+        }
+        ask(&open)
     }
 
     /// The files of a strip; `None` if it was never whole.
@@ -156,12 +167,11 @@ fn lost(strip: Strip) -> Error {
 
 impl Store for LocalStore {
     fn read(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()> {
-        let shared = self.strip(strip)?.ok_or_else(|| lost(strip))?;
-        let open = shared.read().map_err(poisoned)?;
-        if open.header().generation != generation {
-            return Err(Error::Stale(strip));
-        }
-        open.read(at, into)
+        self.ask(strip, generation, |open| open.read(at, into))
+    }
+
+    fn next_data(&self, strip: Strip, generation: u64, at: u64) -> Result<Option<Range<u64>>> {
+        self.ask(strip, generation, |open| open.next_data(at))
     }
 
     fn write(&self, write: &Write, from: &[u8]) -> Result<()> {

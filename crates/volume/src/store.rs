@@ -64,6 +64,9 @@ pub trait Store: Send + Sync {
     /// Fills `into` from a byte of the strip on. What lies in a hole or behind the end is zeros.
     fn read(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()>;
 
+    /// The first bytes from `at` on that were written, up to a hole or the end; none if there are no more.
+    fn next_data(&self, strip: Strip, generation: u64, at: u64) -> Result<Option<Range<u64>>>;
+
     /// Writes all of `from`. It is there after the process ends, and after a power loss if `sync` followed.
     fn write(&self, write: &Write, from: &[u8]) -> Result<()>;
 

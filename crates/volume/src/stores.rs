@@ -5,6 +5,7 @@
 //! Invariant: a store that is lost is never taken for one that has no strips.
 //! Non-goals: what a failed copy means for the file; the client decides that.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
@@ -169,12 +170,31 @@ impl Stores {
             into.fill(0);
             return Ok(());
         }
+        self.first_copy(target, index, |store, strip| {
+            store.read(strip, target.generation, piece.strip_at, into)
+        })
+    }
+
+    /// The first bytes of a strip from `at` on that were written, up to a hole or the strip's end.
+    pub(crate) fn next_data(&self, target: &Target, index: u32, at: u64) -> Result<Option<Range<u64>>> {
+        if target.strips & bit(index) == 0 {
+            return Ok(None);
+        }
+        self.first_copy(target, index, |store, strip| store.next_data(strip, target.generation, at))
+    }
+
+    /// What the first copy of a strip answers that can.
+    fn first_copy<T>(
+        &self,
+        target: &Target,
+        index: u32,
+        mut ask: impl FnMut(&dyn Store, Strip) -> Result<T>,
+    ) -> Result<T> {
         let mut failure = None;
         for copy in target.copies(index) {
             let strip = target.strip(index, copy);
-            let store = self.of(&target.layout, strip);
-            match store.and_then(|store| store.read(strip, target.generation, piece.strip_at, into)) {
-                Ok(()) => return Ok(()),
+            match self.of(&target.layout, strip).and_then(|store| ask(store, strip)) {
+                Ok(answer) => return Ok(answer),
                 Err(why) => _ = failure.get_or_insert(why),
             }
         }

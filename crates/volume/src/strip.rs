@@ -28,6 +28,8 @@ const HEADER_BYTES: usize = 80;
 const MAGIC: &[u8; 8] = b"THWSUMS1";
 /// Intents begin and end at multiples of this.
 const REGION: u64 = 1 << 20;
+/// Bytes of which the checksums are looked through at a time.
+const SCANNED: u64 = 256 * REGION;
 /// How far an intent goes on behind a write, so that a sequential writer makes one durable for each 64 MiB.
 const AHEAD: u64 = 64 * REGION;
 /// The intent of a new strip.
@@ -151,6 +153,24 @@ impl OpenStrip {
             at += n as u64;
         }
         Ok(())
+    }
+
+    /// The first bytes from `at` on that were written, by whole blocks.
+    pub(crate) fn next_data(&self, at: u64) -> Result<Option<Range<u64>>> {
+        let block = BLOCK as u64;
+        let (mut here, mut begin) = (at / block * block, None);
+        while here < self.len {
+            let n = (self.len - here).min(SCANNED);
+            for sum in self.sums_of(here, n as usize)? {
+                match (begin, sum) {
+                    (None, 1..) => begin = Some(here.max(at)),
+                    (Some(begin), 0) => return Ok(Some(begin..here)),
+                    _ => {}
+                }
+                here += block;
+            }
+        }
+        Ok(begin.map(|begin| begin..self.len))
     }
 
     /// Writes all of `from` at a byte.

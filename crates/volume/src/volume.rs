@@ -5,8 +5,9 @@
 //! Non-goals: who is allowed to do what: the directories of a local volume are their owner's alone.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_io::{Space, process};
@@ -50,6 +51,16 @@ impl Volume {
     /// What is at a path; of a link, the link itself.
     pub fn stat_link(&self, path: &Path) -> Result<Inode> {
         self.walk(path, false)?.found.ok_or_else(|| not_found(path)).map(|found| self.with_open(found))
+    }
+
+    /// The path from the root, without links, of what a path leads to.
+    pub fn canonical(&self, path: &Path) -> Result<PathBuf> {
+        let walked = self.walk(path, true)?;
+        match walked.found {
+            Some(_) => Ok(Path::new("/")
+                .join(walked.names.iter().map(|name| OsStr::from_bytes(name)).collect::<PathBuf>())),
+            None => Err(not_found(path)),
+        }
     }
 
     /// The names in a directory, in the order of their bytes.
@@ -118,7 +129,7 @@ impl Volume {
     }
 
     /// Makes something of this user's under a name that is free.
-    fn make_own(&self, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
+    pub(crate) fn make_own(&self, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
         let (user, group) = process::user_and_group();
         self.create_at(place, New { kind, mode, user, group, target: target.to_vec() })
     }
@@ -250,6 +261,7 @@ impl Volume {
         let about = || path.to_string_lossy();
         let (mut above, mut left, mut links) = (vec![self.manager.inode(ROOT)?], names(path), 0);
         let mut place = None;
+        let mut way = Vec::new();
         let mut missing = false;
         while let Some(name) = left.pop() {
             if missing {
@@ -257,6 +269,7 @@ impl Volume {
             }
             if name == b".." {
                 above.truncate(above.len().saturating_sub(1).max(1));
+                way.pop();
                 place = None;
                 continue;
             }
@@ -269,13 +282,14 @@ impl Volume {
             match found {
                 Some(link) if link.kind == Kind::Link && (follow || !left.is_empty()) => {
                     links += 1;
-                    let target = Path::new(std::ffi::OsStr::from_bytes(&link.target));
+                    let target = Path::new(OsStr::from_bytes(&link.target));
                     if links > LINKS_MAX || target.is_absolute() {
                         return Err(Error::system(libc::ELOOP, about()));
                     }
                     left.extend(names(target));
                 }
                 Some(found) => {
+                    way.push(here.name.clone());
                     place = Some(here);
                     above.push(found);
                 }
@@ -285,7 +299,7 @@ impl Volume {
                 }
             }
         }
-        Ok(Walked { place, found: if missing { None } else { above.pop() } })
+        Ok(Walked { place, names: way, found: if missing { None } else { above.pop() } })
     }
 }
 
@@ -300,6 +314,8 @@ impl Drop for Volume {
 struct Walked {
     /// The last name; none if that was `..` or the root.
     place: Option<Place>,
+    /// The names from the root on, without links.
+    names: Vec<Vec<u8>>,
     found: Option<Inode>,
 }
 

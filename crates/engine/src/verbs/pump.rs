@@ -8,6 +8,7 @@ use thalweg_io::tree::Tree;
 use thalweg_io::{FileSystem, local, unplanted};
 use thalweg_transfer::{From as Origin, To, Transfer, Watch};
 
+use crate::volumes::Volumes;
 use crate::{Asked, Endpoint, Error, Progress, PumpOptions, Result, machine};
 
 /// More lanes than this no disk keeps busy.
@@ -15,10 +16,10 @@ const STREAMS_MAX: usize = 64;
 
 /// Moves files, trees or streams. The receipt's invariant: out = in.
 pub fn pump(options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
-    let (tree, fallback) = tree(options)?;
-    let dest = if options.no_disk.is_some() { To::Null } else { dest(&options.dest, tree.io())? };
-    let transfer = Transfer { dest, ..sources(options, tree.io())? };
-    let mut receipt = thalweg_transfer::run(&transfer, &tree, &tree, &Watched(progress))
+    let ([from, to], fallback) = trees(options)?;
+    let dest = if options.no_disk.is_some() { To::Null } else { dest(&options.dest, to.io())? };
+    let transfer = Transfer { dest, ..sources(options, from.io())? };
+    let mut receipt = thalweg_transfer::run(&transfer, &from, &to, &Watched(progress))
         .map_err(|e| error_of(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
@@ -28,9 +29,11 @@ pub fn pump(options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
 pub mod ends {
     use super::*;
 
-    /// The file systems of this machine, and why their back end is not the one asked for.
+    /// The file system of the end that is in this process, and why its back end is not the one asked for.
     pub fn tree(options: &PumpOptions) -> Result<(Arc<dyn Tree>, Option<String>)> {
-        super::tree(options)
+        let ([from, to], fallback) = trees(options)?;
+        let is_sink = matches!(options.sources.first(), None | Some(Endpoint::Host(..) | Endpoint::Ssh(..)));
+        Ok((if is_sink { to } else { from }, fallback))
     }
 
     /// All but the destination.
@@ -54,8 +57,28 @@ pub mod ends {
     }
 }
 
-fn tree(options: &PumpOptions) -> Result<(Arc<dyn Tree>, Option<String>)> {
-    machine::io(options.io).map(|(io, fallback)| (local::tree(&io), fallback))
+/// The file systems of the sources and the destination.
+type Trees = [Arc<dyn Tree>; 2];
+
+/// The file systems that the sources and the destination are on, and why the local one's back end is not the one asked
+/// for. Both are the same `Arc` if both ends are on one.
+fn trees(options: &PumpOptions) -> Result<(Trees, Option<String>)> {
+    let volume = |end: &Endpoint| match end {
+        Endpoint::Volume(path) => Some(path.volume()),
+        _ => None,
+    };
+    let (source, dest) = (options.sources.first(), &options.dest);
+    let from = source.and_then(volume);
+    if let Some(other) = options.sources.iter().find(|end| volume(end) != from) {
+        return Err(Asked::SourceApart(other.clone()).into());
+    }
+    let (io, fallback) = machine::io(options.io)?;
+    let local = local::tree(&io);
+    let volumes = Volumes::open(source.into_iter().chain([dest]))?;
+    let tree = |end: &Endpoint| volumes.of(end).map_or_else(|| Arc::clone(&local), |volume| volume.tree());
+    let source = source.map_or_else(|| Arc::clone(&local), tree);
+    let dest = if volume(dest) == from { Arc::clone(&source) } else { tree(dest) };
+    Ok(([source, dest], fallback))
 }
 
 struct Watched<'a>(&'a Progress);
@@ -123,9 +146,12 @@ fn source(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<Origin> {
         Endpoint::Zeros(bytes) => Ok(Origin::Zeros(*bytes)),
         Endpoint::Null => Err(Asked::NullSource.into()),
         Endpoint::Host(..) | Endpoint::Ssh(..) => Err(Asked::Elsewhere(end.clone()).into()),
-        Endpoint::Nodes(_) | Endpoint::Client(_) | Endpoint::Volume(_) => {
-            Err(Asked::NotForTransfer(end.clone()).into())
+        Endpoint::Nodes(_) | Endpoint::Client(_) => Err(Asked::NotForTransfer(end.clone()).into()),
+        // The root of a volume has no name, so what is in it is meant.
+        Endpoint::Volume(path) if path.inside() == Path::new("/") => {
+            Ok(Origin::Path(format!("volume:{}/", path.volume()).into()))
         }
+        Endpoint::Volume(path) => Ok(Origin::Path(path.as_path().into())),
         Endpoint::Path(path) => {
             let there = io.stat(named(path)?)?;
             let is_stream = !there.is_regular && !there.is_directory;
@@ -140,9 +166,8 @@ fn dest(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<To> {
         Endpoint::Null => Ok(To::Null),
         Endpoint::Host(..) | Endpoint::Ssh(..) => Err(Asked::Elsewhere(end.clone()).into()),
         Endpoint::Zeros(_) => Err(Asked::ZerosDestination.into()),
-        Endpoint::Nodes(_) | Endpoint::Client(_) | Endpoint::Volume(_) => {
-            Err(Asked::NotForTransfer(end.clone()).into())
-        }
+        Endpoint::Nodes(_) | Endpoint::Client(_) => Err(Asked::NotForTransfer(end.clone()).into()),
+        Endpoint::Volume(path) => Ok(To::Path(path.as_path().into())),
         Endpoint::Path(path) => match io.stat(named(path)?) {
             Ok(there) if !there.is_regular && !there.is_directory => Ok(To::Stream(unplanted(path)?)),
             // What is not there is made; what cannot be looked at will say so when it is opened.

@@ -8,3 +8,4 @@ mod manager;
 mod model;
 mod names;
 mod places;
+mod tree;
