@@ -42,17 +42,18 @@ pub struct Mounted {
     at: PathBuf,
 }
 
-/// Why a volume could not be mounted or unmounted.
+/// Why a volume could not be mounted or unmounted, or is mounted no more.
 #[derive(Debug)]
 pub struct Error {
+    what: &'static str,
     at: PathBuf,
     why: io::Error,
 }
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Error { at, why } = self;
-        write!(f, "cannot mount on {}: {}", at.display(), why.to_string().trim_end())
+        let Error { what, at, why } = self;
+        write!(f, "{what} {}: {}", at.display(), why.to_string().trim_end())
     }
 }
 
@@ -64,7 +65,7 @@ impl std::error::Error for Error {
 
 /// Mounts a volume on a directory. It can be used when this returns.
 pub fn mount(open: LocalVolume, at: &Path, options: Options) -> Result<Mounted, Error> {
-    let failed = |why| Error { at: at.into(), why };
+    let failed = |why| Error { what: "cannot mount a volume on", at: at.into(), why };
     let full = at.canonicalize().map_err(failed)?;
     let config = config(&open.entry.name, options.read_only);
     let fs = fs::MountedFs::new(open, options);
@@ -96,13 +97,13 @@ impl Mounted {
     /// Returns when the volume is unmounted and closed.
     pub fn wait(self) -> Result<(), Error> {
         let Mounted { session, at } = self;
-        session.join().map_err(|why| Error { at, why })
+        session.join().map_err(|why| Error { what: "the kernel took away the mount on", at, why })
     }
 }
 
 /// Takes a mount away. Programs that have files open there keep them until they close them.
 pub fn unmount(at: &Path) -> Result<(), Error> {
-    let failed = |why| Error { at: at.into(), why };
+    let failed = |why| Error { what: "cannot unmount", at: at.into(), why };
     match rustix::mount::unmount(at, UnmountFlags::DETACH) {
         Ok(()) => Ok(()),
         // Users other than root ask a program that may.
