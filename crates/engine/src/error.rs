@@ -208,9 +208,7 @@ impl fmt::Display for Error {
                     Bytes(*limit)
                 )
             }
-            Error::CutShort { path, bytes } => {
-                write!(f, "{} ends after {bytes} bytes of a record", path.display())
-            }
+            Error::CutShort { path, bytes } => write_cut_short(f, path, *bytes),
             Error::OutputFull { path, needed, directory, available } => {
                 write_output_full(f, path, Bytes(*needed), directory, *available)
             }
@@ -258,6 +256,10 @@ impl fmt::Display for Error {
             Error::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
         }
     }
+}
+
+fn write_cut_short(f: &mut fmt::Formatter<'_>, path: &Path, bytes: u64) -> fmt::Result {
+    write!(f, "{} ends after {bytes} bytes of a record", path.display())
 }
 
 fn write_output_full(
