@@ -203,9 +203,7 @@ impl fmt::Display for Error {
             Error::RecordTooLong { path, at, limit, .. } => {
                 write_record_too_long(f, path.as_deref(), *at, Bytes(*limit))
             }
-            Error::CutShort { path, bytes } => {
-                write!(f, "{} ends after {bytes} bytes of a record", path.display())
-            }
+            Error::CutShort { path, bytes } => write_cut_short(f, path, *bytes),
             Error::OutputFull { path, needed, directory, available } => {
                 write_output_full(f, path, Bytes(*needed), directory, *available)
             }
@@ -263,6 +261,10 @@ fn write_record_too_long(
     let of = path.map_or(String::new(), |path| format!(" of {}", path.display()));
     let at = at.map_or(String::new(), |at| format!(" at byte {at}"));
     write!(f, "a record{of}{at} is longer than {limit}, the most that there is room for")
+}
+
+fn write_cut_short(f: &mut fmt::Formatter<'_>, path: &Path, bytes: u64) -> fmt::Result {
+    write!(f, "{} ends after {bytes} bytes of a record", path.display())
 }
 
 fn write_output_full(

@@ -5,7 +5,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_engine::{Error, JobFault, Result};
 use thalweg_wire::{LinkError, What, message};
 
-use super::{ATTEMPTS_MAX, Coordinator, LOOK, outputs};
+use super::{ATTEMPTS_MAX, Coordinator, LOOK};
 
 /// How long to wait for a better cause when a node reports a failure: a node that only misses another one notices that up
 /// to a second before the coordinator.
@@ -76,12 +76,12 @@ impl Coordinator<'_> {
             Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost => false,
         };
         if ended || self.job.ask.own_inputs || self.names {
-            return Err(JobFault::Failed(line, self.outputs(reason)).into());
+            return Err(JobFault::Failed(line, self.outputs_after(reason)).into());
         }
         self.part_with(id, Some(end));
         let line = lost.into_iter().fold(line, |line, lost| format!("{line}; {lost}"));
         if self.peers.is_empty() {
-            return Err(JobFault::Failed(line, self.outputs(reason)).into());
+            return Err(JobFault::Failed(line, self.outputs_after(reason)).into());
         }
         self.keep_what_has_an_output();
         self.again(line)
@@ -99,15 +99,6 @@ impl Coordinator<'_> {
             self.progress.note(&note);
         }
         Ok(())
-    }
-
-    /// What became of the outputs, if why the attempt failed does not say that.
-    fn outputs(&self, reason: Reason) -> Option<&'static str> {
-        match (reason, self.names) {
-            (_, true) => Some(outputs::SOME_NAMED),
-            (Reason::Lost | Reason::Said(Trouble::Cancelled), false) => Some(outputs::NONE_NAMED),
-            _ => None,
-        }
     }
 
     /// Continues without a node, which is told how the job ended for it if it still listens.

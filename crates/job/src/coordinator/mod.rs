@@ -40,7 +40,6 @@ mod votes;
 
 use failure::{Failure, Reason, reason_of};
 use lost_range::Kept;
-use outputs::Whose;
 pub(crate) use streams::Reach;
 use streams::{Said, hear, open};
 
@@ -66,6 +65,27 @@ struct Peer {
     /// What it has read and written, and how long its range is.
     done: (u64, u64),
     range: Option<u64>,
+}
+
+/// Whose word is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// That of all.
+    All,
+    /// That of all but one, which may be lost.
+    AllButLost,
+    /// That of the one at this place. What becomes of the others does not matter any more.
+    Only(usize),
+}
+
+impl Whose {
+    fn waits_for(self, place: usize) -> bool {
+        self.minds(place)
+    }
+
+    fn minds(self, place: usize) -> bool {
+        !matches!(self, Whose::Only(only) if only != place)
+    }
 }
 
 /// The coordinator of a job.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thalweg_api::{AttemptId, Decision, Edge, ReadyFile, ShareEnd, ShareSaid, ShareTold, to_json};
+use thalweg_api::{AttemptId, Decision, Edge, ReadyFile, ShareEnd, ShareSaid, ShareTold, Trouble, to_json};
 use thalweg_engine::{Error, Receipt, Result};
 use thalweg_wire::message;
 
@@ -10,36 +10,24 @@ use crate::local::Local;
 use crate::naming;
 use crate::vote::Proposal;
 
-use super::{Attempted, Coordinator, reason_of};
+use super::{Attempted, Coordinator, Reason, Whose, reason_of};
 
 /// What is said when an attempt fails before names are given.
 pub(crate) const NONE_NAMED: &str = "no output has its name, and all inputs are as they were";
 /// What is said when an attempt fails while names are given.
-pub(super) const SOME_NAMED: &str =
+const SOME_NAMED: &str =
     "some outputs may have their names, and that of a node that is lost lies whole beside its own, hidden";
 
-/// Whose word is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// That of all.
-    All,
-    /// That of all but one, which may be lost.
-    AllButLost,
-    /// That of the one at this place. What becomes of the others does not matter any more.
-    Only(usize),
-}
-
-impl Whose {
-    pub(super) fn waits_for(self, place: usize) -> bool {
-        self.minds(place)
-    }
-
-    pub(super) fn minds(self, place: usize) -> bool {
-        !matches!(self, Whose::Only(only) if only != place)
-    }
-}
-
 impl Coordinator<'_> {
+    /// What became of the outputs, if why the attempt failed does not say that.
+    pub(super) fn outputs_after(&self, reason: Reason) -> Option<&'static str> {
+        match (reason, self.names) {
+            (_, true) => Some(SOME_NAMED),
+            (Reason::Lost | Reason::Said(Trouble::Cancelled), false) => Some(NONE_NAMED),
+            _ => None,
+        }
+    }
+
     /// Makes the file that the nodes write to in this attempt, if it is ours, and tells what they call it.
     pub(super) fn lend_output(&mut self) -> Result<Option<String>> {
         let Some((server, output)) = &mut self.lent else { return Ok(None) };
