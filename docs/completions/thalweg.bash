@@ -55,26 +55,27 @@ _thalweg() {
         gen) flags='--io --ascii --skewed --start --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         check) flags='--record --prefixed --by --datamation --io --summary --merge --cluster --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         sort) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        shuffle) flags='-o --output --record --prefixed --memory --scratch --scratch-limit --threads --io --seed --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        merge) flags='-o --output --record --prefixed --by --datamation --memory --threads --unique --io --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        join) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --io --type --right-record --right-by --between --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        shuffle) flags='-o --output --record --prefixed --memory --scratch --scratch-limit --threads --io --seed --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        merge) flags='-o --output --record --prefixed --by --datamation --memory --threads --unique --io --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        join) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --io --type --right-record --right-by --between --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         plan) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --cluster --shares --simulate --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
-        partition) flags='-o --output --record --prefixed --by --datamation --memory --threads --io --pick --parts --split-keys --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        partition) flags='-o --output --record --prefixed --by --datamation --memory --threads --io --pick --parts --split-keys --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         volume) flags='--record --stores --manager --stripe --width --copies --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat layout check salvage destroy' ;;
+        mount) flags='--background --read-only --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         bench) flags='--size --rows --dir --rivals --nodes --runs --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump launch river cluster all-to-all' ;;
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--identity --listen --on --via --json --progress -q --quiet -h --help -V --version --generate' subjects='run ping' ;;
         cluster) flags='--runs --schedule --may --identity --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor probe exchange add drop renew client mend down remove' ;;
-        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump volume doctor bench exec job node cluster help' ;;
+        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump volume mount doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac
     if [[ $word == -?* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
     elif ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'gen check sort shuffle merge join plan partition pump volume doctor bench exec job node cluster help' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'gen check sort shuffle merge join plan partition pump volume mount doctor bench exec job node cluster help' -- "$word")
     elif ((COMP_CWORD == 2)) && [[ -n $subjects ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$subjects" -- "$word")
     else
