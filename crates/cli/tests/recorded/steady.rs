@@ -73,6 +73,12 @@ fn line_of(line: &str) -> String {
             words[i - 1] = "~".into();
         }
     }
+    // How much has to spill depends on how much memory the process had taken before.
+    if let Some(i) = words.windows(3).position(|words| words == ["of", "scratch", "needed,"])
+        && i >= 2
+    {
+        words.splice(i - 2..i, ["~".into()]);
+    }
     words.join(" ")
 }
 
