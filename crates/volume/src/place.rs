@@ -21,7 +21,7 @@ use crate::manager::Manager;
 use crate::registry::Registry;
 use crate::store::Store;
 use crate::stores::Slot;
-use crate::{Error, LocalStore, Result, SqliteManager, Volume};
+use crate::{Error, LocalStore, Result, SqliteManager, Volume, repair};
 
 const LOCK: &str = "lock";
 /// More digits than a process's number has.
@@ -29,12 +29,14 @@ const LOCK_BYTES_MAX: usize = 32;
 
 /// A volume of this machine that is open in this process.
 pub struct LocalVolume {
+    /// The number that its stores know.
+    number: u128,
     /// The volume.
     pub volume: Arc<Volume>,
     /// What the registry says of it.
     pub entry: VolumeEntry,
     // Behind the volume, so that it is dropped last.
-    _lock: File,
+    lock: File,
 }
 
 /// Makes a volume with a store in each of these directories. Its manager is in the directory of the first, unless another
@@ -58,10 +60,6 @@ pub fn create(
     };
     policy.check(slots.len() as u32)?;
     let meta = below(manager.unwrap_or(first), name, "manager")?;
-    let text = |path: &Path| {
-        let text = path.to_str().map(String::from);
-        text.ok_or_else(|| Error::Refused(format!("{} is not readable text", path.display())))
-    };
     let entry = VolumeEntry {
         name: name.into(),
         manager: text(&meta)?,
@@ -95,6 +93,11 @@ impl Made {
         self.0.push(dir.into());
         Ok(small::sync_directory(thalweg_io::directory_of(dir))?)
     }
+
+    /// The one that was made last.
+    fn dir(&self) -> &Path {
+        self.0.last().expect("one was made")
+    }
 }
 
 impl Drop for Made {
@@ -108,15 +111,94 @@ impl Drop for Made {
 
 /// Opens a volume, if no other process has it open.
 pub fn open(registry: &Registry, name: &str) -> Result<LocalVolume> {
-    let entry = registry.find(name)?;
-    let meta = Path::new(&entry.manager);
-    let lock = lock(meta, name)?;
-    let manager = SqliteManager::open(meta)?;
+    let mut entry = registry.find(name)?;
+    let lock = lock(Path::new(&entry.manager), name)?;
+    let manager = SqliteManager::open(Path::new(&entry.manager))?;
     let facts = manager.facts()?;
+    let slots = facts.slots.iter().map(|dir| text(dir)).collect::<Result<Vec<_>>>()?;
+    if entry.stores != slots {
+        // A store was added or replaced by a process that was killed before it could note that.
+        entry.stores = slots;
+        registry.update(&entry)?;
+    }
     let io = io();
     let stores = (0..).zip(&facts.slots).map(|(slot, dir)| store(&io, dir, facts.volume, slot)).collect();
     let volume = Volume::assemble(Box::new(manager), stores)?;
-    Ok(LocalVolume { volume, entry, _lock: lock })
+    Ok(LocalVolume { number: facts.volume, volume, entry, lock })
+}
+
+/// Adds a store in this directory, for files that are made from now on.
+pub fn add_store(registry: &Registry, name: &str, dir: &Path) -> Result<()> {
+    let open = open(registry, name)?;
+    let slot = open.entry.stores.len() as u32;
+    let made = new_store(&open, dir, slot)?;
+    give_slot(registry, open, slot, made)
+}
+
+/// Puts a new store in `new` in the place of the one in `old`. What that has moves; what it has no more the copies have, and
+/// [`repair`](crate::repair()) makes anew from them. Tells what is lost.
+pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Result<Vec<String>> {
+    let open = open(registry, name)?;
+    let old = below(old, name, "store").or_else(|_| {
+        let absolute = std::path::absolute(old).map_err(|e| failed_to_open(old, e))?;
+        Ok::<_, Error>(absolute.join(format!("{name}.thalweg-store")))
+    })?;
+    let Some(slot) = open.entry.stores.iter().position(|dir| Path::new(dir) == old) else {
+        return Err(Error::Refused(format!(
+            "{} is no store of volume {name}; thalweg volume status {name} shows them",
+            old.display()
+        )));
+    };
+    let slot = slot as u32;
+    let made = new_store(&open, new, slot)?;
+    let store = LocalStore::open(&io(), made.dir(), open.number, slot)?;
+    let before = &open.volume.stores.slots()[slot as usize];
+    let mut told = Vec::new();
+    if let Ok(before) = before {
+        for strip in before.list()? {
+            if let Err(why) = repair::copy_strip((&**before, strip), (&store, strip)) {
+                store.remove(strip)?;
+                told.push(why.to_string());
+            }
+        }
+    }
+    let is_readable = before.is_ok();
+    told.extend(repair::note_missing(&open.volume, slot, &store)?);
+    give_slot(registry, open, slot, made)?;
+    if is_readable {
+        clear(&io(), &old)?;
+    }
+    Ok(told)
+}
+
+/// A new store for a slot, which goes again if the slot does not become its own.
+fn new_store(open: &LocalVolume, dir: &Path, slot: u32) -> Result<Made> {
+    let dir = below(dir, &open.entry.name, "store")?;
+    text(&dir)?;
+    let mut made = Made::default();
+    made.directory(&dir)?;
+    LocalStore::create(&io(), &dir, open.number, slot)?;
+    Ok(made)
+}
+
+/// Closes a volume, and gives a slot of it to a store that was made.
+fn give_slot(registry: &Registry, open: LocalVolume, slot: u32, mut made: Made) -> Result<()> {
+    let LocalVolume { volume, mut entry, lock, .. } = open;
+    drop(volume);
+    SqliteManager::set_slot(Path::new(&entry.manager), slot, made.dir())?;
+    let dir = made.0.pop().expect("a store was made");
+    match entry.stores.get_mut(slot as usize) {
+        Some(before) => *before = text(&dir)?,
+        None => entry.stores.push(text(&dir)?),
+    }
+    registry.update(&entry)?;
+    drop(lock);
+    Ok(())
+}
+
+fn text(path: &Path) -> Result<String> {
+    let text = path.to_str().map(String::from);
+    text.ok_or_else(|| Error::Refused(format!("{} is not readable text", path.display())))
 }
 
 fn store(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Slot {
@@ -168,9 +250,12 @@ fn clear(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
 
 /// The directory of a part of a volume, in a directory that is there.
 fn below(dir: &Path, name: &str, what: &str) -> Result<PathBuf> {
-    let failed = |e| Error::Io(thalweg_io::Error::new(thalweg_io::Action::Open, dir, e));
-    let dir = std::fs::canonicalize(dir).map_err(failed)?;
+    let dir = std::fs::canonicalize(dir).map_err(|e| failed_to_open(dir, e))?;
     Ok(dir.join(format!("{name}.thalweg-{what}")))
+}
+
+fn failed_to_open(path: &Path, why: std::io::Error) -> Error {
+    Error::Io(thalweg_io::Error::new(thalweg_io::Action::Open, path, why))
 }
 
 /// What moves the bytes of stores and locks: the calls that need no queue.
