@@ -286,7 +286,8 @@ Prints a receipt: what went in, what came out, that they agree, what each end co
         about: "files striped over several disks",
         doc: "\
 A volume is one file system over several directories, best each on a disk of its own: its stores. A file is cut into stripes, which \
-go to the stores in turn, so that all disks work on it. volume:NAME/PATH is a file in a volume wherever a command on records takes a file.
+go to the stores in turn, so that all disks work on it. volume:NAME/PATH is a file in a volume wherever a command on records takes a file, \
+and a file or directory in it for pump.
 
 create NAME --stores DIR,...: makes a volume. Nobody but its owner may enter its directories. --stripe, --width, --copies and \
 --record say how files are laid out in it.
@@ -298,7 +299,15 @@ ls volume:NAME/PATH: the names in a directory. stat volume:NAME/PATH ...: all th
 layout volume:NAME/DIR: how files are laid out that are made in a directory. With --stripe, --width, --copies or --record, sets that \
 for files made from now on, and makes the directory if it is not there.
 
-check NAME: reads every byte of every copy and compares checksums. Status 1 if something is wrong.
+check NAME: reads every byte of every copy, compares checksums and copies, and finds strips that no file has. Status 1 if something is wrong.
+
+repair NAME: mends what a second copy allows: damaged blocks are written anew, and copies that missed a write or are gone are made \
+anew. Removes strips that no file has. Then it checks.
+
+add-store NAME DIR: a further store, for files that are made from now on.
+
+replace NAME OLD NEW: a store in NEW takes the place of the one in OLD. What OLD still has moves; of what it has lost, second copies \
+are used to make it anew, and the rest is named. Then it repairs and checks.
 
 salvage NAME DIR: copies the files that can be read to a new directory DIR, from the stores that are there. Without the manager's \
 database files are called after their numbers.
@@ -310,9 +319,12 @@ One process at a time uses a volume; others are refused with a line that names i
             ("thalweg volume create films --stores /disk1,/disk2,/disk3", "over three disks"),
             ("thalweg volume layout volume:films/raw --stripe 64KiB --record 838", "records of 838 bytes, in small stripes"),
             ("thalweg gen 10M volume:films/records", "a gigabyte of records in it"),
+            ("thalweg volume replace films /disk2 /disk4", "when a disk fails, or before it does"),
             ("thalweg volume salvage films saved", "what can be read when a disk is gone"),
         ],
-        subjects: &["create", "list", "status", "ls", "stat", "layout", "check", "salvage", "destroy"],
+        subjects: &[
+            "create", "list", "status", "ls", "stat", "layout", "check", "repair", "add-store", "replace", "salvage", "destroy",
+        ],
     },
     CommandInfo {
         command: Command::Mount,

@@ -32,10 +32,16 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             let status = volume::status(&volume::open(&registry, name)?)?;
             report(how, || to_json(&status), || show::volume_status(&status))
         }
-        VolumeAsk::Check(name) => {
-            let check = volume::check(&volume::open(&registry, name)?)?;
-            report(how, || to_json(&check), || show::volume_check(&check))?;
-            Ok(if check.problems.is_empty() { DONE } else { WRONG })
+        VolumeAsk::Check(name) => checked(&volume::open(&registry, name)?, how),
+        VolumeAsk::Repair(name) => repaired(&registry, name, how),
+        VolumeAsk::AddStore(name, dir) => {
+            volume::add_store(&registry, name, dir)?;
+            let found = registry.find(name)?;
+            report(how, || to_json(&found), || show::volume_list(std::slice::from_ref(&found)))
+        }
+        VolumeAsk::Replace(name, old, new) => {
+            volume::replace(&registry, name, old, new)?.iter().for_each(|lost| complain(lost));
+            repaired(&registry, name, how)
         }
         VolumeAsk::Salvage(name, into) => {
             let salvaged = volume::salvage(&registry, name, into)?;
@@ -65,6 +71,22 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             report(how, || to_json(&found.layout), || show::volume_layout(&found))
         }
     }
+}
+
+/// Reads everything, and tells what is wrong.
+fn checked(open: &LocalVolume, how: Show) -> Result<u8, Failure> {
+    let check = volume::check(open)?;
+    report(how, || to_json(&check), || show::volume_check(&check))?;
+    Ok(if check.problems.is_empty() { DONE } else { WRONG })
+}
+
+/// Mends what can be mended, tells what that was, and what is still wrong.
+fn repaired(registry: &Registry, name: &str, how: Show) -> Result<u8, Failure> {
+    let done = volume::repair(registry, name)?;
+    if !how.json {
+        report(how, String::new, || done.iter().map(|line| format!("{line}\n")).collect())?;
+    }
+    checked(&volume::open(registry, name)?, how)
 }
 
 fn set_layout(open: &LocalVolume, path: &Path, layout: &LayoutAsk) -> volume::Result<()> {

@@ -94,8 +94,8 @@ pub use thalweg_mount as mount;
 /// Volumes: files striped over several disks. What a volume has is reached through [`LocalVolume::volume`](volume::LocalVolume).
 pub mod volume {
     pub use thalweg_volume::{
-        Entry, Error, File, Inode, Kind, Layout, LocalVolume, Policy, Registry, Result, Volume, check,
-        create, destroy, file, files, open, salvage, status,
+        Entry, Error, File, Inode, Kind, Layout, LocalVolume, Policy, Registry, Result, Volume, add_store,
+        check, create, destroy, file, files, open, repair, replace, salvage, status,
     };
 }
 

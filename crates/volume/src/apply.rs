@@ -102,6 +102,9 @@ impl Applying<'_> {
             Change::Stale(inode, copy, strips) => {
                 self.note(*inode, |inode| inode.stale[*copy as usize] |= strips)
             }
+            Change::Current(inode, copy, strips) => {
+                self.edit(*inode, |inode| inode.stale[*copy as usize] &= !strips)
+            }
             Change::Forget(inode) => self.forget(*inode),
         }
     }

@@ -27,7 +27,7 @@ use crate::stores::Slot;
 use crate::{Error, Result, place};
 
 /// Locked shared by each client of another process.
-const CLIENTS: &str = "clients";
+pub(crate) const CLIENTS: &str = "clients";
 /// How long to wait before looking again whether somebody serves the volume.
 const MOMENT: Duration = Duration::from_millis(5);
 

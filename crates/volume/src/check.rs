@@ -3,7 +3,7 @@
 //! Invariant: a check reads every byte of every copy, and changes nothing.
 //! Non-goals: mending what it finds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -92,22 +92,47 @@ pub fn check(open: &LocalVolume) -> Result<VolumeCheck> {
             check.problems.push(format!("the store in {directory} is lost: {why}"));
         }
     }
-    let mut seen = BTreeSet::new();
+    let mut seen = Seen::new();
     walk(volume, |path, inode| {
-        if let (Some(layout), true) = (inode.layout, seen.insert(inode.id)) {
+        if let (Some(layout), true) = (inode.layout, is_first(&mut seen, inode)) {
             check_file(volume, path, inode, &layout, &mut check);
         }
     })?;
-    let waiting: BTreeSet<u64> = volume.manager.unfinished()?.iter().map(|inode| inode.id).collect();
-    for (store, directory) in volume.stores.slots().iter().zip(&open.entry.stores) {
-        let strips = store.as_ref().map_or(Ok(Vec::new()), |store| store.list())?;
-        let orphans =
-            strips.iter().filter(|strip| !seen.contains(&strip.inode) && !waiting.contains(&strip.inode));
-        check
-            .problems
-            .extend(orphans.map(|strip| format!("{directory} has {strip}, which no name leads to")));
+    for (slot, strip) in orphans(volume, &seen)? {
+        let directory = &open.entry.stores[slot];
+        check.problems.push(format!("{directory} has {strip}, which no name leads to"));
     }
     Ok(check)
+}
+
+/// Inodes that were seen, each with its layout and strips.
+pub(crate) type Seen = BTreeMap<u64, Option<(Layout, u64)>>;
+
+/// Whether an inode is seen for the first time.
+pub(crate) fn is_first(seen: &mut Seen, inode: &Inode) -> bool {
+    let strips = inode.strips | inode.unsynced;
+    seen.insert(inode.id, inode.layout.map(|layout| (layout, strips))).is_none()
+}
+
+/// Strips that no file has which was seen, each with the slot of its store.
+pub(crate) fn orphans(volume: &Volume, seen: &Seen) -> Result<Vec<(usize, Strip)>> {
+    let waiting: BTreeSet<u64> = volume.manager.unfinished()?.iter().map(|inode| inode.id).collect();
+    let mut orphans = Vec::new();
+    for (slot, store) in volume.stores.slots().iter().enumerate() {
+        let belongs = |strip: &Strip| match seen.get(&strip.inode) {
+            Some(Some((layout, strips))) => {
+                let is_one = strip.index < layout.width && strip.copy < layout.copies;
+                is_one
+                    && strips & bit(strip.index) != 0
+                    && layout.slot(strip.index, strip.copy) as usize == slot
+            }
+            _ => false,
+        };
+        let strips = store.as_ref().map_or(Ok(Vec::new()), |store| store.list())?;
+        let left = strips.into_iter().filter(|strip| !belongs(strip) && !waiting.contains(&strip.inode));
+        orphans.extend(left.map(|strip| (slot, strip)));
+    }
+    Ok(orphans)
 }
 
 fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, check: &mut VolumeCheck) {

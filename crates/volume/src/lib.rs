@@ -32,6 +32,7 @@ mod path;
 mod place;
 mod recover;
 mod registry;
+mod repair;
 mod request;
 mod rows;
 mod salvage;
@@ -54,8 +55,9 @@ pub use manager::{
     Change, Edit, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written,
 };
 pub use path::VolumePath;
-pub use place::{LocalVolume, create, destroy, open};
+pub use place::{LocalVolume, add_store, create, destroy, open, replace};
 pub use registry::Registry;
+pub use repair::repair;
 pub use salvage::salvage;
 pub use sqlite::SqliteManager;
 pub use store::{Store, Strip, StripFacts, Write};

@@ -193,6 +193,8 @@ pub enum Change {
     Cut(u64, u64),
     /// A copy of some strips missed a write, so that it is not read any more. Durable when it is acknowledged.
     Stale(u64, u32, u64),
+    /// A copy of some strips was made anew, so that it is read again. Durable when it is acknowledged.
+    Current(u64, u32, u64),
     /// The strips of an inode without names are gone, and so is it.
     Forget(u64),
 }

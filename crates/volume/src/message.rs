@@ -160,6 +160,7 @@ choice!(Change {
     12 => Stale { 0: inode, 1: copy, 2: strips },
     13 => Forget { 0: inode },
     14 => Accessed { 0: inode, 1: accessed_ns },
+    15 => Current { 0: inode, 1: copy, 2: strips },
 });
 choice!(Kind {
     0 => File {},

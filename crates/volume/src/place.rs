@@ -15,14 +15,14 @@ use thalweg_api::VolumeEntry;
 use thalweg_io::threads::Threads;
 use thalweg_io::{Access, File, FileSystem, hidden, process, small};
 
-use crate::attach::Attachment;
+use crate::attach::{Attachment, CLIENTS};
 use crate::client::Client;
 use crate::layout::Policy;
-use crate::manager::Manager;
+use crate::manager::{Facts, Manager};
 use crate::registry::Registry;
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
-use crate::{Error, LocalStore, Result, SqliteManager, Volume};
+use crate::{Error, LocalStore, Result, SqliteManager, Volume, repair};
 
 const LOCK: &str = "lock";
 /// More digits than a process's number has.
@@ -34,6 +34,23 @@ pub struct LocalVolume {
     pub volume: Arc<Volume>,
     /// What the registry says of it.
     pub entry: VolumeEntry,
+    // Behind the volume, so that it is dropped last.
+    alone: Option<Alone>,
+}
+
+/// What keeps other processes from a volume.
+struct Alone {
+    /// The volume's own number.
+    number: u128,
+    _lock: File,
+    _clients: small::Locked,
+}
+
+impl LocalVolume {
+    /// The volume's own number; it is open alone.
+    fn number(&self) -> u128 {
+        self.alone.as_ref().expect("stores are made for volumes that nobody else uses").number
+    }
 }
 
 /// Makes a volume with a store in each of these directories. Its manager is in the directory of the first, unless another
@@ -57,10 +74,6 @@ pub fn create(
     };
     policy.check(slots.len() as u32)?;
     let meta = below(manager.unwrap_or(first), name, "manager")?;
-    let text = |path: &Path| {
-        let text = path.to_str().map(String::from);
-        text.ok_or_else(|| Error::Refused(format!("{} is not readable text", path.display())))
-    };
     let entry = VolumeEntry {
         name: name.into(),
         manager: text(&meta)?,
@@ -94,6 +107,11 @@ impl Made {
         self.0.push(dir.into());
         Ok(small::sync_directory(thalweg_io::directory_of(dir))?)
     }
+
+    /// The one that was made last.
+    fn dir(&self) -> &Path {
+        self.0.last().expect("one was made")
+    }
 }
 
 impl Drop for Made {
@@ -110,16 +128,113 @@ pub fn open(registry: &Registry, name: &str) -> Result<LocalVolume> {
     let entry = registry.find(name)?;
     let (attachment, slots) = Attachment::new(Path::new(&entry.manager), name)?;
     let volume = Volume::of(Client::by(attachment), Arc::new(Stores::new(slots)));
-    Ok(LocalVolume { volume, entry })
+    Ok(LocalVolume { volume, entry, alone: None })
+}
+
+/// Opens a volume that no other process uses, and that none can use meanwhile.
+pub(crate) fn open_alone(registry: &Registry, name: &str) -> Result<LocalVolume> {
+    let mut entry = registry.find(name)?;
+    let meta = Path::new(&entry.manager);
+    let (Some(lock), Some(clients)) = (try_lock(meta)?, small::try_lock(&meta.join(CLIENTS))?) else {
+        return Err(in_use(meta, name)?);
+    };
+    let manager = SqliteManager::open(meta)?;
+    let facts = manager.facts()?;
+    let slots = facts.slots.iter().map(|dir| text(dir)).collect::<Result<Vec<_>>>()?;
+    if entry.stores != slots {
+        // A store was added or replaced by a process that was killed before it could note that.
+        entry.stores = slots;
+        registry.update(&entry)?;
+    }
+    let volume = Volume::assemble(Box::new(manager), slots_of(&facts))?;
+    let alone = Alone { number: facts.volume, _lock: lock, _clients: clients };
+    Ok(LocalVolume { volume, entry, alone: Some(alone) })
 }
 
 /// The manager of a volume in its directory, and the stores.
 pub(crate) fn parts(meta: &Path) -> Result<(Box<dyn Manager>, Stores)> {
     let manager = SqliteManager::open(meta)?;
-    let facts = manager.facts()?;
+    let slots = slots_of(&manager.facts()?);
+    Ok((Box::new(manager), Stores::new(slots)))
+}
+
+fn slots_of(facts: &Facts) -> Vec<Slot> {
     let io = io();
-    let stores = (0..).zip(&facts.slots).map(|(slot, dir)| store(&io, dir, facts.volume, slot)).collect();
-    Ok((Box::new(manager), Stores::new(stores)))
+    (0..).zip(&facts.slots).map(|(slot, dir)| store(&io, dir, facts.volume, slot)).collect()
+}
+
+/// Adds a store in this directory, for files that are made from now on.
+pub fn add_store(registry: &Registry, name: &str, dir: &Path) -> Result<()> {
+    let open = open_alone(registry, name)?;
+    let slot = open.entry.stores.len() as u32;
+    let made = new_store(&open, dir, slot)?;
+    give_slot(registry, open, slot, made)
+}
+
+/// Puts a new store in `new` in the place of the one in `old`. What that has moves; what it has no more the copies have, and
+/// [`repair`](crate::repair()) makes anew from them. Tells what is lost.
+pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Result<Vec<String>> {
+    let open = open_alone(registry, name)?;
+    let old = below(old, name, "store").or_else(|_| {
+        let absolute = std::path::absolute(old).map_err(|e| failed_to_open(old, e))?;
+        Ok::<_, Error>(absolute.join(format!("{name}.thalweg-store")))
+    })?;
+    let Some(slot) = open.entry.stores.iter().position(|dir| Path::new(dir) == old) else {
+        return Err(Error::Refused(format!(
+            "{} is no store of volume {name}; thalweg volume status {name} shows them",
+            old.display()
+        )));
+    };
+    let slot = slot as u32;
+    let made = new_store(&open, new, slot)?;
+    let store = LocalStore::open(&io(), made.dir(), open.number(), slot)?;
+    let before = &open.volume.stores.slots()[slot as usize];
+    let mut told = Vec::new();
+    if let Ok(before) = before {
+        for strip in before.list()? {
+            if let Err(why) = repair::copy_strip((&**before, strip), (&store, strip)) {
+                store.remove(strip)?;
+                told.push(why.to_string());
+            }
+        }
+    }
+    let is_readable = before.is_ok();
+    told.extend(repair::note_missing(&open.volume, slot, &store)?);
+    give_slot(registry, open, slot, made)?;
+    if is_readable {
+        clear(&io(), &old)?;
+    }
+    Ok(told)
+}
+
+/// A new store for a slot, which goes again if the slot does not become its own.
+fn new_store(open: &LocalVolume, dir: &Path, slot: u32) -> Result<Made> {
+    let dir = below(dir, &open.entry.name, "store")?;
+    text(&dir)?;
+    let mut made = Made::default();
+    made.directory(&dir)?;
+    LocalStore::create(&io(), &dir, open.number(), slot)?;
+    Ok(made)
+}
+
+/// Closes a volume, and gives a slot of it to a store that was made.
+fn give_slot(registry: &Registry, open: LocalVolume, slot: u32, mut made: Made) -> Result<()> {
+    let LocalVolume { volume, mut entry, alone } = open;
+    drop(volume);
+    SqliteManager::set_slot(Path::new(&entry.manager), slot, made.dir())?;
+    let dir = made.0.pop().expect("a store was made");
+    match entry.stores.get_mut(slot as usize) {
+        Some(before) => *before = text(&dir)?,
+        None => entry.stores.push(text(&dir)?),
+    }
+    registry.update(&entry)?;
+    drop(alone);
+    Ok(())
+}
+
+fn text(path: &Path) -> Result<String> {
+    let text = path.to_str().map(String::from);
+    text.ok_or_else(|| Error::Refused(format!("{} is not readable text", path.display())))
 }
 
 fn store(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Slot {
@@ -178,9 +293,12 @@ fn clear(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
 
 /// The directory of a part of a volume, in a directory that is there.
 fn below(dir: &Path, name: &str, what: &str) -> Result<PathBuf> {
-    let failed = |e| Error::Io(thalweg_io::Error::new(thalweg_io::Action::Open, dir, e));
-    let dir = std::fs::canonicalize(dir).map_err(failed)?;
+    let dir = std::fs::canonicalize(dir).map_err(|e| failed_to_open(dir, e))?;
     Ok(dir.join(format!("{name}.thalweg-{what}")))
+}
+
+fn failed_to_open(path: &Path, why: std::io::Error) -> Error {
+    Error::Io(thalweg_io::Error::new(thalweg_io::Action::Open, path, why))
 }
 
 /// What moves the bytes of stores and locks: the calls that need no queue.

@@ -66,6 +66,15 @@ impl Registry {
         })
     }
 
+    /// Says anew where a volume is.
+    pub(crate) fn update(&self, entry: &VolumeEntry) -> Result<()> {
+        self.change(|list| {
+            let known = list.volumes.iter_mut().filter(|volume| volume.name == entry.name);
+            known.for_each(|known| known.clone_from(entry));
+            Ok(())
+        })
+    }
+
     /// Takes a volume off the list.
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
         self.change(|list| {

@@ -157,6 +157,9 @@ impl OpenStrip {
 
     /// The first bytes from `at` on that were written, by whole blocks.
     pub(crate) fn next_data(&self, at: u64) -> Result<Option<Range<u64>>> {
+        if at >= self.len {
+            return Ok(None);
+        }
         let block = BLOCK as u64;
         let (mut here, mut begin) = (at / block * block, None);
         while here < self.len {
@@ -282,7 +285,10 @@ impl OpenStrip {
                 sums.push(sum(&from[..n]));
             } else {
                 let mut block = [0; BLOCK];
-                self.read(at - inside as u64, &mut block)?;
+                // Of a block that is written up to the end, nothing else is left.
+                if inside > 0 || at + (n as u64) < self.len {
+                    self.read(at - inside as u64, &mut block)?;
+                }
                 block[inside..inside + n].copy_from_slice(&from[..n]);
                 sums.push(sum(&block));
             }

@@ -24,6 +24,10 @@ pub(crate) enum VolumeAsk {
     List,
     Status(String),
     Check(String),
+    Repair(String),
+    AddStore(String, PathBuf),
+    /// Puts a store in the second directory in the place of the one in the first.
+    Replace(String, PathBuf, PathBuf),
     Salvage(String, PathBuf),
     Destroy(String),
     /// The names in a directory of a volume.
@@ -82,6 +86,18 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
         "list" => nothing_left(&args.words, Command::Volume).map(|()| VolumeAsk::List),
         "status" => name(what, &args.words).map(VolumeAsk::Status),
         "check" => name(what, &args.words).map(VolumeAsk::Check),
+        "repair" => name(what, &args.words).map(VolumeAsk::Repair),
+        "add-store" => match &args.words[..] {
+            [volume, dir] => Ok(VolumeAsk::AddStore(text(volume)?, dir.into())),
+            _ => Err(Usage("volume add-store takes two words, NAME and the DIR of the new store".into())),
+        },
+        "replace" => match &args.words[..] {
+            [volume, old, new] => Ok(VolumeAsk::Replace(text(volume)?, old.into(), new.into())),
+            _ => Err(Usage(
+                "volume replace takes three words, NAME, the DIR of a store, and the DIR of the new one"
+                    .into(),
+            )),
+        },
         "destroy" => name(what, &args.words).map(VolumeAsk::Destroy),
         "salvage" => match &args.words[..] {
             [volume, dir] => Ok(VolumeAsk::Salvage(text(volume)?, dir.into())),

@@ -9,4 +9,5 @@ mod manager;
 mod model;
 mod names;
 mod places;
+mod repair;
 mod tree;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_volume::{self as volume, Policy, Registry};
 
-struct Place(PathBuf);
+pub(crate) struct Place(pub(crate) PathBuf);
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -17,7 +17,7 @@ impl Drop for Place {
 
 impl Place {
     /// A directory with so many more in it, and a registry.
-    fn new(stores: usize) -> (Place, Registry, Vec<PathBuf>) {
+    pub(crate) fn new(stores: usize) -> (Place, Registry, Vec<PathBuf>) {
         static PLACES: AtomicU64 = AtomicU64::new(0);
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let place = std::env::temp_dir().join(format!("thalweg-places-{}-{number}", std::process::id()));
@@ -28,11 +28,11 @@ impl Place {
     }
 }
 
-fn policy(copies: u32) -> Policy {
+pub(crate) fn policy(copies: u32) -> Policy {
     Policy { stripe_bytes: 4096, copies, ..Policy::default() }
 }
 
-fn fill(registry: &Registry) {
+pub(crate) fn fill(registry: &Registry) {
     let open = volume::open(registry, "v").unwrap();
     open.volume.make_directory(Path::new("d"), 0o755).unwrap();
     let file = open.volume.create(Path::new("d/f"), 0o644, true).unwrap();
@@ -41,7 +41,7 @@ fn fill(registry: &Registry) {
     open.volume.create(Path::new("empty"), 0o644, true).unwrap();
 }
 
-fn no<T>(result: volume::Result<T>, word: &str) {
+pub(crate) fn no<T>(result: volume::Result<T>, word: &str) {
     let told = result.err().unwrap_or_else(|| panic!("'{word}' was expected")).to_string();
     assert!(told.contains(word), "{told}");
 }
@@ -102,7 +102,7 @@ fn what_cannot_be_made_leaves_nothing() {
 }
 
 /// The files of a store, without their checksums.
-fn strips(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn strips(dir: &Path) -> Vec<PathBuf> {
     let all = fs::read_dir(dir.join("v.thalweg-store")).unwrap().map(|entry| entry.unwrap().path());
     all.filter(|path| path.extension().is_some_and(|end| end == "strip")).collect()
 }
