@@ -314,7 +314,7 @@ database files are called after their numbers.
 
 destroy NAME: removes a volume and all files in it.
 
-One process at a time uses a volume; others are refused with a line that names it.",
+Several processes of one user may use a volume at a time; repair, add-store, replace and destroy need it alone.",
         examples: &[
             ("thalweg volume create films --stores /disk1,/disk2,/disk3", "over three disks"),
             ("thalweg volume layout volume:films/raw --stripe 64KiB --record 838", "records of 838 bytes, in small stripes"),
