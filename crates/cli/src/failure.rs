@@ -177,6 +177,7 @@ fn merge_advice(error: &MergeError) -> &'static str {
 fn transfer_advice(error: &TransferError) -> &'static str {
     match error {
         TransferError::Link(why) if !why.is_refusal() => " (--resume)",
+        TransferError::Peer { why, .. } if why.ends_with("a resumed transfer") => " (--resume)",
         TransferError::Refused(TransferRefused::NotListed(_)) => " (--resume)",
         TransferError::Ssh(why) => match why.what {
             SshFault::NoCommand => " (--ssh)",

@@ -33,7 +33,7 @@ fn a_tree_goes_there_and_back_with_tar_and_rsync_and_is_equal() {
     let expected = sh(&tree, DIGEST);
     sh(
         &bed.beside(""),
-        "rsync -aH tree/ mnt/tree && tar -C tree -cf - . | (mkdir mnt/tarred && tar -C mnt/tarred -xpf -)",
+        "rsync -aH tree/ mnt/tree && tar --format=posix -C tree -cf - . | (mkdir mnt/tarred && tar -C mnt/tarred -xpf -)",
     );
     bed.mount_again();
     for there in ["mnt/tree", "mnt/tarred"] {
