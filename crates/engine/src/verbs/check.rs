@@ -333,7 +333,7 @@ impl Examination<'_> {
 /// writer or silent for ever, and a cancelled check should not.
 pub(super) fn read_along(stream: InputLocation, pool: Pool) -> mpsc::Receiver<thalweg_io::Result<Block>> {
     let (read, blocks) = mpsc::sync_channel(STREAM_BLOCKS);
-    std::thread::spawn(move || {
+    let read_all = move || {
         let file = match stream.open(Caching::Cached) {
             Ok(file) => file,
             Err(why) => return drop(read.send(Err(why))),
@@ -354,6 +354,10 @@ pub(super) fn read_along(stream: InputLocation, pool: Pool) -> mpsc::Receiver<th
                 return;
             }
         }
-    });
+    };
+    std::thread::Builder::new()
+        .name("read a pipe".into())
+        .spawn(read_all)
+        .expect("there is room for a thread");
     blocks
 }
