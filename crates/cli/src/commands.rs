@@ -363,7 +363,7 @@ neighbour tables and free space, and says what to do about each thing that is we
     CommandInfo {
         command: Command::Bench,
         name: "bench",
-        synopsis: "sort|io|incore|pump|launch|river|cluster|all-to-all",
+        synopsis: "sort|io|incore|pump|launch|river|cluster|all-to-all|volume",
         about: "measure this machine: ratios to a floor and to rivals",
         doc: "\
 sort: whole sorts, compared with their floor (the reads and writes of the plan, replayed by fio on the same disk), with \
@@ -388,6 +388,9 @@ links and disks alone. Needs root, and the directory that contains lab/.
 all-to-all: every node sends the same amount to every other node, under each schedule, compared with the time of the \
 links alone. Needs root, and the directory that contains lab/.
 
+volume: files of a volume on four directories, through a mount and through the library, compared with fio, with a FUSE \
+file system that has no data, and with GlusterFS and MooseFS.
+
 Prints ratios that were measured in one run, and the targets. Writes the raw results as JSON to bench/results below the \
 current directory. Drops caches before each run if the user may do that. Ends with status 1 if an output was wrong or a \
 sort failed; a missed target does not change the status.",
@@ -395,7 +398,7 @@ sort failed; a missed target does not change the status.",
             ("thalweg bench sort --rows memory,two-pass", "two rows, each compared with its floor"),
             ("thalweg bench sort --size 1MB", "a test that everything works"),
         ],
-        subjects: &["sort", "io", "incore", "pump", "launch", "river", "cluster", "all-to-all"],
+        subjects: &["sort", "io", "incore", "pump", "launch", "river", "cluster", "all-to-all", "volume"],
     },
     CommandInfo {
         command: Command::Exec,

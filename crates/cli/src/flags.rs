@@ -111,8 +111,8 @@ what is available. Without this flag, half of that.",
         about: "for what does not fit in memory; repeat for more disks",
         doc: "\
 A directory for what does not fit in memory. Repeat the flag to use several at once, up to 256, best on different disks. Without \
-it, the room of the output itself where the input is files: nothing is needed beside it but about a tenth of its size, and nothing has to \
-be freed at the end; else the directory of the output, or for standard output that for temporary files. With doctor, a directory to \
+it, a sort of files uses the disk space of the output itself, and needs only about a tenth of that size in addition; nothing has to \
+be freed at the end. Other input goes to the output's directory, or for standard output to that for temporary files. With doctor, a directory to \
 look at.",
         set: |args, value| {
             args.scratch.push(PathBuf::from(value));
@@ -137,8 +137,8 @@ starts. A percentage is of the space available.",
         at: WRITES,
         about: "lanes that do the work [default: one for each core]",
         doc: "\
-Lanes that do the work side by side. Without this flag, one for each core. With partition, so many read and as many write; \
-fewer, if --memory does not hold the batches of so many.",
+The number of threads that work in parallel. Without this flag, one for each core. With partition, N read and N others write; \
+fewer, if --memory does not hold the batches of so many threads.",
         set: |args, value| values::threads(value).map(|threads| args.threads = Some(threads)),
     },
     Flag {
@@ -167,7 +167,7 @@ another input, is refused and done again, and a line on standard error says so. 
 earlier one left.
 
 Give --memory in bytes, as in 1GiB, in both runs: a percentage, or the default, may be another size the next time, and \
-what was left for another size is not gone on from.
+a run resumes only from what a run with the same size left.
 
 With pump: go on from what lies hidden beside DEST, without reading again what was durable, and leave alone files at DEST that have \
 the size and the time of those at SOURCE. A source that has changed since is begun anew.",
@@ -509,8 +509,8 @@ directory. bench io spreads its chunks over up to four, best on different disks:
         about: "so many, to work as or to launch on",
         doc: "\
 Sort, shuffle, merge, join or partition as a cluster of so many nodes would, all of them inside this process: each reads a \
-share of the input, a river brings it the records of its range of the keys or of its parts, and it works on those in its \
-share of the memory. The output is that of one node, byte for byte; of a partition, if it is by hash. Inputs and output \
+share of the input, receives the records of its key range or of its parts from all others, and processes those in its \
+share of the memory. The output equals that of one node, byte for byte; that of a partition only if it is by hash. Inputs and output \
 must be files.
 
 With bench launch: the numbers of nodes to launch on, a row for each. Without this flag 1, 4, 8 and 32.",
@@ -524,11 +524,11 @@ With bench launch: the numbers of nodes to launch on, a row for each. Without th
         about: "do it on the nodes of this cluster",
         doc: "\
 Sort, shuffle, merge, join or partition on the nodes of this cluster: its name, or a directory as for --identity. Each node reads a \
-share of the input, sends every other the records of its range of the keys, and sorts those of its own. Memory, scratch and \
-threads are of each node; without --memory all take as much as the smallest would. Files are named as all nodes see them, or \
-with nodes: before a name or pattern as each of them has its own, below its directory for data. An input with client: \
+share of the input, sends each record to the node that owns its key range, and sorts the records of its own range. Memory, scratch and \
+threads are of each node; without --memory each takes the default of the node with the least. A plain name is a file that all nodes see; \
+nodes: before a name or pattern means files of each node's own, below its data directory. An input with client: \
 before its name is a file of this host, which the nodes read from here; an output with client: is a file of this host, which they \
-write to. Of an output with nodes: each node writes its part, or its \
+write to. With nodes: before the output, each node writes a part of its own, or its \
 share of the parts of a partition; {} in the name is the part's number.
 
 With check: the files are those with nodes: before their names.
@@ -546,8 +546,8 @@ Without this flag, a name with nodes: or client: means the cluster of --identity
         at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Plan]),
         about: "planned or equal shares of nodes [default: planned]",
         doc: "\
-Shares of the nodes of a cluster. planned: where all nodes keep rates from cluster probe, and other shares are at least a \
-tenth faster by the plan, each reads as much of what all see, and has as large a range, as the plan finds best. equal: the \
+How much each node of a cluster does. planned: if all nodes have stored rates from cluster probe, and unequal shares are at least a \
+tenth faster by the plan, the plan decides how much of the shared inputs each node reads, and how large its key range is. equal: the \
 same for all, however fast they are.",
         set: |args, value| {
             values::choice(value, &[("planned", false), ("equal", true)]).map(|equal| args.equal = equal)
@@ -679,7 +679,7 @@ End the command on each host after so long: a number with ms, s, m or h; without
         at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Exec]),
         about: "let it go on without this command, and print its id",
         doc: "\
-Let the command, or what a cluster's nodes do, go on without this one, which prints the job's id and ends. The nodes \
+Leave the command, or the cluster's job, running on the nodes: this program prints the job's id and ends. The nodes \
 keep the last 64 KiB of a command's output, and the receipt of a sort, for a day and 256 jobs: see job show and job watch.",
         set: |args, _| {
             args.detach = true;

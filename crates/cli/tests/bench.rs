@@ -248,3 +248,22 @@ fn every_row_of_rivers_is_right() {
         assert!(row.targets.len() == 1 && row.targets[0].met.is_none(), "{row:?}");
     }
 }
+
+#[test]
+fn files_of_a_volume_are_moved_through_a_mount_and_through_the_library() {
+    if let Err(why) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        return skipped(&format!("/dev/fuse: {why}"));
+    }
+    let place = Place::new();
+    std::fs::create_dir(place.0.join("bench")).unwrap();
+    let rivals = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/rivals");
+    std::os::unix::fs::symlink(rivals, place.0.join("bench/rivals")).unwrap();
+    let rows = "mount-write,mount-read,mount-random,mount-small,library-write,library-read";
+    let report = place.report(&["volume", "--size", "1MB", "--runs", "1", "--rows", rows]);
+    println!("left out: {:?}", report.notes);
+    assert_eq!(report.rows.iter().map(|row| &*row.name).collect::<Vec<_>>().join(","), rows);
+    for row in &report.rows {
+        assert!(row.failed.is_empty() && row.ours.seconds > 0.0 && row.bytes > 0, "{row:?}");
+        assert!(row.targets.iter().all(|target| target.met.is_none()), "{row:?}");
+    }
+}

@@ -10,7 +10,9 @@ use std::process::Command;
 
 use place::Place;
 use thalweg_api::Work;
-use thalweg_engine::participant::{ClientDisks, Laid, Participant, ParticipantOptions, Starts, Within};
+use thalweg_engine::participant::{
+    ClientDisks, Participant, ParticipantOptions, PreparedParticipant, Starts, Within,
+};
 use thalweg_engine::{IoChoice, Layout, Progress, WorkOptions};
 use thalweg_io::process;
 
@@ -103,7 +105,7 @@ fn what_is_planted_at_the_name_of_a_shared_output_gets_no_nodes_records() {
             || std::fs::symlink_metadata(&name).ok().map(|m| (m.ino(), m.len(), m.mode(), m.ctime_nsec()));
         let (before, names) = (there(), place.names());
         let progress = (&Progress::default(), &Progress::default());
-        let mut rivers = |_: &Laid, _| panic!("records are taken");
+        let mut rivers = |_: &PreparedParticipant, _| panic!("records are taken");
         let (pages, shared) = ([vec![1, 1]], Some(&*name));
         let why =
             second.run(&mut rivers, (&pages, 10_000, Vec::new()), shared, &Nobody, progress).unwrap_err();

@@ -12,8 +12,8 @@ use thalweg_api::{ParticipantEnd, Receipt, Stage, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_engine::participant::{
-    ClientDisks, ClientOutput, Laid, Participant, ParticipantOptions, Starts, Within, deal, publish_parts,
-    receipt,
+    ClientDisks, ClientOutput, Participant, ParticipantOptions, PreparedParticipant, Starts, Within, deal,
+    publish_parts, receipt,
 };
 use thalweg_engine::{Asked, Error, Progress, Result, Size, WorkOptions};
 use thalweg_io::process;
@@ -84,7 +84,8 @@ impl<'a> InProcess<'a> {
         progress.begin("read+river", 1, stages, all_bytes);
         let mut output = (!is_parted).then(|| shares[0].output());
         let sampled = of_each(shares, |share| share.sample(memory_bytes, (0, all_bytes)))?;
-        let (mut laid, samples): (Vec<Laid>, Vec<Vec<SplitPoint>>) = sampled.into_iter().unzip();
+        let (mut laid, samples): (Vec<PreparedParticipant>, Vec<Vec<SplitPoint>>) =
+            sampled.into_iter().unzip();
         let direct_output =
             output.as_mut().map(|output| lend(output, &mut laid, work, all_bytes)).transpose()?;
         let weights = vec![1; nodes];
@@ -101,7 +102,7 @@ impl<'a> InProcess<'a> {
             together.run(laid, node, expected, (progress, is_parted))
         });
         let done = done.map_err(|why| progress.cancelled().map_or(why, Error::Interrupted))?;
-        let (laid, ends): (Vec<Laid>, Vec<ParticipantEnd>) = done.into_iter().unzip();
+        let (laid, ends): (Vec<PreparedParticipant>, Vec<ParticipantEnd>) = done.into_iter().unzip();
         let input_file_bytes = ends[0].node.input.1;
         let mut receipt = receipt(options, (&ends, 0..0), input_file_bytes, watch.seconds())?;
         if work != Work::Join {
@@ -131,7 +132,12 @@ impl<'a> InProcess<'a> {
 }
 
 /// Makes the file that all write to; whether it is written past the page cache.
-fn lend(output: &mut ClientOutput, laid: &mut [Laid], work: Work, all_bytes: u64) -> Result<bool> {
+fn lend(
+    output: &mut ClientOutput,
+    laid: &mut [PreparedParticipant],
+    work: Work,
+    all_bytes: u64,
+) -> Result<bool> {
     let file = output.begin(work.output_bytes(all_bytes), false)?;
     laid.iter_mut().for_each(|laid| laid.write_to(file.handle().clone()));
     Ok(file.is_direct())
@@ -203,17 +209,17 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
     /// Runs a node to the end of its range.
     fn run(
         &self,
-        mut laid: Laid,
+        mut laid: PreparedParticipant,
         node: usize,
         (range_bytes, keys): (u64, Vec<SplitPoint>),
         (progress, is_parted): (&Progress, bool),
-    ) -> Result<(Laid, ParticipantEnd)> {
+    ) -> Result<(PreparedParticipant, ParticipantEnd)> {
         let _tells = OnPanic(|| self.fail());
         let place = PlaceOf { together: self, node, crossed_seconds: Mutex::new(0.0) };
         let of_parts = Progress::default();
         // Parts are written while the input is read, and are no stage of their own.
         let written = if is_parted { &of_parts } else { progress };
-        let mut rivers = |laid: &Laid, side: usize| self.ends(laid, side, node);
+        let mut rivers = |laid: &PreparedParticipant, side: usize| self.ends(laid, side, node);
         let ran = laid.run(&mut rivers, (self.pages, range_bytes, keys), None, &place, (progress, written));
         let mut end = ran.inspect_err(|_| self.fail())?;
         end.node.seconds[1] = *place.crossed_seconds.lock().expect("no holder panics");
@@ -231,7 +237,7 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
     }
 
     /// The ends of a side's river that are this node's. The first that comes makes all of them.
-    fn ends(&self, laid: &Laid, side: usize, node: usize) -> Result<(Inlet, Outlet)> {
+    fn ends(&self, laid: &PreparedParticipant, side: usize, node: usize) -> Result<(Inlet, Outlet)> {
         let mut known = self.known.lock().expect("no holder panics");
         if known.failed {
             return Err(another_failed());
@@ -327,7 +333,7 @@ mod tests {
         let InProcess { shares, all_bytes, memory_bytes, watch, .. } = InProcess::open(&options, 2).unwrap();
         let mut output = shares[0].output();
         let sampled = of_each(shares, |share| share.sample(memory_bytes, (0, all_bytes))).unwrap();
-        let mut laid: Vec<Laid> = sampled.into_iter().map(|(laid, _)| laid).collect();
+        let mut laid: Vec<PreparedParticipant> = sampled.into_iter().map(|(laid, _)| laid).collect();
         // The second has no file to write to.
         lend(&mut output, &mut laid[..1], Work::Sort, all_bytes).unwrap();
         let pages = [vec![laid[0].pages()[0].0, 0]];

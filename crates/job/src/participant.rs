@@ -17,7 +17,7 @@ use thalweg_api::{
     ToParticipant, Trouble, to_json,
 };
 use thalweg_base::clock::Stopwatch;
-use thalweg_engine::participant::{ClientDisks, Laid, Participant, Starts};
+use thalweg_engine::participant::{ClientDisks, Participant, PreparedParticipant, Starts};
 use thalweg_engine::{Error, JobFault, Progress, Result};
 use thalweg_io::host;
 use thalweg_record::{SplitPoint, pack_sample, unpack_sample};
@@ -141,7 +141,7 @@ struct Part<'a> {
     inbox: &'a Inbox,
     cancel_is_known: bool,
     /// What was written when another node's range was lost. Its output is named together with that range.
-    kept: Option<Laid>,
+    kept: Option<PreparedParticipant>,
     /// Outputs that lack only their names, if the client coordinates.
     ready: Vec<ReadyFile>,
 }
@@ -149,11 +149,11 @@ struct Part<'a> {
 /// What follows when this node's range is written.
 enum Written {
     /// The outputs are to be made ready for their names, with this many bytes and these edges.
-    Ready(Box<Laid>, (u64, Vec<Edge>)),
+    Ready(Box<PreparedParticipant>, (u64, Vec<Edge>)),
     /// Nothing remains to be done here.
     Done,
     /// The range of a lost node is to be sorted first.
-    Kept(Box<Laid>, JobAttempt),
+    Kept(Box<PreparedParticipant>, JobAttempt),
 }
 
 impl Part<'_> {
@@ -254,7 +254,7 @@ impl Part<'_> {
         });
         self.place.begin(attempt.number(), attempt.hosts.len());
         let (progress, written) = (Arc::new(Progress::default()), Progress::default());
-        self.inbox.minds(Some(progress.clone()));
+        self.inbox.includes(Some(progress.clone()));
         let job = self.job.clone();
         let talk = Talk {
             host: self.local.name(),
@@ -278,7 +278,7 @@ impl Part<'_> {
         });
         // A client removes what is its own.
         self.request.lost.extend(shared.filter(|_| !self.request.ask.lent_output));
-        self.inbox.minds(None);
+        self.inbox.includes(None);
         self.place.begin(0, 0);
         ran
     }
@@ -342,7 +342,7 @@ impl Part<'_> {
         drop(packed);
         let river = number_of(&self.request.job, attempt.number());
         let mut links = None;
-        let mut rivers = |laid: &Laid, side: usize| {
+        let mut rivers = |laid: &PreparedParticipant, side: usize| {
             let came = pages.len();
             let pages = pages.get(side).ok_or(JobFault::Inputs { came, expected: side + 1 })?;
             let of_job = (&self.request, attempt, side);
@@ -371,7 +371,7 @@ impl Part<'_> {
     }
 
     /// What the coordinator tells a participant that has written its range.
-    fn follow_up(&self, laid: Laid, go_on: &dyn Fn() -> bool) -> Result<Written> {
+    fn follow_up(&self, laid: PreparedParticipant, go_on: &dyn Fn() -> bool) -> Result<Written> {
         let told = self.told(go_on, |told, _| match told {
             ToParticipant::Ready { .. } | ToParticipant::Publish => Some(told),
             ToParticipant::Attempt(ref next) if next.range.is_some() => Some(told),

@@ -125,7 +125,7 @@ fn sent(client: &Client, hosts: &[ClusterHost], further: usize, milliseconds: u6
 }
 
 fn elsewhere(host: &ClusterHost) -> Error {
-    Error::Asked(format!("{} said what has another place", host.name))
+    Error::Asked(format!("{} sent an answer that does not belong here", host.name))
 }
 
 /// Asks all of them at once; the answers in their order.

@@ -46,7 +46,7 @@ pub struct Side<N> {
 
 /// The expected output: sums of the left and the right parts of all its records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Joined {
+pub struct ExpectedJoin {
     /// Left parts.
     pub left: Proof,
     /// Right parts.
@@ -110,13 +110,13 @@ where
 pub fn join<L, R, E>(
     join: &mut Join<'_, '_, L, R>,
     mut emit: impl FnMut(&[u8], Option<&[u8]>) -> Result<(), E>,
-) -> Result<Joined, Failed<E>>
+) -> Result<ExpectedJoin, Failed<E>>
 where
     L: FnMut() -> Result<Option<(Block, usize)>, E>,
     R: FnMut() -> Result<Option<(Block, usize)>, E>,
     E: From<thalweg_io::Error>,
 {
-    let mut joined = Joined::default();
+    let mut joined = ExpectedJoin::default();
     while join.left.window.is_some() {
         match join.order() {
             Ordering::Greater => join.right.step_over()?,

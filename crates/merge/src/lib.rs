@@ -18,7 +18,7 @@ mod tournament;
 pub use error::{Error, Result};
 pub use flow::{Broken, Failed, Flow};
 pub use group::Group;
-pub use join::{Join, Joined, Kind, Side, join};
+pub use join::{ExpectedJoin, Join, Kind, Side, join};
 pub use merge::{Merge, Merged, merge};
 pub use reads::{AHEAD, Piece, Reads};
 pub use split::{Limits, Share, records_until, split};

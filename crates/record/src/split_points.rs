@@ -17,8 +17,8 @@ use std::sync::Arc;
 use crate::key::{HEAD_BYTES, common_prefix};
 use crate::{InPlace, Key, VaryingBits};
 
-/// The maximum bytes of a key in a split point. Keys that agree in all of these bytes are divided by origin if they
-/// end there, and otherwise not at all; that needs split points with a common prefix.
+/// The maximum bytes of a key in a split point. Equal keys that end within these bytes are divided by origin. Longer keys
+/// that agree in all of them are not divided, unless the split points omit a common prefix (`behind`).
 pub const SPLIT_KEY_BYTES_MAX: usize = 64 << 10;
 
 /// A table has at most 2^12 entries, 16 KiB, and every range in memory has one.
@@ -249,7 +249,7 @@ impl SplitPoints {
             && key.begins_with(record, self.base.len(), &self.shared)
     }
 
-    /// The range of a record that does not.
+    /// The range of a record without this prefix: the first or the last one.
     #[inline(never)]
     fn outside(&self, key: &Key, record: &[u8]) -> usize {
         let based = key.compare_start(record, 0, &self.base);
@@ -257,7 +257,7 @@ impl SplitPoints {
         if order.is_lt() { 0 } else { self.split_points.len() }
     }
 
-    /// Searches the split points, from `low`, with the same window as the record.
+    /// Searches the split points from index `low` on whose head equals the record's.
     #[inline(never)]
     fn locate_among_equals(
         &self,
@@ -287,9 +287,9 @@ fn squeezed(extract: Option<&VaryingBits>, head: u64) -> u64 {
     extract.map_or(head, |extract| extract.extract(head))
 }
 
-/// The step of a table over `span`, as a power of two, such that few records fall into a step with a split point. Two
-/// neighbouring split points have the same number of records between them, so this fraction is the step divided by
-/// the gap. With text, which uses few of the numbers, steps must be finer.
+/// The step of a table over `span`, as a power of two. Few records may fall into a step that has a split point. There are as
+/// many records between any two neighbouring split points, so of those the step has the fraction step / gap. Text uses
+/// only few of the numbers, so its steps must be finer.
 fn shift_for(heads: &[u64], span: u64) -> u32 {
     let span_bits = u64::BITS - span.leading_zeros();
     let crowded = |shift: u32| -> f64 {

@@ -40,7 +40,7 @@ pub struct Rules {
 }
 
 /// Identifies a batch: split, lane, sequence.
-pub type Name = (u64, u32, u64);
+pub type BatchId = (u64, u32, u64);
 
 /// What happened.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,7 @@ pub enum Effect {
     /// Store the batch that arrived, under its name.
     Keep,
     /// Give out the batch of this name, which came from this source.
-    Give(usize, Name),
+    Give(usize, BatchId),
     /// Send this to a source.
     Say(usize, Head),
     /// Everything was given out and proved.
@@ -98,7 +98,10 @@ impl fmt::Display for Fault {
                 )
             }
             Fault::Incomplete(split, said, arrived) => {
-                write!(f, "split {split}: {arrived} of {said} batches came as they were sent; run again")
+                write!(
+                    f,
+                    "split {split} is incomplete or damaged: {said} batches were sent, {arrived} arrived; run again"
+                )
             }
             Fault::Missing(split) => write!(f, "split {split} was never whole; put it before the end"),
         }
@@ -107,12 +110,12 @@ impl fmt::Display for Fault {
 
 /// A set of numbers. The numbers from 0 up to the first gap take no memory.
 #[derive(Debug, Default)]
-struct Numbers {
+struct NumberSet {
     upto: u64,
     beyond: BTreeSet<u64>,
 }
 
-impl Numbers {
+impl NumberSet {
     /// Adds a number, which must be new.
     fn insert(&mut self, number: u64) {
         self.beyond.insert(number);
@@ -211,7 +214,7 @@ pub struct Core {
     rules: Rules,
     sources: Vec<Source>,
     splits: BTreeMap<u64, Split>,
-    proved: Numbers,
+    proved: NumberSet,
     /// In an ordered river, the next split to give out.
     next_split: u64,
     over: bool,
@@ -228,7 +231,7 @@ impl Core {
             rules,
             sources,
             splits: BTreeMap::new(),
-            proved: Numbers::default(),
+            proved: NumberSet::default(),
             next_split: 0,
             over: false,
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::core::{Core, Effect, Event, Name, Rules};
+use crate::core::{BatchId, Core, Effect, Event, Rules};
 use crate::head::{HEAD_BYTES, Head, Kind};
 
 const RIVER: u64 = 7;
@@ -55,9 +55,9 @@ const MESSAGE_BYTES: usize = 6;
 struct Desk {
     core: Core,
     /// Batches that are stored, and their sources.
-    kept: BTreeMap<Name, usize>,
+    kept: BTreeMap<BatchId, usize>,
     /// Names that were given out.
-    gone: BTreeSet<Name>,
+    gone: BTreeSet<BatchId>,
     /// The sources of batches that were given out and not freed.
     given: Vec<usize>,
 }

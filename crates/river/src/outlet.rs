@@ -11,7 +11,7 @@ use std::sync::Arc;
 use thalweg_pump::Source;
 
 use crate::batch::Partials;
-use crate::core::{Core, Effect, Event, Name};
+use crate::core::{BatchId, Core, Effect, Event};
 use crate::error::{Error, Result};
 use crate::head::{Head, Kind};
 use crate::transport::{Delivery, Mailbox, Message, Stopper, Ticket, Transport};
@@ -25,7 +25,7 @@ pub struct Outlet {
     transports: Vec<Box<dyn Transport>>,
     mail: Arc<Mailbox>,
     deliveries: VecDeque<Delivery>,
-    kept: BTreeMap<Name, Batch>,
+    kept: BTreeMap<BatchId, Batch>,
     ready: VecDeque<Batch>,
     ended: bool,
     /// The batch of `get_record`.
@@ -150,7 +150,7 @@ impl Outlet {
     }
 }
 
-fn name_of(head: &Head) -> Name {
+fn name_of(head: &Head) -> BatchId {
     (head.split, head.lane, head.sequence)
 }
 

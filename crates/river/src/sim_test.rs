@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thalweg_base::rng::Rng;
 
-use crate::core::{Core, Effect, Event, Fault, Name, Rules};
+use crate::core::{BatchId, Core, Effect, Event, Fault, Rules};
 use crate::head::{Head, Kind};
 
 const SEEDS: u64 = 10_000;
@@ -55,8 +55,8 @@ struct World {
     splits: u64,
     /// The next split to take.
     next: u64,
-    given: Vec<Vec<Name>>,
-    kept: Vec<BTreeSet<Name>>,
+    given: Vec<Vec<BatchId>>,
+    kept: Vec<BTreeSet<BatchId>>,
     /// Buffers to be freed: step, number, outlet, source.
     held: BTreeSet<(u64, u64, usize, usize)>,
     ended: Vec<bool>,

@@ -67,12 +67,12 @@ pub(crate) struct Checkpoints<'a> {
     pub(crate) manifest: &'a Manifest,
     /// Pages of the input between two checkpoints.
     pub(crate) every_pages: u64,
-    state: Mutex<Epochs>,
+    state: Mutex<CheckpointIntervals>,
 }
 
 /// An epoch is the time between two checkpoints. A page belongs to the epoch in which it is closed.
 #[derive(Default)]
-struct Epochs {
+struct CheckpointIntervals {
     /// The current epoch.
     current: u64,
     /// For each epoch that is not in the manifest yet: the number of pages that are not written, and its checkpoint
@@ -84,11 +84,11 @@ struct Epochs {
 
 impl<'a> Checkpoints<'a> {
     pub(crate) fn new(manifest: &'a Manifest, every_pages: u64) -> Checkpoints<'a> {
-        let state = Epochs { current: 0, open: VecDeque::from([(0, None)]), noted: Vec::new() };
+        let state = CheckpointIntervals { current: 0, open: VecDeque::from([(0, None)]), noted: Vec::new() };
         Checkpoints { manifest, every_pages: every_pages.max(1), state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Epochs> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, CheckpointIntervals> {
         self.state.lock().expect("no lane panics")
     }
 
@@ -146,7 +146,7 @@ pub(crate) struct Tagging<'a> {
 }
 
 impl Tagging<'_> {
-    /// Places minus origins in the file of this page: files begin at page bounds.
+    /// The place of a record minus its origin, in the file of this page: the places of a file begin at a page boundary.
     fn padding(&self, page: u64) -> u64 {
         self.inputs.map_or(0, |inputs| inputs.padding_before(page))
     }
@@ -423,7 +423,7 @@ impl DistributeLane<'_, '_> {
             }
         }
         let mut epochs = checkpoints.lock();
-        let Epochs { open, noted, current } = &mut *epochs;
+        let CheckpointIntervals { open, noted, current } = &mut *epochs;
         let mut ranges = Vec::with_capacity(noted.len());
         for (store, noted) in shared.stores.iter().zip(noted) {
             let store = store.lock().expect("no lane panics");

@@ -27,8 +27,8 @@ use crate::{Error, Result};
 
 /// How long to wait for another sort of the same output.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The maximum size of a manifest: this fraction of the memory, plus some bytes for each of the smallest possible
-/// pages of the inputs. An extent has 16 bytes, each page may have two, and a checkpoint has 20 bytes for each range.
+/// The maximum size of a manifest: the memory divided by `MANIFEST_SHARE`, plus `LISTED_BYTES_MAX` for each page of the
+/// smallest size in the inputs. An extent has 16 bytes, each page may have two, and a checkpoint has 20 bytes for each range.
 const MANIFEST_SHARE: u64 = 4;
 const LISTED_BYTES_MAX: u64 = 64;
 /// The low bits of an identity that are a hash. The bits above are the memory in KiB, for messages.
@@ -69,7 +69,7 @@ impl Claim {
             }
             Err(e) => return Err(e),
         };
-        // Without marks on files, other processes cannot be detected.
+        // On a file system without locks, other processes cannot be detected.
         if !file.mark() && file.is_marked_by_another() {
             return Ok(None);
         }
@@ -158,7 +158,7 @@ pub(crate) fn find(
         Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(Err(CannotResume::Early)),
         Err(e) => return Err(e.into()),
     };
-    let Some(((files, resumed), start)) = gone_on_from(by, &told, identity) else {
+    let Some(((files, resumed), start)) = usable_state(by, &told, identity) else {
         return Ok(Err(why_not(&told, identity, by.sort.unique)));
     };
     // Pages in other files are no longer needed.
@@ -197,7 +197,7 @@ fn why_not(told: &Contents, identity: u128, unique: bool) -> CannotResume {
 }
 
 /// The valid part of what is left, and where the output continues. Changes nothing.
-fn gone_on_from(by: &Validator<'_>, told: &Contents, identity: u128) -> Option<(Found, Option<ResumePoint>)> {
+fn usable_state(by: &Validator<'_>, told: &Contents, identity: u128) -> Option<(Found, Option<ResumePoint>)> {
     let Layout { geometry, split_points, .. } = &told.layout;
     let (files, mut resumed) = judge(by, &told.layout, &told.checkpoints, identity)?;
     let taken_up = told.note.clone().and_then(|note| {

@@ -162,7 +162,7 @@ impl<'a> Directory<'a> {
         let (Some(far), Some(parent), Some(facts)) = (&self.shared.far, &self.parent, self.facts) else {
             return Ok(());
         };
-        parent.has_one_more();
+        parent.count_sent_name();
         far.tell(&Message::Dir(self.number, parent.number, self.name.clone(), facts, root))
     }
 
@@ -177,12 +177,12 @@ impl<'a> Directory<'a> {
     }
 
     /// Counts a name that was sent to the peer.
-    pub(crate) fn has_one_more(&self) {
+    pub(crate) fn count_sent_name(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Remembers that the source has this name.
-    pub(crate) fn is_in_source(&self, name: OsString) {
+    pub(crate) fn add_source_name(&self, name: OsString) {
         self.named.lock().expect("no lane panics").insert(name);
     }
 
@@ -217,18 +217,18 @@ impl<'a> Directory<'a> {
     }
 
     /// The directory that is written, created if necessary; `None` if nothing is written.
-    pub(crate) fn there(&self) -> Result<Option<Arc<dyn Dir>>> {
+    pub(crate) fn open_or_create_target(&self) -> Result<Option<Arc<dyn Dir>>> {
         let mut there = self.there.lock().expect("no lane panics");
         match &*there {
             Target::Nowhere | Target::Peer => return Ok(None),
             Target::Open(dir) => return Ok(Some(Arc::clone(dir))),
             Target::ToMake => {}
         }
-        let parent = self.parent.as_ref().expect("only roots' directories have no parent");
-        let Some(above) = parent.there()? else { return Ok(None) };
+        let parent = self.parent.as_ref().expect("only the parent of the roots has no parent");
+        let Some(above) = parent.open_or_create_target()? else { return Ok(None) };
         let dir = match self.is_staged_root() {
             true => {
-                let journal = self.shared.journal.as_ref().expect("a tree goes to a directory");
+                let journal = self.shared.journal.as_ref().expect("a transfer of a tree has a journal");
                 claim_directory(&*above, &self.name, journal)?
             }
             false => {
@@ -271,7 +271,7 @@ impl<'a> Directory<'a> {
         if let Some(far) = &self.shared.far {
             return far.tell(&Message::DirEnd(self.number, self.sent.load(Ordering::Relaxed)));
         }
-        let Some(there) = self.there()? else { return Ok(()) };
+        let Some(there) = self.open_or_create_target()? else { return Ok(()) };
         if self.source.is_none() && self.staged && self.shared.resume {
             let named = self.named.lock().expect("no lane panics");
             self.remove_strangers(&*there, |name| Ok(named.contains(name)))?;

@@ -161,7 +161,7 @@ impl<'a> FileTransfer<'a> {
         let source = place.source().open_file(&name, true)?;
         let facts = shared.source.attributes(&source)?;
         let key = place.key_of(&there);
-        let (goal, known) = match (&shared.far, place.there()?) {
+        let (goal, known) = match (&shared.far, place.open_or_create_target()?) {
             (Some(far), _) => far_goal(far, &place, there, &source, &facts, shared.resume)?,
             (None, None) => (Goal::Nowhere, Existing::default()),
             (None, Some(dir)) => goal(shared, dir, there, Some(&source), (&facts, &key), false)?,
@@ -182,7 +182,7 @@ impl<'a> FileTransfer<'a> {
         anew: bool,
     ) -> Result<(FileTransfer<'a>, Existing)> {
         let key = place.key_of(&file.name);
-        let (goal, known) = match (place.there()?, &file.facts) {
+        let (goal, known) = match (place.open_or_create_target()?, &file.facts) {
             (Some(dir), Some(facts)) => goal(shared, dir, file.name.clone(), None, (facts, &key), anew)?,
             _ => (Goal::Nowhere, Existing::default()),
         };
@@ -438,7 +438,7 @@ fn far_goal(
     resume: bool,
 ) -> Result<(Goal, Existing)> {
     let number = far.next_file();
-    place.has_one_more();
+    place.count_sent_name();
     let file = Message::File(number, place.number(), there, Some(*facts), None);
     let (goal, mut known) = (Goal::Peer(number), Existing::default());
     if !resume {

@@ -444,12 +444,12 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         drop(state);
         for name in names {
             self.is_its_own(dir, &name)?;
-            let facts = match place.there()? {
+            let facts = match place.open_or_create_target()? {
                 Some(dir) => dir.find(&name)?,
                 None => None,
             };
             known.push(facts.filter(|f| f.kind == EntryKind::File).map(|f| (f.len, f.modified_ns)));
-            place.is_in_source(name);
+            place.add_source_name(name);
         }
         self.far.tell(&Message::There(known))?;
         self.far.flush()

@@ -231,7 +231,7 @@ impl<'a> SendLane<'a> {
         };
         self.send(block, &Tail::Pack(pack.iter().map(small).collect()))?;
         for packed in pack {
-            packed.place.has_one_more();
+            packed.place.count_sent_name();
             match &packed.what {
                 Content::Link(_) => count(&self.shared.counts.links, 1),
                 Content::Bytes(_, sum) => {

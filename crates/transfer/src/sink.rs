@@ -104,7 +104,7 @@ impl<'a> SinkLane<'a> {
 
     fn one_of_pack(&self, packed: Packed<'a>, block: &[u8]) -> Result<()> {
         let Packed { place, there, facts, what } = packed;
-        let dir = place.there()?;
+        let dir = place.open_or_create_target()?;
         match what {
             Content::Link(to) => {
                 if let Some(dir) = &dir {

@@ -338,7 +338,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
 
 /// Whether the destination has a complete file of this length and time. The time is set last.
 fn is_there(place: &Directory<'_>, there: &OsString, facts: &Attributes) -> Result<bool> {
-    let Some(dir) = place.there()? else { return Ok(false) };
+    let Some(dir) = place.open_or_create_target()? else { return Ok(false) };
     let known = dir.find(there)?;
     Ok(known.is_some_and(|k| (k.kind, k.len, k.modified_ns) == (facts.kind, facts.len, facts.modified_ns)))
 }

@@ -1,7 +1,7 @@
 //! Sessions at the manager: which client has which file open and may write it.
 //!
 //! Model: the process that hosts the manager answers the requests of every client's session, and has its own access to the
-//! stores. So it is here that files are cut, that strips are removed, and that what a client left unfinished is finished.
+//! stores. Therefore the server truncates files, removes strips, and finishes what clients left unfinished.
 //! Invariant: the strips of a file that has no names are removed only when no session has it open and its removal is durable.
 //! A file is noted as settled only when no session may write it. Sizes are those of the manager, or, while somebody else
 //! writes, what the stores know.
@@ -18,7 +18,7 @@ use crate::{Error, Result, recover};
 /// The number of a session.
 pub(crate) type SessionId = u64;
 
-/// The sessions of a server before, of which nobody knows yet who comes back.
+/// A stand-in for the sessions of the earlier server, until it is known which of its clients come back.
 pub(crate) const GONE: SessionId = 0;
 
 /// Entries and inodes in one answer.
@@ -59,8 +59,8 @@ struct Opened {
 }
 
 impl Server {
-    /// Of this manager and these stores. If there can be no clients of a server before, whatever a crash interrupted is
-    /// finished; else that waits until the session [`GONE`] is ended, because those clients go on.
+    /// Starts a server with this manager and these stores. If no clients of an earlier server can exist (`is_alone`), it
+    /// finishes what a crash interrupted. Otherwise that waits until the session [`GONE`] ends, since such clients continue.
     pub(crate) fn start(
         manager: Box<dyn Manager>,
         stores: Arc<Stores>,
@@ -162,7 +162,7 @@ impl Server {
             Change::Unsettle(inode) => self.unsettle(session, *inode),
             Change::Settle(written, _) => self.settled(session, written),
             Change::Resize(inode, size, modified_ns) => self.resize(session, *inode, *size, *modified_ns),
-            // Of a client it says that some store is behind.
+            // From a client, this request reports that a store has not truncated its strip yet.
             Change::Cut(inode, _) => {
                 let inode = self.live(session, self.manager.inode(*inode)?);
                 let size = inode.size;
@@ -214,7 +214,7 @@ impl Server {
         told
     }
 
-    /// Forgets a file that nobody has open; if it has no names either, for good.
+    /// Drops the state of a file that no session has open. If the file has no names either, it will be removed.
     fn release(&self, inode: u64) -> Result<()> {
         let mut state = self.state();
         let Some(file) = state.files.get(&inode) else { return Ok(()) };
@@ -260,7 +260,7 @@ impl Server {
         Ok(changed)
     }
 
-    /// Finishes what writers left who are gone, unless somebody writes.
+    /// Finishes what writers that are gone left unfinished, unless a session may still write the file.
     fn settle(&self, inode: u64) -> Result<()> {
         let mut state = self.state();
         let file = state.files.entry(inode).or_default();
@@ -296,7 +296,7 @@ impl Server {
         let Some(file) = state.files.get_mut(&inode) else {
             return Err(Error::system(libc::EBADF, format!("inode {inode}")));
         };
-        // A client that is alone knows best, and what it could not write is reserved no more.
+        // If only one session has the file open, its size is right, and space reserved for failed appends is free again.
         let reserved = if file.holders.len() > 1 { file.reserved } else { 0 };
         let at = found.size.max(told).max(reserved);
         file.reserved = at.saturating_add(bytes);
@@ -351,7 +351,7 @@ impl Server {
         self.manager.sync()
     }
 
-    /// Whether a file without names is gone, or will be when nobody has it open any more.
+    /// If `left` has lost its last name: removes it now, or, if a session has it open, when the last session closes it.
     fn let_go(&self, left: &Inode) -> Result<()> {
         if left.links > 0 {
             return Ok(());

@@ -26,11 +26,11 @@ use crate::{
 };
 
 /// The answer to a client whose certificate allows only status requests.
-pub const MAY_ONLY_LOOK: &str = "this certificate may only look at status, jobs and metrics; the cluster's owner can make one that may do everything with thalweg cluster client";
+pub const MAY_ONLY_LOOK: &str = "this certificate may only look at status, jobs and metrics; the cluster's owner can use thalweg cluster client to make one with all rights";
 
 /// The answer to a request on a link from before the host's renewal.
 const WAS_RENEWED: &str =
-    "this host has shown a newer certificate since this link was opened; open a new one";
+    "your host has presented a newer certificate since this link was opened; open a new link";
 
 /// A host, as a member of its cluster.
 pub struct Host {
@@ -203,7 +203,7 @@ impl Host {
 
     /// Loads a certificate that was installed meanwhile, and a newer cluster file. Open links stay for the work on
     /// them; kept links are dialled again, so that the others see the new certificate.
-    pub(crate) fn look_at_identity(&self) {
+    pub(crate) fn reload_identity(&self) {
         let Some(directory) = self.directory.as_deref() else { return };
         let now = files_in(directory);
         let mut last = self.files.lock().expect("no holder panics");
@@ -244,7 +244,10 @@ impl Host {
         let now = ours.as_ref().expect("a host with credentials has a cluster file");
         let Some(file) = cluster::newer(directory, now, text)? else { return Ok((now.epoch, false)) };
         if let Err(why) = small::write(&directory.join(CLUSTER_FILE), text.as_bytes()) {
-            log(&format!("the cluster file of epoch {} holds, and is not kept: {why}", file.epoch));
+            log(&format!(
+                "the cluster file of epoch {} is in effect, but could not be stored: {why}",
+                file.epoch
+            ));
         }
         let epoch = file.epoch;
         *ours = Some(file.clone());
@@ -266,7 +269,7 @@ impl Host {
         self.agree_at(link, link.hello().epoch);
     }
 
-    /// The same, if the peer's file has this epoch.
+    /// The same, for a peer whose cluster file has the epoch `theirs`.
     pub(crate) fn agree_at(&self, link: &Link, theirs: u64) {
         let Some(credentials) = self.credentials() else { return };
         let ours = credentials.identity().members.epoch();

@@ -203,7 +203,7 @@ pub fn catch_up(node: &Arc<Host>) {
 pub fn keep(node: &Arc<Host>) {
     loop {
         let all = caught(|| {
-            node.look_at_identity();
+            node.reload_identity();
             if let Some(credentials) = node.credentials() {
                 credentials.identity().members.close_old();
             }
@@ -269,7 +269,6 @@ impl Host {
 
     /// Keeps a link. If another with the same certificate is open, checks whether it belongs to another process: the
     /// two would replace each other again and again.
-    /// replace each other again and again.
     pub(crate) fn keep(self: &Arc<Host>, id: Id, link: &Arc<Link>) {
         // A client answers no requests.
         if link.hello().role != Role::Node {

@@ -1,5 +1,5 @@
-//! What the typed flags mean together: a job to do, and how to show it. The flags are fixed, so the only
-//! looks at the machine are whether standard error is a terminal.
+//! Interprets the parsed arguments: which job to do, and how to show it. Everything else that it consults is listed here:
+//! whether standard error is a terminal, the environment variables of `nodes.rs`, and for bench the path of this program.
 
 pub(crate) mod nodes;
 mod pump;
@@ -42,7 +42,7 @@ pub(crate) enum Job {
     /// The same, and not wait for its end.
     Detached(Task),
     Plan(Task),
-    /// Of a cluster that need not be, with so much memory for each node, and such records.
+    /// For a simulated cluster, with the memory of each node and the layout of records.
     PlanSimulated(Simulated, Option<u64>, Layout),
     Pump(Transfer),
     /// Look at the machine, and at these directories.
@@ -415,7 +415,9 @@ fn records(args: &TypedArgs) -> Result<(Layout, Vec<KeyPart>), Usage> {
         return Ok((Layout::of_words(args.record_bytes, args.prefixed), args.keys.clone()));
     }
     if args.record_bytes.is_some() || !args.keys.is_empty() {
-        return Err(Usage("--datamation means --record 100 --by 0:10; leave out those two, or it".into()));
+        return Err(Usage(
+            "--datamation means --record 100 --by 0:10; give either --datamation or those two".into(),
+        ));
     }
     Ok((Layout::Fixed(100), vec![KeyPart { offset: 0, length: 10, descending: false }]))
 }

@@ -20,7 +20,7 @@ use thalweg_base::sabotage::strikes;
 use thalweg_base::units::{KIB, MIB, Size};
 use thalweg_block::{Block, Pool};
 use thalweg_io::{ALIGN, Access, Caching, File, InputFile, Location, hidden, host};
-use thalweg_merge::{Broken, Failed, Group, Join, Joined, Kind, Side, Stretch, close};
+use thalweg_merge::{Broken, ExpectedJoin, Failed, Group, Join, Kind, Side, Stretch, close};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Sink, Source, StreamLane};
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_bytes, same_records};
 
@@ -197,7 +197,7 @@ struct Job<'a> {
 #[derive(Default)]
 pub(super) struct Made {
     pub(super) parts: Parts,
-    promised: Joined,
+    promised: ExpectedJoin,
 }
 
 /// Sums over the parts of all records that were made, and over these.

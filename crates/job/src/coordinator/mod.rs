@@ -1,7 +1,7 @@
 //! The coordinator of a job on several nodes: a client, or one of the nodes.
 //!
 //! Model: it opens one stream to every participant, for the whole job, and takes them through the steps that
-//! `thalweg_api`'s `share` shows. A thread reads each stream, and all messages go through one queue. If a node is lost or
+//! `thalweg_api::ToParticipant` lists. A thread reads each stream, and all messages go through one queue. If a node is lost or
 //! has no room, and the others have the same inputs, all stop and the rest begin again: an attempt is a whole sort.
 //! Invariant: nothing gets its name before every node of an attempt has written all of its range, and the proofs of all
 //! participants, joined in the order of their ranges, hold. No attempt begins before every node that lives has reported that
@@ -67,23 +67,19 @@ struct Peer {
     range: Option<u64>,
 }
 
-/// Whose word is waited for.
+/// Whose messages a wait is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose {
-    /// That of all.
+    /// Those of all participants.
     All,
-    /// That of all but one, which may be lost.
+    /// Those of all participants, of which one may be lost.
     AllButLost,
-    /// That of the one at this place. What becomes of the others does not matter any more.
+    /// Those of the participant at this place; failures of others are ignored.
     Only(usize),
 }
 
 impl Whose {
-    fn waits_for(self, place: usize) -> bool {
-        self.minds(place)
-    }
-
-    fn minds(self, place: usize) -> bool {
+    fn includes(self, place: usize) -> bool {
         !matches!(self, Whose::Only(only) if only != place)
     }
 }
@@ -160,11 +156,11 @@ impl<'a> Coordinator<'a> {
     pub(crate) fn run(mut self) -> (Result<Receipt>, AttemptEnd) {
         let outcome = self.attempts();
         let mut end = self.end_of(&outcome);
-        // Who stood still, was cut off or goes down leaves the job to the others.
+        // A coordinator that was suspended or cut off, or is shutting down, leaves the decision to the other nodes.
         if outcome.as_ref().is_err_and(|why| !matches!(why, Error::Gone(..))) {
             self.have_ended(&mut end);
         }
-        // Who stood still, or was cut off, is nobody's coordinator any more, and says nothing.
+        // A coordinator that was suspended or cut off no longer speaks for the job, so it sends nothing.
         if !matches!(outcome, Err(Error::Gone(..))) {
             self.tell_end(&end);
         }
@@ -321,7 +317,7 @@ impl<'a> Coordinator<'a> {
                         .map(|split_point| SplitPoint { origin: origin(split_point.origin), ..split_point }),
                 );
             } else {
-                // Records have no origin that counts, as those of a join, or one that all see.
+                // The origins of a join's records are not used, and all nodes see the same origins in shared inputs.
                 sample.extend(keys);
             }
         }
@@ -346,7 +342,7 @@ impl<'a> Coordinator<'a> {
         self.finish(receipt, &ends)
     }
 
-    /// Has the outputs of an attempt named that is completely written, if its receipt holds.
+    /// If the receipt of a completely written attempt holds, has its outputs renamed to their final names.
     fn finish(&mut self, mut receipt: Receipt, ends: &[ParticipantEnd]) -> Attempted<Receipt> {
         if !receipt.holds {
             self.stop();
@@ -449,7 +445,7 @@ impl<'a> Coordinator<'a> {
     ) -> Attempted<AllBut<T>> {
         let mut all: Vec<Option<T>> = self.peers.iter().map(|_| None).collect();
         let mut lost = None;
-        let waits = |place: usize| whose.waits_for(place);
+        let waits = |place: usize| whose.includes(place);
         while all
             .iter()
             .enumerate()
@@ -470,7 +466,8 @@ impl<'a> Coordinator<'a> {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => unreachable!("one end is ours"),
             };
-            let place = self.place_of(id).filter(|place| self.spared != Some(*place) && whose.minds(*place));
+            let place =
+                self.place_of(id).filter(|place| self.spared != Some(*place) && whose.includes(*place));
             let Some(place) = place else { continue };
             let (reason, why) = match said {
                 Ok((FromParticipant::Failed { trouble, why }, _)) => (Reason::Said(trouble), why),
@@ -489,7 +486,7 @@ impl<'a> Coordinator<'a> {
                     if all[place].is_some() {
                         continue;
                     }
-                    let why = "it said what has another place".to_string();
+                    let why = "it sent a message that does not belong to this step".to_string();
                     return Err(Failure::Node(id, Reason::Said(Trouble::Asked), why));
                 }
             };
@@ -499,7 +496,7 @@ impl<'a> Coordinator<'a> {
                 continue;
             }
             return Err(match (reason, lost) {
-                // Of whom it misses something we know more.
+                // This node only lost contact with the lost one; the failure of that one is the cause.
                 (Reason::Said(Trouble::Follows(_)), Some((id, reason, why))) => {
                     Failure::Node(id, reason, why)
                 }
@@ -543,7 +540,7 @@ impl<'a> Coordinator<'a> {
     }
 }
 
-/// The pages of each node for each side, from the pages of each side for each node.
+/// Transposes page counts: from one list of sides per node to one list of nodes per side.
 fn pages_of(nodes: &[&[(u64, u64)]]) -> Result<Vec<Vec<u64>>> {
     let sides = nodes[0].len();
     let is_wrong = |node: &&[(u64, u64)]| node.len() != sides || node.iter().any(|(_, bytes)| *bytes == 0);

@@ -13,7 +13,7 @@ use thalweg_sort::Expected;
 
 use super::sort_stage::{self, Starts};
 use super::stretch::Stretch;
-use super::{Laid, Rivers, WRITE_BYTES, WRITES};
+use super::{PreparedParticipant, Rivers, WRITE_BYTES, WRITES};
 use crate::verbs::join::{self, Form, Joining};
 use crate::{Error, Progress, Result, RightSide, Sorted};
 
@@ -22,7 +22,7 @@ const OWN_SHARE: u64 = 8;
 /// So many bytes of records are written at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-impl Laid {
+impl PreparedParticipant {
     /// Has both sides cross, joins them, and writes what comes.
     pub(super) fn join(
         &self,

@@ -1,15 +1,15 @@
 //! What one node does of a job on several: a process of its own, or one of several in this process.
 //!
-//! Model: three pumps. The node's pages of the inputs go into the river, whose ranges are cut from a sample of whole
-//! (key, origin), so that one hot key is split by position; what the river brings it goes to a sorter; what comes out of
-//! that goes to the node's stretch of the output, which begins where those of the nodes before it end. Whoever coordinates
-//! brings the ends of the river, and knows what the other nodes have found.
+//! Model: three pumps. The first puts the node's pages of the inputs into the river. The second puts what the river brings
+//! into a sorter. The third writes the sorted records to the node's stretch of the output, which begins where the stretch of
+//! the node before it ends. Split points are (key, origin), so the records of one frequent key can be divided. The
+//! coordinator provides the ends of the river, and knows what the other nodes have reported.
 //!
 //! ```text
 //! node i   pages i, i + N, ... -> inlet i ==river by range==> outlet i -> Sorter -> stretch i of the output
 //! ```
 //!
-//! Invariant: nothing bears a name before [`Participant::publish`], and a participant that is dropped leaves nothing behind.
+//! Invariant: files keep temporary names until [`ClientOutput::publish`], [`publish_parts`] or, after [`PreparedParticipant::ready`], the caller renames them; a dropped participant leaves none.
 //! Non-goals: who the others are, and how they are reached.
 
 mod input_side;
@@ -69,7 +69,7 @@ const RESERVED: (u64, u64) = (103, 100);
 const WRITE_BYTES_MIN: u64 = 4 << 10;
 /// Tags from which cuts are chosen.
 const TAGS_SAMPLED: usize = 1 << 14;
-/// Where so many ranges of a node fit in its memory, its sample is for cuts alone.
+/// If a node's memory would hold this many of its ranges, its sample only serves to choose split points, and is thinned.
 const RANGES_FOR_MEMORY: u64 = 4;
 
 /// The options of a participant.
@@ -87,11 +87,11 @@ pub struct ParticipantOptions {
     pub own_output: bool,
     /// The most memory that it may have, if that was said.
     pub memory_most: Option<u64>,
-    /// Which attempt of which job it is: what it writes has a name that no other attempt's has, on any host.
+    /// Identifies the attempt and its job. It is part of temporary names, so no other attempt on any host uses the same ones.
     pub number: u64,
-    /// What attempts before this one wrote to: nobody is to give these files a name any more.
+    /// The files of earlier attempts. No node may rename them to a final name any more.
     pub lost: Vec<PathBuf>,
-    /// The keys of all nodes together, if not all: what the others had written before stays.
+    /// The range of keys to process, if not all keys. The output of other nodes outside this range is kept.
     pub within: Within,
 }
 
@@ -102,7 +102,7 @@ impl ParticipantOptions {
     }
 }
 
-/// The keys behind one cut and up to another; all where there is none.
+/// The keys greater than the split point `low` and not greater than `high`; a missing bound does not limit them.
 #[derive(Debug, Clone, Default)]
 pub struct Within {
     /// The cut that they are behind.
@@ -127,7 +127,7 @@ impl Within {
         self.low.clone().into_iter().chain(between).chain(self.high.clone()).collect()
     }
 
-    /// The bounds themselves in the place of what a journey left of them.
+    /// Puts the exact bounds back into split points that were shortened on their way here.
     fn restore(&self, split_points: &mut [SplitPoint]) {
         if let (Some(low), Some(first)) = (&self.low, split_points.first_mut()) {
             first.clone_from(low);
@@ -155,7 +155,7 @@ pub struct Participant {
 }
 
 /// A participant whose memory is laid out.
-pub struct Laid {
+pub struct PreparedParticipant {
     base: Base,
     sides: Vec<LaidSide>,
     /// What is left beside the river: for the sorters, or for the blocks of parts.
@@ -201,7 +201,7 @@ impl Base {
 }
 
 /// Makes the ends of the river of a side, when they are wanted: those of a join one after the other.
-pub type Rivers<'a> = dyn FnMut(&Laid, usize) -> Result<(Inlet, Outlet)> + 'a;
+pub type Rivers<'a> = dyn FnMut(&PreparedParticipant, usize) -> Result<(Inlet, Outlet)> + 'a;
 
 impl Participant {
     /// Opens the inputs, and looks whether the output can be made, unless both are lent.
@@ -263,14 +263,14 @@ impl Participant {
         (self.sides.iter().map(|side| side.inputs.bytes()).sum(), self.base.memory_bytes)
     }
 
-    /// Lays out its memory, and takes its part of a sample of all inputs. Rivers have as much on every node, as is right
-    /// for the one that has `least_bytes`; what this one has more is for what comes of them. Before the inputs of this node
-    /// lie so many bytes of other nodes'.
+    /// Divides the memory, and takes this node's part of a sample of all inputs. Rivers get the same memory on every node,
+    /// computed from `least_bytes`, that of the node with the least; what this node has beyond that goes to its sorters or parts.
+    /// If each node has its own inputs, `before_bytes` are those of the nodes before this one.
     pub fn sample(
         self,
         least_bytes: u64,
         (before_bytes, all_bytes): (u64, u64),
-    ) -> Result<(Laid, Vec<SplitPoint>)> {
+    ) -> Result<(PreparedParticipant, Vec<SplitPoint>)> {
         let Participant { base, sides } = self;
         let options = &base.options;
         let (node, nodes) = options.node;
@@ -298,7 +298,7 @@ impl Participant {
                 read += bytes;
             }
         }
-        // Who sorts a range that takes much of his memory wants its keys too.
+        // A node whose range takes much of its memory also needs the sampled keys of that range, so nothing is thinned.
         let are_for_cuts = matches!(options.sort.work, Work::Partition { .. });
         if are_for_cuts || all_bytes / nodes as u64 <= memory.of_node() / RANGES_FOR_MEMORY {
             let lanes = lanes(options.sort.work, nodes);
@@ -309,7 +309,7 @@ impl Participant {
         }
         let sampled = (base.watch.seconds(), read);
         let (output, parts, sorted) = (None, Vec::new(), None);
-        let laid = Laid { base, sides, rest_bytes, sampled, output, parts, sorted };
+        let laid = PreparedParticipant { base, sides, rest_bytes, sampled, output, parts, sorted };
         Ok((laid, keys))
     }
 }
@@ -322,9 +322,9 @@ fn lanes(work: Work, nodes: usize) -> usize {
     }
 }
 
-/// The cuts for ranges whose sizes are to each other as these weights, one for each node, or for equal parts, from samples
-/// of all of them with origins as [`origins`] makes them. Of the sample, which gets sorted, what lies within these bounds is
-/// left, as the cuts do.
+/// Chooses split points for ranges in the ratio of `weights`, one range for each node, or for equal parts. `sample` unites
+/// the samples of all nodes, with origins from [`origins`]. It is reduced to the keys `within` these bounds, and sorted; the
+/// split points lie within the bounds too.
 pub fn split_points(
     sort: &WorkOptions,
     sample: &mut Vec<SplitPoint>,
@@ -348,7 +348,7 @@ pub fn split_points(
     Ok(between(sample::choose(&key, sample, &weights, split_keys).split_points().to_vec(), within))
 }
 
-/// Without the one that is where the last range ends.
+/// Drops the last split point if it is the upper bound of `within`, where the last range ends.
 fn between(mut split_points: Vec<SplitPoint>, within: &Within) -> Vec<SplitPoint> {
     if split_points.last() == within.high.as_ref() {
         split_points.pop();
@@ -356,7 +356,7 @@ fn between(mut split_points: Vec<SplitPoint>, within: &Within) -> Vec<SplitPoint
     split_points
 }
 
-/// What of a sorted sample lies in each of so many ranges with these cuts, the last of which may be empty.
+/// Divides a sorted sample at the split points into at least `ranges` ranges, of which the last may be empty.
 pub fn by_range(
     mut sample: Vec<SplitPoint>,
     split_points: &[SplitPoint],
@@ -370,12 +370,12 @@ pub fn by_range(
     of_ranges
 }
 
-/// So many pages for nodes whose shares of what all see are to each other as these weights.
+/// Divides `pages` pages of inputs that all nodes see among the nodes, in the ratio of `weights`.
 pub fn deal(pages: u64, weights: &[u64]) -> Vec<u64> {
     splits::deal(pages, weights)
 }
 
-/// Where the river has a record, from where it lies in the inputs of a node with pages of its own, of `page_bytes`.
+/// Converts the place of a record in the inputs of node `node`, which has its own, to the record's origin in the river.
 pub fn origins(node: usize, pages: &[u64], page_bytes: u64) -> impl FnMut(u64) -> u64 {
     let splits = Splits::Own { inlet: node, pages: pages.to_vec() };
     let mut splits_of: HashMap<u64, u64> = HashMap::new();
@@ -385,14 +385,14 @@ pub fn origins(node: usize, pages: &[u64], page_bytes: u64) -> impl FnMut(u64) -
     }
 }
 
-impl Laid {
+impl PreparedParticipant {
     /// Of each side, pages of its inputs, and bytes of each.
     pub fn pages(&self) -> Vec<(u64, u64)> {
         self.sides.iter().map(LaidSide::pages).collect()
     }
 
-    /// Makes the file that all nodes write to, and tells under which name. What was lost goes first: a node that stood
-    /// still meanwhile finds nothing to name.
+    /// Creates the file that all nodes write to, and returns its temporary name. First removes what earlier attempts wrote, so
+    /// that a node that was suspended meanwhile has no file to rename.
     pub fn make_shared(&mut self) -> Result<PathBuf> {
         for lost in &self.base.options.lost {
             match self.base.io.remove(lost) {
@@ -445,9 +445,9 @@ impl Laid {
         self.sides[side].river(river, pick, pages)
     }
 
-    /// Runs it, with so many pages of each side and each node, and so many bytes of a range, some keys of which may be
-    /// known: what is read goes into inlets, and what outlets give to the output. `shared` is the file that all write to, if they do. The first progress
-    /// counts what is read, and can stop it; the second what is written.
+    /// Runs the participant: puts its pages into inlets, and writes what the outlets give. `pages` has the page counts of each
+    /// side and node; `range_bytes` and `range_keys` are the expected size and the sampled keys of its range. `shared` is the
+    /// file that all nodes write to, if there is one. The first progress counts bytes read and can cancel; the second, written.
     pub fn run(
         &mut self,
         rivers: &mut Rivers<'_>,
@@ -627,9 +627,9 @@ impl Laid {
         (self.sorted, self.sides) = (None, Vec::new());
     }
 
-    /// Makes the output or the parts whole and durable, of `bytes` bytes with these `edges`, so that only their names are
-    /// missing. Returns where each lies, and its name. An error if another node writes one of that name into the same
-    /// directory.
+    /// Completes the output or the parts, and makes them durable under temporary names. `bytes` is the length of the output,
+    /// `edges` its bytes outside whole sectors. Returns the temporary and the final path of each file. An error if another node
+    /// writes an output of the same name into the same directory.
     pub fn ready(mut self, bytes: u64, edges: Vec<Edge>) -> Result<Vec<(PathBuf, PathBuf)>> {
         let mut files: Vec<(PathBuf, PathBuf)> =
             self.parts.drain(..).map(parts::Part::ready).collect::<Result<_>>()?;
@@ -646,8 +646,8 @@ impl Laid {
     }
 }
 
-/// Gives all parts that the participants of this process wrote their names, or none.
-pub fn publish_parts(participants: Vec<Laid>) -> Result<()> {
+/// Renames the parts that the participants of this process wrote to their final names: all of them, or none.
+pub fn publish_parts(participants: Vec<PreparedParticipant>) -> Result<()> {
     parts::publish(&participants.into_iter().flat_map(|one| one.parts).collect::<Vec<_>>())
 }
 
@@ -673,7 +673,7 @@ impl ClientOutput {
         }
     }
 
-    /// Makes a file for an attempt that writes so many bytes; what the one before it wrote goes, unless that stays.
+    /// The file for an attempt that writes `bytes` bytes: the file of the attempt before it if that `stays`, else a new one.
     pub fn begin(&mut self, bytes: u64, stays: bool) -> Result<File> {
         if !stays {
             self.output = None;
@@ -685,7 +685,7 @@ impl ClientOutput {
         Ok(self.output.insert(output).file().clone())
     }
 
-    /// Gives it its name, with `bytes` bytes, of which `edges` are what is no whole sector of any node's range.
+    /// Writes `edges`, the bytes outside whole sectors of any range, and renames the output, of `bytes` bytes, to its final name.
     pub fn publish(&mut self, bytes: u64, edges: Vec<Edge>) -> Result<()> {
         let output = self.output.take().expect("an attempt has begun");
         name(output, &self.name.path, (bytes, edges))
@@ -699,8 +699,8 @@ mod tests {
     use thalweg_record::{pack_sample, unpack_sample};
 
     proptest! {
-        /// On their way cuts are made as short as tells them from each other, and who sorts a lost range has others beside
-        /// its bounds than those who had all.
+        /// Split points are shortened before they are sent, to what distinguishes them from their neighbours. A node that sorts a
+        /// lost range gets other neighbours of its bounds than the nodes of the attempt before had.
         #[test]
         fn a_lost_range_ends_where_it_did(
             keys in prop::collection::vec(("[ab]{0,30}", 0u64..3), 1..40),
