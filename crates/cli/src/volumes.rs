@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use thalweg::volume::{self, Kind, LocalVolume, Registry};
+use thalweg::volume::{self, Kind, OpenVolume, Registry};
 use thalweg_api::to_json;
 
 use crate::failure::Failure;
@@ -74,7 +74,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
 }
 
 /// Reads everything, and tells what is wrong.
-fn checked(open: &LocalVolume, how: Show) -> Result<u8, Failure> {
+fn checked(open: &OpenVolume, how: Show) -> Result<u8, Failure> {
     let check = volume::check(open)?;
     report(how, || to_json(&check), || show::volume_check(&check))?;
     Ok(if check.problems.is_empty() { DONE } else { WRONG })
@@ -89,7 +89,7 @@ fn repaired(registry: &Registry, name: &str, how: Show) -> Result<u8, Failure> {
     checked(&volume::open(registry, name)?, how)
 }
 
-fn set_layout(open: &LocalVolume, path: &Path, layout: &LayoutAsk) -> volume::Result<()> {
+fn set_layout(open: &OpenVolume, path: &Path, layout: &LayoutAsk) -> volume::Result<()> {
     if !layout.is_some() {
         return Ok(());
     }

@@ -91,10 +91,10 @@ pub fn check(
 /// Volumes mounted as file systems.
 pub use thalweg_mount as mount;
 
-/// Volumes: files striped over several disks. What a volume has is reached through [`LocalVolume::volume`](volume::LocalVolume).
+/// Volumes: files striped over several disks. What a volume has is reached through [`OpenVolume::volume`](volume::OpenVolume).
 pub mod volume {
     pub use thalweg_volume::{
-        Entry, Error, File, Inode, Kind, Layout, LocalVolume, Policy, Registry, Result, Volume, add_store,
+        Entry, Error, File, Inode, Kind, Layout, OpenVolume, Policy, Registry, Result, Volume, add_store,
         check, create, destroy, file, files, open, repair, replace, salvage, status,
     };
 }

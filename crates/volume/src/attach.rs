@@ -7,22 +7,23 @@
 //! Non-goals: other machines.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use thalweg_base::clock::Stopwatch;
-use thalweg_io::{File, Space, small};
+use thalweg_io::{File, small};
 
 use crate::client::Answers;
 use crate::connection::{Connection, Failure, PATIENCE};
 use crate::manager::Change;
-use crate::message::{Ask, DATA_BYTES_MAX, Reply};
+use crate::message::{Ask, Reply};
+use crate::reached::{AsksStore, wrong};
 use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
-use crate::serve::{self, Listener, ask_store};
+use crate::serve::{self, Listener};
 use crate::server::{Server, SessionId};
-use crate::store::{Store, Strip, StripFacts, Write};
+use crate::session::{self, Answering};
+use crate::store::Store;
 use crate::stores::Slot;
 use crate::{Error, Result, place};
 
@@ -50,7 +51,7 @@ enum Way {
 /// The server in this process. What is first is dropped first.
 struct Here {
     _listener: Listener,
-    _session: Session,
+    session: Session,
     server: Arc<Server>,
     _lock: File,
 }
@@ -177,7 +178,7 @@ fn serve(meta: &Path, lock: File, has_open: bool) -> Result<(Way, Vec<Option<Str
     let lost = server.stores.slots().iter().map(|slot| slot.as_ref().err().cloned()).collect();
     let listener = Listener::start(meta, &server, !is_alone)?;
     let session = Session(Arc::clone(&server), server.begin());
-    Ok((Way::Here(Here { _listener: listener, _session: session, server, _lock: lock }), lost))
+    Ok((Way::Here(Here { _listener: listener, session, server, _lock: lock }), lost))
 }
 
 impl Way {
@@ -186,15 +187,8 @@ impl Way {
             Way::There(connection, _) => return connection.ask(ask, sent, into),
             Way::Here(here) => here,
         };
-        let answered = match ask {
-            Ask::Manager(request) => here.server.answer(here._session.1, request).map(Reply::Manager),
-            Ask::Store(slot, request) => match &here.server.stores.slots()[*slot as usize] {
-                Ok(store) => ask_store(&**store, request, sent, into).map(Reply::Store),
-                Err(why) => Err(Error::Refused(why.clone())),
-            },
-            Ask::Attach(_) => unreachable!("only a connection is attached"),
-        };
-        answered.map_err(Failure::Told)
+        let answering = session::Session { server: &here.server, session: here.session.1 };
+        answering.answer(ask, sent, into).map_err(Failure::Told)
     }
 }
 
@@ -217,93 +211,17 @@ impl Answers for Arc<Attachment> {
     }
 }
 
-fn wrong<T>(reply: &Reply) -> Result<T> {
-    Err(Error::Refused(format!("another question was answered: {reply:.100?}")))
-}
-
 /// A store of a slot, through whoever serves the volume.
 struct Reached {
     attachment: Arc<Attachment>,
     slot: u32,
 }
 
-impl Reached {
-    fn ask(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer> {
+impl AsksStore for Reached {
+    fn ask_store(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer> {
         match self.attachment.ask(&Ask::Store(self.slot, request), sent, into)? {
             Reply::Store(answer) => Ok(answer),
             other => wrong(&other),
-        }
-    }
-
-    fn done(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<()> {
-        match self.ask(request, sent, into)? {
-            StoreAnswer::Done => Ok(()),
-            other => wrong(&Reply::Store(other)),
-        }
-    }
-}
-
-impl Store for Reached {
-    fn read(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()> {
-        let mut at = at;
-        into.chunks_mut(DATA_BYTES_MAX).try_for_each(|some| {
-            let bytes = some.len() as u32;
-            self.done(StoreRequest::Read { strip, generation, at, bytes }, &[], some)?;
-            at += u64::from(bytes);
-            Ok(())
-        })
-    }
-
-    fn write(&self, write: &Write, from: &[u8]) -> Result<()> {
-        if from.is_empty() {
-            // So that the strip is made.
-            return self.done(StoreRequest::Write(*write), &[], &mut []);
-        }
-        let mut write = *write;
-        from.chunks(DATA_BYTES_MAX).try_for_each(|some| {
-            self.done(StoreRequest::Write(write), some, &mut [])?;
-            write.at += some.len() as u64;
-            Ok(())
-        })
-    }
-
-    fn truncate(&self, strip: Strip, generation: u64, len: u64) -> Result<()> {
-        self.done(StoreRequest::Truncate { strip, generation, len }, &[], &mut [])
-    }
-
-    fn next_data(&self, strip: Strip, generation: u64, at: u64) -> Result<Option<Range<u64>>> {
-        match self.ask(StoreRequest::NextData { strip, generation, at }, &[], &mut [])? {
-            StoreAnswer::Data(data) => Ok(data.map(|(start, end)| start..end)),
-            other => wrong(&Reply::Store(other)),
-        }
-    }
-
-    fn sync(&self, strip: Strip) -> Result<()> {
-        self.done(StoreRequest::Sync(strip), &[], &mut [])
-    }
-
-    fn remove(&self, strip: Strip) -> Result<()> {
-        self.done(StoreRequest::Remove(strip), &[], &mut [])
-    }
-
-    fn facts(&self, strip: Strip) -> Result<Option<StripFacts>> {
-        match self.ask(StoreRequest::Facts(strip), &[], &mut [])? {
-            StoreAnswer::Facts(facts) => Ok(facts),
-            other => wrong(&Reply::Store(other)),
-        }
-    }
-
-    fn list(&self) -> Result<Vec<Strip>> {
-        match self.ask(StoreRequest::List, &[], &mut [])? {
-            StoreAnswer::Strips(strips) => Ok(strips),
-            other => wrong(&Reply::Store(other)),
-        }
-    }
-
-    fn space(&self) -> Result<Space> {
-        match self.ask(StoreRequest::Space, &[], &mut [])? {
-            StoreAnswer::Space(space) => Ok(space),
-            other => wrong(&Reply::Store(other)),
         }
     }
 }

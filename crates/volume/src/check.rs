@@ -15,7 +15,7 @@ use crate::manager::{Inode, Kind, ROOT};
 use crate::store::Strip;
 use crate::stores::bit;
 use crate::volume::Volume;
-use crate::{LocalVolume, Result};
+use crate::{OpenVolume, Result};
 
 const PIECE: usize = 1 << 20;
 
@@ -49,7 +49,7 @@ pub(crate) fn walk(volume: &Volume, mut visit: impl FnMut(&Path, &Inode)) -> Res
 }
 
 /// What a volume has.
-pub fn status(open: &LocalVolume) -> Result<VolumeStatus> {
+pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
     let (volume, VolumeEntry { name, manager, stores }) = (&open.volume, open.entry.clone());
     let mut status = VolumeStatus {
         name,
@@ -84,7 +84,7 @@ pub fn status(open: &LocalVolume) -> Result<VolumeStatus> {
 }
 
 /// Reads everything.
-pub fn check(open: &LocalVolume) -> Result<VolumeCheck> {
+pub fn check(open: &OpenVolume) -> Result<VolumeCheck> {
     let volume = &open.volume;
     let mut check = VolumeCheck { name: open.entry.name.clone(), ..VolumeCheck::default() };
     for (slot, directory) in volume.stores.slots().iter().zip(&open.entry.stores) {
@@ -176,13 +176,13 @@ fn read_strip(volume: &Volume, inode: &Inode, layout: &Layout, (index, copy): (u
 }
 
 /// All that is known of what is at a path.
-pub fn file(open: &LocalVolume, path: &Path) -> Result<VolumeFile> {
+pub fn file(open: &OpenVolume, path: &Path) -> Result<VolumeFile> {
     let found = open.volume.stat_link(path)?;
     Ok(told(path.to_string_lossy().into_owned(), &found))
 }
 
 /// What is in a directory, or the one file that is there.
-pub fn files(open: &LocalVolume, path: &Path) -> Result<Vec<VolumeFile>> {
+pub fn files(open: &OpenVolume, path: &Path) -> Result<Vec<VolumeFile>> {
     if open.volume.stat(path)?.kind != Kind::Directory {
         return Ok(vec![file(open, path)?]);
     }

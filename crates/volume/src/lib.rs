@@ -30,6 +30,7 @@ mod manager;
 mod message;
 mod path;
 mod place;
+mod reached;
 mod recover;
 mod registry;
 mod repair;
@@ -38,6 +39,7 @@ mod rows;
 mod salvage;
 mod serve;
 mod server;
+mod session;
 mod sqlite;
 mod store;
 mod stores;
@@ -55,7 +57,7 @@ pub use manager::{
     Change, Edit, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written,
 };
 pub use path::VolumePath;
-pub use place::{LocalVolume, add_store, create, destroy, open, replace};
+pub use place::{OpenVolume, add_store, create, destroy, open, replace};
 pub use registry::Registry;
 pub use repair::repair;
 pub use salvage::salvage;

@@ -28,8 +28,8 @@ const LOCK: &str = "lock";
 /// More digits than a process's number has.
 const LOCK_BYTES_MAX: usize = 32;
 
-/// A volume of this machine that is open in this process.
-pub struct LocalVolume {
+/// A volume that is open in this process.
+pub struct OpenVolume {
     /// The volume.
     pub volume: Arc<Volume>,
     /// What the registry says of it.
@@ -46,7 +46,7 @@ struct Alone {
     _clients: small::Locked,
 }
 
-impl LocalVolume {
+impl OpenVolume {
     /// The volume's own number; it is open alone.
     fn number(&self) -> u128 {
         self.alone.as_ref().expect("stores are made for volumes that nobody else uses").number
@@ -124,15 +124,15 @@ impl Drop for Made {
 }
 
 /// Opens a volume: serves it, or attaches to the process that does.
-pub fn open(registry: &Registry, name: &str) -> Result<LocalVolume> {
+pub fn open(registry: &Registry, name: &str) -> Result<OpenVolume> {
     let entry = registry.find(name)?;
     let (attachment, slots) = Attachment::new(Path::new(&entry.manager), name)?;
     let volume = Volume::of(Client::by(attachment), Arc::new(Stores::new(slots)));
-    Ok(LocalVolume { volume, entry, alone: None })
+    Ok(OpenVolume { volume, entry, alone: None })
 }
 
 /// Opens a volume that no other process uses, and that none can use meanwhile.
-pub(crate) fn open_alone(registry: &Registry, name: &str) -> Result<LocalVolume> {
+pub(crate) fn open_alone(registry: &Registry, name: &str) -> Result<OpenVolume> {
     let mut entry = registry.find(name)?;
     let meta = Path::new(&entry.manager);
     let (Some(lock), Some(clients)) = (try_lock(meta)?, small::try_lock(&meta.join(CLIENTS))?) else {
@@ -148,7 +148,7 @@ pub(crate) fn open_alone(registry: &Registry, name: &str) -> Result<LocalVolume>
     }
     let volume = Volume::assemble(Box::new(manager), slots_of(&facts))?;
     let alone = Alone { number: facts.volume, _lock: lock, _clients: clients };
-    Ok(LocalVolume { volume, entry, alone: Some(alone) })
+    Ok(OpenVolume { volume, entry, alone: Some(alone) })
 }
 
 /// The manager of a volume in its directory, and the stores.
@@ -208,7 +208,7 @@ pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Resul
 }
 
 /// A new store for a slot, which goes again if the slot does not become its own.
-fn new_store(open: &LocalVolume, dir: &Path, slot: u32) -> Result<Made> {
+fn new_store(open: &OpenVolume, dir: &Path, slot: u32) -> Result<Made> {
     let dir = below(dir, &open.entry.name, "store")?;
     text(&dir)?;
     let mut made = Made::default();
@@ -218,8 +218,8 @@ fn new_store(open: &LocalVolume, dir: &Path, slot: u32) -> Result<Made> {
 }
 
 /// Closes a volume, and gives a slot of it to a store that was made.
-fn give_slot(registry: &Registry, open: LocalVolume, slot: u32, mut made: Made) -> Result<()> {
-    let LocalVolume { volume, mut entry, alone } = open;
+fn give_slot(registry: &Registry, open: OpenVolume, slot: u32, mut made: Made) -> Result<()> {
+    let OpenVolume { volume, mut entry, alone } = open;
     drop(volume);
     SqliteManager::set_slot(Path::new(&entry.manager), slot, made.dir())?;
     let dir = made.0.pop().expect("a store was made");
