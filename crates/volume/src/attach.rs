@@ -1,17 +1,17 @@
-//! A volume of this machine, through whichever process serves it: this one, or another.
+//! A volume through whichever process serves it: this one, another, or a node.
 //!
-//! Model: who can lock the manager's directory serves the volume, and all others attach to its socket. When it ends, the
+//! Model: [`Reach`] finds who serves the volume. On one machine, who can lock the manager's directory serves the volume, and all others attach to its socket. When it ends, the
 //! first of those that takes the lock serves it. Each client tells the new server what it has open, and goes on; files that
 //! were open stay so. Requests are made again if that does no harm, or if they were never sent.
 //! Invariant: a change that may have been carried out by a server that was killed is not made a second time.
-//! Non-goals: other machines.
+//! Non-goals: the way to a node; see remote.rs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use thalweg_base::clock::Stopwatch;
+use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_io::{File, small};
 
 use crate::client::Answers;
@@ -32,24 +32,45 @@ pub(crate) const CLIENTS: &str = "clients";
 /// How long to wait before looking again whether somebody serves the volume.
 const MOMENT: Duration = Duration::from_millis(5);
 
+/// Finds who serves a volume.
+pub(crate) trait Reach: Send + Sync {
+    /// The way there; why the store of each slot is lost, if it is. What this client has open it opens again.
+    fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)>;
+}
+
+/// On this machine: this process, if it can lock the manager's directory, or who has locked it.
+struct ByLock {
+    name: String,
+    meta: PathBuf,
+}
+
+impl Reach for ByLock {
+    fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
+        reach(&self.meta, &self.name, has_open)
+    }
+}
+
 /// A volume that is served by this process or another.
 pub(crate) struct Attachment {
     name: String,
-    meta: PathBuf,
+    reach: Box<dyn Reach>,
     /// How it is reached, and how often that has changed.
     way: RwLock<(u64, Arc<Way>)>,
-    changing: Mutex<()>,
+    /// Held by whoever looks for another way; when that failed last, and why.
+    changing: Mutex<Option<(u64, String)>>,
     /// Files that are open, and whether they may be written.
     open: Mutex<BTreeMap<u64, bool>>,
 }
 
-enum Way {
+/// How a volume is reached.
+pub(crate) enum Way {
     Here(Here),
+    /// The mark tells other processes of this machine that there are clients.
     There(Connection, Mutex<Option<small::Locked>>),
 }
 
 /// The server in this process. What is first is dropped first.
-struct Here {
+pub(crate) struct Here {
     _listener: Listener,
     session: Session,
     server: Arc<Server>,
@@ -67,20 +88,27 @@ impl Drop for Session {
 impl Attachment {
     /// Serves the volume with this manager, or attaches to who does. The slots of its stores come with it.
     pub(crate) fn new(meta: &Path, name: &str) -> Result<(Arc<Attachment>, Vec<Slot>)> {
-        let (way, lost) = reach(meta, name, false)?;
-        let attachment = Arc::new(Attachment {
-            name: name.into(),
-            meta: meta.into(),
-            way: RwLock::new((0, Arc::new(way))),
-            changing: Mutex::default(),
-            open: Mutex::default(),
-        });
+        let by_lock = ByLock { name: name.into(), meta: meta.into() };
+        let (attachment, lost) = Attachment::by(Box::new(by_lock), name)?;
         let slot = |(slot, lost): (u32, Option<String>)| match lost {
             Some(why) => Err(why),
             None => Ok(Arc::new(Reached { attachment: Arc::clone(&attachment), slot }) as Arc<dyn Store>),
         };
         let slots = (0..).zip(lost).map(slot).collect();
         Ok((attachment, slots))
+    }
+
+    /// Attaches to whoever serves the volume; why the store of each slot is lost, if it is.
+    pub(crate) fn by(reach: Box<dyn Reach>, name: &str) -> Result<(Arc<Attachment>, Vec<Option<String>>)> {
+        let (way, lost) = reach.reach(false)?;
+        let attachment = Attachment {
+            name: name.into(),
+            reach,
+            way: RwLock::new((0, Arc::new(way))),
+            changing: Mutex::default(),
+            open: Mutex::default(),
+        };
+        Ok((Arc::new(attachment), lost))
     }
 
     fn way(&self) -> (u64, Arc<Way>) {
@@ -93,7 +121,7 @@ impl Attachment {
 
     /// Asks whoever serves the volume, or whoever does then.
     fn ask(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
-        let watch = Stopwatch::start();
+        let begun_ns = now_ns();
         loop {
             let (turn, way) = self.way();
             let failure = match way.ask(ask, sent, into) {
@@ -101,11 +129,11 @@ impl Attachment {
                 Err(Failure::Told(why)) => return Err(why),
                 Err(failure) => failure,
             };
-            self.reach_again(turn, &way)?;
+            self.reach_again(turn, &way, begun_ns)?;
             if matches!(failure, Failure::Unanswered) && !is_harmless(ask) {
                 return Err(self.lost("ended before it answered; whether the change was made is not known"));
             }
-            if watch.ns() > PATIENCE.as_nanos() as u64 {
+            if now_ns() - begun_ns > PATIENCE.as_nanos() as u64 {
                 return Err(self.lost("ends again and again"));
             }
         }
@@ -115,18 +143,24 @@ impl Attachment {
         Error::system(libc::EIO, format!("the process that served volume {} {what}", self.name))
     }
 
-    /// Finds who serves the volume now, and tells it what is open here.
-    fn reach_again(&self, turn: u64, old: &Way) -> Result<()> {
-        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Finds who serves the volume now, and tells it what is open here. A request does not look itself if that failed since
+    /// it began: each would wait as long as those before it together.
+    fn reach_again(&self, turn: u64, old: &Way, begun_ns: u64) -> Result<()> {
+        let mut failed = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.way().0 != turn {
             return Ok(());
+        }
+        if let Some((_, why)) = failed.as_ref().filter(|(at_ns, _)| *at_ns >= begun_ns) {
+            return Err(Error::Refused(why.clone()));
         }
         if let Way::There(_, mark) = old {
             // Or it would be taken for another client.
             mark.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
         let open = self.open().clone();
-        let (way, _) = reach(&self.meta, &self.name, !open.is_empty())?;
+        let (way, _) = self.reach.reach(!open.is_empty()).inspect_err(|why| {
+            *failed = Some((now_ns(), why.to_string()));
+        })?;
         for (inode, may_write) in open {
             let tell = |request| way.ask(&Ask::Manager(request), &[], &mut []);
             // What cannot be opened again fails when it is used.

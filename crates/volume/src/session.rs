@@ -83,6 +83,14 @@ pub(crate) fn converse(answering: &dyn Answering, mut from: From, mut to: To, sh
     });
 }
 
+/// Tells a client why it is not let in.
+pub(crate) fn refuse(mut from: From, mut to: To, why: Error) {
+    if let Ok(Some(first)) = Head::read(&mut from) {
+        // Who does not hear it is gone.
+        let _ = send(&mut to, first.number, &Reply::Failed(why.into()), &[]);
+    }
+}
+
 /// Takes requests and answers them until there are no more.
 fn work(answering: &dyn Answering, from: &Mutex<Option<From>>, to: &Mutex<To>, shut: &(dyn Fn() + Sync)) {
     let (mut sent, mut data) = (Vec::new(), Vec::new());
