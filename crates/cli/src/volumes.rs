@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use thalweg::volume::{self, Kind, OpenVolume, Registry};
+use thalweg::volume::{self, Kind, OfCluster, OpenVolume, Registry};
 use thalweg_api::to_json;
 
 use crate::failure::Failure;
@@ -21,6 +21,13 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
     match asked {
         VolumeAsk::Create { name, stores, manager, layout } => {
             volume::create(&registry, name, stores, manager.as_deref(), &layout.over(Default::default()))?;
+            let made = registry.find(name)?;
+            report(how, || to_json(&made), || show::volume_list(std::slice::from_ref(&made)))
+        }
+        VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster: (identity, cluster) } => {
+            let cluster = OfCluster { identity, name: cluster.as_deref() };
+            let places = (&stores[..], manager.as_ref());
+            volume::create_on_nodes(&registry, cluster, name, places, &layout.over(Default::default()))?;
             let made = registry.find(name)?;
             report(how, || to_json(&made), || show::volume_list(std::slice::from_ref(&made)))
         }
@@ -102,5 +109,5 @@ fn set_layout(open: &OpenVolume, path: &Path, layout: &LayoutAsk) -> volume::Res
         let why = format!("{path} is not a directory; a file keeps the layout that it was made with");
         return Err(volume::Error::Refused(why));
     }
-    open.volume.set_policy(path, &layout.over(there.policy.unwrap_or_default()))
+    open.set_policy(path, &layout.over(there.policy.unwrap_or_default()))
 }

@@ -22,7 +22,7 @@ use fuser::{
 };
 use thalweg_base::clock;
 use thalweg_volume::{
-    Edit, Error, File, Inode, Kind, OpenVolume, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Volume,
+    Edit, Error, File, Inode, Kind, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming, Volume,
 };
 
 use crate::handles::{Handles, Name, OpenFile};
