@@ -49,10 +49,11 @@ pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
 pub use request::{
     CommandRequest, HostProcess, HostRequest, JobRequest, Request, ServiceRequest, TransferRequest,
+    VolumeRequest,
 };
 pub use volume::{
-    VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeMount, VolumeSalvage, VolumeStatus,
-    VolumeStore,
+    VolumeCheck, VolumeCluster, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeMount,
+    VolumeSalvage, VolumeStatus, VolumeStore,
 };
 pub use vote::{
     AttemptId, Ballot, Decision, FileStamp, ReadyFile, VoteAsk, VoteRecord, VoteRequest, VoteSaid,

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
-    CheckShare, ExecRequest, JobSpec, ProbeRequest, PumpRequest, RelayRequest, VoteRequest, from_json,
-    to_json,
+    CheckShare, ExecRequest, JobSpec, ProbeRequest, PumpRequest, RelayRequest, VolumeLayout, VoteRequest,
+    from_json, to_json,
 };
 
 /// A request to one service.
@@ -141,6 +141,67 @@ pub enum JobRequest {
 
 impl ServiceRequest for JobRequest {
     const SERVICE: &'static str = "job";
+}
+
+/// Requests to the service `volume`. Directories are absolute paths of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum VolumeRequest {
+    /// This stream is a session with the manager in this directory, in the messages of docs/formats/volume.md.
+    Manager {
+        /// The manager's directory.
+        directory: String,
+    },
+    /// This stream carries requests to the store in this directory, in the same messages.
+    Store {
+        /// The store's directory.
+        directory: String,
+        /// The id of its volume.
+        volume: String,
+        /// Its slot.
+        slot: u32,
+    },
+    /// Make a store for a new volume. The result is its directory.
+    MakeStore {
+        /// The name of the volume.
+        name: String,
+        /// The directory in which that of the store is made.
+        directory: String,
+        /// The id of the volume.
+        volume: String,
+        /// The slot of the store.
+        slot: u32,
+    },
+    /// Make the manager of a new volume. The result is its directory.
+    MakeManager {
+        /// The name of the volume.
+        name: String,
+        /// The directory in which that of the manager is made.
+        directory: String,
+        /// The id of the volume.
+        volume: String,
+        /// The stores, each as `NODE:/DIRECTORY`, in the order of their slots.
+        stores: Vec<String>,
+        /// The layout of files that are made in the root.
+        layout: VolumeLayout,
+        /// The owner of the root.
+        user: u32,
+        /// Its group.
+        group: u32,
+    },
+    /// Remove a directory of a volume and everything in it, unless it is in use.
+    Remove {
+        /// The directory of a store, or of the manager.
+        directory: String,
+        /// The id of the volume.
+        volume: String,
+        /// The slot of the store; none for the manager.
+        slot: Option<u32>,
+    },
+}
+
+impl ServiceRequest for VolumeRequest {
+    const SERVICE: &'static str = "volume";
 }
 
 #[cfg(test)]

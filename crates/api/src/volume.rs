@@ -14,10 +14,24 @@ pub struct VolumeList {
 pub struct VolumeEntry {
     /// Its name.
     pub name: String,
-    /// The directory of its manager.
+    /// The cluster on whose nodes it is; none if it is on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<VolumeCluster>,
+    /// The directory of its manager; on a cluster, after the name of its node and a colon.
     pub manager: String,
-    /// The directories of its stores, in the order of their slots.
+    /// The directories of its stores, written likewise, in the order of their slots.
     pub stores: Vec<String>,
+}
+
+/// The cluster of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeCluster {
+    /// Its name.
+    pub name: String,
+    /// The directory of the client's identity.
+    pub identity: String,
+    /// The volume's id, which its stores know: 32 hexadecimal digits.
+    pub volume: String,
 }
 
 /// A volume that is mounted.

@@ -290,7 +290,8 @@ go to the stores in turn, so that all disks work on it. volume:NAME/PATH is a fi
 and a file or directory in it for pump.
 
 create NAME --stores DIR,...: makes a volume. Nobody but its owner may enter its directories. --stripe, --width, --copies and \
---record say how files are laid out in it.
+--record say how files are laid out in it. With NODE:/DIR for each store, and for --manager, the nodes of a cluster make them and \
+serve them; --cluster or --identity says which cluster.
 
 list: the volumes of this user, and where they are. status NAME: its stores, and how much is in it.
 
@@ -314,9 +315,14 @@ database files are called after their numbers.
 
 destroy NAME: removes a volume and all files in it.
 
-Several processes of one user may use a volume at a time; repair, add-store, replace and destroy need it alone.",
+Several processes of one user may use a volume at a time, and several clients one on a cluster; repair, add-store, replace and \
+destroy need it alone. repair, add-store, replace and salvage are for volumes on this machine.",
         examples: &[
             ("thalweg volume create films --stores /disk1,/disk2,/disk3", "over three disks"),
+            (
+                "thalweg volume create films --stores n1:/d1,n2:/d1,n3:/d1 --manager n1:/meta --copies 2",
+                "over three nodes, any one store of which may be lost",
+            ),
             ("thalweg volume layout volume:films/raw --stripe 64KiB --record 838", "records of 838 bytes, in small stripes"),
             ("thalweg gen 10M volume:films/records", "a gigabyte of records in it"),
             ("thalweg volume replace films /disk2 /disk4", "when a disk fails, or before it does"),

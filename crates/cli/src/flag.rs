@@ -62,7 +62,7 @@ pub(crate) const CHECKS: At = At::Commands(&[Check]);
 pub(crate) const PUMPS: At = At::Commands(&[Pump]);
 pub(crate) const BENCHES: At = At::Commands(&[Bench]);
 pub(crate) const EXECUTES: At = At::Commands(&[Exec]);
-pub(crate) const ON_NODES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan]);
+pub(crate) const ON_NODES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan, Volume]);
 
 impl Flag {
     /// Whether it may follow the command.

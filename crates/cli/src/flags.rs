@@ -531,7 +531,7 @@ before its name is a file of this host, which the nodes read from here; an outpu
 write to. With nodes: before the output, each node writes a part of its own, or its \
 share of the parts of a partition; {} in the name is the part's number.
 
-With check: the files are those with nodes: before their names.
+With check: the files are those with nodes: before their names. With volume create: the stores are on these nodes.
 
 Without this flag, a name with nodes: or client: means the cluster of --identity.",
         set: |args, value| {
@@ -608,7 +608,7 @@ and metrics, over links and over HTTP, and at nothing else.",
         long: "identity",
         short: None,
         value: Value::Dir("DIR"),
-        at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan, Pump, Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan, Pump, Exec, Job, Node, Cluster, Volume]),
         about: "the directory of the cluster file and certificates",
         doc: "\
 The directory of the cluster file, the certificate and its key. Without this flag, what the variable THALWEG_IDENTITY \

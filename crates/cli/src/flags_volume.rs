@@ -17,7 +17,7 @@ pub(crate) const STORES: Flag = Flag {
     about: "the directories of a new volume's stores",
     doc: "\
 The directories of the stores of a new volume, best each on a disk of its own. Each gets a directory NAME.thalweg-store. The \
-flag may be repeated.",
+flag may be repeated. NODE:/DIR is a directory of a node of the cluster.",
     set: |args, value| values::names(value).map(|dirs| args.stores.extend(dirs.iter().map(PathBuf::from))),
 };
 
@@ -29,7 +29,7 @@ pub(crate) const MANAGER: Flag = Flag {
     about: "where its names are kept [default: the first store]",
     doc: "\
 The directory for what a new volume knows of names, sizes and layouts: it gets a directory NAME.thalweg-manager. Without this flag, \
-the directory of the first store.",
+the directory of the first store. On a cluster it is NODE:/DIR.",
     set: |args, value| {
         args.manager = Some(PathBuf::from(value));
         Ok(())
@@ -67,7 +67,7 @@ pub(crate) const COPIES: Flag = Flag {
     at: VOLUMES,
     about: "how many stores have each byte: 1 or 2 [default: 1]",
     doc: "\
-How many stores have each byte, 1 or 2. With 2, any one store may be lost.",
+How many stores have each byte, 1 or 2. With 2, any one store may be lost, and on a cluster any node but the manager's.",
     set: |args, value| {
         values::parsed_number(value, "a number of copies").map(|copies| args.copies = Some(copies))
     },

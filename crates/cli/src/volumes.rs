@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use thalweg::volume::{self, Kind, LocalVolume, Registry};
+use thalweg::volume::{self, Kind, OfCluster, OpenVolume, Registry};
 use thalweg_api::to_json;
 
 use crate::failure::Failure;
@@ -21,6 +21,13 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
     match asked {
         VolumeAsk::Create { name, stores, manager, layout } => {
             volume::create(&registry, name, stores, manager.as_deref(), &layout.over(Default::default()))?;
+            let made = registry.find(name)?;
+            report(how, || to_json(&made), || show::volume_list(std::slice::from_ref(&made)))
+        }
+        VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster: (identity, cluster) } => {
+            let cluster = OfCluster { identity, name: cluster.as_deref() };
+            let places = (&stores[..], manager.as_ref());
+            volume::create_on_nodes(&registry, cluster, name, places, &layout.over(Default::default()))?;
             let made = registry.find(name)?;
             report(how, || to_json(&made), || show::volume_list(std::slice::from_ref(&made)))
         }
@@ -74,7 +81,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
 }
 
 /// Reads everything, and tells what is wrong.
-fn checked(open: &LocalVolume, how: Show) -> Result<u8, Failure> {
+fn checked(open: &OpenVolume, how: Show) -> Result<u8, Failure> {
     let check = volume::check(open)?;
     report(how, || to_json(&check), || show::volume_check(&check))?;
     Ok(if check.problems.is_empty() { DONE } else { WRONG })
@@ -89,7 +96,7 @@ fn repaired(registry: &Registry, name: &str, how: Show) -> Result<u8, Failure> {
     checked(&volume::open(registry, name)?, how)
 }
 
-fn set_layout(open: &LocalVolume, path: &Path, layout: &LayoutAsk) -> volume::Result<()> {
+fn set_layout(open: &OpenVolume, path: &Path, layout: &LayoutAsk) -> volume::Result<()> {
     if !layout.is_some() {
         return Ok(());
     }
@@ -102,5 +109,5 @@ fn set_layout(open: &LocalVolume, path: &Path, layout: &LayoutAsk) -> volume::Re
         let why = format!("{path} is not a directory; a file keeps the layout that it was made with");
         return Err(volume::Error::Refused(why));
     }
-    open.volume.set_policy(path, &layout.over(there.policy.unwrap_or_default()))
+    open.set_policy(path, &layout.over(there.policy.unwrap_or_default()))
 }

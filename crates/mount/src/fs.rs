@@ -22,7 +22,7 @@ use fuser::{
 };
 use thalweg_base::clock;
 use thalweg_volume::{
-    Edit, Error, File, Inode, Kind, LocalVolume, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Volume,
+    Edit, Error, File, Inode, Kind, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming, Volume,
 };
 
 use crate::handles::{Handles, Name, OpenFile};
@@ -58,7 +58,7 @@ pub(crate) struct MountedFs {
     volume: Arc<Volume>,
     options: Options,
     // Behind the volume's users, so that it is closed last.
-    _open: LocalVolume,
+    _open: OpenVolume,
 }
 
 /// Whether a file has changed is told by these.
@@ -76,7 +76,7 @@ impl Seen {
 }
 
 impl MountedFs {
-    pub(crate) fn new(open: LocalVolume, options: Options) -> MountedFs {
+    pub(crate) fn new(open: OpenVolume, options: Options) -> MountedFs {
         let volume = Arc::clone(&open.volume);
         MountedFs { handles: Handles::default(), seen: Mutex::default(), volume, options, _open: open }
     }

@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use thalweg_volume::LocalVolume;
+use thalweg_volume::OpenVolume;
 
 /// Threads that answer requests. They wait for disks, so there are more than there are cores.
 const THREADS: usize = 8;
@@ -64,7 +64,7 @@ impl std::error::Error for Error {
 }
 
 /// Mounts a volume on a directory. It can be used when this returns.
-pub fn mount(open: LocalVolume, at: &Path, options: Options) -> Result<Mounted, Error> {
+pub fn mount(open: OpenVolume, at: &Path, options: Options) -> Result<Mounted, Error> {
     let failed = |why| Error { what: "cannot mount a volume on", at: at.into(), why };
     let full = at.canonicalize().map_err(failed)?;
     let config = config(&open.entry.name, options.read_only);

@@ -91,11 +91,12 @@ pub fn check(
 /// Volumes mounted as file systems.
 pub use thalweg_mount as mount;
 
-/// Volumes: files striped over several disks. What a volume has is reached through [`LocalVolume::volume`](volume::LocalVolume).
+/// Volumes: files striped over several disks. What a volume has is reached through [`OpenVolume::volume`](volume::OpenVolume).
 pub mod volume {
     pub use thalweg_volume::{
-        Entry, Error, File, Inode, Kind, Layout, LocalVolume, Policy, Registry, Result, Volume, add_store,
-        check, create, destroy, file, files, open, repair, replace, salvage, status,
+        Entry, Error, File, Inode, Kind, Layout, Location, OfCluster, OpenVolume, Policy, Registry, Result,
+        Volume, add_store, check, create, create_on_nodes, destroy, file, files, open, repair, replace,
+        salvage, status,
     };
 }
 

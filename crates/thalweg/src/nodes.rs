@@ -10,6 +10,7 @@ pub use thalweg_node::{
     guard, installer, is_guarded, ping, serve,
 };
 use thalweg_node::{ExecService, TransferService};
+use thalweg_volume::VolumeService;
 pub use thalweg_wire::{Cancel, ClusterError, IdentityError, cluster};
 use thalweg_wire::{Host, Service};
 
@@ -32,5 +33,6 @@ fn services(host: &Arc<Host>, jobs: &Arc<Jobs>) -> Result<Vec<Arc<dyn Service>>>
         Arc::new(ExecService::new(host, jobs)?),
         Arc::new(TransferService::new(host)),
         Arc::new(JobService::new(host, jobs)),
+        Arc::new(VolumeService::new(host)),
     ])
 }

@@ -1,28 +1,29 @@
-//! A volume of this machine, through whichever process serves it: this one, or another.
+//! A volume through whichever process serves it: this one, another, or a node.
 //!
-//! Model: who can lock the manager's directory serves the volume, and all others attach to its socket. When it ends, the
+//! Model: [`Reach`] finds who serves the volume. On one machine, who can lock the manager's directory serves the volume, and all others attach to its socket. When it ends, the
 //! first of those that takes the lock serves it. Each client tells the new server what it has open, and goes on; files that
 //! were open stay so. Requests are made again if that does no harm, or if they were never sent.
 //! Invariant: a change that may have been carried out by a server that was killed is not made a second time.
-//! Non-goals: other machines.
+//! Non-goals: the way to a node; see remote.rs.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use thalweg_base::clock::Stopwatch;
-use thalweg_io::{File, Space, small};
+use thalweg_base::clock::{Stopwatch, now_ns};
+use thalweg_io::{File, small};
 
 use crate::client::Answers;
 use crate::connection::{Connection, Failure, PATIENCE};
 use crate::manager::Change;
-use crate::message::{Ask, DATA_BYTES_MAX, Reply};
+use crate::message::{Ask, Reply};
+use crate::reached::{AsksStore, wrong};
 use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
-use crate::serve::{self, Listener, ask_store};
+use crate::serve::{self, Listener};
 use crate::server::{Server, SessionId};
-use crate::store::{Store, Strip, StripFacts, Write};
+use crate::session::{self, Answering};
+use crate::store::Store;
 use crate::stores::Slot;
 use crate::{Error, Result, place};
 
@@ -31,26 +32,47 @@ pub(crate) const CLIENTS: &str = "clients";
 /// How long to wait before looking again whether somebody serves the volume.
 const MOMENT: Duration = Duration::from_millis(5);
 
+/// Finds who serves a volume.
+pub(crate) trait Reach: Send + Sync {
+    /// The way there; why the store of each slot is lost, if it is. What this client has open it opens again.
+    fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)>;
+}
+
+/// On this machine: this process, if it can lock the manager's directory, or who has locked it.
+struct ByLock {
+    name: String,
+    meta: PathBuf,
+}
+
+impl Reach for ByLock {
+    fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
+        reach(&self.meta, &self.name, has_open)
+    }
+}
+
 /// A volume that is served by this process or another.
 pub(crate) struct Attachment {
     name: String,
-    meta: PathBuf,
+    reach: Box<dyn Reach>,
     /// How it is reached, and how often that has changed.
     way: RwLock<(u64, Arc<Way>)>,
-    changing: Mutex<()>,
+    /// Held by whoever looks for another way; when that failed last, and why.
+    changing: Mutex<Option<(u64, String)>>,
     /// Files that are open, and whether they may be written.
     open: Mutex<BTreeMap<u64, bool>>,
 }
 
-enum Way {
+/// How a volume is reached.
+pub(crate) enum Way {
     Here(Here),
+    /// The mark tells other processes of this machine that there are clients.
     There(Connection, Mutex<Option<small::Locked>>),
 }
 
 /// The server in this process. What is first is dropped first.
-struct Here {
+pub(crate) struct Here {
     _listener: Listener,
-    _session: Session,
+    session: Session,
     server: Arc<Server>,
     _lock: File,
 }
@@ -66,20 +88,27 @@ impl Drop for Session {
 impl Attachment {
     /// Serves the volume with this manager, or attaches to who does. The slots of its stores come with it.
     pub(crate) fn new(meta: &Path, name: &str) -> Result<(Arc<Attachment>, Vec<Slot>)> {
-        let (way, lost) = reach(meta, name, false)?;
-        let attachment = Arc::new(Attachment {
-            name: name.into(),
-            meta: meta.into(),
-            way: RwLock::new((0, Arc::new(way))),
-            changing: Mutex::default(),
-            open: Mutex::default(),
-        });
+        let by_lock = ByLock { name: name.into(), meta: meta.into() };
+        let (attachment, lost) = Attachment::by(Box::new(by_lock), name)?;
         let slot = |(slot, lost): (u32, Option<String>)| match lost {
             Some(why) => Err(why),
             None => Ok(Arc::new(Reached { attachment: Arc::clone(&attachment), slot }) as Arc<dyn Store>),
         };
         let slots = (0..).zip(lost).map(slot).collect();
         Ok((attachment, slots))
+    }
+
+    /// Attaches to whoever serves the volume; why the store of each slot is lost, if it is.
+    pub(crate) fn by(reach: Box<dyn Reach>, name: &str) -> Result<(Arc<Attachment>, Vec<Option<String>>)> {
+        let (way, lost) = reach.reach(false)?;
+        let attachment = Attachment {
+            name: name.into(),
+            reach,
+            way: RwLock::new((0, Arc::new(way))),
+            changing: Mutex::default(),
+            open: Mutex::default(),
+        };
+        Ok((Arc::new(attachment), lost))
     }
 
     fn way(&self) -> (u64, Arc<Way>) {
@@ -92,7 +121,7 @@ impl Attachment {
 
     /// Asks whoever serves the volume, or whoever does then.
     fn ask(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
-        let watch = Stopwatch::start();
+        let begun_ns = now_ns();
         loop {
             let (turn, way) = self.way();
             let failure = match way.ask(ask, sent, into) {
@@ -100,11 +129,11 @@ impl Attachment {
                 Err(Failure::Told(why)) => return Err(why),
                 Err(failure) => failure,
             };
-            self.reach_again(turn, &way)?;
+            self.reach_again(turn, &way, begun_ns)?;
             if matches!(failure, Failure::Unanswered) && !is_harmless(ask) {
                 return Err(self.lost("ended before it answered; whether the change was made is not known"));
             }
-            if watch.ns() > PATIENCE.as_nanos() as u64 {
+            if now_ns() - begun_ns > PATIENCE.as_nanos() as u64 {
                 return Err(self.lost("ends again and again"));
             }
         }
@@ -114,18 +143,24 @@ impl Attachment {
         Error::system(libc::EIO, format!("the process that served volume {} {what}", self.name))
     }
 
-    /// Finds who serves the volume now, and tells it what is open here.
-    fn reach_again(&self, turn: u64, old: &Way) -> Result<()> {
-        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Finds who serves the volume now, and tells it what is open here. A request does not look itself if that failed since
+    /// it began: each would wait as long as those before it together.
+    fn reach_again(&self, turn: u64, old: &Way, begun_ns: u64) -> Result<()> {
+        let mut failed = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.way().0 != turn {
             return Ok(());
+        }
+        if let Some((_, why)) = failed.as_ref().filter(|(at_ns, _)| *at_ns >= begun_ns) {
+            return Err(Error::Refused(why.clone()));
         }
         if let Way::There(_, mark) = old {
             // Or it would be taken for another client.
             mark.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
         let open = self.open().clone();
-        let (way, _) = reach(&self.meta, &self.name, !open.is_empty())?;
+        let (way, _) = self.reach.reach(!open.is_empty()).inspect_err(|why| {
+            *failed = Some((now_ns(), why.to_string()));
+        })?;
         for (inode, may_write) in open {
             let tell = |request| way.ask(&Ask::Manager(request), &[], &mut []);
             // What cannot be opened again fails when it is used.
@@ -177,7 +212,7 @@ fn serve(meta: &Path, lock: File, has_open: bool) -> Result<(Way, Vec<Option<Str
     let lost = server.stores.slots().iter().map(|slot| slot.as_ref().err().cloned()).collect();
     let listener = Listener::start(meta, &server, !is_alone)?;
     let session = Session(Arc::clone(&server), server.begin());
-    Ok((Way::Here(Here { _listener: listener, _session: session, server, _lock: lock }), lost))
+    Ok((Way::Here(Here { _listener: listener, session, server, _lock: lock }), lost))
 }
 
 impl Way {
@@ -186,15 +221,8 @@ impl Way {
             Way::There(connection, _) => return connection.ask(ask, sent, into),
             Way::Here(here) => here,
         };
-        let answered = match ask {
-            Ask::Manager(request) => here.server.answer(here._session.1, request).map(Reply::Manager),
-            Ask::Store(slot, request) => match &here.server.stores.slots()[*slot as usize] {
-                Ok(store) => ask_store(&**store, request, sent, into).map(Reply::Store),
-                Err(why) => Err(Error::Refused(why.clone())),
-            },
-            Ask::Attach(_) => unreachable!("only a connection is attached"),
-        };
-        answered.map_err(Failure::Told)
+        let answering = session::Session { server: &here.server, session: here.session.1 };
+        answering.answer(ask, sent, into).map_err(Failure::Told)
     }
 }
 
@@ -217,93 +245,17 @@ impl Answers for Arc<Attachment> {
     }
 }
 
-fn wrong<T>(reply: &Reply) -> Result<T> {
-    Err(Error::Refused(format!("another question was answered: {reply:.100?}")))
-}
-
 /// A store of a slot, through whoever serves the volume.
 struct Reached {
     attachment: Arc<Attachment>,
     slot: u32,
 }
 
-impl Reached {
-    fn ask(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer> {
+impl AsksStore for Reached {
+    fn ask_store(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer> {
         match self.attachment.ask(&Ask::Store(self.slot, request), sent, into)? {
             Reply::Store(answer) => Ok(answer),
             other => wrong(&other),
-        }
-    }
-
-    fn done(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<()> {
-        match self.ask(request, sent, into)? {
-            StoreAnswer::Done => Ok(()),
-            other => wrong(&Reply::Store(other)),
-        }
-    }
-}
-
-impl Store for Reached {
-    fn read(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()> {
-        let mut at = at;
-        into.chunks_mut(DATA_BYTES_MAX).try_for_each(|some| {
-            let bytes = some.len() as u32;
-            self.done(StoreRequest::Read { strip, generation, at, bytes }, &[], some)?;
-            at += u64::from(bytes);
-            Ok(())
-        })
-    }
-
-    fn write(&self, write: &Write, from: &[u8]) -> Result<()> {
-        if from.is_empty() {
-            // So that the strip is made.
-            return self.done(StoreRequest::Write(*write), &[], &mut []);
-        }
-        let mut write = *write;
-        from.chunks(DATA_BYTES_MAX).try_for_each(|some| {
-            self.done(StoreRequest::Write(write), some, &mut [])?;
-            write.at += some.len() as u64;
-            Ok(())
-        })
-    }
-
-    fn truncate(&self, strip: Strip, generation: u64, len: u64) -> Result<()> {
-        self.done(StoreRequest::Truncate { strip, generation, len }, &[], &mut [])
-    }
-
-    fn next_data(&self, strip: Strip, generation: u64, at: u64) -> Result<Option<Range<u64>>> {
-        match self.ask(StoreRequest::NextData { strip, generation, at }, &[], &mut [])? {
-            StoreAnswer::Data(data) => Ok(data.map(|(start, end)| start..end)),
-            other => wrong(&Reply::Store(other)),
-        }
-    }
-
-    fn sync(&self, strip: Strip) -> Result<()> {
-        self.done(StoreRequest::Sync(strip), &[], &mut [])
-    }
-
-    fn remove(&self, strip: Strip) -> Result<()> {
-        self.done(StoreRequest::Remove(strip), &[], &mut [])
-    }
-
-    fn facts(&self, strip: Strip) -> Result<Option<StripFacts>> {
-        match self.ask(StoreRequest::Facts(strip), &[], &mut [])? {
-            StoreAnswer::Facts(facts) => Ok(facts),
-            other => wrong(&Reply::Store(other)),
-        }
-    }
-
-    fn list(&self) -> Result<Vec<Strip>> {
-        match self.ask(StoreRequest::List, &[], &mut [])? {
-            StoreAnswer::Strips(strips) => Ok(strips),
-            other => wrong(&Reply::Store(other)),
-        }
-    }
-
-    fn space(&self) -> Result<Space> {
-        match self.ask(StoreRequest::Space, &[], &mut [])? {
-            StoreAnswer::Space(space) => Ok(space),
-            other => wrong(&Reply::Store(other)),
         }
     }
 }

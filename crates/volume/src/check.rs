@@ -12,10 +12,10 @@ use thalweg_api::{VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeStat
 
 use crate::layout::{Layout, Policy};
 use crate::manager::{Inode, Kind, ROOT};
-use crate::store::Strip;
-use crate::stores::bit;
+use crate::store::{Store, Strip};
+use crate::stores::{Slot, bit};
 use crate::volume::Volume;
-use crate::{LocalVolume, Result};
+use crate::{OpenVolume, Result};
 
 const PIECE: usize = 1 << 20;
 
@@ -23,6 +23,13 @@ impl From<Policy> for VolumeLayout {
     fn from(policy: Policy) -> VolumeLayout {
         let Policy { width, stripe_bytes, copies, record_bytes } = policy;
         VolumeLayout { width, stripe_bytes, copies, record_bytes, first_slot: None }
+    }
+}
+
+impl From<VolumeLayout> for Policy {
+    fn from(layout: VolumeLayout) -> Policy {
+        let VolumeLayout { width, stripe_bytes, copies, record_bytes, .. } = layout;
+        Policy { width, stripe_bytes, copies, record_bytes }
     }
 }
 
@@ -49,8 +56,8 @@ pub(crate) fn walk(volume: &Volume, mut visit: impl FnMut(&Path, &Inode)) -> Res
 }
 
 /// What a volume has.
-pub fn status(open: &LocalVolume) -> Result<VolumeStatus> {
-    let (volume, VolumeEntry { name, manager, stores }) = (&open.volume, open.entry.clone());
+pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
+    let (volume, VolumeEntry { name, manager, stores, .. }) = (&open.volume, open.entry.clone());
     let mut status = VolumeStatus {
         name,
         manager,
@@ -61,15 +68,9 @@ pub fn status(open: &LocalVolume) -> Result<VolumeStatus> {
         bytes: 0,
     };
     for (slot, directory) in volume.stores.slots().iter().zip(stores) {
-        status.stores.push(match slot {
-            Ok(store) => VolumeStore {
-                directory,
-                lost: None,
-                strips: store.list()?.len() as u64,
-                available_bytes: store.space()?.available,
-            },
-            Err(why) => VolumeStore { directory, lost: Some(why.clone()), strips: 0, available_bytes: 0 },
-        });
+        let asked = asked(slot, |store| Ok((store.list()?.len() as u64, store.space()?.available)));
+        let (strips, available_bytes) = *asked.as_ref().unwrap_or(&(0, 0));
+        status.stores.push(VolumeStore { directory, lost: asked.err(), strips, available_bytes });
     }
     let mut seen = BTreeSet::new();
     walk(volume, |_, inode| match inode.kind {
@@ -83,12 +84,20 @@ pub fn status(open: &LocalVolume) -> Result<VolumeStatus> {
     Ok(status)
 }
 
+/// What a store answers, or why it is lost: it is not there, or it fails.
+fn asked<T>(slot: &Slot, ask: impl FnOnce(&dyn Store) -> Result<T>) -> std::result::Result<T, String> {
+    match slot {
+        Ok(store) => ask(&**store).map_err(|why| why.to_string()),
+        Err(why) => Err(why.clone()),
+    }
+}
+
 /// Reads everything.
-pub fn check(open: &LocalVolume) -> Result<VolumeCheck> {
+pub fn check(open: &OpenVolume) -> Result<VolumeCheck> {
     let volume = &open.volume;
     let mut check = VolumeCheck { name: open.entry.name.clone(), ..VolumeCheck::default() };
     for (slot, directory) in volume.stores.slots().iter().zip(&open.entry.stores) {
-        if let Err(why) = slot {
+        if let Err(why) = asked(slot, |store| store.space()) {
             check.problems.push(format!("the store in {directory} is lost: {why}"));
         }
     }
@@ -128,7 +137,8 @@ pub(crate) fn orphans(volume: &Volume, seen: &Seen) -> Result<Vec<(usize, Strip)
             }
             _ => false,
         };
-        let strips = store.as_ref().map_or(Ok(Vec::new()), |store| store.list())?;
+        // What is lost has been told.
+        let strips = asked(store, |store| store.list()).unwrap_or_default();
         let left = strips.into_iter().filter(|strip| !belongs(strip) && !waiting.contains(&strip.inode));
         orphans.extend(left.map(|strip| (slot, strip)));
     }
@@ -176,13 +186,13 @@ fn read_strip(volume: &Volume, inode: &Inode, layout: &Layout, (index, copy): (u
 }
 
 /// All that is known of what is at a path.
-pub fn file(open: &LocalVolume, path: &Path) -> Result<VolumeFile> {
+pub fn file(open: &OpenVolume, path: &Path) -> Result<VolumeFile> {
     let found = open.volume.stat_link(path)?;
     Ok(told(path.to_string_lossy().into_owned(), &found))
 }
 
 /// What is in a directory, or the one file that is there.
-pub fn files(open: &LocalVolume, path: &Path) -> Result<Vec<VolumeFile>> {
+pub fn files(open: &OpenVolume, path: &Path) -> Result<Vec<VolumeFile>> {
     if open.volume.stat(path)?.kind != Kind::Directory {
         return Ok(vec![file(open, path)?]);
     }

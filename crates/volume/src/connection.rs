@@ -40,6 +40,8 @@ pub(crate) enum Failure {
 pub(crate) struct Connection {
     /// What is asked, for errors.
     name: String,
+    /// Gives up the connection for both sides, if that is to be done when an answer does not come in time.
+    quit: Option<Box<dyn Fn() + Send + Sync>>,
     out: Mutex<Out>,
     state: Mutex<State>,
     changed: Condvar,
@@ -72,7 +74,18 @@ impl Connection {
         let state =
             State { from: Some(from), waiting: HashSet::new(), arrived: HashMap::new(), is_broken: false };
         let out = Mutex::new(Out { to, last: 0 });
-        Connection { name: name.into(), out, state: Mutex::new(state), changed: Condvar::new() }
+        let name = name.into();
+        Connection { name, quit: None, out, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// The same, given up in this way when an answer does not come in time: whoever waits to send would wait for ever.
+    pub(crate) fn quits(self, quit: impl Fn() + Send + Sync + 'static) -> Connection {
+        Connection { quit: Some(Box::new(quit)), ..self }
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.state().is_broken
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -144,6 +157,11 @@ impl Connection {
             if left.is_zero() {
                 let seconds = PATIENCE.as_secs();
                 let why = format!("volume {} did not answer within {seconds} seconds", self.name);
+                if let Some(quit) = &self.quit {
+                    self.break_off(&mut state);
+                    drop(state);
+                    quit();
+                }
                 return Err(Failure::Told(Error::system(libc::EIO, why)));
             }
             let Some(mut from) = state.from.take() else {

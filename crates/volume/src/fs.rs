@@ -20,7 +20,7 @@ use thalweg_io::{
 
 use crate::manager::{Edit, Inode, Kind};
 use crate::path::VolumePath;
-use crate::{Error, File, LocalVolume, Result, Volume};
+use crate::{Error, File, OpenVolume, Result, Volume};
 
 type IoResult<T> = thalweg_io::Result<T>;
 
@@ -39,7 +39,7 @@ struct Inner {
     name: String,
     volume: Arc<Volume>,
     // Behind the files, so that the volume is closed last.
-    _open: Option<LocalVolume>,
+    _open: Option<OpenVolume>,
 }
 
 #[derive(Default)]
@@ -50,7 +50,7 @@ struct Files {
 
 impl VolumeFs {
     /// Of an open volume.
-    pub fn new(open: LocalVolume) -> VolumeFs {
+    pub fn new(open: OpenVolume) -> VolumeFs {
         VolumeFs::with(open.entry.name.clone(), Arc::clone(&open.volume), Some(open))
     }
 
@@ -59,7 +59,7 @@ impl VolumeFs {
         VolumeFs::with(name.into(), volume, None)
     }
 
-    fn with(name: String, volume: Arc<Volume>, open: Option<LocalVolume>) -> VolumeFs {
+    fn with(name: String, volume: Arc<Volume>, open: Option<OpenVolume>) -> VolumeFs {
         let (files, threads) = (Mutex::default(), Threads::new(THREADS));
         VolumeFs(Arc::new(Inner { files, threads, name, volume, _open: open }))
     }

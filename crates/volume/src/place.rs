@@ -1,4 +1,4 @@
-//! Volumes of this machine: made, opened, and removed.
+//! Volumes made, opened, and removed; how, of those on this machine.
 //!
 //! ```text
 //! STORE/NAME.thalweg-store/      in each directory given for a store; see local.rs
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariant: these directories are made new, and are entered only if they are still this user's and closed to others.
-//! Non-goals: which process serves a volume (attach.rs), and stores elsewhere.
+//! Non-goals: which process serves a volume (attach.rs), and parts on nodes (cluster.rs).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,18 +18,19 @@ use thalweg_io::{Access, File, FileSystem, hidden, process, small};
 use crate::attach::{Attachment, CLIENTS};
 use crate::client::Client;
 use crate::layout::Policy;
+use crate::location::Location;
 use crate::manager::{Facts, Manager};
-use crate::registry::Registry;
+use crate::registry::{Registry, check_name};
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
-use crate::{Error, LocalStore, Result, SqliteManager, Volume, repair};
+use crate::{Error, LocalStore, Result, SqliteManager, Volume, cluster, repair};
 
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 /// More digits than a process's number has.
 const LOCK_BYTES_MAX: usize = 32;
 
-/// A volume of this machine that is open in this process.
-pub struct LocalVolume {
+/// A volume that is open in this process.
+pub struct OpenVolume {
     /// The volume.
     pub volume: Arc<Volume>,
     /// What the registry says of it.
@@ -46,7 +47,16 @@ struct Alone {
     _clients: small::Locked,
 }
 
-impl LocalVolume {
+impl OpenVolume {
+    /// Sets how the files are laid out that are made in a directory from now on.
+    pub fn set_policy(&self, path: &Path, policy: &Policy) -> Result<()> {
+        if self.entry.cluster.is_some() {
+            let slots = self.entry.stores.iter().map(|store| Location::needed(store));
+            cluster::check_apart(&slots.collect::<Result<Vec<_>>>()?, policy)?;
+        }
+        self.volume.set_policy(path, policy)
+    }
+
     /// The volume's own number; it is open alone.
     fn number(&self) -> u128 {
         self.alone.as_ref().expect("stores are made for volumes that nobody else uses").number
@@ -76,6 +86,7 @@ pub fn create(
     let meta = below(manager.unwrap_or(first), name, "manager")?;
     let entry = VolumeEntry {
         name: name.into(),
+        cluster: None,
         manager: text(&meta)?,
         stores: slots.iter().map(|dir| text(dir)).collect::<Result<_>>()?,
     };
@@ -93,19 +104,24 @@ fn make(meta: &Path, slots: &[PathBuf], policy: &Policy) -> Result<()> {
     made.directory(meta)?;
     SqliteManager::create(meta, volume, slots, policy, process::user_and_group())?;
     File::open(&io, &meta.join(LOCK), Access::Create)?;
-    made.0.clear();
+    made.stays();
     Ok(())
 }
 
 /// Directories that go again if not all of a volume could be made.
 #[derive(Default)]
-struct Made(Vec<PathBuf>);
+pub(crate) struct Made(Vec<PathBuf>);
 
 impl Made {
-    fn directory(&mut self, dir: &Path) -> Result<()> {
+    pub(crate) fn directory(&mut self, dir: &Path) -> Result<()> {
         small::make_new_directory(dir)?;
         self.0.push(dir.into());
         Ok(small::sync_directory(thalweg_io::directory_of(dir))?)
+    }
+
+    /// All were made.
+    pub(crate) fn stays(&mut self) {
+        self.0.clear();
     }
 
     /// The one that was made last.
@@ -123,17 +139,21 @@ impl Drop for Made {
     }
 }
 
-/// Opens a volume: serves it, or attaches to the process that does.
-pub fn open(registry: &Registry, name: &str) -> Result<LocalVolume> {
+/// Opens a volume: serves it, or attaches to the process or node that does.
+pub fn open(registry: &Registry, name: &str) -> Result<OpenVolume> {
     let entry = registry.find(name)?;
+    if entry.cluster.is_some() {
+        let volume = cluster::open(&entry)?;
+        return Ok(OpenVolume { volume, entry, alone: None });
+    }
     let (attachment, slots) = Attachment::new(Path::new(&entry.manager), name)?;
     let volume = Volume::of(Client::by(attachment), Arc::new(Stores::new(slots)));
-    Ok(LocalVolume { volume, entry, alone: None })
+    Ok(OpenVolume { volume, entry, alone: None })
 }
 
 /// Opens a volume that no other process uses, and that none can use meanwhile.
-pub(crate) fn open_alone(registry: &Registry, name: &str) -> Result<LocalVolume> {
-    let mut entry = registry.find(name)?;
+pub(crate) fn open_alone(registry: &Registry, name: &str) -> Result<OpenVolume> {
+    let mut entry = registry.find_here(name)?;
     let meta = Path::new(&entry.manager);
     let (Some(lock), Some(clients)) = (try_lock(meta)?, small::try_lock(&meta.join(CLIENTS))?) else {
         return Err(in_use(meta, name)?);
@@ -148,7 +168,7 @@ pub(crate) fn open_alone(registry: &Registry, name: &str) -> Result<LocalVolume>
     }
     let volume = Volume::assemble(Box::new(manager), slots_of(&facts))?;
     let alone = Alone { number: facts.volume, _lock: lock, _clients: clients };
-    Ok(LocalVolume { volume, entry, alone: Some(alone) })
+    Ok(OpenVolume { volume, entry, alone: Some(alone) })
 }
 
 /// The manager of a volume in its directory, and the stores.
@@ -208,7 +228,7 @@ pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Resul
 }
 
 /// A new store for a slot, which goes again if the slot does not become its own.
-fn new_store(open: &LocalVolume, dir: &Path, slot: u32) -> Result<Made> {
+fn new_store(open: &OpenVolume, dir: &Path, slot: u32) -> Result<Made> {
     let dir = below(dir, &open.entry.name, "store")?;
     text(&dir)?;
     let mut made = Made::default();
@@ -218,8 +238,8 @@ fn new_store(open: &LocalVolume, dir: &Path, slot: u32) -> Result<Made> {
 }
 
 /// Closes a volume, and gives a slot of it to a store that was made.
-fn give_slot(registry: &Registry, open: LocalVolume, slot: u32, mut made: Made) -> Result<()> {
-    let LocalVolume { volume, mut entry, alone } = open;
+fn give_slot(registry: &Registry, open: OpenVolume, slot: u32, mut made: Made) -> Result<()> {
+    let OpenVolume { volume, mut entry, alone } = open;
     drop(volume);
     SqliteManager::set_slot(Path::new(&entry.manager), slot, made.dir())?;
     let dir = made.0.pop().expect("a store was made");
@@ -266,6 +286,11 @@ pub(crate) fn in_use(meta: &Path, name: &str) -> Result<Error> {
 /// Removes a volume and everything in it. What is not the volume's stays, and is told.
 pub fn destroy(registry: &Registry, name: &str) -> Result<Vec<String>> {
     let entry = registry.find(name)?;
+    if entry.cluster.is_some() {
+        let left = cluster::destroy(&entry)?;
+        registry.remove(name)?;
+        return Ok(left);
+    }
     let meta = Path::new(&entry.manager);
     // Without its manager it can still be removed.
     let held = if meta.exists() { try_lock(meta)? } else { None };
@@ -286,7 +311,7 @@ pub fn destroy(registry: &Registry, name: &str) -> Result<Vec<String>> {
 }
 
 /// Removes a directory of files.
-fn clear(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
+pub(crate) fn clear(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
     io.list(dir)?.iter().try_for_each(|path| io.remove(path))?;
     Ok(small::remove_directory(dir)?)
 }
@@ -294,7 +319,13 @@ fn clear(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
 /// The directory of a part of a volume, in a directory that is there.
 fn below(dir: &Path, name: &str, what: &str) -> Result<PathBuf> {
     let dir = std::fs::canonicalize(dir).map_err(|e| failed_to_open(dir, e))?;
-    Ok(dir.join(format!("{name}.thalweg-{what}")))
+    Ok(dir.join(part(name, what)?))
+}
+
+/// The name of the directory of a part of a volume.
+pub(crate) fn part(name: &str, what: &str) -> Result<String> {
+    check_name(name)?;
+    Ok(format!("{name}.thalweg-{what}"))
 }
 
 fn failed_to_open(path: &Path, why: std::io::Error) -> Error {
@@ -302,7 +333,7 @@ fn failed_to_open(path: &Path, why: std::io::Error) -> Error {
 }
 
 /// What moves the bytes of stores and locks: the calls that need no queue.
-fn io() -> Arc<dyn FileSystem> {
+pub(crate) fn io() -> Arc<dyn FileSystem> {
     Arc::new(Threads::new(1))
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn forget(server: &Server, inode: &Inode) -> Result<()> {
     {
         let strip = Strip { inode: inode.id, index, copy };
         match server.stores.of(&layout, strip) {
-            Ok(store) => store.remove(strip)?,
+            Ok(store) => all &= store.remove(strip).is_ok(),
             Err(_) => all = false,
         }
     }

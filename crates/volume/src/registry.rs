@@ -52,6 +52,18 @@ impl Registry {
         })
     }
 
+    /// The same, if the volume is on this machine.
+    pub(crate) fn find_here(&self, name: &str) -> Result<VolumeEntry> {
+        let entry = self.find(name)?;
+        match &entry.cluster {
+            None => Ok(entry),
+            Some(cluster) => Err(Error::Refused(format!(
+                "volume {name} is on the nodes of cluster {}, where this cannot be done yet",
+                cluster.name
+            ))),
+        }
+    }
+
     /// Adds a volume, after `make` has made it; its name must be free.
     pub(crate) fn add(&self, entry: VolumeEntry, make: impl FnOnce() -> Result<()>) -> Result<()> {
         check_name(&entry.name)?;
@@ -95,7 +107,7 @@ impl Registry {
 }
 
 /// An error if no volume may have this name: it becomes part of names of directories, and of `volume:NAME/path`.
-fn check_name(name: &str) -> Result<()> {
+pub(crate) fn check_name(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
     if begins && name.len() <= NAME_BYTES_MAX && name.chars().all(is_plain) {

@@ -36,7 +36,7 @@ struct Known {
 
 /// Rebuilds the files of a volume in a directory that is not there yet.
 pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSalvage> {
-    let entry = registry.find(name)?;
+    let entry = registry.find_here(name)?;
     let mut salvaged = VolumeSalvage { name: name.into(), ..VolumeSalvage::default() };
     let known = match known(registry, name) {
         Ok(known) => Some(known),

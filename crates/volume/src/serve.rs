@@ -1,17 +1,15 @@
 //! A volume served to other processes of its user: a socket in the directory of its manager.
 //!
-//! Model: each connection is a session. A few threads take its requests in turn, and each carries out what it took and answers,
-//! so slow requests do not hold up the others.
+//! Model: each connection is a session of the server; session.rs answers its requests.
 //! Invariant: only processes of the same user are let in. When the server ends well, what it has read it answers, and what
 //! clients have open stays as it is for whoever serves next.
 //! Non-goals: other machines.
 
-use std::io::{self, Read};
+use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,19 +21,16 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_io::small;
 
 use crate::connection::{Connection, PATIENCE, Receive};
-use crate::message::{Ask, Head, Reply, VERSION, send};
-use crate::request::{StoreAnswer, StoreRequest};
-use crate::server::{GONE, Server, SessionId};
-use crate::store::Store;
+use crate::message::{Ask, Reply, VERSION};
+use crate::server::{GONE, Server};
+use crate::session::{Session, converse};
 use crate::{Error, Result};
 
 const SOCKET: &str = "socket";
-/// Requests of one client that are carried out at a time.
-const WORKERS: usize = 8;
 /// How long to wait after a client could not be let in.
 const MOMENT: Duration = Duration::from_millis(10);
 /// How long clients of a server that is gone have to come to the next one.
-const GRACE: Duration = PATIENCE;
+pub(crate) const GRACE: Duration = PATIENCE;
 
 /// Serves a volume while it lives.
 pub(crate) struct Listener {
@@ -166,140 +161,15 @@ impl Shared {
     }
 
     fn serve(&self, stream: UnixStream) {
-        let Ok(mut to) = stream.try_clone() else { return };
-        let mut from = stream;
-        if !is_own(&from) || to.set_write_timeout(Some(PATIENCE)).is_err() {
+        if !is_own(&stream) || stream.set_write_timeout(Some(PATIENCE)).is_err() {
             return;
         }
-        let Ok(Some(first)) = Head::read(&mut from) else { return };
-        let reply = match Ask::decode(&first.body) {
-            Some(Ask::Attach(VERSION)) => {
-                let lost = self.server.stores.slots().iter().map(|slot| slot.as_ref().err().cloned());
-                Reply::Attached(lost.collect())
-            }
-            Some(Ask::Attach(version)) => {
-                let why = format!("the volume is served in version {VERSION} of its protocol, not {version}");
-                Reply::Failed(Error::Refused(why).into())
-            }
-            _ => return,
-        };
-        if send(&mut to, first.number, &reply, &[]).is_err() || !matches!(reply, Reply::Attached(_)) {
-            return;
-        }
+        let (Ok(from), Ok(to)) = (stream.try_clone(), stream.try_clone()) else { return };
         let session = self.server.begin();
-        let (from, to) = (Mutex::new(Some(from)), Mutex::new(to));
-        std::thread::scope(|scope| {
-            let work = || {
-                // A request that panics ends the connection, and no other.
-                if catch_unwind(AssertUnwindSafe(|| self.work(session, &from, &to))).is_err() {
-                    let stream = to.lock().unwrap_or_else(PoisonError::into_inner);
-                    let _ = stream.shutdown(Shutdown::Both);
-                }
-            };
-            for _ in 1..WORKERS {
-                let _ = std::thread::Builder::new().name("client".into()).spawn_scoped(scope, work);
-            }
-            work();
-        });
+        let shut = || _ = stream.shutdown(Shutdown::Both);
+        converse(&Session { server: &self.server, session }, Box::new(from), Box::new(to), &shut);
         if !self.is_closing.load(Ordering::Acquire) {
             self.server.end(session);
         }
     }
-
-    /// Takes requests and answers them until there are no more.
-    fn work(&self, session: SessionId, from: &Mutex<Option<UnixStream>>, to: &Mutex<UnixStream>) {
-        let (mut sent, mut data) = (Vec::new(), Vec::new());
-        loop {
-            let (number, ask) = {
-                let mut from = from.lock().unwrap_or_else(PoisonError::into_inner);
-                match from.as_mut().map(|from| next(from, &mut sent)) {
-                    Some(Ok(Some(next))) => next,
-                    _ => {
-                        *from = None;
-                        return;
-                    }
-                }
-            };
-            data.clear();
-            let reply = self.carry_out(session, &ask, &sent, &mut data);
-            let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
-            let answered = match send(&mut *to, number, &reply, &data) {
-                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                    let why = Error::Refused(format!("the answer is too long: {e}"));
-                    send(&mut *to, number, &Reply::Failed(why.into()), &[])
-                }
-                answered => answered,
-            };
-            if answered.is_err() {
-                let _ = to.shutdown(Shutdown::Both);
-                return;
-            }
-        }
-    }
-
-    fn carry_out(&self, session: SessionId, ask: &Ask, sent: &[u8], data: &mut Vec<u8>) -> Reply {
-        if let Ask::Store(_, StoreRequest::Read { bytes, .. }) = ask {
-            data.resize(*bytes as usize, 0);
-        }
-        let answered = match ask {
-            Ask::Attach(_) => Err(Error::Refused("this connection is attached already".into())),
-            Ask::Manager(request) => self.server.answer(session, request).map(Reply::Manager),
-            Ask::Store(slot, request) => match self.server.stores.slots().get(*slot as usize) {
-                Some(Ok(store)) => ask_store(&**store, request, sent, data).map(Reply::Store),
-                Some(Err(why)) => Err(Error::Refused(why.clone())),
-                None => Err(Error::Refused(format!("the volume has no slot {slot}"))),
-            },
-        };
-        answered.unwrap_or_else(|why| {
-            data.clear();
-            Reply::Failed(why.into())
-        })
-    }
-}
-
-/// The next request, and the bytes that go with it.
-fn next(from: &mut UnixStream, sent: &mut Vec<u8>) -> io::Result<Option<(u64, Ask)>> {
-    let Some(head) = Head::read(from)? else { return Ok(None) };
-    sent.resize(head.data_bytes, 0);
-    from.read_exact(sent)?;
-    let ask = Ask::decode(&head.body).ok_or(io::ErrorKind::InvalidData)?;
-    Ok(Some((head.number, ask)))
-}
-
-/// Has a store carry out a request. What is read fills `into`.
-pub(crate) fn ask_store(
-    store: &dyn Store,
-    request: &StoreRequest,
-    sent: &[u8],
-    into: &mut [u8],
-) -> Result<StoreAnswer> {
-    Ok(match request {
-        StoreRequest::Read { strip, generation, at, .. } => {
-            store.read(*strip, *generation, *at, into)?;
-            StoreAnswer::Done
-        }
-        StoreRequest::Write(write) => {
-            store.write(write, sent)?;
-            StoreAnswer::Done
-        }
-        StoreRequest::Truncate { strip, generation, len } => {
-            store.truncate(*strip, *generation, *len)?;
-            StoreAnswer::Done
-        }
-        StoreRequest::NextData { strip, generation, at } => {
-            let data = store.next_data(*strip, *generation, *at)?;
-            StoreAnswer::Data(data.map(|data| (data.start, data.end)))
-        }
-        StoreRequest::Sync(strip) => {
-            store.sync(*strip)?;
-            StoreAnswer::Done
-        }
-        StoreRequest::Remove(strip) => {
-            store.remove(*strip)?;
-            StoreAnswer::Done
-        }
-        StoreRequest::Facts(strip) => StoreAnswer::Facts(store.facts(*strip)?),
-        StoreRequest::List => StoreAnswer::Strips(store.list()?),
-        StoreRequest::Space => StoreAnswer::Space(store.space()?),
-    })
 }

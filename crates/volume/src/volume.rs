@@ -205,8 +205,9 @@ impl Volume {
 
     /// Room for more, where bytes are spread over all stores evenly: as much as the fullest has, on each.
     pub fn space(&self) -> Result<Space> {
-        let there = self.stores.slots().iter().flatten();
-        let spaces = there.map(|store| store.space()).collect::<Result<Vec<_>>>()?;
+        // Those that are lost have none.
+        let spaces: Vec<Space> =
+            self.stores.slots().iter().flatten().filter_map(|store| store.space().ok()).collect();
         let copies = u64::from(self.manager.inode(ROOT)?.policy.unwrap_or_default().copies);
         let available = spaces.iter().map(|space| space.available).min().unwrap_or(0);
         Ok(Space {

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use thalweg::Endpoint;
-use thalweg::volume::Policy;
+use thalweg::volume::{Location, Policy};
 
+use super::nodes::cluster_meant;
 use super::nothing_left;
 use crate::commands::Command;
 use crate::parse::Usage;
@@ -20,6 +21,15 @@ pub(crate) enum VolumeAsk {
         stores: Vec<PathBuf>,
         manager: Option<PathBuf>,
         layout: LayoutAsk,
+    },
+    /// Makes one on the nodes of a cluster.
+    CreateOnNodes {
+        name: String,
+        stores: Vec<Location>,
+        manager: Option<Location>,
+        layout: LayoutAsk,
+        /// The directory of the identity, and the name that the cluster is to have.
+        cluster: (PathBuf, Option<String>),
     },
     List,
     Status(String),
@@ -76,13 +86,13 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
     if what != "create" && !(args.stores.is_empty() && args.manager.is_none()) {
         return Err(Usage(format!("--stores and --manager are for volume create, not for volume {what}")));
     }
+    if what != "create" && (args.cluster.is_some() || args.identity.is_some()) {
+        return Err(Usage(format!(
+            "--cluster and --identity are for volume create, not for volume {what}: a volume knows its cluster"
+        )));
+    }
     match what {
-        "create" => Ok(VolumeAsk::Create {
-            name: name(what, &args.words)?,
-            stores: args.stores,
-            manager: args.manager,
-            layout,
-        }),
+        "create" => created(args, layout),
         "list" => nothing_left(&args.words, Command::Volume).map(|()| VolumeAsk::List),
         "status" => name(what, &args.words).map(VolumeAsk::Status),
         "check" => name(what, &args.words).map(VolumeAsk::Check),
@@ -121,6 +131,27 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
         }
         _ => args.words.iter().map(inside).collect::<Result<_, Usage>>().map(VolumeAsk::Stat),
     }
+}
+
+/// `volume create NAME`: on this machine, or with stores that are written as NODE:/DIR on nodes.
+fn created(args: TypedArgs, layout: LayoutAsk) -> Result<VolumeAsk, Usage> {
+    let name = name("create", &args.words)?;
+    let places = || args.stores.iter().chain(&args.manager);
+    if !places().any(|place| Location::of(place).is_some()) {
+        if args.cluster.is_some() || args.identity.is_some() {
+            return Err(Usage("on a cluster each store is NODE:/DIR, with an absolute path".into()));
+        }
+        let TypedArgs { stores, manager, .. } = args;
+        return Ok(VolumeAsk::Create { name, stores, manager, layout });
+    }
+    if let Some(here) = places().find(|place| Location::of(place).is_none()) {
+        let here = here.display();
+        return Err(Usage(format!("{here} is on no node; write NODE:/DIR for every store and the manager")));
+    }
+    let cluster = cluster_meant(&args)?;
+    let stores = args.stores.iter().filter_map(|store| Location::of(store)).collect();
+    let manager = args.manager.as_deref().and_then(Location::of);
+    Ok(VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster })
 }
 
 /// A volume to be mounted.

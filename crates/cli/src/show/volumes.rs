@@ -11,8 +11,9 @@ use super::columns::{columns, counted, labelled};
 /// Each with its places.
 pub(crate) fn volume_list(volumes: &[VolumeEntry]) -> String {
     let mut text = String::new();
-    for VolumeEntry { name, manager, stores } in volumes {
-        text += &format!("{name}: {}\n", counted(stores.len(), "store", "stores"));
+    for VolumeEntry { name, cluster, manager, stores } in volumes {
+        let on = cluster.as_ref().map_or(String::new(), |cluster| format!(" on cluster {}", cluster.name));
+        text += &format!("{name}: {}{on}\n", counted(stores.len(), "store", "stores"));
         text += &format!("  manager {manager}\n");
         text.extend(stores.iter().map(|store| format!("  store   {store}\n")));
     }

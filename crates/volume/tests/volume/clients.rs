@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use thalweg_volume::layout::Policy;
-use thalweg_volume::{File, LocalVolume, Registry, create, open};
+use thalweg_volume::{File, OpenVolume, Registry, create, open};
 
 /// Where the other process finds the registry.
 const REGISTRY: &str = "THALWEG_TEST_REGISTRY";
@@ -31,7 +31,7 @@ impl Bed {
         self.0.join("volumes.json")
     }
 
-    fn open(&self) -> LocalVolume {
+    fn open(&self) -> OpenVolume {
         open(&Registry::at(self.registry()), "v").unwrap()
     }
 }
@@ -42,7 +42,7 @@ impl Drop for Bed {
     }
 }
 
-fn file(volume: &LocalVolume) -> File {
+fn file(volume: &OpenVolume) -> File {
     volume.volume.create(Path::new("f"), 0o644, false).unwrap()
 }
 

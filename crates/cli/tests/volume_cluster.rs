@@ -1,0 +1,174 @@
+//! Volumes on the nodes of a cluster, seen from outside: real daemons on loopback ports.
+//!
+//! Invariant: with two copies the loss of a store's node costs nothing, and nothing waits for ever for the manager's.
+#![allow(clippy::disallowed_methods)] // Whoever uses the command opens files by other means than ours.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use support::nodes::Nodes;
+use support::{Outcome, skipped, until};
+use thalweg_api::{VolumeCheck, VolumeList, VolumeStatus, from_json};
+use thalweg_io::process;
+
+/// Longer than a request and a dial may take together, on a busy machine.
+const ABOUT_TEN_SECONDS: f64 = 20.0;
+
+/// Nodes with a directory for a store each, and a volume `films` on them.
+fn with_volume(copies: &str) -> Nodes {
+    let nodes = Nodes::start(3);
+    for directory in ["d1", "d2", "d3", "meta"] {
+        std::fs::create_dir(nodes.place.0.join(directory)).unwrap();
+    }
+    let create = ["volume", "create", "films", "--stores", &stores(&nodes, "123"), "--stripe", "64KiB"];
+    let manager = format!("n1:{}/meta", nodes.place.0.display());
+    let made = run(&nodes, &[&create[..], &["--manager", &manager, "--copies", copies]].concat());
+    assert!(made.is_done().starts_with("films: 3 stores on cluster river\n"), "{}", made.out);
+    nodes
+}
+
+/// Runs the command as the cluster's owner, with settings of its own.
+fn run(nodes: &Nodes, args: &[&str]) -> Outcome {
+    let mut command = nodes.place.command(args);
+    command.env("THALWEG_IDENTITY", "own").env("XDG_CONFIG_HOME", nodes.place.0.join("settings"));
+    Outcome::of(command.output().unwrap())
+}
+
+/// On node `nI` the directory `dI`, for these numbers.
+fn stores(nodes: &Nodes, numbers: &str) -> String {
+    let place = nodes.place.0.display();
+    numbers.chars().map(|i| format!("n{i}:{place}/d{i}")).collect::<Vec<_>>().join(",")
+}
+
+/// Kills a node and its guard, and waits until both are gone.
+fn kill(nodes: &mut Nodes, node: usize) {
+    let (mut guard, pid) = (nodes.running.remove(node), nodes.pids.remove(node));
+    guard.kill().unwrap();
+    guard.wait().unwrap();
+    std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
+    until("the node is gone", || !process::is_alive(pid));
+}
+
+#[test]
+fn a_volume_on_three_nodes_is_used_like_any_other() {
+    let nodes = with_volume("1");
+    run(&nodes, &["gen", "50k", "records"]).is_done();
+    run(&nodes, &["gen", "50k", "volume:films/in"]).is_done();
+    run(&nodes, &["sort", "volume:films/in", "-o", "volume:films/out", "--datamation"]).is_done();
+    run(&nodes, &["check", "volume:films/out", "--datamation"]).is_done();
+    run(&nodes, &["pump", "volume:films/in", "back"]).is_done();
+    nodes.place.shell("cmp records back").is_done();
+
+    let status = run(&nodes, &["volume", "status", "films", "--json"]);
+    let status: VolumeStatus = from_json(status.is_done()).unwrap();
+    assert_eq!((status.files, status.bytes), (2, 10_000_000));
+    assert!(status.stores.iter().all(|store| store.lost.is_none() && store.strips == 2), "{status:?}");
+    assert!(run(&nodes, &["volume", "ls", "volume:films/"]).is_done().contains("out"));
+    assert!(run(&nodes, &["volume", "stat", "volume:films/in"]).is_done().contains("5000000"));
+    assert!(run(&nodes, &["volume", "check", "films"]).is_done().contains("everything is as it was written"));
+    run(&nodes, &["volume", "repair", "films"])
+        .is_refused(&["is on the nodes of cluster river", "cannot be done yet"]);
+
+    let list: VolumeList = from_json(run(&nodes, &["volume", "list", "--json"]).is_done()).unwrap();
+    assert_eq!(list.volumes[0].cluster.as_ref().unwrap().name, "river");
+    run(&nodes, &["volume", "destroy", "films"]).is_done();
+    for directory in ["d1", "d2", "d3", "meta"] {
+        let left = std::fs::read_dir(nodes.place.0.join(directory)).unwrap();
+        assert_eq!(left.count(), 0, "something is left in {directory}");
+    }
+    let audit = std::fs::read_to_string(nodes.place.0.join("own/hosts/n2/audit.log")).unwrap();
+    for what in ["volume create", "volume destroy"] {
+        assert!(audit.contains(what), "{what} is not in {audit}");
+    }
+}
+
+#[test]
+fn a_volume_that_cannot_be_made_everywhere_is_made_nowhere() {
+    let nodes = Nodes::start(2);
+    std::fs::create_dir(nodes.place.0.join("d1")).unwrap();
+    let create = |stores: &str, more: &[&str]| {
+        run(&nodes, &[&["volume", "create", "films", "--stores", stores], more].concat())
+    };
+    create(&stores(&nodes, "12"), &[]).is_refused(&["n2 gave up", "d2/films.thalweg-store", "No such file"]);
+    assert_eq!(std::fs::read_dir(nodes.place.0.join("d1")).unwrap().count(), 0);
+    create("n1:/a,n1:/b,n2:/c", &["--copies", "2"]).is_refused(&["more than half of the stores"]);
+    create("n1:/a,n9:/b", &[]).is_refused(&["'n9' is not a host of cluster river"]);
+    create("n1:/a,b", &[]).is_refused(&["b is on no node"]);
+    assert_eq!(run(&nodes, &["volume", "list"]).is_done(), "");
+}
+
+#[test]
+fn who_may_only_look_reads_and_changes_nothing() {
+    let nodes = with_volume("1");
+    run(&nodes, &["gen", "1k", "volume:films/in"]).is_done();
+    run(&nodes, &["cluster", "client", "eve", "--may", "status"]).is_done();
+    let registry = nodes.place.0.join("settings/thalweg/volumes.json");
+    let mut list: VolumeList = from_json(&std::fs::read_to_string(&registry).unwrap()).unwrap();
+    let identity = nodes.place.0.join("own/clients/eve").display().to_string();
+    list.volumes[0].cluster.as_mut().unwrap().identity = identity;
+    std::fs::write(&registry, thalweg_api::to_json(&list)).unwrap();
+    run(&nodes, &["pump", "volume:films/in", "back"]).is_done();
+    assert_eq!(std::fs::metadata(nodes.place.0.join("back")).unwrap().len(), 100_000);
+    run(&nodes, &["gen", "1k", "volume:films/other"]).is_refused(&["Read-only file system"]);
+    run(&nodes, &["volume", "destroy", "films"]).is_refused(&["may only look"]);
+}
+
+#[test]
+fn with_two_copies_a_node_may_be_lost_but_not_that_of_the_manager() {
+    let mut nodes = with_volume("2");
+    run(&nodes, &["gen", "20k", "records"]).is_done();
+    run(&nodes, &["gen", "20k", "volume:films/in"]).is_done();
+    kill(&mut nodes, 2);
+    run(&nodes, &["pump", "volume:films/in", "back"]).is_done();
+    nodes.place.shell("cmp records back").is_done();
+    run(&nodes, &["sort", "volume:films/in", "-o", "volume:films/out", "--datamation"]).is_done();
+    run(&nodes, &["check", "volume:films/out", "--datamation"]).is_done();
+    let checked = run(&nodes, &["volume", "check", "films", "--json"]);
+    let found: VolumeCheck = from_json(&checked.out).unwrap();
+    assert!(checked.status == Some(1) && found.lost_files == 0, "{checked:?}");
+    assert!(found.problems[0].contains("n3") && found.problems[0].contains("is lost"), "{found:?}");
+
+    kill(&mut nodes, 0);
+    let began = Instant::now();
+    let told = run(&nodes, &["volume", "ls", "volume:films/"]);
+    told.is_refused(&["the manager of volume films", "n1"]);
+    assert!(began.elapsed().as_secs_f64() < ABOUT_TEN_SECONDS, "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_mount_goes_on_without_a_store_and_answers_without_the_manager() {
+    if !Path::new("/dev/fuse").exists() || !process::is_root() {
+        return skipped("mounting needs /dev/fuse, and here to be root");
+    }
+    let mut nodes = with_volume("2");
+    std::fs::create_dir(nodes.place.0.join("films")).unwrap();
+    run(&nodes, &["mount", "films", "films", "--background"]).is_done();
+    let mounted = Mounted(nodes.place.0.join("films"));
+    run(&nodes, &["gen", "20k", "records"]).is_done();
+    nodes.place.shell("cp records films/copy && cmp records films/copy && mkdir films/more").is_done();
+    kill(&mut nodes, 2);
+    run(&nodes, &["pump", "volume:films/copy", "back"]).is_done();
+    nodes
+        .place
+        .shell("cmp records back && cp records films/more/written && cmp records films/more/written")
+        .is_done();
+
+    kill(&mut nodes, 0);
+    let began = Instant::now();
+    let told = nodes.place.shell("cat films/copy > /dev/null");
+    assert!(told.status == Some(1) && told.err.contains("Input/output error"), "{told:?}");
+    assert!(began.elapsed().as_secs_f64() < ABOUT_TEN_SECONDS, "{:?}", began.elapsed());
+    drop(mounted);
+}
+
+/// A mount, until the test ends.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let ended = std::process::Command::new("umount").arg(&self.0).status().unwrap();
+        assert!(ended.success() || std::thread::panicking(), "it is unmounted: {ended}");
+    }
+}

@@ -1,0 +1,175 @@
+//! Volumes on the nodes of a cluster: made, opened, and removed by a client.
+//!
+//! Invariant: a volume that could not be made everywhere is removed everywhere. Where several nodes have stores, the two copies
+//! of a strip are on two of them.
+//! Non-goals: what the nodes do; see service.rs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use thalweg_api::{ServiceRequest, VolumeCluster, VolumeEntry, VolumeRequest};
+use thalweg_io::{hidden, process};
+use thalweg_wire::{Id, message};
+
+use crate::attach::Attachment;
+use crate::client::Client;
+use crate::layout::Policy;
+use crate::location::{Location, apart};
+use crate::place::part;
+use crate::registry::Registry;
+use crate::remote::{Dial, Links, RemoteManager, RemoteStore};
+use crate::store::Store;
+use crate::stores::Stores;
+use crate::{Error, Result, Volume};
+
+/// The cluster of a volume that is made.
+#[derive(Debug, Clone, Copy)]
+pub struct OfCluster<'a> {
+    /// The directory of the client's identity.
+    pub identity: &'a Path,
+    /// The name that the cluster is to have, if one was given.
+    pub name: Option<&'a str>,
+}
+
+/// Makes a volume with a store in each of these directories of nodes. Its manager is in that of the first, unless another is
+/// given. With copies, slots are put in an order in which neighbours are on different nodes.
+pub fn create_on_nodes(
+    registry: &Registry,
+    cluster: OfCluster<'_>,
+    name: &str,
+    (stores, manager): (&[Location], Option<&Location>),
+    policy: &Policy,
+) -> Result<()> {
+    let Some(first) = stores.first() else {
+        return Err(Error::Refused("a volume has at least one store; give --stores NODE:/DIR,...".into()));
+    };
+    let mut sorted = stores.to_vec();
+    sorted.sort();
+    if let Some(twice) = sorted.windows(2).find(|two| two[0] == two[1]) {
+        let place = &twice[0];
+        return Err(Error::Refused(format!("{place} is given twice; each store has a directory of its own")));
+    }
+    policy.check(stores.len() as u32)?;
+    let slots = apart(stores).unwrap_or_else(|| stores.to_vec());
+    check_apart(&slots, policy)?;
+    let client = thalweg_wire::Client::load_named(cluster.identity, cluster.name).map_err(refused)?;
+    let manager = manager.unwrap_or(first);
+    let nodes: Vec<String> = slots.iter().chain([manager]).map(|place| place.node.clone()).collect();
+    client.hosts(&nodes).map_err(refused)?;
+    let volume = Id(u128::from(hidden::random()) << 64 | u128::from(hidden::random())).to_string();
+    let below = |place: &Location, what| -> Result<String> {
+        let directory = place.directory.join(part(name, what)?);
+        Ok(Location { node: place.node.clone(), directory }.to_string())
+    };
+    let identity = std::path::absolute(cluster.identity).map_err(refused)?;
+    let entry = VolumeEntry {
+        name: name.into(),
+        cluster: Some(VolumeCluster {
+            name: client.file().name.clone(),
+            identity: identity.to_string_lossy().into_owned(),
+            volume: volume.clone(),
+        }),
+        manager: below(manager, "manager")?,
+        stores: slots.iter().map(|place| below(place, "store")).collect::<Result<_>>()?,
+    };
+    let links = Links::new(client);
+    let made_by = entry.clone();
+    registry.add(entry, || {
+        let mut made = Vec::new();
+        let all = make(&links, &made_by, (&slots, manager), policy, &mut made);
+        if all.is_err() {
+            // The first error is told; what is left says what it is.
+            made.iter().for_each(|(place, slot)| _ = remove(&links, place, &volume, *slot));
+        }
+        all
+    })
+}
+
+/// Has the nodes make the parts of a volume. What was made is noted.
+fn make(
+    links: &Links,
+    entry: &VolumeEntry,
+    (slots, manager): (&[Location], &Location),
+    policy: &Policy,
+    made: &mut Vec<(String, Option<u32>)>,
+) -> Result<()> {
+    let name = entry.name.clone();
+    let volume = of(entry).volume.clone();
+    for (slot, place) in (0..).zip(slots) {
+        let directory = place.directory.display().to_string();
+        let (name, volume) = (name.clone(), volume.clone());
+        ask(links, &place.node, &VolumeRequest::MakeStore { name, directory, volume, slot })?;
+        made.push((entry.stores[slot as usize].clone(), Some(slot)));
+    }
+    let (user, group) = process::user_and_group();
+    let directory = manager.directory.display().to_string();
+    let (stores, layout) = (entry.stores.clone(), (*policy).into());
+    let request = VolumeRequest::MakeManager { name, directory, volume, stores, layout, user, group };
+    ask(links, &manager.node, &request)?;
+    made.push((entry.manager.clone(), None));
+    Ok(())
+}
+
+fn refused(why: impl std::fmt::Display) -> Error {
+    Error::Refused(why.to_string())
+}
+
+fn ask(links: &Links, node: &str, request: &VolumeRequest) -> Result<()> {
+    message::ask(&*links.link(node)?, &request.text()).map(drop).map_err(refused)
+}
+
+fn remove(links: &Links, place: &str, volume: &str, slot: Option<u32>) -> Result<()> {
+    let Location { node, directory } = Location::needed(place)?;
+    let directory = directory.display().to_string();
+    ask(links, &node, &VolumeRequest::Remove { directory, volume: volume.into(), slot })
+}
+
+fn of(entry: &VolumeEntry) -> &VolumeCluster {
+    entry.cluster.as_ref().expect("the volume is on a cluster")
+}
+
+fn links(entry: &VolumeEntry) -> Result<Links> {
+    let VolumeCluster { name, identity, .. } = of(entry);
+    let client = thalweg_wire::Client::load_named(Path::new(identity), Some(name));
+    client.map(Links::new).map_err(refused)
+}
+
+/// An error if the layout has two copies of a strip on one node, where several nodes have stores.
+pub(crate) fn check_apart(slots: &[Location], policy: &Policy) -> Result<()> {
+    let is_one_node = slots.iter().all(|slot| slot.node == slots[0].node);
+    let is_apart = || apart(slots).is_some_and(|ordered| ordered == slots);
+    if policy.copies < 2 || is_one_node || is_apart() {
+        return Ok(());
+    }
+    Err(Error::Refused(
+        "with --copies 2 no node may have more than half of the stores, so that the two copies of a strip are on two nodes"
+            .into(),
+    ))
+}
+
+/// Opens a volume of a cluster.
+pub(crate) fn open(entry: &VolumeEntry) -> Result<Arc<Volume>> {
+    let volume = of(entry).volume.parse::<Id>().map_err(Error::Refused)?.0;
+    let dial: Arc<dyn Dial> = Arc::new(links(entry)?);
+    let place = Location::needed(&entry.manager)?;
+    let manager = RemoteManager { dial: Arc::clone(&dial), name: entry.name.clone(), place };
+    let (attachment, _) = Attachment::by(Box::new(manager), &entry.name)?;
+    let store = |(slot, place): (u32, &String)| {
+        let store = RemoteStore::new(&dial, &Location::needed(place)?, volume, slot);
+        Ok(Ok(Arc::new(store) as Arc<dyn Store>))
+    };
+    let slots = (0..).zip(&entry.stores).map(store).collect::<Result<_>>()?;
+    Ok(Volume::of(Client::by(attachment), Arc::new(Stores::new(slots))))
+}
+
+/// Removes the parts of a volume: first the manager, unless it is in use; then the stores. What could not be removed is told.
+pub(crate) fn destroy(entry: &VolumeEntry) -> Result<Vec<String>> {
+    let links = links(entry)?;
+    let volume = &of(entry).volume;
+    remove(&links, &entry.manager, volume, None)?;
+    let store = |(slot, place): (u32, &String)| {
+        let why = remove(&links, place, volume, Some(slot)).err()?;
+        Some(format!("the store in {place} is left: {why}"))
+    };
+    Ok((0..).zip(&entry.stores).filter_map(store).collect())
+}

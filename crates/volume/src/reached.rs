@@ -1,0 +1,97 @@
+//! A store that is somewhere else, as the requests that are made of what is asked of it.
+//!
+//! Invariant: no message has more bytes than one may have.
+//! Non-goals: the way there.
+
+use std::ops::Range;
+
+use thalweg_io::Space;
+
+use crate::message::{DATA_BYTES_MAX, Reply};
+use crate::request::{StoreAnswer, StoreRequest};
+use crate::store::{Store, Strip, StripFacts, Write};
+use crate::{Error, Result};
+
+/// Brings requests to a store, and its answers back. It is a store thereby.
+pub(crate) trait AsksStore: Send + Sync {
+    /// What the store answers. What is read fills `into`.
+    fn ask_store(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer>;
+
+    /// The same, for requests that are only done.
+    fn done(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<()> {
+        match self.ask_store(request, sent, into)? {
+            StoreAnswer::Done => Ok(()),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+}
+
+/// An answer to another question than was asked.
+pub(crate) fn wrong<T>(reply: &Reply) -> Result<T> {
+    Err(Error::Refused(format!("another question was answered: {reply:.100?}")))
+}
+
+impl<A: AsksStore> Store for A {
+    fn read(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()> {
+        let mut at = at;
+        into.chunks_mut(DATA_BYTES_MAX).try_for_each(|some| {
+            let bytes = some.len() as u32;
+            self.done(StoreRequest::Read { strip, generation, at, bytes }, &[], some)?;
+            at += u64::from(bytes);
+            Ok(())
+        })
+    }
+
+    fn write(&self, write: &Write, from: &[u8]) -> Result<()> {
+        if from.is_empty() {
+            // So that the strip is made.
+            return self.done(StoreRequest::Write(*write), &[], &mut []);
+        }
+        let mut write = *write;
+        from.chunks(DATA_BYTES_MAX).try_for_each(|some| {
+            self.done(StoreRequest::Write(write), some, &mut [])?;
+            write.at += some.len() as u64;
+            Ok(())
+        })
+    }
+
+    fn truncate(&self, strip: Strip, generation: u64, len: u64) -> Result<()> {
+        self.done(StoreRequest::Truncate { strip, generation, len }, &[], &mut [])
+    }
+
+    fn next_data(&self, strip: Strip, generation: u64, at: u64) -> Result<Option<Range<u64>>> {
+        match self.ask_store(StoreRequest::NextData { strip, generation, at }, &[], &mut [])? {
+            StoreAnswer::Data(data) => Ok(data.map(|(start, end)| start..end)),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+
+    fn sync(&self, strip: Strip) -> Result<()> {
+        self.done(StoreRequest::Sync(strip), &[], &mut [])
+    }
+
+    fn remove(&self, strip: Strip) -> Result<()> {
+        self.done(StoreRequest::Remove(strip), &[], &mut [])
+    }
+
+    fn facts(&self, strip: Strip) -> Result<Option<StripFacts>> {
+        match self.ask_store(StoreRequest::Facts(strip), &[], &mut [])? {
+            StoreAnswer::Facts(facts) => Ok(facts),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<Strip>> {
+        match self.ask_store(StoreRequest::List, &[], &mut [])? {
+            StoreAnswer::Strips(strips) => Ok(strips),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+
+    fn space(&self) -> Result<Space> {
+        match self.ask_store(StoreRequest::Space, &[], &mut [])? {
+            StoreAnswer::Space(space) => Ok(space),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The requests of one client, taken from its connection and answered.
+//!
+//! Model: a few threads take the requests in turn, and each carries out what it took and answers, so slow requests do not hold
+//! up the others.
+//! Invariant: whoever does not speak this version of the protocol is told, and nothing else of its is carried out.
+//! Non-goals: whether the client may do what it asks, and what carries the bytes.
+
+use std::io::{self, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use crate::message::{Ask, Head, Reply, VERSION, send};
+use crate::request::{StoreAnswer, StoreRequest};
+use crate::server::{Server, SessionId};
+use crate::store::Store;
+use crate::{Error, Result};
+
+/// Requests of one client that are carried out at a time.
+const WORKERS: usize = 8;
+
+type From = Box<dyn Read + Send>;
+type To = Box<dyn Write + Send>;
+
+/// What answers the requests of one client.
+pub(crate) trait Answering: Sync {
+    /// For each slot, why its store is lost, if it is.
+    fn lost(&self) -> Vec<Option<String>>;
+
+    /// The answer to one request. What is read fills `into`.
+    fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply>;
+}
+
+/// A session of a server, with the stores that this has.
+pub(crate) struct Session<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) session: SessionId,
+}
+
+impl Answering for Session<'_> {
+    fn lost(&self) -> Vec<Option<String>> {
+        self.server.stores.slots().iter().map(|slot| slot.as_ref().err().cloned()).collect()
+    }
+
+    fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
+        match ask {
+            Ask::Attach(_) => Err(Error::Refused("this connection is attached already".into())),
+            Ask::Manager(request) => self.server.answer(self.session, request).map(Reply::Manager),
+            Ask::Store(slot, request) => match self.server.stores.slots().get(*slot as usize) {
+                Some(Ok(store)) => ask_store(&**store, request, sent, into).map(Reply::Store),
+                Some(Err(why)) => Err(Error::Refused(why.clone())),
+                None => Err(Error::Refused(format!("the volume has no slot {slot}"))),
+            },
+        }
+    }
+}
+
+/// Answers a client until there are no more requests. `shut` ends the connection, so that nobody waits at it.
+pub(crate) fn converse(answering: &dyn Answering, mut from: From, mut to: To, shut: &(dyn Fn() + Sync)) {
+    let Ok(Some(first)) = Head::read(&mut from) else { return };
+    let reply = match Ask::decode(&first.body) {
+        Some(Ask::Attach(VERSION)) => Reply::Attached(answering.lost()),
+        Some(Ask::Attach(version)) => {
+            let why = format!("the volume is served in version {VERSION} of its protocol, not {version}");
+            Reply::Failed(Error::Refused(why).into())
+        }
+        _ => return,
+    };
+    if send(&mut to, first.number, &reply, &[]).is_err() || !matches!(reply, Reply::Attached(_)) {
+        return;
+    }
+    let (from, to) = (Mutex::new(Some(from)), Mutex::new(to));
+    std::thread::scope(|scope| {
+        let work = || {
+            // A request that panics ends the connection, and no other.
+            if catch_unwind(AssertUnwindSafe(|| work(answering, &from, &to, shut))).is_err() {
+                shut();
+            }
+        };
+        for _ in 1..WORKERS {
+            let _ = std::thread::Builder::new().name("client".into()).spawn_scoped(scope, work);
+        }
+        work();
+    });
+}
+
+/// Tells a client why it is not let in.
+pub(crate) fn refuse(mut from: From, mut to: To, why: Error) {
+    if let Ok(Some(first)) = Head::read(&mut from) {
+        // Who does not hear it is gone.
+        let _ = send(&mut to, first.number, &Reply::Failed(why.into()), &[]);
+    }
+}
+
+/// Takes requests and answers them until there are no more.
+fn work(answering: &dyn Answering, from: &Mutex<Option<From>>, to: &Mutex<To>, shut: &(dyn Fn() + Sync)) {
+    let (mut sent, mut data) = (Vec::new(), Vec::new());
+    loop {
+        let (number, ask) = {
+            let mut from = from.lock().unwrap_or_else(PoisonError::into_inner);
+            match from.as_mut().map(|from| next(from, &mut sent)) {
+                Some(Ok(Some(next))) => next,
+                _ => {
+                    *from = None;
+                    return;
+                }
+            }
+        };
+        data.clear();
+        let reply = carry_out(answering, &ask, &sent, &mut data);
+        let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+        let answered = match send(&mut *to, number, &reply, &data) {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                let why = Error::Refused(format!("the answer is too long: {e}"));
+                send(&mut *to, number, &Reply::Failed(why.into()), &[])
+            }
+            answered => answered,
+        };
+        if answered.is_err() {
+            shut();
+            return;
+        }
+    }
+}
+
+fn carry_out(answering: &dyn Answering, ask: &Ask, sent: &[u8], data: &mut Vec<u8>) -> Reply {
+    if let Ask::Store(_, StoreRequest::Read { bytes, .. }) = ask {
+        data.resize(*bytes as usize, 0);
+    }
+    answering.answer(ask, sent, data).unwrap_or_else(|why| {
+        data.clear();
+        Reply::Failed(why.into())
+    })
+}
+
+/// The next request, and the bytes that go with it.
+fn next(from: &mut dyn Read, sent: &mut Vec<u8>) -> io::Result<Option<(u64, Ask)>> {
+    let Some(head) = Head::read(from)? else { return Ok(None) };
+    sent.resize(head.data_bytes, 0);
+    from.read_exact(sent)?;
+    let ask = Ask::decode(&head.body).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(Some((head.number, ask)))
+}
+
+/// Has a store carry out a request. What is read fills `into`.
+pub(crate) fn ask_store(
+    store: &dyn Store,
+    request: &StoreRequest,
+    sent: &[u8],
+    into: &mut [u8],
+) -> Result<StoreAnswer> {
+    Ok(match request {
+        StoreRequest::Read { strip, generation, at, .. } => {
+            store.read(*strip, *generation, *at, into)?;
+            StoreAnswer::Done
+        }
+        StoreRequest::Write(write) => {
+            store.write(write, sent)?;
+            StoreAnswer::Done
+        }
+        StoreRequest::Truncate { strip, generation, len } => {
+            store.truncate(*strip, *generation, *len)?;
+            StoreAnswer::Done
+        }
+        StoreRequest::NextData { strip, generation, at } => {
+            let data = store.next_data(*strip, *generation, *at)?;
+            StoreAnswer::Data(data.map(|data| (data.start, data.end)))
+        }
+        StoreRequest::Sync(strip) => {
+            store.sync(*strip)?;
+            StoreAnswer::Done
+        }
+        StoreRequest::Remove(strip) => {
+            store.remove(*strip)?;
+            StoreAnswer::Done
+        }
+        StoreRequest::Facts(strip) => StoreAnswer::Facts(store.facts(*strip)?),
+        StoreRequest::List => StoreAnswer::Strips(store.list()?),
+        StoreRequest::Space => StoreAnswer::Space(store.space()?),
+    })
+}
