@@ -394,8 +394,9 @@ links and disks alone. Needs root, and the directory that contains lab/.
 all-to-all: every node sends the same amount to every other node, under each schedule, compared with the time of the \
 links alone. Needs root, and the directory that contains lab/.
 
-volume: files of a volume on four directories, through a mount and through the library, compared with fio, with a FUSE \
-file system that has no data, and with GlusterFS and MooseFS.
+volume: files of a volume that is spread over the hosts of a lab, each with a mount, compared with NFS; and on four \
+directories of this machine, through a mount and through the library, compared with fio, with a FUSE file system that has \
+no data, and with GlusterFS and MooseFS. Needs root, and the directory that contains lab/.
 
 Prints ratios that were measured in one run, and the targets. Writes the raw results as JSON to bench/results below the \
 current directory. Drops caches before each run if the user may do that. Ends with status 1 if an output was wrong or a \

@@ -254,7 +254,7 @@ impl Part<'_> {
         });
         self.place.begin(attempt.number(), attempt.hosts.len());
         let (progress, written) = (Arc::new(Progress::default()), Progress::default());
-        self.inbox.includes(Some(progress.clone()));
+        self.inbox.minds(Some(progress.clone()));
         let job = self.job.clone();
         let talk = Talk {
             host: self.local.name(),
@@ -278,7 +278,7 @@ impl Part<'_> {
         });
         // A client removes what is its own.
         self.request.lost.extend(shared.filter(|_| !self.request.ask.lent_output));
-        self.inbox.includes(None);
+        self.inbox.minds(None);
         self.place.begin(0, 0);
         ran
     }
