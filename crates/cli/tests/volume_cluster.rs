@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -161,6 +162,30 @@ fn a_mount_goes_on_without_a_store_and_answers_without_the_manager() {
     assert!(told.status == Some(1) && told.err.contains("Input/output error"), "{told:?}");
     assert!(began.elapsed().as_secs_f64() < ABOUT_TEN_SECONDS, "{:?}", began.elapsed());
     drop(mounted);
+}
+
+#[test]
+fn files_that_are_open_stay_open_while_the_managers_node_is_restarted() {
+    if !Path::new("/dev/fuse").exists() || !process::is_root() {
+        return skipped("mounting needs /dev/fuse, and here to be root");
+    }
+    let mut nodes = with_volume("2");
+    std::fs::create_dir(nodes.place.0.join("films")).unwrap();
+    run(&nodes, &["mount", "films", "films", "--background"]).is_done();
+    let mounted = Mounted(nodes.place.0.join("films"));
+    let mut open = std::fs::File::create(mounted.0.join("open")).unwrap();
+    open.write_all(&[1; 300_000]).unwrap();
+    std::fs::remove_file(mounted.0.join("open")).unwrap();
+    let mut kept = std::fs::File::create(mounted.0.join("kept")).unwrap();
+    kept.write_all(&[2; 300_000]).unwrap();
+    kill(&mut nodes, 0);
+    nodes.begin(0);
+    kept.write_all(&[3; 300_000]).unwrap();
+    kept.sync_all().unwrap();
+    drop((open, kept));
+    let read = std::fs::read(mounted.0.join("kept")).unwrap();
+    assert!(read.len() == 600_000 && read[..300_000] == [2; 300_000] && read[300_000..] == [3; 300_000]);
+    assert!(!mounted.0.join("open").exists());
 }
 
 /// A mount, until the test ends.

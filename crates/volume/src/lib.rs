@@ -1,4 +1,4 @@
-//! Volumes: files striped over several disks.
+//! Volumes: files striped over several disks, of this machine or of the nodes of a cluster.
 //!
 //! ```text
 //! Volume, File --names, sizes, layouts--> Manager     one: SQLite
@@ -51,6 +51,7 @@ mod stream;
 mod strip;
 mod tree;
 mod volume;
+mod volumes;
 
 pub use check::{check, file, files, status};
 pub use cluster::{OfCluster, create_on_nodes};
@@ -64,7 +65,7 @@ pub use manager::{
     Change, Edit, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written,
 };
 pub use path::VolumePath;
-pub use place::{OpenVolume, add_store, create, destroy, open, replace};
+pub use place::{OpenVolume, add_store, create, replace};
 pub use registry::Registry;
 pub use repair::repair;
 pub use salvage::salvage;
@@ -73,3 +74,4 @@ pub use sqlite::SqliteManager;
 pub use store::{Store, Strip, StripFacts, Write};
 pub use stores::Slot;
 pub use volume::Volume;
+pub use volumes::{destroy, open};

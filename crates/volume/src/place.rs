@@ -1,4 +1,4 @@
-//! Volumes made, opened, and removed; how, of those on this machine.
+//! Volumes of this machine: made, opened, and removed.
 //!
 //! ```text
 //! STORE/NAME.thalweg-store/      in each directory given for a store; see local.rs
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariant: these directories are made new, and are entered only if they are still this user's and closed to others.
-//! Non-goals: which process serves a volume (attach.rs), and parts on nodes (cluster.rs).
+//! Non-goals: which process serves a volume (attach.rs), and volumes on nodes (cluster.rs).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,12 +18,11 @@ use thalweg_io::{Access, File, FileSystem, hidden, process, small};
 use crate::attach::{Attachment, CLIENTS};
 use crate::client::Client;
 use crate::layout::Policy;
-use crate::location::Location;
 use crate::manager::{Facts, Manager};
-use crate::registry::{Registry, check_name};
+use crate::registry::{Registry, part};
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
-use crate::{Error, LocalStore, Result, SqliteManager, Volume, cluster, repair};
+use crate::{Error, LocalStore, Result, SqliteManager, Volume, repair};
 
 pub(crate) const LOCK: &str = "lock";
 /// More digits than a process's number has.
@@ -48,13 +47,9 @@ struct Alone {
 }
 
 impl OpenVolume {
-    /// Sets how the files are laid out that are made in a directory from now on.
-    pub fn set_policy(&self, path: &Path, policy: &Policy) -> Result<()> {
-        if self.entry.cluster.is_some() {
-            let slots = self.entry.stores.iter().map(|store| Location::needed(store));
-            cluster::check_apart(&slots.collect::<Result<Vec<_>>>()?, policy)?;
-        }
-        self.volume.set_policy(path, policy)
+    /// One that others may have open too.
+    pub(crate) fn shared(volume: Arc<Volume>, entry: VolumeEntry) -> OpenVolume {
+        OpenVolume { volume, entry, alone: None }
     }
 
     /// The volume's own number; it is open alone.
@@ -139,16 +134,11 @@ impl Drop for Made {
     }
 }
 
-/// Opens a volume: serves it, or attaches to the process or node that does.
-pub fn open(registry: &Registry, name: &str) -> Result<OpenVolume> {
-    let entry = registry.find(name)?;
-    if entry.cluster.is_some() {
-        let volume = cluster::open(&entry)?;
-        return Ok(OpenVolume { volume, entry, alone: None });
-    }
-    let (attachment, slots) = Attachment::new(Path::new(&entry.manager), name)?;
+/// Opens a volume: serves it, or attaches to the process that does.
+pub(crate) fn open(entry: VolumeEntry) -> Result<OpenVolume> {
+    let (attachment, slots) = Attachment::new(Path::new(&entry.manager), &entry.name)?;
     let volume = Volume::of(Client::by(attachment), Arc::new(Stores::new(slots)));
-    Ok(OpenVolume { volume, entry, alone: None })
+    Ok(OpenVolume::shared(volume, entry))
 }
 
 /// Opens a volume that no other process uses, and that none can use meanwhile.
@@ -283,19 +273,13 @@ pub(crate) fn in_use(meta: &Path, name: &str) -> Result<Error> {
     Ok(Error::Refused(format!("volume {name} is in use by process {who}; wait for its end")))
 }
 
-/// Removes a volume and everything in it. What is not the volume's stays, and is told.
-pub fn destroy(registry: &Registry, name: &str) -> Result<Vec<String>> {
-    let entry = registry.find(name)?;
-    if entry.cluster.is_some() {
-        let left = cluster::destroy(&entry)?;
-        registry.remove(name)?;
-        return Ok(left);
-    }
+/// Removes the directories of a volume and everything in them. What is not the volume's stays, and is told.
+pub(crate) fn destroy(entry: &VolumeEntry) -> Result<Vec<String>> {
     let meta = Path::new(&entry.manager);
     // Without its manager it can still be removed.
     let held = if meta.exists() { try_lock(meta)? } else { None };
     if held.is_none() && meta.exists() {
-        return Err(in_use(meta, name)?);
+        return Err(in_use(meta, &entry.name)?);
     }
     let io = io();
     let mut left = Vec::new();
@@ -306,7 +290,6 @@ pub fn destroy(registry: &Registry, name: &str) -> Result<Vec<String>> {
         }
     }
     drop(held);
-    registry.remove(name)?;
     Ok(left)
 }
 
@@ -320,12 +303,6 @@ pub(crate) fn clear(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
 fn below(dir: &Path, name: &str, what: &str) -> Result<PathBuf> {
     let dir = std::fs::canonicalize(dir).map_err(|e| failed_to_open(dir, e))?;
     Ok(dir.join(part(name, what)?))
-}
-
-/// The name of the directory of a part of a volume.
-pub(crate) fn part(name: &str, what: &str) -> Result<String> {
-    check_name(name)?;
-    Ok(format!("{name}.thalweg-{what}"))
 }
 
 fn failed_to_open(path: &Path, why: std::io::Error) -> Error {

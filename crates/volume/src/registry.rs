@@ -107,7 +107,7 @@ impl Registry {
 }
 
 /// An error if no volume may have this name: it becomes part of names of directories, and of `volume:NAME/path`.
-pub(crate) fn check_name(name: &str) -> Result<()> {
+fn check_name(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
     if begins && name.len() <= NAME_BYTES_MAX && name.chars().all(is_plain) {
@@ -116,6 +116,12 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Err(Error::Refused(format!(
         "'{name}' is no name for a volume; write at most {NAME_BYTES_MAX} letters, digits, dots, dashes and underscores, a letter or digit first"
     )))
+}
+
+/// The name of the directory of a part of a volume.
+pub(crate) fn part(name: &str, what: &str) -> Result<String> {
+    check_name(name)?;
+    Ok(format!("{name}.thalweg-{what}"))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thalweg_api::VolumeSalvage;
+use thalweg_api::{VolumeEntry, VolumeSalvage};
 use thalweg_io::threads::Threads;
 use thalweg_io::{Access, File, FileSystem, small};
 
@@ -38,7 +38,7 @@ struct Known {
 pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSalvage> {
     let entry = registry.find_here(name)?;
     let mut salvaged = VolumeSalvage { name: name.into(), ..VolumeSalvage::default() };
-    let known = match known(registry, name) {
+    let known = match known(entry.clone()) {
         Ok(known) => Some(known),
         Err(why) => {
             salvaged.problems.push(format!("files are called after their numbers: {why}"));
@@ -80,8 +80,8 @@ pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSal
 }
 
 /// Names and sizes, if the manager knows them.
-fn known(registry: &Registry, name: &str) -> Result<BTreeMap<u64, Known>> {
-    let open = place::open(registry, name)?;
+fn known(entry: VolumeEntry) -> Result<BTreeMap<u64, Known>> {
+    let open = place::open(entry)?;
     let mut known = BTreeMap::new();
     check::walk(&open.volume, |path, inode| {
         if inode.kind != Kind::File {

@@ -22,6 +22,7 @@ use crate::location::Location;
 use crate::manager::Manager;
 use crate::message::{Ask, Reply};
 use crate::place::{self, LOCK, Made};
+use crate::registry::part;
 use crate::remote::{Dial, RemoteStore, directory};
 use crate::request::{Request, StoreRequest};
 use crate::serve::GRACE;
@@ -162,7 +163,7 @@ impl VolumeService {
         match request {
             VolumeRequest::MakeStore { name, directory: dir, volume, slot } => {
                 let mut made = Made::default();
-                let dir = directory(&dir)?.join(place::part(&name, "store")?);
+                let dir = directory(&dir)?.join(part(&name, "store")?);
                 made.directory(&dir)?;
                 LocalStore::create(&place::io(), &dir, number(&volume)?, slot)?;
                 made.stays();
@@ -174,7 +175,7 @@ impl VolumeService {
                 stores.iter().try_for_each(|store| Location::needed(store).map(drop))?;
                 let slots: Vec<PathBuf> = stores.iter().map(PathBuf::from).collect();
                 let mut made = Made::default();
-                let dir = directory(&dir)?.join(place::part(&name, "manager")?);
+                let dir = directory(&dir)?.join(part(&name, "manager")?);
                 made.directory(&dir)?;
                 SqliteManager::create(&dir, number(&volume)?, &slots, &policy, (user, group))?;
                 File::open(&place::io(), &dir.join(LOCK), Access::Create)?;
