@@ -31,9 +31,9 @@ pub(crate) fn mount(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
     let open = volume::open(&Registry::of_user()?, &asked.volume)?;
     let options = Options { read_only: asked.read_only, complain: Box::new(complain) };
     let mounted = mount::mount(open, &asked.at, options)?;
-    let at = mounted.at().to_path_buf();
+    let place = mounted.place();
     signals::on_every_signal(move |_| {
-        if let Err(why) = mount::unmount(&at) {
+        if let Err(why) = mount::unmount(&place) {
             complain(&why.to_string());
         }
     })

@@ -56,8 +56,9 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             Ok(if salvaged.problems.is_empty() { DONE } else { WRONG })
         }
         VolumeAsk::Destroy(name) => {
-            volume::destroy(&registry, name)?.iter().for_each(|left| complain(left));
-            Ok(DONE)
+            let left = volume::destroy(&registry, name)?;
+            left.iter().for_each(|left| complain(left));
+            Ok(if left.is_empty() { DONE } else { WRONG })
         }
         VolumeAsk::Names(name, path) => {
             let files = volume::files(&volume::open(&registry, name)?, path)?;
@@ -101,7 +102,11 @@ fn set_layout(open: &OpenVolume, path: &Path, layout: &LayoutAsk) -> volume::Res
         return Ok(());
     }
     let there = match open.volume.stat(path) {
-        Err(e) if e.is_not_found() => open.volume.make_directory(path, DIRECTORY_MODE)?,
+        Err(e) if e.is_not_found() => {
+            // Before the directory is made for nothing.
+            layout.over(Default::default()).check(open.entry.stores.len() as u32)?;
+            open.volume.make_directory(path, DIRECTORY_MODE)?
+        }
         there => there?,
     };
     if there.kind != Kind::Directory {

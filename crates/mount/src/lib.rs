@@ -17,6 +17,7 @@ mod handles;
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -39,7 +40,15 @@ pub struct Options {
 /// A volume that is mounted.
 pub struct Mounted {
     session: BackgroundSession,
+    place: MountPoint,
+}
+
+/// Where a volume is mounted.
+#[derive(Debug, Clone)]
+pub struct MountPoint {
     at: PathBuf,
+    /// The number of its file system, which tells it from what else may come to be mounted there.
+    device: (u32, u32),
 }
 
 /// Why a volume could not be mounted or unmounted, or is mounted no more.
@@ -66,11 +75,71 @@ impl std::error::Error for Error {
 /// Mounts a volume on a directory. It can be used when this returns.
 pub fn mount(open: OpenVolume, at: &Path, options: Options) -> Result<Mounted, Error> {
     let failed = |why| Error { what: "cannot mount a volume on", at: at.into(), why };
-    let full = at.canonicalize().map_err(failed)?;
+    let full = place_for(&open, at).map_err(failed)?;
     let config = config(&open.entry.name, options.read_only);
     let fs = fs::MountedFs::new(open, options);
     let session = Session::new(fs, &full, &config).and_then(Session::spawn).map_err(failed)?;
-    Ok(Mounted { session, at: full })
+    let device = device_of(&full).map_err(failed)?;
+    Ok(Mounted { session, place: MountPoint { at: full, device } })
+}
+
+/// The whole path of a directory on which a volume can be mounted.
+fn place_for(open: &OpenVolume, at: &Path) -> io::Result<PathBuf> {
+    let refused = |why: String| Err(io::Error::other(why));
+    let full = match at.canonicalize() {
+        Err(why) if why.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            return refused("a mount is there whose process has ended; umount it first".into());
+        }
+        full => full?,
+    };
+    if !full.is_dir() {
+        return Err(Errno::NOTDIR.into());
+    }
+    if is_volume(&full)? {
+        return refused("a volume is mounted there already".into());
+    }
+    let entry = &open.entry;
+    for own in
+        entry.stores.iter().chain([&entry.manager]).filter_map(|own| Path::new(own).canonicalize().ok())
+    {
+        // Whoever asks for a name there would be answered by a process that has to ask for that name.
+        if own.starts_with(&full) || full.starts_with(&own) {
+            return refused(format!("{} is there, which is the volume's own", own.display()));
+        }
+    }
+    Ok(full)
+}
+
+/// Whether a volume is mounted on this directory.
+fn is_volume(full: &Path) -> io::Result<bool> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    let is_here = |line: &[u8]| {
+        let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let kind = words.iter().position(|word| *word == b"-").and_then(|dash| words.get(dash + 1));
+        kind == Some(&&b"fuse.thalweg"[..])
+            && words.get(4).is_some_and(|at| unescaped(at) == full.as_os_str().as_bytes())
+    };
+    Ok(table.split(|byte| *byte == b'\n').any(is_here))
+}
+
+/// A path as the kernel's tables have it, where three octal digits behind a backslash are a byte.
+fn unescaped(path: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = path;
+    while let [first, after @ ..] = rest {
+        let octal = (*first == b'\\').then(|| after.get(..3)).flatten();
+        let code = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    bytes
+}
+
+/// The number of the file system that a directory is on, which nobody has to be asked for.
+fn device_of(at: &Path) -> io::Result<(u32, u32)> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let found = statx(CWD, at, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+    Ok((found.stx_dev_major, found.stx_dev_minor))
 }
 
 fn config(name: &str, read_only: bool) -> Config {
@@ -91,19 +160,28 @@ fn config(name: &str, read_only: bool) -> Config {
 impl Mounted {
     /// The directory, from the root.
     pub fn at(&self) -> &Path {
-        &self.at
+        &self.place.at
+    }
+
+    /// What [`unmount`] needs.
+    pub fn place(&self) -> MountPoint {
+        self.place.clone()
     }
 
     /// Returns when the volume is unmounted and closed.
     pub fn wait(self) -> Result<(), Error> {
-        let Mounted { session, at } = self;
+        let Mounted { session, place: MountPoint { at, .. } } = self;
         session.join().map_err(|why| Error { what: "the kernel took away the mount on", at, why })
     }
 }
 
 /// Takes a mount away. Programs that have files open there keep them until they close them.
-pub fn unmount(at: &Path) -> Result<(), Error> {
-    let failed = |why| Error { what: "cannot unmount", at: at.into(), why };
+pub fn unmount(place: &MountPoint) -> Result<(), Error> {
+    let at = &place.at;
+    let failed = |why| Error { what: "cannot unmount", at: at.clone(), why };
+    if device_of(at).map_err(failed)? != place.device {
+        return Err(failed(io::Error::other("something else is mounted there now; unmount that first")));
+    }
     match rustix::mount::unmount(at, UnmountFlags::DETACH) {
         Ok(()) => Ok(()),
         // Users other than root ask a program that may.

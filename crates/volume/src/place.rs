@@ -270,7 +270,9 @@ pub(crate) fn in_use(meta: &Path, name: &str) -> Result<Error> {
     let mut who = [0; LOCK_BYTES_MAX];
     let n = File::open(&io(), &meta.join(LOCK), Access::Update)?.read_at(0, &mut who)?;
     let who = String::from_utf8_lossy(&who[..n]).into_owned();
-    Ok(Error::Refused(format!("volume {name} is in use by process {who}; wait for its end")))
+    Ok(Error::Refused(format!(
+        "volume {name} is in use by process {who}; wait for its end, or unmount it if it is mounted"
+    )))
 }
 
 /// Removes the directories of a volume and everything in them. What is not the volume's stays, and is told.
@@ -283,7 +285,9 @@ pub(crate) fn destroy(entry: &VolumeEntry) -> Result<Vec<String>> {
     }
     let io = io();
     let mut left = Vec::new();
-    for dir in entry.stores.iter().chain([&entry.manager]) {
+    // A store that is gone leaves nothing to remove.
+    let there = entry.stores.iter().chain([&entry.manager]).filter(|dir| Path::new(dir).exists());
+    for dir in there {
         let cleared = small::check_own_directory(Path::new(dir)).map_err(Error::from);
         if let Err(why) = cleared.and_then(|()| clear(&io, Path::new(dir))) {
             left.push(why.to_string());

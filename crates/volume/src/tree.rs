@@ -211,6 +211,9 @@ impl Dir for VolumeDir {
     }
 
     fn make_dir(&self, name: &OsStr) -> IoResult<bool> {
+        if name == "." {
+            return Ok(false);
+        }
         match self.tree.fs.volume().make_own(self.place(name), Kind::Directory, 0o700, b"") {
             Err(Error::System(libc::EEXIST, _)) => Ok(false),
             made => made.map(|_| true).map_err(self.failed(Action::Create, name)),

@@ -23,7 +23,9 @@ pub fn destroy(registry: &Registry, name: &str) -> Result<Vec<String>> {
         None => place::destroy(&entry)?,
         Some(_) => cluster::destroy(&entry)?,
     };
-    registry.remove(name)?;
+    if entry.cluster.is_some() || left.is_empty() {
+        registry.remove(name)?;
+    }
     Ok(left)
 }
 

@@ -96,6 +96,12 @@ fn what_cannot_be_made_leaves_nothing() {
     volume::create(&registry, "v", &dirs, None, &policy(1)).unwrap();
     no(volume::create(&registry, "v", &dirs, None, &policy(1)), "'v' already");
     fill(&registry);
+    // What is not the volume's stays, and so does its entry until that is gone.
+    let planted = dirs[1].join("v.thalweg-store/planted");
+    fs::create_dir(&planted).unwrap();
+    let left = volume::destroy(&registry, "v").unwrap();
+    assert!(left.len() == 1 && left[0].contains("planted"), "{left:?}");
+    fs::remove_dir(&planted).unwrap();
     assert_eq!(volume::destroy(&registry, "v").unwrap(), Vec::<String>::new());
     assert!(dirs.iter().all(|dir| fs::read_dir(dir).unwrap().count() == 0), "nothing is left");
     no(volume::open(&registry, "v"), "no volume 'v'");
