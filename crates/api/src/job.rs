@@ -1,12 +1,12 @@
 //! Messages of a job on several nodes, between its coordinator and each participant.
 //!
 //! ```text
-//! coordinator:  Sort(SortJob)  Told::Attempt         Told::Sample           Told::Go             Told::Start   Told::Ready   Told::Publish   Told::End
+//! coordinator:  Sort(JobSpec)  Told::Attempt         Told::Sample           Told::Go             Told::Start   Told::Ready   Told::Publish   Told::End
 //! node:                                   Said::Found            Said::Sampled       Said::Range    Said::Done   Said::Ready     Said::Published
 //! ```
 //!
-//! After a participant fails ([`ShareSaid::Failed`]) or loses contact with another, the coordinator sends all
-//! [`ShareTold::Stop`], and each answers with [`ShareSaid::Stopped`]; then comes another attempt, or the end. Data that
+//! After a participant fails ([`FromParticipant::Failed`]) or loses contact with another, the coordinator sends all
+//! [`ToParticipant::Stop`], and each answers with [`FromParticipant::Stopped`]; then comes another attempt, or the end. Data that
 //! grows with the inputs, such as samples and split points, follows a message as bytes.
 
 use serde::{Deserialize, Serialize};
@@ -94,7 +94,7 @@ impl JoinKind {
 /// The right side of a join, and how it is joined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct JoinAsk {
+pub struct JoinSpec {
     /// The inputs of the right side, written like those of the left side.
     pub inputs: Vec<String>,
     /// Bytes of a right record; none means lines.
@@ -114,7 +114,7 @@ pub struct JoinAsk {
 /// A job on records, without the nodes that run it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SortAsk {
+pub struct JobOptions {
     /// What nodes do with the records.
     #[serde(default)]
     pub work: Work,
@@ -157,10 +157,10 @@ pub struct SortAsk {
     pub equal: bool,
     /// The right side, if there is one.
     #[serde(default)]
-    pub join: Option<JoinAsk>,
+    pub join: Option<JoinSpec>,
 }
 
-impl SortAsk {
+impl JobOptions {
     /// Whether the client serves a file and therefore has to stay.
     pub fn lends(&self) -> bool {
         self.lent_inputs || self.lent_output
@@ -180,13 +180,13 @@ impl SortAsk {
 /// A job, as its coordinator sends it to a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SortJob {
+pub struct JobSpec {
     /// The job's id: 32 hexadecimal digits.
     pub job: String,
     /// Who asked for it.
     pub by: String,
     /// The work.
-    pub ask: SortAsk,
+    pub ask: JobOptions,
     /// The hosts that should take part, in the order of their ranges.
     pub hosts: Vec<String>,
     /// The host whose node coordinates it, if it goes on without the client.
@@ -200,14 +200,14 @@ pub struct SortJob {
 /// An attempt, as one participant sees it. Its number is one more than the number of failed attempts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SortAttempt {
+pub struct JobAttempt {
     /// The hosts that take part, in the order of their ranges.
     pub hosts: Vec<String>,
     /// The index of the host that this is sent to.
     pub index: usize,
-    /// As in [`SortJob`].
+    /// As in [`JobSpec`].
     pub failed: Vec<String>,
-    /// As in [`SortJob`].
+    /// As in [`JobSpec`].
     pub lost: Vec<String>,
     /// The range that is to be sorted, if it is that of a node that was lost when all others had theirs: what they wrote
     /// stays, and gets its name with what this attempt writes.
@@ -237,7 +237,7 @@ pub struct KeyBound {
     pub origin: u64,
 }
 
-impl SortAttempt {
+impl JobAttempt {
     /// The number of the attempt, from 1.
     pub fn number(&self) -> u32 {
         self.failed.len() as u32 + 1
@@ -247,9 +247,9 @@ impl SortAttempt {
 /// A message from the coordinator to a participant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum ShareTold {
+pub enum ToParticipant {
     /// Begin an attempt.
-    Attempt(SortAttempt),
+    Attempt(JobAttempt),
     /// Sample the node's part of the inputs.
     Sample {
         /// Bytes of the inputs of the nodes before it, if each has its own.
@@ -284,7 +284,7 @@ pub enum ShareTold {
     /// This attempt is stopped. Remove everything of it, then answer.
     Stop,
     /// The job has ended.
-    End(Box<SortEnd>),
+    End(Box<AttemptEnd>),
     /// It was only a question. There is nothing to remember.
     Forget,
 }
@@ -292,7 +292,7 @@ pub enum ShareTold {
 /// How a job on several nodes ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SortEnd {
+pub struct AttemptEnd {
     /// Done, failed or cancelled.
     pub state: JobState,
     /// Why, if it is not done.
@@ -304,7 +304,7 @@ pub struct SortEnd {
 /// A message from a participant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum ShareSaid {
+pub enum FromParticipant {
     /// What it found.
     Found {
         /// Bytes of its inputs.
@@ -327,7 +327,7 @@ pub enum ShareSaid {
     /// Its range has so many bytes.
     Range(u64),
     /// Everything is written, under temporary names.
-    Done(Box<ShareEnd>),
+    Done(Box<ParticipantEnd>),
     /// Its outputs are complete and durable under temporary names, with the shared one if it created that.
     Ready(Option<ReadyFile>),
     /// Its outputs are named, except those in these lines, which say where they are.
@@ -370,7 +370,7 @@ pub struct Detached {
 
 /// The progress of one participant in a job.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct ShareView {
+pub struct ParticipantView {
     /// The host whose node coordinates it, if it continues without its client.
     pub coordinator: Option<String>,
     /// The hosts of this attempt.
@@ -394,8 +394,8 @@ pub struct ShareView {
 /// A request of a node to a client that serves files, on a stream that the node opens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum LentAsk {
-    /// Describe the input of this index: the answer is a [`LentFile`].
+pub enum ClientFileRequest {
+    /// Describe the input of this index: the answer is a [`ClientFile`].
     Look(usize),
     /// Read bytes of an input.
     Read {
@@ -418,7 +418,7 @@ pub enum LentAsk {
 /// A file that a client serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LentFile {
+pub struct ClientFile {
     /// Bytes.
     pub bytes: u64,
     /// The device that holds it.
@@ -466,7 +466,7 @@ pub struct LongEnd {
 /// The result of one participant.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ShareEnd {
+pub struct ParticipantEnd {
     /// Proof of what it put into the river.
     pub input: Proof,
     /// Proof of what it wrote.
@@ -478,7 +478,7 @@ pub struct ShareEnd {
     /// The bytes of its range that are no whole sector.
     pub edges: Vec<Edge>,
     /// Its entry in the receipt.
-    pub node: NodeShare,
+    pub node: NodeReceipt,
     /// What each of its stages moved and waited for. The seconds are in its entry.
     #[serde(default)]
     pub stages: Vec<Stage>,
@@ -488,7 +488,7 @@ pub struct ShareEnd {
 
 /// What one of several nodes did.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct NodeShare {
+pub struct NodeReceipt {
     /// The host.
     pub host: String,
     /// The process.

@@ -28,8 +28,9 @@ pub use bench::{
 pub use check::{CheckSaid, CheckShare, Examined};
 pub use cluster::{ClusterClient, ClusterFile, ClusterHost, DroppedHost, Links, May};
 pub use job::{
-    Detached, Edge, JoinAsk, JoinKind, KeyBound, LentAsk, LentFile, LongEnd, LostRange, NodeShare, PieceEnd,
-    ShareEnd, ShareSaid, ShareTold, ShareView, SortAsk, SortAttempt, SortEnd, SortJob, Trouble, Work,
+    AttemptEnd, ClientFile, ClientFileRequest, Detached, Edge, FromParticipant, JobAttempt, JobOptions,
+    JobSpec, JoinKind, JoinSpec, KeyBound, LongEnd, LostRange, NodeReceipt, ParticipantEnd, ParticipantView,
+    PieceEnd, ToParticipant, Trouble, Work,
 };
 pub use node::{
     ClusterDoctor, ClusterReport, ExecEnd, ExecReport, ExecRequest, HostDoctor, HostEnd, HostReport,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CommandRequest, Finding, ShareView};
+use crate::{CommandRequest, Finding, ParticipantView};
 
 /// A request that a node relays to other hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -92,7 +92,7 @@ pub struct JobReport {
     /// The end of the output, as text, of a job that continues without its client.
     pub tail: String,
     /// This node's part in a job on several nodes.
-    pub share: Option<ShareView>,
+    pub share: Option<ParticipantView>,
 }
 
 /// The jobs of one node, or of all nodes.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{NodeShare, PartitionReceipt, Plan, hex};
+use crate::{NodeReceipt, PartitionReceipt, Plan, hex};
 
 /// A summary of a stream of records, taken while all of it passed. The proofs of parts can be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -150,7 +150,7 @@ pub struct Receipt {
     pub plan: Option<Plan>,
     /// What each node did, if there were several.
     #[serde(default)]
-    pub nodes: Vec<NodeShare>,
+    pub nodes: Vec<NodeReceipt>,
     /// Why each earlier attempt failed, if nodes failed.
     #[serde(default)]
     pub failed: Vec<String>,

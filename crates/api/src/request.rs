@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
-    CheckShare, ExecRequest, ProbeRequest, PumpRequest, RelayRequest, SortJob, VolumeLayout, VoteRequest,
+    CheckShare, ExecRequest, JobSpec, ProbeRequest, PumpRequest, RelayRequest, VolumeLayout, VoteRequest,
     from_json, to_json,
 };
 
@@ -121,9 +121,9 @@ pub enum JobRequest {
     /// Check files on this node, and report on this stream.
     Check(CheckShare),
     /// Take part in a job, which is coordinated on this stream.
-    Sort(SortJob),
+    Sort(JobSpec),
     /// Coordinate a job, whether or not its client stays. The result is an [`ExecEnd`](crate::ExecEnd), sent at once.
-    Coordinate(SortJob),
+    Coordinate(JobSpec),
     /// This stream carries river batches of a job, from the inlet of this number to this node.
     River {
         /// The job's id.

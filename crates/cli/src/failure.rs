@@ -91,6 +91,8 @@ fn advice(error: &Error) -> &'static str {
         Error::NoUring(_) => ", or use --io threads",
         Error::Cluster(why) => cluster_advice(why),
         Error::Transfer(why) => transfer_advice(why),
+        // As the host put it where it happened.
+        Error::Node { why, .. } if why.ends_with("a resumed transfer") => " (--resume)",
         Error::Pool(_) => "; give a smaller --memory",
         Error::Key(KeyError::Outside { .. }) => "; give --by a part inside the record",
         Error::Key(KeyError::EmptyRecord) => "; give --record at least 1",

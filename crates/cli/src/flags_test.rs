@@ -232,7 +232,7 @@ fn a_slip_finds_the_flag_or_command_that_was_meant() {
         (&["srot"], "unknown command 'srot'; did you mean sort?"),
         (
             &["xyzzy"],
-            "unknown command 'xyzzy'; the commands are gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, doctor, bench, exec, job, node, cluster, help",
+            "unknown command 'xyzzy'; the commands are gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, mount, doctor, bench, exec, job, node, cluster, help",
         ),
         (&["sort", "--ascii"], "--ascii is a flag of gen, not of sort"),
         (

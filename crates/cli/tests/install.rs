@@ -109,7 +109,7 @@ fn a_shell_that_prints_at_its_start_is_not_taken_for_the_answer() {
     place.shell("echo 'exit 0' > home/.bashrc").is_done();
     place
         .run(&["cluster", "install", "--ssh", &sshd.ssh, "--identity", "own"])
-        .is_refused(&["n1: the shell of n1 runs no script", "see what ssh n1 sh -s does"]);
+        .is_refused(&["n1: the shell of n1 did not run the script", "see what ssh n1 sh -s does"]);
 }
 
 /// What went wrong: a unit that did not want the network began before it, one job out of memory took the node with it, and

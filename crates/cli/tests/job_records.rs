@@ -11,7 +11,7 @@ use std::time::Duration;
 use support::lab::{Lab, hosts};
 use support::{Outcome, Place, Running, until};
 use thalweg_api::{
-    ClusterFile, ExecEnd, JobList, JobReport, JobRequest, JobState, ServiceRequest, SortJob, from_json,
+    ClusterFile, ExecEnd, JobList, JobReport, JobRequest, JobSpec, JobState, ServiceRequest, from_json,
 };
 use thalweg_wire::{Credentials, Identity, Link, Terms, read_cluster};
 
@@ -117,11 +117,11 @@ fn a_second_begin_of_a_job_that_runs_or_is_done_is_refused_and_changes_nothing()
         "ask": {"inputs": ["IN"], "own_inputs": false, "output": "OUT", "own_output": false, "record": 100, "keys": [],
         "unique": false, "memory_bytes": 41943040, "scratch": [], "scratch_limit": null, "threads": null}}"#;
     let words = words.replace("JOB", &id).replace("IN", &path("other")).replace("OUT", &path("out"));
-    let forged = from_json::<SortJob>(&words).unwrap();
+    let forged = from_json::<JobSpec>(&words).unwrap();
     let again = |host: &str| {
         let link = Arc::new(bed.linked(host));
         let coordinator = Some(host.to_string());
-        let coordinate = JobRequest::Coordinate(SortJob { coordinator, ..forged.clone() });
+        let coordinate = JobRequest::Coordinate(JobSpec { coordinator, ..forged.clone() });
         // A share waits for the one that goes on, and is refused when that has ended, too.
         let ends = [coordinate, JobRequest::Sort(forged.clone())].map(|request| begin(&link, &request));
         for end in ends {

@@ -200,7 +200,7 @@ fn unequal_nodes_have_unequal_shares_and_what_comes_out_is_the_same() {
     probe(&lab);
     let [planned, equal] = [&["-o", "out"][..], &["-o", "even", "--shares", "equal"]].map(sort);
     assert!(place.read("out") == place.read("expected") && place.read("even") == place.read("expected"));
-    let ratio = |receipt: &Receipt, of: fn(&thalweg_api::NodeShare) -> u64| {
+    let ratio = |receipt: &Receipt, of: fn(&thalweg_api::NodeReceipt) -> u64| {
         of(&receipt.nodes[0]) as f64 / of(&receipt.nodes[2]) as f64
     };
     for (of, what) in [(read as fn(&_) -> u64, "read"), (wrote, "wrote")] {
@@ -247,10 +247,10 @@ fn each_node_has_the_memory_that_its_host_declares() {
     assert!(told.is_done().contains("48 MiB to 160 MiB for the shares of the nodes"), "{told:?}");
 }
 
-fn read(node: &thalweg_api::NodeShare) -> u64 {
+fn read(node: &thalweg_api::NodeReceipt) -> u64 {
     node.input.0
 }
 
-fn wrote(node: &thalweg_api::NodeShare) -> u64 {
+fn wrote(node: &thalweg_api::NodeReceipt) -> u64 {
     node.output.1
 }

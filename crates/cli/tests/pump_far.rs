@@ -220,7 +220,7 @@ fn a_signal_says_so_whatever_waits_for_the_other_end() {
     for (args, kept) in [
         (
             [&place.0.join("in").display().to_string(), &at("n1", &place, "out")],
-            "what came to n1 is kept there",
+            "what arrived at n1 is kept there",
         ),
         ([&at("n1", &place, "in"), &place.0.join("out").display().to_string()], "is kept beside it"),
     ] {

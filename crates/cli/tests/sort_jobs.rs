@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use support::lab::Lab;
 use support::{Outcome, Place, Running, skipped, until, until_within};
-use thalweg_api::{JobList, JobReport, JobState, NodeReady, Receipt, ShareView, from_json};
+use thalweg_api::{JobList, JobReport, JobState, NodeReady, ParticipantView, Receipt, from_json};
 
 const HOSTS: usize = 4;
 /// Longer than this nobody takes to leave out a node that says nothing (5 s, a second for the cause) and to begin anew.
@@ -566,7 +566,7 @@ fn a_range_is_lost(verb: &str, fault: &str, then: &str, stays: bool) {
     bed.place.shell(&format!("$T {verb} in -o expected --record 100 -q")).is_done();
     let words: Vec<&str> = verb.split(' ').collect();
     let running = bed.run(words[0], &words[1..]);
-    let until_all = |count: usize, are: &dyn Fn(&ShareView) -> bool| {
+    let until_all = |count: usize, are: &dyn Fn(&ParticipantView) -> bool| {
         let there =
             || bed.jobs().iter().filter_map(|job| job.share.as_ref()).filter(|share| are(share)).count();
         until(&what, || there() >= count);

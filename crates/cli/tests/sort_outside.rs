@@ -241,7 +241,7 @@ fn what_was_left_for_another_size_of_memory_is_not_gone_on_from_and_that_is_said
     let told = place.shell("$T sort records -o sorted --datamation --memory 65MiB --resume");
     assert_eq!((told.status, told.err.lines().count()), (Some(0), 1), "{told:?}");
     assert!(told.err.starts_with("thalweg: nothing to resume: "), "{told:?}");
-    assert!(told.err.contains("is of a sort in 128 MiB, which --memory was then"), "{told:?}");
+    assert!(told.err.contains("is of a sort in 128 MiB of memory; beginning anew"), "{told:?}");
     assert!(!told.out.contains("\nresumed "), "{told:?}");
     assert_eq!(place.names(), ["records", "sorted"]);
 }

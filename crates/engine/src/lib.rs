@@ -1,6 +1,6 @@
 //! What one machine does: the verbs, and its part in a job of several machines.
 //!
-//! A verb takes options and returns a receipt. [`share`] is what a machine does in a sort, shuffle, merge, join or
+//! A verb takes options and returns a receipt. [`participant`] is what a machine does in a sort, shuffle, merge, join or
 //! partition on several; [`model`] predicts how long one takes. [`Sorter`] sorts records that a program has rather than
 //! a file. Nothing here knows flags, links or nodes.
 
@@ -38,4 +38,4 @@ pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
 pub use verbs::{check, doctor, generate, plan, pump, run};
 #[doc(hidden)]
-pub use verbs::{check_joined, check_key, ends, examine, share};
+pub use verbs::{check_joined, check_key, ends, examine, participant};

@@ -10,18 +10,18 @@ use std::process::Command;
 
 use place::Place;
 use thalweg_api::Work;
-use thalweg_engine::share::{Laid, LentDisks, Share, ShareOptions, Starts, Within};
+use thalweg_engine::participant::{ClientDisks, Laid, Participant, ParticipantOptions, Starts, Within};
 use thalweg_engine::{IoChoice, Layout, Progress, WorkOptions};
 use thalweg_io::process;
 
-fn share(place: &Place, node: (usize, usize), number: u64, lost: &[PathBuf]) -> Share {
+fn share(place: &Place, node: (usize, usize), number: u64, lost: &[PathBuf]) -> Participant {
     let sort = WorkOptions {
         threads: Some(1),
         io: IoChoice::Threads,
         ..WorkOptions::new(Work::Sort, vec![place.end("in")], place.end("out"), Layout::Fixed(100))
     };
     let lost = lost.to_vec();
-    let options = ShareOptions {
+    let options = ParticipantOptions {
         sort,
         node,
         in_process: false,
@@ -32,7 +32,7 @@ fn share(place: &Place, node: (usize, usize), number: u64, lost: &[PathBuf]) -> 
         lost,
         within: Within::default(),
     };
-    Share::open(options, LentDisks::default()).unwrap()
+    Participant::open(options, ClientDisks::default()).unwrap()
 }
 
 /// A node that stood still while the others began again goes on where it was: about to give the output its name.

@@ -167,7 +167,7 @@ pub fn allow_open_files(files: u64) -> u64 {
 }
 
 /// What stays mapped of the program and its libraries while it sorts or moves data, in bytes.
-const CODE_BYTES: u64 = 4608 << 10;
+const CODE_BYTES: u64 = 4480 << 10;
 /// The allocator's own default, until something larger is freed.
 const LARGE_BYTES: libc::c_int = 128 << 10;
 

@@ -11,7 +11,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use thalweg_api::{
-    AttemptId, Decision, JobRequest, JobState, ServiceRequest, SortEnd, VoteAsk, VoteRequest, VoteSaid,
+    AttemptEnd, AttemptId, Decision, JobRequest, JobState, ServiceRequest, VoteAsk, VoteRequest, VoteSaid,
     from_json,
 };
 use thalweg_base::clock::Stopwatch;
@@ -174,21 +174,21 @@ pub(crate) fn end_as_decided(local: &Local, job: &str) {
 }
 
 /// How a job ended about which this was decided. `kept` are outputs that kept their temporary names.
-pub(crate) fn end_of(decision: Decision, kept: &[String]) -> SortEnd {
+pub(crate) fn end_of(decision: Decision, kept: &[String]) -> AttemptEnd {
     match decision {
         Decision::Committed { receipt, .. } if kept.is_empty() => {
-            SortEnd { state: JobState::Done, why: None, receipt: receipt.map(|receipt| *receipt) }
+            AttemptEnd { state: JobState::Done, why: None, receipt: receipt.map(|receipt| *receipt) }
         }
-        Decision::Committed { receipt, .. } => SortEnd {
+        Decision::Committed { receipt, .. } => AttemptEnd {
             state: JobState::Failed,
             why: Some(kept.join("; ")),
             receipt: receipt.map(|receipt| *receipt),
         },
-        Decision::Superseded { why, .. } => SortEnd {
+        Decision::Superseded { why, .. } => AttemptEnd {
             state: JobState::Failed,
             why: Some(format!("{why}; the others go on with the sort, or have ended it")),
             receipt: None,
         },
-        Decision::Ended { state, why } => SortEnd { state, why: Some(why), receipt: None },
+        Decision::Ended { state, why } => AttemptEnd { state, why: Some(why), receipt: None },
     }
 }

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use thalweg_api::{JoinAsk, KeyBound, LostRange, SortAsk, SortAttempt, SortJob, Work};
-use thalweg_engine::share::{ShareOptions, Within};
+use thalweg_api::{JobAttempt, JobOptions, JobSpec, JoinSpec, KeyBound, LostRange, Work};
+use thalweg_engine::participant::{ParticipantOptions, Within};
 use thalweg_engine::{
     AskedOfCluster, Endpoint, Error, IoChoice, JobFault, KeyPart, Layout, Result, RightSide, Size,
     WorkOptions,
@@ -29,7 +29,7 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
 }
 
 /// What is asked, in words that mean the same on every host.
-pub(crate) fn ask_of(options: &WorkOptions) -> Result<SortAsk> {
+pub(crate) fn ask_of(options: &WorkOptions) -> Result<JobOptions> {
     let WorkOptions { work, output, right, .. } = options;
     let verb = work.verb();
     if options.resume || !options.proof || options.io != IoChoice::Auto {
@@ -61,7 +61,7 @@ pub(crate) fn ask_of(options: &WorkOptions) -> Result<SortAsk> {
         Some(Size::Bytes(bytes)) => Some(bytes),
         None => None,
     };
-    Ok(SortAsk {
+    Ok(JobOptions {
         work: *work,
         inputs: options.inputs.iter().map(word_of_end).collect::<Result<_>>()?,
         own_inputs,
@@ -102,8 +102,8 @@ fn word_of_end(end: &Endpoint) -> Result<String> {
     }
 }
 
-fn join_ask(right: &RightSide) -> Result<JoinAsk> {
-    Ok(JoinAsk {
+fn join_ask(right: &RightSide) -> Result<JoinSpec> {
+    Ok(JoinSpec {
         inputs: right.inputs.iter().map(word_of_end).collect::<Result<_>>()?,
         record: right.layout.words().0,
         prefixed: right.layout.words().1,
@@ -118,7 +118,7 @@ fn words_of(keys: &[KeyPart]) -> Vec<(u32, u32, bool)> {
 }
 
 /// The same as options, with paths as they are named in it.
-pub(crate) fn options_of(ask: &SortAsk) -> Result<WorkOptions> {
+pub(crate) fn options_of(ask: &JobOptions) -> Result<WorkOptions> {
     let paths = |words: &[String]| words.iter().map(|word| path_of(word)).collect::<Result<Vec<PathBuf>>>();
     let inputs = paths(&ask.inputs)?.into_iter().map(Endpoint::Path).collect();
     Ok(WorkOptions {
@@ -138,7 +138,7 @@ pub(crate) fn options_of(ask: &SortAsk) -> Result<WorkOptions> {
 }
 
 /// What was asked, made definite on this host.
-pub(crate) fn share_of(node: &dyn Node, job: &SortJob, attempt: &SortAttempt) -> Result<ShareOptions> {
+pub(crate) fn share_of(node: &dyn Node, job: &JobSpec, attempt: &JobAttempt) -> Result<ParticipantOptions> {
     let here = |path: PathBuf| node.data().join(path);
     let ask = &job.ask;
     let mut sort = options_of(ask)?;
@@ -159,7 +159,7 @@ pub(crate) fn share_of(node: &dyn Node, job: &SortJob, attempt: &SortAttempt) ->
         sort.scratch.push(PathBuf::new());
     }
     sort.scratch = sort.scratch.into_iter().map(here).collect();
-    let right = |right: &JoinAsk| -> Result<RightSide> {
+    let right = |right: &JoinSpec| -> Result<RightSide> {
         let inputs = match ask.own_inputs {
             true => matching(node, &right.inputs)?,
             false => right.inputs.iter().map(|word| path_of(word)).collect::<Result<_>>()?,
@@ -173,7 +173,7 @@ pub(crate) fn share_of(node: &dyn Node, job: &SortJob, attempt: &SortAttempt) ->
         })
     };
     sort.right = ask.join.as_ref().map(right).transpose()?;
-    Ok(ShareOptions {
+    Ok(ParticipantOptions {
         sort,
         node: (attempt.index, attempt.hosts.len()),
         in_process: false,
@@ -214,7 +214,7 @@ pub(crate) fn part_of(&(offset, length, descending): &(u32, u32, bool)) -> KeyPa
 }
 
 /// The inputs of all sides, as they are named on every host; of those that are the nodes' own, patterns.
-pub(crate) fn inputs_of(ask: &SortAsk) -> Result<Vec<PathBuf>> {
+pub(crate) fn inputs_of(ask: &JobOptions) -> Result<Vec<PathBuf>> {
     let right = ask.join.iter().flat_map(|right| &right.inputs);
     ask.inputs.iter().chain(right).map(|word| path_of(word)).collect()
 }
@@ -250,7 +250,7 @@ fn matching_one(pattern: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The job as somebody would type it, for lists of jobs.
-pub(crate) fn typed(ask: &SortAsk) -> Vec<String> {
+pub(crate) fn typed(ask: &JobOptions) -> Vec<String> {
     let own = |own: bool, word: &String| if own { format!("nodes:{word}") } else { word.clone() };
     let mut words = vec![ask.work.verb().to_string()];
     words.extend(ask.inputs.iter().map(|word| own(ask.own_inputs, word)));

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_api::{
-    ClusterHost, ClusterPlan, Detached, ExecEnd, JobRequest, JobState, NodeShare, PartReceipt, PartitionPick,
-    PartitionReceipt, RatesFrom, ServiceRequest, SortAsk, SortJob, Work, from_json,
+    ClusterHost, ClusterPlan, Detached, ExecEnd, JobOptions, JobRequest, JobSpec, JobState, NodeReceipt,
+    PartReceipt, PartitionPick, PartitionReceipt, RatesFrom, ServiceRequest, Work, from_json,
 };
-use thalweg_engine::share::LentOutput;
+use thalweg_engine::participant::ClientOutput;
 use thalweg_engine::{AskedOfCluster, Endpoint, JobFault, Progress, Receipt, Result, WorkOptions};
 use thalweg_wire::{Client, Link, LinkError, What, message, new_id};
 
@@ -51,7 +51,7 @@ pub fn run(cluster: &Cluster, options: &WorkOptions, progress: &Progress) -> Res
     };
     let output = match (&server, &options.output) {
         (Some(server), Endpoint::Client(path)) => {
-            Some((Arc::clone(server), LentOutput::of(server.io(), &Endpoint::Path(path.clone()))?))
+            Some((Arc::clone(server), ClientOutput::of(server.io(), &Endpoint::Path(path.clone()))?))
         }
         _ => None,
     };
@@ -64,7 +64,7 @@ pub fn run(cluster: &Cluster, options: &WorkOptions, progress: &Progress) -> Res
 }
 
 /// The files that this client lends, if it does.
-fn server_of(ask: &SortAsk, options: &WorkOptions) -> Result<Option<Arc<Server>>> {
+fn server_of(ask: &JobOptions, options: &WorkOptions) -> Result<Option<Arc<Server>>> {
     if !ask.lends() {
         return Ok(None);
     }
@@ -78,7 +78,7 @@ fn server_of(ask: &SortAsk, options: &WorkOptions) -> Result<Option<Arc<Server>>
 
 /// The receipt of a partition, whose parts nodes have written, each where it is.
 pub(crate) fn parted(receipt: Receipt, pick: PartitionPick, own_output: bool) -> Receipt {
-    let named = |node: &NodeShare, part: &PartReceipt| {
+    let named = |node: &NodeReceipt, part: &PartReceipt| {
         let path = if own_output { format!("{}:{}", node.host, part.path) } else { part.path.clone() };
         PartReceipt { path, ..part.clone() }
     };
@@ -90,7 +90,7 @@ pub(crate) fn parted(receipt: Receipt, pick: PartitionPick, own_output: bool) ->
 }
 
 /// What the nodes would have to sort, with their names, and nothing comes of it.
-fn found(meant: &Meant, job: SortJob) -> Result<(Found, Vec<String>)> {
+fn found(meant: &Meant, job: JobSpec) -> Result<(Found, Vec<String>)> {
     let to = |name: &str| meant.linked(name);
     Coordinator::new(job, meant.reach(&to), &Progress::default())?.found()
 }
@@ -155,8 +155,8 @@ impl Meant {
         Ok(Meant { client, hosts, all })
     }
 
-    fn job(&self, ask: SortAsk) -> SortJob {
-        SortJob {
+    fn job(&self, ask: JobOptions) -> JobSpec {
+        JobSpec {
             job: new_id().to_string(),
             by: self.client.credentials().identity().name.clone(),
             ask,
@@ -181,7 +181,7 @@ impl Meant {
 }
 
 /// Asks a node to coordinate a job.
-fn begin(link: &Link, job: &SortJob) -> std::result::Result<ExecEnd, LinkError> {
+fn begin(link: &Link, job: &JobSpec) -> std::result::Result<ExecEnd, LinkError> {
     let cut = |why: String| LinkError::new(link.peer(), What::Cut(why));
     from_json(&message::ask(link, &JobRequest::Coordinate(job.clone()).text())?).map_err(cut)
 }

@@ -2,7 +2,7 @@
 //! file system that reads and writes them there.
 //!
 //! ```text
-//! node:    LentAsk, LentAsk [bytes]       LentAsk            on a stream for each queue; two questions at most wait
+//! node:    ClientFileRequest, ClientFileRequest [bytes]       ClientFileRequest            on a stream for each queue; two questions at most wait
 //! client:                   [head][bytes]         [head]...  answers in the order of the questions
 //! head:    [errno: u32][bytes that follow: u64]              in a frame of its own; little-endian
 //! ```
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use thalweg_api::{LentAsk, LentFile, from_json, to_json};
+use thalweg_api::{ClientFile, ClientFileRequest, from_json, to_json};
 use thalweg_block::Pool;
 use thalweg_engine::{AskedOfCluster, Result};
 use thalweg_io::threads::Threads;
@@ -113,9 +113,11 @@ impl Server {
         let mut piece = vec![0; link.block_bytes()];
         while let Some((text, bytes)) = hearing.next()? {
             let answered = match from_json(&text) {
-                Ok(LentAsk::Look(place)) => self.look(&mut out, place),
-                Ok(LentAsk::Read { file, at, bytes }) => self.read(&mut out, &mut piece, file, (at, bytes)),
-                Ok(LentAsk::Write { attempt, at }) => self.write(&mut out, attempt, (at, &bytes)),
+                Ok(ClientFileRequest::Look(place)) => self.look(&mut out, place),
+                Ok(ClientFileRequest::Read { file, at, bytes }) => {
+                    self.read(&mut out, &mut piece, file, (at, bytes))
+                }
+                Ok(ClientFileRequest::Write { attempt, at }) => self.write(&mut out, attempt, (at, &bytes)),
                 Err(why) => Err(Failed::Not(why)),
             };
             match answered {
@@ -216,8 +218,8 @@ fn refuse(out: &mut Outgoing, why: &Error) -> std::result::Result<(), Failed> {
     }
 }
 
-fn told(found: &Metadata) -> LentFile {
-    LentFile {
+fn told(found: &Metadata) -> ClientFile {
+    ClientFile {
         bytes: found.len,
         device: found.device,
         inode: found.inode,
@@ -258,7 +260,7 @@ impl Client {
     }
 
     /// Asks, and waits for the answer.
-    fn answer(&self, ask: &LentAsk, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
+    fn answer(&self, ask: &ClientFileRequest, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
         let mut way = self.way.lock().expect("no holder panics");
         if way.is_none() {
             *way = Some(self.way().map_err(std::io::Error::other)?);
@@ -271,9 +273,9 @@ impl Client {
     fn look(&self, id: FileId, path: &Path) -> thalweg_io::Result<Metadata> {
         let wrong = |why| Error::new(Action::Stat, path, why);
         let mut text = Vec::new();
-        self.answer(&LentAsk::Look(id.0 as usize), &mut |bytes| text.extend_from_slice(bytes))
+        self.answer(&ClientFileRequest::Look(id.0 as usize), &mut |bytes| text.extend_from_slice(bytes))
             .map_err(wrong)?;
-        let found: LentFile =
+        let found: ClientFile =
             from_json(&String::from_utf8_lossy(&text)).map_err(|why| wrong(std::io::Error::other(why)))?;
         Ok(Metadata {
             len: found.bytes,
@@ -312,7 +314,7 @@ struct Way {
 }
 
 impl Way {
-    fn ask(&mut self, ask: &LentAsk, behind: &[u8]) -> std::result::Result<(), LinkError> {
+    fn ask(&mut self, ask: &ClientFileRequest, behind: &[u8]) -> std::result::Result<(), LinkError> {
         message::send(&mut self.out, &to_json(ask), behind)
     }
 
@@ -397,7 +399,7 @@ impl ReadFiles for ClientInputs {
         if self.client.kept(id, at, into) {
             return Ok(into.len());
         }
-        let ask = LentAsk::Read { file: id.0 as usize, at, bytes: into.len() as u64 };
+        let ask = ClientFileRequest::Read { file: id.0 as usize, at, bytes: into.len() as u64 };
         let mut got = 0;
         let mut take = |bytes: &[u8]| {
             let fits = bytes.len().min(into.len() - got);
@@ -452,11 +454,11 @@ impl ClientQueue {
                 assert_eq!(kind, Kind::Read, "inputs are read");
                 let tail = if block.len() < PAGE_BYTES_MIN { 0 } else { TAIL_BYTES };
                 let (file, bytes) = (file.id().0 as usize, (block.len() + tail) as u64);
-                self.way.ask(&LentAsk::Read { file, at, bytes }, &[])
+                self.way.ask(&ClientFileRequest::Read { file, at, bytes }, &[])
             }
             Some(attempt) => {
                 assert_eq!(kind, Kind::Write, "an output is written");
-                self.way.ask(&LentAsk::Write { attempt, at }, block)
+                self.way.ask(&ClientFileRequest::Write { attempt, at }, block)
             }
         };
         asked.map_err(std::io::Error::other)

@@ -6,8 +6,8 @@
 use std::fmt::Debug;
 
 use thalweg_api::{
-    CheckSaid, CommandRequest, HostRequest, JobRequest, Request, ShareSaid, ShareTold, TransferRequest,
-    from_json, to_json,
+    CheckSaid, CommandRequest, FromParticipant, HostRequest, JobRequest, Request, ToParticipant,
+    TransferRequest, from_json, to_json,
 };
 use thalweg_engine::{KeyPart, Layout};
 use thalweg_record::{Key, StretchCheck, unpack_sample};
@@ -54,9 +54,9 @@ fn is_understood(text: &str) {
             looks_at(&request);
         }
     }
-    same::<ShareTold>(text, from_json, to_json);
+    same::<ToParticipant>(text, from_json, to_json);
     // Its seconds may differ in their last digit.
-    let _ = from_json::<ShareSaid>(text);
+    let _ = from_json::<FromParticipant>(text);
     let Some(CheckSaid::Done(examined)) = same(text, from_json, to_json) else { return };
     for layout in [Layout::Lines, Layout::Fixed(3), Layout::Prefixed] {
         let part = KeyPart { offset: 1, length: 2, descending: true };

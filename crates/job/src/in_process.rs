@@ -8,11 +8,12 @@
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_api::{Receipt, ShareEnd, Stage, Work};
+use thalweg_api::{ParticipantEnd, Receipt, Stage, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
-use thalweg_engine::share::{
-    Laid, LentDisks, LentOutput, Share, ShareOptions, Starts, Within, deal, publish_parts, receipt,
+use thalweg_engine::participant::{
+    ClientDisks, ClientOutput, Laid, Participant, ParticipantOptions, Starts, Within, deal, publish_parts,
+    receipt,
 };
 use thalweg_engine::{Asked, Error, Progress, Result, Size, WorkOptions};
 use thalweg_io::process;
@@ -38,7 +39,7 @@ pub fn run_in_process(options: &WorkOptions, nodes: usize, progress: &Progress) 
 struct InProcess<'a> {
     options: &'a WorkOptions,
     watch: Stopwatch,
-    shares: Vec<Share>,
+    shares: Vec<Participant>,
     all_bytes: u64,
     memory_bytes: u64,
 }
@@ -54,7 +55,7 @@ impl<'a> InProcess<'a> {
             return Err(Asked::NoOption { verb: options.work.verb(), what }.into());
         }
         let share = |node, memory| {
-            let share = ShareOptions {
+            let share = ParticipantOptions {
                 sort: WorkOptions { memory, ..options.clone() },
                 node: (node, nodes),
                 in_process: true,
@@ -65,13 +66,13 @@ impl<'a> InProcess<'a> {
                 lost: Vec::new(),
                 within: Within::default(),
             };
-            Share::open(share, LentDisks::default())
+            Participant::open(share, ClientDisks::default())
         };
         let first = share(0, options.memory)?;
         let (all_bytes, memory_bytes) = first.found();
         // What is available may be less by now.
         let others = (1..nodes).map(|node| share(node, Some(Size::Bytes(memory_bytes))));
-        let shares = std::iter::once(Ok(first)).chain(others).collect::<Result<Vec<Share>>>()?;
+        let shares = std::iter::once(Ok(first)).chain(others).collect::<Result<Vec<Participant>>>()?;
         Ok(InProcess { options, watch, shares, all_bytes, memory_bytes })
     }
 
@@ -100,7 +101,7 @@ impl<'a> InProcess<'a> {
             together.run(laid, node, expected, (progress, is_parted))
         });
         let done = done.map_err(|why| progress.cancelled().map_or(why, Error::Interrupted))?;
-        let (laid, ends): (Vec<Laid>, Vec<ShareEnd>) = done.into_iter().unzip();
+        let (laid, ends): (Vec<Laid>, Vec<ParticipantEnd>) = done.into_iter().unzip();
         let input_file_bytes = ends[0].node.input.1;
         let mut receipt = receipt(options, (&ends, 0..0), input_file_bytes, watch.seconds())?;
         if work != Work::Join {
@@ -130,7 +131,7 @@ impl<'a> InProcess<'a> {
 }
 
 /// Makes the file that all write to; whether it is written past the page cache.
-fn lend(output: &mut LentOutput, laid: &mut [Laid], work: Work, all_bytes: u64) -> Result<bool> {
+fn lend(output: &mut ClientOutput, laid: &mut [Laid], work: Work, all_bytes: u64) -> Result<bool> {
     let file = output.begin(work.output_bytes(all_bytes), false)?;
     laid.iter_mut().for_each(|laid| laid.write_to(file.handle().clone()));
     Ok(file.is_direct())
@@ -206,7 +207,7 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
         node: usize,
         (range_bytes, keys): (u64, Vec<SplitPoint>),
         (progress, is_parted): (&Progress, bool),
-    ) -> Result<(Laid, ShareEnd)> {
+    ) -> Result<(Laid, ParticipantEnd)> {
         let _tells = OnPanic(|| self.fail());
         let place = PlaceOf { together: self, node, crossed_seconds: Mutex::new(0.0) };
         let of_parts = Progress::default();

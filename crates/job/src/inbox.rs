@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_api::{ShareTold, from_json};
+use thalweg_api::{ToParticipant, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::Progress;
 use thalweg_wire::Patience;
@@ -24,7 +24,7 @@ const WAITING_MAX: usize = 16;
 /// What a participant is to do next.
 pub(crate) enum Heard {
     /// What the coordinator told it.
-    Told(ShareTold),
+    Told(ToParticipant),
     /// The job was cancelled on this node, with this reason.
     Cancelled(String),
     /// Nothing more will come, and why.
@@ -40,7 +40,7 @@ pub(crate) struct Inbox {
 
 #[derive(Default)]
 struct State {
-    told: VecDeque<(ShareTold, Vec<u8>)>,
+    told: VecDeque<(ToParticipant, Vec<u8>)>,
     gone: Option<String>,
     /// Of the attempt that runs.
     progress: Option<Arc<Progress>>,
@@ -48,7 +48,7 @@ struct State {
 
 impl State {
     fn stops(&self) -> bool {
-        self.gone.is_some() || self.told.iter().any(|(told, _)| matches!(told, ShareTold::Stop))
+        self.gone.is_some() || self.told.iter().any(|(told, _)| matches!(told, ToParticipant::Stop))
     }
 
     fn cancel(&self) {
@@ -112,7 +112,7 @@ impl Inbox {
     pub(crate) fn wait<T>(
         &self,
         go_on: &dyn Fn() -> bool,
-        mut wanted: impl FnMut(ShareTold, Vec<u8>) -> Option<T>,
+        mut wanted: impl FnMut(ToParticipant, Vec<u8>) -> Option<T>,
     ) -> Option<T> {
         while go_on() {
             let next = |state: &mut State| if state.stops() { None } else { state.told.pop_front() };

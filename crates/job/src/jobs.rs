@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_api::{ExecEnd, ExecRequest, JobReport, JobState, ShareView, SortEnd, SortJob};
+use thalweg_api::{AttemptEnd, ExecEnd, ExecRequest, JobReport, JobSpec, JobState, ParticipantView};
 use thalweg_base::clock::{Stopwatch, wall_seconds};
 
 use crate::ask::typed;
@@ -44,7 +44,7 @@ struct Live {
     end: Option<(ExecEnd, f64)>,
     output_bytes: u64,
     tail: VecDeque<u8>,
-    share: Option<ShareView>,
+    share: Option<ParticipantView>,
     /// Since its stage began.
     stage: Stopwatch,
 }
@@ -71,7 +71,7 @@ impl Job {
     }
 
     /// Changes what is shown of its share of a sort.
-    pub(crate) fn show(&self, change: impl FnOnce(&mut ShareView)) {
+    pub(crate) fn show(&self, change: impl FnOnce(&mut ParticipantView)) {
         let mut live = self.live.lock().expect("no holder panics");
         let view = live.share.get_or_insert_default();
         let before = view.stage.clone();
@@ -187,7 +187,7 @@ impl Jobs {
     }
 
     /// A sort on several nodes that this one is to coordinate, as a client asks: one that nobody has begun here before.
-    pub(crate) fn begin_coordinated(&self, request: &SortJob, host: &str) -> Result<Arc<Job>, String> {
+    pub(crate) fn begin_coordinated(&self, request: &JobSpec, host: &str) -> Result<Arc<Job>, String> {
         let mut table = self.table.lock().expect("no holder panics");
         let is_it = |job: &Arc<Job>| job.request.job == request.job;
         if table.running.iter().chain(&table.ended).any(is_it) {
@@ -197,7 +197,7 @@ impl Jobs {
     }
 
     /// A sort on several nodes: the job that runs here already if another node coordinated it until now.
-    pub(crate) fn begin_sort(&self, request: &SortJob, host: &str) -> Result<Arc<Job>, String> {
+    pub(crate) fn begin_sort(&self, request: &JobSpec, host: &str) -> Result<Arc<Job>, String> {
         let mut table = self.table.lock().expect("no holder panics");
         let is_it = |job: &&Arc<Job>| job.request.job == request.job;
         if let Some(job) = table.running.iter().find(is_it) {
@@ -222,7 +222,7 @@ impl Jobs {
         self.begin_sort_in(&mut table, request, host)
     }
 
-    fn begin_sort_in(&self, table: &mut Table, request: &SortJob, host: &str) -> Result<Arc<Job>, String> {
+    fn begin_sort_in(&self, table: &mut Table, request: &JobSpec, host: &str) -> Result<Arc<Job>, String> {
         let command = ExecRequest {
             job: request.job.clone(),
             command: typed(&request.ask),
@@ -278,7 +278,7 @@ impl Jobs {
     }
 
     /// A sort on several nodes has ended. The first who says so is heard.
-    pub(crate) fn end_sort(&self, job: &Arc<Job>, end: SortEnd) {
+    pub(crate) fn end_sort(&self, job: &Arc<Job>, end: AttemptEnd) {
         if end.receipt.is_some() {
             job.show(|view| view.receipt = end.receipt);
         }
@@ -355,12 +355,12 @@ mod tests {
         let request = r#"{"job": "j", "by": "", "hosts": [], "coordinator": "n1", "failed": [], "lost": [], "ask": {"inputs": [],
             "own_inputs": false, "output": "out", "own_output": false, "record": 100, "keys": [], "unique": false,
             "memory_bytes": null, "scratch": [], "scratch_limit": null, "threads": null}}"#;
-        let request = from_json::<SortJob>(request).unwrap();
+        let request = from_json::<JobSpec>(request).unwrap();
         for (state, may) in [(JobState::Done, false), (JobState::Cancelled, false), (JobState::Failed, true)]
         {
             let jobs = Jobs::default();
             let job = jobs.begin_sort(&request, "n1").unwrap();
-            jobs.end_sort(&job, SortEnd { state, why: None, receipt: None });
+            jobs.end_sort(&job, AttemptEnd { state, why: None, receipt: None });
             assert_eq!(jobs.begin_sort(&request, "n1").is_ok(), may, "{state:?}");
             let kept = jobs.find("j").unwrap().report().state;
             assert_eq!(kept, if may { JobState::Running } else { state });

@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_api::{
-    Edge, JobState, ReadyFile, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble,
-    to_json,
+    AttemptEnd, Edge, FromParticipant, JobAttempt, JobSpec, JobState, ParticipantEnd, ReadyFile,
+    ToParticipant, Trouble, to_json,
 };
 use thalweg_base::clock::Stopwatch;
-use thalweg_engine::share::{Laid, LentDisks, Share, Starts};
+use thalweg_engine::participant::{ClientDisks, Laid, Participant, Starts};
 use thalweg_engine::{Error, JobFault, Progress, Result};
 use thalweg_io::host;
 use thalweg_record::{SplitPoint, pack_sample, unpack_sample};
@@ -44,7 +44,7 @@ const PROGRESS: Duration = Duration::from_millis(100);
 const CUTS_BYTES: usize = 64 << 20;
 
 /// Takes part in a job on this stream, until the job or its coordinator ends.
-pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: SortJob, (out, inc): Streams) {
+pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out, inc): Streams) {
     let saying = Saying(Mutex::new(Some(out)));
     // It is let go of after the refusal, which the peer would not hear otherwise.
     let mut hearing = match message::Reader::new(inc, link.peer(), FRAME_BYTES) {
@@ -89,7 +89,9 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: SortJob, (out
         Ok(()) => {}
         Err(why) if request.coordinator.is_some() => {
             if let Err(why) = caught(|| successor::follow(local, &job, request, &why)) {
-                local.jobs.end_sort(&job, SortEnd { state: JobState::Failed, why: Some(why), receipt: None });
+                local
+                    .jobs
+                    .end_sort(&job, AttemptEnd { state: JobState::Failed, why: Some(why), receipt: None });
             }
         }
         Err(_) => {
@@ -98,7 +100,7 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: SortJob, (out
                 .iter()
                 .map(|file| format!("; the output for {} is whole, at {}", file.name, file.hidden));
             let why = Some(format!("its client has gone{}", lie.collect::<String>()));
-            local.jobs.end_sort(&job, SortEnd { state: JobState::Cancelled, why, receipt: None });
+            local.jobs.end_sort(&job, AttemptEnd { state: JobState::Cancelled, why, receipt: None });
         }
     }
 }
@@ -119,7 +121,7 @@ impl Saying {
         }
     }
 
-    fn say(&self, said: &ShareSaid, behind: &[u8]) -> Result<()> {
+    fn say(&self, said: &FromParticipant, behind: &[u8]) -> Result<()> {
         let mut out = self.0.lock().expect("no holder panics");
         let out = out.as_mut().ok_or(JobFault::GivenUp)?;
         Ok(message::send(out, &to_json(said), behind)?)
@@ -133,7 +135,7 @@ struct Part<'a> {
     link: &'a Arc<Link>,
     job: Arc<Job>,
     /// What was asked, and what has changed since.
-    request: SortJob,
+    request: JobSpec,
     place: Place<'a>,
     saying: Saying,
     inbox: &'a Inbox,
@@ -151,22 +153,22 @@ enum Written {
     /// Nothing remains to be done here.
     Done,
     /// The range of a lost node is to be sorted first.
-    Kept(Box<Laid>, SortAttempt),
+    Kept(Box<Laid>, JobAttempt),
 }
 
 impl Part<'_> {
     /// Does what the coordinator tells it; returns how the job ended, nothing if it was only a plan, or why that is not known.
-    fn serve(&mut self) -> std::result::Result<Option<SortEnd>, String> {
+    fn serve(&mut self) -> std::result::Result<Option<AttemptEnd>, String> {
         loop {
             let said = match self.inbox.next(&self.job, self.cancel_is_known) {
-                Heard::Told(ShareTold::Attempt(attempt)) => Some(self.attempt(&attempt)),
-                Heard::Told(ShareTold::Stop) => {
+                Heard::Told(ToParticipant::Attempt(attempt)) => Some(self.attempt(&attempt)),
+                Heard::Told(ToParticipant::Stop) => {
                     self.clear();
-                    Some(ShareSaid::Stopped)
+                    Some(FromParticipant::Stopped)
                 }
-                Heard::Told(ShareTold::Publish) => Some(self.publish()),
-                Heard::Told(ShareTold::End(end)) => return Ok(Some(*end)),
-                Heard::Told(ShareTold::Forget) => return Ok(None),
+                Heard::Told(ToParticipant::Publish) => Some(self.publish()),
+                Heard::Told(ToParticipant::End(end)) => return Ok(Some(*end)),
+                Heard::Told(ToParticipant::Forget) => return Ok(None),
                 // Said to a share that had failed by then.
                 Heard::Told(_) => None,
                 Heard::Cancelled(why) => Some(self.failed(&JobFault::Cancelled(why).into())),
@@ -179,17 +181,17 @@ impl Part<'_> {
     }
 
     /// Takes part in an attempt, and in those that follow when it is written; returns the message for the coordinator.
-    fn attempt(&mut self, attempt: &SortAttempt) -> ShareSaid {
+    fn attempt(&mut self, attempt: &JobAttempt) -> FromParticipant {
         match self.share(attempt) {
             Ok(Written::Ready(laid, (bytes, edges))) => {
                 // Of two shares the first may have made the output.
                 let laid = self.kept.take().unwrap_or(*laid);
                 match laid.ready(bytes, edges).and_then(|files| self.ready(attempt, &files)) {
-                    Ok(shared) => ShareSaid::Ready(shared),
+                    Ok(shared) => FromParticipant::Ready(shared),
                     Err(why) => self.failed(&why),
                 }
             }
-            Ok(Written::Done) => ShareSaid::Published(Vec::new()),
+            Ok(Written::Done) => FromParticipant::Published(Vec::new()),
             Ok(Written::Kept(mut laid, next)) => {
                 laid.settle();
                 self.kept.get_or_insert(*laid);
@@ -201,7 +203,7 @@ impl Part<'_> {
 
     /// Notes outputs that lack only their names: of each pair of paths, where the file is and its name to be. Returns the one
     /// that all nodes wrote to.
-    fn ready(&mut self, attempt: &SortAttempt, files: &[(PathBuf, PathBuf)]) -> Result<Option<ReadyFile>> {
+    fn ready(&mut self, attempt: &JobAttempt, files: &[(PathBuf, PathBuf)]) -> Result<Option<ReadyFile>> {
         let files = files
             .iter()
             .map(|(hidden, name)| ready_file(hidden, name).map_err(|why| JobFault::Unnamed(vec![why])));
@@ -218,8 +220,8 @@ impl Part<'_> {
     }
 
     /// Gives the outputs of a client's job their names.
-    fn publish(&mut self) -> ShareSaid {
-        ShareSaid::Published(name(&std::mem::take(&mut self.ready)))
+    fn publish(&mut self) -> FromParticipant {
+        FromParticipant::Published(name(&std::mem::take(&mut self.ready)))
     }
 
     /// Removes outputs that will not be named.
@@ -227,7 +229,7 @@ impl Part<'_> {
         std::mem::take(&mut self.ready).iter().for_each(clear);
     }
 
-    fn share(&mut self, attempt: &SortAttempt) -> Result<Written> {
+    fn share(&mut self, attempt: &JobAttempt) -> Result<Written> {
         if attempt.index >= attempt.hosts.len() {
             return Err(JobFault::Place(attempt.index, attempt.hosts.len()).into());
         }
@@ -281,11 +283,11 @@ impl Part<'_> {
         ran
     }
 
-    fn failed(&mut self, why: &Error) -> ShareSaid {
+    fn failed(&mut self, why: &Error) -> FromParticipant {
         if let Some(why) = self.job.cancelled() {
             self.cancel_is_known = true;
             let trouble = if why == GOES_DOWN { Trouble::Leaves } else { Trouble::Cancelled };
-            return ShareSaid::Failed { trouble, why };
+            return FromParticipant::Failed { trouble, why };
         }
         let trouble = match why {
             Error::Gone(_, place) => Trouble::Follows(*place),
@@ -293,27 +295,28 @@ impl Part<'_> {
             why if why.is_full() => Trouble::Full,
             _ => Trouble::Asked,
         };
-        ShareSaid::Failed { trouble, why: why.to_string() }
+        FromParticipant::Failed { trouble, why: why.to_string() }
     }
 
     /// Runs an attempt to its end. Notes the file that all nodes write to.
     fn run(
         &self,
-        attempt: &SortAttempt,
+        attempt: &JobAttempt,
         talk: &Talk<'_>,
         (progress, written): (&Progress, &Progress),
         noted: &mut Option<String>,
     ) -> Result<Written> {
         let go_on: &dyn Fn() -> bool = &|| progress.cancelled().is_none();
         let asked = self.link.bytes();
-        let share = Share::open(share_of(&*self.local.node, &self.request, attempt)?, self.lent(attempt)?)?;
+        let share =
+            Participant::open(share_of(&*self.local.node, &self.request, attempt)?, self.lent(attempt)?)?;
         let (input_bytes, memory_bytes) = share.found();
         self.saying.say(
-            &ShareSaid::Found { input_bytes, memory_bytes, rates: probe::kept_rates(self.local) },
+            &FromParticipant::Found { input_bytes, memory_bytes, rates: probe::kept_rates(self.local) },
             &[],
         )?;
         let (least_bytes, bytes) = self.told(go_on, |told, _| match told {
-            ShareTold::Sample { least_bytes, before_bytes, all_bytes } => {
+            ToParticipant::Sample { least_bytes, before_bytes, all_bytes } => {
                 Some((least_bytes, (before_bytes, all_bytes)))
             }
             _ => None,
@@ -324,10 +327,10 @@ impl Part<'_> {
         let made = if makes { Some(word_of(&laid.make_shared()?)) } else { None };
         let packed = pack_sample(&mut sample);
         drop(sample);
-        self.saying.say(&ShareSaid::Sampled { pages: laid.pages(), shared: made }, &packed)?;
+        self.saying.say(&FromParticipant::Sampled { pages: laid.pages(), shared: made }, &packed)?;
         let ((pages, range_bytes), shared, (cuts_bytes, packed)) =
             self.told(go_on, |told, packed| match told {
-                ShareTold::Go { pages, range_bytes, shared, cuts_bytes } => {
+                ToParticipant::Go { pages, range_bytes, shared, cuts_bytes } => {
                     Some(((pages, range_bytes), shared, (cuts_bytes, packed)))
                 }
                 _ => None,
@@ -370,25 +373,25 @@ impl Part<'_> {
     /// What the coordinator tells a participant that has written its range.
     fn follow_up(&self, laid: Laid, go_on: &dyn Fn() -> bool) -> Result<Written> {
         let told = self.told(go_on, |told, _| match told {
-            ShareTold::Ready { .. } | ShareTold::Publish => Some(told),
-            ShareTold::Attempt(ref next) if next.range.is_some() => Some(told),
+            ToParticipant::Ready { .. } | ToParticipant::Publish => Some(told),
+            ToParticipant::Attempt(ref next) if next.range.is_some() => Some(told),
             _ => None,
         })?;
         Ok(match told {
-            ShareTold::Ready { bytes, edges } => Written::Ready(Box::new(laid), (bytes, edges)),
-            ShareTold::Attempt(next) => Written::Kept(Box::new(laid), next),
+            ToParticipant::Ready { bytes, edges } => Written::Ready(Box::new(laid), (bytes, edges)),
+            ToParticipant::Attempt(next) => Written::Kept(Box::new(laid), next),
             _ => Written::Done,
         })
     }
 
     /// The file systems of what the client serves.
-    fn lent(&self, attempt: &SortAttempt) -> Result<LentDisks> {
+    fn lent(&self, attempt: &JobAttempt) -> Result<ClientDisks> {
         let ask = &self.request.ask;
         if !ask.lends() {
-            return Ok(LentDisks::default());
+            return Ok(ClientDisks::default());
         }
         let client = Client::new(self.link, self.request.job.clone());
-        let mut lent = LentDisks::default();
+        let mut lent = ClientDisks::default();
         if ask.lent_inputs {
             lent.inputs = Some(Arc::new(ClientInputs::new(&client, inputs_of(ask)?)));
         }
@@ -402,7 +405,7 @@ impl Part<'_> {
     fn told<T>(
         &self,
         go_on: &dyn Fn() -> bool,
-        wanted: impl FnMut(ShareTold, Vec<u8>) -> Option<T>,
+        wanted: impl FnMut(ToParticipant, Vec<u8>) -> Option<T>,
     ) -> Result<T> {
         self.inbox.wait(go_on, wanted).ok_or(Error::Interrupted(SIGTERM))
     }
@@ -439,7 +442,7 @@ impl Starts for Talk<'_> {
     }
 
     fn say(&self, bytes: u64) -> Result<()> {
-        self.saying.say(&ShareSaid::Range(bytes), &[])
+        self.saying.say(&FromParticipant::Range(bytes), &[])
     }
 
     fn wait(&self, go_on: &dyn Fn() -> bool) -> Result<Option<u64>> {
@@ -447,7 +450,7 @@ impl Starts for Talk<'_> {
             return Ok(Some(0));
         }
         Ok(self.inbox.wait(go_on, |told, _| match told {
-            ShareTold::Start(at) => Some(at),
+            ToParticipant::Start(at) => Some(at),
             _ => None,
         }))
     }
@@ -474,17 +477,17 @@ impl Talk<'_> {
                 }
             });
             if now != std::mem::replace(&mut last, now) {
-                let _ = self.saying.say(&ShareSaid::Progress(now.0, now.1), &[]);
+                let _ = self.saying.say(&FromParticipant::Progress(now.0, now.1), &[]);
             }
         }
     }
 
     /// Reports that everything is written.
-    fn done(&self, mut end: ShareEnd, links: &Links) -> Result<()> {
+    fn done(&self, mut end: ParticipantEnd, links: &Links) -> Result<()> {
         end.node.host = self.host.to_string();
         end.node.link_bytes = links.bytes();
         end.node.seconds[1] = self.crossed_seconds.lock().expect("no holder panics").unwrap_or(0.0);
         self.job.show(|view| view.stage = "publish".into());
-        self.saying.say(&ShareSaid::Done(Box::new(end)), &[])
+        self.saying.say(&FromParticipant::Done(Box::new(end)), &[])
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_api::{SortAsk, SortAttempt, SortJob};
+use thalweg_api::{JobAttempt, JobOptions, JobSpec};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::begin_work;
 use thalweg_engine::{Error, Result};
@@ -73,7 +73,7 @@ impl Participations {
     }
 
     /// Enters a job into the table, when whoever coordinated it before has gone.
-    pub(crate) fn enter(&self, SortJob { job, ask, .. }: &SortJob) -> std::result::Result<Place<'_>, String> {
+    pub(crate) fn enter(&self, JobSpec { job, ask, .. }: &JobSpec) -> std::result::Result<Place<'_>, String> {
         let table = self.table.lock().expect("no holder panics");
         let is_here = |table: &mut HashMap<String, Attempt>| table.contains_key(job);
         let (mut table, late) =
@@ -86,7 +86,7 @@ impl Participations {
         }
         // Their resident memory is measured together with that of others that run at the same time.
         if table.is_empty() {
-            let SortAsk { memory_bytes, memory_percent, .. } = ask;
+            let JobOptions { memory_bytes, memory_percent, .. } = ask;
             let kept_bytes =
                 if memory_bytes.is_some_and(|bytes| bytes < KEEPS_FROM_BYTES) { 0 } else { KEPT_BYTES };
             // No amount of memory has the bits of a percentage.
@@ -126,7 +126,7 @@ impl Place<'_> {
     /// The streams of all other nodes, when all have come.
     pub(crate) fn streams(
         &self,
-        (attempt, side): (&SortAttempt, usize),
+        (attempt, side): (&JobAttempt, usize),
         go_on: &dyn Fn() -> bool,
     ) -> Result<Vec<Option<Came>>> {
         let late = Stopwatch::start();

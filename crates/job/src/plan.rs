@@ -4,7 +4,7 @@
 //! comes of it). Rates are those that nodes keep from a probe; if one node keeps none, all are measured in short.
 //! Non-goals: asking; running anything.
 
-use thalweg_api::{ClusterPlan, NodePlan, NodeRates, RatesFrom, SortAsk};
+use thalweg_api::{ClusterPlan, JobOptions, NodePlan, NodeRates, RatesFrom};
 use thalweg_engine::model::{self, Facts, LINE_BYTES, NodeFacts};
 
 /// What the nodes of a sort have found.
@@ -34,20 +34,20 @@ impl Found {
 }
 
 /// What the model says of a sort that has begun on hosts of these names, of all those that there are, if all nodes keep rates.
-pub(crate) fn kept(ask: &SortAsk, hosts: (&[String], &[String]), found: &Found) -> Option<ClusterPlan> {
+pub(crate) fn kept(ask: &JobOptions, hosts: (&[String], &[String]), found: &Found) -> Option<ClusterPlan> {
     let rates = found.rates()?;
     Some(shared(ask, facts(ask, hosts, found, (rates, RatesFrom::Probe))))
 }
 
 /// The plan of a sort in the shares that it will have: the best for rates that are kept, else equal ones.
-pub(crate) fn shared(ask: &SortAsk, facts: Facts) -> ClusterPlan {
+pub(crate) fn shared(ask: &JobOptions, facts: Facts) -> ClusterPlan {
     let equal = ask.equal || facts.rates_from != RatesFrom::Probe;
     model::predict(&if equal { facts } else { model::best(facts, ask.own_inputs) })
 }
 
 /// What the model needs to know of a sort with such inputs on nodes of such rates.
 pub(crate) fn facts(
-    ask: &SortAsk,
+    ask: &JobOptions,
     (all, names): (&[String], &[String]),
     found: &Found,
     (rates, rates_from): (Vec<NodeRates>, RatesFrom),

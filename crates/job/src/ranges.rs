@@ -1,7 +1,7 @@
 //! What each node of an attempt is to expect, from the samples of all of them.
 
 use thalweg_api::Work;
-use thalweg_engine::share::{Within, by_range, deal, split_points};
+use thalweg_engine::participant::{Within, by_range, deal, split_points};
 use thalweg_engine::{Result, WorkOptions};
 use thalweg_record::{SplitPoint, thin_sample};
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use thalweg_api::{JobRequest, ServiceRequest, SortAttempt, SortJob};
+use thalweg_api::{JobAttempt, JobRequest, JobSpec, ServiceRequest};
 use thalweg_engine::{Error, Result};
 use thalweg_river::{Inlet, Outlet, Reach};
 use thalweg_wire::Link;
@@ -48,7 +48,7 @@ impl Links {
 /// are reached, and how inlets are.
 pub(crate) fn join(
     node: &dyn Node,
-    (job, attempt, side): (&SortJob, &SortAttempt, usize),
+    (job, attempt, side): (&JobSpec, &JobAttempt, usize),
     (place, go_on): (&Place<'_>, &dyn Fn() -> bool),
     build: impl FnOnce(Vec<Reach>, Vec<Reach>) -> Result<(Inlet, Outlet)>,
 ) -> Result<((Inlet, Outlet), Links)> {

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_api::{AttemptId, Decision, JobState, SortEnd, SortJob};
+use thalweg_api::{AttemptEnd, AttemptId, Decision, JobSpec, JobState};
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::Progress;
 use thalweg_wire::threads::{caught, spawn};
@@ -34,7 +34,7 @@ const AGAIN_SECONDS: f64 = 1.0;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Coordinates a job that a client asks for, on a thread of its own.
-pub(crate) fn begin(local: &Arc<Local>, request: SortJob) -> Result<(), String> {
+pub(crate) fn begin(local: &Arc<Local>, request: JobSpec) -> Result<(), String> {
     if request.coordinator.as_deref() != Some(local.name()) {
         return Err("another node is to coordinate it".into());
     }
@@ -54,7 +54,7 @@ pub(crate) fn begin(local: &Arc<Local>, request: SortJob) -> Result<(), String> 
 }
 
 /// Coordinates it to its end.
-fn coordinate(local: &Arc<Local>, job: &Arc<Job>, request: SortJob) {
+fn coordinate(local: &Arc<Local>, job: &Arc<Job>, request: JobSpec) {
     let to = |host: &str| local.node.link_with(host);
     let progress = Progress::default();
     let all = local.node.hosts();
@@ -68,7 +68,7 @@ fn coordinate(local: &Arc<Local>, job: &Arc<Job>, request: SortJob) {
 }
 
 /// Follows a job whose coordinator is lost, until it is known what becomes of it.
-pub(crate) fn follow(local: &Arc<Local>, job: &Arc<Job>, request: SortJob, why: &str) {
+pub(crate) fn follow(local: &Arc<Local>, job: &Arc<Job>, request: JobSpec, why: &str) {
     let lost = request.coordinator.clone().unwrap_or_default();
     if lost == local.name() {
         // Whoever coordinates here says how it ended.
@@ -83,7 +83,7 @@ pub(crate) fn follow(local: &Arc<Local>, job: &Arc<Job>, request: SortJob, why: 
             return;
         }
         if let Some(why) = job.cancelled() {
-            let end = SortEnd { state: JobState::Cancelled, why: Some(why), receipt: None };
+            let end = AttemptEnd { state: JobState::Cancelled, why: Some(why), receipt: None };
             return local.jobs.end_sort(job, end);
         }
         // Two that propose at once outbid each other.
@@ -123,7 +123,7 @@ pub(crate) fn follow(local: &Arc<Local>, job: &Arc<Job>, request: SortJob, why: 
 }
 
 /// How many seconds the hosts before this one have for their proposals.
-fn turn(local: &Local, request: &SortJob, lost: &str) -> f64 {
+fn turn(local: &Local, request: &JobSpec, lost: &str) -> f64 {
     let others = request.hosts.iter().filter(|host| *host != lost);
     others.take_while(|host| *host != local.name()).count() as f64 * TURN_SECONDS
 }
@@ -132,7 +132,7 @@ fn turn(local: &Local, request: &SortJob, lost: &str) -> f64 {
 fn go_on(
     local: &Arc<Local>,
     job: &Arc<Job>,
-    request: SortJob,
+    request: JobSpec,
     (attempt, decision): (AttemptId, Decision),
     line: String,
 ) {
@@ -143,7 +143,7 @@ fn go_on(
             let mut failed = request.failed;
             failed.resize(next.number as usize - 2, "superseded".to_string());
             failed.push(line);
-            let request = SortJob { coordinator: Some(next.coordinator), hosts, failed, ..request };
+            let request = JobSpec { coordinator: Some(next.coordinator), hosts, failed, ..request };
             job.show(|view| view.coordinator.clone_from(&request.coordinator));
             coordinate(local, job, request);
         }
@@ -173,6 +173,6 @@ fn go_on(
     }
 }
 
-fn failed(why: &str) -> SortEnd {
-    SortEnd { state: JobState::Failed, why: Some(why.to_string()), receipt: None }
+fn failed(why: &str) -> AttemptEnd {
+    AttemptEnd { state: JobState::Failed, why: Some(why.to_string()), receipt: None }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime};
 
 use thalweg_api::{
-    AttemptId, Decision, ExecRequest, FileStamp, JobState, ReadyFile, SortJob, VoteAsk, VoteRecord,
+    AttemptId, Decision, ExecRequest, FileStamp, JobSpec, JobState, ReadyFile, VoteAsk, VoteRecord,
     VoteRequest, VoteSaid, from_json, to_json,
 };
 use thalweg_base::clock::Stopwatch;
@@ -289,7 +289,7 @@ fn a_committed_job_ends_as_its_coordinator_says() {
             "own_inputs": false, "output": "out", "own_output": false, "record": 100, "keys": [], "unique": false,
             "memory_bytes": null, "scratch": [], "scratch_limit": null, "threads": null}}}}"#
         );
-        let takes_part = from_json::<SortJob>(&takes_part).unwrap();
+        let takes_part = from_json::<JobSpec>(&takes_part).unwrap();
         let _place = is_coordinated.then(|| node.participations.enter(&takes_part).unwrap());
         let (link, _other) = thalweg_wire::pair(Terms::default()).unwrap();
         let decision = Decision::Committed { shared: Some(ready("out")), receipt: None };

@@ -479,7 +479,7 @@ impl Filesystem for MountedFs {
                 let Ok(now) = now else { continue };
                 let attributes = attributes::of(&now);
                 let name = OsStr::from_bytes(&name);
-                if reply.add(attributes.ino, next, name, &BELIEVED, &attributes, Generation(0)) {
+                if reply.add(attributes.ino, next, name, &believed(&now), &attributes, Generation(0)) {
                     break;
                 }
             }
@@ -548,12 +548,18 @@ impl Filesystem for MountedFs {
     }
 }
 
+/// How long the kernel may believe what it is told of an inode. Of a directory it is asked each time: an answer that is
+/// given while a name in it changes may reach the kernel after the news of that change.
+fn believed(inode: &Inode) -> Duration {
+    if inode.kind == Kind::Directory { Duration::ZERO } else { BELIEVED }
+}
+
 fn entry(fs: &MountedFs, found: Result<Inode>, reply: ReplyEntry) {
-    answer!(fs, reply, found, |found| reply.entry(&BELIEVED, &attributes::of(&found), Generation(0)));
+    answer!(fs, reply, found, |found| reply.entry(&believed(&found), &attributes::of(&found), Generation(0)));
 }
 
 fn attr(fs: &MountedFs, found: Result<Inode>, reply: ReplyAttr) {
-    answer!(fs, reply, found, |found| reply.attr(&BELIEVED, &attributes::of(&found)));
+    answer!(fs, reply, found, |found| reply.attr(&believed(&found), &attributes::of(&found)));
 }
 
 fn empty(fs: &MountedFs, done: Result<()>, reply: ReplyEmpty) {

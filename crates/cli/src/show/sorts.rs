@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use thalweg_api::{JobReport, JobState, Receipt, ShareView};
+use thalweg_api::{JobReport, JobState, ParticipantView, Receipt};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 
@@ -53,7 +53,7 @@ fn attempt(job: &JobReport) -> usize {
 }
 
 /// How fast a node does what it does now.
-fn rate(share: &ShareView) -> String {
+fn rate(share: &ParticipantView) -> String {
     let bytes = match share.stage.as_str() {
         "read+river" => share.read_bytes,
         "sort+write" => share.written_bytes,
@@ -81,7 +81,7 @@ pub(crate) fn end_of_sort(jobs: &[JobReport]) -> Option<Result<&Receipt, String>
 pub(crate) struct Watched {
     /// Bytes of each host's output that were shown.
     shown: BTreeMap<String, u64>,
-    nodes: BTreeMap<String, ShareView>,
+    nodes: BTreeMap<String, ParticipantView>,
     /// The stage and the attempt of the last line, and when that was.
     last: Option<(String, usize, Stopwatch)>,
 }
@@ -106,7 +106,7 @@ impl Watched {
         let attempt = self.nodes.values().map(|share| share.failed.len()).max().unwrap_or(0);
         self.nodes.retain(|_, share| share.failed.len() == attempt);
         // Those who are least far say where the whole is.
-        let rank = |share: &&ShareView| {
+        let rank = |share: &&ParticipantView| {
             ["", "sample", "read+river", "sort+write", "publish"]
                 .iter()
                 .position(|stage| *stage == share.stage)
@@ -118,7 +118,7 @@ impl Watched {
         if stage.is_empty() || job.state != JobState::Running || self.last.as_ref().is_some_and(same) {
             return String::new();
         }
-        let sum = |of: fn(&ShareView) -> u64| traffic(self.nodes.values().map(of).sum());
+        let sum = |of: fn(&ParticipantView) -> u64| traffic(self.nodes.values().map(of).sum());
         let all = traffic(self.nodes.values().map(|share| share.all_bytes).max().unwrap_or(0));
         let line = format!(
             "attempt {}, {stage}: {} of {all} read, {} written, {}{}\n",
@@ -134,9 +134,9 @@ impl Watched {
 
     /// How fast this stage goes and how long it takes yet; nothing at its beginning, when nobody knows.
     fn pace(&self, stage: &str) -> String {
-        let of: fn(&ShareView) -> u64 = match stage {
-            "read+river" => |share: &ShareView| share.read_bytes,
-            "sort+write" => |share: &ShareView| share.written_bytes,
+        let of: fn(&ParticipantView) -> u64 = match stage {
+            "read+river" => |share: &ParticipantView| share.read_bytes,
+            "sort+write" => |share: &ParticipantView| share.written_bytes,
             _ => return String::new(),
         };
         let there = || self.nodes.values().filter(|share| share.stage == stage);
@@ -172,14 +172,14 @@ mod tests {
             seconds: 2.0,
             output_bytes: 0,
             tail: String::new(),
-            share: Some(ShareView {
+            share: Some(ParticipantView {
                 hosts: vec!["n1".into(), "n2".into()],
                 failed: vec!["n3: gone".into(); failed],
                 stage: stage.into(),
                 stage_seconds: 0.5,
                 read_bytes: bytes,
                 all_bytes: 100_000_000,
-                ..ShareView::default()
+                ..ParticipantView::default()
             }),
         }
     }

@@ -16,7 +16,7 @@ use thalweg_api::{Check, Examined, NodeCheck, Proof};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Caching, InputFile, InputLocation};
+use thalweg_io::{ALIGN, Caching, InputLocation};
 use thalweg_pump::{InputLane, Inputs, InputsError, Meters, Source};
 use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, StretchCheck, Summary, is_benchmark};
 
@@ -289,8 +289,8 @@ impl Examination<'_> {
 
     /// Examines a stream while it is being read.
     fn stream(&self, stream: &InputLocation) -> Result<StretchCheck> {
-        let (path, file) = (stream.path.as_path(), stream.open(Caching::Cached)?);
-        let blocks = read_along(file, Pool::new(PAGE_BYTES, STREAM_BLOCKS)?);
+        let path = stream.path.as_path();
+        let blocks = read_along(stream.clone(), Pool::new(PAGE_BYTES, STREAM_BLOCKS)?);
         let mut stretch = StretchCheck::first(self.layout, self.key);
         let mut bytes = 0;
         loop {
@@ -329,11 +329,15 @@ impl Examination<'_> {
     }
 }
 
-/// Reads a stream to its end on a thread of its own. Nobody waits for that thread: a pipe may stay
-/// silent for ever, and a cancelled check should not.
-pub(super) fn read_along(file: InputFile, pool: Pool) -> mpsc::Receiver<thalweg_io::Result<Block>> {
+/// Opens a stream and reads it to its end, on a thread of its own. Nobody waits for that thread: a pipe may stay without a
+/// writer or silent for ever, and a cancelled check should not.
+pub(super) fn read_along(stream: InputLocation, pool: Pool) -> mpsc::Receiver<thalweg_io::Result<Block>> {
     let (read, blocks) = mpsc::sync_channel(STREAM_BLOCKS);
-    std::thread::spawn(move || {
+    let read_all = move || {
+        let file = match stream.open(Caching::Cached) {
+            Ok(file) => file,
+            Err(why) => return drop(read.send(Err(why))),
+        };
         let mut at = 0;
         loop {
             let mut block = pool.take();
@@ -350,6 +354,10 @@ pub(super) fn read_along(file: InputFile, pool: Pool) -> mpsc::Receiver<thalweg_
                 return;
             }
         }
-    });
+    };
+    std::thread::Builder::new()
+        .name("read a pipe".into())
+        .spawn(read_all)
+        .expect("there is room for a thread");
     blocks
 }

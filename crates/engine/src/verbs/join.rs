@@ -24,8 +24,8 @@ use thalweg_merge::{Broken, Failed, Group, Join, Joined, Kind, Side, Stretch, cl
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Sink, Source, StreamLane};
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_bytes, same_records};
 
+use super::participant::add_spill;
 use super::receipt::{Done, receipt};
-use super::share::add_spill;
 use super::sort::{MEMORY_BYTES_MIN, scratch_directories, scratch_limit};
 use crate::machine::{self, Disks};
 use crate::output::{self, Target};

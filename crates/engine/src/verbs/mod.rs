@@ -11,21 +11,21 @@ mod doctor;
 mod generate;
 mod join;
 mod merge;
+#[doc(hidden)]
+pub mod participant;
 mod partition;
 mod plan;
 mod pump;
 mod receipt;
-#[doc(hidden)]
-pub mod share;
 mod sort;
 
 pub use check::{check, check_joined, check_key, examine};
 pub use doctor::doctor;
 pub use generate::generate;
+pub(crate) use participant::sorter_bytes;
 pub(crate) use partition::sampled_bytes;
 pub use plan::plan;
 pub use pump::{ends, pump};
-pub(crate) use share::sorter_bytes;
 pub(crate) use sort::{MEMORY_BYTES_MIN, scratch_limit};
 
 /// Sorts, shuffles, merges, joins or partitions records on this machine.

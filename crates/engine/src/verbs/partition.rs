@@ -25,7 +25,7 @@ use std::time::Duration;
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, PartReceipt, PartitionReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Caching, FileSystem, InputLocation, Location, host, process};
+use thalweg_io::{FileSystem, InputLocation, Location, host, process};
 use thalweg_pump::{Inputs, Meters, Sink, WriteBehind};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Partitioner, lanes_of};
@@ -273,8 +273,7 @@ impl<'a> Job<'a> {
                 return pages.put_all(inlet, &splits, lanes, progress);
             }
             Input::Stream(stream) => {
-                let file = stream.open(Caching::Cached)?;
-                let blocks = read_along(file, pool.clone());
+                let blocks = read_along(stream.clone(), pool.clone());
                 inlet.begin(0, 0);
                 while lanes.go_on() {
                     match blocks.recv_timeout(LOOK_UP) {

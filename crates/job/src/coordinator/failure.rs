@@ -1,6 +1,6 @@
 //! What follows when an attempt fails: its cause is found, all stop, and others go on where that may help.
 
-use thalweg_api::{JobState, ShareSaid, ShareTold, SortEnd, Trouble, to_json};
+use thalweg_api::{AttemptEnd, FromParticipant, JobState, ToParticipant, Trouble, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::{Error, JobFault, Result};
 use thalweg_wire::{LinkError, What, message};
@@ -55,7 +55,7 @@ impl Coordinator<'_> {
         if reason == Reason::Said(Trouble::Leaves) && self.job.coordinator.as_ref() == Some(&name) {
             return Err(Error::Gone(line, None));
         }
-        let end = SortEnd { state: JobState::Failed, why: Some(line.clone()), receipt: None };
+        let end = AttemptEnd { state: JobState::Failed, why: Some(line.clone()), receipt: None };
         if reason == Reason::Lost {
             self.part_with(id, None);
         }
@@ -102,11 +102,11 @@ impl Coordinator<'_> {
     }
 
     /// Continues without a node, which is told how the job ended for it if it still listens.
-    pub(super) fn part_with(&mut self, id: usize, end: Option<SortEnd>) {
+    pub(super) fn part_with(&mut self, id: usize, end: Option<AttemptEnd>) {
         let Some(place) = self.place_of(id) else { return };
         let mut peer = self.peers.remove(place);
         if let Some(end) = end {
-            let told = message::send(&mut peer.out, &to_json(&ShareTold::End(Box::new(end))), &[]);
+            let told = message::send(&mut peer.out, &to_json(&ToParticipant::End(Box::new(end))), &[]);
             let _ = told.and_then(|()| peer.out.end(&[]));
         } else if self.reach.own {
             peer.link.close();
@@ -118,7 +118,7 @@ impl Coordinator<'_> {
         let mut lost: Vec<(usize, String)> = Vec::new();
         let mut waiting: Vec<usize> = Vec::new();
         for peer in &mut self.peers {
-            match message::send(&mut peer.out, &to_json(&ShareTold::Stop), &[]) {
+            match message::send(&mut peer.out, &to_json(&ToParticipant::Stop), &[]) {
                 Ok(()) => waiting.push(peer.id),
                 Err(why) => lost.push((peer.id, why.to_string())),
             }
@@ -126,7 +126,7 @@ impl Coordinator<'_> {
         let late = Stopwatch::start();
         while !waiting.is_empty() && late.seconds() < STOP_SECONDS {
             match self.said.recv_timeout(LOOK) {
-                Ok((id, Ok((ShareSaid::Stopped, _)))) => waiting.retain(|other| *other != id),
+                Ok((id, Ok((FromParticipant::Stopped, _)))) => waiting.retain(|other| *other != id),
                 Ok((id, Err(why))) if waiting.contains(&id) => {
                     waiting.retain(|other| *other != id);
                     lost.push((id, why.to_string()));
@@ -170,7 +170,9 @@ impl Coordinator<'_> {
         while rank(&best.1.0) > 0 && late.seconds() < patience(rank(&best.1.0)) {
             let (id, reason) = match self.said.recv_timeout(LOOK) {
                 Ok((id, Err(why))) => (id, reason_of(&why)),
-                Ok((id, Ok((ShareSaid::Failed { trouble, why }, _)))) => (id, (Reason::Said(trouble), why)),
+                Ok((id, Ok((FromParticipant::Failed { trouble, why }, _)))) => {
+                    (id, (Reason::Said(trouble), why))
+                }
                 _ => continue,
             };
             heard(id, &reason);

@@ -13,8 +13,8 @@
 
 use std::ops::Range;
 
-use thalweg_api::{ShareEnd, ShareSaid, Trouble, Work};
-use thalweg_engine::share::Within;
+use thalweg_api::{FromParticipant, ParticipantEnd, Trouble, Work};
+use thalweg_engine::participant::Within;
 use thalweg_record::SplitPoint;
 
 use super::{Attempted, Coordinator, Failure, Peer, Reason, Whose};
@@ -22,7 +22,7 @@ use super::{Attempted, Coordinator, Failure, Peer, Reason, Whose};
 /// What an attempt wrote but for the range of a node that was lost.
 pub(super) struct Kept {
     /// The ends of the other shares, in the order of their ranges, and how many are before the one that was lost.
-    ends: Vec<ShareEnd>,
+    ends: Vec<ParticipantEnd>,
     place: usize,
     /// What of the keys was lost.
     pub(super) within: Within,
@@ -40,9 +40,9 @@ impl Coordinator<'_> {
         &mut self,
         split_points: &[SplitPoint],
         shared: Option<String>,
-    ) -> Attempted<Vec<ShareEnd>> {
+    ) -> Attempted<Vec<ParticipantEnd>> {
         let (mut ends, lost) = self.each_of(Whose::AllButLost, |said, _| match said {
-            ShareSaid::Done(end) => Some(*end),
+            FromParticipant::Done(end) => Some(*end),
             _ => None,
         })?;
         let Some((id, reason, why)) = lost else { return Ok(ends.into_iter().flatten().collect()) };
@@ -62,7 +62,7 @@ impl Coordinator<'_> {
     }
 
     /// All ends in the order of their ranges, with those that were kept; and which of them are of this attempt, if some were.
-    pub(super) fn with_kept(&self, ends: Vec<ShareEnd>) -> (Vec<ShareEnd>, Range<usize>) {
+    pub(super) fn with_kept(&self, ends: Vec<ParticipantEnd>) -> (Vec<ParticipantEnd>, Range<usize>) {
         let Some(kept) = &self.kept else { return (ends, 0..0) };
         let again = kept.place..kept.place + ends.len();
         let mut all = kept.ends.clone();

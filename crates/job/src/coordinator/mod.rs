@@ -14,11 +14,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use thalweg_api::{
-    JobRequest, JobState, ServiceRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob,
-    Trouble, Work, to_json,
+    AttemptEnd, FromParticipant, JobAttempt, JobRequest, JobSpec, JobState, ParticipantEnd, ServiceRequest,
+    ToParticipant, Trouble, Work, to_json,
 };
 use thalweg_base::clock::Stopwatch;
-use thalweg_engine::share::{LentOutput, Within, deal, origins, receipt};
+use thalweg_engine::participant::{ClientOutput, Within, deal, origins, receipt};
 use thalweg_engine::{Error, JobFault, Progress, Receipt, Result, WorkOptions};
 use thalweg_io::process;
 use thalweg_record::{SplitPoint, pack_sample, unpack_sample};
@@ -90,7 +90,7 @@ impl Whose {
 
 /// The coordinator of a job.
 pub(crate) struct Coordinator<'a> {
-    job: SortJob,
+    job: JobSpec,
     sort: WorkOptions,
     reach: Reach<'a>,
     progress: &'a Progress,
@@ -116,12 +116,12 @@ pub(crate) struct Coordinator<'a> {
     /// Whether a node ran out of room.
     full: bool,
     /// The output that this client serves, and what serves it.
-    lent: Option<(Arc<Server>, LentOutput)>,
+    lent: Option<(Arc<Server>, ClientOutput)>,
 }
 
 impl<'a> Coordinator<'a> {
     /// Of this job, on hosts that are reached this way.
-    pub(crate) fn new(job: SortJob, reach: Reach<'a>, progress: &'a Progress) -> Result<Coordinator<'a>> {
+    pub(crate) fn new(job: JobSpec, reach: Reach<'a>, progress: &'a Progress) -> Result<Coordinator<'a>> {
         let (tell, said) = channel();
         Ok(Coordinator {
             sort: options_of(&job.ask)?,
@@ -146,7 +146,7 @@ impl<'a> Coordinator<'a> {
     }
 
     /// With an output that this client serves.
-    pub(crate) fn lending(self, lent: Option<(Arc<Server>, LentOutput)>) -> Coordinator<'a> {
+    pub(crate) fn lending(self, lent: Option<(Arc<Server>, ClientOutput)>) -> Coordinator<'a> {
         Coordinator { lent, ..self }
     }
 
@@ -157,7 +157,7 @@ impl<'a> Coordinator<'a> {
 
     /// Runs the job to its end, and tells all nodes how it ended. The receipt's invariant: out + dropped = in, and the output
     /// is in order from each node's range to the next.
-    pub(crate) fn run(mut self) -> (Result<Receipt>, SortEnd) {
+    pub(crate) fn run(mut self) -> (Result<Receipt>, AttemptEnd) {
         let outcome = self.attempts();
         let mut end = self.end_of(&outcome);
         // Who stood still, was cut off or goes down leaves the job to the others.
@@ -175,7 +175,7 @@ impl<'a> Coordinator<'a> {
     }
 
     /// How the job ended, for the nodes that remember it.
-    fn end_of(&self, outcome: &Result<Receipt>) -> SortEnd {
+    fn end_of(&self, outcome: &Result<Receipt>) -> AttemptEnd {
         let (state, why) = match outcome {
             Ok(receipt) if receipt.holds => (JobState::Done, None),
             Ok(_) => (JobState::Failed, Some("what came out is not what went in".to_string())),
@@ -183,7 +183,7 @@ impl<'a> Coordinator<'a> {
             Err(why) if self.cancelled => (JobState::Cancelled, Some(why.to_string())),
             Err(why) => (JobState::Failed, Some(why.to_string())),
         };
-        SortEnd { state, why, receipt: outcome.as_ref().ok().cloned() }
+        AttemptEnd { state, why, receipt: outcome.as_ref().ok().cloned() }
     }
 
     fn attempts(&mut self) -> Result<Receipt> {
@@ -244,11 +244,11 @@ impl<'a> Coordinator<'a> {
     }
 
     /// Tells all nodes how the job ended, and waits a moment for them to acknowledge it.
-    fn tell_end(&mut self, end: &SortEnd) {
-        self.tell_last(&ShareTold::End(Box::new(end.clone())));
+    fn tell_end(&mut self, end: &AttemptEnd) {
+        self.tell_last(&ToParticipant::End(Box::new(end.clone())));
     }
 
-    fn tell_last(&mut self, told: &ShareTold) {
+    fn tell_last(&mut self, told: &ToParticipant) {
         let told = to_json(told);
         let mut waiting: Vec<usize> = Vec::new();
         for peer in &mut self.peers {
@@ -277,8 +277,8 @@ impl<'a> Coordinator<'a> {
             (self.peers[place].done, self.peers[place].range) = ((0, 0), None);
             let (failed, lost) = (self.job.failed.clone(), self.job.lost.clone());
             let (hosts, range, vote) = (hosts.clone(), range.clone(), vote.clone());
-            let attempt = SortAttempt { hosts, index: place, failed, lost, range, vote };
-            self.tell(place, &ShareTold::Attempt(attempt), &[])?;
+            let attempt = JobAttempt { hosts, index: place, failed, lost, range, vote };
+            self.tell(place, &ToParticipant::Attempt(attempt), &[])?;
         }
         Ok(())
     }
@@ -295,11 +295,11 @@ impl<'a> Coordinator<'a> {
         self.stage("sample", 1, 0);
         let mut before_bytes = 0;
         for (place, node) in nodes.iter().enumerate() {
-            self.tell(place, &ShareTold::Sample { least_bytes, before_bytes, all_bytes }, &[])?;
+            self.tell(place, &ToParticipant::Sample { least_bytes, before_bytes, all_bytes }, &[])?;
             before_bytes += if own_inputs { node.input_bytes } else { 0 };
         }
         let sampled = self.each(|said, sample| match said {
-            ShareSaid::Sampled { pages, shared } => {
+            FromParticipant::Sampled { pages, shared } => {
                 unpack_sample(&sample, SAMPLE_BYTES).map(|sample| (pages, shared, sample))
             }
             _ => None,
@@ -347,7 +347,7 @@ impl<'a> Coordinator<'a> {
     }
 
     /// Has the outputs of an attempt named that is completely written, if its receipt holds.
-    fn finish(&mut self, mut receipt: Receipt, ends: &[ShareEnd]) -> Attempted<Receipt> {
+    fn finish(&mut self, mut receipt: Receipt, ends: &[ParticipantEnd]) -> Attempted<Receipt> {
         if !receipt.holds {
             self.stop();
         } else {
@@ -381,7 +381,8 @@ impl<'a> Coordinator<'a> {
         let cuts_bytes = packed.len() as u64;
         self.stage("read+river", 2, self.all_bytes);
         for (place, (range_bytes, mut keys)) in expected.into_iter().enumerate() {
-            let go = ShareTold::Go { pages: pages.to_vec(), range_bytes, shared: shared.clone(), cuts_bytes };
+            let go =
+                ToParticipant::Go { pages: pages.to_vec(), range_bytes, shared: shared.clone(), cuts_bytes };
             self.tell(place, &go, &[&packed[..], &pack_sample(&mut keys)].concat())?;
         }
         Ok(unpack_sample(&packed, usize::MAX).expect("they were packed just now"))
@@ -399,7 +400,7 @@ impl<'a> Coordinator<'a> {
             })
         });
         self.stop();
-        self.tell_last(&ShareTold::Forget);
+        self.tell_last(&ToParticipant::Forget);
         self.peers.iter().for_each(|peer| peer.link.close());
         Ok((found?, self.names()))
     }
@@ -407,7 +408,7 @@ impl<'a> Coordinator<'a> {
     /// What all participants find when they open their inputs.
     fn find(&mut self) -> Attempted<Found> {
         let nodes = self.each(|said, _| match said {
-            ShareSaid::Found { input_bytes, memory_bytes, rates } => {
+            FromParticipant::Found { input_bytes, memory_bytes, rates } => {
                 Some(FoundOf { input_bytes, memory_bytes, rates })
             }
             _ => None,
@@ -429,14 +430,14 @@ impl<'a> Coordinator<'a> {
         self.progress.begin(&format!("{stage}{again}"), index, 3, bytes);
     }
 
-    fn tell(&mut self, place: usize, told: &ShareTold, behind: &[u8]) -> Attempted<()> {
+    fn tell(&mut self, place: usize, told: &ToParticipant, behind: &[u8]) -> Attempted<()> {
         let peer = &mut self.peers[place];
         let id = peer.id;
         message::send(&mut peer.out, &to_json(told), behind).map_err(|why| self.cause(id, reason_of(&why)))
     }
 
     /// The next message of each participant that is not about progress.
-    fn each<T>(&mut self, what: impl FnMut(ShareSaid, Vec<u8>) -> Option<T>) -> Attempted<Vec<T>> {
+    fn each<T>(&mut self, what: impl FnMut(FromParticipant, Vec<u8>) -> Option<T>) -> Attempted<Vec<T>> {
         self.each_of(Whose::All, what).map(|(all, _)| all.into_iter().flatten().collect())
     }
 
@@ -444,7 +445,7 @@ impl<'a> Coordinator<'a> {
     fn each_of<T>(
         &mut self,
         whose: Whose,
-        mut what: impl FnMut(ShareSaid, Vec<u8>) -> Option<T>,
+        mut what: impl FnMut(FromParticipant, Vec<u8>) -> Option<T>,
     ) -> Attempted<AllBut<T>> {
         let mut all: Vec<Option<T>> = self.peers.iter().map(|_| None).collect();
         let mut lost = None;
@@ -472,13 +473,13 @@ impl<'a> Coordinator<'a> {
             let place = self.place_of(id).filter(|place| self.spared != Some(*place) && whose.minds(*place));
             let Some(place) = place else { continue };
             let (reason, why) = match said {
-                Ok((ShareSaid::Failed { trouble, why }, _)) => (Reason::Said(trouble), why),
+                Ok((FromParticipant::Failed { trouble, why }, _)) => (Reason::Said(trouble), why),
                 Err(why) => reason_of(&why),
-                Ok((ShareSaid::Progress(read, written), _)) => {
+                Ok((FromParticipant::Progress(read, written), _)) => {
                     self.advance(place, (read, written));
                     continue;
                 }
-                Ok((ShareSaid::Range(bytes), _)) => {
+                Ok((FromParticipant::Range(bytes), _)) => {
                     self.peers[place].range = Some(bytes);
                     self.tell_starts()?;
                     continue;
@@ -519,7 +520,7 @@ impl<'a> Coordinator<'a> {
             if self.starts_told <= place {
                 self.starts_told = place + 1;
                 if self.spared != Some(place) {
-                    self.tell(place, &ShareTold::Start(at), &[])?;
+                    self.tell(place, &ToParticipant::Start(at), &[])?;
                 }
             }
         }

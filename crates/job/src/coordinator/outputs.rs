@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use thalweg_api::{AttemptId, Decision, Edge, ReadyFile, ShareEnd, ShareSaid, ShareTold, Trouble, to_json};
+use thalweg_api::{
+    AttemptId, Decision, Edge, FromParticipant, ParticipantEnd, ReadyFile, ToParticipant, Trouble, to_json,
+};
 use thalweg_engine::{Error, Receipt, Result};
 use thalweg_wire::message;
 
@@ -38,7 +40,7 @@ impl Coordinator<'_> {
 
     /// Has all outputs named: of a job that goes on without its client when its hosts have agreed on that. Returns what kept
     /// its temporary name, a line each.
-    pub(super) fn publish(&mut self, ends: &[ShareEnd], receipt: &Receipt) -> Attempted<Vec<String>> {
+    pub(super) fn publish(&mut self, ends: &[ParticipantEnd], receipt: &Receipt) -> Attempted<Vec<String>> {
         let (bytes, edges) = whole(ends);
         if let Some((_, output)) = &mut self.lent {
             output.publish(bytes, edges)?;
@@ -46,14 +48,14 @@ impl Coordinator<'_> {
             return Ok(Vec::new());
         }
         let shared = if self.job.ask.writes_own() {
-            for (place, ShareEnd { node, edges, .. }) in ends.iter().enumerate() {
-                self.tell(place, &ShareTold::Ready { bytes: node.output.1, edges: edges.clone() }, &[])?;
+            for (place, ParticipantEnd { node, edges, .. }) in ends.iter().enumerate() {
+                self.tell(place, &ToParticipant::Ready { bytes: node.output.1, edges: edges.clone() }, &[])?;
             }
             self.ready(Whose::All)?;
             None
         } else {
             let maker = self.maker();
-            self.tell(maker, &ShareTold::Ready { bytes, edges }, &[])?;
+            self.tell(maker, &ToParticipant::Ready { bytes, edges }, &[])?;
             Some((maker, self.ready(Whose::Only(maker))?))
         };
         match self.node.clone() {
@@ -74,7 +76,7 @@ impl Coordinator<'_> {
             // Whoever is not told clears what others have named.
             let mut lost = None;
             for peer in &mut self.peers {
-                if let Err(why) = message::send(&mut peer.out, &to_json(&ShareTold::Publish), &[]) {
+                if let Err(why) = message::send(&mut peer.out, &to_json(&ToParticipant::Publish), &[]) {
                     lost.get_or_insert((peer.id, reason_of(&why)));
                 }
             }
@@ -83,7 +85,7 @@ impl Coordinator<'_> {
                 None => self.published(Whose::All),
             };
         };
-        self.tell(maker, &ShareTold::Publish, &[])?;
+        self.tell(maker, &ToParticipant::Publish, &[])?;
         let kept = self.published(Whose::Only(maker))?;
         self.tell_all_others(Some(maker));
         Ok(kept)
@@ -91,7 +93,7 @@ impl Coordinator<'_> {
 
     /// It is done, whoever of them is lost from here on.
     fn tell_all_others(&mut self, but: Option<usize>) {
-        let told = to_json(&ShareTold::Publish);
+        let told = to_json(&ToParticipant::Publish);
         for (place, peer) in self.peers.iter_mut().enumerate() {
             if but != Some(place) {
                 let _ = message::send(&mut peer.out, &told, &[]);
@@ -120,7 +122,7 @@ impl Coordinator<'_> {
 
     fn ready(&mut self, whose: Whose) -> Attempted<Option<ReadyFile>> {
         let said = self.each_of(whose, |said, _| match said {
-            ShareSaid::Ready(shared) => Some(shared),
+            FromParticipant::Ready(shared) => Some(shared),
             _ => None,
         })?;
         let shared = said.0.into_iter().flatten().flatten().next();
@@ -132,7 +134,7 @@ impl Coordinator<'_> {
     /// Waits until they have given names.
     fn published(&mut self, whose: Whose) -> Attempted<Vec<String>> {
         let said = self.each_of(whose, |said, _| match said {
-            ShareSaid::Published(kept) => Some(kept),
+            FromParticipant::Published(kept) => Some(kept),
             _ => None,
         })?;
         Ok(said.0.into_iter().flatten().flatten().collect())
@@ -154,14 +156,14 @@ pub(super) fn followed_by(next: &AttemptId) -> String {
 }
 
 /// Bytes of the file that all write to, and what of it is no whole sector of any node's range.
-fn whole(ends: &[ShareEnd]) -> (u64, Vec<Edge>) {
+fn whole(ends: &[ParticipantEnd]) -> (u64, Vec<Edge>) {
     let bytes = ends.iter().map(|end| end.node.output.1).sum();
     (bytes, ends.iter().flat_map(|end| end.edges.clone()).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use thalweg_api::{SortJob, from_json};
+    use thalweg_api::{JobSpec, from_json};
     use thalweg_engine::Progress;
     use thalweg_wire::{Terms, pair};
 
@@ -176,7 +178,7 @@ mod tests {
             "own_inputs": true, "output": "out", "own_output": true, "record": 100, "keys": [], "unique": false,
             "memory_bytes": null, "scratch": [], "scratch_limit": null, "threads": null}}"#;
         let (progress, links) = (Progress::default(), [(); 3].map(|()| pair(Terms::default()).unwrap()));
-        let job = from_json::<SortJob>(job).unwrap();
+        let job = from_json::<JobSpec>(job).unwrap();
         let reach = Reach { to: &|_| unreachable!("all are there"), own: false, all: &[] };
         let mut coordinator = Coordinator::new(job, reach, &progress).unwrap();
         let mut hearing = Vec::new();
@@ -196,10 +198,10 @@ mod tests {
         }
         assert!(coordinator.publish_for_client(None).is_err());
         for peer in &mut coordinator.peers[1..] {
-            message::send(&mut peer.out, &to_json(&ShareTold::Stop), &[]).unwrap();
+            message::send(&mut peer.out, &to_json(&ToParticipant::Stop), &[]).unwrap();
         }
         for (hearing, _) in &mut hearing[1..] {
-            assert_eq!(hearing.next().unwrap().unwrap().0, to_json(&ShareTold::Publish));
+            assert_eq!(hearing.next().unwrap().unwrap().0, to_json(&ToParticipant::Publish));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use thalweg_api::{ShareSaid, from_json};
+use thalweg_api::{FromParticipant, from_json};
 use thalweg_engine::{JobFault, Result};
 use thalweg_wire::{Link, LinkError, Outgoing, What, message};
 
@@ -21,7 +21,7 @@ pub(crate) struct Reach<'a> {
 }
 
 /// A message of one node, or why there will be none any more.
-pub(super) type Said = (usize, std::result::Result<(ShareSaid, Vec<u8>), LinkError>);
+pub(super) type Said = (usize, std::result::Result<(FromParticipant, Vec<u8>), LinkError>);
 
 /// Reads what a node sends, on a thread of its own, to the end.
 pub(super) fn hear(id: usize, mut hearing: message::Reader, tell: Sender<Said>) -> Result<()> {
@@ -42,7 +42,7 @@ pub(super) fn hear(id: usize, mut hearing: message::Reader, tell: Sender<Said>) 
 fn parsed(
     heard: Option<(String, Vec<u8>)>,
     hearing: &message::Reader,
-) -> std::result::Result<(ShareSaid, Vec<u8>), LinkError> {
+) -> std::result::Result<(FromParticipant, Vec<u8>), LinkError> {
     let wrong = |why: String| LinkError::new(hearing.peer(), What::Cut(why));
     let (text, behind) = heard.ok_or_else(|| LinkError::new(hearing.peer(), What::Closed))?;
     Ok((from_json(&text).map_err(wrong)?, behind))

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use thalweg_api::{AttemptId, Decision, SortEnd};
+use thalweg_api::{AttemptEnd, AttemptId, Decision};
 use thalweg_engine::{Error, Result};
 
 use crate::agreement;
@@ -16,7 +16,7 @@ use super::{Coordinator, outputs};
 
 impl Coordinator<'_> {
     /// Has the hosts of the last attempt agree that none follows. If they cannot, the end says so.
-    pub(super) fn have_ended(&self, end: &mut SortEnd) {
+    pub(super) fn have_ended(&self, end: &mut AttemptEnd) {
         let Some(node) = &self.node else { return };
         let Some((attempt, None)) = node.votes.known(&self.job.job) else { return };
         let why = end.why.clone().unwrap_or_default();

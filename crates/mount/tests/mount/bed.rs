@@ -56,7 +56,8 @@ impl Bed {
     }
 
     pub(crate) fn unmount(&mut self) {
-        rustix::mount::unmount(self.root(), UnmountFlags::empty()).unwrap();
+        // Processes that other tests start may have copies of descriptors for a moment.
+        rustix::mount::unmount(self.root(), UnmountFlags::DETACH).unwrap();
         self.ended();
     }
 

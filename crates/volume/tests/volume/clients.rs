@@ -100,7 +100,12 @@ impl Other {
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.process), signal).unwrap();
+        let id = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(id, signal).unwrap();
+        if signal == rustix::process::Signal::STOP {
+            // Until all of its threads have stopped one of them may still answer.
+            rustix::process::waitpid(Some(id), rustix::process::WaitOptions::UNTRACED).unwrap();
+        }
     }
 }
 

@@ -1,22 +1,24 @@
 //! The receipt of a job on several nodes, from what each has done.
 //!
-//! Invariant: what came out of all shares is what went into all of them; in the order of their ranges, where there is one.
+//! Invariant: the output of all participants is the input of all of them; in the order of their ranges, where there is one.
 
 use std::ops::Range;
 
-use thalweg_api::{Disk, IoReceipt, MemoryReceipt, NodeShare, Proof, Receipt, ShareEnd, Sides, Stage, Work};
+use thalweg_api::{
+    Disk, IoReceipt, MemoryReceipt, NodeReceipt, ParticipantEnd, Proof, Receipt, Sides, Stage, Work,
+};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
 
 use super::sort_stage;
 use super::stages::{stages_of, took};
 use crate::{Result, WorkOptions};
 
-/// The receipt of all shares, in the order of their ranges, without the CPU seconds of whoever asked for them. The inputs
+/// The receipt of all participants, in the order of their ranges, without the CPU seconds of whoever asked for them. The inputs
 /// have so many bytes. Shares with the numbers `again` sorted what was a lost node's range; they read all inputs once more,
 /// and what they read counts.
 pub fn receipt(
     sort: &WorkOptions,
-    (ends, again): (&[ShareEnd], Range<usize>),
+    (ends, again): (&[ParticipantEnd], Range<usize>),
     input_file_bytes: u64,
     seconds: f64,
 ) -> Result<Receipt> {
@@ -46,9 +48,9 @@ pub fn receipt(
     let mut came = Proof::default();
     let parts = sides.map_or([output, dropped], |sides| [sides.left, sides.right]);
     parts.iter().for_each(|part| add_proof(&mut came, part));
-    let sum = |of: fn(&NodeShare) -> u64| ends.iter().map(|end| of(&end.node)).sum();
-    let most = |of: fn(&NodeShare) -> u64| ends.iter().map(|end| of(&end.node)).max().unwrap_or(0);
-    let of = |is_again: bool| -> Vec<&ShareEnd> {
+    let sum = |of: fn(&NodeReceipt) -> u64| ends.iter().map(|end| of(&end.node)).sum();
+    let most = |of: fn(&NodeReceipt) -> u64| ends.iter().map(|end| of(&end.node)).max().unwrap_or(0);
+    let of = |is_again: bool| -> Vec<&ParticipantEnd> {
         let ends = ends.iter().enumerate().filter(|(i, _)| again.contains(i) == is_again);
         ends.map(|(_, end)| end).collect()
     };
@@ -82,8 +84,8 @@ pub fn receipt(
 }
 
 /// What all moved in each stage, and how long it took whoever was in it longest.
-fn stages(work: Work, first: &[&ShareEnd], again: &[&ShareEnd]) -> Vec<Stage> {
-    let until = |shares: &[&ShareEnd], stage: usize| {
+fn stages(work: Work, first: &[&ParticipantEnd], again: &[&ParticipantEnd]) -> Vec<Stage> {
+    let until = |shares: &[&ParticipantEnd], stage: usize| {
         shares.iter().map(|share| share.node.seconds[stage]).fold(0.0, f64::max)
     };
     let mut stages = Vec::from(stages_of(work));
@@ -100,10 +102,10 @@ fn stages(work: Work, first: &[&ShareEnd], again: &[&ShareEnd]) -> Vec<Stage> {
 }
 
 /// A row for each host, with what it did again.
-fn rows(first: &[&ShareEnd], again: &[&ShareEnd]) -> Vec<NodeShare> {
+fn rows(first: &[&ParticipantEnd], again: &[&ParticipantEnd]) -> Vec<NodeReceipt> {
     let add = |a: &mut (u64, u64), b: (u64, u64)| *a = (a.0 + b.0, a.1 + b.1);
-    let mut rows: Vec<NodeShare> = first.iter().map(|share| share.node.clone()).collect();
-    for ShareEnd { node: share, .. } in again {
+    let mut rows: Vec<NodeReceipt> = first.iter().map(|share| share.node.clone()).collect();
+    for ParticipantEnd { node: share, .. } in again {
         let Some(row) = rows.iter_mut().find(|row| row.host == share.host) else { continue };
         add(&mut row.input, share.input);
         add(&mut row.output, share.output);

@@ -1,4 +1,4 @@
-//! What is said of the stages of a share, and of what its sorters spilled.
+//! What is reported of the stages of a participant, and of what its sorters spilled.
 
 use thalweg_api::{Disk, Receipt, Stage, Work};
 use thalweg_pump::Meters;

@@ -167,6 +167,9 @@ impl LaidSide {
         })?;
         let mut made = made.into_iter();
         let (fed, drained) = (made.next().and_then(|lane| lane.0), made.next().and_then(|lane| lane.1));
-        Ok((fed.expect("a lane that was stopped"), drained.expect("is none of a share that went well")))
+        Ok((
+            fed.expect("a lane that was stopped"),
+            drained.expect("a participant that succeeded has drained"),
+        ))
     }
 }

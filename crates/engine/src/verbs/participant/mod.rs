@@ -9,7 +9,7 @@
 //! node i   pages i, i + N, ... -> inlet i ==river by range==> outlet i -> Sorter -> stretch i of the output
 //! ```
 //!
-//! Invariant: nothing bears a name before [`Share::publish`], and a share that is dropped leaves nothing behind.
+//! Invariant: nothing bears a name before [`Participant::publish`], and a participant that is dropped leaves nothing behind.
 //! Non-goals: who the others are, and how they are reached.
 
 mod input_side;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_api::PartitionPick::{Hash, Range, Robin};
-use thalweg_api::{Disk, Edge, IoReceipt, NodeShare, PartReceipt, Proof, Receipt, ShareEnd, Work};
+use thalweg_api::{Disk, Edge, IoReceipt, NodeReceipt, PartReceipt, ParticipantEnd, Proof, Receipt, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, FileSystem, Handle, Location, ReadFiles, process};
@@ -72,9 +72,9 @@ const TAGS_SAMPLED: usize = 1 << 14;
 /// Where so many ranges of a node fit in its memory, its sample is for cuts alone.
 const RANGES_FOR_MEMORY: u64 = 4;
 
-/// A node's share, as it is asked for.
+/// The options of a participant.
 #[derive(Debug, Clone)]
-pub struct ShareOptions {
+pub struct ParticipantOptions {
     /// What is done with the records, and how. The inputs are files: those that all nodes have, or this node's own.
     pub sort: WorkOptions,
     /// Which of how many nodes.
@@ -95,7 +95,7 @@ pub struct ShareOptions {
     pub within: Within,
 }
 
-impl ShareOptions {
+impl ParticipantOptions {
     /// How many nodes have the memory and the cores of this process.
     fn sharing(&self) -> usize {
         if self.in_process { self.node.1 } else { 1 }
@@ -138,23 +138,23 @@ impl Within {
     }
 }
 
-/// Disks of the client's that a share reads or writes; what is not the client's lies on the node's own.
+/// Client-served files that a participant reads or writes; all other files are on the node.
 #[derive(Default)]
-pub struct LentDisks {
+pub struct ClientDisks {
     /// The one with the inputs.
     pub inputs: Option<Arc<dyn ReadFiles>>,
     /// The output, which the client makes and names.
     pub output: Option<Handle>,
 }
 
-/// One node's share, with its inputs open.
-pub struct Share {
+/// A participant whose inputs are open.
+pub struct Participant {
     base: Base,
     /// Of a join, the left one and the right one.
     sides: Vec<Side>,
 }
 
-/// A share whose memory is laid out.
+/// A participant whose memory is laid out.
 pub struct Laid {
     base: Base,
     sides: Vec<LaidSide>,
@@ -167,12 +167,12 @@ pub struct Laid {
     sorted: Option<Sorted>,
 }
 
-/// What there is of a share from its beginning to its end.
+/// The parts of a participant that last from its beginning to its end.
 struct Base {
-    options: ShareOptions,
+    options: ParticipantOptions,
     io: Arc<dyn FileSystem>,
     /// What of it the client lends.
-    lent: LentDisks,
+    lent: ClientDisks,
     memory_bytes: u64,
     fallback: Option<String>,
     /// What it writes: the names of its parts, or one.
@@ -203,9 +203,9 @@ impl Base {
 /// Makes the ends of the river of a side, when they are wanted: those of a join one after the other.
 pub type Rivers<'a> = dyn FnMut(&Laid, usize) -> Result<(Inlet, Outlet)> + 'a;
 
-impl Share {
+impl Participant {
     /// Opens the inputs, and looks whether the output can be made, unless both are lent.
-    pub fn open(options: ShareOptions, lent: LentDisks) -> Result<Share> {
+    pub fn open(options: ParticipantOptions, lent: ClientDisks) -> Result<Participant> {
         let watch = Stopwatch::start();
         let sort = &options.sort;
         let (io, fallback) = machine::io(sort.io)?;
@@ -250,12 +250,12 @@ impl Share {
             options.sort.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         let memory_bytes = memory_bytes.min(options.memory_most.unwrap_or(u64::MAX));
         let base = Base { options, io, lent, memory_bytes, fallback, paths, meters, watch, cpu_seconds };
-        Ok(Share { base, sides })
+        Ok(Participant { base, sides })
     }
 
     /// The output of all nodes, for whoever coordinates them in this process. Touches nothing.
-    pub fn output(&self) -> LentOutput {
-        LentOutput { name: Location::new(&self.base.io, &self.base.paths[0]), output: None }
+    pub fn output(&self) -> ClientOutput {
+        ClientOutput { name: Location::new(&self.base.io, &self.base.paths[0]), output: None }
     }
 
     /// Bytes of the inputs, and its memory.
@@ -271,7 +271,7 @@ impl Share {
         least_bytes: u64,
         (before_bytes, all_bytes): (u64, u64),
     ) -> Result<(Laid, Vec<SplitPoint>)> {
-        let Share { base, sides } = self;
+        let Participant { base, sides } = self;
         let options = &base.options;
         let (node, nodes) = options.node;
         let memory = base.memory(least_bytes);
@@ -455,7 +455,7 @@ impl Laid {
         shared: Option<&Path>,
         starts: &dyn Starts,
         progress: (&Progress, &Progress),
-    ) -> Result<ShareEnd> {
+    ) -> Result<ParticipantEnd> {
         if pages.len() != self.sides.len() {
             return Err(JobFault::Inputs { came: pages.len(), expected: self.sides.len() }.into());
         }
@@ -525,7 +525,7 @@ impl Laid {
         (pages, reserved): (&[u64], u64),
         starts: &dyn Starts,
         (progress, written): (&Progress, &Progress),
-    ) -> Result<ShareEnd> {
+    ) -> Result<ParticipantEnd> {
         let (node, nodes) = self.base.options.node;
         let (layout, key) = self.base.records()?;
         let first = lanes_of(node, nodes, lanes(self.base.options.sort.work, nodes)).start;
@@ -564,7 +564,7 @@ impl Laid {
         Ok(end)
     }
 
-    fn end_of_sort(&mut self, input: Proof, written: Written) -> ShareEnd {
+    fn end_of_sort(&mut self, input: Proof, written: Written) -> ParticipantEnd {
         let output = (*written.prover.proof(), written.bytes);
         let mut end = self.end(input, output, std::slice::from_ref(&*written.receipt));
         end.dropped = written.receipt.dropped;
@@ -574,19 +574,19 @@ impl Laid {
         end
     }
 
-    /// The end of a share that wrote so much, by these sorters.
-    fn end(&self, input: Proof, (output, bytes): (Proof, u64), sorters: &[Receipt]) -> ShareEnd {
+    /// The report of a participant that wrote so much, by these sorters.
+    fn end(&self, input: Proof, (output, bytes): (Proof, u64), sorters: &[Receipt]) -> ParticipantEnd {
         let (sides, Base { meters, watch, io, options, .. }) = (&self.sides, &self.base);
         let usage = process::usage();
         let (read_bytes, _) = meters.input.totals();
         let spill = Spill::of(sorters);
-        ShareEnd {
+        ParticipantEnd {
             input,
             output,
             dropped: Proof::default(),
             ends: Default::default(),
             edges: Vec::new(),
-            node: NodeShare {
+            node: NodeReceipt {
                 pid: std::process::id(),
                 input: (input.records, sides.iter().map(|side| side.inputs().file_bytes()).sum()),
                 output: (output.records, bytes),
@@ -597,7 +597,7 @@ impl Laid {
                 huge_page_bytes: spill.huge_page_bytes,
                 scratch_peak_bytes: spill.peak_bytes,
                 sampled_bytes: self.sampled.1,
-                ..NodeShare::default()
+                ..NodeReceipt::default()
             },
             stages: stages(options.sort.work, self.sampled.1, meters, sorters),
             io: IoReceipt {
@@ -646,9 +646,9 @@ impl Laid {
     }
 }
 
-/// Gives all parts that shares of this process wrote their names, or none.
-pub fn publish_parts(shares: Vec<Laid>) -> Result<()> {
-    parts::publish(&shares.into_iter().flat_map(|share| share.parts).collect::<Vec<_>>())
+/// Gives all parts that the participants of this process wrote their names, or none.
+pub fn publish_parts(participants: Vec<Laid>) -> Result<()> {
+    parts::publish(&participants.into_iter().flat_map(|one| one.parts).collect::<Vec<_>>())
 }
 
 /// Writes what is no whole sector of an output of so many bytes, and gives it its name.
@@ -658,17 +658,17 @@ fn name(output: Output, path: &Path, (bytes, edges): (u64, Vec<Edge>)) -> Result
 }
 
 /// An output on the disk of whoever coordinates, which the nodes write to.
-pub struct LentOutput {
+pub struct ClientOutput {
     name: Location,
     /// That of the attempt that runs.
     output: Option<Output>,
 }
 
-impl LentOutput {
+impl ClientOutput {
     /// Looks whether there can be one of this name. Touches nothing.
-    pub fn of(io: &Arc<dyn FileSystem>, output: &Endpoint) -> Result<LentOutput> {
+    pub fn of(io: &Arc<dyn FileSystem>, output: &Endpoint) -> Result<ClientOutput> {
         match Target::of(io, output)? {
-            Target::File(name) => Ok(LentOutput { name, output: None }),
+            Target::File(name) => Ok(ClientOutput { name, output: None }),
             Target::Stream(stream) => Err(Asked::StreamOutput(Some(stream.path)).into()),
         }
     }

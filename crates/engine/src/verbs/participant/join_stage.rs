@@ -4,7 +4,7 @@
 //! Invariant: as of a join on one machine, for the keys of the range; and what came out of the rivers is told as proofs of both
 //! sides, for whoever adds them up.
 
-use thalweg_api::{Proof, ShareEnd};
+use thalweg_api::{ParticipantEnd, Proof};
 use thalweg_base::units::Size;
 use thalweg_block::Pool;
 use thalweg_io::{Handle, Location, directory_of};
@@ -31,7 +31,7 @@ impl Laid {
         pages: &[Vec<u64>],
         (file, starts): (&Handle, &dyn Starts),
         (progress, written): (&Progress, &Progress),
-    ) -> Result<ShareEnd> {
+    ) -> Result<ParticipantEnd> {
         let sort = &self.base.options.sort;
         let layouts = [sort.layout, right.layout];
         let own = self.rest_bytes / OWN_SHARE;
