@@ -320,7 +320,7 @@ destroy need it alone. repair, add-store, replace and salvage are for volumes on
         examples: &[
             ("thalweg volume create films --stores /disk1,/disk2,/disk3", "over three disks"),
             (
-                "thalweg volume create films --stores n1:/d1,n2:/d1,n3:/d1 --manager n1:/meta --copies 2",
+                "thalweg volume create films --stores n1:/d1,n2:/d1,n3:/d1 --copies 2",
                 "over three nodes, any one store of which may be lost",
             ),
             ("thalweg volume layout volume:films/raw --stripe 64KiB --record 838", "records of 838 bytes, in small stripes"),
