@@ -113,6 +113,15 @@ fn registry(place: &Path) -> Registry {
     Registry::at(place.join("volumes.json"))
 }
 
+/// Why the volume of a bed cannot be mounted there.
+pub(crate) fn refusal(bed: &Bed, at: &Path) -> String {
+    let options = Options { read_only: false, complain: Box::new(|_| ()) };
+    match mount(open(&registry(&bed.place), "v").unwrap(), at, options) {
+        Ok(_) => panic!("it is mounted on {}", at.display()),
+        Err(why) => why.to_string(),
+    }
+}
+
 /// No test: what a bed starts in a process of its own.
 #[test]
 fn serve() {

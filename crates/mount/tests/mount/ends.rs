@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use crate::bed::{Bed, has, sh};
+use crate::bed::{Bed, has, refusal, sh};
 
 #[test]
 fn umount_ends_it_and_all_that_was_written_is_there_the_next_time() {
@@ -44,5 +44,21 @@ fn programs_see_what_it_is_and_how_much_room_there_is() {
     let shown = sh(&bed.root(), "stat -f -c '%T %S %l' . && findmnt -n -o SOURCE -T .");
     let words: Vec<&str> = shown.split_whitespace().collect();
     assert_eq!(words, ["fuseblk", "4096", "255", "v"]);
+    bed.ends_sound();
+}
+
+#[test]
+fn a_place_where_a_mount_would_do_harm_is_refused() {
+    let Some(bed) = Bed::new() else { return };
+    let file = bed.beside("file");
+    fs::write(&file, b"kept").unwrap();
+    assert!(refusal(&bed, &file).contains("Not a directory"), "{}", refusal(&bed, &file));
+    // Its own process would have to ask itself for the names in its stores.
+    let store = bed.beside("s1/v.thalweg-store");
+    for at in [bed.beside("s1"), bed.beside(""), store.clone(), bed.beside("s0")] {
+        assert!(refusal(&bed, &at).contains("the volume's own"), "{}", at.display());
+    }
+    assert!(refusal(&bed, &bed.root()).contains("mounted there already"));
+    assert_eq!(fs::read(&file).unwrap(), b"kept");
     bed.ends_sound();
 }
