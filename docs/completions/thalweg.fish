@@ -14,7 +14,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from volume' -f -a 'create list s
 complete -c thalweg -n __fish_use_subcommand -f -a mount -d 'use a volume as a directory, with any program'
 complete -c thalweg -n __fish_use_subcommand -f -a doctor -d 'say what this machine offers and lacks, each with its remedy'
 complete -c thalweg -n __fish_use_subcommand -f -a bench -d 'measure this machine: ratios to a floor and to rivals'
-complete -c thalweg -n '__fish_seen_subcommand_from bench' -f -a 'sort io incore pump launch river cluster all-to-all'
+complete -c thalweg -n '__fish_seen_subcommand_from bench' -f -a 'sort io incore pump launch river cluster all-to-all volume'
 complete -c thalweg -n __fish_use_subcommand -f -a exec -d 'run a command on the hosts of a cluster'
 complete -c thalweg -n __fish_use_subcommand -f -a job -d 'what runs on the hosts of a cluster, and what ran last'
 complete -c thalweg -n '__fish_seen_subcommand_from job' -f -a 'list show watch cancel'
