@@ -115,11 +115,11 @@ impl Lab {
         command
     }
 
-    /// Runs another of the scripts of `lab/`.
-    pub(crate) fn script(&self, name: &str, words: &[&str]) -> crate::Result<()> {
+    /// Runs another of the scripts of `lab/`, for nodes that run this program.
+    pub(crate) fn script(&self, program: &Path, name: &str, words: &[&str]) -> crate::Result<()> {
         let labs = self.place.parent().unwrap_or(Path::new("/"));
         let mut script = Command::new(self.scripts.join(name));
-        script.args(words).env("LAB", &self.id).env("THALWEG_LABS", labs);
+        script.args(words).env("LAB", &self.id).env("THALWEG_LABS", labs).env("THALWEG", program);
         // A node that it starts stays, and would hold a pipe open.
         let status = script.stdin(Stdio::null()).stdout(Stdio::null()).status();
         let ran = status.is_ok_and(|status| status.success());

@@ -249,15 +249,37 @@ fn every_row_of_rivers_is_right() {
     }
 }
 
-#[test]
-fn files_of_a_volume_are_moved_through_a_mount_and_through_the_library() {
+/// A place with the programs that move files for `bench volume`; `None` where there is no FUSE, which is said.
+fn with_rivals(place: Place) -> Option<Place> {
     if let Err(why) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
-        return skipped(&format!("/dev/fuse: {why}"));
+        skipped(&format!("/dev/fuse: {why}"));
+        return None;
     }
-    let place = Place::new();
     std::fs::create_dir(place.0.join("bench")).unwrap();
     let rivals = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/rivals");
     std::os::unix::fs::symlink(rivals, place.0.join("bench/rivals")).unwrap();
+    Some(place)
+}
+
+#[test]
+fn files_of_a_volume_on_nodes_are_read_and_written_also_while_a_store_is_dead() {
+    let Some(place) = with_rivals(with_lab()) else { return };
+    let rows = "global,again,write-7-copies,dead-store";
+    let report = place.report(&["volume", "--size", "1MB", "--runs", "1", "--rows", rows]);
+    println!("left out: {:?}", report.notes);
+    if report.rows.is_empty() {
+        assert!(report.notes[0].contains("root") || report.notes[0].contains("missing"), "{report:?}");
+        return;
+    }
+    assert_eq!(report.rows.iter().map(|row| &*row.name).collect::<Vec<_>>().join(","), rows);
+    for row in &report.rows {
+        assert!(row.failed.is_empty() && row.ours.seconds > 0.0 && !row.targets.is_empty(), "{row:?}");
+    }
+}
+
+#[test]
+fn files_of_a_volume_are_moved_through_a_mount_and_through_the_library() {
+    let Some(place) = with_rivals(Place::new()) else { return };
     let rows = "mount-write,mount-read,mount-random,mount-small,library-write,library-read";
     let report = place.report(&["volume", "--size", "1MB", "--runs", "1", "--rows", rows]);
     println!("left out: {:?}", report.notes);

@@ -44,8 +44,13 @@ impl<'a> Striped<'a> {
     /// Runs ours as the owner of the lab.
     pub(crate) fn run(&self, words: &[&str]) -> Result<()> {
         let mut command = Command::new(&self.asked.options.program);
-        command.args(words).env("THALWEG_IDENTITY", self.lab.identity());
-        whole_process(&mut command).map(|_| ())
+        whole_process(self.of_owner(command.args(words))).map(|_| ())
+    }
+
+    /// With the lab's own identity, and a list of volumes that ends with it.
+    fn of_owner<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        let settings = self.lab.directory(1).join("settings");
+        command.env("THALWEG_IDENTITY", self.lab.identity()).env("XDG_CONFIG_HOME", settings)
     }
 
     /// Makes a directory whose files are laid out like this.
@@ -61,7 +66,7 @@ impl<'a> Striped<'a> {
             let at = self.lab.directory(host).join("mnt");
             std::fs::create_dir_all(&at).map_err(|e| crate::failed("make", &at, &e))?;
             let mut command = self.lab.on_network(host, &self.asked.options.program);
-            command.args(["mount", NAME]).arg(&at).env("THALWEG_IDENTITY", self.lab.identity());
+            self.of_owner(command.args(["mount", NAME]).arg(&at));
             mounts.add(at, &mut command)?;
         }
         Ok(mounts)
