@@ -369,7 +369,7 @@ neighbour tables and free space, and says what to do about each thing that is we
     CommandInfo {
         command: Command::Bench,
         name: "bench",
-        synopsis: "sort|io|incore|pump|launch|river|cluster|all-to-all|volume",
+        synopsis: "WHICH",
         about: "measure this machine: ratios to a floor and to rivals",
         doc: "\
 sort: whole sorts, compared with their floor (the reads and writes of the plan, replayed by fio on the same disk), with \

@@ -95,8 +95,8 @@ fn place_for(open: &OpenVolume, at: &Path) -> io::Result<PathBuf> {
     if !full.is_dir() {
         return Err(Errno::NOTDIR.into());
     }
-    if is_volume(&full)? {
-        return refused("a volume is mounted there already".into());
+    if is_fuse(&full)? {
+        return refused("a FUSE file system is mounted there already".into());
     }
     let entry = &open.entry;
     for own in
@@ -110,14 +110,14 @@ fn place_for(open: &OpenVolume, at: &Path) -> io::Result<PathBuf> {
     Ok(full)
 }
 
-/// Whether a volume is mounted on this directory.
+/// Whether a FUSE file system is mounted on this directory: the kernel's table does not say which.
 #[allow(clippy::disallowed_methods)] // A table of the kernel's is no data.
-fn is_volume(full: &Path) -> io::Result<bool> {
+fn is_fuse(full: &Path) -> io::Result<bool> {
     let table = std::fs::read("/proc/self/mountinfo")?;
     let is_here = |line: &[u8]| {
         let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let kind = words.iter().position(|word| *word == b"-").and_then(|dash| words.get(dash + 1));
-        kind == Some(&&b"fuse.thalweg"[..])
+        kind.is_some_and(|kind| kind.starts_with(b"fuse"))
             && words.get(4).is_some_and(|at| unescaped(at) == full.as_os_str().as_bytes())
     };
     Ok(table.split(|byte| *byte == b'\n').any(is_here))
