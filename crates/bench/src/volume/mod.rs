@@ -278,7 +278,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Bench<'a>> {
         let scaled = |bytes: u64| {
             let bytes = (bytes as f64 * asked.bytes as f64 / 1e9) as u64;
-            (bytes / RECORD_BYTES).max(2 * LARGE) * RECORD_BYTES
+            (bytes / RECORD_BYTES).max(u64::from(READERS) * LARGE) * RECORD_BYTES
         };
         let nfs = if rows.iter().any(|(_, row)| row.beside.iter().any(|who| [NFS, NFS_PLAIN].contains(who))) {
             match (access.has_nfs, Nfs::start(lab, HOSTS)) {
