@@ -1,4 +1,4 @@
-//! Whether one directory is inside another, through any mounts.
+//! Whether one directory is inside another, through any mounts, and what is mounted on a directory.
 //!
 //! Model: the table of mounts tells the file system and the directory of each mount, so a directory has one identity
 //! however many bind mounts show it.
@@ -8,14 +8,34 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use crate::small;
+use crate::{Result, small};
+
+/// The kernel's table of mounts, as this process sees it.
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// The types of the file systems that are mounted on a directory, as the kernel names them; the one that is seen is the last.
+/// The path is canonical.
+pub fn mounts_at(directory: &Path) -> Result<Vec<String>> {
+    Ok(types_at(directory, &small::read(Path::new(TABLE))?))
+}
+
+fn types_at(directory: &Path, table: &[u8]) -> Vec<String> {
+    let type_of = |line: &[u8]| {
+        let words: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+        let is_there = words.get(4).is_some_and(|point| unescaped(point) == directory);
+        // A dash ends the optional fields.
+        let dash = words.iter().position(|word| *word == b"-")?;
+        is_there.then(|| words.get(dash + 1).map(|kind| String::from_utf8_lossy(kind).into_owned()))?
+    };
+    table.split(|b| *b == b'\n').filter_map(type_of).collect()
+}
 
 /// Whether `inner` is `outer` or inside it. Both are canonical.
 pub(crate) fn contains(outer: &Path, inner: &Path) -> bool {
     if inner.starts_with(outer) {
         return true;
     }
-    let Ok(table) = small::read(Path::new("/proc/self/mountinfo")) else { return false };
+    let Ok(table) = small::read(Path::new(TABLE)) else { return false };
     match (place_of(inner, &table), place_of(outer, &table)) {
         (Some((one, inner)), Some((other, outer))) => one == other && inner.starts_with(outer),
         _ => false,
@@ -75,5 +95,15 @@ mod tests {
         assert_eq!(place("/data/a"), ("8:2".into(), "/a".into()));
         assert_eq!(place("/data/b/a"), ("0:9".into(), "/a".into()));
         assert_eq!(place("/database"), ("8:1".into(), "/database".into()));
+    }
+
+    #[test]
+    fn what_is_mounted_on_a_directory_is_told_the_seen_one_last() {
+        let table = b"1 0 8:1 / / rw shared:1 - ext4 x rw\n2 1 0:5 / /with\\040space rw - fuse y rw\n\
+                      3 2 0:9 / /with\\040space rw shared:2 master:1 - tmpfs t rw\n";
+        let types = |directory: &str| types_at(Path::new(directory), table);
+        assert_eq!(types("/"), ["ext4"]);
+        assert_eq!(types("/with space"), ["fuse", "tmpfs"]);
+        assert_eq!(types("/with"), Vec::<String>::new());
     }
 }

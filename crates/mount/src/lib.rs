@@ -17,7 +17,6 @@ mod handles;
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -95,7 +94,9 @@ fn place_for(open: &OpenVolume, at: &Path) -> io::Result<PathBuf> {
     if !full.is_dir() {
         return Err(Errno::NOTDIR.into());
     }
-    if is_fuse(&full)? {
+    // The kernel does not say which FUSE file system it is.
+    let mounted = thalweg_io::mounts_at(&full).map_err(|why| why.source)?;
+    if mounted.iter().any(|kind| kind.starts_with("fuse")) {
         return refused("a FUSE file system is mounted there already".into());
     }
     let entry = &open.entry;
@@ -108,32 +109,6 @@ fn place_for(open: &OpenVolume, at: &Path) -> io::Result<PathBuf> {
         }
     }
     Ok(full)
-}
-
-/// Whether a FUSE file system is mounted on this directory: the kernel's table does not say which.
-#[allow(clippy::disallowed_methods)] // A table of the kernel's is no data.
-fn is_fuse(full: &Path) -> io::Result<bool> {
-    let table = std::fs::read("/proc/self/mountinfo")?;
-    let is_here = |line: &[u8]| {
-        let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-        let kind = words.iter().position(|word| *word == b"-").and_then(|dash| words.get(dash + 1));
-        kind.is_some_and(|kind| kind.starts_with(b"fuse"))
-            && words.get(4).is_some_and(|at| unescaped(at) == full.as_os_str().as_bytes())
-    };
-    Ok(table.split(|byte| *byte == b'\n').any(is_here))
-}
-
-/// A path as the kernel's tables have it, where three octal digits behind a backslash are a byte.
-fn unescaped(path: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut rest = path;
-    while let [first, after @ ..] = rest {
-        let octal = (*first == b'\\').then(|| after.get(..3)).flatten();
-        let code = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        bytes.push(code.unwrap_or(*first));
-        rest = if code.is_some() { &after[3..] } else { after };
-    }
-    bytes
 }
 
 /// The number of the file system that a directory is on, which nobody has to be asked for.

@@ -137,6 +137,5 @@ impl Drop for Mounts {
 
 /// Whether something is mounted at a path.
 fn is_mounted(at: &Path) -> bool {
-    let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    table.lines().any(|line| line.split(' ').nth(1).is_some_and(|there| Path::new(there) == at))
+    thalweg_io::mounts_at(at).is_ok_and(|mounted| !mounted.is_empty())
 }
