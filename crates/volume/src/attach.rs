@@ -1,8 +1,9 @@
 //! A volume through whichever process serves it: this one, another, or a node.
 //!
-//! Model: [`Reach`] finds who serves the volume. On one machine, who can lock the manager's directory serves the volume, and all others attach to its socket. When it ends, the
-//! first of those that takes the lock serves it. Each client tells the new server what it has open, and goes on; files that
-//! were open stay so. Requests are made again if that does no harm, or if they were never sent.
+//! Model: [`Reach`] finds who serves the volume. On one machine, the process that locks the manager's directory serves it,
+//! and all others attach to its socket. When that process ends, the first of the others that takes the lock serves the
+//! volume. Each client tells the new server which files it has open, and these stay open. A client repeats a request if that
+//! does no harm, or if the request was never sent.
 //! Invariant: a change that may have been carried out by a server that was killed is not made a second time.
 //! Non-goals: the way to a node; see remote.rs.
 
@@ -21,8 +22,8 @@ use crate::message::{Ask, Reply};
 use crate::reached::{AsksStore, wrong};
 use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
 use crate::serve::{self, Listener};
-use crate::server::{Server, SessionId};
-use crate::session::{self, Answering};
+use crate::server::Server;
+use crate::session::{Answering, OwnSession};
 use crate::store::Store;
 use crate::stores::Slot;
 use crate::{Error, Result, place};
@@ -72,17 +73,8 @@ pub(crate) enum Way {
 /// The server in this process. What is first is dropped first.
 pub(crate) struct Here {
     _listener: Listener,
-    session: Session,
-    server: Arc<Server>,
+    session: OwnSession,
     _lock: File,
-}
-
-struct Session(Arc<Server>, SessionId);
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.0.end(self.1);
-    }
 }
 
 impl Attachment {
@@ -209,10 +201,10 @@ fn serve(meta: &Path, lock: File, has_open: bool) -> Result<(Way, Vec<Option<Str
     let is_alone = small::try_lock(&meta.join(CLIENTS))?.is_some() && !has_open;
     let (manager, stores) = place::parts(meta)?;
     let server = Server::start(manager, Arc::new(stores), is_alone)?;
-    let lost = server.stores.slots().iter().map(|slot| slot.as_ref().err().cloned()).collect();
+    let lost = server.stores.lost();
     let listener = Listener::start(meta, &server, !is_alone)?;
-    let session = Session(Arc::clone(&server), server.begin());
-    Ok((Way::Here(Here { _listener: listener, session, server, _lock: lock }), lost))
+    let session = OwnSession::begin(&server);
+    Ok((Way::Here(Here { _listener: listener, session, _lock: lock }), lost))
 }
 
 impl Way {
@@ -221,8 +213,7 @@ impl Way {
             Way::There(connection, _) => return connection.ask(ask, sent, into),
             Way::Here(here) => here,
         };
-        let answering = session::Session { server: &here.server, session: here.session.1 };
-        answering.answer(ask, sent, into).map_err(Failure::Told)
+        here.session.as_session().answer(ask, sent, into).map_err(Failure::Told)
     }
 }
 

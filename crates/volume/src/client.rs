@@ -2,32 +2,14 @@
 //!
 //! Non-goals: what the client itself knows of files that it has open.
 
-use std::sync::Arc;
-
 use crate::manager::{Change, Entry, Inode, Place, Written};
 use crate::request::{Answer, Request};
-use crate::server::{Server, SessionId};
 use crate::{Error, Result};
 
 /// Answers the requests of one client.
 pub(crate) trait Answers: Send + Sync {
     /// The answer to one request.
     fn answer(&self, request: &Request) -> Result<Answer>;
-}
-
-/// A session of a server in this process.
-struct Local(Arc<Server>, SessionId);
-
-impl Answers for Local {
-    fn answer(&self, request: &Request) -> Result<Answer> {
-        self.0.answer(self.1, request)
-    }
-}
-
-impl Drop for Local {
-    fn drop(&mut self) {
-        self.0.end(self.1);
-    }
 }
 
 /// The manager of a volume.
@@ -39,11 +21,6 @@ fn wrong<T>(answer: Answer) -> Result<T> {
 }
 
 impl Client {
-    /// A new session of a server in this process.
-    pub(crate) fn of(server: &Arc<Server>) -> Client {
-        Client(Box::new(Local(Arc::clone(server), server.begin())))
-    }
-
     /// Of whoever answers.
     pub(crate) fn by(answers: impl Answers + 'static) -> Client {
         Client(Box::new(answers))

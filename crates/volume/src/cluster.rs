@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_api::{ServiceRequest, VolumeCluster, VolumeEntry, VolumeRequest};
-use thalweg_io::{hidden, process};
+use thalweg_io::process;
 use thalweg_wire::{Id, message};
 
 use crate::attach::Attachment;
@@ -19,7 +19,7 @@ use crate::registry::{Registry, part};
 use crate::remote::{Dial, Links, RemoteManager, RemoteStore};
 use crate::store::Store;
 use crate::stores::Stores;
-use crate::{Error, Result, Volume};
+use crate::{Error, Result, Volume, place};
 
 /// The cluster of a volume that is made.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +55,7 @@ pub fn create_on_nodes(
     let manager = manager.unwrap_or(first);
     let nodes: Vec<String> = slots.iter().chain([manager]).map(|place| place.node.clone()).collect();
     client.hosts(&nodes).map_err(refused)?;
-    let volume = Id(u128::from(hidden::random()) << 64 | u128::from(hidden::random())).to_string();
+    let volume = Id(place::new_number()).to_string();
     let below = |place: &Location, what| -> Result<String> {
         let directory = place.directory.join(part(name, what)?);
         Ok(Location { node: place.node.clone(), directory }.to_string())

@@ -24,7 +24,7 @@ use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, LocalStore, Result, SqliteManager, Volume, repair};
 
-pub(crate) const LOCK: &str = "lock";
+const LOCK: &str = "lock";
 /// More digits than a process's number has.
 const LOCK_BYTES_MAX: usize = 32;
 
@@ -90,17 +90,18 @@ pub fn create(
 
 fn make(meta: &Path, slots: &[PathBuf], policy: &Policy) -> Result<()> {
     let mut made = Made::default();
-    let volume = u128::from(hidden::random()) << 64 | u128::from(hidden::random());
-    let io = io();
+    let volume = new_number();
     for (slot, dir) in (0..).zip(slots) {
-        made.directory(dir)?;
-        LocalStore::create(&io, dir, volume, slot)?;
+        made.store(dir, volume, slot)?;
     }
-    made.directory(meta)?;
-    SqliteManager::create(meta, volume, slots, policy, process::user_and_group())?;
-    File::open(&io, &meta.join(LOCK), Access::Create)?;
+    made.manager(meta, volume, slots, policy, process::user_and_group())?;
     made.stays();
     Ok(())
+}
+
+/// The number of a new volume, which no other has.
+pub(crate) fn new_number() -> u128 {
+    u128::from(hidden::random()) << 64 | u128::from(hidden::random())
 }
 
 /// Directories that go again if not all of a volume could be made.
@@ -108,10 +109,31 @@ fn make(meta: &Path, slots: &[PathBuf], policy: &Policy) -> Result<()> {
 pub(crate) struct Made(Vec<PathBuf>);
 
 impl Made {
-    pub(crate) fn directory(&mut self, dir: &Path) -> Result<()> {
+    fn directory(&mut self, dir: &Path) -> Result<()> {
         small::make_new_directory(dir)?;
         self.0.push(dir.into());
         Ok(small::sync_directory(thalweg_io::directory_of(dir))?)
+    }
+
+    /// Makes a store.
+    pub(crate) fn store(&mut self, dir: &Path, volume: u128, slot: u32) -> Result<()> {
+        self.directory(dir)?;
+        LocalStore::create(&io(), dir, volume, slot)
+    }
+
+    /// Makes a manager, of the stores in these slots, whose root directory this user and group own.
+    pub(crate) fn manager(
+        &mut self,
+        dir: &Path,
+        volume: u128,
+        slots: &[PathBuf],
+        policy: &Policy,
+        owner: (u32, u32),
+    ) -> Result<()> {
+        self.directory(dir)?;
+        SqliteManager::create(dir, volume, slots, policy, owner)?;
+        File::open(&io(), &dir.join(LOCK), Access::Create)?;
+        Ok(())
     }
 
     /// All were made.
@@ -222,8 +244,7 @@ fn new_store(open: &OpenVolume, dir: &Path, slot: u32) -> Result<Made> {
     let dir = below(dir, &open.entry.name, "store")?;
     text(&dir)?;
     let mut made = Made::default();
-    made.directory(&dir)?;
-    LocalStore::create(&io(), &dir, open.number(), slot)?;
+    made.store(&dir, open.number(), slot)?;
     Ok(made)
 }
 

@@ -41,7 +41,10 @@ impl Bed {
     }
 
     fn client(&self) -> Arc<Volume> {
-        Volume::of(Client::of(&self.server), Arc::clone(&self.server.stores))
+        Volume::of(
+            Client::by(crate::session::OwnSession::begin(&self.server)),
+            Arc::clone(&self.server.stores),
+        )
     }
 
     fn strips(&self) -> usize {

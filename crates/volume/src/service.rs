@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use thalweg_api::{May, ServiceRequest, VolumeRequest, from_json};
 use thalweg_base::clock::Stopwatch;
-use thalweg_io::{Access, File, small};
+use thalweg_io::{File, small};
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{Host, Id, Link, Peer, Service, Streams};
 
@@ -21,7 +21,7 @@ use crate::layout::Policy;
 use crate::location::Location;
 use crate::manager::Manager;
 use crate::message::{Ask, Reply};
-use crate::place::{self, LOCK, Made};
+use crate::place::{self, Made};
 use crate::registry::part;
 use crate::remote::{Dial, RemoteStore, directory};
 use crate::request::{Request, StoreRequest};
@@ -97,6 +97,16 @@ impl VolumeService {
         Arc::clone(held(&self.managers).entry(dir.into()).or_default())
     }
 
+    /// Forgets a directory without a manager that is open, unless others wait for it: whoever asks for directories that have
+    /// none fills no memory.
+    fn forget(&self, dir: &Path) {
+        let mut managers = held(&self.managers);
+        // One is in the table, and one is the caller's; no further one is made without the table.
+        if managers.get(dir).is_some_and(|kept| Arc::strong_count(kept) == 2) {
+            managers.remove(dir);
+        }
+    }
+
     /// A new session with the manager in a directory, opened if it is not.
     fn session(self: &Arc<Self>, dir: &Path, may_change: bool) -> Result<ManagerSession> {
         let kept = self.kept_manager(dir);
@@ -104,7 +114,8 @@ impl VolumeService {
         let served = match &*kept {
             Some(served) => Arc::clone(served),
             None => {
-                let served = Arc::new(self.open_manager(dir)?);
+                let opened = self.open_manager(dir).inspect_err(|_| self.forget(dir));
+                let served = Arc::new(opened?);
                 *kept = Some(Arc::clone(&served));
                 served
             }
@@ -164,8 +175,7 @@ impl VolumeService {
             VolumeRequest::MakeStore { name, directory: dir, volume, slot } => {
                 let mut made = Made::default();
                 let dir = directory(&dir)?.join(part(&name, "store")?);
-                made.directory(&dir)?;
-                LocalStore::create(&place::io(), &dir, number(&volume)?, slot)?;
+                made.store(&dir, number(&volume)?, slot)?;
                 made.stays();
                 Ok(())
             }
@@ -176,9 +186,7 @@ impl VolumeService {
                 let slots: Vec<PathBuf> = stores.iter().map(PathBuf::from).collect();
                 let mut made = Made::default();
                 let dir = directory(&dir)?.join(part(&name, "manager")?);
-                made.directory(&dir)?;
-                SqliteManager::create(&dir, number(&volume)?, &slots, &policy, (user, group))?;
-                File::open(&place::io(), &dir.join(LOCK), Access::Create)?;
+                made.manager(&dir, number(&volume)?, &slots, &policy, (user, group))?;
                 made.stays();
                 Ok(())
             }

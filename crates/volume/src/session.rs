@@ -7,10 +7,11 @@
 
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::client::Answers;
 use crate::message::{Ask, Head, Reply, VERSION, send};
-use crate::request::{StoreAnswer, StoreRequest};
+use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
 use crate::server::{Server, SessionId};
 use crate::store::Store;
 use crate::{Error, Result};
@@ -36,9 +37,37 @@ pub(crate) struct Session<'a> {
     pub(crate) session: SessionId,
 }
 
+/// A session of a client in the server's own process. It ends when this is dropped.
+pub(crate) struct OwnSession {
+    server: Arc<Server>,
+    session: SessionId,
+}
+
+impl OwnSession {
+    pub(crate) fn begin(server: &Arc<Server>) -> OwnSession {
+        OwnSession { server: Arc::clone(server), session: server.begin() }
+    }
+
+    pub(crate) fn as_session(&self) -> Session<'_> {
+        Session { server: &self.server, session: self.session }
+    }
+}
+
+impl Answers for OwnSession {
+    fn answer(&self, request: &Request) -> Result<Answer> {
+        self.server.answer(self.session, request)
+    }
+}
+
+impl Drop for OwnSession {
+    fn drop(&mut self) {
+        self.server.end(self.session);
+    }
+}
+
 impl Answering for Session<'_> {
     fn lost(&self) -> Vec<Option<String>> {
-        self.server.stores.slots().iter().map(|slot| slot.as_ref().err().cloned()).collect()
+        self.server.stores.lost()
     }
 
     fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {

@@ -138,6 +138,11 @@ impl Stores {
         &self.slots
     }
 
+    /// For each slot, why its store is lost, if it is.
+    pub(crate) fn lost(&self) -> Vec<Option<String>> {
+        self.slots.iter().map(|slot| slot.as_ref().err().cloned()).collect()
+    }
+
     /// The store that has a strip, or should have it.
     pub(crate) fn of(&self, layout: &Layout, strip: Strip) -> Result<&dyn Store> {
         match &self.slots[layout.slot(strip.index, strip.copy) as usize] {

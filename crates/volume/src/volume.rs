@@ -17,6 +17,7 @@ use crate::file::{File, Node};
 use crate::layout::Policy;
 use crate::manager::{Change, Edit, Entry, Inode, Kind, Manager, New, Place, ROOT, Renaming};
 use crate::server::Server;
+use crate::session::OwnSession;
 use crate::stores::{Slot, Stores};
 use crate::{Error, Result};
 
@@ -35,7 +36,7 @@ impl Volume {
     /// A volume of this manager and these stores, after whatever a crash interrupted is finished.
     pub fn assemble(manager: Box<dyn Manager>, stores: Vec<Slot>) -> Result<Arc<Volume>> {
         let server = Server::start(manager, Arc::new(Stores::new(stores)), true)?;
-        Ok(Volume::of(Client::of(&server), Arc::clone(&server.stores)))
+        Ok(Volume::of(Client::by(OwnSession::begin(&server)), Arc::clone(&server.stores)))
     }
 
     /// A volume as a client of its manager and its stores.
