@@ -30,6 +30,19 @@ fn with_volume(copies: &str) -> Nodes {
     nodes
 }
 
+/// The same with two copies, mounted on `films`; `None` where that cannot be, which is said.
+fn with_mount() -> Option<(Nodes, Mounted)> {
+    if !Path::new("/dev/fuse").exists() || !process::is_root() {
+        skipped("mounting needs /dev/fuse, and here to be root");
+        return None;
+    }
+    let nodes = with_volume("2");
+    let at = nodes.place.0.join("films");
+    std::fs::create_dir(&at).unwrap();
+    run(&nodes, &["mount", "films", "films", "--background"]).is_done();
+    Some((nodes, Mounted(at)))
+}
+
 /// Runs the command as the cluster's owner, with settings of its own.
 fn run(nodes: &Nodes, args: &[&str]) -> Outcome {
     let mut command = nodes.place.command(args);
@@ -140,13 +153,7 @@ fn with_two_copies_a_node_may_be_lost_but_not_that_of_the_manager() {
 
 #[test]
 fn a_mount_goes_on_without_a_store_and_answers_without_the_manager() {
-    if !Path::new("/dev/fuse").exists() || !process::is_root() {
-        return skipped("mounting needs /dev/fuse, and here to be root");
-    }
-    let mut nodes = with_volume("2");
-    std::fs::create_dir(nodes.place.0.join("films")).unwrap();
-    run(&nodes, &["mount", "films", "films", "--background"]).is_done();
-    let mounted = Mounted(nodes.place.0.join("films"));
+    let Some((mut nodes, mounted)) = with_mount() else { return };
     run(&nodes, &["gen", "20k", "records"]).is_done();
     nodes.place.shell("cp records films/copy && cmp records films/copy && mkdir films/more").is_done();
     kill(&mut nodes, 2);
@@ -166,13 +173,7 @@ fn a_mount_goes_on_without_a_store_and_answers_without_the_manager() {
 
 #[test]
 fn files_that_are_open_stay_open_while_the_managers_node_is_restarted() {
-    if !Path::new("/dev/fuse").exists() || !process::is_root() {
-        return skipped("mounting needs /dev/fuse, and here to be root");
-    }
-    let mut nodes = with_volume("2");
-    std::fs::create_dir(nodes.place.0.join("films")).unwrap();
-    run(&nodes, &["mount", "films", "films", "--background"]).is_done();
-    let mounted = Mounted(nodes.place.0.join("films"));
+    let Some((mut nodes, mounted)) = with_mount() else { return };
     let mut open = std::fs::File::create(mounted.0.join("open")).unwrap();
     open.write_all(&[1; 300_000]).unwrap();
     std::fs::remove_file(mounted.0.join("open")).unwrap();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use thalweg::volume::{self, Registry, Volume};
-use thalweg_api::{BenchFloor, BenchOther, BenchPhase, BenchReport, BenchRow, BenchTarget};
+use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, BenchTarget};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
 
@@ -183,7 +183,7 @@ impl<'a> Bench<'a> {
         };
         judge(&mut row, targets, self.asked.tiny);
         if is_sequential && !is_library {
-            let target = of_slower(&row, row.floor.as_ref(), 0.6);
+            let target = of_slower(&row, 0.6);
             row.targets.push(BenchTarget { met: target.met.filter(|_| !self.asked.tiny), ..target });
         }
         Ok(row)
@@ -295,9 +295,10 @@ fn side_by_side(
 }
 
 /// The target of a mount: its rate as a part of that of the slower of the disk and a FUSE file system without data.
-fn of_slower(row: &BenchRow, floor: Option<&BenchFloor>, least: f64) -> BenchTarget {
+fn of_slower(row: &BenchRow, least: f64) -> BenchTarget {
     let null = row.others.iter().find(|other| other.name == NULL).and_then(|other| other.measure.as_ref());
-    let ratio = floor.zip(null).map(|(disk, null)| disk.seconds.max(null.seconds) / row.ours.seconds);
+    let ratio =
+        row.floor.as_ref().zip(null).map(|(disk, null)| disk.seconds.max(null.seconds) / row.ours.seconds);
     BenchTarget {
         target: format!(">= {least} x the slower of the disk and {NULL}"),
         measured: ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")),
