@@ -49,7 +49,7 @@ pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
 pub use request::{
     CommandRequest, HostProcess, HostRequest, JobRequest, Request, ServiceRequest, TransferRequest,
-    VolumeRequest,
+    VolumeChange, VolumeRequest, VolumeWork,
 };
 pub use volume::{
     VolumeCheck, VolumeCluster, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeMount,

@@ -152,6 +152,13 @@ pub enum VolumeRequest {
         /// The manager's directory.
         directory: String,
     },
+    /// The same, for work on the volume's stores: no other session is open meanwhile.
+    Maintain {
+        /// The manager's directory.
+        directory: String,
+        /// What it is for, as the audit log calls it.
+        work: VolumeWork,
+    },
     /// This stream carries requests to the store in this directory, in the same messages.
     Store {
         /// The store's directory.
@@ -161,7 +168,38 @@ pub enum VolumeRequest {
         /// Its slot.
         slot: u32,
     },
-    /// Make a store for a new volume. The result is its directory.
+    /// Make or remove a part of a volume.
+    Change(VolumeChange),
+}
+
+/// Work on the stores of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeWork {
+    /// Copies are made equal.
+    Repair,
+    /// A store is added.
+    AddStore,
+    /// A store is replaced.
+    Replace,
+}
+
+impl VolumeWork {
+    /// The command that does it.
+    pub fn command(self) -> &'static str {
+        match self {
+            VolumeWork::Repair => "volume repair",
+            VolumeWork::AddStore => "volume add-store",
+            VolumeWork::Replace => "volume replace",
+        }
+    }
+}
+
+/// Changes of the parts of a volume on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum VolumeChange {
+    /// Make a store. The result is its directory.
     MakeStore {
         /// The name of the volume.
         name: String,

@@ -316,7 +316,7 @@ database files are called after their numbers.
 destroy NAME: removes a volume and all files in it.
 
 Several processes of one user may use a volume at a time, and several clients one on a cluster; repair, add-store, replace and \
-destroy need it alone. repair, add-store, replace and salvage are for volumes on this machine.",
+destroy need it alone. On a cluster a store is written as NODE:/DIR.",
         examples: &[
             ("thalweg volume create films --stores /disk1,/disk2,/disk3", "over three disks"),
             (
@@ -326,6 +326,7 @@ destroy need it alone. repair, add-store, replace and salvage are for volumes on
             ("thalweg volume layout volume:films/raw --stripe 64KiB --record 838", "records of 838 bytes, in small stripes"),
             ("thalweg gen 10M volume:films/records", "a gigabyte of records in it"),
             ("thalweg volume replace films /disk2 /disk4", "when a disk fails, or before it does"),
+            ("thalweg volume replace films n2:/d1 n5:/d1", "the same, when a node is gone"),
             ("thalweg volume salvage films saved", "what can be read when a disk is gone"),
         ],
         subjects: &[

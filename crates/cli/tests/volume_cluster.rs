@@ -82,8 +82,6 @@ fn a_volume_on_three_nodes_is_used_like_any_other() {
     assert!(run(&nodes, &["volume", "ls", "volume:films/"]).is_done().contains("out"));
     assert!(run(&nodes, &["volume", "stat", "volume:films/in"]).is_done().contains("5000000"));
     assert!(run(&nodes, &["volume", "check", "films"]).is_done().contains("everything is as it was written"));
-    run(&nodes, &["volume", "repair", "films"])
-        .is_refused(&["is on the nodes of cluster river", "cannot be done yet"]);
 
     let list: VolumeList = from_json(run(&nodes, &["volume", "list", "--json"]).is_done()).unwrap();
     assert_eq!(list.volumes[0].cluster.as_ref().unwrap().name, "river");
@@ -149,6 +147,61 @@ fn with_two_copies_a_node_may_be_lost_but_not_that_of_the_manager() {
     let told = run(&nodes, &["volume", "ls", "volume:films/"]);
     told.is_refused(&["the manager of volume films", "n1"]);
     assert!(began.elapsed().as_secs_f64() < ABOUT_TEN_SECONDS, "{:?}", began.elapsed());
+}
+
+#[test]
+fn stores_on_nodes_are_repaired_added_replaced_and_salvaged() {
+    let mut nodes = with_volume("2");
+    for directory in ["d4", "d5", "d6"] {
+        std::fs::create_dir(nodes.place.0.join(directory)).unwrap();
+    }
+    let at = |nodes: &Nodes, node: u32, directory: u32| {
+        format!("n{node}:{}/d{directory}", nodes.place.0.display())
+    };
+    let whole = "everything is as it was written";
+    run(&nodes, &["gen", "20k", "records"]).is_done();
+    run(&nodes, &["gen", "20k", "volume:films/in"]).is_done();
+    // Another client's list of volumes, which does not learn of what this one does.
+    let registry = nodes.place.0.join("settings/thalweg/volumes.json");
+    let before = std::fs::read(&registry).unwrap();
+
+    let strip = std::fs::read_dir(nodes.place.0.join("d2/films.thalweg-store")).unwrap();
+    let strip =
+        strip.map(|entry| entry.unwrap().path()).find(|path| path.extension() == Some("strip".as_ref()));
+    let strip = strip.unwrap();
+    let mut bytes = std::fs::read(&strip).unwrap();
+    bytes[5000] ^= 1;
+    std::fs::write(&strip, bytes).unwrap();
+    let repaired = run(&nodes, &["volume", "repair", "films"]);
+    assert!(repaired.is_done().contains("is mended") && repaired.out.contains(whole), "{repaired:?}");
+
+    let add = |place: &str| run(&nodes, &["volume", "add-store", "films", place]);
+    add(&at(&nodes, 3, 4)).is_refused(&["beside one of the same node"]);
+    add("d4").is_refused(&["d4 is on no node; write NODE:/DIR"]);
+    assert!(add(&at(&nodes, 2, 4)).is_done().starts_with("films: 4 stores on cluster river\n"));
+    run(&nodes, &["gen", "20k", "volume:films/more"]).is_done();
+    let replace = |nodes: &Nodes, old: &str, new: &str| run(nodes, &["volume", "replace", "films", old, new]);
+    replace(&nodes, &at(&nodes, 2, 9), &at(&nodes, 2, 5)).is_refused(&["is no store of volume films"]);
+    assert!(replace(&nodes, &at(&nodes, 2, 2), &at(&nodes, 2, 5)).is_done().contains(whole));
+    assert_eq!(std::fs::read_dir(nodes.place.0.join("d2")).unwrap().count(), 0);
+
+    // A node is gone, and with it a store, which others take over.
+    kill(&mut nodes, 2);
+    assert!(replace(&nodes, &at(&nodes, 3, 3), &at(&nodes, 1, 6)).is_done().contains(whole));
+    std::fs::write(&registry, before).unwrap();
+    for file in ["in", "more"] {
+        run(&nodes, &["pump", &format!("volume:films/{file}"), "back"]).is_done();
+        nodes.place.shell("cmp records back && rm back").is_done();
+    }
+    let audit = std::fs::read_to_string(nodes.place.0.join("own/hosts/n1/audit.log")).unwrap();
+    for what in ["volume repair", "volume add-store", "volume replace"] {
+        assert!(audit.contains(what), "{what} is not in {audit}");
+    }
+    assert!(run(&nodes, &["volume", "salvage", "films", "saved"]).is_done().contains("2 files saved"));
+    nodes.place.shell("cmp records saved/in && cmp records saved/more").is_done();
+    kill(&mut nodes, 0);
+    let nameless = run(&nodes, &["volume", "salvage", "films", "nameless"]);
+    assert!(nameless.status == Some(1) && nameless.out.contains("files are called after their numbers"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Invariant: what rename(2), link(2), unlink(2) and rmdir(2) refuse is refused here, with the same error number.
 //! Non-goals: the transaction itself, and who is allowed to do what.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rusqlite::{Connection, params};
@@ -106,6 +107,11 @@ impl Applying<'_> {
                 self.edit(*inode, |inode| inode.stale[*copy as usize] &= !strips)
             }
             Change::Forget(inode) => self.forget(*inode),
+            Change::Slot(slot, directory) => {
+                let row = params![slot, directory.as_os_str().as_bytes()];
+                self.connection.execute("INSERT OR REPLACE INTO slots VALUES (?, ?)", row)?;
+                self.inode(ROOT)
+            }
         }
     }
 

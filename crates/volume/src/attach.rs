@@ -74,7 +74,6 @@ pub(crate) enum Way {
 pub(crate) struct Here {
     _listener: Listener,
     session: OwnSession,
-    _lock: File,
 }
 
 impl Attachment {
@@ -200,11 +199,11 @@ fn reach(meta: &Path, name: &str, has_open: bool) -> Result<(Way, Vec<Option<Str
 fn serve(meta: &Path, lock: File, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
     let is_alone = small::try_lock(&meta.join(CLIENTS))?.is_some() && !has_open;
     let (manager, stores) = place::parts(meta)?;
-    let server = Server::start(manager, Arc::new(stores), is_alone)?;
+    let server = Server::start(manager, Arc::new(stores), is_alone, Some(lock))?;
     let lost = server.stores.lost();
-    let listener = Listener::start(meta, &server, !is_alone)?;
+    let listener = Listener::start(meta, &server)?;
     let session = OwnSession::begin(&server);
-    Ok((Way::Here(Here { _listener: listener, session, _lock: lock }), lost))
+    Ok((Way::Here(Here { _listener: listener, session }), lost))
 }
 
 impl Way {

@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 
 use thalweg_api::{VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeStatus, VolumeStore};
 
+use crate::Result;
+use crate::alone::OpenVolume;
 use crate::layout::{Layout, Policy};
 use crate::manager::{Inode, Kind, ROOT};
 use crate::store::{Store, Strip};
 use crate::stores::{Slot, bit};
 use crate::volume::Volume;
-use crate::{OpenVolume, Result};
 
 const PIECE: usize = 1 << 20;
 
@@ -55,6 +56,11 @@ pub(crate) fn walk(volume: &Volume, mut visit: impl FnMut(&Path, &Inode)) -> Res
     Ok(())
 }
 
+/// How files are laid out that are made in the root.
+pub(crate) fn root_policy(volume: &Volume) -> Result<Policy> {
+    Ok(volume.manager.inode(ROOT)?.policy.unwrap_or_default())
+}
+
 /// What a volume has.
 pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
     let (volume, VolumeEntry { name, manager, stores, .. }) = (&open.volume, open.entry.clone());
@@ -62,7 +68,7 @@ pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
         name,
         manager,
         stores: Vec::new(),
-        layout: volume.manager.inode(ROOT)?.policy.unwrap_or_default().into(),
+        layout: root_policy(volume)?.into(),
         files: 0,
         directories: 1,
         bytes: 0,
@@ -85,7 +91,10 @@ pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
 }
 
 /// What a store answers, or why it is lost: it is not there, or it fails.
-fn asked<T>(slot: &Slot, ask: impl FnOnce(&dyn Store) -> Result<T>) -> std::result::Result<T, String> {
+pub(crate) fn asked<'a, T>(
+    slot: &'a Slot,
+    ask: impl FnOnce(&'a dyn Store) -> Result<T>,
+) -> std::result::Result<T, String> {
     match slot {
         Ok(store) => ask(&**store).map_err(|why| why.to_string()),
         Err(why) => Err(why.clone()),

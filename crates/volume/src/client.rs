@@ -2,6 +2,8 @@
 //!
 //! Non-goals: what the client itself knows of files that it has open.
 
+use std::path::PathBuf;
+
 use crate::manager::{Change, Entry, Inode, Place, Written};
 use crate::request::{Answer, Request};
 use crate::{Error, Result};
@@ -99,6 +101,14 @@ impl Client {
                 Answer::Inodes(more) => all.extend(more),
                 other => return wrong(other),
             }
+        }
+    }
+
+    /// Where the store of each slot is.
+    pub(crate) fn slots(&self) -> Result<Vec<PathBuf>> {
+        match self.0.answer(&Request::Slots)? {
+            Answer::Slots(places) => Ok(places),
+            other => wrong(other),
         }
     }
 

@@ -7,18 +7,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_api::{ServiceRequest, VolumeCluster, VolumeEntry, VolumeRequest};
+use thalweg_api::{ServiceRequest, VolumeChange, VolumeCluster, VolumeEntry, VolumeRequest, VolumeWork};
 use thalweg_io::process;
 use thalweg_wire::{Id, message};
 
+use crate::alone::{Alone, OpenAlone, OpenVolume};
 use crate::attach::Attachment;
 use crate::client::Client;
 use crate::layout::Policy;
 use crate::location::{Location, apart};
+use crate::manager::Change;
 use crate::registry::{Registry, part};
 use crate::remote::{Dial, Links, RemoteManager, RemoteStore};
 use crate::store::Store;
-use crate::stores::Stores;
+use crate::stores::{Slot, Stores};
 use crate::{Error, Result, Volume, place};
 
 /// The cluster of a volume that is made.
@@ -97,14 +99,14 @@ fn make(
     for (slot, place) in (0..).zip(slots) {
         let directory = place.directory.display().to_string();
         let (name, volume) = (name.clone(), volume.clone());
-        ask(links, &place.node, &VolumeRequest::MakeStore { name, directory, volume, slot })?;
+        ask(links, &place.node, VolumeChange::MakeStore { name, directory, volume, slot })?;
         made.push((entry.stores[slot as usize].clone(), Some(slot)));
     }
     let (user, group) = process::user_and_group();
     let directory = manager.directory.display().to_string();
     let (stores, layout) = (entry.stores.clone(), (*policy).into());
-    let request = VolumeRequest::MakeManager { name, directory, volume, stores, layout, user, group };
-    ask(links, &manager.node, &request)?;
+    let request = VolumeChange::MakeManager { name, directory, volume, stores, layout, user, group };
+    ask(links, &manager.node, request)?;
     made.push((entry.manager.clone(), None));
     Ok(())
 }
@@ -113,14 +115,14 @@ fn refused(why: impl std::fmt::Display) -> Error {
     Error::Refused(why.to_string())
 }
 
-fn ask(links: &Links, node: &str, request: &VolumeRequest) -> Result<()> {
-    message::ask(&*links.link(node)?, &request.text()).map(drop).map_err(refused)
+fn ask(dial: &dyn Dial, node: &str, change: VolumeChange) -> Result<()> {
+    message::ask(&*dial.link(node)?, &VolumeRequest::Change(change).text()).map(drop).map_err(refused)
 }
 
-fn remove(links: &Links, place: &str, volume: &str, slot: Option<u32>) -> Result<()> {
+fn remove(links: &dyn Dial, place: &str, volume: &str, slot: Option<u32>) -> Result<()> {
     let Location { node, directory } = Location::needed(place)?;
     let directory = directory.display().to_string();
-    ask(links, &node, &VolumeRequest::Remove { directory, volume: volume.into(), slot })
+    ask(links, &node, VolumeChange::Remove { directory, volume: volume.into(), slot })
 }
 
 fn of(entry: &VolumeEntry) -> &VolumeCluster {
@@ -147,18 +149,81 @@ pub(crate) fn check_apart(slots: &[Location], policy: &Policy) -> Result<()> {
 }
 
 /// Opens a volume of a cluster.
-pub(crate) fn open(entry: &VolumeEntry) -> Result<Arc<Volume>> {
-    let volume = of(entry).volume.parse::<Id>().map_err(Error::Refused)?.0;
-    let dial: Arc<dyn Dial> = Arc::new(links(entry)?);
+pub(crate) fn open(mut entry: VolumeEntry) -> Result<OpenVolume> {
+    let dial: Arc<dyn Dial> = Arc::new(links(&entry)?);
+    let volume = open_by(&dial, &mut entry, None)?;
+    Ok(OpenVolume { volume, entry })
+}
+
+/// Opens it for work on its stores, while nobody else has it open.
+pub(crate) fn open_alone(mut entry: VolumeEntry, work: VolumeWork) -> Result<OpenAlone> {
+    let dial: Arc<dyn Dial> = Arc::new(links(&entry)?);
+    let volume = open_by(&dial, &mut entry, Some(work))?;
+    let alone = OnNodes { name: entry.name.clone(), volume: of(&entry).volume.clone(), dial };
+    Ok(OpenAlone { volume, entry, alone: Box::new(alone) })
+}
+
+/// Where the stores are, the manager knows.
+fn open_by(dial: &Arc<dyn Dial>, entry: &mut VolumeEntry, work: Option<VolumeWork>) -> Result<Arc<Volume>> {
     let place = Location::needed(&entry.manager)?;
-    let manager = RemoteManager { dial: Arc::clone(&dial), name: entry.name.clone(), place };
+    let manager = RemoteManager { dial: Arc::clone(dial), name: entry.name.clone(), place, work };
     let (attachment, _) = Attachment::by(Box::new(manager), &entry.name)?;
+    let client = Client::by(attachment);
+    entry.stores = client.slots()?.iter().map(|place| place.to_string_lossy().into_owned()).collect();
+    Ok(Volume::of(client, Arc::new(Stores::new(slots(dial, entry)?))))
+}
+
+fn slots(dial: &Arc<dyn Dial>, entry: &VolumeEntry) -> Result<Vec<Slot>> {
+    let volume = number(entry)?;
     let store = |(slot, place): (u32, &String)| {
-        let store = RemoteStore::new(&dial, &Location::needed(place)?, volume, slot);
-        Ok(Ok(Arc::new(store) as Arc<dyn Store>))
+        Ok(Ok(Arc::new(RemoteStore::new(dial, &Location::needed(place)?, volume, slot)) as Arc<dyn Store>))
     };
-    let slots = (0..).zip(&entry.stores).map(store).collect::<Result<_>>()?;
-    Ok(Volume::of(Client::by(attachment), Arc::new(Stores::new(slots))))
+    (0..).zip(&entry.stores).map(store).collect()
+}
+
+/// The volume's own number.
+fn number(entry: &VolumeEntry) -> Result<u128> {
+    of(entry).volume.parse::<Id>().map(|id| id.0).map_err(Error::Refused)
+}
+
+/// The stores of a volume where the registry knows them.
+pub(crate) fn stores_alone(entry: &VolumeEntry) -> Result<Vec<Slot>> {
+    let dial: Arc<dyn Dial> = Arc::new(links(entry)?);
+    slots(&dial, entry)
+}
+
+/// Makes and removes stores on nodes. The session with the manager keeps others from the volume.
+struct OnNodes {
+    name: String,
+    volume: String,
+    dial: Arc<dyn Dial>,
+}
+
+impl Alone for OnNodes {
+    fn directory(&self, place: &Path) -> Result<String> {
+        let Some(Location { node, directory }) = Location::of(place) else {
+            return Err(Error::Refused(format!("{} is on no node; write NODE:/DIR", place.display())));
+        };
+        Ok(Location { node, directory: directory.join(part(&self.name, "store")?) }.to_string())
+    }
+
+    fn make(&self, directory: &str, slot: u32) -> Result<Arc<dyn Store>> {
+        let place = Location::needed(directory)?;
+        let parent = place.directory.parent().unwrap_or(&place.directory).display().to_string();
+        let (name, volume) = (self.name.clone(), self.volume.clone());
+        let change = VolumeChange::MakeStore { name, directory: parent, volume, slot };
+        ask(&*self.dial, &place.node, change)?;
+        let volume = self.volume.parse::<Id>().map_err(Error::Refused)?.0;
+        Ok(Arc::new(RemoteStore::new(&self.dial, &place, volume, slot)))
+    }
+
+    fn remove(&self, directory: &str, slot: u32) -> Result<()> {
+        remove(&*self.dial, directory, &self.volume, Some(slot))
+    }
+
+    fn give(&self, volume: Arc<Volume>, slot: u32, directory: &str) -> Result<()> {
+        volume.manager.change(&Change::Slot(slot, directory.into())).map(drop)
+    }
 }
 
 /// Removes the parts of a volume: first the manager, unless it is in use; then the stores. What could not be removed is told.

@@ -12,6 +12,7 @@
 //! Invariant: an error is told, never zeros in place of bytes that cannot be had.
 //! Non-goals: records; who is allowed to do what.
 
+mod alone;
 mod apply;
 mod attach;
 mod check;
@@ -28,7 +29,9 @@ mod inodes;
 pub mod layout;
 mod local;
 mod location;
+mod maintain;
 mod manager;
+mod managers;
 mod message;
 mod path;
 mod place;
@@ -53,6 +56,7 @@ mod tree;
 mod volume;
 mod volumes;
 
+pub use alone::OpenVolume;
 pub use check::{check, file, files, status};
 pub use cluster::{OfCluster, create_on_nodes};
 pub use error::{Error, Result};
@@ -61,11 +65,12 @@ pub use fs::VolumeFs;
 pub use layout::{Layout, Policy};
 pub use local::LocalStore;
 pub use location::Location;
+pub use maintain::{add_store, replace};
 pub use manager::{
     Change, Edit, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written,
 };
 pub use path::VolumePath;
-pub use place::{OpenVolume, add_store, create, replace};
+pub use place::create;
 pub use registry::Registry;
 pub use repair::repair;
 pub use salvage::salvage;

@@ -197,6 +197,9 @@ pub enum Change {
     Current(u64, u32, u64),
     /// The strips of an inode without names are gone, and so is it.
     Forget(u64),
+    /// A slot, or the next one, has its store in this directory from now on. Answers with the root. Durable when it is
+    /// acknowledged.
+    Slot(u32, std::path::PathBuf),
 }
 
 /// What does not change while a volume is open.

@@ -116,6 +116,7 @@ choice!(Request {
     8 => Open { 0: inode },
     9 => Close { 0: inode, 1: written },
     10 => Append { inode: inode, generation: generation, size: size, bytes: bytes },
+    11 => Slots {},
 });
 choice!(Answer {
     0 => Done {},
@@ -125,6 +126,7 @@ choice!(Answer {
     4 => Attributes { 0: attributes },
     5 => Inodes { 0: inodes },
     6 => At { 0: at },
+    7 => Slots { 0: places },
 });
 choice!(StoreRequest {
     0 => Read { strip: strip, generation: generation, at: at, bytes: bytes },
@@ -161,6 +163,7 @@ choice!(Change {
     13 => Forget { 0: inode },
     14 => Accessed { 0: inode, 1: accessed_ns },
     15 => Current { 0: inode, 1: copy, 2: strips },
+    16 => Slot { 0: slot, 1: place },
 });
 choice!(Kind {
     0 => File {},

@@ -15,48 +15,19 @@ use thalweg_api::VolumeEntry;
 use thalweg_io::threads::Threads;
 use thalweg_io::{Access, File, FileSystem, hidden, process, small};
 
+use crate::alone::{Alone, OpenAlone, OpenVolume};
 use crate::attach::{Attachment, CLIENTS};
 use crate::client::Client;
 use crate::layout::Policy;
-use crate::manager::{Facts, Manager};
+use crate::manager::{Change, Facts, Manager};
 use crate::registry::{Registry, part};
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
-use crate::{Error, LocalStore, Result, SqliteManager, Volume, repair};
+use crate::{Error, LocalStore, Result, SqliteManager, Volume};
 
 const LOCK: &str = "lock";
 /// More digits than a process's number has.
 const LOCK_BYTES_MAX: usize = 32;
-
-/// A volume that is open in this process.
-pub struct OpenVolume {
-    /// The volume.
-    pub volume: Arc<Volume>,
-    /// What the registry says of it.
-    pub entry: VolumeEntry,
-    // Behind the volume, so that it is dropped last.
-    alone: Option<Alone>,
-}
-
-/// What keeps other processes from a volume.
-struct Alone {
-    /// The volume's own number.
-    number: u128,
-    _lock: File,
-    _clients: small::Locked,
-}
-
-impl OpenVolume {
-    /// One that others may have open too.
-    pub(crate) fn shared(volume: Arc<Volume>, entry: VolumeEntry) -> OpenVolume {
-        OpenVolume { volume, entry, alone: None }
-    }
-
-    /// The volume's own number; it is open alone.
-    fn number(&self) -> u128 {
-        self.alone.as_ref().expect("stores are made for volumes that nobody else uses").number
-    }
-}
 
 /// Makes a volume with a store in each of these directories. Its manager is in the directory of the first, unless another
 /// is given.
@@ -140,11 +111,6 @@ impl Made {
     pub(crate) fn stays(&mut self) {
         self.0.clear();
     }
-
-    /// The one that was made last.
-    fn dir(&self) -> &Path {
-        self.0.last().expect("one was made")
-    }
 }
 
 impl Drop for Made {
@@ -160,27 +126,60 @@ impl Drop for Made {
 pub(crate) fn open(entry: VolumeEntry) -> Result<OpenVolume> {
     let (attachment, slots) = Attachment::new(Path::new(&entry.manager), &entry.name)?;
     let volume = Volume::of(Client::by(attachment), Arc::new(Stores::new(slots)));
-    Ok(OpenVolume::shared(volume, entry))
+    Ok(OpenVolume { volume, entry })
+}
+
+/// Keeps other processes from a volume.
+struct Here {
+    name: String,
+    meta: PathBuf,
+    /// The volume's own number.
+    volume: u128,
+    _lock: File,
+    _clients: small::Locked,
 }
 
 /// Opens a volume that no other process uses, and that none can use meanwhile.
-pub(crate) fn open_alone(registry: &Registry, name: &str) -> Result<OpenVolume> {
-    let mut entry = registry.find_here(name)?;
-    let meta = Path::new(&entry.manager);
-    let (Some(lock), Some(clients)) = (try_lock(meta)?, small::try_lock(&meta.join(CLIENTS))?) else {
-        return Err(in_use(meta, name)?);
+pub(crate) fn open_alone(mut entry: VolumeEntry) -> Result<OpenAlone> {
+    let meta = PathBuf::from(&entry.manager);
+    let (Some(lock), Some(clients)) = (try_lock(&meta)?, small::try_lock(&meta.join(CLIENTS))?) else {
+        return Err(in_use(&meta, &entry.name)?);
     };
-    let manager = SqliteManager::open(meta)?;
+    let manager = SqliteManager::open(&meta)?;
     let facts = manager.facts()?;
-    let slots = facts.slots.iter().map(|dir| text(dir)).collect::<Result<Vec<_>>>()?;
-    if entry.stores != slots {
-        // A store was added or replaced by a process that was killed before it could note that.
-        entry.stores = slots;
-        registry.update(&entry)?;
-    }
+    entry.stores = facts.slots.iter().map(|dir| text(dir)).collect::<Result<_>>()?;
     let volume = Volume::assemble(Box::new(manager), slots_of(&facts))?;
-    let alone = Alone { number: facts.volume, _lock: lock, _clients: clients };
-    Ok(OpenVolume { volume, entry, alone: Some(alone) })
+    let here = Here { name: entry.name.clone(), meta, volume: facts.volume, _lock: lock, _clients: clients };
+    Ok(OpenAlone { volume, entry, alone: Box::new(here) })
+}
+
+impl Alone for Here {
+    fn directory(&self, place: &Path) -> Result<String> {
+        let directory = below(place, &self.name, "store").or_else(|_| {
+            // One that is gone has a name still.
+            let absolute = std::path::absolute(place).map_err(|e| failed_to_open(place, e))?;
+            Ok::<_, Error>(absolute.join(part(&self.name, "store")?))
+        })?;
+        text(&directory)
+    }
+
+    fn make(&self, directory: &str, slot: u32) -> Result<Arc<dyn Store>> {
+        let mut made = Made::default();
+        made.store(Path::new(directory), self.volume, slot)?;
+        let store = LocalStore::open(&io(), Path::new(directory), self.volume, slot)?;
+        made.stays();
+        Ok(Arc::new(store))
+    }
+
+    fn remove(&self, directory: &str, _slot: u32) -> Result<()> {
+        clear(&io(), Path::new(directory))
+    }
+
+    fn give(&self, volume: Arc<Volume>, slot: u32, directory: &str) -> Result<()> {
+        // The manager's database has one user.
+        drop(volume);
+        SqliteManager::open(&self.meta)?.change(&Change::Slot(slot, directory.into())).map(drop)
+    }
 }
 
 /// The manager of a volume in its directory, and the stores.
@@ -193,74 +192,6 @@ pub(crate) fn parts(meta: &Path) -> Result<(Box<dyn Manager>, Stores)> {
 fn slots_of(facts: &Facts) -> Vec<Slot> {
     let io = io();
     (0..).zip(&facts.slots).map(|(slot, dir)| store(&io, dir, facts.volume, slot)).collect()
-}
-
-/// Adds a store in this directory, for files that are made from now on.
-pub fn add_store(registry: &Registry, name: &str, dir: &Path) -> Result<()> {
-    let open = open_alone(registry, name)?;
-    let slot = open.entry.stores.len() as u32;
-    let made = new_store(&open, dir, slot)?;
-    give_slot(registry, open, slot, made)
-}
-
-/// Puts a new store in `new` in the place of the one in `old`. What that has moves; what it has no more the copies have, and
-/// [`repair`](crate::repair()) makes anew from them. Tells what is lost.
-pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Result<Vec<String>> {
-    let open = open_alone(registry, name)?;
-    let old = below(old, name, "store").or_else(|_| {
-        let absolute = std::path::absolute(old).map_err(|e| failed_to_open(old, e))?;
-        Ok::<_, Error>(absolute.join(format!("{name}.thalweg-store")))
-    })?;
-    let Some(slot) = open.entry.stores.iter().position(|dir| Path::new(dir) == old) else {
-        return Err(Error::Refused(format!(
-            "{} is no store of volume {name}; thalweg volume status {name} shows them",
-            old.display()
-        )));
-    };
-    let slot = slot as u32;
-    let made = new_store(&open, new, slot)?;
-    let store = LocalStore::open(&io(), made.dir(), open.number(), slot)?;
-    let before = &open.volume.stores.slots()[slot as usize];
-    let mut told = Vec::new();
-    if let Ok(before) = before {
-        for strip in before.list()? {
-            if let Err(why) = repair::copy_strip((&**before, strip), (&store, strip)) {
-                store.remove(strip)?;
-                told.push(why.to_string());
-            }
-        }
-    }
-    let is_readable = before.is_ok();
-    told.extend(repair::note_missing(&open.volume, slot, &store)?);
-    give_slot(registry, open, slot, made)?;
-    if is_readable {
-        clear(&io(), &old)?;
-    }
-    Ok(told)
-}
-
-/// A new store for a slot, which goes again if the slot does not become its own.
-fn new_store(open: &OpenVolume, dir: &Path, slot: u32) -> Result<Made> {
-    let dir = below(dir, &open.entry.name, "store")?;
-    text(&dir)?;
-    let mut made = Made::default();
-    made.store(&dir, open.number(), slot)?;
-    Ok(made)
-}
-
-/// Closes a volume, and gives a slot of it to a store that was made.
-fn give_slot(registry: &Registry, open: OpenVolume, slot: u32, mut made: Made) -> Result<()> {
-    let OpenVolume { volume, mut entry, alone } = open;
-    drop(volume);
-    SqliteManager::set_slot(Path::new(&entry.manager), slot, made.dir())?;
-    let dir = made.0.pop().expect("a store was made");
-    match entry.stores.get_mut(slot as usize) {
-        Some(before) => *before = text(&dir)?,
-        None => entry.stores.push(text(&dir)?),
-    }
-    registry.update(&entry)?;
-    drop(alone);
-    Ok(())
 }
 
 fn text(path: &Path) -> Result<String> {
@@ -284,6 +215,14 @@ pub(crate) fn try_lock(meta: &Path) -> Result<Option<File>> {
     file.set_len(0)?;
     file.write_at(0, std::process::id().to_string().as_bytes())?;
     Ok(Some(file))
+}
+
+/// Locks the directory of a manager, or says who has it locked.
+pub(crate) fn lock(meta: &Path) -> Result<File> {
+    match try_lock(meta)? {
+        Some(lock) => Ok(lock),
+        None => Err(in_use(meta, &meta.file_stem().unwrap_or_default().to_string_lossy())?),
+    }
 }
 
 /// Says which process serves a volume.
@@ -339,14 +278,14 @@ pub(crate) fn io() -> Arc<dyn FileSystem> {
     Arc::new(Threads::new(1))
 }
 
-/// The stores of a volume that are there, as far as their directories tell, each with its slot: for when there is no
-/// manager.
-pub(crate) fn stores_alone(entry: &VolumeEntry) -> Vec<std::result::Result<LocalStore, String>> {
+/// The stores of a volume, as far as their directories tell, or why one is lost: for when there is no manager.
+pub(crate) fn stores_alone(entry: &VolumeEntry) -> Vec<Slot> {
     let io = io();
     let open = |dir: &String| {
         let dir = Path::new(dir);
         small::check_own_directory(dir).map_err(|e| e.to_string())?;
-        LocalStore::open_any(&io, dir).map_err(|e| e.to_string())
+        let store = LocalStore::open_any(&io, dir).map_err(|e| e.to_string())?;
+        Ok(Arc::new(store) as Arc<dyn Store>)
     };
     entry.stores.iter().map(open).collect()
 }

@@ -52,18 +52,6 @@ impl Registry {
         })
     }
 
-    /// The same, if the volume is on this machine.
-    pub(crate) fn find_here(&self, name: &str) -> Result<VolumeEntry> {
-        let entry = self.find(name)?;
-        match &entry.cluster {
-            None => Ok(entry),
-            Some(cluster) => Err(Error::Refused(format!(
-                "volume {name} is on the nodes of cluster {}, where this cannot be done yet",
-                cluster.name
-            ))),
-        }
-    }
-
     /// Adds a volume, after `make` has made it; its name must be free.
     pub(crate) fn add(&self, entry: VolumeEntry, make: impl FnOnce() -> Result<()>) -> Result<()> {
         check_name(&entry.name)?;

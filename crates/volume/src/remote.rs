@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use thalweg_api::{ClusterHost, ServiceRequest, VolumeRequest};
+use thalweg_api::{ClusterHost, ServiceRequest, VolumeRequest, VolumeWork};
 use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_wire::{Client, Host, Id, Link};
 
@@ -125,13 +125,19 @@ pub(crate) struct RemoteManager {
     pub(crate) dial: Arc<dyn Dial>,
     pub(crate) name: String,
     pub(crate) place: Location,
+    /// What it is asked for, if that is work on the stores.
+    pub(crate) work: Option<VolumeWork>,
 }
 
 impl Reach for RemoteManager {
     /// One who has files open waits a while for a node that was restarted.
     fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
         let Location { node, directory } = &self.place;
-        let request = VolumeRequest::Manager { directory: directory.display().to_string() };
+        let directory = directory.display().to_string();
+        let request = match self.work {
+            None => VolumeRequest::Manager { directory },
+            Some(work) => VolumeRequest::Maintain { directory, work },
+        };
         let what = format!("the manager of volume {}", self.name);
         let watch = Stopwatch::start();
         loop {

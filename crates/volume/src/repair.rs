@@ -9,21 +9,22 @@
 
 use std::path::Path;
 
+use thalweg_api::VolumeWork;
+
 use crate::check::{self, Seen};
 use crate::layout::Layout;
 use crate::manager::{Change, Inode};
-use crate::place::open_alone;
 use crate::registry::Registry;
 use crate::store::{Store, Strip, StripFacts, Write};
 use crate::stores::{Target, bit};
 use crate::strip::BLOCK;
-use crate::{Error, Result, Volume};
+use crate::{Error, Result, Volume, volumes};
 
 const PIECE: usize = 1 << 20;
 
 /// Mends what can be mended, and tells what that was, a line for each.
 pub fn repair(registry: &Registry, name: &str) -> Result<Vec<String>> {
-    let open = open_alone(registry, name)?;
+    let open = volumes::open_alone(registry, name, VolumeWork::Repair)?;
     let volume = &open.volume;
     volume.sync()?;
     let (mut done, mut failed, mut seen) = (Vec::new(), Ok(()), Seen::new());

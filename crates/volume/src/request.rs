@@ -1,5 +1,7 @@
 //! What clients ask the server of a volume's manager, and its stores, and what they answer. Plain data.
 
+use std::path::PathBuf;
+
 use thalweg_io::Space;
 
 use crate::manager::{Change, Entry, Inode, Place, Written};
@@ -38,6 +40,8 @@ pub(crate) enum Request {
         /// How many bytes.
         bytes: u64,
     },
+    /// Where the store of each slot is.
+    Slots,
 }
 
 /// What the server answers.
@@ -50,6 +54,7 @@ pub(crate) enum Answer {
     Attributes(Vec<(Vec<u8>, Vec<u8>)>),
     Inodes(Vec<Inode>),
     At(u64),
+    Slots(Vec<PathBuf>),
 }
 
 /// What a client asks a store; see [`crate::Store`].

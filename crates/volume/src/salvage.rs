@@ -15,16 +15,15 @@ use thalweg_io::{Access, File, FileSystem, small};
 
 use crate::layout::Layout;
 use crate::manager::Kind;
-use crate::place::{self, stores_alone};
 use crate::registry::Registry;
 use crate::store::{Store, Strip, StripFacts};
-use crate::stores::bit;
-use crate::{Error, LocalStore, Result, check};
+use crate::stores::{Slot, bit};
+use crate::{Error, Result, check, volumes};
 
 const PIECE: usize = 1 << 20;
 
 /// Where the copies of a strip are.
-type Copies<'a> = Vec<(&'a LocalStore, Strip, StripFacts)>;
+type Copies<'a> = Vec<(&'a dyn Store, Strip, StripFacts)>;
 
 /// What is known of a file.
 struct Known {
@@ -36,7 +35,7 @@ struct Known {
 
 /// Rebuilds the files of a volume in a directory that is not there yet.
 pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSalvage> {
-    let entry = registry.find_here(name)?;
+    let entry = registry.find(name)?;
     let mut salvaged = VolumeSalvage { name: name.into(), ..VolumeSalvage::default() };
     let known = match known(entry.clone()) {
         Ok(known) => Some(known),
@@ -45,15 +44,10 @@ pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSal
             None
         }
     };
-    let stores = stores_alone(&entry);
-    for (directory, why) in
-        entry.stores.iter().zip(&stores).filter_map(|(dir, store)| Some((dir, store.as_ref().err()?)))
-    {
-        salvaged.problems.push(format!("the store in {directory} is lost: {why}"));
-    }
+    let stores = volumes::stores_alone(&entry)?;
+    let mut files = files(entry.stores.iter().zip(&stores), &mut salvaged.problems);
     small::make_new_directory(into)?;
     let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
-    let mut files = files(&stores, &mut salvaged.problems)?;
     if let Some(known) = &known {
         // What no name leads to was removed, and its strips are not gone yet.
         files.retain(|inode, _| known.contains_key(inode));
@@ -81,7 +75,7 @@ pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSal
 
 /// Names and sizes, if the manager knows them.
 fn known(entry: VolumeEntry) -> Result<BTreeMap<u64, Known>> {
-    let open = place::open(entry)?;
+    let open = volumes::open_known(entry)?;
     let mut known = BTreeMap::new();
     check::walk(&open.volume, |path, inode| {
         if inode.kind != Kind::File {
@@ -100,12 +94,20 @@ fn known(entry: VolumeEntry) -> Result<BTreeMap<u64, Known>> {
 
 /// The strips of each file, by their index.
 fn files<'a>(
-    stores: &'a [std::result::Result<LocalStore, String>],
+    stores: impl Iterator<Item = (&'a String, &'a Slot)>,
     problems: &mut Vec<String>,
-) -> Result<BTreeMap<u64, BTreeMap<u32, Copies<'a>>>> {
+) -> BTreeMap<u64, BTreeMap<u32, Copies<'a>>> {
     let mut files: BTreeMap<u64, BTreeMap<u32, Copies<'_>>> = BTreeMap::new();
-    for store in stores.iter().flatten() {
-        for strip in store.list()? {
+    for (directory, store) in stores {
+        let listed = check::asked(store, |store| Ok((store.list()?, store)));
+        let (strips, store) = match listed {
+            Ok(listed) => listed,
+            Err(why) => {
+                problems.push(format!("the store in {directory} is lost: {why}"));
+                continue;
+            }
+        };
+        for strip in strips {
             match store.facts(strip) {
                 Ok(Some(facts)) => {
                     let of_file = files.entry(strip.inode).or_default();
@@ -116,7 +118,7 @@ fn files<'a>(
             }
         }
     }
-    Ok(files)
+    files
 }
 
 fn rebuild(
@@ -160,7 +162,7 @@ fn fill(
         let mut done = 0;
         while done < part.len {
             let n = (part.len - done).min(PIECE as u64) as usize;
-            let read = |(store, strip, _): &(&LocalStore, Strip, StripFacts)| {
+            let read = |(store, strip, _): &(&dyn Store, Strip, StripFacts)| {
                 store.read(*strip, generation, part.strip_at + done, &mut piece[..n])
             };
             let mut tried = copies.iter().map(read);

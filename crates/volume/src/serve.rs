@@ -17,20 +17,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use thalweg_base::clock::Stopwatch;
 use thalweg_io::small;
 
 use crate::connection::{Connection, PATIENCE, Receive};
 use crate::message::{Ask, Reply, VERSION};
-use crate::server::{GONE, Server};
+use crate::server::Server;
 use crate::session::{Session, converse};
 use crate::{Error, Result};
 
 const SOCKET: &str = "socket";
 /// How long to wait after a client could not be let in.
 const MOMENT: Duration = Duration::from_millis(10);
-/// How long clients of a server that is gone have to come to the next one.
-pub(crate) const GRACE: Duration = PATIENCE;
+/// How long to wait for a client at a time.
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Serves a volume while it lives.
 pub(crate) struct Listener {
@@ -88,8 +87,8 @@ pub(crate) fn connect(meta: &Path, name: &str) -> Result<Option<(Connection, Vec
 }
 
 impl Listener {
-    /// Begins to serve. Clients of a server before may come within a grace period, if there are any.
-    pub(crate) fn start(meta: &Path, server: &Arc<Server>, may_come: bool) -> Result<Listener> {
+    /// Begins to serve.
+    pub(crate) fn start(meta: &Path, server: &Arc<Server>) -> Result<Listener> {
         let failed = |e| Error::Io(thalweg_io::Error::new(thalweg_io::Action::Create, meta.join(SOCKET), e));
         match small::remove(&meta.join(SOCKET)) {
             Err(e) if e.source.kind() != io::ErrorKind::NotFound => return Err(e.into()),
@@ -107,7 +106,7 @@ impl Listener {
         let accepting = {
             let shared = Arc::clone(&shared);
             let builder = std::thread::Builder::new().name("volume".into());
-            builder.spawn(move || shared.accept(may_come)).map_err(failed)?
+            builder.spawn(move || shared.accept()).map_err(failed)?
         };
         Ok(Listener { shared, accepting: Some(accepting) })
     }
@@ -132,19 +131,10 @@ impl Shared {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn accept(self: Arc<Shared>, may_come: bool) {
-        let watch = Stopwatch::start();
-        let mut grace = may_come.then_some(GRACE);
+    fn accept(self: Arc<Shared>) {
         while !self.is_closing.load(Ordering::Acquire) {
-            let left = grace.map(|grace| grace.saturating_sub(Duration::from_nanos(watch.ns())));
-            if left.is_some_and(|left| left.is_zero()) {
-                grace = None;
-                self.server.end(GONE);
-            }
             // Closing the socket wakes it.
-            let Ok(true) = readable(&self.socket, left.unwrap_or(Duration::from_secs(3600))) else {
-                continue;
-            };
+            let Ok(true) = readable(&self.socket, HOUR) else { continue };
             let accepted = self.socket.accept().and_then(|(stream, _)| Ok((stream.try_clone()?, stream)));
             let Ok((kept, stream)) = accepted else {
                 // Too many files are open, say.

@@ -9,7 +9,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::File;
+use thalweg_wire::threads::spawn;
+
+use crate::connection::PATIENCE;
 use crate::manager::{Change, Inode, Kind, Manager, Written};
 use crate::request::{Answer, Request};
 use crate::stores::{Stores, Target};
@@ -21,6 +27,8 @@ pub(crate) type SessionId = u64;
 /// A stand-in for the sessions of the earlier server, until it is known which of its clients come back.
 pub(crate) const GONE: SessionId = 0;
 
+/// How long clients of a server that is gone have to come to the next one.
+const GRACE: Duration = PATIENCE;
 /// Entries and inodes in one answer.
 const PAGE: usize = 1000;
 /// Files without names wait until so many can be removed together, or one of them is large.
@@ -33,6 +41,8 @@ pub(crate) struct Server {
     pub(crate) stores: Arc<Stores>,
     state: Mutex<State>,
     settled: Condvar,
+    /// Kept until the manager is closed, so that nobody else opens it before.
+    _lock: Option<File>,
 }
 
 #[derive(Default)]
@@ -59,16 +69,30 @@ struct Opened {
 }
 
 impl Server {
-    /// Starts a server with this manager and these stores. If no clients of an earlier server can exist (`is_alone`), it
-    /// finishes what a crash interrupted. Otherwise that waits until the session [`GONE`] ends, since such clients continue.
+    /// Starts a server with this manager, whose directory it has locked, and these stores. If no clients of an earlier server can exist (`is_alone`), it
+    /// finishes what a crash interrupted. Otherwise that waits for [`GRACE`], since such clients continue.
     pub(crate) fn start(
         manager: Box<dyn Manager>,
         stores: Arc<Stores>,
         is_alone: bool,
+        lock: Option<File>,
     ) -> Result<Arc<Server>> {
-        let server = Server { manager, stores, state: Mutex::default(), settled: Condvar::new() };
+        let (state, settled) = (Mutex::default(), Condvar::new());
+        let server = Server { manager, stores, state, settled, _lock: lock };
         recover::recover(&server, |inode| !is_alone && server.leave_to_gone(inode))?;
-        Ok(Arc::new(server))
+        let server = Arc::new(server);
+        if !is_alone {
+            let waiting = Arc::downgrade(&server);
+            // Without a thread, what they left is finished when the server ends.
+            spawn("volume", move || {
+                let watch = Stopwatch::start();
+                while let Some(left) = GRACE.checked_sub(Duration::from_nanos(watch.ns())) {
+                    std::thread::park_timeout(left);
+                }
+                waiting.upgrade().iter().for_each(|server| server.end(GONE));
+            });
+        }
+        Ok(server)
     }
 
     /// Has a file held open for clients that may come back.
@@ -141,6 +165,7 @@ impl Server {
             Request::Append { inode, generation, size, bytes } => {
                 Answer::At(self.append(session, *inode, (*generation, *size), *bytes)?)
             }
+            Request::Slots => Answer::Slots(self.manager.facts()?.slots),
         })
     }
 
@@ -182,6 +207,7 @@ impl Server {
                 }
             }
             Change::Forget(inode) => Err(Error::system(libc::EPERM, format!("inode {inode}"))),
+            Change::Slot(slot, _) => Err(Error::system(libc::EPERM, format!("slot {slot}"))),
             _ => self.manager.change(change),
         }
     }

@@ -37,7 +37,7 @@ impl Bed {
         let policy = Policy { stripe_bytes: STRIPE as u64, copies, ..Policy::default() };
         SqliteManager::create(&place, VOLUME, &dirs, &policy, (0, 0)).unwrap();
         let manager = SqliteManager::open(&place).unwrap();
-        Bed { server: Server::start(Box::new(manager), stores, true).unwrap(), sim, place }
+        Bed { server: Server::start(Box::new(manager), stores, true, None).unwrap(), sim, place }
     }
 
     fn client(&self) -> Arc<Volume> {

@@ -7,25 +7,24 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use thalweg_api::{May, ServiceRequest, VolumeRequest, from_json};
-use thalweg_base::clock::Stopwatch;
-use thalweg_io::{File, small};
+use thalweg_api::{May, ServiceRequest, VolumeChange, VolumeRequest, VolumeWork, from_json};
+use thalweg_io::small;
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{Host, Id, Link, Peer, Service, Streams};
 
 use crate::layout::Policy;
 use crate::location::Location;
-use crate::manager::Manager;
+use crate::manager::{Change, Manager};
+use crate::managers::{Entered, Managers};
 use crate::message::{Ask, Reply};
 use crate::place::{self, Made};
 use crate::registry::part;
 use crate::remote::{Dial, RemoteStore, directory};
-use crate::request::{Request, StoreRequest};
-use crate::serve::GRACE;
+use crate::request::{Answer, Request, StoreRequest};
 use crate::server::{GONE, Server, SessionId};
 use crate::session::{Answering, ask_store, converse, refuse};
 use crate::store::Store;
@@ -37,33 +36,15 @@ use crate::{Error, LocalStore, Result, SqliteManager};
 pub struct VolumeService {
     host: Arc<Host>,
     stores: Mutex<HashMap<PathBuf, KeptStore>>,
-    managers: Mutex<HashMap<PathBuf, KeptManager>>,
+    managers: Arc<Managers>,
     is_stopping: AtomicBool,
 }
 
 /// A store that is open, its volume and its slot.
 type KeptStore = (Arc<LocalStore>, u128, u32);
-/// The manager in a directory; locked while it is opened or removed.
-type KeptManager = Arc<Mutex<Option<Arc<Served>>>>;
-
-/// A manager that is open. What is first is dropped first.
-struct Served {
-    server: Arc<Server>,
-    sessions: AtomicUsize,
-    _lock: File,
-}
-
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn number(volume: &str) -> Result<u128> {
     volume.parse::<Id>().map(|id| id.0).map_err(Error::Refused)
-}
-
-/// The name of the volume of a directory.
-fn name_of(directory: &Path) -> String {
-    directory.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 impl VolumeService {
@@ -72,14 +53,14 @@ impl VolumeService {
         VolumeService {
             host: Arc::clone(host),
             stores: Mutex::default(),
-            managers: Mutex::default(),
+            managers: Arc::default(),
             is_stopping: AtomicBool::new(false),
         }
     }
 
     /// The store in a directory, opened if it is not.
     fn store(&self, dir: &Path, volume: u128, slot: u32) -> Result<Arc<LocalStore>> {
-        let mut stores = held(&self.stores);
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         match stores.get(dir) {
             Some((store, of, at)) if (*of, *at) == (volume, slot) => return Ok(Arc::clone(store)),
             Some(_) => {
@@ -93,41 +74,24 @@ impl VolumeService {
         Ok(store)
     }
 
-    fn kept_manager(&self, dir: &Path) -> KeptManager {
-        Arc::clone(held(&self.managers).entry(dir.into()).or_default())
-    }
-
-    /// Forgets a directory without a manager that is open, unless others wait for it: whoever asks for directories that have
-    /// none fills no memory.
-    fn forget(&self, dir: &Path) {
-        let mut managers = held(&self.managers);
-        // One is in the table, and one is the caller's; no further one is made without the table.
-        if managers.get(dir).is_some_and(|kept| Arc::strong_count(kept) == 2) {
-            managers.remove(dir);
+    /// A new session with the manager in a directory.
+    fn session(
+        self: &Arc<Self>,
+        dir: &Path,
+        may_change: bool,
+        work: Option<VolumeWork>,
+    ) -> Result<ManagerSession> {
+        let entered = self.managers.enter(dir, work.is_some(), || self.open_manager(dir))?;
+        if work.is_some() {
+            // Clients of a node that ran here before find the volume in use.
+            entered.server().end(GONE);
         }
+        let session = entered.server().begin();
+        Ok(ManagerSession { service: Arc::clone(self), entered, session, may_change })
     }
 
-    /// A new session with the manager in a directory, opened if it is not.
-    fn session(self: &Arc<Self>, dir: &Path, may_change: bool) -> Result<ManagerSession> {
-        let kept = self.kept_manager(dir);
-        let mut kept = held(&kept);
-        let served = match &*kept {
-            Some(served) => Arc::clone(served),
-            None => {
-                let opened = self.open_manager(dir).inspect_err(|_| self.forget(dir));
-                let served = Arc::new(opened?);
-                *kept = Some(Arc::clone(&served));
-                served
-            }
-        };
-        served.sessions.fetch_add(1, Ordering::AcqRel);
-        let session = served.server.begin();
-        Ok(ManagerSession { service: Arc::clone(self), served, session, may_change })
-    }
-
-    fn open_manager(&self, dir: &Path) -> Result<Served> {
-        let lock = place::try_lock(dir)?;
-        let lock = lock.map_or_else(|| Err(place::in_use(dir, &name_of(dir))?), Ok)?;
+    fn open_manager(&self, dir: &Path) -> Result<Arc<Server>> {
+        let lock = place::lock(dir)?;
         let manager = SqliteManager::open(dir)?;
         let facts = manager.facts()?;
         let dial: Arc<dyn Dial> = Arc::new(Arc::clone(&self.host));
@@ -145,18 +109,7 @@ impl VolumeService {
         };
         let stores = Stores::new((0..).zip(&facts.slots).map(slot).collect());
         // Clients of a node that ran here before may come back.
-        let server = Server::start(Box::new(manager), Arc::new(stores), false)?;
-        let gone = Arc::downgrade(&server);
-        spawn("volume", move || {
-            let watch = Stopwatch::start();
-            while let Some(left) = GRACE.checked_sub(Duration::from_nanos(watch.ns())) {
-                std::thread::park_timeout(left);
-            }
-            if let Some(server) = gone.upgrade() {
-                server.end(GONE);
-            }
-        });
-        Ok(Served { server, sessions: AtomicUsize::new(0), _lock: lock })
+        Server::start(Box::new(manager), Arc::new(stores), false, Some(lock))
     }
 
     /// Serves a stream of requests on this thread.
@@ -170,16 +123,16 @@ impl VolumeService {
     }
 
     /// Makes or removes a part of a volume.
-    fn change(&self, request: VolumeRequest) -> Result<()> {
-        match request {
-            VolumeRequest::MakeStore { name, directory: dir, volume, slot } => {
+    fn change(&self, change: VolumeChange) -> Result<()> {
+        match change {
+            VolumeChange::MakeStore { name, directory: dir, volume, slot } => {
                 let mut made = Made::default();
                 let dir = directory(&dir)?.join(part(&name, "store")?);
                 made.store(&dir, number(&volume)?, slot)?;
                 made.stays();
                 Ok(())
             }
-            VolumeRequest::MakeManager { name, directory: dir, volume, stores, layout, user, group } => {
+            VolumeChange::MakeManager { name, directory: dir, volume, stores, layout, user, group } => {
                 let policy = Policy::from(layout);
                 policy.check(stores.len() as u32)?;
                 stores.iter().try_for_each(|store| Location::needed(store).map(drop))?;
@@ -190,43 +143,30 @@ impl VolumeService {
                 made.stays();
                 Ok(())
             }
-            VolumeRequest::Remove { directory: dir, volume, slot } => {
+            VolumeChange::Remove { directory: dir, volume, slot } => {
                 let (dir, volume) = (directory(&dir)?, number(&volume)?);
                 match slot {
                     Some(slot) => self.remove_store(&dir, volume, slot),
                     None => self.remove_manager(&dir, volume),
                 }
             }
-            VolumeRequest::Manager { .. } | VolumeRequest::Store { .. } => {
-                unreachable!("these are streams of requests")
-            }
         }
     }
 
     fn remove_store(&self, dir: &Path, volume: u128, slot: u32) -> Result<()> {
         let _it_is = self.store(dir, volume, slot)?;
-        held(&self.stores).remove(dir);
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner).remove(dir);
         place::clear(&place::io(), dir)
     }
 
     fn remove_manager(&self, dir: &Path, volume: u128) -> Result<()> {
-        let kept = self.kept_manager(dir);
-        let mut kept = held(&kept);
-        if let Some(served) = &*kept {
-            let sessions = served.sessions.load(Ordering::Acquire);
-            if sessions > 0 {
-                let name = name_of(dir);
-                return Err(Error::Refused(format!(
-                    "volume {name} has {sessions} open sessions; wait for their end"
-                )));
+        self.managers.close(dir, || {
+            let _lock = place::lock(dir)?;
+            if SqliteManager::open(dir)?.facts()?.volume != volume {
+                return Err(Error::Refused(format!("{} is of another volume", dir.display())));
             }
-        }
-        *kept = None;
-        let Some(_lock) = place::try_lock(dir)? else { return Err(place::in_use(dir, &name_of(dir))?) };
-        if SqliteManager::open(dir)?.facts()?.volume != volume {
-            return Err(Error::Refused(format!("{} is of another volume", dir.display())));
-        }
-        place::clear(&place::io(), dir)
+            place::clear(&place::io(), dir)
+        })
     }
 }
 
@@ -249,20 +189,30 @@ impl Service for VolumeService {
         };
         match request {
             VolumeRequest::Manager { directory: dir } => spawn("volume", move || {
-                let open = || service.session(&directory(&dir)?, may_change);
+                let open = || service.session(&directory(&dir)?, may_change, None);
                 VolumeService::converse(&link, (out, inc), open);
             }),
+            VolumeRequest::Maintain { directory: dir, work } => {
+                let entry = peer.entry(work.command(), std::slice::from_ref(&dir));
+                entry.spawn("volume", move |entry| {
+                    let open = || {
+                        let session = service.session(&directory(&dir)?, may_change, Some(work));
+                        session.inspect_err(|why| entry.refused(why)).inspect(|_| entry.ends("done"))
+                    };
+                    VolumeService::converse(&link, (out, inc), open);
+                })
+            }
             VolumeRequest::Store { directory: dir, volume, slot } => spawn("volume", move || {
                 VolumeService::converse(&link, (out, inc), || {
                     let store = service.store(&directory(&dir)?, number(&volume)?, slot)?;
                     Ok(StoreSession { store, slot, may_change })
                 });
             }),
-            request => {
-                let (what, words) = words(&request);
+            VolumeRequest::Change(change) => {
+                let (what, words) = words(&change);
                 peer.entry(what, &words).spawn("volume", move |entry| {
                     // Whoever is gone does not hear it.
-                    let _ = match service.change(request) {
+                    let _ = match service.change(change) {
                         Ok(()) => {
                             entry.ends("done");
                             out.end(&[])
@@ -284,27 +234,37 @@ impl Service for VolumeService {
     }
 }
 
-/// A request in the words of the audit log.
-fn words(request: &VolumeRequest) -> (&'static str, Vec<String>) {
-    match request {
-        VolumeRequest::MakeStore { name, directory, .. } => {
+/// A change in the words of the audit log.
+fn words(change: &VolumeChange) -> (&'static str, Vec<String>) {
+    match change {
+        VolumeChange::MakeStore { name, directory, .. } => {
             ("volume create", vec![name.clone(), "store".into(), directory.clone()])
         }
-        VolumeRequest::MakeManager { name, directory, .. } => {
+        VolumeChange::MakeManager { name, directory, .. } => {
             ("volume create", vec![name.clone(), "manager".into(), directory.clone()])
         }
-        VolumeRequest::Manager { directory }
-        | VolumeRequest::Store { directory, .. }
-        | VolumeRequest::Remove { directory, .. } => ("volume destroy", vec![directory.clone()]),
+        VolumeChange::Remove { directory, .. } => ("volume destroy", vec![directory.clone()]),
     }
 }
 
 /// A session with a manager.
 struct ManagerSession {
     service: Arc<VolumeService>,
-    served: Arc<Served>,
+    entered: Entered,
     session: SessionId,
     may_change: bool,
+}
+
+impl ManagerSession {
+    /// Gives a slot another store, or adds the next slot.
+    fn set_slot(&self, slot: u32, place: &Path) -> Result<Reply> {
+        let manager = &self.entered.server().manager;
+        if !self.entered.is_alone || slot as usize > manager.facts()?.slots.len() {
+            return Err(Error::system(libc::EPERM, format!("slot {slot}")));
+        }
+        Location::needed(&place.to_string_lossy())?;
+        manager.change(&Change::Slot(slot, place.into())).map(|root| Reply::Manager(Answer::Inode(root)))
+    }
 }
 
 impl Answering for ManagerSession {
@@ -325,16 +285,18 @@ impl Answering for ManagerSession {
         if !is_read && !self.may_change {
             return Err(may_only_look());
         }
-        self.served.server.answer(self.session, request).map(Reply::Manager)
+        match request {
+            Request::Change(Change::Slot(slot, place)) => self.set_slot(*slot, place),
+            request => self.entered.server().answer(self.session, request).map(Reply::Manager),
+        }
     }
 }
 
 impl Drop for ManagerSession {
     fn drop(&mut self) {
         if !self.service.is_stopping.load(Ordering::Acquire) {
-            self.served.server.end(self.session);
+            self.entered.server().end(self.session);
         }
-        self.served.sessions.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

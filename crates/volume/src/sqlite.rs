@@ -125,18 +125,6 @@ impl SqliteManager {
         Ok(SqliteManager { shared, flusher: flusher.ok() })
     }
 
-    /// Gives a slot of a volume that nobody has open another directory, or adds the next slot. Durable.
-    pub(crate) fn set_slot(dir: &Path, slot: u32, directory: &Path) -> Result<()> {
-        let path = dir.join(DATABASE);
-        let set = || {
-            let connection = connect(&path)?;
-            connection.execute_batch("PRAGMA synchronous = FULL")?;
-            let row = params![slot, directory.as_os_str().as_bytes()];
-            connection.execute("INSERT OR REPLACE INTO slots VALUES (?, ?)", row)
-        };
-        set().map(drop).map_err(|e| Error::Database(path.clone(), e))
-    }
-
     fn ask<T>(&self, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         ask(&self.shared.lock().connection).map_err(|e| self.shared.failed(e))
     }
@@ -262,7 +250,7 @@ impl Manager for SqliteManager {
         let changed = changed.map_err(|e| e.into_error(&self.shared.path))?;
         transaction.commit().map_err(database)?;
         state.dirty = true;
-        if matches!(change, Change::Stale(..) | Change::Current(..)) {
+        if matches!(change, Change::Stale(..) | Change::Current(..) | Change::Slot(..)) {
             state.sync().map_err(database)?;
         }
         Ok(changed)

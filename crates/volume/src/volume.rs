@@ -35,7 +35,7 @@ pub struct Volume {
 impl Volume {
     /// A volume of this manager and these stores, after whatever a crash interrupted is finished.
     pub fn assemble(manager: Box<dyn Manager>, stores: Vec<Slot>) -> Result<Arc<Volume>> {
-        let server = Server::start(manager, Arc::new(Stores::new(stores)), true)?;
+        let server = Server::start(manager, Arc::new(Stores::new(stores)), true, None)?;
         Ok(Volume::of(Client::by(OwnSession::begin(&server)), Arc::clone(&server.stores)))
     }
 

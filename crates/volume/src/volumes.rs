@@ -2,17 +2,52 @@
 
 use std::path::Path;
 
+use thalweg_api::{VolumeEntry, VolumeWork};
+
+use crate::alone::{OpenAlone, OpenVolume};
 use crate::layout::Policy;
 use crate::location::Location;
 use crate::registry::Registry;
-use crate::{OpenVolume, Result, cluster, place};
+use crate::stores::Slot;
+use crate::{Result, cluster, place};
 
 /// Opens a volume, through the process or the node that serves it; one of this machine may be served by this process.
 pub fn open(registry: &Registry, name: &str) -> Result<OpenVolume> {
-    let entry = registry.find(name)?;
+    let known = registry.find(name)?;
+    let open = open_known(known.clone())?;
+    note_stores(registry, &known, &open.entry)?;
+    Ok(open)
+}
+
+/// The same, of a volume that was found.
+pub(crate) fn open_known(entry: VolumeEntry) -> Result<OpenVolume> {
     match entry.cluster {
         None => place::open(entry),
-        Some(_) => Ok(OpenVolume::shared(cluster::open(&entry)?, entry)),
+        Some(_) => cluster::open(entry),
+    }
+}
+
+/// Opens a volume for this work, while nobody else has it open.
+pub(crate) fn open_alone(registry: &Registry, name: &str, work: VolumeWork) -> Result<OpenAlone> {
+    let known = registry.find(name)?;
+    let open = match known.cluster {
+        None => place::open_alone(known.clone()),
+        Some(_) => cluster::open_alone(known.clone(), work),
+    }?;
+    note_stores(registry, &known, &open.entry)?;
+    Ok(open)
+}
+
+/// Notes where the stores are now, if somebody else added or replaced one, or was killed before noting that.
+fn note_stores(registry: &Registry, known: &VolumeEntry, found: &VolumeEntry) -> Result<()> {
+    if known.stores == found.stores { Ok(()) } else { registry.update(found) }
+}
+
+/// The stores of a volume, or why one is lost, without its manager.
+pub(crate) fn stores_alone(entry: &VolumeEntry) -> Result<Vec<Slot>> {
+    match entry.cluster {
+        None => Ok(place::stores_alone(entry)),
+        Some(_) => cluster::stores_alone(entry),
     }
 }
 

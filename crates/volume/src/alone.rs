@@ -1,0 +1,42 @@
+//! A volume that is open, shared with others or alone.
+//!
+//! Non-goals: how it is opened; see place.rs and cluster.rs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use thalweg_api::VolumeEntry;
+
+use crate::store::Store;
+use crate::{Result, Volume};
+
+/// A volume that is open in this process.
+pub struct OpenVolume {
+    /// The volume.
+    pub volume: Arc<Volume>,
+    /// What the registry says of it.
+    pub entry: VolumeEntry,
+}
+
+/// A volume that nobody else has open.
+pub(crate) struct OpenAlone {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) entry: VolumeEntry,
+    // Behind the volume, so that it is dropped last.
+    pub(crate) alone: Box<dyn Alone>,
+}
+
+/// Makes and removes stores, and keeps others from the volume meanwhile.
+pub(crate) trait Alone {
+    /// The directory that a store has in this place, as the registry writes it.
+    fn directory(&self, place: &Path) -> Result<String>;
+
+    /// Makes a store for a slot.
+    fn make(&self, directory: &str, slot: u32) -> Result<Arc<dyn Store>>;
+
+    /// Removes a store.
+    fn remove(&self, directory: &str, slot: u32) -> Result<()>;
+
+    /// Closes the volume, and gives a slot, or the next one, the store in this directory.
+    fn give(&self, volume: Arc<Volume>, slot: u32, directory: &str) -> Result<()>;
+}

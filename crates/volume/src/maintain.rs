@@ -1,0 +1,107 @@
+//! Stores that are added and replaced, while nobody else has the volume open.
+//!
+//! Invariant: a slot is given another store only when that has, durably, what the old one had or what it lacks is noted. If
+//! this fails before, the new store is removed, and the volume is as it was.
+//! Non-goals: making anew what a store lacks; see repair.rs.
+
+use std::path::Path;
+
+use thalweg_api::VolumeWork;
+
+use crate::alone::{Alone, OpenAlone};
+use crate::layout::{COPIES_MAX, Policy};
+use crate::location::Location;
+use crate::registry::Registry;
+use crate::store::Store;
+use crate::{Error, Result, check, cluster, repair, volumes};
+
+/// Adds a store in this place, for files that are made from now on.
+pub fn add_store(registry: &Registry, name: &str, place: &Path) -> Result<()> {
+    let open = volumes::open_alone(registry, name, VolumeWork::AddStore)?;
+    let slot = open.entry.stores.len() as u32;
+    let directory = open.alone.directory(place)?;
+    open.check_apart(slot, &directory)?;
+    open.alone.make(&directory, slot)?;
+    open.give(registry, slot, &directory).map(drop)
+}
+
+/// Puts a new store in `new` in the place of the one in `old`. What that has moves; what it has no more the copies have, and
+/// [`repair`](crate::repair()) makes anew from them. Tells what is lost.
+pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Result<Vec<String>> {
+    let open = volumes::open_alone(registry, name, VolumeWork::Replace)?;
+    let (old, new) = (open.alone.directory(old)?, open.alone.directory(new)?);
+    let Some(slot) = open.entry.stores.iter().position(|directory| *directory == old) else {
+        return Err(Error::Refused(format!(
+            "{old} is no store of volume {name}; thalweg volume status {name} shows them"
+        )));
+    };
+    let slot = slot as u32;
+    open.check_apart(slot, &new)?;
+    let store = open.alone.make(&new, slot)?;
+    let moved = open.move_store(slot, &*store);
+    let (told, is_readable) = moved.or_else(|why| open.gives_up(slot, &new, why))?;
+    let alone = open.give(registry, slot, &new)?;
+    if is_readable {
+        alone.remove(&old, slot)?;
+    }
+    Ok(told)
+}
+
+impl OpenAlone {
+    /// Copies to a new store what that of a slot has. What is lost, and whether the old one could be read.
+    fn move_store(&self, slot: u32, to: &dyn Store) -> Result<(Vec<String>, bool)> {
+        let mut told = Vec::new();
+        let from = self.volume.stores.slots()[slot as usize].as_ref();
+        let there = from.map_err(String::clone).and_then(|from| from.list().map_err(|why| why.to_string()));
+        for strip in there.iter().flatten().copied() {
+            let from = from.expect("a store that has listed its strips");
+            if let Err(why) = repair::copy_strip((&**from, strip), (to, strip)) {
+                to.remove(strip)?;
+                told.push(why.to_string());
+            }
+        }
+        told.extend(repair::note_missing(&self.volume, slot, to)?);
+        Ok((told, there.is_ok()))
+    }
+
+    /// Gives a slot the store that was made for it, which is removed if that fails.
+    fn give(self, registry: &Registry, slot: u32, directory: &str) -> Result<Box<dyn Alone>> {
+        let OpenAlone { volume, mut entry, alone } = self;
+        if let Err(why) = alone.give(volume, slot, directory) {
+            // The first error is told; what is left says what it is.
+            let _ = alone.remove(directory, slot);
+            return Err(why);
+        }
+        match entry.stores.get_mut(slot as usize) {
+            Some(before) => *before = directory.into(),
+            None => entry.stores.push(directory.into()),
+        }
+        registry.update(&entry)?;
+        Ok(alone)
+    }
+
+    fn gives_up<T>(&self, slot: u32, directory: &str, why: Error) -> Result<T> {
+        let _ = self.alone.remove(directory, slot);
+        Err(why)
+    }
+
+    /// An error if two copies of a strip would be on one node then, where something has two copies.
+    fn check_apart(&self, slot: u32, directory: &str) -> Result<()> {
+        if self.entry.cluster.is_none() {
+            return Ok(());
+        }
+        let mut copies = check::root_policy(&self.volume)?.copies;
+        check::walk(&self.volume, |_, inode| {
+            let here = inode.policy.map(|policy| policy.copies).max(inode.layout.map(|layout| layout.copies));
+            copies = copies.max(here.unwrap_or(0)).min(COPIES_MAX);
+        })?;
+        let slots = self.entry.stores.iter().map(|store| Location::needed(store));
+        let mut slots = slots.collect::<Result<Vec<_>>>()?;
+        match slots.get_mut(slot as usize) {
+            Some(before) => *before = Location::needed(directory)?,
+            None => slots.push(Location::needed(directory)?),
+        }
+        cluster::check_apart(&slots, &Policy { copies, ..Policy::default() })
+            .map_err(|_| Error::Refused(format!("with two copies, a store in {directory} would be beside one of the same node; choose another node")))
+    }
+}
