@@ -22,7 +22,8 @@ use fuser::{
 };
 use thalweg_base::clock;
 use thalweg_volume::{
-    Edit, Error, File, Inode, Kind, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming, Volume,
+    Edit, Error, File, Hint, Inode, Kind, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming, Stamp,
+    Volume,
 };
 
 use crate::handles::{Handles, Name, OpenFile};
@@ -54,25 +55,11 @@ thread_local! {
 pub(crate) struct MountedFs {
     handles: Handles,
     /// Files of which the kernel may have pages, and what they were when the last of our programs closed them.
-    seen: Mutex<HashMap<u64, Seen>>,
+    seen: Mutex<HashMap<u64, Stamp>>,
     volume: Arc<Volume>,
     options: Options,
     // Behind the volume's users, so that it is closed last.
     _open: OpenVolume,
-}
-
-/// Whether a file has changed is told by these.
-#[derive(PartialEq, Eq)]
-struct Seen {
-    size: u64,
-    modified_ns: i64,
-    changed_ns: i64,
-}
-
-impl Seen {
-    fn of(inode: &Inode) -> Seen {
-        Seen { size: inode.size, modified_ns: inode.modified_ns, changed_ns: inode.changed_ns }
-    }
 }
 
 impl MountedFs {
@@ -89,7 +76,7 @@ impl MountedFs {
         Errno::from_i32(errno)
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<u64, Seen>> {
+    fn seen(&self) -> MutexGuard<'_, HashMap<u64, Stamp>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,9 +104,16 @@ impl MountedFs {
 
     /// Opens a file of the volume, and says how the kernel is to treat it.
     fn open_file(&self, inode: u64, flags: OpenFlags) -> Result<(FileHandle, FopenFlags)> {
-        let file = self.volume.open_by_number(inode)?;
+        let mut file = self.volume.open_by_number(inode)?;
         let mut told = FopenFlags::empty();
-        if self.seen().get(&inode) == Some(&Seen::of(&file.stat()?)) {
+        if flags.0 & libc::O_DIRECT != 0 {
+            file = file.direct();
+        } else if file.hinted() == Hint::Random {
+            // Otherwise the kernel asks for whole pages around what programs ask for.
+            told |= FopenFlags::FOPEN_DIRECT_IO;
+        }
+        file.stat()?;
+        if self.seen().get(&inode) == Some(&file.stamp()) {
             told |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         if flags.acc_mode() == OpenAccMode::O_RDONLY {
@@ -414,8 +408,8 @@ impl Filesystem for MountedFs {
         answer!(self, reply, written, |()| reply.written(bytes.len() as u32));
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        empty(self, self.file(handle).and_then(|open| open.file.flush()), reply);
     }
 
     fn release(
@@ -428,8 +422,9 @@ impl Filesystem for MountedFs {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        if let Some(Ok(now)) = self.handles.release(handle).map(|open| open.file.stat()) {
-            self.seen().insert(inode.0, Seen::of(&now));
+        // What was known of it here: who asked now might hear of a change that the kernel has no pages of.
+        if let Some(stamp) = self.handles.release(handle).map(|open| open.file.stamp()) {
+            self.seen().insert(inode.0, stamp);
         }
         reply.ok();
     }

@@ -6,8 +6,8 @@
 //!
 //! Model: the kernel checks permissions, and keeps pages and names. It asks here for what it does not have, and several
 //! threads answer.
-//! Invariant: what was written is at the stores when `write` returns, so the kernel has no dirty pages but those of shared
-//! mappings. Pages are kept from one open to the next only if the file did not change in between.
+//! Invariant: the kernel has no dirty pages but those of shared mappings. What was written is at the stores when `fsync` or
+//! `close` returns, and what could not be brought there is an error of these. Pages are kept from one open to the next only if the file did not change in between.
 //! Non-goals: the kernel's writeback cache, which believes its own sizes and times; time limits of the kernel's, which end a
 //! mount; telling the kernel from inside a request to forget something, which can deadlock.
 

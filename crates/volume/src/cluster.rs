@@ -158,7 +158,7 @@ pub(crate) fn open(entry: &VolumeEntry) -> Result<Arc<Volume>> {
         Ok(Ok(Arc::new(store) as Arc<dyn Store>))
     };
     let slots = (0..).zip(&entry.stores).map(store).collect::<Result<_>>()?;
-    Ok(Volume::of(Client::by(attachment), Arc::new(Stores::new(slots))))
+    Ok(Volume::of(Client::by(attachment), Arc::new(Stores::new(slots).balanced())))
 }
 
 /// Removes the parts of a volume: first the manager, unless it is in use; then the stores. What could not be removed is told.

@@ -12,8 +12,12 @@
 //! Invariant: an error is told, never zeros in place of bytes that cannot be had.
 //! Non-goals: records; who is allowed to do what.
 
+mod ahead;
 mod apply;
 mod attach;
+mod balance;
+mod behind;
+mod cache;
 mod check;
 mod client;
 mod cluster;
@@ -24,11 +28,13 @@ mod file;
 mod fs;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
+mod hint;
 mod inodes;
 pub mod layout;
 mod local;
 mod location;
 mod manager;
+mod memory;
 mod message;
 mod path;
 mod place;
@@ -49,21 +55,25 @@ mod store;
 mod stores;
 mod stream;
 mod strip;
+mod transfer;
 mod tree;
 mod volume;
 mod volumes;
 
+pub use cache::Stamp;
 pub use check::{check, file, files, status};
 pub use cluster::{OfCluster, create_on_nodes};
 pub use error::{Error, Result};
 pub use file::File;
 pub use fs::VolumeFs;
+pub use hint::{HINT_ATTRIBUTE, Hint};
 pub use layout::{Layout, Policy};
 pub use local::LocalStore;
 pub use location::Location;
 pub use manager::{
     Change, Edit, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written,
 };
+pub use memory::{CACHE_BYTES, CACHE_BYTES_MIN};
 pub use path::VolumePath;
 pub use place::{OpenVolume, add_store, create, replace};
 pub use registry::Registry;
