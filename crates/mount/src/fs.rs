@@ -11,14 +11,14 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
+    LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use thalweg_base::clock;
 use thalweg_volume::{
@@ -58,14 +58,16 @@ pub(crate) struct MountedFs {
     seen: Mutex<HashMap<u64, Stamp>>,
     volume: Arc<Volume>,
     options: Options,
+    /// Once the mount is there.
+    kernel: Arc<OnceLock<Notifier>>,
     // Behind the volume's users, so that it is closed last.
     _open: OpenVolume,
 }
 
 impl MountedFs {
-    pub(crate) fn new(open: OpenVolume, options: Options) -> MountedFs {
-        let volume = Arc::clone(&open.volume);
-        MountedFs { handles: Handles::default(), seen: Mutex::default(), volume, options, _open: open }
+    pub(crate) fn new(open: OpenVolume, options: Options, kernel: Arc<OnceLock<Notifier>>) -> MountedFs {
+        let (volume, handles, seen) = (Arc::clone(&open.volume), Handles::default(), Mutex::default());
+        MountedFs { handles, seen, volume, options, kernel, _open: open }
     }
 
     fn errno(&self, why: &Error) -> Errno {
@@ -115,6 +117,10 @@ impl MountedFs {
         file.stat()?;
         if self.seen().get(&inode) == Some(&file.stamp()) {
             told |= FopenFlags::FOPEN_KEEP_CACHE;
+        } else if let Some(kernel) = self.kernel.get() {
+            // The kernel may believe an older size. Without a range of bytes this waits for no page, so it cannot deadlock.
+            // A kernel that does not know the inode has nothing to forget.
+            let _ = kernel.inval_inode(INodeNo(inode), -1, 0);
         }
         if flags.acc_mode() == OpenAccMode::O_RDONLY {
             told |= FopenFlags::FOPEN_NOFLUSH;

@@ -43,9 +43,9 @@ struct State {
     last: u64,
     /// A job waits until runs are old enough.
     lingers: bool,
-    /// Runs that could not be sent, and why the last one.
+    /// Runs that could not be sent; where the last one was, and why.
     failures: u64,
-    failure: Option<Told>,
+    failure: Option<(u64, Told)>,
 }
 
 struct Run {
@@ -215,7 +215,7 @@ impl Behind {
         state.runs.retain(|run| run.number != sending.number);
         if let Err(why) = result {
             state.failures += 1;
-            state.failure = Some(why.into());
+            state.failure = Some((sending.at, why.into()));
         }
         drop(state);
         self.changed.notify_all();
@@ -234,11 +234,11 @@ impl Behind {
         self.state().failures
     }
 
-    /// Why the last one could not be sent of which this many had failed.
-    pub(crate) fn failure_since(&self, seen: u64) -> Option<(u64, Error)> {
+    /// If more than so many could not be sent: how many, where the last one was, and why.
+    pub(crate) fn failure_since(&self, seen: u64) -> Option<(u64, u64, Error)> {
         let state = self.state();
-        let failure = state.failure.clone().filter(|_| state.failures > seen)?;
-        Some((state.failures, failure.into()))
+        let (at, why) = state.failure.clone().filter(|_| state.failures > seen)?;
+        Some((state.failures, at, why.into()))
     }
 }
 
@@ -316,8 +316,8 @@ mod tests {
         gather(&behind, &room, 0, 10).unwrap();
         let sending = behind.take_or_wait(behind.last()).unwrap();
         behind.sent(sending, Err(Error::system(libc::ENOSPC, "a store")), &room);
-        let (seen, why) = behind.failure_since(0).unwrap();
-        assert_eq!((seen, why.errno()), (1, libc::ENOSPC));
+        let (seen, at, why) = behind.failure_since(0).unwrap();
+        assert_eq!((seen, at, why.errno()), (1, 0, libc::ENOSPC));
         assert!(behind.failure_since(seen).is_none());
         assert!(behind.take_or_wait(behind.last()).is_none());
     }

@@ -374,9 +374,9 @@ impl File {
             return Ok(());
         }
         match self.node.behind.failure_since(self.failures_seen.load(Ordering::Relaxed)) {
-            Some((seen, why)) => {
+            Some((seen, at, why)) => {
                 self.failures_seen.store(seen, Ordering::Relaxed);
-                Err(why)
+                Err(self.failed(at, why))
             }
             None => Ok(()),
         }
