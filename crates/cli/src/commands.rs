@@ -300,6 +300,9 @@ ls volume:NAME/PATH: the names in a directory. stat volume:NAME/PATH ...: all th
 layout volume:NAME/DIR: how files are laid out that are made in a directory. With --stripe, --width, --copies or --record, sets that \
 for files made from now on, and makes the directory if it is not there.
 
+hint volume:NAME/PATH [HINT]: how a file will be used, by any client that opens it from now on: sequential (read ahead from its \
+beginning on), random (read nothing but what is asked for), once (do not remember what was read) or normal.
+
 check NAME: reads every byte of every copy, compares checksums and copies, and finds strips that no file has. Status 1 if something is wrong.
 
 repair NAME: mends what a second copy allows: damaged blocks are written anew, and copies that missed a write or are gone are made \
@@ -330,7 +333,7 @@ destroy need it alone. On a cluster a store is written as NODE:/DIR.",
             ("thalweg volume salvage films saved", "what can be read when a disk is gone"),
         ],
         subjects: &[
-            "create", "list", "status", "ls", "stat", "layout", "check", "repair", "add-store", "replace", "salvage", "destroy",
+            "create", "list", "status", "ls", "stat", "layout", "hint", "check", "repair", "add-store", "replace", "salvage", "destroy",
         ],
     },
     CommandInfo {
@@ -344,6 +347,9 @@ permissions, owners, times, extended attributes, locks among the programs of thi
 
 Runs until the volume is unmounted, by umount DIR or fusermount3 -u DIR, or by SIGINT or SIGTERM, and then ends with status 0. With \
 --background it returns when the volume can be used.
+
+What is read is remembered in up to --cache bytes, and what is written is sent a little later: by fsync and by close at the latest, \
+which report what could not be sent.
 
 Whoever is not root needs fusermount3, and is alone with the mount; of root's mount others can use what permissions allow. \
 In /etc/fstab a line 'NAME DIR fuse.thalweg defaults 0 0' mounts a volume of root's if this program is also called \

@@ -454,6 +454,8 @@ what was cut off is begun anew, file by file.",
     flags_volume::COPIES,
     flags_volume::BACKGROUND,
     flags_volume::READ_ONLY,
+    flags_volume::CACHE,
+    flags_volume::HINT,
     Flag {
         long: "size",
         short: None,

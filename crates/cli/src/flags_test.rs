@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use thalweg::volume::Hint;
 use thalweg::{IoChoice, KeyPart, PartitionPick};
 use thalweg_api::{May, Schedule};
 use thalweg_base::units::Size;
@@ -70,6 +71,8 @@ const CASES: &[Case] = &[
     ("copies", &["volume", "--copies", "2"], |a| a.copies == Some(2)),
     ("background", &["mount", "--background"], |a| a.background),
     ("read-only", &["mount", "--read-only"], |a| a.read_only),
+    ("cache", &["mount", "--cache", "64MiB"], |a| a.cache_bytes == Some(64 << 20)),
+    ("hint", &["mount", "--hint=once"], |a| a.hint == Some(Hint::Once)),
     ("size", &["bench", "--size", "1GB"], |a| a.size == Some(Size::Bytes(1_000_000_000))),
     ("rows", &["bench", "--rows", "a,b", "--rows=c"], |a| a.rows == ["a", "b", "c"]),
     ("dir", &["bench", "--dir", "a", "--dir=b"], |a| a.dirs == [Path::new("a"), Path::new("b")]),

@@ -99,3 +99,30 @@ pub(crate) const READ_ONLY: Flag = Flag {
         Ok(())
     },
 };
+
+pub(crate) const CACHE: Flag = Flag {
+    long: "cache",
+    short: None,
+    value: Value::Any("SIZE"),
+    at: MOUNTS,
+    about: "memory for files that were read [default: 128MiB]",
+    doc: "\
+The memory for what was read of files, at least 4MiB; the kernel's own pages are not counted. With it, files that are read from \
+their beginning to their end are read ahead, and what is written is sent a little later, up to 16MiB of it. With 0 each read and \
+write that reaches the mount goes to the stores.",
+    set: |args, value| values::bytes(value).map(|bytes| args.cache_bytes = Some(bytes)),
+};
+
+pub(crate) const HINT: Flag = Flag {
+    long: "hint",
+    short: None,
+    value: Value::Any("HINT"),
+    at: MOUNTS,
+    about: "how files are used for which nothing else is said",
+    doc: "\
+How the files of this mount are used that have no hint of their own (thalweg volume hint): sequential, random, once or normal.",
+    set: |args, value| {
+        args.hint = Some(values::parsed(value)?);
+        Ok(())
+    },
+};

@@ -29,6 +29,7 @@ pub(crate) fn mount(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
         return in_background(asked, how);
     }
     let open = volume::open(&Registry::of_user()?, &asked.volume)?;
+    open.volume.set_cache(asked.cache_bytes, asked.hint)?;
     let options = Options { read_only: asked.read_only, complain: Box::new(complain) };
     let mounted = mount::mount(open, &asked.at, options)?;
     let place = mounted.place();
@@ -50,6 +51,7 @@ fn shown(how: Show, mount: &VolumeMount) -> Result<u8, Failure> {
 fn in_background(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
     let mut command = Command::new(std::env::current_exe().map_err(Failure::Program)?);
     command.args(["mount", "--json"]).args(asked.read_only.then_some("--read-only"));
+    command.arg(format!("--cache={}", asked.cache_bytes)).arg(format!("--hint={}", asked.hint));
     command.arg("--").arg(&asked.volume).arg(&asked.at);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(Failure::Program)?;
@@ -95,7 +97,10 @@ pub(crate) fn of_helper(program: &OsStr, args: &[OsString]) -> Option<Vec<OsStri
 
 /// The flag of an option of mount(8). Most are not for this program.
 fn of_option(option: &str) -> Option<OsString> {
-    (option == "ro").then(|| "--read-only".into())
+    match option.split_once('=') {
+        Some(("cache" | "hint", _)) => Some(format!("--{option}").into()),
+        _ => (option == "ro").then(|| "--read-only".into()),
+    }
 }
 
 #[cfg(test)]
@@ -112,6 +117,8 @@ mod tests {
         let helped = |args| of("/sbin/mount.fuse.thalweg", args).unwrap();
         assert_eq!(helped("films /mnt -o rw,noauto"), "mount --background --quiet films /mnt");
         assert_eq!(helped("films /mnt -n -o ro"), "mount --background --quiet films /mnt --read-only");
+        let asked = "mount --background --quiet films /mnt --cache=1GiB --hint=once";
+        assert_eq!(helped("films /mnt -o cache=1GiB,hint=once,user=me"), asked);
         assert_eq!(of("/usr/bin/thalweg", "films /mnt"), None);
     }
 }

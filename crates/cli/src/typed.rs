@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use thalweg::model::Simulated;
+use thalweg::volume::Hint;
 use thalweg::{IoChoice, JoinKind, KeyPart, PartitionPick};
 use thalweg_api::{May, Schedule};
 use thalweg_base::units::Size;
@@ -86,6 +87,8 @@ pub(crate) struct TypedArgs {
     pub(crate) copies: Option<u32>,
     pub(crate) background: bool,
     pub(crate) read_only: bool,
+    pub(crate) cache_bytes: Option<u64>,
+    pub(crate) hint: Option<Hint>,
 
     // About benchmarks.
     pub(crate) size: Option<Size>,

@@ -11,18 +11,19 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
+    LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use thalweg_base::clock;
 use thalweg_volume::{
-    Edit, Error, File, Inode, Kind, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming, Volume,
+    Edit, Error, File, Hint, Inode, Kind, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming, Stamp,
+    Volume,
 };
 
 use crate::handles::{Handles, Name, OpenFile};
@@ -54,31 +55,19 @@ thread_local! {
 pub(crate) struct MountedFs {
     handles: Handles,
     /// Files of which the kernel may have pages, and what they were when the last of our programs closed them.
-    seen: Mutex<HashMap<u64, Seen>>,
+    seen: Mutex<HashMap<u64, Stamp>>,
     volume: Arc<Volume>,
     options: Options,
+    /// Once the mount is there.
+    kernel: Arc<OnceLock<Notifier>>,
     // Behind the volume's users, so that it is closed last.
     _open: OpenVolume,
 }
 
-/// Whether a file has changed is told by these.
-#[derive(PartialEq, Eq)]
-struct Seen {
-    size: u64,
-    modified_ns: i64,
-    changed_ns: i64,
-}
-
-impl Seen {
-    fn of(inode: &Inode) -> Seen {
-        Seen { size: inode.size, modified_ns: inode.modified_ns, changed_ns: inode.changed_ns }
-    }
-}
-
 impl MountedFs {
-    pub(crate) fn new(open: OpenVolume, options: Options) -> MountedFs {
-        let volume = Arc::clone(&open.volume);
-        MountedFs { handles: Handles::default(), seen: Mutex::default(), volume, options, _open: open }
+    pub(crate) fn new(open: OpenVolume, options: Options, kernel: Arc<OnceLock<Notifier>>) -> MountedFs {
+        let (volume, handles, seen) = (Arc::clone(&open.volume), Handles::default(), Mutex::default());
+        MountedFs { handles, seen, volume, options, kernel, _open: open }
     }
 
     fn errno(&self, why: &Error) -> Errno {
@@ -89,7 +78,7 @@ impl MountedFs {
         Errno::from_i32(errno)
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<u64, Seen>> {
+    fn seen(&self) -> MutexGuard<'_, HashMap<u64, Stamp>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,10 +106,21 @@ impl MountedFs {
 
     /// Opens a file of the volume, and says how the kernel is to treat it.
     fn open_file(&self, inode: u64, flags: OpenFlags) -> Result<(FileHandle, FopenFlags)> {
-        let file = self.volume.open_by_number(inode)?;
+        let mut file = self.volume.open_by_number(inode)?;
         let mut told = FopenFlags::empty();
-        if self.seen().get(&inode) == Some(&Seen::of(&file.stat()?)) {
+        if flags.0 & libc::O_DIRECT != 0 {
+            file = file.direct();
+        } else if file.hinted() == Hint::Random {
+            // Otherwise the kernel asks for whole pages around what programs ask for.
+            told |= FopenFlags::FOPEN_DIRECT_IO;
+        }
+        file.stat()?;
+        if self.seen().get(&inode) == Some(&file.stamp()) {
             told |= FopenFlags::FOPEN_KEEP_CACHE;
+        } else if let Some(kernel) = self.kernel.get() {
+            // The kernel may believe an older size. Without a range of bytes this waits for no page, so it cannot deadlock.
+            // A kernel that does not know the inode has nothing to forget.
+            let _ = kernel.inval_inode(INodeNo(inode), -1, 0);
         }
         if flags.acc_mode() == OpenAccMode::O_RDONLY {
             told |= FopenFlags::FOPEN_NOFLUSH;
@@ -414,8 +414,8 @@ impl Filesystem for MountedFs {
         answer!(self, reply, written, |()| reply.written(bytes.len() as u32));
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        empty(self, self.file(handle).and_then(|open| open.file.flush()), reply);
     }
 
     fn release(
@@ -428,8 +428,9 @@ impl Filesystem for MountedFs {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        if let Some(Ok(now)) = self.handles.release(handle).map(|open| open.file.stat()) {
-            self.seen().insert(inode.0, Seen::of(&now));
+        // What was known of it here: who asked now might hear of a change that the kernel has no pages of.
+        if let Some(stamp) = self.handles.release(handle).map(|open| open.file.stamp()) {
+            self.seen().insert(inode.0, stamp);
         }
         reply.ok();
     }

@@ -6,10 +6,10 @@
 //!
 //! Model: the kernel checks permissions, and keeps pages and names. It asks here for what it does not have, and several
 //! threads answer.
-//! Invariant: what was written is at the stores when `write` returns, so the kernel has no dirty pages but those of shared
-//! mappings. Pages are kept from one open to the next only if the file did not change in between.
+//! Invariant: the kernel has no dirty pages but those of shared mappings. What was written is at the stores when `fsync` or
+//! `close` returns, and what could not be brought there is an error of these. Pages are kept from one open to the next only if the file did not change in between.
 //! Non-goals: the kernel's writeback cache, which believes its own sizes and times; time limits of the kernel's, which end a
-//! mount; telling the kernel from inside a request to forget something, which can deadlock.
+//! mount; telling the kernel from inside a request to forget pages, which can deadlock.
 
 mod attributes;
 mod fs;
@@ -19,6 +19,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::io::Errno;
@@ -76,8 +77,11 @@ pub fn mount(open: OpenVolume, at: &Path, options: Options) -> Result<Mounted, E
     let failed = |why| Error { what: "cannot mount a volume on", at: at.into(), why };
     let full = place_for(&open, at).map_err(failed)?;
     let config = config(&open.entry.name, options.read_only);
-    let fs = fs::MountedFs::new(open, options);
-    let session = Session::new(fs, &full, &config).and_then(Session::spawn).map_err(failed)?;
+    let kernel = Arc::new(OnceLock::new());
+    let fs = fs::MountedFs::new(open, options, Arc::clone(&kernel));
+    let session = Session::new(fs, &full, &config).map_err(failed)?;
+    kernel.get_or_init(|| session.notifier());
+    let session = session.spawn().map_err(failed)?;
     let device = device_of(&full).map_err(failed)?;
     Ok(Mounted { session, place: MountPoint { at: full, device } })
 }

@@ -94,9 +94,9 @@ pub use thalweg_mount as mount;
 /// Volumes: files striped over several disks. What a volume has is reached through [`OpenVolume::volume`](volume::OpenVolume).
 pub mod volume {
     pub use thalweg_volume::{
-        Entry, Error, File, Inode, Kind, Layout, Location, OfCluster, OpenVolume, Policy, Registry, Result,
-        Volume, add_store, check, create, create_on_nodes, destroy, file, files, open, repair, replace,
-        salvage, status,
+        CACHE_BYTES, Entry, Error, File, HINT_ATTRIBUTE, Hint, Inode, Kind, Layout, Location, OfCluster,
+        OpenVolume, Policy, Registry, Result, Volume, add_store, check, create, create_on_nodes, destroy,
+        file, files, open, repair, replace, salvage, status,
     };
 }
 

@@ -170,7 +170,7 @@ fn open_by(dial: &Arc<dyn Dial>, entry: &mut VolumeEntry, work: Option<VolumeWor
     let (attachment, _) = Attachment::by(Box::new(manager), &entry.name)?;
     let client = Client::by(attachment);
     entry.stores = client.slots()?.iter().map(|place| place.to_string_lossy().into_owned()).collect();
-    Ok(Volume::of(client, Arc::new(Stores::new(slots(dial, entry)?))))
+    Ok(Volume::of(client, Arc::new(Stores::new(slots(dial, entry)?).balanced())))
 }
 
 fn slots(dial: &Arc<dyn Dial>, entry: &VolumeEntry) -> Result<Vec<Slot>> {

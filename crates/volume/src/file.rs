@@ -1,32 +1,46 @@
 //! Files of a volume that are open.
 //!
-//! Model: all who have a file open in this process share a node: its size, its generation, and which strips have bytes
-//! that are not durable. The manager hears of the size at fsync and when the last of them closes the file; before the first
-//! write since then it notes that stores may know better. If a store has seen a newer generation, because another client
-//! truncated the file, the manager is asked for the inode, and the request is made again.
-//! Invariant: after fsync the bytes and the size are durable on every copy that is still read. With copies, a write is
-//! acknowledged when all of them have it, or when the manager has durably noted that one has not.
-//! Non-goals: a cache; each request goes to the stores.
+//! Model: all who have a file open in this process share a node: its size, its generation, which strips have bytes that are
+//! not durable, and what was written and not sent. The manager hears of the size at fsync and when the last of them closes
+//! the file; before the first write since then it notes that stores may know better. If a store has seen a newer generation,
+//! because another client truncated the file, the manager is asked for the inode, and the request is made again. A client
+//! with a memory reads through its cache, and its writes are sent later; see transfer.rs.
+//! Invariant: after fsync the bytes and the size are durable on every copy that is still read. With copies, a write is sent
+//! when all of them have it, or when the manager has durably noted that one has not.
+//! Non-goals: what is remembered (cache.rs), and what is not sent yet (behind.rs).
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use thalweg_base::clock;
 
+use crate::ahead::Ahead;
+use crate::behind::Behind;
+use crate::cache::Stamp;
+use crate::hint::Hint;
 use crate::layout::Layout;
 use crate::manager::{Change, Inode, Written};
+use crate::memory::Memory;
 use crate::stores::{Outcome, Target};
 use crate::volume::Volume;
 use crate::{Error, Result};
 
 /// How often a request is made again that a store refused as outdated: each time the file was truncated meanwhile.
-const TRIES: usize = 8;
+pub(crate) const TRIES: usize = 8;
 
 /// An open file.
 pub struct File {
-    volume: Arc<Volume>,
-    node: Arc<Node>,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) node: Arc<Node>,
     path: PathBuf,
+    /// What this descriptor reads, and what is read ahead for it.
+    pub(crate) ahead: Arc<Mutex<Ahead>>,
+    /// Its reads and writes go past the memory of this client.
+    is_direct: bool,
+    wrote: AtomicBool,
+    /// As many failures of what was written have been reported here.
+    failures_seen: AtomicU64,
 }
 
 /// What those share who have a file open.
@@ -34,18 +48,23 @@ pub(crate) struct Node {
     /// Held by many who read and write, or by one who changes the length or makes it durable.
     gate: RwLock<()>,
     state: Mutex<State>,
+    pub(crate) behind: Behind,
 }
 
-struct State {
-    target: Target,
-    size: u64,
-    modified_ns: i64,
+pub(crate) struct State {
+    pub(crate) target: Target,
+    pub(crate) size: u64,
+    /// What the manager told last of it.
+    known: Stamp,
+    /// None until somebody asked.
+    hint: Option<Hint>,
+    pub(crate) modified_ns: i64,
     /// Strips with bytes that are not durable.
-    unsynced: u64,
+    pub(crate) unsynced: u64,
     /// The manager has noted that stores may know better.
-    is_noted: bool,
+    pub(crate) is_noted: bool,
     /// The manager knows this size and time.
-    is_told: bool,
+    pub(crate) is_told: bool,
 }
 
 impl State {
@@ -61,15 +80,17 @@ impl Node {
         let state = State {
             target: Target::of(inode).expect("a file has a layout"),
             size: inode.size,
+            known: Stamp::of(inode),
+            hint: None,
             modified_ns: inode.modified_ns,
             unsynced: inode.unsynced,
             is_noted: false,
             is_told: true,
         };
-        Node { gate: RwLock::default(), state: Mutex::new(state) }
+        Node { gate: RwLock::default(), state: Mutex::new(state), behind: Behind::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -77,11 +98,15 @@ impl Node {
         self.state().target.inode
     }
 
-    /// Learns what the manager knows.
-    pub(crate) fn refresh(&self, inode: &Inode) {
+    /// Learns what the manager knows. If somebody changed the file, what is remembered of it is forgotten.
+    pub(crate) fn refresh(&self, memory: Option<&Memory>, inode: &Inode) {
         let mut state = self.state();
         if inode.generation < state.target.generation {
             return;
+        }
+        let known = std::mem::replace(&mut state.known, Stamp::of(inode));
+        if let Some(memory) = memory.filter(|_| known != state.known) {
+            memory.cache.forget_all(inode.id);
         }
         let is_same = inode.generation == state.target.generation;
         state.size = if is_same { state.size.max(inode.size) } else { inode.size };
@@ -110,6 +135,28 @@ impl Node {
         self.state().modified_ns = modified_ns;
     }
 
+    /// What the manager will tell of it, as far as is known here.
+    pub(crate) fn stamp(&self) -> Stamp {
+        let state = self.state();
+        match state.is_told {
+            true => state.known,
+            false => Stamp {
+                generation: state.target.generation,
+                size: state.size,
+                modified_ns: state.modified_ns,
+                changed_ns: state.known.changed_ns.max(state.modified_ns),
+            },
+        }
+    }
+
+    pub(crate) fn hint(&self) -> Option<Hint> {
+        self.state().hint
+    }
+
+    pub(crate) fn set_hint(&self, hint: Option<Hint>) {
+        self.state().hint = hint;
+    }
+
     /// What the manager was not told yet.
     pub(crate) fn untold(&self) -> Option<Written> {
         let state = self.state();
@@ -120,26 +167,27 @@ impl Node {
     fn tell_size(&self, volume: &Volume) -> Result<()> {
         let mut state = self.state();
         if !state.is_told {
-            volume.manager.change(&Change::Grow(state.written(state.unsynced)))?;
-            state.is_told = true;
+            let told = volume.manager.change(&Change::Grow(state.written(state.unsynced)))?;
+            (state.is_told, state.known) = (true, Stamp::of(&told));
         }
         Ok(())
     }
 
     /// Asks the manager for what a store that refused a request of this generation may know.
-    fn catch_up(&self, volume: &Volume, generation: u64) -> Result<()> {
+    pub(crate) fn catch_up(&self, volume: &Volume, generation: u64) -> Result<()> {
         let mut found = volume.manager.inode(self.id())?;
         if found.generation == generation {
             // It is the store that is behind.
             found = volume.manager.change(&Change::Cut(found.id, generation))?;
         }
-        self.refresh(&found);
+        self.refresh(volume.memory(), &found);
         Ok(())
     }
 
     /// Makes the bytes durable, and with `names` also what the manager knows.
     pub(crate) fn sync(&self, volume: &Volume, names: bool) -> Result<()> {
         let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        self.send_all(volume);
         let (target, unsynced, is_noted) = {
             let state = self.state();
             (state.target, state.unsynced, state.is_noted)
@@ -149,8 +197,9 @@ impl Node {
             self.settle_copies(volume, outcome)?;
             let mut state = self.state();
             let settled = state.target.settled | unsynced;
-            volume.manager.change(&Change::Settle(state.written(settled), false))?;
+            let told = volume.manager.change(&Change::Settle(state.written(settled), false))?;
             state.target.settled = settled;
+            state.known = Stamp::of(&told);
             (state.unsynced, state.is_noted, state.is_told) = (0, false, true);
         } else {
             self.tell_size(volume)?;
@@ -159,7 +208,7 @@ impl Node {
     }
 
     /// Copies that failed where the other one did not are read no more; where none is left, that is an error.
-    fn settle_copies(&self, volume: &Volume, outcome: Outcome) -> Result<()> {
+    pub(crate) fn settle_copies(&self, volume: &Volume, outcome: Outcome) -> Result<()> {
         for change in outcome.stale(self.id()) {
             let changed = volume.manager.change(&change)?;
             self.state().target.stale = changed.stale;
@@ -170,7 +219,16 @@ impl Node {
 
 impl File {
     pub(crate) fn new(volume: Arc<Volume>, node: Arc<Node>, path: PathBuf) -> File {
-        File { volume, node, path }
+        let (ahead, wrote) = (Arc::default(), AtomicBool::new(false));
+        let failures_seen = AtomicU64::new(node.behind.failures());
+        File { volume, node, path, ahead, is_direct: false, wrote, failures_seen }
+    }
+
+    /// The same, past the memory of this client: each read and write goes to the stores.
+    pub fn direct(self) -> File {
+        let mut file = self;
+        file.is_direct = true;
+        file
     }
 
     /// The path that it was opened by.
@@ -196,7 +254,7 @@ impl File {
     /// What the manager knows of it, with the size of this moment.
     pub fn stat(&self) -> Result<Inode> {
         let mut inode = self.volume.manager.inode(self.inode())?;
-        self.node.refresh(&inode);
+        self.node.refresh(self.volume.memory(), &inode);
         self.node.overlay(&mut inode);
         Ok(inode)
     }
@@ -204,14 +262,23 @@ impl File {
     /// Reads from a byte on; less than `into` holds only at the end of the file.
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize> {
         let _shared = self.node.gate.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(memory) = self.memory() {
+            return self.read_remembered(memory, at, into);
+        }
+        self.node.send_all(&self.volume);
         self.ask(at, |target, size| {
             let n = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX).min(into.len());
             self.volume.stores.read(target, at, &mut into[..n]).map(|()| n)
         })
     }
 
+    /// The memory that this descriptor uses.
+    fn memory(&self) -> Option<&Arc<Memory>> {
+        self.volume.memory.get().filter(|_| !self.is_direct)
+    }
+
     /// What stores answer who are asked again if the file was truncated meanwhile.
-    fn ask<T>(&self, at: u64, mut ask: impl FnMut(&Target, u64) -> Result<T>) -> Result<T> {
+    pub(crate) fn ask<T>(&self, at: u64, mut ask: impl FnMut(&Target, u64) -> Result<T>) -> Result<T> {
         let mut tries = TRIES;
         loop {
             let (target, size) = {
@@ -230,7 +297,7 @@ impl File {
     /// Writes all of `from` at a byte.
     pub fn write_at(&self, at: u64, from: &[u8]) -> Result<()> {
         let _shared = self.node.gate.read().unwrap_or_else(PoisonError::into_inner);
-        self.write_through(at, from)
+        self.write(at, from)
     }
 
     /// Writes all of `from` behind the end, and tells where that was.
@@ -241,51 +308,26 @@ impl File {
         let generation = self.node.state().target.generation;
         let at =
             self.volume.manager.append(self.inode(), generation, size, from.len() as u64).map_err(failed)?;
-        self.write_through(at, from)?;
+        self.write(at, from)?;
         Ok(at)
     }
 
-    fn write_through(&self, at: u64, from: &[u8]) -> Result<()> {
+    fn write(&self, at: u64, from: &[u8]) -> Result<()> {
         let end = at.checked_add(from.len() as u64).filter(|end| i64::try_from(*end).is_ok());
         let Some(end) = end else { return Err(self.failed(at, Error::system(libc::EFBIG, "write"))) };
         if from.is_empty() {
             return Ok(());
         }
-        let failed = |why| self.failed(at, why);
-        for _ in 0..TRIES {
-            let target = self.begin_write()?;
-            let outcome = self.volume.stores.write(&target, at, from);
-            let mut state = self.node.state();
-            state.unsynced |= outcome.done;
-            state.target.strips |= outcome.done;
-            state.is_told = false;
-            state.modified_ns = clock::wall_ns();
-            if outcome.is_outdated {
-                drop(state);
-                self.node.catch_up(&self.volume, target.generation).map_err(failed)?;
-                continue;
-            }
-            if outcome.lost() == 0 {
-                state.size = state.size.max(end);
-            }
-            drop(state);
-            return self.node.settle_copies(&self.volume, outcome).map_err(failed);
+        self.wrote.store(true, Ordering::Relaxed);
+        if let Some(memory) = self.memory() {
+            return self.write_later(memory, at, from).map_err(|why| self.failed(at, why));
         }
-        Err(failed(Error::system(libc::EIO, "the file is truncated again and again")))
-    }
-
-    /// Notes at the manager that stores may get bytes, if that is not noted.
-    fn begin_write(&self) -> Result<Target> {
-        let mut state = self.node.state();
-        if !state.is_noted {
-            self.volume.manager.change(&Change::Unsettle(state.target.inode))?;
-            if state.target.layout.copies > 1 {
-                // A crash may leave copies that differ, and somebody has to know.
-                self.volume.manager.sync()?;
-            }
-            state.is_noted = true;
+        self.node.send_all(&self.volume);
+        let sent = self.node.send(&self.volume, at, from);
+        if let Some(memory) = self.volume.memory() {
+            memory.written(self.inode(), at, from, sent.is_ok());
         }
-        Ok(state.target)
+        sent.map(|()| self.node.note_write(end)).map_err(|why| self.failed(at, why))
     }
 
     /// Sets the size; what is added is a hole.
@@ -295,21 +337,55 @@ impl File {
             return Err(failed(Error::system(libc::EFBIG, "truncate")));
         }
         let _alone = self.node.gate.write().unwrap_or_else(PoisonError::into_inner);
+        self.node.send_all(&self.volume);
         self.node.tell_size(&self.volume)?;
         let now = clock::wall_ns();
         let changed = self.volume.manager.change(&Change::Resize(self.inode(), size, now)).map_err(failed)?;
-        self.node.refresh(&changed);
+        self.node.refresh(self.volume.memory(), &changed);
         Ok(())
     }
 
-    /// Makes the bytes, the size and the name durable.
+    /// Makes the bytes, the size and the name durable. An error also if something that was written since the last report to
+    /// this descriptor could not be brought to the stores.
     pub fn sync(&self) -> Result<()> {
-        self.node.sync(&self.volume, true).map_err(|why| self.failed(0, why))
+        self.node.sync(&self.volume, true).map_err(|why| self.failed(0, why))?;
+        self.report()
+    }
+
+    /// Brings what was written to the stores, and the size to the manager, as closing the file does, so that whoever opens it
+    /// then finds both. Reports what could not be brought there.
+    pub fn flush(&self) -> Result<()> {
+        if !self.wrote.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.node.send_all(&self.volume);
+        self.node.tell_size(&self.volume).map_err(|why| self.failed(0, why))?;
+        self.report()
+    }
+
+    /// What tells this file from what it is after somebody changed it, as of the last time the manager was asked.
+    pub fn stamp(&self) -> Stamp {
+        self.node.stamp()
+    }
+
+    /// What could not be brought to the stores, once for each descriptor that wrote.
+    fn report(&self) -> Result<()> {
+        if !self.wrote.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match self.node.behind.failure_since(self.failures_seen.load(Ordering::Relaxed)) {
+            Some((seen, at, why)) => {
+                self.failures_seen.store(seen, Ordering::Relaxed);
+                Err(self.failed(at, why))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The next stretch from byte `at` on that is not a hole: its first byte, and the one after its last.
     pub fn next_data(&self, at: u64) -> Result<Option<(u64, u64)>> {
         let _shared = self.node.gate.read().unwrap_or_else(PoisonError::into_inner);
+        self.node.send_all(&self.volume);
         self.ask(at, |target, size| {
             let layout = target.layout;
             // The first byte of a strip at or behind a byte of the file is as many as it has before that.
@@ -327,13 +403,17 @@ impl File {
         })
     }
 
-    fn failed(&self, at: u64, why: Error) -> Error {
+    pub(crate) fn failed(&self, at: u64, why: Error) -> Error {
         Error::At { file: self.path.clone(), at, why: Box::new(why) }
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner).stop();
+        if self.wrote.load(Ordering::Relaxed) {
+            self.node.send_all(&self.volume);
+        }
         // The manager hears of the size at the next fsync or when the volume is opened again.
         let _ = self.volume.close(&self.node);
     }

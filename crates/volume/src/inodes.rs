@@ -6,10 +6,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::file::File;
+use crate::file::{File, Node};
+use crate::hint::{HINT_ATTRIBUTE, Hint};
 use crate::manager::{Change, Entry, Inode, NAME_BYTES_MAX, New, Place, Renaming};
 use crate::volume::Volume;
 use crate::{Error, Result};
+
+/// The manager is not asked for the hint of a shorter file, which is soon read whole.
+const HINT_BYTES_MIN: u64 = 128 << 10;
 
 impl Volume {
     /// What a name leads to.
@@ -53,8 +57,9 @@ impl Volume {
         self.manager.change(&Change::Remove(place, is_directory)).map(drop)
     }
 
-    /// Changes a name.
+    /// Changes a name, after what was written is at the stores: who replaces a file finds the new bytes under its name.
     pub fn rename_at(&self, from: Place, to: Place, how: Renaming) -> Result<()> {
+        self.send_all();
         self.manager.change(&Change::Rename(from, to, how)).map(drop)
     }
 
@@ -68,8 +73,61 @@ impl Volume {
         self.manager.attributes(inode)
     }
 
-    /// Sets an extended attribute of an inode, or removes it.
-    pub fn set_attribute_of(&self, inode: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        self.manager.change(&Change::SetAttribute(inode, name.to_vec(), value.map(<[u8]>::to_vec))).map(drop)
+    /// Sets an extended attribute of an inode, or removes it. [`HINT_ATTRIBUTE`] is also followed.
+    pub fn set_attribute_of(self: &Arc<Volume>, inode: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        match (name, value) {
+            (HINT_ATTRIBUTE, Some(value)) => match String::from_utf8_lossy(value).parse()? {
+                Hint::WillNeed => self.open_by_number(inode)?.hint(Hint::WillNeed),
+                hint => self.set_hint(inode, hint),
+            },
+            _ => {
+                self.change_attribute(inode, name, value)?;
+                if name == HINT_ATTRIBUTE {
+                    self.follow_hint(inode, None);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn change_attribute(&self, inode: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let change = Change::SetAttribute(inode, name.to_vec(), value.map(<[u8]>::to_vec));
+        self.manager.change(&change).map(drop)
+    }
+
+    /// Says how a file will be used.
+    pub(crate) fn set_hint(&self, inode: u64, hint: Hint) -> Result<()> {
+        if hint.lasts() {
+            let text = hint.to_string();
+            self.change_attribute(inode, HINT_ATTRIBUTE, Some(text.as_bytes()))?;
+            self.follow_hint(inode, Some(hint));
+        }
+        if let (Hint::DontNeed, Some(memory)) = (hint, self.memory()) {
+            memory.cache.forget_all(inode);
+        }
+        Ok(())
+    }
+
+    fn follow_hint(&self, inode: u64, hint: Option<Hint>) {
+        if let Some(node) = self.open_node(inode) {
+            node.set_hint(hint);
+        }
+    }
+
+    /// How a file that is open will be used.
+    pub(crate) fn hint_of(&self, node: &Node) -> Hint {
+        if let Some(hint) = node.hint() {
+            return hint;
+        }
+        let of_all = self.memory().map_or(Hint::Normal, |memory| memory.hint);
+        if node.state().size < HINT_BYTES_MIN {
+            return of_all;
+        }
+        // A hint that cannot be had is none.
+        let attributes = self.attributes_of(node.id()).unwrap_or_default();
+        let found = attributes.iter().find(|(name, _)| name == HINT_ATTRIBUTE);
+        let hint = found.and_then(|(_, value)| str::from_utf8(value).ok()?.parse().ok()).unwrap_or(of_all);
+        node.set_hint(Some(hint));
+        hint
     }
 }

@@ -12,9 +12,13 @@
 //! Invariant: an error is told, never zeros in place of bytes that cannot be had.
 //! Non-goals: records; who is allowed to do what.
 
+mod ahead;
 mod alone;
 mod apply;
 mod attach;
+mod balance;
+mod behind;
+mod cache;
 mod check;
 mod client;
 mod cluster;
@@ -25,6 +29,7 @@ mod file;
 mod fs;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
+mod hint;
 mod inodes;
 pub mod layout;
 mod local;
@@ -32,6 +37,7 @@ mod location;
 mod maintain;
 mod manager;
 mod managers;
+mod memory;
 mod message;
 mod path;
 mod place;
@@ -52,16 +58,19 @@ mod store;
 mod stores;
 mod stream;
 mod strip;
+mod transfer;
 mod tree;
 mod volume;
 mod volumes;
 
 pub use alone::OpenVolume;
+pub use cache::Stamp;
 pub use check::{check, file, files, status};
 pub use cluster::{OfCluster, create_on_nodes};
 pub use error::{Error, Result};
 pub use file::File;
 pub use fs::VolumeFs;
+pub use hint::{HINT_ATTRIBUTE, Hint};
 pub use layout::{Layout, Policy};
 pub use local::LocalStore;
 pub use location::Location;
@@ -69,6 +78,7 @@ pub use maintain::{add_store, replace};
 pub use manager::{
     Change, Edit, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written,
 };
+pub use memory::{CACHE_BYTES, CACHE_BYTES_MIN};
 pub use path::VolumePath;
 pub use place::create;
 pub use registry::Registry;

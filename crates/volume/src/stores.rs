@@ -1,7 +1,8 @@
 //! All stores of a volume, and requests to several of them at once.
 //!
 //! Model: a run of bytes of a file is cut into pieces, those of one strip together are a task, and tasks run side by side.
-//! With copies, a write is a task for each copy, and a read asks the first copy that may answer, then the other.
+//! With copies, a write is a task for each copy, and a read asks the first copy that may answer, then the other; or first the
+//! one that should answer sooner (balance.rs).
 //! Invariant: a store that is lost is never taken for one that has no strips.
 //! Non-goals: what a failed copy means for the file; the client decides that.
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
+use crate::balance::{Balance, Read};
 use crate::layout::{Layout, Piece};
 use crate::manager::{Change, Inode};
 use crate::store::{Store, Strip, Write};
@@ -29,6 +31,8 @@ pub(crate) struct Stores {
     slots: Vec<Slot>,
     /// Threads that are kept for requests to several stores; without them, one after the other is asked.
     pool: Option<ThreadPool>,
+    /// Without it, a read asks the first copy.
+    balance: Option<Arc<Balance>>,
 }
 
 /// The store of a slot, or why there is none.
@@ -130,7 +134,12 @@ impl Stores {
     pub(crate) fn new(slots: Vec<Slot>) -> Stores {
         let threads = (2 * slots.len()).clamp(1, THREADS_MAX);
         let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(|n| format!("stores-{n}"));
-        Stores { slots, pool: pool.stack_size(STACK_BYTES).build().ok() }
+        Stores { slots, pool: pool.stack_size(STACK_BYTES).build().ok(), balance: None }
+    }
+
+    /// The same, with reads over both copies, as their stores answer: for stores that other clients and links share.
+    pub(crate) fn balanced(self) -> Stores {
+        Stores { balance: Balance::new(self.slots.len()), ..self }
     }
 
     /// The slots, in order.
@@ -175,9 +184,36 @@ impl Stores {
             into.fill(0);
             return Ok(());
         }
+        if let Some(read) = self.read_balanced(target, index, piece, into) {
+            return read;
+        }
         self.first_copy(target, index, |store, strip| {
             store.read(strip, target.generation, piece.strip_at, into)
         })
+    }
+
+    /// Reads the copy that should answer first, if there are two to choose from.
+    fn read_balanced(
+        &self,
+        target: &Target,
+        index: u32,
+        piece: &Piece,
+        into: &mut [u8],
+    ) -> Option<Result<()>> {
+        let balance = self.balance.as_ref()?;
+        let copies: Vec<u32> = target.copies(index).collect();
+        let mut strips = copies.into_iter().map(|copy| target.strip(index, copy));
+        let mut strips = [strips.next()?, strips.next()?];
+        let slot = |strip: Strip| target.layout.slot(strip.index, strip.copy) as usize;
+        if balance.prefers_second(strips.map(slot), piece.strip_at / target.layout.stripe_bytes) {
+            strips.swap(0, 1);
+        }
+        let store = |strip| Some((slot(strip), Arc::clone(self.slots[slot(strip)].as_ref().ok()?)));
+        let copies = [store(strips[0])?, store(strips[1])?];
+        let (generation, at) = (target.generation, piece.strip_at);
+        let read: Arc<Read> =
+            Arc::new(move |which, store, into| store.read(strips[which], generation, at, into));
+        Some(balance.read(&copies, into, &read))
     }
 
     /// The first bytes of a strip from `at` on that were written, up to a hole or the strip's end.

@@ -8,14 +8,17 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use thalweg_io::{Space, process};
 
+use crate::cache::Stamp;
 use crate::client::Client;
 use crate::file::{File, Node};
+use crate::hint::Hint;
 use crate::layout::Policy;
 use crate::manager::{Change, Edit, Entry, Inode, Kind, Manager, New, Place, ROOT, Renaming};
+use crate::memory::{CACHE_BYTES_MIN, Memory};
 use crate::server::Server;
 use crate::session::OwnSession;
 use crate::stores::{Slot, Stores};
@@ -28,6 +31,8 @@ const LINKS_MAX: usize = 40;
 pub struct Volume {
     pub(crate) manager: Client,
     pub(crate) stores: Arc<Stores>,
+    /// Without it, each read and write goes to the stores.
+    pub(crate) memory: OnceLock<Arc<Memory>>,
     /// Files that are open, and how often.
     nodes: Mutex<HashMap<u64, (Arc<Node>, usize)>>,
 }
@@ -41,7 +46,31 @@ impl Volume {
 
     /// A volume as a client of its manager and its stores.
     pub(crate) fn of(manager: Client, stores: Arc<Stores>) -> Arc<Volume> {
-        Arc::new(Volume { manager, stores, nodes: Mutex::default() })
+        Arc::new(Volume { manager, stores, memory: OnceLock::new(), nodes: Mutex::default() })
+    }
+
+    /// Remembers what is read, in at most so many bytes, reads ahead, and sends what is written later; of files for which
+    /// nobody said anything else, with this hint. 0 bytes leave everything as it is without. An error if there are too few,
+    /// or if this was said before.
+    pub fn set_cache(&self, bytes: u64, hint: Hint) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        if bytes < CACHE_BYTES_MIN {
+            return Err(Error::Refused(format!(
+                "a cache has at least {} MiB, or 0 bytes for none, not {bytes} bytes",
+                CACHE_BYTES_MIN >> 20
+            )));
+        }
+        if !hint.lasts() {
+            return Err(Error::Refused(format!("{hint} is said of one file at one time, not of all")));
+        }
+        let is_first = self.memory.set(Arc::new(Memory::new(bytes, hint)?)).is_ok();
+        if is_first { Ok(()) } else { Err(Error::Refused("the volume has a cache already".into())) }
+    }
+
+    pub(crate) fn memory(&self) -> Option<&Memory> {
+        self.memory.get().map(|memory| &**memory)
     }
 
     /// What is at a path; of a link, what it leads to.
@@ -104,12 +133,15 @@ impl Volume {
         let mut nodes = self.nodes();
         let (node, users) = match nodes.entry(found.id) {
             std::collections::hash_map::Entry::Occupied(open) => {
-                open.get().0.refresh(&self.manager.inode(found.id)?);
+                open.get().0.refresh(self.memory(), &self.manager.inode(found.id)?);
                 open.into_mut()
             }
             // What is known of it is as new as the lock: who closed it last has told the manager.
             std::collections::hash_map::Entry::Vacant(free) => {
                 let found = self.manager.open(found.id)?;
+                if let Some(memory) = self.memory() {
+                    memory.cache.opened(found.id, Stamp::of(&found));
+                }
                 free.insert((Arc::new(Node::new(&found)), 0))
             }
         };
@@ -186,17 +218,32 @@ impl Volume {
     }
 
     /// Sets an extended attribute, or removes it.
-    pub fn set_attribute(&self, path: &Path, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+    pub fn set_attribute(self: &Arc<Volume>, path: &Path, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.set_attribute_of(self.stat(path)?.id, name, value)
     }
 
     /// Makes everything durable: names, and the bytes of all files.
     pub fn sync(&self) -> Result<()> {
-        let open: Vec<Arc<Node>> = self.nodes().values().map(|(node, _)| Arc::clone(node)).collect();
-        for node in open {
+        for node in self.open_nodes() {
             node.sync(self, false)?;
         }
         self.manager.sync_all()
+    }
+
+    /// Brings to the stores what was written to any file.
+    pub(crate) fn send_all(&self) {
+        if self.memory.get().is_some() {
+            self.open_nodes().iter().for_each(|node| node.send_all(self));
+        }
+    }
+
+    /// What those share who have a file open.
+    pub(crate) fn open_node(&self, inode: u64) -> Option<Arc<Node>> {
+        self.nodes().get(&inode).map(|(node, _)| Arc::clone(node))
+    }
+
+    fn open_nodes(&self) -> Vec<Arc<Node>> {
+        self.nodes().values().map(|(node, _)| Arc::clone(node)).collect()
     }
 
     /// Makes all names durable.
@@ -227,7 +274,11 @@ impl Volume {
         }
         nodes.remove(&node.id());
         // Within the lock, so that whoever opens it next finds what was told.
-        self.manager.close(node.id(), node.untold())
+        self.manager.close(node.id(), node.untold())?;
+        if let Some(memory) = self.memory() {
+            memory.cache.closed(node.id(), node.stamp());
+        }
+        Ok(())
     }
 
     fn nodes(&self) -> MutexGuard<'_, HashMap<u64, (Arc<Node>, usize)>> {

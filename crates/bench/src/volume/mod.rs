@@ -42,6 +42,8 @@ const FILE_BYTES: u64 = 128 << 20;
 const RANDOM_BYTES: u64 = 20_000_000;
 const NFS: &str = "NFS";
 const NFS_PLAIN: &str = "NFS, no cache";
+/// Ours, as the paper's PVFS was.
+const PLAIN: &str = "no cache, no read-ahead";
 const HEALTHY: &str = "all stores there";
 /// The rate of the link of a store that is slow.
 const SLOW: &str = "1mbit";
@@ -104,7 +106,7 @@ const WHOLE: Row = Row {
 const GLOBAL: Row = Row { pattern: Pattern::Global, ..WHOLE };
 const RANDOM: Row = Row { pattern: Pattern::Random, ..WHOLE };
 const WRITE: Row = Row { pattern: Pattern::Write, ..WHOLE };
-const BOTH_NFS: &[&str] = &[NFS, NFS_PLAIN];
+const BESIDE: &[&str] = &[PLAIN, NFS, NFS_PLAIN];
 /// Two copies, compared with all stores there.
 const FAULTY: Row = Row {
     directory: "two",
@@ -119,7 +121,7 @@ const HEADLINES: &[(&str, Row)] = &[
         "one-reader",
         Row {
             readers: 1,
-            beside: BOTH_NFS,
+            beside: BESIDE,
             targets: &[of_ideal(0.95)],
             paper: "paper 001: 9.45 of 12.5 MB/s",
             ..WHOLE
@@ -128,7 +130,7 @@ const HEADLINES: &[(&str, Row)] = &[
     (
         "whole",
         Row {
-            beside: BOTH_NFS,
+            beside: BESIDE,
             targets: &[Target::Rate(78e6), faster(NFS, 6.0)],
             paper: "paper 001, figure 3: PVFS 48.23 MB/s, NFS 11.76",
             ..WHOLE
@@ -137,7 +139,7 @@ const HEADLINES: &[(&str, Row)] = &[
     (
         "global",
         Row {
-            beside: BOTH_NFS,
+            beside: BESIDE,
             targets: &[Target::Rate(78e6), faster(NFS, 6.0)],
             paper: "paper 001, figure 6: PVFS 50.06 MB/s, NFS 9.09",
             ..GLOBAL
@@ -147,7 +149,7 @@ const HEADLINES: &[(&str, Row)] = &[
         "one-record",
         Row {
             chunk_records: 1,
-            beside: &[LARGE_CHUNKS, NFS],
+            beside: &[LARGE_CHUNKS, PLAIN, NFS],
             targets: &[Target::NoSlower { than: LARGE_CHUNKS, times: 1.111 }],
             paper: "paper 001, figure 2: PVFS is far below NFS",
             ..WHOLE
@@ -157,7 +159,7 @@ const HEADLINES: &[(&str, Row)] = &[
         "random",
         Row {
             chunk_records: 1,
-            beside: BOTH_NFS,
+            beside: BESIDE,
             targets: &[faster(NFS, 4.0), faster(NFS_PLAIN, 1.2)],
             paper: "paper 001, figure 7: PVFS is above NFS",
             ..RANDOM
@@ -191,7 +193,7 @@ fn figures() -> Vec<(String, Row)> {
         for chunk_records in CHUNKS {
             for readers in 1..=READERS {
                 let name = format!("{what}-{chunk_records}-{readers}");
-                rows.push((name, Row { readers, chunk_records, beside: &[NFS], ..pattern }));
+                rows.push((name, Row { readers, chunk_records, beside: &[PLAIN, NFS], ..pattern }));
             }
         }
     }
@@ -445,7 +447,12 @@ impl<'a> Bench<'a> {
 
     /// One run through mounts.
     fn ours(&self, row: &Row, round: usize) -> Result<Run> {
-        let mounts = self.volume.mount(row.readers)?;
+        self.through_mounts(row, round, &[])
+    }
+
+    /// The same, mounted with these flags.
+    fn through_mounts(&self, row: &Row, round: usize, flags: &[&str]) -> Result<Run> {
+        let mounts = self.volume.mount(row.readers, flags)?;
         self.dir.cool()?;
         let tasks = self.tasks(row, |host| {
             let name = match row.pattern {
@@ -481,6 +488,7 @@ impl<'a> Bench<'a> {
             NFS_PLAIN => nfs(false),
             LARGE_CHUNKS => self.ours(&Row { chunk_records: LARGE, ..alone }, round).map(Some),
             HEALTHY => self.ours(row, round).map(Some),
+            PLAIN => self.through_mounts(&alone, round, &["--cache", "0"]).map(Some),
             AGAIN => self.ours(&alone, round).map(Some),
             _ => Err(Error::Failed(format!("nobody knows what '{who}' is"))),
         }

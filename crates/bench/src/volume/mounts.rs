@@ -59,14 +59,14 @@ impl<'a> Striped<'a> {
         self.run(&[&["volume", "layout", &path], layout].concat())
     }
 
-    /// Mounts it in each of the first hosts.
-    pub(crate) fn mount(&self, hosts: u32) -> Result<Mounts> {
+    /// Mounts it in each of the first hosts, with these flags.
+    pub(crate) fn mount(&self, hosts: u32, flags: &[&str]) -> Result<Mounts> {
         let mut mounts = Mounts(Vec::new());
         for host in 1..=hosts {
             let at = self.lab.directory(host).join("mnt");
             std::fs::create_dir_all(&at).map_err(|e| crate::failed("make", &at, &e))?;
             let mut command = self.lab.on_network(host, &self.asked.options.program);
-            self.of_owner(command.args(["mount", NAME]).arg(&at));
+            self.of_owner(command.args(["mount", NAME]).arg(&at).args(flags));
             mounts.add(at, &mut command)?;
         }
         Ok(mounts)

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use thalweg::Endpoint;
-use thalweg::volume::{Location, Policy};
+use thalweg::volume::{CACHE_BYTES, Hint, Location, Policy};
 
 use super::nodes::cluster_meant;
 use super::nothing_left;
@@ -45,6 +45,8 @@ pub(crate) enum VolumeAsk {
     /// All that is known of what is at these paths of a volume.
     Stat(Vec<(String, PathBuf)>),
     Layout(String, PathBuf, LayoutAsk),
+    /// How a file will be used; without a hint, what was said of that.
+    Hint(String, PathBuf, Option<Hint>),
 }
 
 /// What was said of the layout of files.
@@ -126,6 +128,14 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
                 VolumeAsk::Layout(volume, path, layout)
             })
         }
+        "hint" => {
+            let (word, hint) = match &args.words[..] {
+                [word] => (word, None),
+                [word, hint] => (word, Some(lasting_hint(hint)?)),
+                _ => return Err(Usage("volume hint takes volume:NAME/PATH, and a hint to set one".into())),
+            };
+            inside(word).map(|(volume, path)| VolumeAsk::Hint(volume, path, hint))
+        }
         _ if args.words.is_empty() => {
             Err(Usage("volume stat takes at least one word, volume:NAME/PATH".into()))
         }
@@ -154,6 +164,20 @@ fn created(args: TypedArgs, layout: LayoutAsk) -> Result<VolumeAsk, Usage> {
     Ok(VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster })
 }
 
+/// A hint that says something to every client.
+fn lasting_hint(word: &OsString) -> Result<Hint, Usage> {
+    let text = text(word)?;
+    let hint: Hint = text.parse().map_err(|_| {
+        Usage(format!("'{text}' is no hint; the hints of a file are sequential, random, once and normal"))
+    })?;
+    match hint.lasts() {
+        true => Ok(hint),
+        false => Err(Usage(format!(
+            "'{text}' is about the memory of one mount; there, setfattr -n user.thalweg.hint -v {text} FILE"
+        ))),
+    }
+}
+
 /// A volume to be mounted.
 #[derive(Debug)]
 pub(crate) struct MountAsk {
@@ -161,6 +185,9 @@ pub(crate) struct MountAsk {
     pub(crate) at: PathBuf,
     pub(crate) background: bool,
     pub(crate) read_only: bool,
+    /// 0 for no cache.
+    pub(crate) cache_bytes: u64,
+    pub(crate) hint: Hint,
 }
 
 /// `mount NAME DIR`.
@@ -168,8 +195,9 @@ pub(super) fn mounted(args: &TypedArgs) -> Result<MountAsk, Usage> {
     let [volume, at] = &args.words[..] else {
         return Err(Usage("mount takes two words, the NAME of a volume and DIR, an empty directory".into()));
     };
-    let TypedArgs { background, read_only, .. } = *args;
-    Ok(MountAsk { volume: text(volume)?, at: at.into(), background, read_only })
+    let TypedArgs { background, read_only, cache_bytes, hint, .. } = *args;
+    let (cache_bytes, hint) = (cache_bytes.unwrap_or(CACHE_BYTES), hint.unwrap_or_default());
+    Ok(MountAsk { volume: text(volume)?, at: at.into(), background, read_only, cache_bytes, hint })
 }
 
 fn name(what: &str, words: &[OsString]) -> Result<String, Usage> {

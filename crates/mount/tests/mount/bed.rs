@@ -7,18 +7,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mount::UnmountFlags;
 use thalweg_mount::{Options, mount};
-use thalweg_volume::{Registry, check, create, layout::Policy, open};
+use thalweg_volume::{CACHE_BYTES_MIN, Hint, Registry, check, create, layout::Policy, open};
 
 /// Names the place of a bed to the process that is to mount it.
 const SERVES: &str = "THALWEG_TEST_MOUNTS";
+const AT: &str = "THALWEG_TEST_MOUNTS_AT";
 const READ_ONLY: &str = "THALWEG_TEST_READ_ONLY";
 const READY: &str = "it is mounted";
 
 /// A volume of three stores in directories of its own, and where it is mounted. All of it goes at the end.
 pub(crate) struct Bed {
     place: PathBuf,
-    mounted: Option<(Child, BufReader<ChildStdout>)>,
+    mounted: Option<Serving>,
+    /// A second mount of the same volume.
+    also: Option<Serving>,
 }
+
+/// A process that serves a mount, and what it says.
+type Serving = (Child, BufReader<ChildStdout>);
 
 impl Bed {
     /// `None` if this machine has no FUSE, and then it is told that the test was skipped.
@@ -33,7 +39,7 @@ impl Bed {
         let stores: Vec<PathBuf> = ["s0", "s1", "s2"].iter().map(|name| place.join(name)).collect();
         stores.iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
         std::fs::create_dir(place.join("mnt")).unwrap();
-        let mut bed = Bed { place, mounted: None };
+        let mut bed = Bed { place, mounted: None, also: None };
         // Small stripes, so that small files have several.
         let policy = Policy { stripe_bytes: 64 << 10, ..Policy::default() };
         create(&registry(&bed.place), "v", &stores, None, &policy).unwrap();
@@ -43,8 +49,19 @@ impl Bed {
 
     /// Mounts it in a process of its own: one that used its own mount could not be killed when it hangs.
     pub(crate) fn mount(&mut self, read_only: bool) {
+        self.mounted = Some(self.serving("mnt", read_only));
+    }
+
+    /// Mounts it once more, in another process, and tells where.
+    pub(crate) fn mount_also(&mut self) -> PathBuf {
+        std::fs::create_dir(self.beside("also")).unwrap();
+        self.also = Some(self.serving("also", false));
+        self.beside("also")
+    }
+
+    fn serving(&self, at: &str, read_only: bool) -> Serving {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["bed::serve", "--exact", "--nocapture"]).env(SERVES, &self.place);
+        command.args(["bed::serve", "--exact", "--nocapture"]).env(SERVES, &self.place).env(AT, at);
         command.envs(read_only.then_some((READ_ONLY, "1"))).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
@@ -52,18 +69,25 @@ impl Bed {
         while !line.ends_with(&format!("{READY}\n")) {
             assert_ne!(said.read_line(&mut line).unwrap(), 0, "it was not mounted: {line}");
         }
-        self.mounted = Some((child, said));
+        (child, said)
     }
 
     pub(crate) fn unmount(&mut self) {
         // Processes that other tests start may have copies of descriptors for a moment.
+        if let Some(serving) = self.also.take() {
+            rustix::mount::unmount(self.beside("also"), UnmountFlags::DETACH).unwrap();
+            Bed::ended_well(serving);
+        }
         rustix::mount::unmount(self.root(), UnmountFlags::DETACH).unwrap();
         self.ended();
     }
 
     /// The process that served the mount has ended well, and told of nothing.
     pub(crate) fn ended(&mut self) {
-        let (mut child, mut said) = self.mounted.take().unwrap();
+        Bed::ended_well(self.mounted.take().unwrap());
+    }
+
+    fn ended_well((mut child, mut said): Serving) {
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut said, &mut rest).unwrap();
         assert!(child.wait().unwrap().success() && !rest.contains("EIO"), "{rest}");
@@ -100,8 +124,9 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        if let Some((mut child, _)) = self.mounted.take() {
-            let _ = rustix::mount::unmount(self.root(), UnmountFlags::DETACH);
+        let serving = [("also", self.also.take()), ("mnt", self.mounted.take())];
+        for (at, (mut child, _)) in serving.into_iter().filter_map(|(at, serving)| Some((at, serving?))) {
+            let _ = rustix::mount::unmount(self.place.join(at), UnmountFlags::DETACH);
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -128,7 +153,9 @@ fn serve() {
     let Some(place) = std::env::var_os(SERVES).map(PathBuf::from) else { return };
     let complain = Box::new(|why: &str| println!("EIO: {why}"));
     let options = Options { read_only: std::env::var_os(READ_ONLY).is_some(), complain };
-    let mounted = mount(open(&registry(&place), "v").unwrap(), &place.join("mnt"), options).unwrap();
+    let open = open(&registry(&place), "v").unwrap();
+    open.volume.set_cache(CACHE_BYTES_MIN, Hint::Normal).unwrap();
+    let mounted = mount(open, &place.join(std::env::var_os(AT).unwrap()), options).unwrap();
     println!("{READY}");
     mounted.wait().unwrap();
 }

@@ -9,3 +9,4 @@ mod ends;
 mod files;
 mod programs;
 mod suites;
+mod two;

@@ -1,0 +1,241 @@
+//! Which of two copies is read, by how fast their stores have answered.
+//!
+//! Model: of each store it is known how long it usually takes for a request, and how many it has to answer. A read goes to the
+//! one that should answer first. So the stores of a chain share the load of one that is gone. If the answer takes several
+//! times as long as is usual, the other copy is read too, and the slow store is avoided for a while.
+//! Invariant: at most [`THREADS`] reads of a client are waited for by a thread of their own; the others are not hedged.
+//! Non-goals: copies that may not be read; the caller has chosen two that may.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use rayon_core::{ThreadPool, ThreadPoolBuilder};
+use thalweg_base::clock::{Stopwatch, now_ns};
+
+use crate::Result;
+use crate::store::Store;
+
+/// Reads that may be waited for with the other copy in mind.
+const THREADS: usize = 16;
+const STACK_BYTES: usize = 256 << 10;
+/// A store is slow if it takes so many times as long as stores usually do, and no less than this.
+const SLOW_FACTOR: u64 = 4;
+const SLOW_NS_MIN: u64 = 50_000_000;
+/// The same before any store has answered.
+const SLOW_NS_FIRST: u64 = 250_000_000;
+/// How long the other copy is preferred to that of a slow store.
+const AVOIDED_NS: u64 = 5_000_000_000;
+/// How long to one that failed.
+const FAILED_NS: u64 = 1_000_000_000;
+/// What a request is measured in: smaller ones count as this.
+const UNIT_BYTES: u64 = 64 << 10;
+/// A new measurement counts as one part of so many.
+const WEIGHT: u64 = 8;
+
+/// What is known of the stores of a volume.
+pub(crate) struct Balance {
+    paces: Vec<Pace>,
+    /// What any store usually takes for a unit.
+    usual_ns: AtomicU64,
+    pool: ThreadPool,
+    /// Threads of the pool that are in use.
+    busy: AtomicUsize,
+}
+
+/// What is known of a store.
+#[derive(Default)]
+struct Pace {
+    usual_ns: AtomicU64,
+    /// Requests that it has to answer.
+    waiting: AtomicU64,
+    avoided_until_ns: AtomicU64,
+}
+
+/// A copy: the number of its slot, and its store.
+pub(crate) type Copy = (usize, Arc<dyn Store>);
+
+/// Reads some bytes of a copy, which is the first or the second.
+pub(crate) type Read = dyn Fn(usize, &dyn Store, &mut [u8]) -> Result<()> + Send + Sync;
+
+fn smoothed(average: &AtomicU64, ns: u64) {
+    let before = average.load(Ordering::Relaxed);
+    let after = if before == 0 { ns } else { before - before / WEIGHT + ns / WEIGHT };
+    average.store(after.max(1), Ordering::Relaxed);
+}
+
+impl Balance {
+    /// For so many slots; none if the system has no threads for it.
+    pub(crate) fn new(slots: usize) -> Option<Arc<Balance>> {
+        let pool = ThreadPoolBuilder::new().num_threads(THREADS).stack_size(STACK_BYTES);
+        let pool = pool.thread_name(|n| format!("copies-{n}")).build().ok()?;
+        let paces = (0..slots).map(|_| Pace::default()).collect();
+        Some(Arc::new(Balance { paces, usual_ns: AtomicU64::new(0), pool, busy: AtomicUsize::new(0) }))
+    }
+
+    /// When a store would answer one more request; later than any other if it is avoided.
+    fn expected_ns(&self, slot: usize) -> u64 {
+        let pace = &self.paces[slot];
+        let penalty = u64::from(now_ns() < pace.avoided_until_ns.load(Ordering::Relaxed)) << 62;
+        let waiting = pace.waiting.load(Ordering::Relaxed) + 1;
+        penalty + (pace.usual_ns.load(Ordering::Relaxed) * waiting).min(1 << 61)
+    }
+
+    /// Whether the second of two slots should be asked. Where they are alike, turns alternate.
+    pub(crate) fn prefers_second(&self, [first, second]: [usize; 2], turn: u64) -> bool {
+        let (first, second) = (self.expected_ns(first), self.expected_ns(second));
+        // Alike is what differs by less than half.
+        if first.abs_diff(second) <= first.min(second) / 2 { turn % 2 == 1 } else { second < first }
+    }
+
+    fn avoid(&self, slot: usize, ns: u64) {
+        self.paces[slot].avoided_until_ns.fetch_max(now_ns() + ns, Ordering::Relaxed);
+    }
+
+    /// Asks a store, and notes how long it took.
+    fn timed(&self, slot: usize, bytes: usize, ask: impl FnOnce() -> Result<()>) -> Result<()> {
+        let pace = &self.paces[slot];
+        pace.waiting.fetch_add(1, Ordering::Relaxed);
+        let watch = Stopwatch::start();
+        let answer = ask();
+        pace.waiting.fetch_sub(1, Ordering::Relaxed);
+        match &answer {
+            Ok(()) => {
+                let ns = watch.ns() / (bytes as u64).div_ceil(UNIT_BYTES).max(1);
+                smoothed(&pace.usual_ns, ns);
+                smoothed(&self.usual_ns, ns);
+            }
+            Err(crate::Error::Stale(_)) => {}
+            Err(_) => self.avoid(slot, FAILED_NS),
+        }
+        answer
+    }
+
+    /// Reads the first copy, or the second if that fails or is slow.
+    pub(crate) fn read(
+        self: &Arc<Balance>,
+        copies: &[Copy; 2],
+        into: &mut [u8],
+        read: &Arc<Read>,
+    ) -> Result<()> {
+        let [(first, store), (second, other)] = copies;
+        let ask_second = |into: &mut [u8]| self.timed(*second, into.len(), || read(1, &**other, into));
+        if self.busy.fetch_add(1, Ordering::Relaxed) >= THREADS {
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+            let asked = self.timed(*first, into.len(), || read(0, &**store, into));
+            return asked.or_else(|why| ask_second(into).map_err(|_| why));
+        }
+        let units = (into.len() as u64).div_ceil(UNIT_BYTES).max(1);
+        let slow_ns = match self.usual_ns.load(Ordering::Relaxed) {
+            0 => SLOW_NS_FIRST,
+            usual_ns => (SLOW_FACTOR * units * usual_ns).max(SLOW_NS_MIN),
+        };
+        let (send, answer) = sync_channel(1);
+        let (own, store, read, slot, len) =
+            (Arc::clone(self), Arc::clone(store), Arc::clone(read), *first, into.len());
+        self.pool.spawn(move || {
+            let mut bytes = vec![0; len];
+            let asked = own.timed(slot, len, || read(0, &*store, &mut bytes));
+            own.busy.fetch_sub(1, Ordering::Relaxed);
+            // Whoever asked may have had the other copy.
+            let _ = send.send(asked.map(|()| bytes));
+        });
+        let asked = match answer.recv_timeout(Duration::from_nanos(slow_ns)) {
+            Ok(asked) => asked,
+            Err(RecvTimeoutError::Timeout) => {
+                self.avoid(*first, AVOIDED_NS);
+                if ask_second(into).is_ok() {
+                    return Ok(());
+                }
+                // It ends by itself: a store has a limited time for its answer.
+                answer.recv().expect("the thread answers")
+            }
+            Err(RecvTimeoutError::Disconnected) => unreachable!("the thread answers"),
+        };
+        match asked {
+            Ok(bytes) => {
+                into.copy_from_slice(&bytes);
+                Ok(())
+            }
+            Err(why) => ask_second(into).map_err(|_| why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
+    use thalweg_io::sim::Sim;
+
+    use super::*;
+    use crate::{Error, LocalStore};
+
+    fn copies(sim: &Sim) -> [Copy; 2] {
+        [0, 1].map(|slot| {
+            let dir = format!("/s{slot}");
+            sim.make_dir(&dir);
+            LocalStore::create(&sim.io(), Path::new(&dir), 7, slot).unwrap();
+            let store = LocalStore::open(&sim.io(), Path::new(&dir), 7, slot).unwrap();
+            (slot as usize, Arc::new(store) as Arc<dyn Store>)
+        })
+    }
+
+    #[test]
+    fn a_copy_that_does_not_answer_is_read_from_the_other_and_avoided() {
+        let (sim, balance) = (Sim::new(1), Balance::new(2).unwrap());
+        let (release, held) = channel::<()>();
+        let held = Mutex::new(held);
+        let read: Arc<Read> = Arc::new(move |which, _, into| {
+            if which == 0 {
+                // Until the test ends.
+                let _ = held.lock().unwrap().recv();
+            }
+            into.fill(which as u8 + 1);
+            Ok(())
+        });
+        assert!(!balance.prefers_second([0, 1], 0));
+        let mut into = [0; 100];
+        balance.read(&copies(&sim), &mut into, &read).unwrap();
+        assert_eq!(into, [2; 100]);
+        assert!(balance.prefers_second([0, 1], 0));
+        drop(release);
+    }
+
+    #[test]
+    fn a_copy_that_fails_is_read_from_the_other_and_an_error_is_the_first() {
+        let (sim, balance) = (Sim::new(1), Balance::new(2).unwrap());
+        let copies = copies(&sim);
+        let read: Arc<Read> = Arc::new(|which, _, into| match which {
+            0 => Err(Error::system(libc::EIO, "the first")),
+            _ => {
+                into.fill(2);
+                Ok(())
+            }
+        });
+        let mut into = [0; 10];
+        balance.read(&copies, &mut into, &read).unwrap();
+        assert_eq!(into, [2; 10]);
+        let read: Arc<Read> = Arc::new(|which, _, _| Err(Error::system(libc::EIO, format!("copy {which}"))));
+        let why = balance.read(&copies, &mut into, &read).unwrap_err().to_string();
+        assert!(why.contains("copy 0"), "{why}");
+    }
+
+    #[test]
+    fn reads_are_spread_and_the_one_that_should_answer_first_is_asked() {
+        let balance = Balance::new(3).unwrap();
+        let turns = [0, 1, 2, 3].map(|turn| balance.prefers_second([0, 1], turn));
+        assert_eq!(turns, [false, true, false, true]);
+        for _ in 0..20 {
+            smoothed(&balance.paces[0].usual_ns, 1_000);
+            smoothed(&balance.paces[1].usual_ns, 3_000);
+        }
+        assert_eq!([0, 1].map(|turn| balance.prefers_second([0, 1], turn)), [false, false]);
+        // It has more to do now.
+        balance.paces[0].waiting.store(9, Ordering::Relaxed);
+        assert_eq!([0, 1].map(|turn| balance.prefers_second([0, 1], turn)), [true, true]);
+    }
+}

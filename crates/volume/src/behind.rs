@@ -1,0 +1,334 @@
+//! Write-behind: what was written to a file and is not at its stores yet.
+//!
+//! ```text
+//! write --> gathering, up to the end of a unit --> ready --> being sent --> gone, and in the cache what it changed
+//! ```
+//!
+//! Model: what is written is gathered in runs, which jobs send. A run is ready when it reaches the end of its unit, when it is
+//! [`LINGER`] old, or when somebody needs it to be at the stores.
+//! Invariant: runs do not overlap, so their order does not matter. All runs of a volume have at most [`UNSENT_BYTES_MAX`]. A
+//! run that could not be sent is counted, so that each descriptor that wrote reports it once.
+//! Non-goals: sending; see file.rs.
+
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use thalweg_base::clock::Stopwatch;
+
+use crate::layout::Layout;
+use crate::message::Told;
+use crate::{Error, Result};
+
+/// Bytes of all files that are not at their stores yet.
+const UNSENT_BYTES_MAX: u64 = 16 << 20;
+/// The most bytes of a run: what is sent at once.
+pub(crate) const RUN_BYTES_MAX: u64 = 256 << 10;
+/// Runs of a file that are gathered at a time.
+const GATHERING_MAX: usize = 32;
+/// How long a run is gathered at most.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// What was written to a file and is not at its stores yet.
+#[derive(Default)]
+pub(crate) struct Behind {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    runs: Vec<Run>,
+    /// The number of the last run.
+    last: u64,
+    /// A job waits until runs are old enough.
+    lingers: bool,
+    /// Runs that could not be sent; where the last one was, and why.
+    failures: u64,
+    failure: Option<(u64, Told)>,
+}
+
+struct Run {
+    number: u64,
+    at: u64,
+    bytes: Arc<Vec<u8>>,
+    phase: Phase,
+    age: Stopwatch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Gathering,
+    Ready,
+    Sending,
+}
+
+impl Run {
+    fn end(&self) -> u64 {
+        self.at + self.bytes.len() as u64
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.at..self.end()
+    }
+}
+
+/// A run that somebody is to send.
+pub(crate) struct Sending {
+    number: u64,
+    pub(crate) at: u64,
+    pub(crate) bytes: Arc<Vec<u8>>,
+}
+
+/// What came of a write.
+pub(crate) enum Gathered {
+    /// It is in a run. These are ready, and with the flag somebody is to wait until others are.
+    In { ready: Vec<u64>, lingers: bool },
+    /// Runs in its place have to be sent before: all up to this one.
+    Behind(u64),
+}
+
+/// Room for what is not sent yet, of all files.
+#[derive(Default)]
+pub(crate) struct Room {
+    taken: Mutex<u64>,
+    freed: Condvar,
+}
+
+impl Room {
+    /// Waits until there is room for so many bytes.
+    pub(crate) fn take(&self, bytes: u64) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        while *taken + bytes > UNSENT_BYTES_MAX {
+            taken = self.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
+        }
+        *taken += bytes;
+    }
+
+    pub(crate) fn give_back(&self, bytes: u64) {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) -= bytes;
+        self.freed.notify_all();
+    }
+}
+
+/// The end of the unit that a byte is in: no run goes beyond.
+pub(crate) fn unit_end(layout: &Layout, at: u64) -> u64 {
+    let end = |unit| (at / unit + 1) * unit;
+    match layout.stripe_bytes {
+        stripe if stripe >= RUN_BYTES_MAX => end(stripe).min(end(RUN_BYTES_MAX)),
+        _ => end(RUN_BYTES_MAX),
+    }
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+impl Behind {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts bytes, which do not go beyond a unit and for which room was taken, into a run.
+    pub(crate) fn gather(&self, layout: &Layout, at: u64, from: &[u8], room: &Room) -> Gathered {
+        let range = at..at + from.len() as u64;
+        let unit = unit_end(layout, at);
+        assert!(range.end <= unit, "{range:?} goes beyond {unit}");
+        let mut state = self.state();
+        let joins = |run: &Run| {
+            let is_same_unit = unit_end(layout, run.at) == unit;
+            run.phase == Phase::Gathering && is_same_unit && (run.at..=run.end()).contains(&at)
+        };
+        let joined = state.runs.iter().position(joins);
+        let others = |(n, run): (usize, &Run)| Some(n) != joined && overlap(&run.range(), &range);
+        if state.runs.iter().enumerate().any(others) {
+            return Gathered::Behind(state.last);
+        }
+        match joined.map(|n| &mut state.runs[n]) {
+            Some(run) => {
+                let place = (at - run.at) as usize;
+                let new = run.bytes.len().max(place + from.len()) - run.bytes.len();
+                let bytes = Arc::make_mut(&mut run.bytes);
+                bytes.resize(bytes.len() + new, 0);
+                bytes[place..place + from.len()].copy_from_slice(from);
+                room.give_back((from.len() - new) as u64);
+            }
+            None => {
+                state.last += 1;
+                let mut bytes = Vec::with_capacity((unit - at).min(RUN_BYTES_MAX) as usize);
+                bytes.extend_from_slice(from);
+                let (number, bytes) = (state.last, Arc::new(bytes));
+                state.runs.push(Run { number, at, bytes, phase: Phase::Gathering, age: Stopwatch::start() });
+            }
+        }
+        let is_full = state.runs.iter().filter(|run| run.phase == Phase::Gathering).count() > GATHERING_MAX;
+        let ready = state.make_ready(|run| is_full || run.end() == unit_end(layout, run.at));
+        let gathers = state.runs.iter().any(|run| run.phase == Phase::Gathering);
+        let lingers = gathers && !std::mem::replace(&mut state.lingers, gathers);
+        Gathered::In { ready, lingers }
+    }
+
+    /// Waits until runs are old enough, and tells which are ready then. If that is none, nothing was left to wait for.
+    pub(crate) fn linger(&self) -> Vec<u64> {
+        let mut state = self.state();
+        loop {
+            let gathering = state.runs.iter().filter(|run| run.phase == Phase::Gathering);
+            let Some(oldest_ns) = gathering.map(|run| run.age.ns()).max() else {
+                state.lingers = false;
+                return Vec::new();
+            };
+            let left = LINGER.saturating_sub(Duration::from_nanos(oldest_ns));
+            if left.is_zero() {
+                return state.make_ready(|run| run.age.ns() >= LINGER.as_nanos() as u64);
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The run of this number, if nobody sends it yet.
+    pub(crate) fn take(&self, number: u64) -> Option<Sending> {
+        self.state().take(|run| run.number == number)
+    }
+
+    /// A run up to this number that nobody sends yet; waits if others send the last of them. None if there are none.
+    pub(crate) fn take_or_wait(&self, until: u64) -> Option<Sending> {
+        let mut state = self.state();
+        loop {
+            if let Some(sending) = state.take(|run| run.number <= until) {
+                return Some(sending);
+            }
+            if !state.runs.iter().any(|run| run.number <= until) {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The number of the last run.
+    pub(crate) fn last(&self) -> u64 {
+        self.state().last
+    }
+
+    /// A run is at its stores, or could not be brought there.
+    pub(crate) fn sent(&self, sending: Sending, result: Result<()>, room: &Room) {
+        let mut state = self.state();
+        state.runs.retain(|run| run.number != sending.number);
+        if let Err(why) = result {
+            state.failures += 1;
+            state.failure = Some((sending.at, why.into()));
+        }
+        drop(state);
+        self.changed.notify_all();
+        room.give_back(sending.bytes.len() as u64);
+    }
+
+    /// The runs that have bytes of a range.
+    pub(crate) fn overlapping(&self, range: &Range<u64>) -> Vec<(u64, Arc<Vec<u8>>)> {
+        let state = self.state();
+        let found = state.runs.iter().filter(|run| overlap(&run.range(), range));
+        found.map(|run| (run.at, Arc::clone(&run.bytes))).collect()
+    }
+
+    /// How many runs could not be sent.
+    pub(crate) fn failures(&self) -> u64 {
+        self.state().failures
+    }
+
+    /// If more than so many could not be sent: how many, where the last one was, and why.
+    pub(crate) fn failure_since(&self, seen: u64) -> Option<(u64, u64, Error)> {
+        let state = self.state();
+        let (at, why) = state.failure.clone().filter(|_| state.failures > seen)?;
+        Some((state.failures, at, why.into()))
+    }
+}
+
+impl State {
+    /// Runs that are gathered no more, and that somebody is to send.
+    fn make_ready(&mut self, which: impl Fn(&Run) -> bool) -> Vec<u64> {
+        let found = self.runs.iter_mut().filter(|run| run.phase == Phase::Gathering && which(run));
+        found
+            .map(|run| {
+                run.phase = Phase::Ready;
+                run.number
+            })
+            .collect()
+    }
+
+    fn take(&mut self, which: impl Fn(&Run) -> bool) -> Option<Sending> {
+        let run = self.runs.iter_mut().find(|run| run.phase != Phase::Sending && which(run))?;
+        run.phase = Phase::Sending;
+        Some(Sending { number: run.number, at: run.at, bytes: Arc::clone(&run.bytes) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Policy;
+
+    fn gather(behind: &Behind, room: &Room, at: u64, len: u64) -> Option<(Vec<u64>, bool)> {
+        let layout = Layout::of(&Policy::default(), 1, 0);
+        room.take(len);
+        match behind.gather(&layout, at, &vec![at as u8; len as usize], room) {
+            Gathered::In { ready, lingers } => Some((ready, lingers)),
+            Gathered::Behind(_) => {
+                room.give_back(len);
+                None
+            }
+        }
+    }
+
+    fn taken(room: &Room) -> u64 {
+        *room.taken.lock().unwrap()
+    }
+
+    #[test]
+    fn writes_that_follow_each_other_are_one_run_up_to_the_end_of_a_unit() {
+        let (behind, room) = (Behind::default(), Room::default());
+        assert_eq!(gather(&behind, &room, 0, 100), Some((vec![], true)));
+        assert_eq!(gather(&behind, &room, 100, 100), Some((vec![], false)));
+        assert_eq!(gather(&behind, &room, 50, 100), Some((vec![], false)), "in its place");
+        assert_eq!(taken(&room), 200);
+        assert_eq!(gather(&behind, &room, 200, RUN_BYTES_MAX - 200), Some((vec![1], false)));
+        assert_eq!(gather(&behind, &room, 10, 10), None, "it is not gathered any more");
+        let sending = behind.take(1).unwrap();
+        assert_eq!((sending.at, sending.bytes.len() as u64), (0, RUN_BYTES_MAX));
+        assert_eq!((sending.bytes[49], sending.bytes[50], sending.bytes[150]), (0, 50, 100));
+        assert!(behind.take(1).is_none(), "it is being sent");
+        behind.sent(sending, Ok(()), &room);
+        assert_eq!((taken(&room), behind.overlapping(&(0..u64::MAX)).len()), (0, 0));
+        assert_eq!(gather(&behind, &room, 10, 10), Some((vec![], false)));
+    }
+
+    #[test]
+    fn what_is_gathered_is_ready_after_a_while() {
+        let (behind, room) = (Behind::default(), Room::default());
+        gather(&behind, &room, 0, 10).unwrap();
+        let watch = Stopwatch::start();
+        assert_eq!(behind.linger(), [1]);
+        assert!(watch.ns() > LINGER.as_nanos() as u64 / 2);
+        assert!(behind.linger().is_empty(), "nothing is gathered");
+    }
+
+    #[test]
+    fn a_run_that_fails_is_known_to_who_has_not_heard_of_it() {
+        let (behind, room) = (Behind::default(), Room::default());
+        gather(&behind, &room, 0, 10).unwrap();
+        let sending = behind.take_or_wait(behind.last()).unwrap();
+        behind.sent(sending, Err(Error::system(libc::ENOSPC, "a store")), &room);
+        let (seen, at, why) = behind.failure_since(0).unwrap();
+        assert_eq!((seen, at, why.errno()), (1, 0, libc::ENOSPC));
+        assert!(behind.failure_since(seen).is_none());
+        assert!(behind.take_or_wait(behind.last()).is_none());
+    }
+
+    #[test]
+    fn a_file_does_not_gather_any_number_of_runs() {
+        let (behind, room) = (Behind::default(), Room::default());
+        let ready: Vec<_> = (0..=GATHERING_MAX as u64)
+            .map(|n| gather(&behind, &room, n * 1000, 10).unwrap().0.len())
+            .collect();
+        assert_eq!(ready.last(), Some(&(GATHERING_MAX + 1)));
+        assert!(ready[..GATHERING_MAX].iter().all(|ready| *ready == 0));
+    }
+}

@@ -1,0 +1,301 @@
+//! How bytes of an open file move between this client's memory and the stores.
+//!
+//! Model: a read takes what the cache has, waits for what somebody reads, and reads what is missing; what was written and not
+//! sent lies over that. A write goes into runs, and threads send these. What was sent changes the cache before its run goes.
+//! Invariant: a read sees every write that returned before it began, of any descriptor of this client.
+//! Non-goals: what is durable; see file.rs.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use thalweg_base::clock;
+
+use crate::ahead::{Ahead, OVERTAKEN_BYTES_MAX, Piece};
+use crate::behind::{Gathered, RUN_BYTES_MAX, Sending, unit_end};
+use crate::cache::{BLOCK_BYTES, Found};
+use crate::file::{File, Node, TRIES};
+use crate::hint::Hint;
+use crate::layout::Layout;
+use crate::manager::Change;
+use crate::memory::Memory;
+use crate::stores::{Stores, Target};
+use crate::volume::Volume;
+use crate::{Error, Result};
+
+impl Memory {
+    /// These bytes were sent, or could not be.
+    pub(crate) fn written(&self, inode: u64, at: u64, bytes: &[u8], is_sent: bool) {
+        match is_sent {
+            true => self.cache.put(inode, at, bytes),
+            false => self.cache.forget(inode, at..at + bytes.len() as u64),
+        }
+    }
+}
+
+impl Node {
+    /// Notes at the manager that stores may get bytes, if that is not noted.
+    fn begin_write(&self, volume: &Volume) -> Result<Target> {
+        let mut state = self.state();
+        if !state.is_noted {
+            volume.manager.change(&Change::Unsettle(state.target.inode))?;
+            if state.target.layout.copies > 1 {
+                // A crash may leave copies that differ, and somebody has to know.
+                volume.manager.sync()?;
+            }
+            state.is_noted = true;
+        }
+        Ok(state.target)
+    }
+
+    /// The file was written up to this byte.
+    pub(crate) fn note_write(&self, end: u64) {
+        let mut state = self.state();
+        state.size = state.size.max(end);
+        state.modified_ns = clock::wall_ns();
+        state.is_told = false;
+    }
+
+    /// Sends bytes to the stores of a file.
+    pub(crate) fn send(&self, volume: &Volume, at: u64, from: &[u8]) -> Result<()> {
+        let end = at + from.len() as u64;
+        for _ in 0..TRIES {
+            let target = self.begin_write(volume)?;
+            let outcome = volume.stores.write(&target, at, from);
+            let mut state = self.state();
+            state.unsynced |= outcome.done;
+            state.target.strips |= outcome.done;
+            state.is_told = false;
+            if outcome.is_outdated {
+                drop(state);
+                self.catch_up(volume, target.generation)?;
+                continue;
+            }
+            if outcome.lost() == 0 {
+                state.size = state.size.max(end);
+            }
+            drop(state);
+            return self.settle_copies(volume, outcome);
+        }
+        Err(Error::system(libc::EIO, "the file is truncated again and again"))
+    }
+
+    /// Sends all that was written until now.
+    pub(crate) fn send_all(&self, volume: &Volume) {
+        self.send_until(volume, self.behind.last());
+    }
+
+    fn send_until(&self, volume: &Volume, last: u64) {
+        let Some(memory) = volume.memory() else { return };
+        while let Some(sending) = self.behind.take_or_wait(last) {
+            let sent = self.send(volume, sending.at, &sending.bytes);
+            self.sent(memory, sending, sent);
+        }
+    }
+
+    fn sent(&self, memory: &Memory, sending: Sending, sent: Result<()>) {
+        // First the cache: whoever finds the run gone finds there what it changed.
+        memory.written(self.id(), sending.at, &sending.bytes, sent.is_ok());
+        self.behind.sent(sending, sent, &memory.room);
+    }
+}
+
+/// Has threads send these runs.
+fn send_soon(memory: &Arc<Memory>, node: &Arc<Node>, volume: &Weak<Volume>, ready: Vec<u64>) {
+    for number in ready {
+        let (own, node, volume) = (Arc::clone(memory), Arc::clone(node), Weak::clone(volume));
+        memory.senders.spawn(move || {
+            let Some(sending) = node.behind.take(number) else { return };
+            let sent = match volume.upgrade() {
+                Some(volume) => node.send(&volume, sending.at, &sending.bytes),
+                None => Err(Error::system(libc::EIO, "the volume was closed")),
+            };
+            // The volume is let go before anybody hears of the end, so that this thread is not the last that has it.
+            node.sent(&own, sending, sent);
+        });
+    }
+}
+
+/// Has a thread wait until what is gathered is old enough.
+fn send_later(memory: &Arc<Memory>, node: &Arc<Node>, volume: &Weak<Volume>) {
+    let (own, node, volume) = (Arc::clone(memory), Arc::clone(node), Weak::clone(volume));
+    memory.waiting.spawn(move || {
+        let ready = node.behind.linger();
+        if !ready.is_empty() {
+            send_soon(&own, &node, &volume, ready);
+            // Again, behind other files that wait.
+            send_later(&own, &node, &volume);
+        }
+    });
+}
+
+impl File {
+    pub(crate) fn write_later(&self, memory: &Arc<Memory>, at: u64, from: &[u8]) -> Result<()> {
+        let layout = self.node.begin_write(&self.volume)?.layout;
+        let weak = Arc::downgrade(&self.volume);
+        let (mut at, mut rest) = (at, from);
+        while !rest.is_empty() {
+            let (some, after) = rest.split_at(((unit_end(&layout, at) - at) as usize).min(rest.len()));
+            assert!(some.len() as u64 <= RUN_BYTES_MAX, "a run is no longer than a unit");
+            memory.room.take(some.len() as u64);
+            loop {
+                match self.node.behind.gather(&layout, at, some, &memory.room) {
+                    Gathered::In { ready, lingers } => {
+                        send_soon(memory, &self.node, &weak, ready);
+                        if lingers {
+                            send_later(memory, &self.node, &weak);
+                        }
+                        break;
+                    }
+                    Gathered::Behind(last) => self.node.send_until(&self.volume, last),
+                }
+            }
+            at += some.len() as u64;
+            self.node.note_write(at);
+            rest = after;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read_remembered(&self, memory: &Arc<Memory>, at: u64, into: &mut [u8]) -> Result<usize> {
+        let range = at..at.saturating_add(into.len() as u64);
+        // Before anything is read: what is sent meanwhile is then either here or in what is read.
+        let unsent = self.node.behind.overlapping(&range);
+        let hint = self.hinted();
+        let n = self.ask(at, |target, size| {
+            let n = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX).min(into.len());
+            let range = at..at + n as u64;
+            if n > 0 && self.ahead().read(&range, size, &target.layout, hint, memory.ahead_bytes_max()) {
+                self.read_ahead(memory);
+            }
+            read_through(memory, &self.volume.stores, target, at, &mut into[..n], hint).map(|()| n)
+        })?;
+        for (start, bytes) in unsent {
+            let first = start.max(at);
+            let last = (start + bytes.len() as u64).min(at + n as u64);
+            if first < last {
+                let new = &bytes[(first - start) as usize..(last - start) as usize];
+                into[(first - at) as usize..(last - at) as usize].copy_from_slice(new);
+            }
+        }
+        if hint == Hint::Once {
+            memory.cache.forget_before(self.inode(), (at + n as u64).saturating_sub(OVERTAKEN_BYTES_MAX));
+        }
+        Ok(n)
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins jobs that read ahead.
+    fn read_ahead(&self, memory: &Arc<Memory>) {
+        let wanted = {
+            let mut ahead = self.ahead();
+            let wanted = ahead.jobs_wanted();
+            ahead.jobs += wanted;
+            wanted
+        };
+        for _ in 0..wanted {
+            let (ahead, node) = (Arc::clone(&self.ahead), Arc::clone(&self.node));
+            let (own, stores) = (Arc::clone(memory), Arc::clone(&self.volume.stores));
+            memory.readers.spawn(move || {
+                let mut read: Option<Piece> = None;
+                loop {
+                    let target = node.state().target;
+                    let Some(piece) = next_piece(&ahead, &target.layout, read.take()) else { return };
+                    // What cannot be read is an error of whoever asks for it.
+                    let _ = fetch(&own, &stores, &target, piece.range.clone());
+                    read = Some(piece);
+                }
+            });
+        }
+    }
+
+    /// How it will be used, as far as anybody said.
+    pub fn hinted(&self) -> Hint {
+        self.volume.hint_of(&self.node)
+    }
+
+    /// Says how this file will be used: here, and, if that lasts, also to all who open it from now on. After
+    /// [`Hint::WillNeed`] this returns when as much of the file is on its way as there is room for.
+    pub fn hint(&self, hint: Hint) -> Result<()> {
+        self.volume.set_hint(self.inode(), hint)?;
+        match (hint, self.volume.memory.get()) {
+            (Hint::WillNeed, Some(memory)) => self.ask(0, |target, size| {
+                let wanted = 0..size.min(memory.cache.bytes_max() / 2);
+                self.ahead().want(wanted.clone(), &target.layout);
+                self.read_ahead(memory);
+                fetch(memory, &self.volume.stores, target, wanted)
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The next piece for a job after the one that it read. Without one the job ends.
+fn next_piece(ahead: &Mutex<Ahead>, layout: &Layout, read: Option<Piece>) -> Option<Piece> {
+    let mut ahead = ahead.lock().unwrap_or_else(PoisonError::into_inner);
+    read.iter().for_each(|piece| ahead.done(piece));
+    let piece = ahead.next(layout);
+    if piece.is_none() {
+        ahead.jobs -= 1;
+    }
+    piece
+}
+
+/// Fills `into`, which is within the file, from the cache and the stores.
+fn read_through(
+    memory: &Memory,
+    stores: &Stores,
+    target: &Target,
+    at: u64,
+    into: &mut [u8],
+    hint: Hint,
+) -> Result<()> {
+    let unit = if hint == Hint::Random { 1 } else { BLOCK_BYTES };
+    let end = at + into.len() as u64;
+    let mut next = at;
+    while next < end {
+        let (bytes, place) = match memory.cache.find(target.inode, next..end, unit) {
+            Found::Here(bytes, place) => (bytes, place),
+            Found::Loading(_) => {
+                memory.cache.wait(target.inode, next);
+                continue;
+            }
+            Found::Claimed(claim) => {
+                let start = claim.range.start;
+                let mut bytes = vec![0; (claim.range.end - start) as usize];
+                stores.read(target, start, &mut bytes)?;
+                (claim.fill(bytes), (next - start) as usize)
+            }
+        };
+        let n = (bytes.len() - place).min((end - next) as usize);
+        let into = &mut into[(next - at) as usize..];
+        into[..n].copy_from_slice(&bytes[place..place + n]);
+        next += n as u64;
+    }
+    Ok(())
+}
+
+/// Reads what of a range the cache has not.
+fn fetch(memory: &Memory, stores: &Stores, target: &Target, range: Range<u64>) -> Result<()> {
+    let mut next = range.start;
+    while next < range.end {
+        next = match memory.cache.find(target.inode, next..range.end, BLOCK_BYTES) {
+            Found::Here(bytes, place) => next + (bytes.len() - place) as u64,
+            Found::Loading(end) => end,
+            Found::Claimed(claim) => {
+                let Range { start, end } = claim.range;
+                let mut bytes = vec![0; (end - start) as usize];
+                stores.read(target, start, &mut bytes)?;
+                claim.fill(bytes);
+                end
+            }
+        };
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "transfer_test.rs"]
+mod tests;
