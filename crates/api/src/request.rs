@@ -171,6 +171,9 @@ pub enum VolumeRequest {
         volume: String,
         /// The slot of the store.
         slot: u32,
+        /// The clients that may use it; all, if none are named.
+        #[serde(default)]
+        clients: Vec<String>,
     },
     /// Make the manager of a new volume. The result is its directory.
     MakeManager {
@@ -188,6 +191,9 @@ pub enum VolumeRequest {
         user: u32,
         /// Its group.
         group: u32,
+        /// The clients that may use it; all, if none are named.
+        #[serde(default)]
+        clients: Vec<String>,
     },
     /// Remove a directory of a volume and everything in it, unless it is in use.
     Remove {

@@ -295,7 +295,8 @@ serve them; --cluster or --identity says which cluster.
 
 list: the volumes of this user, and where they are. status NAME: its stores, and how much is in it.
 
-ls volume:NAME/PATH: the names in a directory. stat volume:NAME/PATH ...: all that is known of files and directories.
+ls volume:NAME/PATH: the names in a directory. stat volume:NAME/PATH ...: all that is known of files and directories. \
+mkdir volume:NAME/PATH ...: makes directories, and those above them that are not there.
 
 layout volume:NAME/DIR: how files are laid out that are made in a directory. With --stripe, --width, --copies or --record, sets that \
 for files made from now on, and makes the directory if it is not there.
@@ -329,7 +330,7 @@ destroy need it alone. repair, add-store, replace and salvage are for volumes on
             ("thalweg volume salvage films saved", "what can be read when a disk is gone"),
         ],
         subjects: &[
-            "create", "list", "status", "ls", "stat", "layout", "check", "repair", "add-store", "replace", "salvage", "destroy",
+            "create", "list", "status", "ls", "stat", "mkdir", "layout", "check", "repair", "add-store", "replace", "salvage", "destroy",
         ],
     },
     CommandInfo {

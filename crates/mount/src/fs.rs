@@ -2,8 +2,7 @@
 //!
 //! Invariant: a request gets one answer: what was asked for, or the error number that a local file system has for it. EIO has
 //! its cause told beside it.
-//! Non-goals: permissions, which the kernel checks (`default_permissions`); locks, which it keeps among the programs of this
-//! mount.
+//! Non-goals: permissions, which the kernel checks (`default_permissions`).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,16 +15,17 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 use thalweg_base::clock;
 use thalweg_volume::{
-    Edit, Error, File, Inode, Kind, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming, Volume,
+    Edit, Error, File, How, Inode, Kind, Lock, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming, Volume,
 };
 
 use crate::handles::{Handles, Name, OpenFile};
+use crate::locks::{Asked, MountLocks, Reply};
 use crate::{Options, attributes};
 
 /// How long the kernel may believe a name or attributes without asking: what other mounts change shows that late.
@@ -53,6 +53,7 @@ thread_local! {
 /// A volume that answers the kernel.
 pub(crate) struct MountedFs {
     handles: Handles,
+    pub(crate) locks: MountLocks,
     /// Files of which the kernel may have pages, and what they were when the last of our programs closed them.
     seen: Mutex<HashMap<u64, Seen>>,
     volume: Arc<Volume>,
@@ -76,9 +77,18 @@ impl Seen {
 }
 
 impl MountedFs {
-    pub(crate) fn new(open: OpenVolume, options: Options) -> MountedFs {
+    pub(crate) fn new(open: OpenVolume, options: Options) -> io::Result<MountedFs> {
         let volume = Arc::clone(&open.volume);
-        MountedFs { handles: Handles::default(), seen: Mutex::default(), volume, options, _open: open }
+        open.watch_stores(Arc::clone(&options.complain));
+        let locks = MountLocks::new(&volume, &options.complain)?;
+        Ok(MountedFs {
+            handles: Handles::default(),
+            locks,
+            seen: Mutex::default(),
+            volume,
+            options,
+            _open: open,
+        })
     }
 
     fn errno(&self, why: &Error) -> Errno {
@@ -94,7 +104,23 @@ impl MountedFs {
     }
 
     fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
-        self.handles.file(handle).ok_or_else(|| refused(libc::EBADF))
+        let open = self.handles.file(handle).ok_or_else(|| refused(libc::EBADF))?;
+        self.locks.check(&open)?;
+        Ok(open)
+    }
+
+    /// A lock that the kernel asks for.
+    fn lock(
+        &self,
+        handle: FileHandle,
+        owner: LockOwner,
+        range: (u64, u64),
+        kind: i32,
+        pid: u32,
+    ) -> Result<(Arc<OpenFile>, Lock)> {
+        let open = self.file(handle)?;
+        let (inode, exclusive) = (open.file.inode(), kind == libc::F_WRLCK);
+        Ok((open, Lock { inode, owner: owner.0, start: range.0, end: range.1, exclusive, pid }))
     }
 
     fn make(&self, request: &Request, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
@@ -121,9 +147,6 @@ impl MountedFs {
         let mut told = FopenFlags::empty();
         if self.seen().get(&inode) == Some(&Seen::of(&file.stat()?)) {
             told |= FopenFlags::FOPEN_KEEP_CACHE;
-        }
-        if flags.acc_mode() == OpenAccMode::O_RDONLY {
-            told |= FopenFlags::FOPEN_NOFLUSH;
         }
         let appends = flags.0 & libc::O_APPEND != 0;
         Ok((self.handles.keep_file(OpenFile::new(file, appends)), told))
@@ -229,6 +252,8 @@ impl Filesystem for MountedFs {
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
         ];
         for flag in wanted {
             // An older kernel does without.
@@ -240,6 +265,7 @@ impl Filesystem for MountedFs {
     }
 
     fn destroy(&mut self) {
+        self.locks.end();
         // What other programs want to know of it must be durable before the mount is gone.
         if let Err(why) = self.volume.sync() {
             (self.options.complain)(&why.to_string());
@@ -414,8 +440,49 @@ impl Filesystem for MountedFs {
         answer!(self, reply, written, |()| reply.written(bytes.len() as u32));
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        let closed = self.handles.file(handle).map_or(Ok(()), |open| self.locks.close(&open, owner.0));
+        empty(self, closed, reply);
+    }
+
+    fn getlk(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        answer!(self, reply, self.lock(handle, owner, (start, end), kind, pid), |(open, lock)| {
+            let asked = Asked { reply: Reply::Test(reply), open, lock, task: request.pid(), signals: 0 };
+            self.locks.ask(asked, How::Test)
+        });
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        answer!(self, reply, self.lock(handle, owner, (start, end), kind, pid), |(open, lock)| {
+            if kind == libc::F_UNLCK {
+                return empty(self, self.locks.unlock(&open, lock), reply);
+            }
+            let asked = Asked { reply: Reply::Set(reply), open, lock, task: request.pid(), signals: 0 };
+            self.locks.ask(asked, if sleep { How::Wait } else { How::Try })
+        });
     }
 
     fn release(
@@ -428,8 +495,11 @@ impl Filesystem for MountedFs {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        if let Some(Ok(now)) = self.handles.release(handle).map(|open| open.file.stat()) {
-            self.seen().insert(inode.0, Seen::of(&now));
+        if let Some(open) = self.handles.release(handle) {
+            self.locks.release(&open);
+            if let Ok(now) = open.file.stat() {
+                self.seen().insert(inode.0, Seen::of(&now));
+            }
         }
         reply.ok();
     }

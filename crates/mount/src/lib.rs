@@ -14,11 +14,13 @@
 mod attributes;
 mod fs;
 mod handles;
+mod locks;
 
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::io::Errno;
@@ -32,8 +34,8 @@ const THREADS: usize = 8;
 pub struct Options {
     /// Nothing can be changed through the mount.
     pub read_only: bool,
-    /// Is told why a program got EIO.
-    pub complain: Box<dyn Fn(&str) + Send + Sync>,
+    /// Is told why a program got EIO, and when a store is lost or back.
+    pub complain: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 /// A volume that is mounted.
@@ -76,8 +78,10 @@ pub fn mount(open: OpenVolume, at: &Path, options: Options) -> Result<Mounted, E
     let failed = |why| Error { what: "cannot mount a volume on", at: at.into(), why };
     let full = place_for(&open, at).map_err(failed)?;
     let config = config(&open.entry.name, options.read_only);
-    let fs = fs::MountedFs::new(open, options);
+    let fs = fs::MountedFs::new(open, options).map_err(failed)?;
+    let notify_by = fs.locks.notify_by();
     let session = Session::new(fs, &full, &config).and_then(Session::spawn).map_err(failed)?;
+    notify_by(session.notifier());
     let device = device_of(&full).map_err(failed)?;
     Ok(Mounted { session, place: MountPoint { at: full, device } })
 }

@@ -57,10 +57,11 @@ pub(crate) fn walk(volume: &Volume, mut visit: impl FnMut(&Path, &Inode)) -> Res
 
 /// What a volume has.
 pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
-    let (volume, VolumeEntry { name, manager, stores, .. }) = (&open.volume, open.entry.clone());
+    let (volume, VolumeEntry { name, manager, stores, clients, .. }) = (&open.volume, open.entry.clone());
     let mut status = VolumeStatus {
         name,
         manager,
+        clients,
         stores: Vec::new(),
         layout: volume.manager.inode(ROOT)?.policy.unwrap_or_default().into(),
         files: 0,

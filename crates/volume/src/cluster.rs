@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::layout::Policy;
 use crate::location::{Location, apart};
 use crate::registry::{Registry, part};
-use crate::remote::{Dial, Links, RemoteManager, RemoteStore};
+use crate::remote::{Dial, Links, RemoteManager, RemoteStore, Watch};
 use crate::store::Store;
 use crate::stores::Stores;
 use crate::{Error, Result, Volume, place};
@@ -28,6 +28,8 @@ pub struct OfCluster<'a> {
     pub identity: &'a Path,
     /// The name that the cluster is to have, if one was given.
     pub name: Option<&'a str>,
+    /// The clients that may use the volume; all, if none are named.
+    pub clients: &'a [String],
 }
 
 /// Makes a volume with a store in each of these directories of nodes. Its manager is in that of the first, unless another is
@@ -55,6 +57,15 @@ pub fn create_on_nodes(
     let manager = manager.unwrap_or(first);
     let nodes: Vec<String> = slots.iter().chain([manager]).map(|place| place.node.clone()).collect();
     client.hosts(&nodes).map_err(refused)?;
+    let known = &client.file().clients;
+    if let Some(unknown) =
+        cluster.clients.iter().find(|name| known.iter().all(|client| client.name != **name))
+    {
+        let of = &client.file().name;
+        return Err(Error::Refused(format!(
+            "cluster {of} has no client '{unknown}'; thalweg cluster client {unknown} makes one"
+        )));
+    }
     let volume = Id(place::new_number()).to_string();
     let below = |place: &Location, what| -> Result<String> {
         let directory = place.directory.join(part(name, what)?);
@@ -70,6 +81,7 @@ pub fn create_on_nodes(
         }),
         manager: below(manager, "manager")?,
         stores: slots.iter().map(|place| below(place, "store")).collect::<Result<_>>()?,
+        clients: cluster.clients.to_vec(),
     };
     let links = Links::new(client);
     let made_by = entry.clone();
@@ -96,14 +108,15 @@ fn make(
     let volume = of(entry).volume.clone();
     for (slot, place) in (0..).zip(slots) {
         let directory = place.directory.display().to_string();
-        let (name, volume) = (name.clone(), volume.clone());
-        ask(links, &place.node, &VolumeRequest::MakeStore { name, directory, volume, slot })?;
+        let (name, volume, clients) = (name.clone(), volume.clone(), entry.clients.clone());
+        ask(links, &place.node, &VolumeRequest::MakeStore { name, directory, volume, slot, clients })?;
         made.push((entry.stores[slot as usize].clone(), Some(slot)));
     }
     let (user, group) = process::user_and_group();
     let directory = manager.directory.display().to_string();
-    let (stores, layout) = (entry.stores.clone(), (*policy).into());
-    let request = VolumeRequest::MakeManager { name, directory, volume, stores, layout, user, group };
+    let (stores, layout, clients) = (entry.stores.clone(), (*policy).into(), entry.clients.clone());
+    let request =
+        VolumeRequest::MakeManager { name, directory, volume, stores, layout, user, group, clients };
     ask(links, &manager.node, &request)?;
     made.push((entry.manager.clone(), None));
     Ok(())
@@ -146,15 +159,15 @@ pub(crate) fn check_apart(slots: &[Location], policy: &Policy) -> Result<()> {
     ))
 }
 
-/// Opens a volume of a cluster.
-pub(crate) fn open(entry: &VolumeEntry) -> Result<Arc<Volume>> {
+/// Opens a volume of a cluster; `watch` is told of its stores.
+pub(crate) fn open(entry: &VolumeEntry, watch: &Watch) -> Result<Arc<Volume>> {
     let volume = of(entry).volume.parse::<Id>().map_err(Error::Refused)?.0;
     let dial: Arc<dyn Dial> = Arc::new(links(entry)?);
     let place = Location::needed(&entry.manager)?;
     let manager = RemoteManager { dial: Arc::clone(&dial), name: entry.name.clone(), place };
     let (attachment, _) = Attachment::by(Box::new(manager), &entry.name)?;
     let store = |(slot, place): (u32, &String)| {
-        let store = RemoteStore::new(&dial, &Location::needed(place)?, volume, slot);
+        let store = RemoteStore::new(&dial, &Location::needed(place)?, (volume, slot), watch);
         Ok(Ok(Arc::new(store) as Arc<dyn Store>))
     };
     let slots = (0..).zip(&entry.stores).map(store).collect::<Result<_>>()?;

@@ -12,6 +12,7 @@
 //! Invariant: an error is told, never zeros in place of bytes that cannot be had.
 //! Non-goals: records; who is allowed to do what.
 
+mod allowed;
 mod apply;
 mod attach;
 mod check;
@@ -26,8 +27,11 @@ mod fs;
 pub mod fuzz;
 mod inodes;
 pub mod layout;
+mod leases;
 mod local;
 mod location;
+mod locker;
+mod locks;
 mod manager;
 mod message;
 mod path;
@@ -61,6 +65,8 @@ pub use fs::VolumeFs;
 pub use layout::{Layout, Policy};
 pub use local::LocalStore;
 pub use location::Location;
+pub use locker::{LockNews, Locker};
+pub use locks::{How, Lock, Verdict};
 pub use manager::{
     Change, Edit, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written,
 };

@@ -20,6 +20,7 @@ use crate::client::Client;
 use crate::layout::Policy;
 use crate::manager::{Facts, Manager};
 use crate::registry::{Registry, part};
+use crate::remote::Watch;
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, LocalStore, Result, SqliteManager, Volume, repair};
@@ -34,6 +35,7 @@ pub struct OpenVolume {
     pub volume: Arc<Volume>,
     /// What the registry says of it.
     pub entry: VolumeEntry,
+    watch: Watch,
     // Behind the volume, so that it is dropped last.
     alone: Option<Alone>,
 }
@@ -48,8 +50,14 @@ struct Alone {
 
 impl OpenVolume {
     /// One that others may have open too.
-    pub(crate) fn shared(volume: Arc<Volume>, entry: VolumeEntry) -> OpenVolume {
-        OpenVolume { volume, entry, alone: None }
+    pub(crate) fn shared(volume: Arc<Volume>, entry: VolumeEntry, watch: Watch) -> OpenVolume {
+        OpenVolume { volume, entry, watch, alone: None }
+    }
+
+    /// From now on `tell` is told, in one line, when a store on a node is lost and when it is back.
+    pub fn watch_stores(&self, tell: Arc<dyn Fn(&str) + Send + Sync>) {
+        // Whoever watches first goes on to.
+        let _ = self.watch.set(tell);
     }
 
     /// The volume's own number; it is open alone.
@@ -84,6 +92,7 @@ pub fn create(
         cluster: None,
         manager: text(&meta)?,
         stores: slots.iter().map(|dir| text(dir)).collect::<Result<_>>()?,
+        clients: Vec::new(),
     };
     registry.add(entry, || make(&meta, &slots, policy))
 }
@@ -160,7 +169,7 @@ impl Drop for Made {
 pub(crate) fn open(entry: VolumeEntry) -> Result<OpenVolume> {
     let (attachment, slots) = Attachment::new(Path::new(&entry.manager), &entry.name)?;
     let volume = Volume::of(Client::by(attachment), Arc::new(Stores::new(slots)));
-    Ok(OpenVolume::shared(volume, entry))
+    Ok(OpenVolume::shared(volume, entry, Watch::default()))
 }
 
 /// Opens a volume that no other process uses, and that none can use meanwhile.
@@ -180,7 +189,7 @@ pub(crate) fn open_alone(registry: &Registry, name: &str) -> Result<OpenVolume> 
     }
     let volume = Volume::assemble(Box::new(manager), slots_of(&facts))?;
     let alone = Alone { number: facts.volume, _lock: lock, _clients: clients };
-    Ok(OpenVolume { volume, entry, alone: Some(alone) })
+    Ok(OpenVolume { volume, entry, watch: Watch::default(), alone: Some(alone) })
 }
 
 /// The manager of a volume in its directory, and the stores.
@@ -250,7 +259,7 @@ fn new_store(open: &OpenVolume, dir: &Path, slot: u32) -> Result<Made> {
 
 /// Closes a volume, and gives a slot of it to a store that was made.
 fn give_slot(registry: &Registry, open: OpenVolume, slot: u32, mut made: Made) -> Result<()> {
-    let OpenVolume { volume, mut entry, alone } = open;
+    let OpenVolume { volume, mut entry, alone, .. } = open;
     drop(volume);
     SqliteManager::set_slot(Path::new(&entry.manager), slot, made.dir())?;
     let dir = made.0.pop().expect("a store was made");

@@ -7,9 +7,10 @@
 //! writes, what the stores know.
 //! Non-goals: who may do what, and how requests come here.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::leases::Leases;
 use crate::manager::{Change, Inode, Kind, Manager, Written};
 use crate::request::{Answer, Request};
 use crate::stores::{Stores, Target};
@@ -31,6 +32,7 @@ const DOOMED_BYTES_MAX: u64 = 1 << 20;
 pub(crate) struct Server {
     pub(crate) manager: Box<dyn Manager>,
     pub(crate) stores: Arc<Stores>,
+    pub(crate) leases: Leases,
     state: Mutex<State>,
     settled: Condvar,
 }
@@ -46,7 +48,8 @@ struct State {
 /// A file that somebody has open, or that somebody left unsettled.
 #[derive(Default)]
 struct Opened {
-    holders: BTreeSet<SessionId>,
+    /// Each with whether others may have written since it last asked.
+    holders: BTreeMap<SessionId, bool>,
     writers: BTreeSet<SessionId>,
     /// A writer went without telling what it wrote.
     is_orphaned: bool,
@@ -58,6 +61,13 @@ struct Opened {
     reserved: u64,
 }
 
+impl Opened {
+    /// All but this session may find other bytes in it.
+    fn writes(&mut self, session: SessionId) {
+        self.holders.iter_mut().for_each(|(holder, changed)| *changed |= *holder != session);
+    }
+}
+
 impl Server {
     /// Starts a server with this manager and these stores. If no clients of an earlier server can exist (`is_alone`), it
     /// finishes what a crash interrupted. Otherwise that waits until the session [`GONE`] ends, since such clients continue.
@@ -66,7 +76,9 @@ impl Server {
         stores: Arc<Stores>,
         is_alone: bool,
     ) -> Result<Arc<Server>> {
-        let server = Server { manager, stores, state: Mutex::default(), settled: Condvar::new() };
+        let leases = Leases::new(&*manager, !is_alone)?;
+        let (state, settled) = (Mutex::default(), Condvar::new());
+        let server = Server { manager, stores, leases, state, settled };
         recover::recover(&server, |inode| !is_alone && server.leave_to_gone(inode))?;
         Ok(Arc::new(server))
     }
@@ -76,7 +88,7 @@ impl Server {
         if inode.kind == Kind::File {
             let mut state = self.state();
             let file = state.files.entry(inode.id).or_default();
-            file.holders.insert(GONE);
+            file.holders.insert(GONE, false);
             (file.is_orphaned, file.is_doomed) = (inode.unsettled, inode.links == 0);
         }
         inode.kind == Kind::File
@@ -93,11 +105,17 @@ impl Server {
         state.last_session
     }
 
-    /// Ends a session, which may have files open.
+    /// Ends a session whose client cannot come back.
+    pub(crate) fn end_for_good(&self, session: SessionId) {
+        self.leases.end(&*self.manager, session);
+        self.end(session);
+    }
+
+    /// Ends a session, which may have files open. Its client may have locks, until its lease ends.
     pub(crate) fn end(&self, session: SessionId) {
         let held: Vec<u64> = {
             let mut state = self.state();
-            let held = state.files.iter_mut().filter(|(_, file)| file.holders.contains(&session));
+            let held = state.files.iter_mut().filter(|(_, file)| file.holders.contains_key(&session));
             held.map(|(inode, file)| {
                 file.is_orphaned |= file.writers.contains(&session);
                 *inode
@@ -140,6 +158,10 @@ impl Server {
             }
             Request::Append { inode, generation, size, bytes } => {
                 Answer::At(self.append(session, *inode, (*generation, *size), *bytes)?)
+            }
+            Request::Lock { client, table, ask } => {
+                let has_changed = |inode| self.has_changed(session, inode);
+                Answer::Lock(self.leases.answer(&*self.manager, (session, *client), *table, ask, has_changed))
             }
         })
     }
@@ -193,7 +215,10 @@ impl Server {
         if found.links == 0 && !is_open {
             return Err(Error::system(libc::ENOENT, format!("inode {inode}")));
         }
-        state.files.entry(inode).or_default().holders.insert(session);
+        let file = state.files.entry(inode).or_default();
+        // Whether others write is not asked: what they wrote before this session came may be news to it.
+        let is_shared = file.holders.keys().any(|holder| *holder != session);
+        file.holders.insert(session, is_shared);
         drop(state);
         Ok(self.live(session, found))
     }
@@ -235,13 +260,24 @@ impl Server {
                 Some(file) if file.is_settling => {
                     state = self.settled.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
-                Some(file) if file.holders.contains(&session) => break,
+                Some(file) if file.holders.contains_key(&session) => break,
                 _ => return Err(Error::system(libc::EBADF, format!("inode {inode}"))),
             }
         }
         let changed = self.manager.change(&Change::Unsettle(inode))?;
-        state.files.entry(inode).or_default().writers.insert(session);
+        let file = state.files.entry(inode).or_default();
+        file.writers.insert(session);
+        file.writes(session);
         Ok(changed)
+    }
+
+    /// Whether other sessions may have written a file since a session that has it open asked this.
+    fn has_changed(&self, session: SessionId, inode: u64) -> bool {
+        let mut state = self.state();
+        let Some(file) = state.files.get_mut(&inode) else { return true };
+        let is_written = file.is_orphaned || file.writers.iter().any(|writer| *writer != session);
+        let before = file.holders.get_mut(&session).map(std::mem::take);
+        is_written || before.unwrap_or(true)
     }
 
     /// A session made durable what it wrote.
@@ -319,6 +355,7 @@ impl Server {
         let changed = self.manager.change(&Change::Resize(inode, size, modified_ns))?;
         if let Some(file) = self.state().files.get_mut(&inode) {
             file.reserved = size;
+            file.writes(session);
         }
         if changed.generation == known.generation {
             return Ok(changed);

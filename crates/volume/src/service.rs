@@ -17,13 +17,14 @@ use thalweg_io::{File, small};
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{Host, Id, Link, Peer, Service, Streams};
 
+use crate::allowed::Allowed;
 use crate::layout::Policy;
 use crate::location::Location;
 use crate::manager::Manager;
 use crate::message::{Ask, Reply};
 use crate::place::{self, Made};
 use crate::registry::part;
-use crate::remote::{Dial, RemoteStore, directory};
+use crate::remote::{Dial, RemoteStore, Watch, directory};
 use crate::request::{Request, StoreRequest};
 use crate::serve::GRACE;
 use crate::server::{GONE, Server, SessionId};
@@ -41,14 +42,15 @@ pub struct VolumeService {
     is_stopping: AtomicBool,
 }
 
-/// A store that is open, its volume and its slot.
-type KeptStore = (Arc<LocalStore>, u128, u32);
+/// A store that is open, its volume and its slot, and who may use it.
+type KeptStore = (Arc<LocalStore>, u128, u32, Allowed);
 /// The manager in a directory; locked while it is opened or removed.
 type KeptManager = Arc<Mutex<Option<Arc<Served>>>>;
 
 /// A manager that is open. What is first is dropped first.
 struct Served {
     server: Arc<Server>,
+    allowed: Allowed,
     sessions: AtomicUsize,
     _lock: File,
 }
@@ -77,19 +79,24 @@ impl VolumeService {
         }
     }
 
-    /// The store in a directory, opened if it is not.
-    fn store(&self, dir: &Path, volume: u128, slot: u32) -> Result<Arc<LocalStore>> {
+    /// The store in a directory, opened if it is not, for the peer of a link or for this node itself.
+    fn store(&self, dir: &Path, volume: u128, slot: u32, peer: Option<&Link>) -> Result<Arc<LocalStore>> {
         let mut stores = held(&self.stores);
         match stores.get(dir) {
-            Some((store, of, at)) if (*of, *at) == (volume, slot) => return Ok(Arc::clone(store)),
+            Some((store, of, at, allowed)) if (*of, *at) == (volume, slot) => {
+                peer.map_or(Ok(()), |peer| allowed.check(peer))?;
+                return Ok(Arc::clone(store));
+            }
             Some(_) => {
                 return Err(Error::Refused(format!("{} is of another volume or slot", dir.display())));
             }
             None => {}
         }
         small::check_own_directory(dir)?;
+        let allowed = Allowed::read(dir)?;
+        peer.map_or(Ok(()), |peer| allowed.check(peer))?;
         let store = Arc::new(LocalStore::open(&place::io(), dir, volume, slot)?);
-        stores.insert(dir.into(), (Arc::clone(&store), volume, slot));
+        stores.insert(dir.into(), (Arc::clone(&store), volume, slot, allowed));
         Ok(store)
     }
 
@@ -108,7 +115,7 @@ impl VolumeService {
     }
 
     /// A new session with the manager in a directory, opened if it is not.
-    fn session(self: &Arc<Self>, dir: &Path, may_change: bool) -> Result<ManagerSession> {
+    fn session(self: &Arc<Self>, dir: &Path, may_change: bool, peer: &Link) -> Result<ManagerSession> {
         let kept = self.kept_manager(dir);
         let mut kept = held(&kept);
         let served = match &*kept {
@@ -120,6 +127,7 @@ impl VolumeService {
                 served
             }
         };
+        served.allowed.check(peer)?;
         served.sessions.fetch_add(1, Ordering::AcqRel);
         let session = served.server.begin();
         Ok(ManagerSession { service: Arc::clone(self), served, session, may_change })
@@ -128,17 +136,17 @@ impl VolumeService {
     fn open_manager(&self, dir: &Path) -> Result<Served> {
         let lock = place::try_lock(dir)?;
         let lock = lock.map_or_else(|| Err(place::in_use(dir, &name_of(dir))?), Ok)?;
-        let manager = SqliteManager::open(dir)?;
+        let (manager, allowed) = (SqliteManager::open(dir)?, Allowed::read(dir)?);
         let facts = manager.facts()?;
         let dial: Arc<dyn Dial> = Arc::new(Arc::clone(&self.host));
         let slot = |(slot, place): (u32, &PathBuf)| -> Slot {
             match Location::of(place) {
                 Some(place) if place.node != self.host.name() => {
-                    Ok(Arc::new(RemoteStore::new(&dial, &place, facts.volume, slot)))
+                    Ok(Arc::new(RemoteStore::new(&dial, &place, (facts.volume, slot), &Watch::default())))
                 }
                 here => {
                     let dir = here.map_or_else(|| place.clone(), |place| place.directory);
-                    let store = self.store(&dir, facts.volume, slot);
+                    let store = self.store(&dir, facts.volume, slot, None);
                     store.map(|store| store as Arc<dyn Store>).map_err(|why| why.to_string())
                 }
             }
@@ -156,7 +164,7 @@ impl VolumeService {
                 server.end(GONE);
             }
         });
-        Ok(Served { server, sessions: AtomicUsize::new(0), _lock: lock })
+        Ok(Served { server, allowed, sessions: AtomicUsize::new(0), _lock: lock })
     }
 
     /// Serves a stream of requests on this thread.
@@ -170,16 +178,26 @@ impl VolumeService {
     }
 
     /// Makes or removes a part of a volume.
-    fn change(&self, request: VolumeRequest) -> Result<()> {
+    fn change(&self, request: VolumeRequest, peer: &Link) -> Result<()> {
         match request {
-            VolumeRequest::MakeStore { name, directory: dir, volume, slot } => {
+            VolumeRequest::MakeStore { name, directory: dir, volume, slot, clients } => {
                 let mut made = Made::default();
                 let dir = directory(&dir)?.join(part(&name, "store")?);
                 made.store(&dir, number(&volume)?, slot)?;
+                Allowed::write(&dir, &clients)?;
                 made.stays();
                 Ok(())
             }
-            VolumeRequest::MakeManager { name, directory: dir, volume, stores, layout, user, group } => {
+            VolumeRequest::MakeManager {
+                name,
+                directory: dir,
+                volume,
+                stores,
+                layout,
+                user,
+                group,
+                clients,
+            } => {
                 let policy = Policy::from(layout);
                 policy.check(stores.len() as u32)?;
                 stores.iter().try_for_each(|store| Location::needed(store).map(drop))?;
@@ -187,11 +205,13 @@ impl VolumeService {
                 let mut made = Made::default();
                 let dir = directory(&dir)?.join(part(&name, "manager")?);
                 made.manager(&dir, number(&volume)?, &slots, &policy, (user, group))?;
+                Allowed::write(&dir, &clients)?;
                 made.stays();
                 Ok(())
             }
             VolumeRequest::Remove { directory: dir, volume, slot } => {
                 let (dir, volume) = (directory(&dir)?, number(&volume)?);
+                Allowed::read(&dir)?.check(peer)?;
                 match slot {
                     Some(slot) => self.remove_store(&dir, volume, slot),
                     None => self.remove_manager(&dir, volume),
@@ -204,7 +224,7 @@ impl VolumeService {
     }
 
     fn remove_store(&self, dir: &Path, volume: u128, slot: u32) -> Result<()> {
-        let _it_is = self.store(dir, volume, slot)?;
+        let _it_is = self.store(dir, volume, slot, None)?;
         held(&self.stores).remove(dir);
         place::clear(&place::io(), dir)
     }
@@ -249,12 +269,12 @@ impl Service for VolumeService {
         };
         match request {
             VolumeRequest::Manager { directory: dir } => spawn("volume", move || {
-                let open = || service.session(&directory(&dir)?, may_change);
+                let open = || service.session(&directory(&dir)?, may_change, &link);
                 VolumeService::converse(&link, (out, inc), open);
             }),
             VolumeRequest::Store { directory: dir, volume, slot } => spawn("volume", move || {
                 VolumeService::converse(&link, (out, inc), || {
-                    let store = service.store(&directory(&dir)?, number(&volume)?, slot)?;
+                    let store = service.store(&directory(&dir)?, number(&volume)?, slot, Some(&link))?;
                     Ok(StoreSession { store, slot, may_change })
                 });
             }),
@@ -262,7 +282,7 @@ impl Service for VolumeService {
                 let (what, words) = words(&request);
                 peer.entry(what, &words).spawn("volume", move |entry| {
                     // Whoever is gone does not hear it.
-                    let _ = match service.change(request) {
+                    let _ = match service.change(request, &link) {
                         Ok(()) => {
                             entry.ends("done");
                             out.end(&[])
@@ -318,7 +338,7 @@ impl Answering for ManagerSession {
             return Err(Error::Refused("this stream is for requests to a manager".into()));
         };
         let is_read = match request {
-            Request::Change(_) | Request::SyncAll | Request::Append { .. } => false,
+            Request::Change(_) | Request::SyncAll | Request::Append { .. } | Request::Lock { .. } => false,
             Request::Close(_, written) => written.is_none(),
             _ => true,
         };

@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::layout::Policy;
 use crate::location::Location;
 use crate::registry::Registry;
+use crate::remote::Watch;
 use crate::{OpenVolume, Result, cluster, place};
 
 /// Opens a volume, through the process or the node that serves it; one of this machine may be served by this process.
@@ -12,7 +13,10 @@ pub fn open(registry: &Registry, name: &str) -> Result<OpenVolume> {
     let entry = registry.find(name)?;
     match entry.cluster {
         None => place::open(entry),
-        Some(_) => Ok(OpenVolume::shared(cluster::open(&entry)?, entry)),
+        Some(_) => {
+            let watch = Watch::default();
+            Ok(OpenVolume::shared(cluster::open(&entry, &watch)?, entry, watch))
+        }
     }
 }
 

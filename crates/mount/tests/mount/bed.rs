@@ -3,14 +3,16 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mount::UnmountFlags;
 use thalweg_mount::{Options, mount};
 use thalweg_volume::{Registry, check, create, layout::Policy, open};
 
-/// Names the place of a bed to the process that is to mount it.
+/// Names the place of a bed to the process that is to mount it, and the directory there.
 const SERVES: &str = "THALWEG_TEST_MOUNTS";
+const MOUNT_POINT: &str = "THALWEG_TEST_MOUNT_POINT";
 const READ_ONLY: &str = "THALWEG_TEST_READ_ONLY";
 const READY: &str = "it is mounted";
 
@@ -43,8 +45,12 @@ impl Bed {
 
     /// Mounts it in a process of its own: one that used its own mount could not be killed when it hangs.
     pub(crate) fn mount(&mut self, read_only: bool) {
+        self.mounted = Some(self.mount_on("mnt", read_only));
+    }
+
+    fn mount_on(&self, at: &str, read_only: bool) -> (Child, BufReader<ChildStdout>) {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["bed::serve", "--exact", "--nocapture"]).env(SERVES, &self.place);
+        command.args(["bed::serve", "--exact", "--nocapture"]).env(SERVES, &self.place).env(MOUNT_POINT, at);
         command.envs(read_only.then_some((READ_ONLY, "1"))).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
@@ -52,7 +58,20 @@ impl Bed {
         while !line.ends_with(&format!("{READY}\n")) {
             assert_ne!(said.read_line(&mut line).unwrap(), 0, "it was not mounted: {line}");
         }
-        self.mounted = Some((child, said));
+        (child, said)
+    }
+
+    /// Mounts it a second time, in another process and another place.
+    pub(crate) fn again(&self) -> Again {
+        let at = self.place.join("mnt2");
+        std::fs::create_dir(&at).unwrap();
+        let (child, said) = self.mount_on("mnt2", false);
+        Again { at, child, said }
+    }
+
+    /// The process that serves the mount.
+    pub(crate) fn server(&mut self) -> &mut Child {
+        &mut self.mounted.as_mut().unwrap().0
     }
 
     pub(crate) fn unmount(&mut self) {
@@ -109,13 +128,29 @@ impl Drop for Bed {
     }
 }
 
+/// A second mount of a volume. It goes at the end.
+pub(crate) struct Again {
+    pub(crate) at: PathBuf,
+    pub(crate) child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
+        let mut rest = String::new();
+        let _ = std::io::Read::read_to_string(&mut self.said, &mut rest);
+        let _ = self.child.wait();
+    }
+}
+
 fn registry(place: &Path) -> Registry {
     Registry::at(place.join("volumes.json"))
 }
 
 /// Why the volume of a bed cannot be mounted there.
 pub(crate) fn refusal(bed: &Bed, at: &Path) -> String {
-    let options = Options { read_only: false, complain: Box::new(|_| ()) };
+    let options = Options { read_only: false, complain: Arc::new(|_: &str| ()) };
     match mount(open(&registry(&bed.place), "v").unwrap(), at, options) {
         Ok(_) => panic!("it is mounted on {}", at.display()),
         Err(why) => why.to_string(),
@@ -126,9 +161,10 @@ pub(crate) fn refusal(bed: &Bed, at: &Path) -> String {
 #[test]
 fn serve() {
     let Some(place) = std::env::var_os(SERVES).map(PathBuf::from) else { return };
-    let complain = Box::new(|why: &str| println!("EIO: {why}"));
+    let complain = Arc::new(|why: &str| println!("EIO: {why}"));
     let options = Options { read_only: std::env::var_os(READ_ONLY).is_some(), complain };
-    let mounted = mount(open(&registry(&place), "v").unwrap(), &place.join("mnt"), options).unwrap();
+    let at = place.join(std::env::var_os(MOUNT_POINT).unwrap());
+    let mounted = mount(open(&registry(&place), "v").unwrap(), &at, options).unwrap();
     println!("{READY}");
     mounted.wait().unwrap();
 }

@@ -7,5 +7,6 @@
 mod bed;
 mod ends;
 mod files;
+mod locks;
 mod programs;
 mod suites;
