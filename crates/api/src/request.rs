@@ -209,6 +209,9 @@ pub enum VolumeChange {
         volume: String,
         /// The slot of the store.
         slot: u32,
+        /// The clients that may use it; all, if none are named.
+        #[serde(default)]
+        clients: Vec<String>,
     },
     /// Make the manager of a new volume. The result is its directory.
     MakeManager {
@@ -226,6 +229,9 @@ pub enum VolumeChange {
         user: u32,
         /// Its group.
         group: u32,
+        /// The clients that may use it; all, if none are named.
+        #[serde(default)]
+        clients: Vec<String>,
     },
     /// Remove a directory of a volume and everything in it, unless it is in use.
     Remove {

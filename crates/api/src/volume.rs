@@ -21,6 +21,9 @@ pub struct VolumeEntry {
     pub manager: String,
     /// The directories of its stores, written likewise, in the order of their slots.
     pub stores: Vec<String>,
+    /// The clients that may use it; all, if none are named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<String>,
 }
 
 /// The cluster of a volume.
@@ -66,6 +69,9 @@ pub struct VolumeStatus {
     pub name: String,
     /// The directory of its manager.
     pub manager: String,
+    /// The clients that may use it; all, if none are named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<String>,
     /// Its stores, in the order of their slots.
     pub stores: Vec<VolumeStore>,
     /// The layout of new files in its root.

@@ -66,6 +66,7 @@ const CASES: &[Case] = &[
     ("through-ssh", &["pump", "--through-ssh"], |a| a.through_ssh),
     ("stores", &["volume", "create", "--stores", "a,b", "--stores=c"], |a| a.stores.len() == 3),
     ("manager", &["volume", "--manager", "m"], |a| a.manager.as_deref() == Some(Path::new("m"))),
+    ("clients", &["volume", "create", "--clients", "a,b", "--clients=c"], |a| a.clients == ["a", "b", "c"]),
     ("stripe", &["volume", "--stripe", "64KiB"], |a| a.stripe_bytes == Some(64 << 10)),
     ("width", &["volume", "--width=4"], |a| a.width == Some(4)),
     ("copies", &["volume", "--copies", "2"], |a| a.copies == Some(2)),

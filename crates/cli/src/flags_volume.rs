@@ -36,6 +36,18 @@ the directory of the first store. On a cluster it is NODE:/DIR.",
     },
 };
 
+pub(crate) const CLIENTS: Flag = Flag {
+    long: "clients",
+    short: None,
+    value: Value::Any("NAME,..."),
+    at: VOLUMES,
+    about: "who may use a new volume on nodes [default: all clients]",
+    doc: "\
+The clients of the cluster that may use a new volume on nodes, by the names in their certificates. The flag may be repeated. Manager and \
+stores refuse all others, whatever else these may do in the cluster.",
+    set: |args, value| values::names(value).map(|names| args.clients.extend(names)),
+};
+
 pub(crate) const STRIPE: Flag = Flag {
     long: "stripe",
     short: None,

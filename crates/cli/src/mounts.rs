@@ -30,10 +30,11 @@ pub(crate) fn mount(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
     }
     let open = volume::open(&Registry::of_user()?, &asked.volume)?;
     open.volume.set_cache(asked.cache_bytes, asked.hint)?;
-    let options = Options { read_only: asked.read_only, complain: Box::new(complain) };
+    let options = Options { read_only: asked.read_only, complain: std::sync::Arc::new(complain) };
     let mounted = mount::mount(open, &asked.at, options)?;
     let place = mounted.place();
-    signals::on_every_signal(move |_| {
+    // Programs that have files open keep the mount busy, until a second signal.
+    signals::on_first_signal(move |_| {
         if let Err(why) = mount::unmount(&place) {
             complain(&why.to_string());
         }

@@ -30,15 +30,23 @@ pub(crate) fn cancel_on_signals(progress: Arc<Progress>) -> std::io::Result<()> 
     on_signals(move |signal| progress.cancel(signal))
 }
 
-/// Calls `stop` with the first signal that asks for an end; a later one kills at once.
+/// Calls `stop` with the first signal that asks for an end; a later one kills at once, and so does waiting for whoever
+/// reads the output.
 pub(crate) fn on_signals(stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
+    on_first_signal(move |signal| {
+        let builder = std::thread::Builder::new().name("blocked".into()).stack_size(STACK_BYTES);
+        // Without it the second signal kills.
+        drop(builder.spawn(move || end_if_blocked(signal)));
+        stop(signal);
+    })
+}
+
+/// Calls `stop` with the first signal that asks for an end; a later one kills at once.
+pub(crate) fn on_first_signal(stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
     let mut first: Option<Stopwatch> = None;
     on_every_signal(move |signal| match &first {
         None => {
             first = Some(Stopwatch::start());
-            let builder = std::thread::Builder::new().name("blocked".into()).stack_size(STACK_BYTES);
-            // Without it the second signal kills.
-            drop(builder.spawn(move || end_if_blocked(signal)));
             stop(signal);
         }
         Some(since) if since.seconds() < TOGETHER_SECONDS => {}

@@ -82,6 +82,7 @@ pub(crate) struct TypedArgs {
     // About volumes.
     pub(crate) stores: Vec<PathBuf>,
     pub(crate) manager: Option<PathBuf>,
+    pub(crate) clients: Vec<String>,
     pub(crate) stripe_bytes: Option<u64>,
     pub(crate) width: Option<u32>,
     pub(crate) copies: Option<u32>,

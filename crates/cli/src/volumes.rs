@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use thalweg::Volume;
 use thalweg::volume::{self, HINT_ATTRIBUTE, Kind, OfCluster, OpenVolume, Registry};
 use thalweg_api::to_json;
 
@@ -24,8 +25,8 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             let made = registry.find(name)?;
             report(how, || to_json(&made), || show::volume_list(std::slice::from_ref(&made)))
         }
-        VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster: (identity, cluster) } => {
-            let cluster = OfCluster { identity, name: cluster.as_deref() };
+        VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster: (identity, cluster), clients } => {
+            let cluster = OfCluster { identity, name: cluster.as_deref(), clients };
             let places = (&stores[..], manager.as_ref());
             volume::create_on_nodes(&registry, cluster, name, places, &layout.over(Default::default()))?;
             let made = registry.find(name)?;
@@ -71,6 +72,12 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             };
             let files = places.iter().map(stat).collect::<volume::Result<Vec<_>>>()?;
             report(how, || to_json(&files), || files.iter().map(show::volume_file).collect())
+        }
+        VolumeAsk::MakeDirectories(places) => {
+            for (name, path) in places {
+                Volume::open_of(&registry, name)?.make_directory(path)?;
+            }
+            Ok(DONE)
         }
         VolumeAsk::Layout(name, path, layout) => {
             let open = volume::open(&registry, name)?;

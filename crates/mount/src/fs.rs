@@ -2,8 +2,7 @@
 //!
 //! Invariant: a request gets one answer: what was asked for, or the error number that a local file system has for it. EIO has
 //! its cause told beside it.
-//! Non-goals: permissions, which the kernel checks (`default_permissions`); locks, which it keeps among the programs of this
-//! mount.
+//! Non-goals: permissions, which the kernel checks (`default_permissions`).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,17 +15,18 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    LockOwner, Notifier, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 use thalweg_base::clock;
 use thalweg_volume::{
-    Edit, Error, File, Hint, Inode, Kind, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming, Stamp,
-    Volume,
+    Edit, Error, File, Hint, How, Inode, Kind, Lock, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming,
+    Stamp, Volume,
 };
 
 use crate::handles::{Handles, Name, OpenFile};
+use crate::locks::{Asked, MountLocks, Reply};
 use crate::{Options, attributes};
 
 /// How long the kernel may believe a name or attributes without asking: what other mounts change shows that late.
@@ -54,6 +54,7 @@ thread_local! {
 /// A volume that answers the kernel.
 pub(crate) struct MountedFs {
     handles: Handles,
+    pub(crate) locks: MountLocks,
     /// Files of which the kernel may have pages, and what they were when the last of our programs closed them.
     seen: Mutex<HashMap<u64, Stamp>>,
     volume: Arc<Volume>,
@@ -65,9 +66,16 @@ pub(crate) struct MountedFs {
 }
 
 impl MountedFs {
-    pub(crate) fn new(open: OpenVolume, options: Options, kernel: Arc<OnceLock<Notifier>>) -> MountedFs {
-        let (volume, handles, seen) = (Arc::clone(&open.volume), Handles::default(), Mutex::default());
-        MountedFs { handles, seen, volume, options, kernel, _open: open }
+    pub(crate) fn new(
+        open: OpenVolume,
+        options: Options,
+        kernel: Arc<OnceLock<Notifier>>,
+    ) -> io::Result<MountedFs> {
+        let volume = Arc::clone(&open.volume);
+        open.watch_stores(Arc::clone(&options.complain));
+        let locks = MountLocks::new(&volume, &options.complain)?;
+        let (handles, seen) = (Handles::default(), Mutex::default());
+        Ok(MountedFs { handles, locks, seen, volume, options, kernel, _open: open })
     }
 
     fn errno(&self, why: &Error) -> Errno {
@@ -83,7 +91,23 @@ impl MountedFs {
     }
 
     fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
-        self.handles.file(handle).ok_or_else(|| refused(libc::EBADF))
+        let open = self.handles.file(handle).ok_or_else(|| refused(libc::EBADF))?;
+        self.locks.check(&open)?;
+        Ok(open)
+    }
+
+    /// A lock that the kernel asks for.
+    fn lock(
+        &self,
+        handle: FileHandle,
+        owner: LockOwner,
+        range: (u64, u64),
+        kind: i32,
+        pid: u32,
+    ) -> Result<(Arc<OpenFile>, Lock)> {
+        let open = self.file(handle)?;
+        let (inode, exclusive) = (open.file.inode(), kind == libc::F_WRLCK);
+        Ok((open, Lock { inode, owner: owner.0, start: range.0, end: range.1, exclusive, pid }))
     }
 
     fn make(&self, request: &Request, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
@@ -121,9 +145,6 @@ impl MountedFs {
             // The kernel may believe an older size. Without a range of bytes this waits for no page, so it cannot deadlock.
             // A kernel that does not know the inode has nothing to forget.
             let _ = kernel.inval_inode(INodeNo(inode), -1, 0);
-        }
-        if flags.acc_mode() == OpenAccMode::O_RDONLY {
-            told |= FopenFlags::FOPEN_NOFLUSH;
         }
         let appends = flags.0 & libc::O_APPEND != 0;
         Ok((self.handles.keep_file(OpenFile::new(file, appends)), told))
@@ -229,6 +250,8 @@ impl Filesystem for MountedFs {
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
         ];
         for flag in wanted {
             // An older kernel does without.
@@ -240,6 +263,7 @@ impl Filesystem for MountedFs {
     }
 
     fn destroy(&mut self) {
+        self.locks.end();
         // What other programs want to know of it must be durable before the mount is gone.
         if let Err(why) = self.volume.sync() {
             (self.options.complain)(&why.to_string());
@@ -414,8 +438,52 @@ impl Filesystem for MountedFs {
         answer!(self, reply, written, |()| reply.written(bytes.len() as u32));
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        empty(self, self.file(handle).and_then(|open| open.file.flush()), reply);
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        let closed = self.file(handle).and_then(|open| {
+            let flushed = open.file.flush();
+            self.locks.close(&open, owner.0).and(flushed)
+        });
+        empty(self, closed, reply);
+    }
+
+    fn getlk(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        answer!(self, reply, self.lock(handle, owner, (start, end), kind, pid), |(open, lock)| {
+            let asked = Asked { reply: Reply::Test(reply), open, lock, task: request.pid(), signals: 0 };
+            self.locks.ask(asked, How::Test)
+        });
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        answer!(self, reply, self.lock(handle, owner, (start, end), kind, pid), |(open, lock)| {
+            if kind == libc::F_UNLCK {
+                return empty(self, self.locks.unlock(&open, lock), reply);
+            }
+            let asked = Asked { reply: Reply::Set(reply), open, lock, task: request.pid(), signals: 0 };
+            self.locks.ask(asked, if sleep { How::Wait } else { How::Try })
+        });
     }
 
     fn release(
@@ -429,8 +497,9 @@ impl Filesystem for MountedFs {
         reply: ReplyEmpty,
     ) {
         // What was known of it here: who asked now might hear of a change that the kernel has no pages of.
-        if let Some(stamp) = self.handles.release(handle).map(|open| open.file.stamp()) {
-            self.seen().insert(inode.0, stamp);
+        if let Some(open) = self.handles.release(handle) {
+            self.locks.release(&open);
+            self.seen().insert(inode.0, open.file.stamp());
         }
         reply.ok();
     }

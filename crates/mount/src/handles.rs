@@ -9,17 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fuser::FileHandle;
 use thalweg_volume::{File, Kind};
 
+use crate::locks::OfFile;
+
 /// A file that was opened.
 pub(crate) struct OpenFile {
     pub(crate) file: File,
     /// Writes go behind the end.
     pub(crate) appends: bool,
+    pub(crate) locks: OfFile,
     was_read: AtomicBool,
 }
 
 impl OpenFile {
     pub(crate) fn new(file: File, appends: bool) -> OpenFile {
-        OpenFile { file, appends, was_read: AtomicBool::new(false) }
+        OpenFile { file, appends, locks: OfFile::default(), was_read: AtomicBool::new(false) }
     }
 
     /// Whether this is the first read.

@@ -14,6 +14,7 @@
 mod attributes;
 mod fs;
 mod handles;
+mod locks;
 
 use std::ffi::OsStr;
 use std::io;
@@ -33,8 +34,8 @@ const THREADS: usize = 8;
 pub struct Options {
     /// Nothing can be changed through the mount.
     pub read_only: bool,
-    /// Is told why a program got EIO.
-    pub complain: Box<dyn Fn(&str) + Send + Sync>,
+    /// Is told why a program got EIO, and when a store is lost or back.
+    pub complain: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 /// A volume that is mounted.
@@ -78,9 +79,11 @@ pub fn mount(open: OpenVolume, at: &Path, options: Options) -> Result<Mounted, E
     let full = place_for(&open, at).map_err(failed)?;
     let config = config(&open.entry.name, options.read_only);
     let kernel = Arc::new(OnceLock::new());
-    let fs = fs::MountedFs::new(open, options, Arc::clone(&kernel));
+    let fs = fs::MountedFs::new(open, options, Arc::clone(&kernel)).map_err(failed)?;
+    let notify_by = fs.locks.notify_by();
     let session = Session::new(fs, &full, &config).map_err(failed)?;
     kernel.get_or_init(|| session.notifier());
+    notify_by(session.notifier());
     let session = session.spawn().map_err(failed)?;
     let device = device_of(&full).map_err(failed)?;
     Ok(Mounted { session, place: MountPoint { at: full, device } })

@@ -53,6 +53,7 @@
 pub mod nodes;
 mod task;
 mod transfer;
+pub mod volume;
 
 pub use task::{Task, TaskPlan};
 pub use thalweg_api::{JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt, Work};
@@ -72,6 +73,7 @@ pub use thalweg_record::{KeyPart, Layout};
 pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Partitioner, River};
 pub use thalweg_transfer::{Error as TransferError, Refused as TransferRefused, SshFault};
 pub use transfer::Transfer;
+pub use volume::Volume;
 
 /// Looks whether files are one sorted sequence, and proves what is in them: files here, or those of a cluster's nodes.
 ///
@@ -90,15 +92,6 @@ pub fn check(
 
 /// Volumes mounted as file systems.
 pub use thalweg_mount as mount;
-
-/// Volumes: files striped over several disks. What a volume has is reached through [`OpenVolume::volume`](volume::OpenVolume).
-pub mod volume {
-    pub use thalweg_volume::{
-        CACHE_BYTES, Entry, Error, File, HINT_ATTRIBUTE, Hint, Inode, Kind, Layout, Location, OfCluster,
-        OpenVolume, Policy, Registry, Result, Volume, add_store, check, create, create_on_nodes, destroy,
-        file, files, open, repair, replace, salvage, status,
-    };
-}
 
 // The examples of the guide are tests of this crate's documents.
 #[cfg(doctest)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use thalweg_api::VolumeEntry;
 
+use crate::remote::Watch;
 use crate::store::Store;
 use crate::{Result, Volume};
 
@@ -16,6 +17,15 @@ pub struct OpenVolume {
     pub volume: Arc<Volume>,
     /// What the registry says of it.
     pub entry: VolumeEntry,
+    pub(crate) watch: Watch,
+}
+
+impl OpenVolume {
+    /// From now on `tell` is told, in one line, when a store on a node is lost and when it is back.
+    pub fn watch_stores(&self, tell: Arc<dyn Fn(&str) + Send + Sync>) {
+        // Whoever watches first goes on to.
+        let _ = self.watch.set(tell);
+    }
 }
 
 /// A volume that nobody else has open.

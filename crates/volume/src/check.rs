@@ -63,10 +63,11 @@ pub(crate) fn root_policy(volume: &Volume) -> Result<Policy> {
 
 /// What a volume has.
 pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
-    let (volume, VolumeEntry { name, manager, stores, .. }) = (&open.volume, open.entry.clone());
+    let (volume, VolumeEntry { name, manager, stores, clients, .. }) = (&open.volume, open.entry.clone());
     let mut status = VolumeStatus {
         name,
         manager,
+        clients,
         stores: Vec::new(),
         layout: root_policy(volume)?.into(),
         files: 0,

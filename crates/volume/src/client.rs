@@ -3,9 +3,11 @@
 //! Non-goals: what the client itself knows of files that it has open.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use crate::locks::ClientId;
 use crate::manager::{Change, Entry, Inode, Place, Written};
-use crate::request::{Answer, Request};
+use crate::request::{Answer, LockAnswer, LockRequest, Request};
 use crate::{Error, Result};
 
 /// Answers the requests of one client.
@@ -15,7 +17,8 @@ pub(crate) trait Answers: Send + Sync {
 }
 
 /// The manager of a volume.
-pub(crate) struct Client(Box<dyn Answers>);
+#[derive(Clone)]
+pub(crate) struct Client(Arc<dyn Answers>);
 
 /// An answer to another question than was asked.
 fn wrong<T>(answer: Answer) -> Result<T> {
@@ -25,7 +28,7 @@ fn wrong<T>(answer: Answer) -> Result<T> {
 impl Client {
     /// Of whoever answers.
     pub(crate) fn by(answers: impl Answers + 'static) -> Client {
-        Client(Box::new(answers))
+        Client(Arc::new(answers))
     }
 
     fn inode_of(&self, request: &Request) -> Result<Inode> {
@@ -126,6 +129,14 @@ impl Client {
     pub(crate) fn append(&self, inode: u64, generation: u64, size: u64, bytes: u64) -> Result<u64> {
         match self.0.answer(&Request::Append { inode, generation, size, bytes })? {
             Answer::At(at) => Ok(at),
+            other => wrong(other),
+        }
+    }
+
+    /// Asks about locks, as the client of this number whose locks are in the table of that number.
+    pub(crate) fn lock(&self, client: ClientId, table: u64, ask: LockRequest) -> Result<LockAnswer> {
+        match self.0.answer(&Request::Lock { client, table, ask })? {
+            Answer::Lock(answer) => Ok(answer),
             other => wrong(other),
         }
     }

@@ -18,7 +18,7 @@ use crate::layout::Policy;
 use crate::location::{Location, apart};
 use crate::manager::Change;
 use crate::registry::{Registry, part};
-use crate::remote::{Dial, Links, RemoteManager, RemoteStore};
+use crate::remote::{Dial, Links, RemoteManager, RemoteStore, Watch};
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, Result, Volume, place};
@@ -30,6 +30,8 @@ pub struct OfCluster<'a> {
     pub identity: &'a Path,
     /// The name that the cluster is to have, if one was given.
     pub name: Option<&'a str>,
+    /// The clients that may use the volume; all, if none are named.
+    pub clients: &'a [String],
 }
 
 /// Makes a volume with a store in each of these directories of nodes. Its manager is in that of the first, unless another is
@@ -57,6 +59,15 @@ pub fn create_on_nodes(
     let manager = manager.unwrap_or(first);
     let nodes: Vec<String> = slots.iter().chain([manager]).map(|place| place.node.clone()).collect();
     client.hosts(&nodes).map_err(refused)?;
+    let known = &client.file().clients;
+    if let Some(unknown) =
+        cluster.clients.iter().find(|name| known.iter().all(|client| client.name != **name))
+    {
+        let of = &client.file().name;
+        return Err(Error::Refused(format!(
+            "cluster {of} has no client '{unknown}'; thalweg cluster client {unknown} makes one"
+        )));
+    }
     let volume = Id(place::new_number()).to_string();
     let below = |place: &Location, what| -> Result<String> {
         let directory = place.directory.join(part(name, what)?);
@@ -72,6 +83,7 @@ pub fn create_on_nodes(
         }),
         manager: below(manager, "manager")?,
         stores: slots.iter().map(|place| below(place, "store")).collect::<Result<_>>()?,
+        clients: cluster.clients.to_vec(),
     };
     let links = Links::new(client);
     let made_by = entry.clone();
@@ -98,14 +110,14 @@ fn make(
     let volume = of(entry).volume.clone();
     for (slot, place) in (0..).zip(slots) {
         let directory = place.directory.display().to_string();
-        let (name, volume) = (name.clone(), volume.clone());
-        ask(links, &place.node, VolumeChange::MakeStore { name, directory, volume, slot })?;
+        let (name, volume, clients) = (name.clone(), volume.clone(), entry.clients.clone());
+        ask(links, &place.node, VolumeChange::MakeStore { name, directory, volume, slot, clients })?;
         made.push((entry.stores[slot as usize].clone(), Some(slot)));
     }
     let (user, group) = process::user_and_group();
     let directory = manager.directory.display().to_string();
-    let (stores, layout) = (entry.stores.clone(), (*policy).into());
-    let request = VolumeChange::MakeManager { name, directory, volume, stores, layout, user, group };
+    let (stores, layout, clients) = (entry.stores.clone(), (*policy).into(), entry.clients.clone());
+    let request = VolumeChange::MakeManager { name, directory, volume, stores, layout, user, group, clients };
     ask(links, &manager.node, request)?;
     made.push((entry.manager.clone(), None));
     Ok(())
@@ -151,32 +163,41 @@ pub(crate) fn check_apart(slots: &[Location], policy: &Policy) -> Result<()> {
 /// Opens a volume of a cluster.
 pub(crate) fn open(mut entry: VolumeEntry) -> Result<OpenVolume> {
     let dial: Arc<dyn Dial> = Arc::new(links(&entry)?);
-    let volume = open_by(&dial, &mut entry, None)?;
-    Ok(OpenVolume { volume, entry })
+    let watch = Watch::default();
+    let volume = open_by(&dial, &mut entry, None, &watch)?;
+    Ok(OpenVolume { volume, entry, watch })
 }
 
 /// Opens it for work on its stores, while nobody else has it open.
 pub(crate) fn open_alone(mut entry: VolumeEntry, work: VolumeWork) -> Result<OpenAlone> {
     let dial: Arc<dyn Dial> = Arc::new(links(&entry)?);
-    let volume = open_by(&dial, &mut entry, Some(work))?;
-    let alone = OnNodes { name: entry.name.clone(), volume: of(&entry).volume.clone(), dial };
+    let volume = open_by(&dial, &mut entry, Some(work), &Watch::default())?;
+    let (name, clients) = (entry.name.clone(), entry.clients.clone());
+    let alone = OnNodes { name, volume: of(&entry).volume.clone(), clients, dial };
     Ok(OpenAlone { volume, entry, alone: Box::new(alone) })
 }
 
 /// Where the stores are, the manager knows.
-fn open_by(dial: &Arc<dyn Dial>, entry: &mut VolumeEntry, work: Option<VolumeWork>) -> Result<Arc<Volume>> {
+fn open_by(
+    dial: &Arc<dyn Dial>,
+    entry: &mut VolumeEntry,
+    work: Option<VolumeWork>,
+    watch: &Watch,
+) -> Result<Arc<Volume>> {
     let place = Location::needed(&entry.manager)?;
     let manager = RemoteManager { dial: Arc::clone(dial), name: entry.name.clone(), place, work };
     let (attachment, _) = Attachment::by(Box::new(manager), &entry.name)?;
     let client = Client::by(attachment);
     entry.stores = client.slots()?.iter().map(|place| place.to_string_lossy().into_owned()).collect();
-    Ok(Volume::of(client, Arc::new(Stores::new(slots(dial, entry)?).balanced())))
+    Ok(Volume::of(client, Arc::new(Stores::new(slots(dial, entry, watch)?).balanced())))
 }
 
-fn slots(dial: &Arc<dyn Dial>, entry: &VolumeEntry) -> Result<Vec<Slot>> {
+/// The stores; `watch` is told of them.
+fn slots(dial: &Arc<dyn Dial>, entry: &VolumeEntry, watch: &Watch) -> Result<Vec<Slot>> {
     let volume = number(entry)?;
     let store = |(slot, place): (u32, &String)| {
-        Ok(Ok(Arc::new(RemoteStore::new(dial, &Location::needed(place)?, volume, slot)) as Arc<dyn Store>))
+        let store = RemoteStore::new(dial, &Location::needed(place)?, (volume, slot), watch);
+        Ok(Ok(Arc::new(store) as Arc<dyn Store>))
     };
     (0..).zip(&entry.stores).map(store).collect()
 }
@@ -189,13 +210,15 @@ fn number(entry: &VolumeEntry) -> Result<u128> {
 /// The stores of a volume where the registry knows them.
 pub(crate) fn stores_alone(entry: &VolumeEntry) -> Result<Vec<Slot>> {
     let dial: Arc<dyn Dial> = Arc::new(links(entry)?);
-    slots(&dial, entry)
+    slots(&dial, entry, &Watch::default())
 }
 
 /// Makes and removes stores on nodes. The session with the manager keeps others from the volume.
 struct OnNodes {
     name: String,
     volume: String,
+    /// The clients that may use it.
+    clients: Vec<String>,
     dial: Arc<dyn Dial>,
 }
 
@@ -210,11 +233,11 @@ impl Alone for OnNodes {
     fn make(&self, directory: &str, slot: u32) -> Result<Arc<dyn Store>> {
         let place = Location::needed(directory)?;
         let parent = place.directory.parent().unwrap_or(&place.directory).display().to_string();
-        let (name, volume) = (self.name.clone(), self.volume.clone());
-        let change = VolumeChange::MakeStore { name, directory: parent, volume, slot };
+        let (name, volume, clients) = (self.name.clone(), self.volume.clone(), self.clients.clone());
+        let change = VolumeChange::MakeStore { name, directory: parent, volume, slot, clients };
         ask(&*self.dial, &place.node, change)?;
         let volume = self.volume.parse::<Id>().map_err(Error::Refused)?.0;
-        Ok(Arc::new(RemoteStore::new(&self.dial, &place, volume, slot)))
+        Ok(Arc::new(RemoteStore::new(&self.dial, &place, (volume, slot), &Watch::default())))
     }
 
     fn remove(&self, directory: &str, slot: u32) -> Result<()> {

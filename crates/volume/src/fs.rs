@@ -10,7 +10,7 @@ use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use thalweg_io::threads::{Calls, Threads};
 use thalweg_io::{
@@ -20,7 +20,7 @@ use thalweg_io::{
 
 use crate::manager::{Edit, Inode, Kind};
 use crate::path::VolumePath;
-use crate::{Error, File, OpenVolume, Result, Volume};
+use crate::{Error, File, How, Lock, Locker, OpenVolume, Result, Verdict, Volume};
 
 type IoResult<T> = thalweg_io::Result<T>;
 
@@ -37,6 +37,8 @@ struct Inner {
     files: Mutex<Files>,
     threads: Threads,
     name: String,
+    /// Has the files that are marked locked, once one is.
+    locker: OnceLock<Arc<Locker>>,
     volume: Arc<Volume>,
     // Behind the files, so that the volume is closed last.
     _open: Option<OpenVolume>,
@@ -61,7 +63,7 @@ impl VolumeFs {
 
     fn with(name: String, volume: Arc<Volume>, open: Option<OpenVolume>) -> VolumeFs {
         let (files, threads) = (Mutex::default(), Threads::new(THREADS));
-        VolumeFs(Arc::new(Inner { files, threads, name, volume, _open: open }))
+        VolumeFs(Arc::new(Inner { files, threads, name, locker: OnceLock::new(), volume, _open: open }))
     }
 
     /// The name of the volume.
@@ -109,12 +111,36 @@ impl Inner {
         FileId(id)
     }
 
+    /// Asks for a lock on all of an open file. Nothing if it cannot be asked for now.
+    fn lock(&self, id: FileId, how: How) -> Option<Verdict> {
+        // Nothing waits, and what is lost is as if it had never been marked.
+        let locker = self.locker.get_or_init(|| Locker::new(&self.volume, |_| ()));
+        let (inode, owner, pid) = (self.file(id).inode(), id.0 as u64, std::process::id());
+        let ticket = locker.ticket();
+        let lock = Lock { inode, owner, start: 0, end: u64::MAX, exclusive: true, pid };
+        match locker.ask(ticket, lock, how) {
+            Ok(Some((verdict, _))) => Some(verdict),
+            // A new server waits for the clients of the one before.
+            Ok(None) => {
+                let _ = locker.cancel(ticket);
+                Some(Verdict::Taken(lock))
+            }
+            Err(_) => None,
+        }
+    }
+
     /// The path in the volume of a path that begins with `volume:NAME`.
     fn inside(&self, path: &Path) -> Result<PathBuf> {
         match VolumePath::of(path.as_os_str()) {
             Some(path) if path.volume() == self.name => Ok(path.inside().to_path_buf()),
             _ => Err(Error::system(libc::EXDEV, format!("volume {}", self.name))),
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.locker.get().into_iter().for_each(|locker| locker.leave());
     }
 }
 
@@ -168,6 +194,10 @@ impl Backend for VolumeFs {
 
     fn close(&self, id: FileId) {
         let closed = self.0.files().open.remove(&id.0);
+        if let (Some(locker), Some(file)) = (self.0.locker.get(), &closed) {
+            // If the server cannot be asked, the lease ends.
+            let _ = locker.unlock_all(file.inode(), id.0 as u64);
+        }
         // Outside the lock: the last one to close tells the manager.
         drop(closed);
     }
@@ -234,6 +264,14 @@ impl FileSystem for VolumeFs {
             volume.set(self.0.file(id).inode(), Edit { mode: Some(mode), ..Edit::default() }).map(drop)
         };
         self.0.inside(like).and_then(resemble).map_err(|why| told(Action::Protect, path, why))
+    }
+
+    fn mark(&self, id: FileId) -> bool {
+        self.0.lock(id, How::Try) == Some(Verdict::Free)
+    }
+
+    fn is_marked_by_another(&self, id: FileId) -> bool {
+        matches!(self.0.lock(id, How::Test), Some(Verdict::Taken(_)))
     }
 
     fn sync(&self, id: FileId, path: &Path) -> IoResult<()> {

@@ -38,10 +38,19 @@ mod tests {
             let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/volume");
             thalweg_io::small::read(&folder.join(name)).unwrap()
         };
-        for name in ["attach", "lookup", "create", "settle", "set", "close", "append", "read", "write"] {
+        for name in
+            ["attach", "lookup", "create", "settle", "set", "close", "append", "lock", "read", "write"]
+        {
             assert!(super::Ask::decode(&read(name)).is_some(), "{name}");
         }
-        for name in ["stale-of-no-copy", "read-too-much", "write-beyond", "write-unsound-layout", "nothing"] {
+        for name in [
+            "stale-of-no-copy",
+            "lock-backwards",
+            "read-too-much",
+            "write-beyond",
+            "write-unsound-layout",
+            "nothing",
+        ] {
             assert!(super::Ask::decode(&read(name)).is_none(), "{name}");
         }
         assert!(super::decode::<super::Reply>(&read("reply-entries")).is_some());

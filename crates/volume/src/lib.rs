@@ -13,6 +13,7 @@
 //! Non-goals: records; who is allowed to do what.
 
 mod ahead;
+mod allowed;
 mod alone;
 mod apply;
 mod attach;
@@ -32,8 +33,11 @@ pub mod fuzz;
 mod hint;
 mod inodes;
 pub mod layout;
+mod leases;
 mod local;
 mod location;
+mod locker;
+mod locks;
 mod maintain;
 mod manager;
 mod managers;
@@ -74,6 +78,8 @@ pub use hint::{HINT_ATTRIBUTE, Hint};
 pub use layout::{Layout, Policy};
 pub use local::LocalStore;
 pub use location::Location;
+pub use locker::{LockNews, Locker};
+pub use locks::{How, Lock, Verdict};
 pub use maintain::{add_store, replace};
 pub use manager::{
     Change, Edit, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written,

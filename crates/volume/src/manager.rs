@@ -237,4 +237,10 @@ pub trait Manager: Send + Sync {
     /// Inodes of higher numbers than this with work that a crash may have interrupted: without names, cut, or unsettled. So
     /// many, if there are.
     fn unfinished(&self, after: u64, most: usize) -> Result<Vec<Inode>>;
+
+    /// Clients that may have locks, also those of an earlier server.
+    fn lockers(&self) -> Result<Vec<[u64; 2]>>;
+
+    /// Notes that a client may have locks, which is then durable, or that it has none.
+    fn set_locker(&self, client: [u64; 2], may_have: bool) -> Result<()>;
 }

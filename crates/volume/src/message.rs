@@ -16,8 +16,9 @@ use thalweg_io::Space;
 use crate::Error;
 use crate::codec::{Plain, choice, decode, record};
 use crate::layout::{Layout, Policy};
+use crate::locks::{How, Lock, Verdict};
 use crate::manager::{Change, Edit, Entry, Inode, Kind, New, Place, Renaming, Written};
-use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
+use crate::request::{Answer, LockAnswer, LockRequest, Request, StoreAnswer, StoreRequest};
 use crate::store::{Strip, StripFacts, Write};
 
 /// What both sides speak. Another number is refused.
@@ -117,7 +118,26 @@ choice!(Request {
     9 => Close { 0: inode, 1: written },
     10 => Append { inode: inode, generation: generation, size: size, bytes: bytes },
     11 => Slots {},
+    12 => Lock { client: client, table: table, ask: ask },
 });
+choice!(LockRequest {
+    0 => Claim { 0: locks },
+    1 => Ask { 0: ticket, 1: lock, 2: how },
+    2 => Unlock { 0: range },
+    3 => Cancel { 0: inode, 1: ticket },
+    4 => News {},
+    5 => Leave {},
+});
+choice!(LockAnswer {
+    0 => Done {},
+    1 => Unknown { 0: table },
+    2 => Verdict { 0: verdict, 1: has_changed },
+    3 => Cancelled { 0: waited },
+    4 => News { 0: decided },
+    5 => Claimed { 0: table },
+});
+choice!(How { 0 => Try {}, 1 => Wait {}, 2 => Test {} });
+choice!(Verdict { 0 => Free {}, 1 => Taken { 0: lock }, 2 => Deadlock {}, 3 => Full {} });
 choice!(Answer {
     0 => Done {},
     1 => Found { 0: found },
@@ -127,6 +147,7 @@ choice!(Answer {
     5 => Inodes { 0: inodes },
     6 => At { 0: at },
     7 => Slots { 0: places },
+    8 => Lock { 0: answer },
 });
 choice!(StoreRequest {
     0 => Read { strip: strip, generation: generation, at: at, bytes: bytes },
@@ -180,6 +201,7 @@ record!(Place { directory, name });
 record!(New { kind, mode, user, group, target });
 record!(Written { inode, generation, size, modified_ns, strips });
 record!(Entry { name, inode });
+record!(Lock { inode, owner, start, end, exclusive, pid });
 record!(Policy { width, stripe_bytes, copies, record_bytes });
 record!(Strip { inode, index, copy });
 record!(Write { strip, generation, layout, at, may_create });
@@ -254,6 +276,13 @@ impl Ask {
                 write.at.checked_add(DATA_BYTES_MAX as u64).is_some_and(|end| end <= END_MAX)
             }
             Ask::Manager(Request::Change(Change::Stale(_, copy, _))) => *copy < crate::layout::COPIES_MAX,
+            Ask::Manager(Request::Lock { ask: LockRequest::Claim(locks), .. }) => {
+                locks.iter().all(Lock::is_sound)
+            }
+            Ask::Manager(Request::Lock {
+                ask: LockRequest::Ask(_, lock, _) | LockRequest::Unlock(lock),
+                ..
+            }) => lock.is_sound(),
             _ => true,
         }
     }

@@ -21,6 +21,7 @@ use crate::client::Client;
 use crate::layout::Policy;
 use crate::manager::{Change, Facts, Manager};
 use crate::registry::{Registry, part};
+use crate::remote::Watch;
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, LocalStore, Result, SqliteManager, Volume};
@@ -55,6 +56,7 @@ pub fn create(
         cluster: None,
         manager: text(&meta)?,
         stores: slots.iter().map(|dir| text(dir)).collect::<Result<_>>()?,
+        clients: Vec::new(),
     };
     registry.add(entry, || make(&meta, &slots, policy))
 }
@@ -126,7 +128,7 @@ impl Drop for Made {
 pub(crate) fn open(entry: VolumeEntry) -> Result<OpenVolume> {
     let (attachment, slots) = Attachment::new(Path::new(&entry.manager), &entry.name)?;
     let volume = Volume::of(Client::by(attachment), Arc::new(Stores::new(slots)));
-    Ok(OpenVolume { volume, entry })
+    Ok(OpenVolume { volume, entry, watch: Watch::default() })
 }
 
 /// Keeps other processes from a volume.

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use thalweg_api::{ClusterHost, ServiceRequest, VolumeRequest, VolumeWork};
@@ -150,6 +150,9 @@ impl Reach for RemoteManager {
     }
 }
 
+/// Is told, in one line, when a store is lost and when it is back.
+pub(crate) type Watch = Arc<OnceLock<Arc<dyn Fn(&str) + Send + Sync>>>;
+
 /// A store on a node.
 pub(crate) struct RemoteStore {
     dial: Arc<dyn Dial>,
@@ -158,6 +161,7 @@ pub(crate) struct RemoteStore {
     slot: u32,
     request: VolumeRequest,
     state: Mutex<State>,
+    watch: Watch,
 }
 
 #[derive(Default)]
@@ -165,11 +169,17 @@ struct State {
     connection: Option<Arc<Connection>>,
     /// Until when it is not asked, and why.
     down: Option<(u64, String)>,
+    is_lost: bool,
 }
 
 impl RemoteStore {
     /// The store of a slot of this volume.
-    pub(crate) fn new(dial: &Arc<dyn Dial>, place: &Location, volume: u128, slot: u32) -> RemoteStore {
+    pub(crate) fn new(
+        dial: &Arc<dyn Dial>,
+        place: &Location,
+        (volume, slot): (u128, u32),
+        watch: &Watch,
+    ) -> RemoteStore {
         let Location { node, directory } = place;
         let directory = directory.display().to_string();
         RemoteStore {
@@ -179,7 +189,21 @@ impl RemoteStore {
             slot,
             request: VolumeRequest::Store { directory, volume: Id(volume).to_string(), slot },
             state: Mutex::default(),
+            watch: Arc::clone(watch),
         }
+    }
+
+    /// The store is lost or back, which is told if that is new.
+    fn note(&self, state: &mut State, lost: Option<&Error>) {
+        if state.is_lost == lost.is_some() {
+            return;
+        }
+        state.is_lost = lost.is_some();
+        let news = match lost {
+            Some(why) => format!("{} is lost: {why}", self.what),
+            None => format!("{} is back", self.what),
+        };
+        self.watch.get().into_iter().for_each(|tell| tell(&news));
     }
 
     fn connection(&self) -> Result<Arc<Connection>> {
@@ -194,10 +218,14 @@ impl RemoteStore {
         match connect(&*self.dial, &self.what, &self.node, &self.request) {
             Ok((connection, _)) => {
                 let connection = Arc::new(connection);
-                *state = State { connection: Some(Arc::clone(&connection)), down: None };
+                (state.connection, state.down) = (Some(Arc::clone(&connection)), None);
+                self.note(&mut state, None);
                 Ok(connection)
             }
-            Err(why) => Err(state.goes_down(&why, watch.ns())),
+            Err(why) => {
+                self.note(&mut state, Some(&why));
+                Err(state.goes_down(&why, watch.ns()))
+            }
         }
     }
 }
@@ -206,7 +234,7 @@ impl State {
     /// Is not asked for a while; the error of the request that finds that out.
     fn goes_down(&mut self, why: &Error, took_ns: u64) -> Error {
         let pause_ns = PAUSE.as_nanos() as u64 + PAUSE_FACTOR * took_ns;
-        *self = State { connection: None, down: Some((now_ns() + pause_ns, why.to_string())) };
+        (self.connection, self.down) = (None, Some((now_ns() + pause_ns, why.to_string())));
         Error::system(libc::EIO, why.to_string())
     }
 }
@@ -223,6 +251,7 @@ impl AsksStore for RemoteStore {
                 Ok(other) => return wrong(&other),
                 Err(Failure::Told(why)) if connection.is_broken() => {
                     let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                    self.note(&mut state, Some(&why));
                     return Err(state.goes_down(&why, 0));
                 }
                 Err(Failure::Told(why)) => return Err(why),

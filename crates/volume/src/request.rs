@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use thalweg_io::Space;
 
+use crate::locks::{ClientId, How, Lock, Verdict};
 use crate::manager::{Change, Entry, Inode, Place, Written};
 use crate::store::{Strip, StripFacts, Write};
 
@@ -42,6 +43,45 @@ pub(crate) enum Request {
     },
     /// Where the store of each slot is.
     Slots,
+    /// Something about locks, of the client of this number.
+    Lock {
+        client: ClientId,
+        /// The number of the table in which the client has its locks, as far as it knows.
+        table: u64,
+        ask: LockRequest,
+    },
+}
+
+/// What a client asks about locks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LockRequest {
+    /// To be let in, with the locks that it had in the table before this one.
+    Claim(Vec<Lock>),
+    /// A lock, under a ticket of the client's. A request that is made again has the same ticket.
+    Ask(u64, Lock, How),
+    Unlock(Lock),
+    /// Not to wait any more for a lock of this file, under this ticket.
+    Cancel(u64, u64),
+    /// What was decided of requests that wait. The answer takes a while if there is nothing new.
+    News,
+    /// To be forgotten, with all locks.
+    Leave,
+}
+
+/// What is answered about locks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LockAnswer {
+    Done,
+    /// The client has the locks that it claimed, in the table of this number.
+    Claimed(u64),
+    /// The table has this number, and the client is not known there, or not any more.
+    Unknown(u64),
+    /// What came of it, if that is known yet; and whether others may have written the file since the last lock.
+    Verdict(Option<Verdict>, bool),
+    /// Whether it waited.
+    Cancelled(bool),
+    /// Each with its ticket.
+    News(Vec<(u64, (Verdict, bool))>),
 }
 
 /// What the server answers.
@@ -55,6 +95,7 @@ pub(crate) enum Answer {
     Inodes(Vec<Inode>),
     At(u64),
     Slots(Vec<PathBuf>),
+    Lock(LockAnswer),
 }
 
 /// What a client asks a store; see [`crate::Store`].

@@ -119,6 +119,7 @@ impl Drop for Listener {
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
         }
+        self.shared.server.leases.close();
         let clients = std::mem::take(&mut *self.shared.clients());
         // What was sent until now is read and answered.
         clients.iter().for_each(|(stream, _)| _ = stream.shutdown(Shutdown::Read));
@@ -159,7 +160,7 @@ impl Shared {
         let shut = || _ = stream.shutdown(Shutdown::Both);
         converse(&Session { server: &self.server, session }, Box::new(from), Box::new(to), &shut);
         if !self.is_closing.load(Ordering::Acquire) {
-            self.server.end(session);
+            self.server.end_for_good(session);
         }
     }
 }

@@ -7,7 +7,7 @@
 //! writes, what the stores know.
 //! Non-goals: who may do what, and how requests come here.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use thalweg_io::File;
 use thalweg_wire::threads::spawn;
 
 use crate::connection::PATIENCE;
+use crate::leases::Leases;
 use crate::manager::{Change, Inode, Kind, Manager, Written};
 use crate::request::{Answer, Request};
 use crate::stores::{Stores, Target};
@@ -39,6 +40,7 @@ const DOOMED_BYTES_MAX: u64 = 1 << 20;
 pub(crate) struct Server {
     pub(crate) manager: Box<dyn Manager>,
     pub(crate) stores: Arc<Stores>,
+    pub(crate) leases: Leases,
     state: Mutex<State>,
     settled: Condvar,
     /// Kept until the manager is closed, so that nobody else opens it before.
@@ -56,7 +58,8 @@ struct State {
 /// A file that somebody has open, or that somebody left unsettled.
 #[derive(Default)]
 struct Opened {
-    holders: BTreeSet<SessionId>,
+    /// Each with whether others may have written since it last asked.
+    holders: BTreeMap<SessionId, bool>,
     writers: BTreeSet<SessionId>,
     /// A writer went without telling what it wrote.
     is_orphaned: bool,
@@ -68,6 +71,13 @@ struct Opened {
     reserved: u64,
 }
 
+impl Opened {
+    /// All but this session may find other bytes in it.
+    fn writes(&mut self, session: SessionId) {
+        self.holders.iter_mut().for_each(|(holder, changed)| *changed |= *holder != session);
+    }
+}
+
 impl Server {
     /// Starts a server with this manager, whose directory it has locked, and these stores. If no clients of an earlier server can exist (`is_alone`), it
     /// finishes what a crash interrupted. Otherwise that waits for [`GRACE`], since such clients continue.
@@ -77,8 +87,9 @@ impl Server {
         is_alone: bool,
         lock: Option<File>,
     ) -> Result<Arc<Server>> {
+        let leases = Leases::new(&*manager, !is_alone)?;
         let (state, settled) = (Mutex::default(), Condvar::new());
-        let server = Server { manager, stores, state, settled, _lock: lock };
+        let server = Server { manager, stores, leases, state, settled, _lock: lock };
         recover::recover(&server, |inode| !is_alone && server.leave_to_gone(inode))?;
         let server = Arc::new(server);
         if !is_alone {
@@ -100,7 +111,7 @@ impl Server {
         if inode.kind == Kind::File {
             let mut state = self.state();
             let file = state.files.entry(inode.id).or_default();
-            file.holders.insert(GONE);
+            file.holders.insert(GONE, false);
             (file.is_orphaned, file.is_doomed) = (inode.unsettled, inode.links == 0);
         }
         inode.kind == Kind::File
@@ -117,11 +128,17 @@ impl Server {
         state.last_session
     }
 
-    /// Ends a session, which may have files open.
+    /// Ends a session whose client cannot come back.
+    pub(crate) fn end_for_good(&self, session: SessionId) {
+        self.leases.end(&*self.manager, session);
+        self.end(session);
+    }
+
+    /// Ends a session, which may have files open. Its client may have locks, until its lease ends.
     pub(crate) fn end(&self, session: SessionId) {
         let held: Vec<u64> = {
             let mut state = self.state();
-            let held = state.files.iter_mut().filter(|(_, file)| file.holders.contains(&session));
+            let held = state.files.iter_mut().filter(|(_, file)| file.holders.contains_key(&session));
             held.map(|(inode, file)| {
                 file.is_orphaned |= file.writers.contains(&session);
                 *inode
@@ -166,6 +183,10 @@ impl Server {
                 Answer::At(self.append(session, *inode, (*generation, *size), *bytes)?)
             }
             Request::Slots => Answer::Slots(self.manager.facts()?.slots),
+            Request::Lock { client, table, ask } => {
+                let has_changed = |inode| self.has_changed(session, inode);
+                Answer::Lock(self.leases.answer(&*self.manager, (session, *client), *table, ask, has_changed))
+            }
         })
     }
 
@@ -219,7 +240,10 @@ impl Server {
         if found.links == 0 && !is_open {
             return Err(Error::system(libc::ENOENT, format!("inode {inode}")));
         }
-        state.files.entry(inode).or_default().holders.insert(session);
+        let file = state.files.entry(inode).or_default();
+        // Whether others write is not asked: what they wrote before this session came may be news to it.
+        let is_shared = file.holders.keys().any(|holder| *holder != session);
+        file.holders.insert(session, is_shared);
         drop(state);
         Ok(self.live(session, found))
     }
@@ -261,13 +285,24 @@ impl Server {
                 Some(file) if file.is_settling => {
                     state = self.settled.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
-                Some(file) if file.holders.contains(&session) => break,
+                Some(file) if file.holders.contains_key(&session) => break,
                 _ => return Err(Error::system(libc::EBADF, format!("inode {inode}"))),
             }
         }
         let changed = self.manager.change(&Change::Unsettle(inode))?;
-        state.files.entry(inode).or_default().writers.insert(session);
+        let file = state.files.entry(inode).or_default();
+        file.writers.insert(session);
+        file.writes(session);
         Ok(changed)
+    }
+
+    /// Whether other sessions may have written a file since a session that has it open asked this.
+    fn has_changed(&self, session: SessionId, inode: u64) -> bool {
+        let mut state = self.state();
+        let Some(file) = state.files.get_mut(&inode) else { return true };
+        let is_written = file.is_orphaned || file.writers.iter().any(|writer| *writer != session);
+        let before = file.holders.get_mut(&session).map(std::mem::take);
+        is_written || before.unwrap_or(true)
     }
 
     /// A session made durable what it wrote.
@@ -345,6 +380,7 @@ impl Server {
         let changed = self.manager.change(&Change::Resize(inode, size, modified_ns))?;
         if let Some(file) = self.state().files.get_mut(&inode) {
             file.reserved = size;
+            file.writes(session);
         }
         if changed.generation == known.generation {
             return Ok(changed);

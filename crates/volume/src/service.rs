@@ -16,6 +16,7 @@ use thalweg_io::small;
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{Host, Id, Link, Peer, Service, Streams};
 
+use crate::allowed::Allowed;
 use crate::layout::Policy;
 use crate::location::Location;
 use crate::manager::{Change, Manager};
@@ -23,7 +24,7 @@ use crate::managers::{Entered, Managers};
 use crate::message::{Ask, Reply};
 use crate::place::{self, Made};
 use crate::registry::part;
-use crate::remote::{Dial, RemoteStore, directory};
+use crate::remote::{Dial, RemoteStore, Watch, directory};
 use crate::request::{Answer, Request, StoreRequest};
 use crate::server::{GONE, Server, SessionId};
 use crate::session::{Answering, ask_store, converse, refuse};
@@ -40,8 +41,8 @@ pub struct VolumeService {
     is_stopping: AtomicBool,
 }
 
-/// A store that is open, its volume and its slot.
-type KeptStore = (Arc<LocalStore>, u128, u32);
+/// A store that is open, its volume and its slot, and who may use it.
+type KeptStore = (Arc<LocalStore>, u128, u32, Allowed);
 
 fn number(volume: &str) -> Result<u128> {
     volume.parse::<Id>().map(|id| id.0).map_err(Error::Refused)
@@ -58,19 +59,24 @@ impl VolumeService {
         }
     }
 
-    /// The store in a directory, opened if it is not.
-    fn store(&self, dir: &Path, volume: u128, slot: u32) -> Result<Arc<LocalStore>> {
+    /// The store in a directory, opened if it is not, for the peer of a link or for this node itself.
+    fn store(&self, dir: &Path, volume: u128, slot: u32, peer: Option<&Link>) -> Result<Arc<LocalStore>> {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         match stores.get(dir) {
-            Some((store, of, at)) if (*of, *at) == (volume, slot) => return Ok(Arc::clone(store)),
+            Some((store, of, at, allowed)) if (*of, *at) == (volume, slot) => {
+                peer.map_or(Ok(()), |peer| allowed.check(peer))?;
+                return Ok(Arc::clone(store));
+            }
             Some(_) => {
                 return Err(Error::Refused(format!("{} is of another volume or slot", dir.display())));
             }
             None => {}
         }
         small::check_own_directory(dir)?;
+        let allowed = Allowed::read(dir)?;
+        peer.map_or(Ok(()), |peer| allowed.check(peer))?;
         let store = Arc::new(LocalStore::open(&place::io(), dir, volume, slot)?);
-        stores.insert(dir.into(), (Arc::clone(&store), volume, slot));
+        stores.insert(dir.into(), (Arc::clone(&store), volume, slot, allowed));
         Ok(store)
     }
 
@@ -80,7 +86,9 @@ impl VolumeService {
         dir: &Path,
         may_change: bool,
         work: Option<VolumeWork>,
+        peer: &Link,
     ) -> Result<ManagerSession> {
+        Allowed::read(dir)?.check(peer)?;
         let entered = self.managers.enter(dir, work.is_some(), || self.open_manager(dir))?;
         if work.is_some() {
             // Clients of a node that ran here before find the volume in use.
@@ -98,11 +106,11 @@ impl VolumeService {
         let slot = |(slot, place): (u32, &PathBuf)| -> Slot {
             match Location::of(place) {
                 Some(place) if place.node != self.host.name() => {
-                    Ok(Arc::new(RemoteStore::new(&dial, &place, facts.volume, slot)))
+                    Ok(Arc::new(RemoteStore::new(&dial, &place, (facts.volume, slot), &Watch::default())))
                 }
                 here => {
                     let dir = here.map_or_else(|| place.clone(), |place| place.directory);
-                    let store = self.store(&dir, facts.volume, slot);
+                    let store = self.store(&dir, facts.volume, slot, None);
                     store.map(|store| store as Arc<dyn Store>).map_err(|why| why.to_string())
                 }
             }
@@ -123,16 +131,26 @@ impl VolumeService {
     }
 
     /// Makes or removes a part of a volume.
-    fn change(&self, change: VolumeChange) -> Result<()> {
+    fn change(&self, change: VolumeChange, peer: &Link) -> Result<()> {
         match change {
-            VolumeChange::MakeStore { name, directory: dir, volume, slot } => {
+            VolumeChange::MakeStore { name, directory: dir, volume, slot, clients } => {
                 let mut made = Made::default();
                 let dir = directory(&dir)?.join(part(&name, "store")?);
                 made.store(&dir, number(&volume)?, slot)?;
+                Allowed::write(&dir, &clients)?;
                 made.stays();
                 Ok(())
             }
-            VolumeChange::MakeManager { name, directory: dir, volume, stores, layout, user, group } => {
+            VolumeChange::MakeManager {
+                name,
+                directory: dir,
+                volume,
+                stores,
+                layout,
+                user,
+                group,
+                clients,
+            } => {
                 let policy = Policy::from(layout);
                 policy.check(stores.len() as u32)?;
                 stores.iter().try_for_each(|store| Location::needed(store).map(drop))?;
@@ -140,11 +158,13 @@ impl VolumeService {
                 let mut made = Made::default();
                 let dir = directory(&dir)?.join(part(&name, "manager")?);
                 made.manager(&dir, number(&volume)?, &slots, &policy, (user, group))?;
+                Allowed::write(&dir, &clients)?;
                 made.stays();
                 Ok(())
             }
             VolumeChange::Remove { directory: dir, volume, slot } => {
                 let (dir, volume) = (directory(&dir)?, number(&volume)?);
+                Allowed::read(&dir)?.check(peer)?;
                 match slot {
                     Some(slot) => self.remove_store(&dir, volume, slot),
                     None => self.remove_manager(&dir, volume),
@@ -154,7 +174,7 @@ impl VolumeService {
     }
 
     fn remove_store(&self, dir: &Path, volume: u128, slot: u32) -> Result<()> {
-        let _it_is = self.store(dir, volume, slot)?;
+        let _it_is = self.store(dir, volume, slot, None)?;
         self.stores.lock().unwrap_or_else(PoisonError::into_inner).remove(dir);
         place::clear(&place::io(), dir)
     }
@@ -189,14 +209,14 @@ impl Service for VolumeService {
         };
         match request {
             VolumeRequest::Manager { directory: dir } => spawn("volume", move || {
-                let open = || service.session(&directory(&dir)?, may_change, None);
+                let open = || service.session(&directory(&dir)?, may_change, None, &link);
                 VolumeService::converse(&link, (out, inc), open);
             }),
             VolumeRequest::Maintain { directory: dir, work } => {
                 let entry = peer.entry(work.command(), std::slice::from_ref(&dir));
                 entry.spawn("volume", move |entry| {
                     let open = || {
-                        let session = service.session(&directory(&dir)?, may_change, Some(work));
+                        let session = service.session(&directory(&dir)?, may_change, Some(work), &link);
                         session.inspect_err(|why| entry.refused(why)).inspect(|_| entry.ends("done"))
                     };
                     VolumeService::converse(&link, (out, inc), open);
@@ -204,7 +224,7 @@ impl Service for VolumeService {
             }
             VolumeRequest::Store { directory: dir, volume, slot } => spawn("volume", move || {
                 VolumeService::converse(&link, (out, inc), || {
-                    let store = service.store(&directory(&dir)?, number(&volume)?, slot)?;
+                    let store = service.store(&directory(&dir)?, number(&volume)?, slot, Some(&link))?;
                     Ok(StoreSession { store, slot, may_change })
                 });
             }),
@@ -212,7 +232,7 @@ impl Service for VolumeService {
                 let (what, words) = words(&change);
                 peer.entry(what, &words).spawn("volume", move |entry| {
                     // Whoever is gone does not hear it.
-                    let _ = match service.change(change) {
+                    let _ = match service.change(change, &link) {
                         Ok(()) => {
                             entry.ends("done");
                             out.end(&[])
@@ -278,7 +298,7 @@ impl Answering for ManagerSession {
             return Err(Error::Refused("this stream is for requests to a manager".into()));
         };
         let is_read = match request {
-            Request::Change(_) | Request::SyncAll | Request::Append { .. } => false,
+            Request::Change(_) | Request::SyncAll | Request::Append { .. } | Request::Lock { .. } => false,
             Request::Close(_, written) => written.is_none(),
             _ => true,
         };

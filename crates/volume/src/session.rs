@@ -61,7 +61,7 @@ impl Answers for OwnSession {
 
 impl Drop for OwnSession {
     fn drop(&mut self) {
-        self.server.end(self.session);
+        self.server.end_for_good(self.session);
     }
 }
 

@@ -41,6 +41,8 @@ CREATE TABLE names (
 CREATE INDEX names_of ON names (inode);
 CREATE TABLE attributes (inode INTEGER, name BLOB, value BLOB, PRIMARY KEY (inode, name)) WITHOUT ROWID;
 ";
+/// What volumes of before do not have.
+const ADDED: &str = "CREATE TABLE IF NOT EXISTS lockers (client BLOB PRIMARY KEY) WITHOUT ROWID;";
 
 /// The manager in this process.
 pub struct SqliteManager {
@@ -82,6 +84,7 @@ impl SqliteManager {
         let fill = || {
             connection.execute_batch("PRAGMA synchronous = FULL; BEGIN;")?;
             connection.execute_batch(SCHEMA)?;
+            connection.execute_batch(ADDED)?;
             let facts = "INSERT INTO facts VALUES (?, ?, ?)";
             connection.execute(facts, params![FORMAT, volume.to_be_bytes(), ROOT as i64 + 1])?;
             for (slot, directory) in (0_i64..).zip(slots) {
@@ -113,6 +116,7 @@ impl SqliteManager {
                 path.display()
             )));
         }
+        connection.execute_batch(ADDED).map_err(failed)?;
         let slots =
             connection.query_row("SELECT count(*) FROM slots", [], |row| row.get(0)).map_err(failed)?;
         let state = State { connection, next: reserved, reserved, slots, dirty: false, closing: false };
@@ -202,6 +206,10 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+fn numbers(client: u128) -> [u64; 2] {
+    [(client >> 64) as u64, client as u64]
+}
+
 impl Manager for SqliteManager {
     fn facts(&self) -> Result<Facts> {
         self.ask(|connection| {
@@ -262,5 +270,27 @@ impl Manager for SqliteManager {
 
     fn unfinished(&self, after: u64, most: usize) -> Result<Vec<Inode>> {
         self.ask(|connection| rows::unfinished(connection, after, most))
+    }
+
+    fn lockers(&self) -> Result<Vec<[u64; 2]>> {
+        self.ask(|connection| {
+            let mut statement = connection.prepare_cached("SELECT client FROM lockers")?;
+            let clients = statement.query_map([], |row| row.get::<_, [u8; 16]>(0))?;
+            clients.map(|client| client.map(|bytes| numbers(u128::from_be_bytes(bytes)))).collect()
+        })
+    }
+
+    fn set_locker(&self, client: [u64; 2], may_have: bool) -> Result<()> {
+        let mut state = self.shared.lock();
+        let statement = match may_have {
+            true => "INSERT OR IGNORE INTO lockers VALUES (?)",
+            false => "DELETE FROM lockers WHERE client = ?",
+        };
+        let bytes = (u128::from(client[0]) << 64 | u128::from(client[1])).to_be_bytes();
+        let set = state.connection.execute(statement, params![bytes]).and_then(|changed| {
+            state.dirty |= changed > 0;
+            if may_have { state.sync() } else { Ok(()) }
+        });
+        set.map_err(|e| self.shared.failed(e))
     }
 }

@@ -44,7 +44,7 @@ impl Bed {
         let stores = Arc::new(Stores::new((0..).zip(&dirs).map(store).collect()));
         SqliteManager::create(&place, VOLUME, &dirs, policy, (0, 0)).unwrap();
         let manager = SqliteManager::open(&place).unwrap();
-        Bed { server: Server::start(Box::new(manager), stores, true).unwrap(), sim, place }
+        Bed { server: Server::start(Box::new(manager), stores, true, None).unwrap(), sim, place }
     }
 
     fn client(&self, cache_bytes: u64) -> Arc<Volume> {

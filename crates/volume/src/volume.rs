@@ -155,6 +155,22 @@ impl Volume {
         self.make_own(place, Kind::Directory, mode, b"")
     }
 
+    /// Makes a directory, and those above it that are not there.
+    pub fn make_directories(&self, path: &Path, mode: u32) -> Result<()> {
+        let above = path.ancestors().filter(|above| !above.as_os_str().is_empty());
+        for path in above.collect::<Vec<_>>().into_iter().rev() {
+            match self.make_directory(path, mode) {
+                Err(why) if matches!(why.errno(), libc::EEXIST | libc::EBUSY) => {
+                    if self.stat(path)?.kind != Kind::Directory {
+                        return Err(Error::system(libc::ENOTDIR, path.to_string_lossy()));
+                    }
+                }
+                made => drop(made?),
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a symbolic link that leads to `target`.
     pub fn make_link(&self, path: &Path, target: &[u8]) -> Result<Inode> {
         let place = self.free_place(path)?;

@@ -7,7 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use thalweg::volume::{self, Registry, Volume};
+use thalweg::Volume;
+use thalweg::volume::{self, Registry};
 use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, BenchTarget};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
@@ -255,27 +256,22 @@ impl<'a> Bench<'a> {
         let path = Path::new("/library");
         let registry = Registry::at(self.dir.path().join("settings/thalweg/volumes.json"));
         let told = |why: volume::Error| Error::Failed(why.to_string());
-        let open = volume::open(&registry, NAME).map_err(told)?;
+        let volume = Volume::open_of(&registry, NAME).map_err(told)?;
         let writes = name.ends_with("write");
-        if !writes && open.volume.stat(path).is_err() {
-            side_by_side(&open.volume, path, self.bytes, true).map_err(told)?;
+        if !writes && volume.stat(path).is_err() {
+            side_by_side(&volume, path, self.bytes, true).map_err(told)?;
         }
         self.dir.cool()?;
         let (watch, before) = (Stopwatch::start(), cpu_seconds(std::process::id()));
-        side_by_side(&open.volume, path, self.bytes, writes).map_err(told)?;
+        side_by_side(&volume, path, self.bytes, writes).map_err(told)?;
         let moved = Moved { seconds: watch.seconds(), bytes: self.bytes, p99_us: 0 };
         Ok((moved, cpu_seconds(std::process::id()) - before))
     }
 }
 
 /// Each thread moves every fourth chunk of a file. What is written is durable in the end.
-fn side_by_side(
-    volume: &std::sync::Arc<Volume>,
-    path: &Path,
-    bytes: u64,
-    writes: bool,
-) -> volume::Result<()> {
-    let file = volume.create(path, 0o600, false)?;
+fn side_by_side(volume: &Volume, path: &Path, bytes: u64, writes: bool) -> volume::Result<()> {
+    let file = volume.create(path)?;
     let each = |thread: u64| -> volume::Result<()> {
         let mut chunk = vec![thread as u8; CHUNK as usize];
         for at in (0..bytes / CHUNK).skip(thread as usize).step_by(THREADS as usize) {

@@ -30,6 +30,8 @@ pub(crate) enum VolumeAsk {
         layout: LayoutAsk,
         /// The directory of the identity, and the name that the cluster is to have.
         cluster: (PathBuf, Option<String>),
+        /// Who may use it; all, if nobody is named.
+        clients: Vec<String>,
     },
     List,
     Status(String),
@@ -44,6 +46,8 @@ pub(crate) enum VolumeAsk {
     Names(String, PathBuf),
     /// All that is known of what is at these paths of a volume.
     Stat(Vec<(String, PathBuf)>),
+    /// Makes directories, with those above them.
+    MakeDirectories(Vec<(String, PathBuf)>),
     Layout(String, PathBuf, LayoutAsk),
     /// How a file will be used; without a hint, what was said of that.
     Hint(String, PathBuf, Option<Hint>),
@@ -85,8 +89,10 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
             "--stripe, --width, --copies and --record are for volume create and volume layout, not for volume {what}"
         )));
     }
-    if what != "create" && !(args.stores.is_empty() && args.manager.is_none()) {
-        return Err(Usage(format!("--stores and --manager are for volume create, not for volume {what}")));
+    if what != "create" && !(args.stores.is_empty() && args.manager.is_none() && args.clients.is_empty()) {
+        return Err(Usage(format!(
+            "--stores, --manager and --clients are for volume create, not for volume {what}"
+        )));
     }
     if what != "create" && (args.cluster.is_some() || args.identity.is_some()) {
         return Err(Usage(format!(
@@ -137,9 +143,12 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
             inside(word).map(|(volume, path)| VolumeAsk::Hint(volume, path, hint))
         }
         _ if args.words.is_empty() => {
-            Err(Usage("volume stat takes at least one word, volume:NAME/PATH".into()))
+            Err(Usage(format!("volume {what} takes at least one word, volume:NAME/PATH")))
         }
-        _ => args.words.iter().map(inside).collect::<Result<_, Usage>>().map(VolumeAsk::Stat),
+        _ => {
+            let places = args.words.iter().map(inside).collect::<Result<_, Usage>>()?;
+            Ok(if what == "mkdir" { VolumeAsk::MakeDirectories(places) } else { VolumeAsk::Stat(places) })
+        }
     }
 }
 
@@ -151,6 +160,11 @@ fn created(args: TypedArgs, layout: LayoutAsk) -> Result<VolumeAsk, Usage> {
         if args.cluster.is_some() || args.identity.is_some() {
             return Err(Usage("on a cluster each store is NODE:/DIR, with an absolute path".into()));
         }
+        if !args.clients.is_empty() {
+            return Err(Usage(
+                "--clients is for volumes on nodes; one on this machine is its owner's".into(),
+            ));
+        }
         let TypedArgs { stores, manager, .. } = args;
         return Ok(VolumeAsk::Create { name, stores, manager, layout });
     }
@@ -161,7 +175,7 @@ fn created(args: TypedArgs, layout: LayoutAsk) -> Result<VolumeAsk, Usage> {
     let cluster = cluster_meant(&args)?;
     let stores = args.stores.iter().filter_map(|store| Location::of(store)).collect();
     let manager = args.manager.as_deref().and_then(Location::of);
-    Ok(VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster })
+    Ok(VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster, clients: args.clients })
 }
 
 /// A hint that says something to every client.

@@ -11,7 +11,7 @@ use super::columns::{columns, counted, labelled};
 /// Each with its places.
 pub(crate) fn volume_list(volumes: &[VolumeEntry]) -> String {
     let mut text = String::new();
-    for VolumeEntry { name, cluster, manager, stores } in volumes {
+    for VolumeEntry { name, cluster, manager, stores, .. } in volumes {
         let on = cluster.as_ref().map_or(String::new(), |cluster| format!(" on cluster {}", cluster.name));
         text += &format!("{name}: {}{on}\n", counted(stores.len(), "store", "stores"));
         text += &format!("  manager {manager}\n");
@@ -22,7 +22,7 @@ pub(crate) fn volume_list(volumes: &[VolumeEntry]) -> String {
 
 /// What there is, and a row for each store.
 pub(crate) fn volume_status(status: &VolumeStatus) -> String {
-    let VolumeStatus { name, manager, stores, layout, files, directories, bytes } = status;
+    let VolumeStatus { name, manager, clients, stores, layout, files, directories, bytes } = status;
     let mut text = format!(
         "{name}: {}, {}, {}\n",
         counted(*files as usize, "file", "files"),
@@ -31,6 +31,9 @@ pub(crate) fn volume_status(status: &VolumeStatus) -> String {
     );
     text += &labelled("layout", &in_words(layout));
     text += &labelled("manager", manager);
+    if !clients.is_empty() {
+        text += &labelled("clients", &clients.join(", "));
+    }
     let mut rows = vec![["store", "strips", "free", "state"].map(String::from).to_vec()];
     rows.extend(stores.iter().map(|VolumeStore { directory, lost, strips, available_bytes }| {
         let state = lost.as_ref().map_or("ready".into(), |why| format!("LOST: {why}"));

@@ -17,3 +17,4 @@ mod support;
 mod terminal;
 mod usage;
 mod verbs;
+mod volumes;

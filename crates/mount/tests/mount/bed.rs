@@ -3,15 +3,16 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mount::UnmountFlags;
 use thalweg_mount::{Options, mount};
 use thalweg_volume::{CACHE_BYTES_MIN, Hint, Registry, check, create, layout::Policy, open};
 
-/// Names the place of a bed to the process that is to mount it.
+/// Names the place of a bed to the process that is to mount it, and the directory there.
 const SERVES: &str = "THALWEG_TEST_MOUNTS";
-const AT: &str = "THALWEG_TEST_MOUNTS_AT";
+const MOUNT_POINT: &str = "THALWEG_TEST_MOUNT_POINT";
 const READ_ONLY: &str = "THALWEG_TEST_READ_ONLY";
 const READY: &str = "it is mounted";
 
@@ -19,8 +20,6 @@ const READY: &str = "it is mounted";
 pub(crate) struct Bed {
     place: PathBuf,
     mounted: Option<Serving>,
-    /// A second mount of the same volume.
-    also: Option<Serving>,
 }
 
 /// A process that serves a mount, and what it says.
@@ -39,7 +38,7 @@ impl Bed {
         let stores: Vec<PathBuf> = ["s0", "s1", "s2"].iter().map(|name| place.join(name)).collect();
         stores.iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
         std::fs::create_dir(place.join("mnt")).unwrap();
-        let mut bed = Bed { place, mounted: None, also: None };
+        let mut bed = Bed { place, mounted: None };
         // Small stripes, so that small files have several.
         let policy = Policy { stripe_bytes: 64 << 10, ..Policy::default() };
         create(&registry(&bed.place), "v", &stores, None, &policy).unwrap();
@@ -49,19 +48,12 @@ impl Bed {
 
     /// Mounts it in a process of its own: one that used its own mount could not be killed when it hangs.
     pub(crate) fn mount(&mut self, read_only: bool) {
-        self.mounted = Some(self.serving("mnt", read_only));
+        self.mounted = Some(self.mount_on("mnt", read_only));
     }
 
-    /// Mounts it once more, in another process, and tells where.
-    pub(crate) fn mount_also(&mut self) -> PathBuf {
-        std::fs::create_dir(self.beside("also")).unwrap();
-        self.also = Some(self.serving("also", false));
-        self.beside("also")
-    }
-
-    fn serving(&self, at: &str, read_only: bool) -> Serving {
+    fn mount_on(&self, at: &str, read_only: bool) -> Serving {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["bed::serve", "--exact", "--nocapture"]).env(SERVES, &self.place).env(AT, at);
+        command.args(["bed::serve", "--exact", "--nocapture"]).env(SERVES, &self.place).env(MOUNT_POINT, at);
         command.envs(read_only.then_some((READ_ONLY, "1"))).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
@@ -72,22 +64,28 @@ impl Bed {
         (child, said)
     }
 
+    /// Mounts it a second time, in another process and another place.
+    pub(crate) fn again(&self) -> Again {
+        let at = self.place.join("mnt2");
+        std::fs::create_dir(&at).unwrap();
+        let (child, said) = self.mount_on("mnt2", false);
+        Again { at, child, said }
+    }
+
+    /// The process that serves the mount.
+    pub(crate) fn server(&mut self) -> &mut Child {
+        &mut self.mounted.as_mut().unwrap().0
+    }
+
     pub(crate) fn unmount(&mut self) {
         // Processes that other tests start may have copies of descriptors for a moment.
-        if let Some(serving) = self.also.take() {
-            rustix::mount::unmount(self.beside("also"), UnmountFlags::DETACH).unwrap();
-            Bed::ended_well(serving);
-        }
         rustix::mount::unmount(self.root(), UnmountFlags::DETACH).unwrap();
         self.ended();
     }
 
     /// The process that served the mount has ended well, and told of nothing.
     pub(crate) fn ended(&mut self) {
-        Bed::ended_well(self.mounted.take().unwrap());
-    }
-
-    fn ended_well((mut child, mut said): Serving) {
+        let (mut child, mut said) = self.mounted.take().unwrap();
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut said, &mut rest).unwrap();
         assert!(child.wait().unwrap().success() && !rest.contains("EIO"), "{rest}");
@@ -124,13 +122,28 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        let serving = [("also", self.also.take()), ("mnt", self.mounted.take())];
-        for (at, (mut child, _)) in serving.into_iter().filter_map(|(at, serving)| Some((at, serving?))) {
-            let _ = rustix::mount::unmount(self.place.join(at), UnmountFlags::DETACH);
+        if let Some((mut child, _)) = self.mounted.take() {
+            let _ = rustix::mount::unmount(self.root(), UnmountFlags::DETACH);
             let _ = child.kill();
             let _ = child.wait();
         }
         let _ = std::fs::remove_dir_all(&self.place);
+    }
+}
+
+/// A second mount of a volume. It goes at the end.
+pub(crate) struct Again {
+    pub(crate) at: PathBuf,
+    pub(crate) child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
+        let mut rest = String::new();
+        let _ = std::io::Read::read_to_string(&mut self.said, &mut rest);
+        let _ = self.child.wait();
     }
 }
 
@@ -140,7 +153,7 @@ fn registry(place: &Path) -> Registry {
 
 /// Why the volume of a bed cannot be mounted there.
 pub(crate) fn refusal(bed: &Bed, at: &Path) -> String {
-    let options = Options { read_only: false, complain: Box::new(|_| ()) };
+    let options = Options { read_only: false, complain: Arc::new(|_: &str| ()) };
     match mount(open(&registry(&bed.place), "v").unwrap(), at, options) {
         Ok(_) => panic!("it is mounted on {}", at.display()),
         Err(why) => why.to_string(),
@@ -151,11 +164,12 @@ pub(crate) fn refusal(bed: &Bed, at: &Path) -> String {
 #[test]
 fn serve() {
     let Some(place) = std::env::var_os(SERVES).map(PathBuf::from) else { return };
-    let complain = Box::new(|why: &str| println!("EIO: {why}"));
+    let complain = Arc::new(|why: &str| println!("EIO: {why}"));
     let options = Options { read_only: std::env::var_os(READ_ONLY).is_some(), complain };
+    let at = place.join(std::env::var_os(MOUNT_POINT).unwrap());
     let open = open(&registry(&place), "v").unwrap();
     open.volume.set_cache(CACHE_BYTES_MIN, Hint::Normal).unwrap();
-    let mounted = mount(open, &place.join(std::env::var_os(AT).unwrap()), options).unwrap();
+    let mounted = mount(open, &at, options).unwrap();
     println!("{READY}");
     mounted.wait().unwrap();
 }

@@ -7,6 +7,7 @@
 mod bed;
 mod ends;
 mod files;
+mod locks;
 mod programs;
 mod suites;
 mod two;

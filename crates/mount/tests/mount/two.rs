@@ -11,8 +11,9 @@ const LEN: usize = 300_000;
 
 #[test]
 fn what_one_mount_has_closed_the_other_reads() {
-    let Some(mut bed) = Bed::new() else { return };
-    let also = bed.mount_also();
+    let Some(bed) = Bed::new() else { return };
+    let again = bed.again();
+    let also = again.at.clone();
     let places = [bed.path("f"), also.join("f")];
     let mut expected = vec![1; LEN];
     fs::write(&places[0], &expected).unwrap();
@@ -43,13 +44,15 @@ fn what_one_mount_has_closed_the_other_reads() {
         assert!(fs::read(writer).unwrap() == expected, "in round {round}");
         assert!(fs::read(reader).unwrap() == expected, "after round {round}");
     }
+    drop(again);
     bed.ends_sound();
 }
 
 #[test]
 fn a_hint_is_set_and_shown_and_reads_are_right_with_each() {
-    let Some(mut bed) = Bed::new() else { return };
-    let also = bed.mount_also();
+    let Some(bed) = Bed::new() else { return };
+    let again = bed.again();
+    let also = again.at.clone();
     let expected: Vec<u8> = (0..LEN).map(|n| (n / 97) as u8).collect();
     fs::write(bed.path("f"), &expected).unwrap();
     for hint in ["sequential", "random", "once", "normal"] {
@@ -70,5 +73,6 @@ fn a_hint_is_set_and_shown_and_reads_are_right_with_each() {
     }
     sh(&bed.root(), "! setfattr -n user.thalweg.hint -v often f");
     assert_eq!(sh(&also, "getfattr --only-values -n user.thalweg.hint f"), "normal");
+    drop(again);
     bed.ends_sound();
 }

@@ -140,4 +140,12 @@ impl Manager for Mortal {
     fn unfinished(&self, after: u64, most: usize) -> Result<Vec<Inode>> {
         self.alive()?.unfinished(after, most)
     }
+
+    fn lockers(&self) -> Result<Vec<[u64; 2]>> {
+        self.alive()?.lockers()
+    }
+
+    fn set_locker(&self, client: [u64; 2], may_have: bool) -> Result<()> {
+        self.alive()?.set_locker(client, may_have)
+    }
 }

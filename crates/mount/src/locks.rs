@@ -1,0 +1,386 @@
+//! Locks of programs, `flock` and `fcntl`, which the server of the volume grants.
+//!
+//! ```text
+//! kernel --setlk--> MountLocks --Lock, ticket--> Locker --> server
+//!    ^                                             |
+//!    +---answer------- thread of locks <---news----+
+//! ```
+//!
+//! Model: a request that has to wait holds no thread; a thread of its own answers it when the server decides. fuser does not
+//! say of a lock whether it is one of flock(2), so that one is a lock on the whole file, as over NFS: it excludes those of
+//! fcntl(2) too.
+//! Invariant: a lock of a file that others may have written is granted after the kernel has dropped its pages, by that thread: to
+//! drop pages from inside a request can deadlock. A descriptor whose locks are lost answers EIO until it is closed.
+//! Non-goals: FUSE's interrupts, which fuser does not pass on: whether a program that waits has a signal is read in /proc.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fuser::{Errno, INodeNo, Notifier, ReplyEmpty, ReplyLock};
+use thalweg_base::clock::Stopwatch;
+use thalweg_volume::{Error, How, Lock, LockNews, Locker, Verdict, Volume};
+
+use crate::handles::OpenFile;
+
+/// How often it is looked whether a program that waits for a lock has a signal.
+const SIGNALS: Duration = Duration::from_millis(50);
+/// SIGKILL, which nothing blocks.
+const KILL: u64 = 1 << (libc::SIGKILL - 1);
+
+type Complain = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Open files through which an owner has locks.
+type Through = Vec<Weak<OpenFile>>;
+
+/// What an open file has to do with locks.
+#[derive(Default)]
+pub(crate) struct OfFile {
+    /// It had one.
+    is_used: AtomicBool,
+    /// One that it had is lost.
+    is_lost: AtomicBool,
+    /// Who locked through it.
+    owners: Mutex<Vec<u64>>,
+}
+
+/// Who is to hear what came of a request.
+pub(crate) enum Reply {
+    Set(ReplyEmpty),
+    Test(ReplyLock),
+}
+
+impl Reply {
+    fn error(self, errno: Errno) {
+        match self {
+            Reply::Set(reply) => reply.error(errno),
+            Reply::Test(reply) => reply.error(errno),
+        }
+    }
+}
+
+/// A request that was not answered yet.
+pub(crate) struct Asked {
+    pub(crate) reply: Reply,
+    pub(crate) open: Arc<OpenFile>,
+    pub(crate) lock: Lock,
+    /// The thread that waits.
+    pub(crate) task: u32,
+    /// Signals of its process that were there at the last look.
+    pub(crate) signals: u64,
+}
+
+enum Job {
+    News(LockNews),
+    /// Somebody waits, or there is nothing more to do.
+    Look,
+}
+
+/// The locks of a mount.
+pub(crate) struct MountLocks {
+    locker: Arc<Locker>,
+    shared: Arc<Shared>,
+    jobs: Sender<Job>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    /// By ticket.
+    asked: Mutex<HashMap<u64, Asked>>,
+    /// Through which open files an owner has locked a file.
+    files: Mutex<HashMap<(u64, u64), Through>>,
+    notifier: OnceLock<Notifier>,
+    is_over: AtomicBool,
+    complain: Complain,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl MountLocks {
+    pub(crate) fn new(volume: &Volume, complain: &Complain) -> std::io::Result<MountLocks> {
+        let (jobs, come) = channel();
+        let news = Mutex::new(jobs.clone());
+        // Whoever is gone needs no news.
+        let locker = Locker::new(volume, move |told| _ = held(&news).send(Job::News(told)));
+        let shared = Arc::new(Shared {
+            asked: Mutex::default(),
+            files: Mutex::default(),
+            notifier: OnceLock::new(),
+            is_over: AtomicBool::new(false),
+            complain: Arc::clone(complain),
+        });
+        let (of_thread, asks) = (Arc::clone(&shared), Arc::clone(&locker));
+        let builder = std::thread::Builder::new().name("mount locks".into());
+        let thread = builder.spawn(move || of_thread.run(&asks, &come))?;
+        Ok(MountLocks { locker, shared, jobs, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// What tells the kernel to drop pages, as soon as there is a mount.
+    pub(crate) fn notify_by(&self) -> impl FnOnce(Notifier) + use<> {
+        let shared = Arc::clone(&self.shared);
+        move |notifier| _ = shared.notifier.set(notifier)
+    }
+
+    /// An error if a file has lost locks, or may have.
+    pub(crate) fn check(&self, open: &OpenFile) -> Result<(), Error> {
+        if !open.locks.is_used.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let inode = open.file.inode();
+        let in_doubt = || held(&open.locks.owners).iter().any(|owner| self.locker.is_in_doubt(inode, *owner));
+        match open.locks.is_lost.load(Ordering::Acquire) || in_doubt() {
+            true => Err(Error::System(libc::EIO, lost(inode))),
+            false => Ok(()),
+        }
+    }
+
+    /// Asks for a lock, or whether it could be had.
+    pub(crate) fn ask(&self, asked: Asked, how: How) {
+        let (ticket, lock) = (self.locker.ticket(), asked.lock);
+        if let Err(why) = self.check(&asked.open) {
+            return asked.reply.error(Errno::from_i32(why.errno()));
+        }
+        held(&self.shared.asked).insert(ticket, asked);
+        match self.locker.ask(ticket, lock, how) {
+            Ok(Some((verdict, false))) => self.shared.answer(ticket, verdict),
+            Ok(Some((verdict, has_changed))) => {
+                self.send(Job::News(LockNews::Decided { ticket, verdict, has_changed }));
+            }
+            Ok(None) => self.send(Job::Look),
+            Err(why) => self.shared.fail(ticket, &why),
+        }
+    }
+
+    fn send(&self, job: Job) {
+        // The thread ends with the mount, and then nobody waits.
+        let _ = self.jobs.send(job);
+    }
+
+    /// Gives up a range.
+    pub(crate) fn unlock(&self, open: &OpenFile, range: Lock) -> Result<(), Error> {
+        self.check(open)?;
+        self.locker.unlock(range)
+    }
+
+    /// An owner closes a descriptor of a file: its locks of that file end, as close(2) has it.
+    pub(crate) fn close(&self, open: &OpenFile, owner: u64) -> Result<(), Error> {
+        match open.locks.is_used.load(Ordering::Acquire) || self.shared.has_locked(open.file.inode(), owner) {
+            true => self.unlock_all(open.file.inode(), owner),
+            false => Ok(()),
+        }
+    }
+
+    /// The last descriptor of an open file is closed: the locks that were taken through it end.
+    pub(crate) fn release(&self, open: &OpenFile) {
+        for owner in std::mem::take(&mut *held(&open.locks.owners)) {
+            // If the server cannot be asked, the lease ends.
+            let _ = self.unlock_all(open.file.inode(), owner);
+        }
+    }
+
+    fn unlock_all(&self, inode: u64, owner: u64) -> Result<(), Error> {
+        held(&self.shared.files).remove(&(inode, owner));
+        self.locker.unlock_all(inode, owner)
+    }
+
+    /// Gives up all locks; whoever waits for one is interrupted.
+    pub(crate) fn end(&self) {
+        self.locker.leave();
+        self.shared.is_over.store(true, Ordering::Release);
+        self.send(Job::Look);
+        if let Some(thread) = held(&self.thread).take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Answers what waited, until the mount ends.
+    fn run(&self, locker: &Locker, come: &Receiver<Job>) {
+        let mut looked = Stopwatch::start();
+        while !self.is_over.load(Ordering::Acquire) {
+            let is_waited = !held(&self.asked).is_empty();
+            let job = match is_waited {
+                true => come.recv_timeout(SIGNALS),
+                false => come.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match job {
+                Ok(Job::News(news)) => self.hear(news),
+                Ok(Job::Look) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if is_waited && looked.ns() >= SIGNALS.as_nanos() as u64 {
+                self.interrupt(locker);
+                looked = Stopwatch::start();
+            }
+        }
+        held(&self.asked).drain().for_each(|(_, asked)| asked.reply.error(Errno::EINTR));
+    }
+
+    fn hear(&self, news: LockNews) {
+        match news {
+            LockNews::Decided { ticket, verdict, has_changed } => {
+                let open = held(&self.asked).get(&ticket).map(|asked| Arc::clone(&asked.open));
+                if let (true, Some(open)) = (has_changed, open) {
+                    // The size of now; if it cannot be had, reads cannot either.
+                    let _ = open.file.stat();
+                    self.drop_pages(open.file.inode());
+                }
+                self.answer(ticket, verdict);
+            }
+            LockNews::Failed { ticket } => {
+                self.fail(
+                    ticket,
+                    &Error::System(libc::EIO, "the server of the volume cannot be asked".into()),
+                );
+            }
+            LockNews::Lost(owners) => owners.into_iter().for_each(|(inode, owner)| self.lose(inode, owner)),
+        }
+    }
+
+    /// The descriptors with locks of an owner answer EIO from now on.
+    fn lose(&self, inode: u64, owner: u64) {
+        let files = held(&self.files).remove(&(inode, owner)).unwrap_or_default();
+        let open: Vec<Arc<OpenFile>> = files.iter().filter_map(Weak::upgrade).collect();
+        open.iter().for_each(|open| open.locks.is_lost.store(true, Ordering::Release));
+        if !open.is_empty() {
+            (self.complain)(&lost(inode));
+            // What the kernel has it would go on to give.
+            self.drop_pages(inode);
+        }
+    }
+
+    fn drop_pages(&self, inode: u64) {
+        if let Some(notifier) = self.notifier.get() {
+            // The kernel may have forgotten the file.
+            let _ = notifier.inval_inode(INodeNo(inode), 0, 0);
+        }
+    }
+
+    fn has_locked(&self, inode: u64, owner: u64) -> bool {
+        held(&self.files).contains_key(&(inode, owner))
+    }
+
+    fn answer(&self, ticket: u64, verdict: Verdict) {
+        let Some(asked) = held(&self.asked).remove(&ticket) else { return };
+        let Asked { reply, open, lock, .. } = asked;
+        match (verdict, reply) {
+            (Verdict::Free, Reply::Set(reply)) => {
+                self.note(&open, lock);
+                reply.ok();
+            }
+            (Verdict::Free, Reply::Test(reply)) => reply.locked(0, 0, i32::from(libc::F_UNLCK as i16), 0),
+            (Verdict::Taken(other), Reply::Test(reply)) => {
+                let kind = if other.exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+                reply.locked(other.start, other.end.min(i64::MAX as u64), kind, other.pid);
+            }
+            (Verdict::Taken(_), Reply::Set(reply)) => reply.error(Errno::EAGAIN),
+            (Verdict::Deadlock, reply) => reply.error(Errno::EDEADLK),
+            (Verdict::Full, reply) => reply.error(Errno::ENOLCK),
+        }
+    }
+
+    /// An owner has a lock through an open file.
+    fn note(&self, open: &Arc<OpenFile>, lock: Lock) {
+        open.locks.is_used.store(true, Ordering::Release);
+        let mut owners = held(&open.locks.owners);
+        if !owners.contains(&lock.owner) {
+            owners.push(lock.owner);
+        }
+        drop(owners);
+        let mut files = held(&self.files);
+        let through = files.entry((lock.inode, lock.owner)).or_default();
+        if !through.iter().any(|known| known.as_ptr() == Arc::as_ptr(open)) {
+            through.push(Arc::downgrade(open));
+        }
+    }
+
+    fn fail(&self, ticket: u64, why: &Error) {
+        let Some(asked) = held(&self.asked).remove(&ticket) else { return };
+        if why.errno() == libc::EIO {
+            (self.complain)(&why.to_string());
+        }
+        asked.reply.error(Errno::from_i32(why.errno()));
+    }
+
+    /// Ends what programs wait for that have a signal.
+    fn interrupt(&self, locker: &Locker) {
+        let mut signalled = Vec::new();
+        for (ticket, asked) in held(&self.asked).iter_mut() {
+            let now = Signals::of(asked.task);
+            let before = std::mem::replace(&mut asked.signals, now.shared);
+            // A signal of a process with several threads may be another thread's, which takes it at once.
+            if now.own != 0 || now.shared & before != 0 || (now.is_alone && now.shared != 0) {
+                signalled.push(*ticket);
+            }
+        }
+        for ticket in signalled {
+            if let Ok(true) = locker.cancel(ticket) {
+                let asked = held(&self.asked).remove(&ticket);
+                asked.into_iter().for_each(|asked| asked.reply.error(Errno::EINTR));
+            }
+        }
+    }
+}
+
+fn lost(inode: u64) -> String {
+    format!(
+        "locks of inode {inode} are lost: the server of the volume did not hear of this mount for 10 s; close the file"
+    )
+}
+
+/// Signals that a thread does not block and has not taken, and those of its process.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Signals {
+    own: u64,
+    shared: u64,
+    /// It is the only thread of its process.
+    is_alone: bool,
+}
+
+impl Signals {
+    /// None, if the thread is not seen from here.
+    fn of(task: u32) -> Signals {
+        match thalweg_io::small::read(Path::new(&format!("/proc/{task}/status"))) {
+            Ok(status) if task != 0 => Signals::read(&String::from_utf8_lossy(&status)),
+            _ => Signals::default(),
+        }
+    }
+
+    fn read(status: &str) -> Signals {
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
+        let signals = |name| u64::from_str_radix(field(name), 16).unwrap_or(0);
+        let takes = !signals("SigBlk:") | KILL;
+        Signals {
+            own: signals("SigPnd:") & takes,
+            shared: signals("ShdPnd:") & takes,
+            is_alone: field("Threads:") == "1",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_a_thread_blocks_do_not_interrupt_it() {
+        let status = |own, shared, blocked, threads| {
+            format!(
+                "Name:\tcat\nThreads:\t{threads}\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\n"
+            )
+        };
+        let of = |own, shared, blocked, threads| Signals::read(&status(own, shared, blocked, threads));
+        let signals = |own, shared, is_alone| Signals { own, shared, is_alone };
+        assert_eq!(of(0, 0, 0, 1), signals(0, 0, true));
+        assert_eq!(of(6, 2, 4, 3), signals(2, 2, false));
+        assert_eq!(of(KILL, 8, u64::MAX, 1), signals(KILL, 0, true));
+        assert_eq!(Signals::read("nothing"), signals(0, 0, false));
+    }
+}

@@ -1,0 +1,164 @@
+//! The locks of a volume, at the server that answers for them.
+//!
+//! Model: locks.rs decides; here are the clock and the waiting. A client that has locks, or waits for some, asks for news
+//! again and again, and thereby renews its lease. A request for news is the only one that takes long: it occupies one thread of
+//! its client's session, however many locks that client waits for.
+//! Invariant: whoever takes the place of this server has a table of another number, in which clients have to claim their locks.
+//! Non-goals: what clients do whose lease has ended; see locker.rs.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use thalweg_base::clock::now_ns;
+use thalweg_io::hidden;
+
+use crate::locks::{ClientId, How, Locks, Verdict};
+use crate::request::{LockAnswer, LockRequest};
+use crate::server::SessionId;
+use crate::{Manager, Result};
+
+/// How long a client waits for news at most, before it asks again.
+const NEWS: Duration = Duration::from_secs(2);
+/// How often it is looked whether the lease of another client has ended.
+const LOOK: Duration = Duration::from_millis(250);
+
+pub(crate) struct Leases {
+    /// The number of the table.
+    number: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    locks: Locks,
+    /// The client of each session that has asked about locks.
+    clients: HashMap<SessionId, ClientId>,
+    /// Requests for news are answered at once.
+    is_closing: bool,
+}
+
+impl Leases {
+    /// No locks. If clients of an earlier server may come, those that had locks can reclaim them for a while.
+    pub(crate) fn new(manager: &dyn Manager, may_come: bool) -> Result<Leases> {
+        let mut expected = manager.lockers()?;
+        if !may_come {
+            expected.drain(..).try_for_each(|client| manager.set_locker(client, false))?;
+        }
+        let locks = Locks::new(now_ns(), expected);
+        let state = Mutex::new(State { locks, clients: HashMap::new(), is_closing: false });
+        Ok(Leases { number: hidden::random(), state, changed: Condvar::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody waits for news any more.
+    pub(crate) fn close(&self) {
+        self.state().is_closing = true;
+        self.changed.notify_all();
+    }
+
+    /// A session has ended, and its client cannot come back.
+    pub(crate) fn end(&self, manager: &dyn Manager, session: SessionId) {
+        let mut state = self.state();
+        let Some(client) = state.clients.remove(&session) else { return };
+        // It may have come back already, as another session.
+        if !state.clients.values().any(|known| *known == client) {
+            state.locks.leave(client);
+            forget(manager, &[client]);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Answers a client. `has_changed` is asked about each file of which it gets a lock.
+    pub(crate) fn answer(
+        &self,
+        manager: &dyn Manager,
+        (session, client): (SessionId, ClientId),
+        table: u64,
+        ask: &LockRequest,
+        has_changed: impl Fn(u64) -> bool,
+    ) -> LockAnswer {
+        let mut state = self.state();
+        let now = now_ns();
+        state.tick(manager, now);
+        let is_known = match ask {
+            // Before it has a lock, so that whoever takes the place of this server waits for it.
+            LockRequest::Claim(locks) => {
+                manager.set_locker(client, true).is_ok() && state.locks.claim(client, locks, now)
+            }
+            _ => table == self.number && state.locks.hear(client, now),
+        };
+        if !is_known {
+            return LockAnswer::Unknown(self.number);
+        }
+        let answer = match ask {
+            LockRequest::Claim(_) => {
+                state.clients.insert(session, client);
+                LockAnswer::Claimed(self.number)
+            }
+            LockRequest::Ask(ticket, lock, how) => {
+                let verdict = state.locks.ask(client, *ticket, *lock, *how);
+                let is_granted = verdict == Some(Verdict::Free) && *how != How::Test;
+                LockAnswer::Verdict(verdict, is_granted && has_changed(lock.inode))
+            }
+            LockRequest::Unlock(range) => match state.locks.unlock(client, *range) {
+                true => LockAnswer::Done,
+                false => LockAnswer::Verdict(Some(Verdict::Full), false),
+            },
+            LockRequest::Cancel(inode, ticket) => {
+                LockAnswer::Cancelled(state.locks.cancel(client, *inode, *ticket))
+            }
+            LockRequest::Leave => {
+                state.locks.leave(client);
+                forget(manager, &[client]);
+                LockAnswer::Done
+            }
+            LockRequest::News => return self.news(manager, client, state, has_changed),
+        };
+        // Others may have got locks by it.
+        self.changed.notify_all();
+        answer
+    }
+
+    fn news(
+        &self,
+        manager: &dyn Manager,
+        client: ClientId,
+        mut state: MutexGuard<'_, State>,
+        has_changed: impl Fn(u64) -> bool,
+    ) -> LockAnswer {
+        let until = now_ns() + NEWS.as_nanos() as u64;
+        loop {
+            let Some(news) = state.locks.news(client) else { return LockAnswer::Unknown(self.number) };
+            let now = now_ns();
+            if !news.is_empty() || now >= until || state.is_closing {
+                let told = |(ticket, inode, verdict)| {
+                    (ticket, (verdict, verdict == Verdict::Free && has_changed(inode)))
+                };
+                return LockAnswer::News(news.into_iter().map(told).collect());
+            }
+            let patience = LOOK.min(Duration::from_nanos(until - now));
+            state = self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
+            state.tick(manager, now_ns());
+        }
+    }
+}
+
+impl State {
+    fn tick(&mut self, manager: &dyn Manager, now_ns: u64) {
+        let gone = self.locks.tick(now_ns);
+        self.clients.retain(|_, client| !gone.contains(client));
+        forget(manager, &gone);
+    }
+}
+
+/// Nobody waits for the locks of these clients any more.
+fn forget(manager: &dyn Manager, clients: &[ClientId]) {
+    for client in clients {
+        // If that cannot be noted, the next server waits for them in vain.
+        let _ = manager.set_locker(*client, false);
+    }
+}

@@ -1,0 +1,367 @@
+//! The locks of one client: what it has, what it waits for, and whether it still has what it had.
+//!
+//! Model: a thread asks the server for news as long as there are locks or requests that wait, which renews the lease. To a
+//! server that took the place of another one the client brings the locks that it has.
+//! Invariant: after [`LEASE`] without an answer the client has lost its locks, by its own clock, which began earlier than the
+//! server's: whoever is granted them then finds nobody who believes to have them.
+//! Non-goals: which descriptor a lock belongs to; see the mount.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use thalweg_base::clock::now_ns;
+use thalweg_io::hidden;
+
+use crate::client::Client;
+use crate::locks::{ClientId, How, LEASE, Lock, Ranges, Verdict};
+use crate::request::{LockAnswer, LockRequest};
+use crate::{Error, Result, Volume};
+
+/// How long to wait after the server could not be asked.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// What a client hears of its locks later.
+#[derive(Debug)]
+pub enum LockNews {
+    /// A request that waited was decided.
+    Decided {
+        /// The request's.
+        ticket: u64,
+        /// What came of it.
+        verdict: Verdict,
+        /// Others may have written the file since the last lock.
+        has_changed: bool,
+    },
+    /// A request that waited failed, since the server cannot be asked.
+    Failed {
+        /// The request's.
+        ticket: u64,
+    },
+    /// These locks are lost: file and owner of each.
+    Lost(Vec<(u64, u64)>),
+}
+
+/// The locks of a client.
+pub struct Locker {
+    me: ClientId,
+    client: Client,
+    tell: Box<dyn Fn(LockNews) + Send + Sync>,
+    state: Mutex<State>,
+    /// Held by whoever makes itself known to a server.
+    joining: Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The number of the server's table in which the locks are.
+    table: u64,
+    /// When the last request was made that was answered.
+    renewed_ns: u64,
+    last_ticket: u64,
+    held: HashMap<u64, Ranges>,
+    waiting: HashMap<u64, (Lock, How)>,
+    /// A thread asks for news.
+    is_kept: bool,
+    thread: Option<JoinHandle<()>>,
+    is_leaving: bool,
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.held.is_empty() && self.waiting.is_empty()
+    }
+
+    fn has_expired(&self) -> bool {
+        now_ns() >= self.renewed_ns + LEASE.as_nanos() as u64
+    }
+
+    fn all(&self) -> Vec<Lock> {
+        self.held.values().flat_map(Ranges::all).map(|(_, lock)| *lock).collect()
+    }
+
+    /// Has no locks any more; the files and owners of those that it had.
+    fn lose(&mut self) -> Vec<(u64, u64)> {
+        let mut lost: Vec<(u64, u64)> = self.all().iter().map(|lock| (lock.inode, lock.owner)).collect();
+        self.held.clear();
+        self.table = 0;
+        lost.sort_unstable();
+        lost.dedup();
+        lost
+    }
+}
+
+impl Locker {
+    /// A client of a volume without locks. What it hears later `tell` is told, by a thread of its own.
+    pub fn new(volume: &Volume, tell: impl Fn(LockNews) + Send + Sync + 'static) -> Arc<Locker> {
+        Arc::new(Locker {
+            me: [hidden::random(), hidden::random()],
+            client: volume.manager.clone(),
+            tell: Box::new(tell),
+            state: Mutex::default(),
+            joining: Mutex::default(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A ticket for a request.
+    pub fn ticket(&self) -> u64 {
+        let mut state = self.state();
+        state.last_ticket += 1;
+        state.last_ticket
+    }
+
+    /// Asks for a lock. What came of it, and whether others may have written the file since the last lock; nothing if that is
+    /// told later.
+    pub fn ask(self: &Arc<Self>, ticket: u64, lock: Lock, how: How) -> Result<Option<(Verdict, bool)>> {
+        {
+            let mut state = self.state();
+            if state.is_idle() {
+                // There is nothing that could be in doubt.
+                state.renewed_ns = now_ns();
+            }
+            state.waiting.insert(ticket, (lock, how));
+        }
+        let asked = self.keep().and_then(|()| self.decide(ticket, lock, how));
+        if asked.is_err() {
+            self.state().waiting.remove(&ticket);
+        }
+        asked
+    }
+
+    fn decide(&self, ticket: u64, lock: Lock, how: How) -> Result<Option<(Verdict, bool)>> {
+        while self.state().waiting.contains_key(&ticket) {
+            match self.send(&LockRequest::Ask(ticket, lock, how))? {
+                (table, LockAnswer::Verdict(Some(verdict), has_changed)) => {
+                    let mut state = self.state();
+                    if state.table == table {
+                        return Ok(state.decided(self.me, ticket, verdict).then_some((verdict, has_changed)));
+                    }
+                    // Another server was joined meanwhile, without this lock.
+                }
+                (_, LockAnswer::Verdict(None, _)) => return Ok(None),
+                (_, other) => return wrong(&other),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives up a range.
+    pub fn unlock(&self, range: Lock) -> Result<()> {
+        loop {
+            let has = |(_, own): &(ClientId, Lock)| {
+                own.owner == range.owner && own.start <= range.end && range.start <= own.end
+            };
+            if !self.state().held.get(&range.inode).is_some_and(|held| held.all().any(has)) {
+                return Ok(());
+            }
+            let answer = self.send(&LockRequest::Unlock(range)).inspect_err(|_| {
+                // The server may believe that this client has it; so it is to know this client no more.
+                let lost = self.state().lose();
+                self.tell_lost(lost);
+            });
+            match answer? {
+                (table, LockAnswer::Done) => {
+                    let mut state = self.state();
+                    if state.table != table {
+                        continue;
+                    }
+                    let held = state.held.entry(range.inode).or_default();
+                    held.cut(self.me, range);
+                    if held.all().next().is_none() {
+                        state.held.remove(&range.inode);
+                    }
+                    return Ok(());
+                }
+                (_, LockAnswer::Verdict(Some(Verdict::Full), _)) => {
+                    return Err(Error::system(libc::ENOLCK, "unlock"));
+                }
+                (_, other) => return wrong(&other),
+            }
+        }
+    }
+
+    /// Gives up all ranges of an owner in a file.
+    pub fn unlock_all(&self, inode: u64, owner: u64) -> Result<()> {
+        self.unlock(Lock { inode, owner, start: 0, end: u64::MAX, exclusive: false, pid: 0 })
+    }
+
+    /// A request does not wait any more, and nothing is told of it. False if it was decided already.
+    pub fn cancel(&self, ticket: u64) -> Result<bool> {
+        let Some((lock, _)) = self.state().waiting.get(&ticket).copied() else { return Ok(false) };
+        match self.send(&LockRequest::Cancel(lock.inode, ticket))? {
+            (_, LockAnswer::Cancelled(waited)) => {
+                Ok(waited && self.state().waiting.remove(&ticket).is_some())
+            }
+            (_, other) => wrong(&other),
+        }
+    }
+
+    /// Whether an owner has locks in a file of which it is not sure any more that nobody else has them.
+    pub fn is_in_doubt(&self, inode: u64, owner: u64) -> bool {
+        let state = self.state();
+        let has = |held: &Ranges| held.all().any(|(_, lock)| lock.owner == owner);
+        state.has_expired() && state.held.get(&inode).is_some_and(has)
+    }
+
+    /// Gives up everything, and returns when nothing is told any more.
+    pub fn leave(&self) {
+        let mut state = self.state();
+        state.is_leaving = true;
+        let table = state.table;
+        drop(state);
+        if table != 0 {
+            // Otherwise the lease ends.
+            let _ = self.client.lock(self.me, table, LockRequest::Leave);
+        }
+        let thread = self.state().thread.take();
+        thread.into_iter().for_each(|thread| _ = thread.join());
+    }
+
+    /// Asks the server, which is to know this client; and the table that answered.
+    fn send(&self, ask: &LockRequest) -> Result<(u64, LockAnswer)> {
+        loop {
+            let (table, begun_ns) = (self.state().table, now_ns());
+            match self.client.lock(self.me, table, ask.clone())? {
+                LockAnswer::Unknown(number) => self.join(table, number)?,
+                answer => {
+                    let mut state = self.state();
+                    if state.table == table {
+                        state.renewed_ns = state.renewed_ns.max(begun_ns);
+                    }
+                    return Ok((table, answer));
+                }
+            }
+        }
+    }
+
+    /// Makes itself known to a server that has the table of this number, in place of the one that was known.
+    fn join(&self, known: u64, number: u64) -> Result<()> {
+        let _alone = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
+        let (locks, lost) = {
+            let mut state = self.state();
+            if state.is_leaving {
+                return Err(Error::system(libc::ENOLCK, "the mount ends"));
+            }
+            if state.table != known {
+                return Ok(());
+            }
+            // The same server knows this client no more: its lease has ended.
+            let has_ended = known == number || state.has_expired();
+            let lost = if has_ended { state.lose() } else { Vec::new() };
+            (state.all(), lost)
+        };
+        self.tell_lost(lost);
+        let begun_ns = now_ns();
+        let mut answer = self.client.lock(self.me, 0, LockRequest::Claim(locks.clone()))?;
+        if matches!(answer, LockAnswer::Unknown(_)) && !locks.is_empty() {
+            let lost = self.state().lose();
+            self.tell_lost(lost);
+            answer = self.client.lock(self.me, 0, LockRequest::Claim(Vec::new()))?;
+        }
+        let LockAnswer::Claimed(table) = answer else {
+            return Err(Error::system(
+                libc::ENOLCK,
+                "the server of the volume has too many clients with locks",
+            ));
+        };
+        let waiting: Vec<(u64, (Lock, How))> = {
+            let mut state = self.state();
+            (state.table, state.renewed_ns) = (table, begun_ns);
+            state.waiting.iter().map(|(ticket, ask)| (*ticket, *ask)).collect()
+        };
+        for (ticket, (lock, how)) in waiting {
+            let asked = self.client.lock(self.me, table, LockRequest::Ask(ticket, lock, how))?;
+            if let LockAnswer::Verdict(Some(verdict), has_changed) = asked {
+                self.deliver(table, ticket, verdict, has_changed);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_lost(&self, lost: Vec<(u64, u64)>) {
+        if !lost.is_empty() {
+            (self.tell)(LockNews::Lost(lost));
+        }
+    }
+
+    /// Tells of a request that was decided, unless whoever asked heard it already.
+    fn deliver(&self, table: u64, ticket: u64, verdict: Verdict, has_changed: bool) {
+        let mut state = self.state();
+        let is_news = state.table == table && state.decided(self.me, ticket, verdict);
+        drop(state);
+        if is_news {
+            (self.tell)(LockNews::Decided { ticket, verdict, has_changed });
+        }
+    }
+
+    /// Starts a thread that asks for news, if none does.
+    fn keep(self: &Arc<Self>) -> Result<()> {
+        let mut state = self.state();
+        if state.is_leaving {
+            return Err(Error::system(libc::ENOLCK, "the mount ends"));
+        }
+        if !state.is_kept {
+            let locker = Arc::clone(self);
+            let builder = std::thread::Builder::new().name("locks".into());
+            let spawned = builder.spawn(move || locker.renew());
+            let failed = |why| Error::system(libc::ENOLCK, format!("no thread for locks: {why}"));
+            state.thread = Some(spawned.map_err(failed)?);
+            state.is_kept = true;
+        }
+        Ok(())
+    }
+
+    /// Asks for news as long as there are locks, or requests that wait.
+    fn renew(&self) {
+        loop {
+            {
+                let mut state = self.state();
+                if state.is_leaving || state.is_idle() {
+                    state.is_kept = false;
+                    return;
+                }
+            }
+            match self.send(&LockRequest::News) {
+                Ok((table, LockAnswer::News(news))) => {
+                    for (ticket, (verdict, has_changed)) in news {
+                        self.deliver(table, ticket, verdict, has_changed);
+                    }
+                }
+                _ => std::thread::park_timeout(MOMENT),
+            }
+            self.expire();
+        }
+    }
+
+    /// Loses what it is not sure any more to have.
+    fn expire(&self) {
+        let mut state = self.state();
+        if !state.has_expired() {
+            return;
+        }
+        let (lost, failed) = (state.lose(), std::mem::take(&mut state.waiting));
+        drop(state);
+        self.tell_lost(lost);
+        failed.into_keys().for_each(|ticket| (self.tell)(LockNews::Failed { ticket }));
+    }
+}
+
+impl State {
+    /// Notes what was decided of a request. False if that was noted before.
+    fn decided(&mut self, me: ClientId, ticket: u64, verdict: Verdict) -> bool {
+        let Some((lock, how)) = self.waiting.remove(&ticket) else { return false };
+        if verdict == Verdict::Free && how != How::Test {
+            self.held.entry(lock.inode).or_default().put(me, lock);
+        }
+        true
+    }
+}
+
+fn wrong<T>(answer: &LockAnswer) -> Result<T> {
+    Err(Error::Refused(format!("the server answered another question about locks: {answer:.100?}")))
+}
