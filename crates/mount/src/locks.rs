@@ -162,10 +162,11 @@ impl MountLocks {
         let _ = self.jobs.send(job);
     }
 
-    /// Gives up a range.
+    /// Gives up a range. Whoever gets it next reads what was written before.
     pub(crate) fn unlock(&self, open: &OpenFile, range: Lock) -> Result<(), Error> {
         self.check(open)?;
-        self.locker.unlock(range)
+        let flushed = open.file.flush();
+        self.locker.unlock(range).and(flushed)
     }
 
     /// An owner closes a descriptor of a file: its locks of that file end, as close(2) has it.
@@ -230,6 +231,7 @@ impl Shared {
                 if let (true, Some(open)) = (has_changed, open) {
                     // The size of now; if it cannot be had, reads cannot either.
                     let _ = open.file.stat();
+                    open.file.forget();
                     self.drop_pages(open.file.inode());
                 }
                 self.answer(ticket, verdict);

@@ -211,6 +211,11 @@ impl File {
         }
     }
 
+    /// Forgets what is remembered of its bytes: others may have written them.
+    pub fn forget(&self) {
+        self.volume.memory().iter().for_each(|memory| memory.cache.forget_all(self.inode()));
+    }
+
     /// How it will be used, as far as anybody said.
     pub fn hinted(&self) -> Hint {
         self.volume.hint_of(&self.node)
