@@ -20,6 +20,7 @@ use crate::client::Client;
 use crate::layout::Policy;
 use crate::manager::{Facts, Manager};
 use crate::registry::{Registry, part};
+use crate::repair::NotCopied;
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, LocalStore, Result, SqliteManager, Volume, repair};
@@ -224,9 +225,14 @@ pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Resul
     let mut told = Vec::new();
     if let Ok(before) = before {
         for strip in before.list()? {
-            if let Err(why) = repair::copy_strip((&**before, strip), (&store, strip)) {
-                store.remove(strip)?;
-                told.push(why.to_string());
+            match repair::copy_strip((&**before, strip), (&store, strip)) {
+                Ok(()) => {}
+                Err(NotCopied::Unreadable(why)) => {
+                    store.remove(strip)?;
+                    told.push(why.to_string());
+                }
+                // The old store has it still, and stays.
+                Err(NotCopied::Unwritable(why)) => return Err(why),
             }
         }
     }
