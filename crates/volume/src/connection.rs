@@ -25,15 +25,23 @@ pub(crate) trait Receive: Read + Send {
     fn wait(&self, patience: Duration) -> io::Result<bool>;
 }
 
+/// What a connection writes to.
+pub(crate) trait Transmit: Write + Send {
+    /// Whether a message can be sent without waiting for the peer.
+    fn is_ready(&self) -> bool;
+}
+
 /// Why a request has no answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The connection ended before all of it was sent, so it was not carried out.
+    /// It was not sent, so it was not carried out: the connection ended before, or was busy.
     Unsent,
     /// The connection ended; whether it was carried out is not known.
     Unanswered,
     /// The other side says why, or it took too long.
     Told(Error),
+    /// There is no answer yet. The connection remains.
+    Late,
 }
 
 /// A connection.
@@ -48,7 +56,7 @@ pub(crate) struct Connection {
 }
 
 struct Out {
-    to: Box<dyn Write + Send>,
+    to: Box<dyn Transmit>,
     last: u64,
 }
 
@@ -70,7 +78,7 @@ enum Came {
 
 impl Connection {
     /// Over these two directions.
-    pub(crate) fn new(name: &str, from: Box<dyn Receive>, to: Box<dyn Write + Send>) -> Connection {
+    pub(crate) fn new(name: &str, from: Box<dyn Receive>, to: Box<dyn Transmit>) -> Connection {
         let state =
             State { from: Some(from), waiting: HashSet::new(), arrived: HashMap::new(), is_broken: false };
         let out = Mutex::new(Out { to, last: 0 });
@@ -94,9 +102,24 @@ impl Connection {
 
     /// Asks, with these bytes, and waits for the answer, whose bytes fill `into`.
     pub(crate) fn ask(&self, ask: &Ask, data: &[u8], into: &mut [u8]) -> Result<Reply, Failure> {
-        let number = self.send(ask, data)?;
-        let body = self.wait(number, into);
-        self.state().waiting.remove(&number);
+        let number = self.send(self.out.lock().unwrap_or_else(PoisonError::into_inner), ask, data)?;
+        self.answer(number, into, PATIENCE)
+    }
+
+    /// The same without bytes to send, for whoever can ask elsewhere: waits neither to send nor longer than this.
+    pub(crate) fn ask_soon(&self, ask: &Ask, into: &mut [u8], patience: Duration) -> Result<Reply, Failure> {
+        let out = self.out.try_lock().ok().filter(|out| out.to.is_ready()).ok_or(Failure::Unsent)?;
+        let number = self.send(out, ask, &[])?;
+        self.answer(number, into, patience)
+    }
+
+    fn answer(&self, number: u64, into: &mut [u8], patience: Duration) -> Result<Reply, Failure> {
+        let body = self.wait(number, into, patience);
+        {
+            let mut state = self.state();
+            state.waiting.remove(&number);
+            state.arrived.remove(&number);
+        }
         match decode::<Reply>(&body?) {
             Some(Reply::Failed(why)) => Err(Failure::Told(why.into())),
             Some(reply) => Ok(reply),
@@ -107,8 +130,7 @@ impl Connection {
         }
     }
 
-    fn send(&self, ask: &Ask, data: &[u8]) -> Result<u64, Failure> {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+    fn send(&self, mut out: MutexGuard<'_, Out>, ask: &Ask, data: &[u8]) -> Result<u64, Failure> {
         out.last += 1;
         let number = out.last;
         {
@@ -137,7 +159,7 @@ impl Connection {
     }
 
     /// The body of an answer; its bytes are then in `into`.
-    fn wait(&self, number: u64, into: &mut [u8]) -> Result<Vec<u8>, Failure> {
+    fn wait(&self, number: u64, into: &mut [u8], patience: Duration) -> Result<Vec<u8>, Failure> {
         let watch = Stopwatch::start();
         let mut state = self.state();
         loop {
@@ -153,7 +175,12 @@ impl Connection {
             if state.is_broken {
                 return Err(Failure::Unanswered);
             }
-            let left = PATIENCE.saturating_sub(Duration::from_nanos(watch.ns()));
+            let left = patience.saturating_sub(Duration::from_nanos(watch.ns()));
+            if left.is_zero() && patience < PATIENCE {
+                // Somebody else has to read now.
+                self.changed.notify_all();
+                return Err(Failure::Late);
+            }
             if left.is_zero() {
                 let seconds = PATIENCE.as_secs();
                 let why = format!("volume {} did not answer within {seconds} seconds", self.name);

@@ -17,13 +17,37 @@ pub(crate) trait AsksStore: Send + Sync {
     /// What the store answers. What is read fills `into`.
     fn ask_store(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer>;
 
+    /// The same for a request without bytes that another store may answer instead: an error if the answer does not come soon.
+    fn ask_store_soon(&self, request: StoreRequest, into: &mut [u8]) -> Result<StoreAnswer> {
+        self.ask_store(request, &[], into)
+    }
+
     /// The same, for requests that are only done.
     fn done(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<()> {
-        match self.ask_store(request, sent, into)? {
-            StoreAnswer::Done => Ok(()),
-            other => wrong(&Reply::Store(other)),
-        }
+        is_done(self.ask_store(request, sent, into)?)
     }
+}
+
+fn is_done(answer: StoreAnswer) -> Result<()> {
+    match answer {
+        StoreAnswer::Done => Ok(()),
+        other => wrong(&Reply::Store(other)),
+    }
+}
+
+/// Fills `into` by requests of as many bytes as one may have.
+fn read_by(
+    (strip, generation, at): (Strip, u64, u64),
+    into: &mut [u8],
+    ask: impl Fn(StoreRequest, &mut [u8]) -> Result<StoreAnswer>,
+) -> Result<()> {
+    let mut at = at;
+    into.chunks_mut(DATA_BYTES_MAX).try_for_each(|some| {
+        let bytes = some.len() as u32;
+        is_done(ask(StoreRequest::Read { strip, generation, at, bytes }, some)?)?;
+        at += u64::from(bytes);
+        Ok(())
+    })
 }
 
 /// An answer to another question than was asked.
@@ -33,13 +57,11 @@ pub(crate) fn wrong<T>(reply: &Reply) -> Result<T> {
 
 impl<A: AsksStore> Store for A {
     fn read(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()> {
-        let mut at = at;
-        into.chunks_mut(DATA_BYTES_MAX).try_for_each(|some| {
-            let bytes = some.len() as u32;
-            self.done(StoreRequest::Read { strip, generation, at, bytes }, &[], some)?;
-            at += u64::from(bytes);
-            Ok(())
-        })
+        read_by((strip, generation, at), into, |request, into| self.ask_store(request, &[], into))
+    }
+
+    fn read_soon(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()> {
+        read_by((strip, generation, at), into, |request, into| self.ask_store_soon(request, into))
     }
 
     fn write(&self, write: &Write, from: &[u8]) -> Result<()> {

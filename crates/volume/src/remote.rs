@@ -3,13 +3,14 @@
 //! Model: a stream to a node carries the messages of message.rs, one stream for the manager and one for each store. When one
 //! breaks, the next request opens another. A store that cannot be reached fails at once for a while, so that reads use the other
 //! copy without waiting each time.
-//! Invariant: a request is answered, or fails, within about [`PATIENCE`]. A write of which it is not known whether it was
+//! Invariant: a request is answered, or fails, within about 10 s. A write of which it is not known whether it was
 //! carried out is not repeated: the first may still be on its way.
 //! Non-goals: which node has what.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thalweg_api::{ClusterHost, ServiceRequest, VolumeRequest};
@@ -17,7 +18,7 @@ use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_wire::{Client, Host, Id, Link};
 
 use crate::attach::{Reach, Way};
-use crate::connection::{Connection, Failure, PATIENCE};
+use crate::connection::{Connection, Failure};
 use crate::location::Location;
 use crate::message::{Ask, Reply, VERSION};
 use crate::reached::{AsksStore, wrong};
@@ -27,19 +28,49 @@ use crate::{Error, Result};
 
 /// The largest block that a client takes from a node.
 const BLOCK_BYTES: usize = 256 << 10;
-/// How long to look for a manager that was there: a dial that begins in this time ends within [`PATIENCE`].
+/// How long to look for a manager that was there: a dial that begins in this time ends within ten seconds.
 const RETURN: Duration = Duration::from_secs(5);
 /// How long to wait before looking again.
 const MOMENT: Duration = Duration::from_millis(50);
 /// How long a store is not asked again, plus [`PAUSE_FACTOR`] times what the last attempt took.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u64 = 4;
+/// How long an answer may take that another store may give. Then that one is asked, and there are less than a second for both.
+const SOON: Duration = Duration::from_millis(700);
+/// A node that is down or restarts says so sooner than this; one that does not is silent, and dialling it would take as long
+/// again.
+const SILENT: Duration = Duration::from_secs(2);
 
 /// Opens links with nodes.
 pub(crate) trait Dial: Send + Sync {
     /// An open link with a node, which somebody reads all the time.
     fn link(&self, node: &str) -> Result<Arc<Link>>;
+
+    /// Opens a stream to a node, and what answers there; why the store of each slot is lost, if it is.
+    fn connect(&self, what: &str, node: &str, request: &VolumeRequest) -> Result<(Connection, Lost)> {
+        let failed = |why: String| Error::Refused(format!("{what}: {why}"));
+        let link = self.link(node).map_err(|why| failed(why.to_string()))?;
+        let streams = link.open(request.text().as_bytes()).map_err(|why| failed(why.to_string()))?;
+        let Ends { from, to, quit, heard } =
+            stream::ends(&link, streams).map_err(|why| failed(why.to_string()))?;
+        let connection = Connection::new(what, Box::new(from), Box::new(to));
+        let connection = connection.quits(move || quit.quit("it did not answer in time"));
+        match connection.ask(&Ask::Attach(VERSION), &[], &mut []) {
+            Ok(Reply::Attached(lost)) => Ok((connection, lost)),
+            Ok(other) => wrong(&other),
+            Err(Failure::Told(why)) => Err(failed(why.to_string())),
+            Err(_) => Err(failed(heard.why().unwrap_or_else(|| format!("{node} ended the stream")))),
+        }
+    }
+
+    /// How long a store is not asked again that could not be reached in so many nanoseconds.
+    fn pause_ns(&self, took_ns: u64) -> u64 {
+        PAUSE.as_nanos() as u64 + PAUSE_FACTOR * took_ns
+    }
 }
+
+/// For each slot, why its store is lost, if it is.
+type Lost = Vec<Option<String>>;
 
 /// A node's links with the others.
 impl Dial for Arc<Host> {
@@ -98,28 +129,6 @@ impl Drop for Links {
     }
 }
 
-/// Opens a stream to a node, and what answers there; why the store of each slot is lost, if it is.
-fn connect(
-    dial: &dyn Dial,
-    what: &str,
-    node: &str,
-    request: &VolumeRequest,
-) -> Result<(Connection, Vec<Option<String>>)> {
-    let failed = |why: String| Error::Refused(format!("{what}: {why}"));
-    let link = dial.link(node).map_err(|why| failed(why.to_string()))?;
-    let streams = link.open(request.text().as_bytes()).map_err(|why| failed(why.to_string()))?;
-    let Ends { from, to, quit, heard } =
-        stream::ends(&link, streams).map_err(|why| failed(why.to_string()))?;
-    let connection = Connection::new(what, Box::new(from), Box::new(to));
-    let connection = connection.quits(move || quit.quit("it did not answer in time"));
-    match connection.ask(&Ask::Attach(VERSION), &[], &mut []) {
-        Ok(Reply::Attached(lost)) => Ok((connection, lost)),
-        Ok(other) => wrong(&other),
-        Err(Failure::Told(why)) => Err(failed(why.to_string())),
-        Err(_) => Err(failed(heard.why().unwrap_or_else(|| format!("{node} ended the stream")))),
-    }
-}
-
 /// The manager of a volume on a node.
 pub(crate) struct RemoteManager {
     pub(crate) dial: Arc<dyn Dial>,
@@ -128,16 +137,23 @@ pub(crate) struct RemoteManager {
 }
 
 impl Reach for RemoteManager {
-    /// One who has files open waits a while for a node that was restarted.
-    fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
+    /// One who has files open waits a while for a node that was restarted, but not for one that is silent.
+    fn reach(&self, has_open: bool) -> Result<(Way, Lost)> {
         let Location { node, directory } = &self.place;
         let request = VolumeRequest::Manager { directory: directory.display().to_string() };
         let what = format!("the manager of volume {}", self.name);
         let watch = Stopwatch::start();
         loop {
-            match connect(&*self.dial, &what, node, &request) {
+            let attempt = Stopwatch::start();
+            match self.dial.connect(&what, node, &request) {
                 Ok((connection, lost)) => return Ok((Way::There(connection, Mutex::default()), lost)),
-                Err(why) if !has_open || watch.ns() > RETURN.as_nanos() as u64 => return Err(why),
+                Err(why)
+                    if !has_open
+                        || attempt.ns() > SILENT.as_nanos() as u64
+                        || watch.ns() > RETURN.as_nanos() as u64 =>
+                {
+                    return Err(why);
+                }
                 Err(_) => std::thread::park_timeout(MOMENT),
             }
         }
@@ -145,7 +161,9 @@ impl Reach for RemoteManager {
 }
 
 /// A store on a node.
-pub(crate) struct RemoteStore {
+pub(crate) struct RemoteStore(Arc<Remote>);
+
+struct Remote {
     dial: Arc<dyn Dial>,
     what: String,
     node: String,
@@ -159,6 +177,8 @@ struct State {
     connection: Option<Arc<Connection>>,
     /// Until when it is not asked, and why.
     down: Option<(u64, String)>,
+    /// Until when it is not asked for what another store may answer.
+    late_until_ns: u64,
 }
 
 impl RemoteStore {
@@ -166,68 +186,116 @@ impl RemoteStore {
     pub(crate) fn new(dial: &Arc<dyn Dial>, place: &Location, volume: u128, slot: u32) -> RemoteStore {
         let Location { node, directory } = place;
         let directory = directory.display().to_string();
-        RemoteStore {
+        RemoteStore(Arc::new(Remote {
             dial: Arc::clone(dial),
             what: format!("the store in {place}"),
             node: node.clone(),
             slot,
             request: VolumeRequest::Store { directory, volume: Id(volume).to_string(), slot },
             state: Mutex::default(),
+        }))
+    }
+
+    /// The connection, opened by another thread if there is none; an error if that takes longer than [`SOON`].
+    fn connection_soon(&self) -> Result<Arc<Connection>> {
+        let late = || Error::system(libc::EIO, format!("{} does not answer soon", self.0.what));
+        // Whoever holds it opens a connection.
+        let state = self.0.state.try_lock().map_err(|_| late())?;
+        match state.open()? {
+            Some(_) if now_ns() < state.late_until_ns => return Err(late()),
+            Some(connection) => return Ok(connection),
+            None => drop(state),
         }
+        let (opens, opened) = channel();
+        let remote = Arc::clone(&self.0);
+        // Whoever asked may be gone by then.
+        let spawned = thalweg_wire::threads::spawn("dial", move || _ = opens.send(remote.connection()));
+        let connection = opened.recv_timeout(if spawned { SOON } else { Duration::ZERO });
+        connection.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+impl Remote {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn connection(&self) -> Result<Arc<Connection>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = state.connection.as_ref().filter(|connection| !connection.is_broken()) {
-            return Ok(Arc::clone(connection));
-        }
-        if let Some((_, why)) = state.down.as_ref().filter(|(until_ns, _)| now_ns() < *until_ns) {
-            return Err(Error::system(libc::EIO, why.clone()));
+        let mut state = self.state();
+        if let Some(connection) = state.open()? {
+            return Ok(connection);
         }
         let watch = Stopwatch::start();
-        match connect(&*self.dial, &self.what, &self.node, &self.request) {
+        match self.dial.connect(&self.what, &self.node, &self.request) {
             Ok((connection, _)) => {
                 let connection = Arc::new(connection);
-                *state = State { connection: Some(Arc::clone(&connection)), down: None };
+                *state = State { connection: Some(Arc::clone(&connection)), ..State::default() };
                 Ok(connection)
             }
-            Err(why) => Err(state.goes_down(&why, watch.ns())),
+            Err(why) => Err(state.goes_down(&why, self.dial.pause_ns(watch.ns()))),
         }
     }
 }
 
 impl State {
+    /// The connection, if there is one; an error if the store is not to be asked for a while.
+    fn open(&self) -> Result<Option<Arc<Connection>>> {
+        if let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_broken()) {
+            return Ok(Some(Arc::clone(connection)));
+        }
+        match self.down.as_ref().filter(|(until_ns, _)| now_ns() < *until_ns) {
+            Some((_, why)) => Err(Error::system(libc::EIO, why.clone())),
+            None => Ok(None),
+        }
+    }
+
     /// Is not asked for a while; the error of the request that finds that out.
-    fn goes_down(&mut self, why: &Error, took_ns: u64) -> Error {
-        let pause_ns = PAUSE.as_nanos() as u64 + PAUSE_FACTOR * took_ns;
-        *self = State { connection: None, down: Some((now_ns() + pause_ns, why.to_string())) };
+    fn goes_down(&mut self, why: &Error, pause_ns: u64) -> Error {
+        *self = State { down: Some((now_ns() + pause_ns, why.to_string())), ..State::default() };
         Error::system(libc::EIO, why.to_string())
     }
 }
 
 impl AsksStore for RemoteStore {
     fn ask_store(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer> {
+        let remote = &*self.0;
         let watch = Stopwatch::start();
         let is_write = matches!(request, StoreRequest::Write(_));
-        let ask = Ask::Store(self.slot, request);
+        let ask = Ask::Store(remote.slot, request);
         loop {
-            let connection = self.connection()?;
+            let connection = remote.connection()?;
             let unsure = match connection.ask(&ask, sent, into) {
                 Ok(Reply::Store(answer)) => return Ok(answer),
                 Ok(other) => return wrong(&other),
                 Err(Failure::Told(why)) if connection.is_broken() => {
-                    let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                    return Err(state.goes_down(&why, 0));
+                    return Err(remote.state().goes_down(&why, remote.dial.pause_ns(0)));
                 }
                 Err(Failure::Told(why)) => return Err(why),
                 Err(failure) => matches!(failure, Failure::Unanswered),
             };
-            if unsure && is_write {
-                let what = format!("{} ended before it answered a write", self.what);
-                return Err(Error::system(libc::EIO, what));
+            let failed = |how: &str| Error::system(libc::EIO, format!("{} {how}", remote.what));
+            if watch.ns() > SILENT.as_nanos() as u64 {
+                // Nobody is there who would answer a dial either.
+                let why = failed("did not answer");
+                return Err(remote.state().goes_down(&why, remote.dial.pause_ns(watch.ns())));
             }
-            if watch.ns() > PATIENCE.as_nanos() as u64 {
-                return Err(Error::system(libc::EIO, format!("{} ends again and again", self.what)));
+            if unsure && is_write {
+                return Err(failed("ended before it answered a write"));
+            }
+        }
+    }
+
+    fn ask_store_soon(&self, request: StoreRequest, into: &mut [u8]) -> Result<StoreAnswer> {
+        let connection = self.connection_soon()?;
+        match connection.ask_soon(&Ask::Store(self.0.slot, request), into, SOON) {
+            Ok(Reply::Store(answer)) => Ok(answer),
+            Ok(other) => wrong(&other),
+            Err(Failure::Told(why)) => Err(why),
+            Err(failure) => {
+                if matches!(failure, Failure::Late) {
+                    self.0.state().late_until_ns = now_ns() + PAUSE.as_nanos() as u64;
+                }
+                Err(Error::system(libc::EIO, format!("{} does not answer soon", self.0.what)))
             }
         }
     }

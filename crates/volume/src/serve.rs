@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::small;
 
-use crate::connection::{Connection, PATIENCE, Receive};
+use crate::connection::{Connection, PATIENCE, Receive, Transmit};
 use crate::message::{Ask, Reply, VERSION};
 use crate::server::{GONE, Server};
 use crate::session::{Session, converse};
@@ -64,6 +64,13 @@ fn readable(socket: impl AsFd, patience: Duration) -> io::Result<bool> {
 impl Receive for UnixStream {
     fn wait(&self, patience: Duration) -> io::Result<bool> {
         readable(self, patience)
+    }
+}
+
+impl Transmit for UnixStream {
+    /// Its server reads all the time.
+    fn is_ready(&self) -> bool {
+        true
     }
 }
 

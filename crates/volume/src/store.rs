@@ -64,6 +64,11 @@ pub trait Store: Send + Sync {
     /// Fills `into` from a byte of the strip on. What lies in a hole or behind the end is zeros.
     fn read(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()>;
 
+    /// The same for whoever can ask another copy: an error if the answer does not come soon.
+    fn read_soon(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()> {
+        self.read(strip, generation, at, into)
+    }
+
     /// The first bytes from `at` on that were written, up to a hole or the end; none if there are no more.
     fn next_data(&self, strip: Strip, generation: u64, at: u64) -> Result<Option<Range<u64>>>;
 

@@ -175,6 +175,17 @@ impl Stores {
             into.fill(0);
             return Ok(());
         }
+        if target.copies(index).count() > 1 {
+            let strips = target.copies(index).map(|copy| target.strip(index, copy));
+            let stores = strips.map(|strip| (strip, self.of(&target.layout, strip)));
+            for (strip, store) in stores {
+                let read =
+                    |store: &dyn Store| store.read_soon(strip, target.generation, piece.strip_at, into);
+                if store.and_then(read).is_ok() {
+                    return Ok(());
+                }
+            }
+        }
         self.first_copy(target, index, |store, strip| {
             store.read(strip, target.generation, piece.strip_at, into)
         })

@@ -10,7 +10,7 @@ use std::time::Duration;
 use thalweg_block::{Block, Pool};
 use thalweg_wire::{Incoming, Link, News, Outgoing, Quit, Streams};
 
-use crate::connection::Receive;
+use crate::connection::{Receive, Transmit};
 
 /// Blocks that may come before they are read.
 const WINDOW: usize = 4;
@@ -148,6 +148,12 @@ impl Write for StreamWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Transmit for StreamWriter {
+    fn is_ready(&self) -> bool {
+        self.0.has_credit()
     }
 }
 

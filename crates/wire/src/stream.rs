@@ -92,6 +92,11 @@ impl Outgoing {
         })
     }
 
+    /// Whether the peer has granted a credit for a block. Reads nothing.
+    pub fn has_credit(&self) -> bool {
+        self.shared.lock().core.may_put(self.stream) == Some(true)
+    }
+
     /// Completes this direction with a result of at most [`PAYLOAD_BYTES_MAX`] bytes. If it is longer, the peer is told
     /// so.
     pub fn end(&mut self, result: &[u8]) -> Result<()> {
