@@ -454,6 +454,7 @@ what was cut off is begun anew, file by file.",
     flags_volume::COPIES,
     flags_volume::BACKGROUND,
     flags_volume::READ_ONLY,
+    flags_volume::SUITES,
     Flag {
         long: "size",
         short: None,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::commands::Command::{Mount, Volume};
-use crate::flag::{At, Flag, Value};
+use crate::flag::{At, BENCHES, Flag, Value};
 use crate::values;
 
 const VOLUMES: At = At::Commands(&[Volume]);
@@ -96,6 +96,22 @@ pub(crate) const READ_ONLY: Flag = Flag {
     doc: "Let nothing be changed through the mount.",
     set: |args, _| {
         args.read_only = true;
+        Ok(())
+    },
+};
+
+pub(crate) const SUITES: Flag = Flag {
+    long: "suites",
+    short: None,
+    value: Value::None,
+    at: BENCHES,
+    about: "volume: run suites for file systems, and measure nothing",
+    doc: "\
+With bench volume: run the long forms of suites for file systems, and programs as they are, on mounts of a volume with two \
+copies, and measure nothing else: pjdfstest, fsx (also while a store is killed and restarted), fio --verify, SQLite, git, cargo, \
+tar and rsync, and two mounts that write and read in turn. Each row says what it counted.",
+    set: |args, _| {
+        args.suites = true;
         Ok(())
     },
 };
