@@ -64,6 +64,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from volume' -l width -x -d 'how 
 complete -c thalweg -n '__fish_seen_subcommand_from volume' -l copies -x -d 'how many stores have each byte: 1 or 2 [default: 1]'
 complete -c thalweg -n '__fish_seen_subcommand_from mount' -l background -d 'return when the volume is mounted'
 complete -c thalweg -n '__fish_seen_subcommand_from mount' -l read-only -d 'let nothing be changed through the mount'
+complete -c thalweg -n '__fish_seen_subcommand_from bench' -l suites -d 'volume: run suites for file systems, and measure nothing'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l size -x -d 'how much data to measure with'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l rows -x -d 'measure only these rows; a wrong name lists all'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l dir -x -a '(__fish_complete_directories)' -d 'for the data; for io up to four [default: bench/data]'

@@ -137,6 +137,8 @@ pub struct BenchOptions {
     pub runs: Option<usize>,
     /// The rows to measure; if empty, all.
     pub rows: Vec<String>,
+    /// Whether to run the suites of `volume` instead of measuring.
+    pub suites: bool,
     /// Directories for the data; if empty, `bench/data` in the current directory. Only `io` uses more than the first.
     pub dirs: Vec<PathBuf>,
     /// The `thalweg` that is measured.
@@ -186,7 +188,7 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
     rows::check_names(&asked)?;
     let dir = data_dir::DataDir::make(&asked)?;
     let mut report = BenchReport {
-        bench: options.which.name().to_string(),
+        bench: options.which.name().to_string() + if options.suites { "-suites" } else { "" },
         date: clock::date(clock::wall_seconds()),
         version: env!("CARGO_PKG_VERSION").to_string(),
         machine: machine::look(dir.path()),

@@ -457,6 +457,7 @@ what was cut off is begun anew, file by file.",
     flags_volume::READ_ONLY,
     flags_volume::CACHE,
     flags_volume::HINT,
+    flags_volume::SUITES,
     Flag {
         long: "size",
         short: None,

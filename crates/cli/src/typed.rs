@@ -96,6 +96,7 @@ pub(crate) struct TypedArgs {
     pub(crate) rows: Vec<String>,
     pub(crate) dirs: Vec<PathBuf>,
     pub(crate) rivals: bool,
+    pub(crate) suites: bool,
     pub(crate) nodes: Vec<u32>,
     pub(crate) cluster: Option<OsString>,
     pub(crate) runs: Option<usize>,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use support::{Place, skipped};
-use thalweg_api::{BenchOther, BenchReport, from_json};
+use thalweg_api::{BenchOther, BenchReport, BenchRow, from_json};
 
 impl Place {
     fn bench(&self, words: &[&str]) -> Output {
@@ -288,4 +288,19 @@ fn files_of_a_volume_are_moved_through_a_mount_and_through_the_library() {
         assert!(row.failed.is_empty() && row.ours.seconds > 0.0 && row.bytes > 0, "{row:?}");
         assert!(row.targets.iter().all(|target| target.met.is_none()), "{row:?}");
     }
+}
+
+#[test]
+fn suites_and_programs_work_on_mounts_and_say_what_they_counted() {
+    let Some(place) = with_rivals(Place::new()) else { return };
+    let rows = "sqlite,git,tree,two-mounts";
+    let report = place.report(&["volume", "--suites", "--size", "100KB", "--rows", rows]);
+    println!("left out: {:?}", report.notes);
+    let counts = ["40 rows by 4 processes", "10 commits", "41 files", "10 turns"];
+    let expected =
+        |row: &&BenchRow| rows.split(',').zip(counts).find(|(name, _)| *name == row.name).unwrap().1;
+    for row in &report.rows {
+        assert!(row.failed.is_empty() && row.notes[0].starts_with(expected(&row)), "{row:?}");
+    }
+    assert_eq!(report.rows.len() + report.notes.len(), 4, "{report:?}");
 }

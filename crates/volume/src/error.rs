@@ -54,6 +54,9 @@ impl Error {
             Error::System(errno, _) => *errno,
             Error::Io(e) => e.errno().unwrap_or(libc::EIO),
             Error::At { why, .. } => why.errno(),
+            Error::Database(_, e) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {
+                libc::ENOSPC
+            }
             _ => libc::EIO,
         }
     }

@@ -12,6 +12,7 @@ use crate::alone::{Alone, OpenAlone};
 use crate::layout::{COPIES_MAX, Policy};
 use crate::location::Location;
 use crate::registry::Registry;
+use crate::repair::NotCopied;
 use crate::store::Store;
 use crate::{Error, Result, check, cluster, repair, volumes};
 
@@ -55,9 +56,14 @@ impl OpenAlone {
         let there = from.map_err(String::clone).and_then(|from| from.list().map_err(|why| why.to_string()));
         for strip in there.iter().flatten().copied() {
             let from = from.expect("a store that has listed its strips");
-            if let Err(why) = repair::copy_strip((&**from, strip), (to, strip)) {
-                to.remove(strip)?;
-                told.push(why.to_string());
+            match repair::copy_strip((&**from, strip), (to, strip)) {
+                Ok(()) => {}
+                Err(NotCopied::Unreadable(why)) => {
+                    to.remove(strip)?;
+                    told.push(why.to_string());
+                }
+                // The old store has it still, and stays.
+                Err(NotCopied::Unwritable(why)) => return Err(why),
             }
         }
         told.extend(repair::note_missing(&self.volume, slot, to)?);

@@ -3,13 +3,13 @@
 //! Model: a stream to a node carries the messages of message.rs, one stream for the manager and one for each store. When one
 //! breaks, the next request opens another. A store that cannot be reached fails at once for a while, so that reads use the other
 //! copy without waiting each time.
-//! Invariant: a request is answered, or fails, within about [`PATIENCE`]. A write of which it is not known whether it was
+//! Invariant: a request is answered, or fails, within about 10 s. A write of which it is not known whether it was
 //! carried out is not repeated: the first may still be on its way.
 //! Non-goals: which node has what.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use thalweg_api::{ClusterHost, ServiceRequest, VolumeRequest, VolumeWork};
@@ -17,7 +17,7 @@ use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_wire::{Client, Host, Id, Link};
 
 use crate::attach::{Reach, Way};
-use crate::connection::{Connection, Failure, PATIENCE};
+use crate::connection::{Connection, Failure};
 use crate::location::Location;
 use crate::message::{Ask, Reply, VERSION};
 use crate::reached::{AsksStore, wrong};
@@ -27,19 +27,47 @@ use crate::{Error, Result};
 
 /// The largest block that a client takes from a node.
 const BLOCK_BYTES: usize = 256 << 10;
-/// How long to look for a manager that was there: a dial that begins in this time ends within [`PATIENCE`].
+/// How long to look for a manager that was there: a dial that begins in this time ends within ten seconds.
 const RETURN: Duration = Duration::from_secs(5);
 /// How long to wait before looking again.
 const MOMENT: Duration = Duration::from_millis(50);
 /// How long a store is not asked again, plus [`PAUSE_FACTOR`] times what the last attempt took.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u64 = 4;
+/// A node that is down or restarts says so sooner than this; one that does not is silent, and dialling it would take as long
+/// again.
+const SILENT: Duration = Duration::from_secs(2);
 
 /// Opens links with nodes.
 pub(crate) trait Dial: Send + Sync {
     /// An open link with a node, which somebody reads all the time.
     fn link(&self, node: &str) -> Result<Arc<Link>>;
+
+    /// Opens a stream to a node, and what answers there; why the store of each slot is lost, if it is.
+    fn connect(&self, what: &str, node: &str, request: &VolumeRequest) -> Result<(Connection, Lost)> {
+        let failed = |why: String| Error::Refused(format!("{what}: {why}"));
+        let link = self.link(node).map_err(|why| failed(why.to_string()))?;
+        let streams = link.open(request.text().as_bytes()).map_err(|why| failed(why.to_string()))?;
+        let Ends { from, to, quit, heard } =
+            stream::ends(&link, streams).map_err(|why| failed(why.to_string()))?;
+        let connection = Connection::new(what, Box::new(from), Box::new(to));
+        let connection = connection.quits(move || quit.quit("it did not answer in time"));
+        match connection.ask(&Ask::Attach(VERSION), &[], &mut []) {
+            Ok(Reply::Attached(lost)) => Ok((connection, lost)),
+            Ok(other) => wrong(&other),
+            Err(Failure::Told(why)) => Err(failed(why.to_string())),
+            Err(_) => Err(failed(heard.why().unwrap_or_else(|| format!("{node} ended the stream")))),
+        }
+    }
+
+    /// How long a store is not asked again that could not be reached in so many nanoseconds.
+    fn pause_ns(&self, took_ns: u64) -> u64 {
+        PAUSE.as_nanos() as u64 + PAUSE_FACTOR * took_ns
+    }
 }
+
+/// For each slot, why its store is lost, if it is.
+type Lost = Vec<Option<String>>;
 
 /// A node's links with the others.
 impl Dial for Arc<Host> {
@@ -98,28 +126,6 @@ impl Drop for Links {
     }
 }
 
-/// Opens a stream to a node, and what answers there; why the store of each slot is lost, if it is.
-fn connect(
-    dial: &dyn Dial,
-    what: &str,
-    node: &str,
-    request: &VolumeRequest,
-) -> Result<(Connection, Vec<Option<String>>)> {
-    let failed = |why: String| Error::Refused(format!("{what}: {why}"));
-    let link = dial.link(node).map_err(|why| failed(why.to_string()))?;
-    let streams = link.open(request.text().as_bytes()).map_err(|why| failed(why.to_string()))?;
-    let Ends { from, to, quit, heard } =
-        stream::ends(&link, streams).map_err(|why| failed(why.to_string()))?;
-    let connection = Connection::new(what, Box::new(from), Box::new(to));
-    let connection = connection.quits(move || quit.quit("it did not answer in time"));
-    match connection.ask(&Ask::Attach(VERSION), &[], &mut []) {
-        Ok(Reply::Attached(lost)) => Ok((connection, lost)),
-        Ok(other) => wrong(&other),
-        Err(Failure::Told(why)) => Err(failed(why.to_string())),
-        Err(_) => Err(failed(heard.why().unwrap_or_else(|| format!("{node} ended the stream")))),
-    }
-}
-
 /// The manager of a volume on a node.
 pub(crate) struct RemoteManager {
     pub(crate) dial: Arc<dyn Dial>,
@@ -130,8 +136,8 @@ pub(crate) struct RemoteManager {
 }
 
 impl Reach for RemoteManager {
-    /// One who has files open waits a while for a node that was restarted.
-    fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
+    /// One who has files open waits a while for a node that was restarted, but not for one that is silent.
+    fn reach(&self, has_open: bool) -> Result<(Way, Lost)> {
         let Location { node, directory } = &self.place;
         let directory = directory.display().to_string();
         let request = match self.work {
@@ -141,9 +147,16 @@ impl Reach for RemoteManager {
         let what = format!("the manager of volume {}", self.name);
         let watch = Stopwatch::start();
         loop {
-            match connect(&*self.dial, &what, node, &request) {
+            let attempt = Stopwatch::start();
+            match self.dial.connect(&what, node, &request) {
                 Ok((connection, lost)) => return Ok((Way::There(connection, Mutex::default()), lost)),
-                Err(why) if !has_open || watch.ns() > RETURN.as_nanos() as u64 => return Err(why),
+                Err(why)
+                    if !has_open
+                        || attempt.ns() > SILENT.as_nanos() as u64
+                        || watch.ns() > RETURN.as_nanos() as u64 =>
+                {
+                    return Err(why);
+                }
                 Err(_) => std::thread::park_timeout(MOMENT),
             }
         }
@@ -193,6 +206,10 @@ impl RemoteStore {
         }
     }
 
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The store is lost or back, which is told if that is new.
     fn note(&self, state: &mut State, lost: Option<&Error>) {
         if state.is_lost == lost.is_some() {
@@ -206,36 +223,41 @@ impl RemoteStore {
         self.watch.get().into_iter().for_each(|tell| tell(&news));
     }
 
+    /// Is not asked for a while; the error of the request that finds that out.
+    fn goes_down(&self, state: &mut State, why: &Error, pause_ns: u64) -> Error {
+        self.note(state, Some(why));
+        (state.connection, state.down) = (None, Some((now_ns() + pause_ns, why.to_string())));
+        Error::system(libc::EIO, why.to_string())
+    }
+
     fn connection(&self) -> Result<Arc<Connection>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = state.connection.as_ref().filter(|connection| !connection.is_broken()) {
-            return Ok(Arc::clone(connection));
-        }
-        if let Some((_, why)) = state.down.as_ref().filter(|(until_ns, _)| now_ns() < *until_ns) {
-            return Err(Error::system(libc::EIO, why.clone()));
+        let mut state = self.state();
+        if let Some(connection) = state.open()? {
+            return Ok(connection);
         }
         let watch = Stopwatch::start();
-        match connect(&*self.dial, &self.what, &self.node, &self.request) {
+        match self.dial.connect(&self.what, &self.node, &self.request) {
             Ok((connection, _)) => {
                 let connection = Arc::new(connection);
                 (state.connection, state.down) = (Some(Arc::clone(&connection)), None);
                 self.note(&mut state, None);
                 Ok(connection)
             }
-            Err(why) => {
-                self.note(&mut state, Some(&why));
-                Err(state.goes_down(&why, watch.ns()))
-            }
+            Err(why) => Err(self.goes_down(&mut state, &why, self.dial.pause_ns(watch.ns()))),
         }
     }
 }
 
 impl State {
-    /// Is not asked for a while; the error of the request that finds that out.
-    fn goes_down(&mut self, why: &Error, took_ns: u64) -> Error {
-        let pause_ns = PAUSE.as_nanos() as u64 + PAUSE_FACTOR * took_ns;
-        (self.connection, self.down) = (None, Some((now_ns() + pause_ns, why.to_string())));
-        Error::system(libc::EIO, why.to_string())
+    /// The connection, if there is one; an error if the store is not to be asked for a while.
+    fn open(&self) -> Result<Option<Arc<Connection>>> {
+        if let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_broken()) {
+            return Ok(Some(Arc::clone(connection)));
+        }
+        match self.down.as_ref().filter(|(until_ns, _)| now_ns() < *until_ns) {
+            Some((_, why)) => Err(Error::system(libc::EIO, why.clone())),
+            None => Ok(None),
+        }
     }
 }
 
@@ -250,19 +272,19 @@ impl AsksStore for RemoteStore {
                 Ok(Reply::Store(answer)) => return Ok(answer),
                 Ok(other) => return wrong(&other),
                 Err(Failure::Told(why)) if connection.is_broken() => {
-                    let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                    self.note(&mut state, Some(&why));
-                    return Err(state.goes_down(&why, 0));
+                    return Err(self.goes_down(&mut self.state(), &why, self.dial.pause_ns(0)));
                 }
                 Err(Failure::Told(why)) => return Err(why),
                 Err(failure) => matches!(failure, Failure::Unanswered),
             };
-            if unsure && is_write {
-                let what = format!("{} ended before it answered a write", self.what);
-                return Err(Error::system(libc::EIO, what));
+            let failed = |how: &str| Error::system(libc::EIO, format!("{} {how}", self.what));
+            if watch.ns() > SILENT.as_nanos() as u64 {
+                // Nobody is there who would answer a dial either.
+                let why = failed("did not answer");
+                return Err(self.goes_down(&mut self.state(), &why, self.dial.pause_ns(watch.ns())));
             }
-            if watch.ns() > PATIENCE.as_nanos() as u64 {
-                return Err(Error::system(libc::EIO, format!("{} ends again and again", self.what)));
+            if unsure && is_write {
+                return Err(failed("ended before it answered a write"));
             }
         }
     }

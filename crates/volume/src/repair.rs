@@ -25,7 +25,11 @@ const PIECE: usize = 1 << 20;
 /// Mends what can be mended, and tells what that was, a line for each.
 pub fn repair(registry: &Registry, name: &str) -> Result<Vec<String>> {
     let open = volumes::open_alone(registry, name, VolumeWork::Repair)?;
-    let volume = &open.volume;
+    repair_alone(&open.volume, &open.entry.stores)
+}
+
+/// The same, of a volume that nobody else has open, with stores in these places.
+pub(crate) fn repair_alone(volume: &Volume, stores: &[String]) -> Result<Vec<String>> {
     volume.sync()?;
     let (mut done, mut failed, mut seen) = (Vec::new(), Ok(()), Seen::new());
     check::walk(volume, |path, inode| {
@@ -37,7 +41,7 @@ pub fn repair(registry: &Registry, name: &str) -> Result<Vec<String>> {
     for (slot, strip) in check::orphans(volume, &seen)? {
         if let Ok(store) = &volume.stores.slots()[slot] {
             store.remove(strip)?;
-            done.push(format!("{}: {strip}, which no file has, is removed", open.entry.stores[slot]));
+            done.push(format!("{}: {strip}, which no file has, is removed", stores[slot]));
         }
     }
     volume.sync_names()?;
@@ -165,25 +169,46 @@ fn facts_of(store: &dyn Store, strip: Strip) -> Result<StripFacts> {
     store.facts(strip)?.ok_or_else(|| Error::Missing(strip, "it is not at its store".into()))
 }
 
+/// Why a strip was not copied.
+pub(crate) enum NotCopied {
+    /// It cannot be read.
+    Unreadable(Error),
+    /// The copy cannot be written, for want of room, say.
+    Unwritable(Error),
+}
+
+impl From<NotCopied> for Error {
+    fn from(not: NotCopied) -> Error {
+        let (NotCopied::Unreadable(why) | NotCopied::Unwritable(why)) = not;
+        why
+    }
+}
+
 /// Copies what was written of a strip, durably. Holes stay holes.
-pub(crate) fn copy_strip((from, strip): (&dyn Store, Strip), (to, new): (&dyn Store, Strip)) -> Result<()> {
-    let StripFacts { generation, layout, .. } = facts_of(from, strip)?;
+pub(crate) fn copy_strip(
+    (from, strip): (&dyn Store, Strip),
+    (to, new): (&dyn Store, Strip),
+) -> std::result::Result<(), NotCopied> {
+    use NotCopied::{Unreadable, Unwritable};
+    let StripFacts { generation, layout, .. } = facts_of(from, strip).map_err(Unreadable)?;
     let mut piece = vec![0; PIECE];
     let mut at = 0;
-    let write =
-        |at, bytes: &[u8]| to.write(&Write { strip: new, generation, layout, at, may_create: true }, bytes);
+    let write = |at, bytes: &[u8]| {
+        let write = Write { strip: new, generation, layout, at, may_create: true };
+        to.write(&write, bytes).map_err(Unwritable)
+    };
     // Also if there are no bytes, so that it is made.
     write(0, &[])?;
-    while let Some(data) = from.next_data(strip, generation, at)? {
+    while let Some(data) = from.next_data(strip, generation, at).map_err(Unreadable)? {
         at = data.start;
         while at < data.end {
             let n = (data.end - at).min(PIECE as u64) as usize;
-            from.read(strip, generation, at, &mut piece[..n])?;
+            from.read(strip, generation, at, &mut piece[..n]).map_err(Unreadable)?;
             write(at, &piece[..n])?;
             at += n as u64;
         }
     }
-    to.sync(new)
+    to.sync(new).map_err(Unwritable)
 }
 
 /// Marks strips of a slot stale that are not at the store which takes it over, if the other copy is current; the others are

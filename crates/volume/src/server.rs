@@ -7,7 +7,7 @@
 //! writes, what the stores know.
 //! Non-goals: who may do what, and how requests come here.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(crate) struct Server {
 #[derive(Default)]
 struct State {
     last_session: SessionId,
-    files: HashMap<u64, Opened>,
+    files: BTreeMap<u64, Opened>,
     /// Files without names that nobody has open.
     doomed: Vec<Inode>,
 }
@@ -153,13 +153,13 @@ impl Server {
     pub(crate) fn answer(&self, session: SessionId, request: &Request) -> Result<Answer> {
         Ok(match request {
             Request::Lookup(place) => {
-                Answer::Found(self.manager.lookup(place)?.map(|found| self.live(session, found)))
+                Answer::Found(self.manager.lookup(place)?.map(|found| self.live_if_known(session, found)))
             }
-            Request::Inode(inode) => Answer::Inode(self.live(session, self.manager.inode(*inode)?)),
+            Request::Inode(inode) => Answer::Inode(self.live(session, self.manager.inode(*inode)?)?),
             Request::Names(directory, after) => {
                 let mut entries = self.manager.names(*directory, after, PAGE)?;
                 for entry in &mut entries {
-                    entry.inode = self.live(session, entry.inode.clone());
+                    entry.inode = self.live_if_known(session, entry.inode.clone());
                 }
                 Answer::Entries(entries)
             }
@@ -190,17 +190,22 @@ impl Server {
         })
     }
 
+    /// An inode as it is now, or, where stores cannot be asked, as the manager knows it: enough for names.
+    fn live_if_known(&self, session: SessionId, inode: Inode) -> Inode {
+        self.live(session, inode.clone()).unwrap_or(inode)
+    }
+
     /// An inode as it is now: while another session may write it, stores know more than the manager.
-    fn live(&self, session: SessionId, mut inode: Inode) -> Inode {
+    fn live(&self, session: SessionId, mut inode: Inode) -> Result<Inode> {
         let is_written = self.state().files.get(&inode.id).is_some_and(|file| {
             file.is_orphaned || file.is_settling || file.writers.iter().any(|writer| *writer != session)
         });
         if let (true, Some(target)) = (is_written, Target::of(&inode)) {
-            let (size, strips) = self.stores.extent(&target);
+            let (size, strips) = self.stores.extent(&target)?;
             inode.size = inode.size.max(size);
             inode.unsynced |= strips & !inode.strips;
         }
-        inode
+        Ok(inode)
     }
 
     fn change(&self, session: SessionId, change: &Change) -> Result<Inode> {
@@ -210,7 +215,7 @@ impl Server {
             Change::Resize(inode, size, modified_ns) => self.resize(session, *inode, *size, *modified_ns),
             // From a client, this request reports that a store has not truncated its strip yet.
             Change::Cut(inode, _) => {
-                let inode = self.live(session, self.manager.inode(*inode)?);
+                let inode = self.live(session, self.manager.inode(*inode)?)?;
                 let size = inode.size;
                 self.cut(inode, size)
             }
@@ -245,7 +250,7 @@ impl Server {
         let is_shared = file.holders.keys().any(|holder| *holder != session);
         file.holders.insert(session, is_shared);
         drop(state);
-        Ok(self.live(session, found))
+        self.live(session, found)
     }
 
     fn close(&self, session: SessionId, inode: u64, written: Option<&Written>) -> Result<()> {
@@ -351,7 +356,7 @@ impl Server {
         (generation, size): (u64, u64),
         bytes: u64,
     ) -> Result<u64> {
-        let found = self.live(session, self.manager.inode(inode)?);
+        let found = self.live(session, self.manager.inode(inode)?)?;
         let told = if found.generation == generation { size } else { 0 };
         let mut state = self.state();
         let Some(file) = state.files.get_mut(&inode) else {
@@ -366,7 +371,7 @@ impl Server {
 
     fn resize(&self, session: SessionId, inode: u64, size: u64, modified_ns: i64) -> Result<Inode> {
         let known = self.manager.inode(inode)?;
-        let live = self.live(session, known.clone());
+        let live = self.live(session, known.clone())?;
         if live.size > known.size {
             let Inode { id: inode, generation, size, modified_ns, .. } = live;
             self.manager.change(&Change::Grow(Written {

@@ -274,22 +274,29 @@ impl Stores {
         outcome
     }
 
-    /// How long a file is, as far as its strips tell, and which there are. Stores that cannot be asked are passed over.
-    pub(crate) fn extent(&self, target: &Target) -> (u64, u64) {
+    /// How long a file is, as its strips tell, and which there are. An error if no copy of a strip can be asked: it may be
+    /// there, and would be taken for a hole.
+    pub(crate) fn extent(&self, target: &Target) -> Result<(u64, u64)> {
         let (mut size, mut strips) = (0, 0);
         for index in 0..target.layout.width {
+            let mut failure = Some(Error::Missing(target.strip(index, 0), "no copy of it is current".into()));
             for copy in target.copies(index) {
                 let strip = target.strip(index, copy);
-                let facts = self.of(&target.layout, strip).and_then(|store| store.facts(strip));
-                if let Ok(Some(facts)) = facts
-                    && facts.generation == target.generation
-                {
-                    size = size.max(target.layout.file_len(index, facts.len));
-                    strips |= bit(index);
+                match self.of(&target.layout, strip).and_then(|store| store.facts(strip)) {
+                    Ok(Some(facts)) if facts.generation == target.generation => {
+                        size = size.max(target.layout.file_len(index, facts.len));
+                        strips |= bit(index);
+                        failure = None;
+                    }
+                    Ok(_) => failure = None,
+                    Err(why) => failure = failure.and(Some(why)),
                 }
             }
+            if let Some(why) = failure {
+                return Err(why);
+            }
         }
-        (size, strips)
+        Ok((size, strips))
     }
 
     /// Cuts all strips for a file of `size` bytes, also those that nobody knows of: of a write that failed, say.

@@ -9,6 +9,7 @@ mod access;
 mod local;
 mod mounts;
 mod nfs;
+mod suites;
 
 use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, BenchTarget};
 use thalweg_io::process::Usage;
@@ -202,11 +203,15 @@ fn figures() -> Vec<(String, Row)> {
 
 /// Names of the rows.
 pub(crate) fn names() -> Vec<&'static str> {
-    local::NAMES.into_iter().chain(HEADLINES.iter().map(|(name, _)| *name)).chain([FIGURES]).collect()
+    let measured = local::NAMES.into_iter().chain(HEADLINES.iter().map(|(name, _)| *name)).chain([FIGURES]);
+    measured.chain(suites::names()).collect()
 }
 
 /// Measures the rows that are asked for, or says why there are none.
 pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport) -> Result<()> {
+    if asked.options.suites {
+        return suites::measure(asked, dir, report);
+    }
     let access = match Access::build(dir.path()) {
         Ok(access) => access,
         Err(why) => {

@@ -390,6 +390,9 @@ fn benched(which: &str, args: TypedArgs) -> Result<BenchOptions, Usage> {
         Some(Size::Bytes(bytes)) => Some(bytes),
         Some(Size::Percent(_)) => return Err(Usage("--size of bench is in bytes, as in 100MB".into())),
     };
+    if args.suites && which != Which::Volume.name() {
+        return Err(Usage("--suites is for bench volume".into()));
+    }
     let program = std::env::current_exe()
         .map_err(|e| Usage(format!("bench starts this program anew, and it cannot be found: {e}")))?;
     Ok(BenchOptions {
@@ -399,6 +402,7 @@ fn benched(which: &str, args: TypedArgs) -> Result<BenchOptions, Usage> {
         nodes: args.nodes,
         runs: args.runs,
         rows: args.rows,
+        suites: args.suites,
         dirs: args.dirs,
         program,
     })

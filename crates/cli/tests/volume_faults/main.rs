@@ -1,0 +1,243 @@
+//! Faults of the hosts of a mirrored volume, seen through a mount: a host with one store, a host with two, the manager's host
+//! and the client are killed, frozen, cut off in both directions or in one, or have a full disk, while a program creates, writes,
+//! syncs or replaces files. Without root, FUSE or the programs of `lab/` each test says that it was skipped.
+//!
+//! Invariant, for every cell: whatever was acknowledged reads back through another client; no strip is left that no file has;
+//! without a store writes continue within [`WRITE_SECONDS_MAX`] and reads within [`READ_SECONDS_MAX`]; without the manager, or
+//! without anybody, a request fails within [`FAIL_SECONDS_MAX`], and the mount can be killed and unmounted.
+//!
+//! `cargo test -p thalweg-cli --test volume_faults -- --include-ignored --nocapture` prints the whole matrix.
+#![allow(clippy::disallowed_methods)] // Whoever uses a mount opens files by other means than ours.
+
+mod bed;
+mod local;
+#[path = "../support/mod.rs"]
+mod support;
+mod work;
+
+use std::fmt::{self, Display, Formatter};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bed::Bed;
+use support::until_within;
+use work::{Ended, Work, Worker};
+
+/// Detecting a silent peer takes 5 s, and noting at the manager that a copy is stale a round trip.
+const WRITE_SECONDS_MAX: f64 = 8.0;
+/// How long a read may wait for the other copy.
+const READ_SECONDS_MAX: f64 = 1.0;
+/// A request has 10 s, and on a busy machine somewhat more.
+const FAIL_SECONDS_MAX: f64 = 12.0;
+/// How long requests may fail after everything works again: a store that was silent is not asked for 20 s, say.
+const RETURN_SECONDS_MAX: f64 = 40.0;
+/// How long a client stands still: longer than nodes wait for a sign of life.
+const FROZEN: Duration = Duration::from_secs(7);
+/// Labs that exist at a time.
+const LABS: usize = 3;
+
+/// What happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Kill,
+    Freeze,
+    Cut,
+    /// Only packets from the host are lost.
+    CutOneWay,
+    DiskFull,
+}
+
+/// To whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    /// A host with one store.
+    Store,
+    /// A host with two stores.
+    Machine,
+    /// The host of the manager, which has no store.
+    Manager,
+    /// The process of the mount, alone on its host.
+    Client,
+}
+
+const WORKS: [Work; 4] = [Work::Create, Work::Write, Work::Fsync, Work::Rename];
+
+/// A cell: what happens to whom at which operation.
+type Cell = (Whom, Fault, Work);
+
+impl Whom {
+    fn host(self) -> &'static str {
+        match self {
+            Whom::Manager => "n1",
+            Whom::Store => "n2",
+            Whom::Machine => "n4",
+            Whom::Client => "n5",
+        }
+    }
+}
+
+/// One of each kind of fault, and all four whom it can happen to.
+#[test]
+fn one_fault_of_each_kind_costs_nothing_that_was_acknowledged() {
+    matrix(&[
+        (Whom::Store, Fault::Freeze, Work::Fsync),
+        (Whom::Store, Fault::DiskFull, Work::Write),
+        (Whom::Machine, Fault::Kill, Work::Write),
+        (Whom::Manager, Fault::Kill, Work::Rename),
+        (Whom::Manager, Fault::CutOneWay, Work::Create),
+        (Whom::Client, Fault::Cut, Work::Write),
+    ]);
+}
+
+#[test]
+#[ignore = "takes ten minutes; the selection in the test above is made of these"]
+fn whatever_happens_to_whom_costs_nothing_that_was_acknowledged() {
+    let mut cells = Vec::new();
+    for whom in [Whom::Store, Whom::Machine, Whom::Manager, Whom::Client] {
+        for fault in [Fault::Kill, Fault::Freeze, Fault::Cut, Fault::CutOneWay, Fault::DiskFull] {
+            // A client has no disk.
+            if (whom, fault) != (Whom::Client, Fault::DiskFull) {
+                cells.extend(WORKS.map(|work| (whom, fault, work)));
+            }
+        }
+    }
+    matrix(&cells);
+}
+
+/// Runs cells, those of the same fault in a lab of their own, and a few labs at a time; prints a row for each.
+fn matrix(cells: &[Cell]) {
+    let groups = Mutex::new(cells.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)));
+    let rows = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let Some(group) = groups.lock().unwrap().next() else { return };
+            let Some(mut bed) = Bed::new(group[0]) else { return };
+            group.iter().for_each(|cell| {
+                let row = bed.row(*cell);
+                rows.lock().unwrap().push(row);
+            });
+        }
+    };
+    std::thread::scope(|scope| (0..LABS).for_each(|_| drop(scope.spawn(work))));
+    let mut rows = rows.into_inner().unwrap();
+    rows.sort_by_key(|row| cells.iter().position(|cell| *cell == row.cell));
+    println!("{:<8} {:<10} {:<7} {:>9} {:>9}  outcome", "whom", "fault", "at", "slowest", "read");
+    rows.iter().for_each(|row| println!("{row}"));
+    let wrong: Vec<&String> = rows.iter().flat_map(|row| &row.wrong).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What came of a cell.
+struct Row {
+    cell: Cell,
+    worked: Ended,
+    read: Ended,
+    /// Copies that missed a write.
+    stale: usize,
+    /// What should not have been.
+    wrong: Vec<String>,
+}
+
+impl Display for Row {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (whom, fault, work) = self.cell;
+        let (whom, fault, work) = (format!("{whom:?}"), format!("{fault:?}"), format!("{work:?}"));
+        let (slowest, read) = (self.worked.slowest_seconds, self.read.slowest_seconds);
+        write!(f, "{whom:<8} {fault:<10} {work:<7} {slowest:>7.2} s {read:>7.2} s  ")?;
+        match &self.worked.error {
+            None => f.write_str("continues")?,
+            Some(e) => write!(f, "{e}")?,
+        }
+        if self.stale > 0 {
+            write!(f, "; {} copies missed a write", self.stale)?;
+        }
+        if !self.wrong.is_empty() {
+            write!(f, "; WRONG: {}", self.wrong.join("; "))?;
+        }
+        Ok(())
+    }
+}
+
+impl Row {
+    /// Compares what programs saw with what they may see.
+    fn judge(&mut self) {
+        let (whom, fault, work) = self.cell;
+        let Ended { error, slowest_seconds, .. } = &self.worked;
+        let errno = error.as_ref().and_then(std::io::Error::raw_os_error);
+        let mut wrong = Vec::new();
+        let mut expect = |holds: bool, what: String| {
+            if !holds {
+                wrong.push(format!("{whom:?} {fault:?} {work:?}: {what}"));
+            }
+        };
+        match whom {
+            Whom::Store | Whom::Machine => {
+                expect(error.is_none(), format!("{error:?}"));
+                expect(*slowest_seconds < WRITE_SECONDS_MAX, format!("it took {slowest_seconds:.1} s"));
+            }
+            Whom::Manager => {
+                // Who writes asks the manager only once, and a disk that is full may have room within its files.
+                let may_continue = work == Work::Write || fault == Fault::DiskFull;
+                expect(may_continue || error.is_some(), "it continued without the manager".into());
+                let expected = if fault == Fault::DiskFull { libc::ENOSPC } else { libc::EIO };
+                expect(errno.is_none_or(|errno| errno == expected), format!("{error:?}"));
+                expect(*slowest_seconds < FAIL_SECONDS_MAX, format!("it took {slowest_seconds:.1} s"));
+            }
+            Whom::Client if fault == Fault::Freeze => {
+                expect(errno.is_none_or(|errno| errno == libc::EIO), format!("{error:?}"));
+            }
+            Whom::Client => {
+                expect(error.is_some(), "it continued without anybody".into());
+                expect(*slowest_seconds < FAIL_SECONDS_MAX, format!("it took {slowest_seconds:.1} s"));
+            }
+        }
+        if whom != Whom::Client {
+            let Ended { error, slowest_seconds, .. } = &self.read;
+            expect(error.is_none(), format!("a read: {error:?}"));
+            expect(*slowest_seconds < READ_SECONDS_MAX, format!("a read took {slowest_seconds:.1} s"));
+        }
+        self.wrong.extend(wrong);
+    }
+}
+
+impl Bed {
+    /// One cell, after which everything is as it was before.
+    fn row(&mut self, cell: Cell) -> Row {
+        let (whom, fault, work) = cell;
+        let name = format!("{whom:?}-{fault:?}-{work:?}");
+        self.mount();
+        let dir = self.at().join(&name);
+        std::fs::create_dir(&dir).unwrap();
+        let (worker, reader) = (Worker::start(work, &dir), Worker::reads(&self.at().join(bed::BASE)));
+        worker.is_under_way();
+        self.does(whom, fault);
+        worker.had_fault();
+        reader.had_fault();
+        if (whom, fault) == (Whom::Client, Fault::Freeze) {
+            // Nobody tells when the nodes have given the client up.
+            std::thread::park_timeout(FROZEN);
+            self.heal(whom, fault);
+        }
+        let (worked, read) = (worker.ends(), reader.ends());
+        let hangs = worked.is_none() || read.is_none();
+        if hangs || (whom == Whom::Client && fault != Fault::Freeze) {
+            self.kill_mount(hangs);
+            self.heal(whom, fault);
+            self.mount();
+        } else {
+            self.heal(whom, fault);
+        }
+        let (worked, read) = (worked.unwrap_or_else(Ended::never), read.unwrap_or_else(Ended::never));
+        let mut row = Row { cell, stale: 0, wrong: Vec::new(), worked, read };
+        row.judge();
+        let again = dir.join("again");
+        until_within(RETURN_SECONDS_MAX, &format!("{name} works again"), || work.works(&again));
+        self.unmount();
+        row.wrong.extend(self.lost(&name, work, row.worked.steps).map(|what| format!("{name}: {what}")));
+        match self.check() {
+            Ok(stale) => row.stale = stale,
+            Err(problems) => row.wrong.push(format!("{name}: {problems:?}")),
+        }
+        row
+    }
+}
