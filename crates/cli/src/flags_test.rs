@@ -70,6 +70,10 @@ const CASES: &[Case] = &[
     ("copies", &["volume", "--copies", "2"], |a| a.copies == Some(2)),
     ("background", &["mount", "--background"], |a| a.background),
     ("read-only", &["mount", "--read-only"], |a| a.read_only),
+    ("resp", &["table", "--resp", "127.0.0.1:0"], |a| a.resp.is_some()),
+    ("password-file", &["table", "--password-file", "p"], |a| {
+        a.password_file.as_deref() == Some(Path::new("p"))
+    }),
     ("size", &["bench", "--size", "1GB"], |a| a.size == Some(Size::Bytes(1_000_000_000))),
     ("rows", &["bench", "--rows", "a,b", "--rows=c"], |a| a.rows == ["a", "b", "c"]),
     ("dir", &["bench", "--dir", "a", "--dir=b"], |a| a.dirs == [Path::new("a"), Path::new("b")]),
@@ -232,7 +236,7 @@ fn a_slip_finds_the_flag_or_command_that_was_meant() {
         (&["srot"], "unknown command 'srot'; did you mean sort?"),
         (
             &["xyzzy"],
-            "unknown command 'xyzzy'; the commands are gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, mount, doctor, bench, exec, job, node, cluster, help",
+            "unknown command 'xyzzy'; the commands are gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, mount, table, doctor, bench, exec, job, node, cluster, help",
         ),
         (&["sort", "--ascii"], "--ascii is a flag of gen, not of sort"),
         (

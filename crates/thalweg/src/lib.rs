@@ -91,6 +91,9 @@ pub fn check(
 /// Volumes mounted as file systems.
 pub use thalweg_mount as mount;
 
+/// Ordered records in memory, served to Redis clients.
+pub use thalweg_table as table;
+
 /// Volumes: files striped over several disks. What a volume has is reached through [`OpenVolume::volume`](volume::OpenVolume).
 pub mod volume {
     pub use thalweg_volume::{

@@ -1,0 +1,26 @@
+//! What the words and flags of `table` mean together.
+
+use std::path::PathBuf;
+
+use thalweg::table::Place;
+use thalweg_base::units::Size;
+
+use crate::parse::Usage;
+use crate::typed::TypedArgs;
+
+/// A server of tables.
+#[derive(Debug)]
+pub(crate) struct TableAsk {
+    pub(crate) resp: Place,
+    pub(crate) memory: Size,
+    pub(crate) password_file: Option<PathBuf>,
+}
+
+/// `table serve`.
+pub(super) fn served(args: TypedArgs) -> Result<TableAsk, Usage> {
+    let TypedArgs { resp, memory, password_file, .. } = args;
+    let resp = resp.ok_or_else(|| {
+        Usage("table serve needs --resp, where Redis clients connect, as in --resp 127.0.0.1:6379".into())
+    })?;
+    Ok(TableAsk { resp, memory: memory.unwrap_or(Size::Percent(50.0)), password_file })
+}
