@@ -9,10 +9,12 @@
 
 mod arena;
 mod bucket;
+mod call;
 mod commands;
 mod error;
 mod keys;
 mod keyspace;
+mod pattern;
 mod resp;
 mod server;
 mod slab;

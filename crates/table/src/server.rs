@@ -23,7 +23,8 @@ use rustix::fs::{FileType, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use thalweg_base::clock;
 
-use crate::commands::{Session, Shared, run};
+use crate::call::{Session, Shared};
+use crate::commands::run;
 use crate::error::Refusal;
 use crate::keyspace::Keyspace;
 use crate::resp::{Parsed, REQUEST_BYTES_MAX, Reply, parse};
@@ -447,7 +448,7 @@ impl Server {
                 }
                 Ok(false) => {
                     let is_long = rest.len() > REQUEST_BYTES_MAX + READ_BYTES
-                        || (!session.may() && rest.len() > STRANGER_BYTES_MAX);
+                        || (!session.may && rest.len() > STRANGER_BYTES_MAX);
                     if is_long || self.buffered + input.len() > BUFFERS_BYTES_MAX {
                         Reply::new(output, 2).error(&Refusal::Full.to_string());
                         session.ends = true;

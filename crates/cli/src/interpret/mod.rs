@@ -153,11 +153,7 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
             volume::asked(&what, args).map(Job::Volume)
         }
         (Command::Mount, None) => volume::mounted(&args).map(Job::Mount),
-        (Command::Table, None) => {
-            let (_, args) = subject(args, command)?;
-            nothing_left(&args.words, command)?;
-            table::served(args).map(Job::Table)
-        }
+        (Command::Table, None) => table::served(subject(args, command)?.1).map(Job::Table),
         (Command::Doctor, None) => nothing_left(&args.words, command).map(|()| Job::Doctor(args.scratch)),
         (Command::Bench, None) => {
             let (which, args) = subject(args, command)?;

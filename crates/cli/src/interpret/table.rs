@@ -18,9 +18,13 @@ pub(crate) struct TableAsk {
 
 /// `table serve`.
 pub(super) fn served(args: TypedArgs) -> Result<TableAsk, Usage> {
+    if let Some(word) = args.words.first() {
+        return Err(Usage(format!("table serve takes flags only, not '{}'", word.to_string_lossy())));
+    }
     let TypedArgs { resp, memory, password_file, .. } = args;
     let resp = resp.ok_or_else(|| {
         Usage("table serve needs --resp, where Redis clients connect, as in --resp 127.0.0.1:6379".into())
     })?;
-    Ok(TableAsk { resp, memory: memory.unwrap_or(Size::Percent(50.0)), password_file })
+    let memory = memory.unwrap_or(Size::Percent(50.0));
+    Ok(TableAsk { resp, memory, password_file })
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{Arguments, COMMANDS, Call, Command, Outcome, TRANSACTION_MAX, Transaction, find, number};
+use crate::call::{Arguments, Call, Outcome, TRANSACTION_MAX, Transaction, number};
 use crate::error::Refusal;
+use crate::pattern::matches;
 
 /// What clients take for the version of Redis whose commands are here.
 const REDIS_VERSION: &str = "7.0.0";
@@ -154,43 +155,6 @@ pub(super) fn client(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     }
 }
 
-pub(super) fn command(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
-    match (a.get(1).map(|word| word.to_ascii_lowercase()).as_deref(), a.get(2..)) {
-        (None, _) => {
-            call.reply.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|command| describe(call, command));
-        }
-        (Some(b"count"), _) => call.reply.count(COMMANDS.len()),
-        (Some(b"docs"), _) => call.reply.map(0),
-        (Some(b"info"), Some(names)) => {
-            call.reply.array(names.len());
-            for name in names {
-                match find(name) {
-                    Some(command) => describe(call, command),
-                    None => call.reply.null_array(),
-                }
-            }
-        }
-        (Some(b"list"), _) => {
-            call.reply.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|command| call.reply.bulk(command.name.as_bytes()));
-        }
-        _ => return Err(Refusal::Syntax("command")),
-    }
-    Ok(())
-}
-
-fn describe(call: &mut Call<'_, '_>, command: &Command) {
-    let Command { name, least, most, keys: (first, last, step), flags, .. } = command;
-    let least = *least as i64 + 1;
-    call.reply.array(6);
-    call.reply.bulk(name.as_bytes());
-    call.reply.integer(if *most as i64 + 1 == least { least } else { -least });
-    call.reply.array(flags.len());
-    flags.iter().for_each(|flag| call.reply.simple(flag));
-    [first, last, step].into_iter().for_each(|number| call.reply.integer(*number));
-}
-
 pub(super) fn config(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     let [_, word, names @ ..] = a else { return Err(Refusal::Syntax("config")) };
     if !word.eq_ignore_ascii_case(b"get") || names.is_empty() {
@@ -200,7 +164,7 @@ pub(super) fn config(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     // Nothing is written to a disk.
     let settings = [("appendonly", "no"), ("databases", "1"), ("maxmemory", &memory), ("save", "")];
     let found: Vec<_> = (settings.iter())
-        .filter(|(name, _)| names.iter().any(|pattern| super::matches(pattern, name.as_bytes())))
+        .filter(|(name, _)| names.iter().any(|pattern| matches(pattern, name.as_bytes())))
         .collect();
     call.reply.map(found.len());
     for (name, value) in found {

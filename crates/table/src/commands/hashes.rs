@@ -2,9 +2,10 @@
 
 use std::ops::Bound;
 
-use super::{Arguments, Call, Outcome, Scan, number};
+use crate::call::{Arguments, Call, Outcome, number};
 use crate::error::Refusal;
 use crate::keyspace::{Kind, Scanned, TableRef};
+use crate::pattern::Scan;
 use crate::resp::integer;
 
 fn is_hash(kind: Kind) -> bool {

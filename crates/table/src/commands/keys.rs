@@ -1,7 +1,8 @@
 //! Commands on keys, whatever they hold.
 
-use super::{Arguments, Call, Outcome, Scan, matches, number};
+use crate::call::{Arguments, Call, Outcome, number};
 use crate::error::Refusal;
+use crate::pattern::{Scan, matches};
 
 pub(super) fn dbsize(call: &mut Call<'_, '_>, _: &Arguments<'_>) -> Outcome {
     let count = call.keys().len();

@@ -11,25 +11,13 @@ mod keys;
 mod sorted;
 mod strings;
 
-use std::collections::VecDeque;
-
+use crate::call::{Arguments, Call, Outcome, Session, Shared, TRANSACTION_MAX, Transaction};
 use crate::error::Refusal;
-use crate::keyspace::{Keyspace, Scanned};
-use crate::resp::{Reply, integer};
-
-/// The most commands of one transaction, and the most keys that it watches.
-const TRANSACTION_MAX: usize = 1 << 16;
-/// Cursors of scans that are remembered, and for how long.
-const CURSORS_MAX: usize = 1 << 16;
-const CURSOR_LIVES_MS: i64 = 10 * 60 * 1000;
-
-/// Arguments of a command, its name first.
-type Arguments<'a> = [&'a [u8]];
-type Outcome = Result<(), Refusal>;
+use crate::resp::Reply;
 
 /// A command.
-pub(crate) struct Command {
-    pub(crate) name: &'static str,
+struct Command {
+    name: &'static str,
     /// The fewest and the most arguments, without the name.
     least: usize,
     most: usize,
@@ -60,11 +48,11 @@ const fn command(
 }
 
 /// All commands, by name.
-pub(crate) const COMMANDS: &[Command] = &[
+const COMMANDS: &[Command] = &[
     command("append", (2, 2), ONE, WRITES, strings::append),
     command("auth", (1, 2), NONE, OTHER, connection::auth),
     command("client", (1, MANY), NONE, OTHER, connection::client),
-    command("command", (0, MANY), NONE, OTHER, connection::command),
+    command("command", (0, MANY), NONE, OTHER, command_itself),
     command("config", (1, MANY), NONE, OTHER, connection::config),
     command("dbsize", (0, 0), NONE, READS, keys::dbsize),
     command("decr", (1, 1), ONE, WRITES, strings::decr),
@@ -143,83 +131,6 @@ fn find(name: &[u8]) -> Option<&'static Command> {
     Some(&COMMANDS[at])
 }
 
-/// What the server knows beside keys.
-pub(crate) struct Shared {
-    pub(crate) keyspace: Keyspace,
-    pub(crate) password: Option<Vec<u8>>,
-    pub(crate) clients: usize,
-    pub(crate) commands: u64,
-    pub(crate) started_ms: i64,
-    cursors: Cursors,
-}
-
-impl Shared {
-    pub(crate) fn new(keyspace: Keyspace, password: Option<Vec<u8>>, started_ms: i64) -> Shared {
-        Shared { keyspace, password, clients: 0, commands: 0, started_ms, cursors: Cursors::default() }
-    }
-}
-
-/// What the server knows of one client.
-pub(crate) struct Session {
-    number: u64,
-    name: Vec<u8>,
-    version: u8,
-    may: bool,
-    pub(crate) ends: bool,
-    transaction: Option<Transaction>,
-    /// Keys that are watched, with the changes they had then.
-    watched: Vec<(Vec<u8>, u64)>,
-}
-
-#[derive(Default)]
-struct Transaction {
-    commands: Vec<(&'static Command, Vec<Vec<u8>>)>,
-    was_refused: bool,
-}
-
-impl Session {
-    pub(crate) fn new(number: u64, shared: &Shared) -> Session {
-        let may = shared.password.is_none();
-        let name = Vec::new();
-        Session { number, name, version: 2, may, ends: false, transaction: None, watched: Vec::new() }
-    }
-
-    /// Whether the client has given the password, if there is one.
-    pub(crate) fn may(&self) -> bool {
-        self.may
-    }
-
-    /// Forgets the keys that are watched; whether one of them was changed.
-    pub(crate) fn unwatch(&mut self, keyspace: &mut Keyspace) -> bool {
-        self.watched
-            .drain(..)
-            .fold(false, |changed, (key, changes)| keyspace.unwatch(&key, changes) | changed)
-    }
-}
-
-/// A command that is carried out.
-struct Call<'a, 'b> {
-    shared: &'a mut Shared,
-    session: &'a mut Session,
-    reply: Reply<'b>,
-}
-
-impl Call<'_, '_> {
-    fn keys(&mut self) -> &mut Keyspace {
-        &mut self.shared.keyspace
-    }
-
-    fn count(&mut self, count: usize) -> Outcome {
-        self.reply.count(count);
-        Ok(())
-    }
-
-    fn done(&mut self) -> Outcome {
-        self.reply.simple("OK");
-        Ok(())
-    }
-}
-
 /// Carries out a command, and appends its reply.
 pub(crate) fn run(shared: &mut Shared, session: &mut Session, arguments: &Arguments<'_>, out: &mut Vec<u8>) {
     shared.commands += 1;
@@ -270,10 +181,10 @@ fn queue(transaction: &mut Transaction, command: &'static Command, arguments: &A
     if matches!(command.name, "multi" | "watch") {
         return Err(Refusal::Nested(command.name));
     }
-    if transaction.commands.len() >= TRANSACTION_MAX {
+    if transaction.requests.len() >= TRANSACTION_MAX {
         return Err(Refusal::LongTransaction);
     }
-    transaction.commands.push((command, arguments.iter().map(|one| one.to_vec()).collect()));
+    transaction.requests.push(arguments.iter().map(|one| one.to_vec()).collect());
     Ok(())
 }
 
@@ -303,147 +214,51 @@ fn execute(shared: &mut Shared, session: &mut Session, out: &mut Vec<u8>) -> Out
         reply.null_array();
         return Ok(());
     }
-    reply.array(transaction.commands.len());
-    for (command, arguments) in &transaction.commands {
-        let arguments: Vec<&[u8]> = arguments.iter().map(|one| &one[..]).collect();
-        if let Err(why) = carry_out(shared, session, command, &arguments, out) {
+    reply.array(transaction.requests.len());
+    for request in &transaction.requests {
+        let arguments: Vec<&[u8]> = request.iter().map(|one| &one[..]).collect();
+        let outcome = check(session, &arguments)
+            .and_then(|command| carry_out(shared, session, command, &arguments, out));
+        if let Err(why) = outcome {
             Reply::new(out, session.version).error(&why.to_string());
         }
     }
     Ok(())
 }
 
-/// Where scans go on, by the numbers that clients give back.
-#[derive(Default)]
-struct Cursors {
-    last: u64,
-    /// Numbers ascend, and so do the times when they were given out.
-    given: VecDeque<(u64, i64, Scanned)>,
-}
-
-impl Cursors {
-    /// A number for a place; 0 for the end.
-    fn give(&mut self, place: Option<Scanned>, now_ms: i64) -> u64 {
-        let Some(place) = place else { return 0 };
-        let is_old = |given: &(u64, i64, Scanned)| given.1 + CURSOR_LIVES_MS < now_ms;
-        while self.given.len() >= CURSORS_MAX || self.given.front().is_some_and(is_old) {
-            self.given.pop_front();
+fn command_itself(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    match (a.get(1).map(|word| word.to_ascii_lowercase()).as_deref(), a.get(2..)) {
+        (None, _) => {
+            call.reply.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|command| describe(call, command));
         }
-        self.last += 1;
-        self.given.push_back((self.last, now_ms, place));
-        self.last
-    }
-
-    /// The place of a number; `None` for 0, the beginning.
-    fn place(&self, argument: &[u8]) -> Result<Option<Scanned>, Refusal> {
-        let number =
-            integer(argument).and_then(|number| u64::try_from(number).ok()).ok_or(Refusal::Cursor)?;
-        if number == 0 {
-            return Ok(None);
-        }
-        let at = self.given.binary_search_by_key(&number, |given| given.0).map_err(|_| Refusal::Cursor)?;
-        Ok(Some(self.given[at].2.clone()))
-    }
-}
-
-/// An argument that is a number of 64 bits.
-fn number(argument: &[u8]) -> Result<i64, Refusal> {
-    integer(argument).ok_or(Refusal::NoInteger)
-}
-
-/// What a scan's arguments behind its cursor ask for.
-struct Scan<'a> {
-    pattern: Option<&'a [u8]>,
-    count: usize,
-    kind: Option<&'a [u8]>,
-    only_keys: bool,
-}
-
-impl<'a> Scan<'a> {
-    fn of(name: &'static str, arguments: &Arguments<'a>) -> Result<Scan<'a>, Refusal> {
-        let mut scan = Scan { pattern: None, count: 10, kind: None, only_keys: false };
-        let mut words = arguments.iter();
-        while let Some(word) = words.next() {
-            if name == "hscan" && word.eq_ignore_ascii_case(b"novalues") {
-                scan.only_keys = true;
-                continue;
-            }
-            let value = *words.next().ok_or(Refusal::Syntax(name))?;
-            match &word.to_ascii_lowercase()[..] {
-                b"match" => scan.pattern = Some(value),
-                b"count" => {
-                    let count = number(value)?;
-                    scan.count =
-                        usize::try_from(count).ok().filter(|n| *n > 0).ok_or(Refusal::Syntax(name))?;
+        (Some(b"count"), _) => call.reply.count(COMMANDS.len()),
+        (Some(b"docs"), _) => call.reply.map(0),
+        (Some(b"info"), Some(names)) => {
+            call.reply.array(names.len());
+            for name in names {
+                match find(name) {
+                    Some(command) => describe(call, command),
+                    None => call.reply.null_array(),
                 }
-                b"type" if name == "scan" => scan.kind = Some(value),
-                _ => return Err(Refusal::Syntax(name)),
             }
         }
-        Ok(scan)
-    }
-
-    fn wants(&self, key: &[u8]) -> bool {
-        self.pattern.is_none_or(|pattern| matches(pattern, key))
-    }
-}
-
-/// Whether a pattern with `*`, `?`, `[a-z]`, `[^a]` and `\` stands for all of a text.
-///
-/// The time is bounded by the product of both lengths: only the last `*` is gone back to.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        let step = match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p + 1, t));
-                p += 1;
-                continue;
-            }
-            Some(b'?') => Some(p + 1),
-            Some(b'[') => class(pattern, p + 1, text[t]),
-            Some(b'\\') if p + 1 < pattern.len() => (pattern[p + 1] == text[t]).then_some(p + 2),
-            Some(byte) => (*byte == text[t]).then_some(p + 1),
-            None => None,
-        };
-        match (step, star) {
-            (Some(next), _) => (p, t) = (next, t + 1),
-            (None, Some((behind, from))) => {
-                star = Some((behind, from + 1));
-                (p, t) = (behind, from + 1);
-            }
-            (None, None) => return false,
+        (Some(b"list"), _) => {
+            call.reply.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|command| call.reply.bulk(command.name.as_bytes()));
         }
+        _ => return Err(Refusal::Syntax("command")),
     }
-    pattern[p..].iter().all(|byte| *byte == b'*')
+    Ok(())
 }
 
-/// Behind the class that begins here, if the byte is in it.
-fn class(pattern: &[u8], from: usize, byte: u8) -> Option<usize> {
-    let is_not = pattern.get(from) == Some(&b'^');
-    let mut at = from + usize::from(is_not);
-    let mut is_in = false;
-    loop {
-        match (pattern.get(at), pattern.get(at + 1), pattern.get(at + 2)) {
-            (None, ..) => return (is_in != is_not).then_some(at),
-            (Some(b']'), ..) => return (is_in != is_not).then_some(at + 1),
-            (Some(b'\\'), Some(escaped), _) => {
-                is_in |= *escaped == byte;
-                at += 2;
-            }
-            (Some(low), Some(b'-'), Some(high)) if *high != b']' => {
-                is_in |= (*low.min(high)..=*low.max(high)).contains(&byte);
-                at += 3;
-            }
-            (Some(one), ..) => {
-                is_in |= *one == byte;
-                at += 1;
-            }
-        }
-    }
+fn describe(call: &mut Call<'_, '_>, command: &Command) {
+    let Command { name, least, most, keys: (first, last, step), flags, .. } = command;
+    let least = *least as i64 + 1;
+    call.reply.array(6);
+    call.reply.bulk(name.as_bytes());
+    call.reply.integer(if *most as i64 + 1 == least { least } else { -least });
+    call.reply.array(flags.len());
+    flags.iter().for_each(|flag| call.reply.simple(flag));
+    [first, last, step].into_iter().for_each(|number| call.reply.integer(*number));
 }
-
-#[cfg(test)]
-#[path = "commands_test.rs"]
-mod tests;

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::{Arguments, Call, Outcome, number};
+use crate::call::{Arguments, Call, Outcome, number};
 use crate::error::Refusal;
 use crate::keyspace::{End, Kind, TableRef};
 

@@ -1,6 +1,6 @@
 //! Commands on keys with strings.
 
-use super::{Arguments, Call, Outcome, number};
+use crate::call::{Arguments, Call, Outcome, number};
 use crate::error::Refusal;
 use crate::resp::integer;
 
