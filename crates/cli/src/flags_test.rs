@@ -138,7 +138,7 @@ fn each_flag_stands_where_its_row_says_and_nowhere_else() {
             Value::OneOf(_, words) => format!("={}", words[0]),
             _ if flag.long.ends_with("by") => "=0:1".to_string(),
             _ if flag.long == "simulate" => "=nodes=1,disk=1,link=1".to_string(),
-            _ if flag.long == "listen" => "=127.0.0.1:0".to_string(),
+            _ if ["listen", "resp"].contains(&flag.long) => "=127.0.0.1:0".to_string(),
             _ if flag.long == "env" => "=A=1".to_string(),
             _ => "=1".to_string(),
         };
@@ -241,7 +241,7 @@ fn a_slip_finds_the_flag_or_command_that_was_meant() {
         (&["sort", "--ascii"], "--ascii is a flag of gen, not of sort"),
         (
             &["--memory", "1G"],
-            "--memory comes after its command, which may be sort, shuffle, merge, join, plan, partition",
+            "--memory comes after its command, which may be sort, shuffle, merge, join, plan, partition, table",
         ),
     ];
     for (words, expected) in cases {
