@@ -30,6 +30,8 @@ _thalweg() {
         --stripe) :; return ;;
         --width) :; return ;;
         --copies) :; return ;;
+        --resp) :; return ;;
+        --password-file) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
         --size) :; return ;;
         --rows) :; return ;;
         --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
@@ -63,19 +65,20 @@ _thalweg() {
         pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         volume) flags='--record --stores --manager --stripe --width --copies --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat layout check repair add-store replace salvage destroy' ;;
         mount) flags='--background --read-only --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        table) flags='--memory --resp --password-file --json --progress -q --quiet -h --help -V --version --generate' subjects='serve' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         bench) flags='--suites --size --rows --dir --rivals --nodes --runs --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump launch river cluster all-to-all volume' ;;
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--identity --listen --on --via --json --progress -q --quiet -h --help -V --version --generate' subjects='run ping' ;;
         cluster) flags='--runs --schedule --may --identity --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor probe exchange add drop renew client mend down remove' ;;
-        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump volume mount doctor bench exec job node cluster help' ;;
+        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump volume mount table doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac
     if [[ $word == -?* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
     elif ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'gen check sort shuffle merge join plan partition pump volume mount doctor bench exec job node cluster help' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'gen check sort shuffle merge join plan partition pump volume mount table doctor bench exec job node cluster help' -- "$word")
     elif ((COMP_CWORD == 2)) && [[ -n $subjects ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$subjects" -- "$word")
     else

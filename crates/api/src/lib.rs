@@ -17,6 +17,7 @@ mod rates;
 mod receipt;
 mod report;
 mod request;
+mod table;
 mod volume;
 mod vote;
 
@@ -51,6 +52,7 @@ pub use request::{
     CommandRequest, HostProcess, HostRequest, JobRequest, Request, ServiceRequest, TransferRequest,
     VolumeChange, VolumeRequest, VolumeWork,
 };
+pub use table::TableServer;
 pub use volume::{
     VolumeCheck, VolumeCluster, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeMount,
     VolumeSalvage, VolumeStatus, VolumeStore,

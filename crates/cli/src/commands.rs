@@ -15,6 +15,7 @@ pub(crate) enum Command {
     Pump,
     Volume,
     Mount,
+    Table,
     Doctor,
     Bench,
     Exec,
@@ -363,6 +364,24 @@ EIO has its cause told on standard error: file, byte and store.",
             ("thalweg mount films /mnt/films --background --read-only", "to look at it"),
         ],
         subjects: &[],
+    },
+    CommandInfo {
+        command: Command::Table,
+        name: "table",
+        synopsis: "WHAT",
+        about: "ordered records in memory, for any Redis client",
+        doc: "\
+serve: holds records in memory, in the order of their keys, and serves them to any Redis client. Keys with strings, hashes, and \
+sorted sets whose members have one score; ranges by ZRANGE KEY LOW HIGH BYLEX, of sorted sets and of the fields of hashes. MULTI, \
+WATCH and EXEC; keys that end (EXPIRE). 'COMMAND LIST' names all commands. A key has at most 2,047 bytes, a value less than 1 MiB. \
+When the memory is full, what needs more is refused, and nothing is dropped.
+
+Runs until SIGINT or SIGTERM. Nothing is written to a disk: its records end with it.",
+        examples: &[
+            ("thalweg table serve --resp 127.0.0.1:6379", "then redis-cli SET films 12"),
+            ("thalweg table serve --resp unix:/run/user/1000/tables --memory 1GiB", "for this user only"),
+        ],
+        subjects: &["serve"],
     },
     CommandInfo {
         command: Command::Doctor,

@@ -3,6 +3,7 @@
 //! The library's errors name no flags. What a user of the command can do about one is added here.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use thalweg::nodes::{ClusterError, IdentityError};
 use thalweg::{Error, SshFault, TransferError, TransferRefused};
@@ -22,6 +23,12 @@ pub(crate) enum Failure {
     Verb(Error),
     /// A command about nodes failed.
     Node(thalweg::nodes::Error),
+    /// A server of tables could not be started, or ended.
+    Table(thalweg::table::Error),
+    /// The file with the password could not be read.
+    Password(thalweg_io::Error),
+    /// The file has no password in its first line.
+    NoPassword(PathBuf),
     /// A volume could not be mounted.
     Mount(thalweg::mount::Error),
     /// A benchmark failed.
@@ -70,6 +77,11 @@ impl fmt::Display for Failure {
             Failure::Verb(why) => write!(f, "{why}{}", advice(why)),
             Failure::Node(why) => write!(f, "{why}{}", node_advice(why)),
             Failure::Mount(why) => write!(f, "{why}"),
+            Failure::Table(why) => write!(f, "{why}"),
+            Failure::Password(why) => write!(f, "{why}"),
+            Failure::NoPassword(path) => {
+                write!(f, "{}: the first line is empty; a password belongs there", path.display())
+            }
             Failure::Bench(why) => write!(f, "{why}"),
             Failure::NotProved(verb) => write!(f, "{verb}: the output is not the input; see the receipt"),
             Failure::Job(why) => f.write_str(why),
@@ -200,6 +212,12 @@ impl From<ClusterError> for Failure {
 impl From<thalweg::volume::Error> for Failure {
     fn from(why: thalweg::volume::Error) -> Failure {
         Failure::Verb(why.into())
+    }
+}
+
+impl From<thalweg::table::Error> for Failure {
+    fn from(why: thalweg::table::Error) -> Failure {
+        Failure::Table(why)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::flag::{
     SORTS, SPILLS, WRITES,
 };
 use crate::typed::{Document, Help, When};
-use crate::{flags_volume, values};
+use crate::{flags_table, flags_volume, values};
 
 /// The flags, those of a topic together.
 pub(crate) const FLAGS: &[Flag] = &[
@@ -94,13 +94,13 @@ lines in reverse order.",
         long: "memory",
         short: None,
         value: Value::Any("SIZE"),
-        at: WRITES,
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Table]),
         about: "memory for the whole process [default: half of the free]",
         doc: "\
 Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below the larger of 1.05 \
 times SIZE and SIZE + 2 MiB. From 16 MiB up, input of any kind is sorted if its records have at most a tenth of SIZE; less memory means more passes. Where a \
 sort needs more, for longer records or for an input of more than 300 times SIZE, it says at once how much. A percentage is of \
-what is available. Without this flag, half of that.",
+what is available. Without this flag, half of that. With table: the memory for records and what orders them.",
         set: |args, value| values::parsed(value).map(|size| args.memory = Some(size)),
     },
     Flag {
@@ -458,6 +458,8 @@ what was cut off is begun anew, file by file.",
     flags_volume::CACHE,
     flags_volume::HINT,
     flags_volume::SUITES,
+    flags_table::RESP,
+    flags_table::PASSWORD_FILE,
     Flag {
         long: "size",
         short: None,

@@ -74,6 +74,10 @@ const CASES: &[Case] = &[
     ("read-only", &["mount", "--read-only"], |a| a.read_only),
     ("cache", &["mount", "--cache", "64MiB"], |a| a.cache_bytes == Some(64 << 20)),
     ("hint", &["mount", "--hint=once"], |a| a.hint == Some(Hint::Once)),
+    ("resp", &["table", "--resp", "127.0.0.1:0"], |a| a.resp.is_some()),
+    ("password-file", &["table", "--password-file", "p"], |a| {
+        a.password_file.as_deref() == Some(Path::new("p"))
+    }),
     ("size", &["bench", "--size", "1GB"], |a| a.size == Some(Size::Bytes(1_000_000_000))),
     ("rows", &["bench", "--rows", "a,b", "--rows=c"], |a| a.rows == ["a", "b", "c"]),
     ("dir", &["bench", "--dir", "a", "--dir=b"], |a| a.dirs == [Path::new("a"), Path::new("b")]),
@@ -138,7 +142,7 @@ fn each_flag_stands_where_its_row_says_and_nowhere_else() {
             Value::OneOf(_, words) => format!("={}", words[0]),
             _ if flag.long.ends_with("by") => "=0:1".to_string(),
             _ if flag.long == "simulate" => "=nodes=1,disk=1,link=1".to_string(),
-            _ if flag.long == "listen" => "=127.0.0.1:0".to_string(),
+            _ if ["listen", "resp"].contains(&flag.long) => "=127.0.0.1:0".to_string(),
             _ if flag.long == "env" => "=A=1".to_string(),
             _ => "=1".to_string(),
         };
@@ -236,12 +240,12 @@ fn a_slip_finds_the_flag_or_command_that_was_meant() {
         (&["srot"], "unknown command 'srot'; did you mean sort?"),
         (
             &["xyzzy"],
-            "unknown command 'xyzzy'; the commands are gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, mount, doctor, bench, exec, job, node, cluster, help",
+            "unknown command 'xyzzy'; the commands are gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, mount, table, doctor, bench, exec, job, node, cluster, help",
         ),
         (&["sort", "--ascii"], "--ascii is a flag of gen, not of sort"),
         (
             &["--memory", "1G"],
-            "--memory comes after its command, which may be sort, shuffle, merge, join, plan, partition",
+            "--memory comes after its command, which may be sort, shuffle, merge, join, plan, partition, table",
         ),
     ];
     for (words, expected) in cases {

@@ -10,6 +10,7 @@ mod complete;
 mod failure;
 mod flag;
 mod flags;
+mod flags_table;
 #[cfg(test)]
 mod flags_test;
 mod flags_volume;
@@ -29,6 +30,7 @@ mod run;
 mod show;
 mod signals;
 mod suggest;
+mod tables;
 mod typed;
 mod values;
 mod volumes;

@@ -12,7 +12,7 @@ use crate::failure::{COULD_NOT, Failure};
 use crate::interpret::{Job, Request, Show, interpret};
 use crate::parse::{Usage, parse};
 use crate::print::{complain, say};
-use crate::{mounts, nodes, show, signals, volumes};
+use crate::{mounts, nodes, show, signals, tables, volumes};
 
 /// Done.
 pub(crate) const DONE: u8 = 0;
@@ -83,6 +83,7 @@ fn perform(Request { job, show: how }: Request) -> Result<u8, Failure> {
             held(&receipt.verb, receipt.holds)
         }
         Job::Volume(asked) => volumes::volume(&asked, how),
+        Job::Table(asked) => tables::serve(asked, how),
         Job::Mount(asked) => mounts::mount(&asked, how),
         Job::Check(options, cluster) => {
             let check = |progress: &_| thalweg::check(&options, cluster.as_ref(), progress);

@@ -52,6 +52,10 @@ pub(crate) struct TypedArgs {
     pub(crate) parts: Option<usize>,
     pub(crate) split_keys: bool,
 
+    // About tables.
+    pub(crate) resp: Option<thalweg::table::Place>,
+    pub(crate) password_file: Option<PathBuf>,
+
     // About a shuffle.
     pub(crate) seed: Option<u64>,
 

@@ -93,6 +93,9 @@ pub fn check(
 /// Volumes mounted as file systems.
 pub use thalweg_mount as mount;
 
+/// Ordered records in memory, served to Redis clients.
+pub use thalweg_table as table;
+
 // The examples of the guide are tests of this crate's documents.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/library.md")]

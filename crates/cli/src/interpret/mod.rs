@@ -3,6 +3,7 @@
 
 pub(crate) mod nodes;
 mod pump;
+pub(crate) mod table;
 pub(crate) mod volume;
 
 use std::ffi::{OsStr, OsString};
@@ -18,6 +19,7 @@ use thalweg::{
 use thalweg_bench::{BenchOptions, Which};
 
 use self::nodes::{ClusterAsk, Exec, JobsAsk};
+use self::table::TableAsk;
 use self::volume::{MountAsk, VolumeAsk};
 use crate::commands::Command;
 use crate::parse::{Usage, command_named};
@@ -49,6 +51,7 @@ pub(crate) enum Job {
     Doctor(Vec<PathBuf>),
     Volume(VolumeAsk),
     Mount(MountAsk),
+    Table(TableAsk),
     Bench(BenchOptions),
     Exec(Exec),
     Jobs(PathBuf, JobsAsk),
@@ -123,7 +126,7 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
         return match args.help {
             Some(_) => Ok(Job::Say(help::program())),
             None => Err(Usage(
-                "say what to do: gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, mount, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
+                "say what to do: gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, mount, table, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
             )),
         };
     };
@@ -150,6 +153,7 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
             volume::asked(&what, args).map(Job::Volume)
         }
         (Command::Mount, None) => volume::mounted(&args).map(Job::Mount),
+        (Command::Table, None) => table::served(subject(args, command)?.1).map(Job::Table),
         (Command::Doctor, None) => nothing_left(&args.words, command).map(|()| Job::Doctor(args.scratch)),
         (Command::Bench, None) => {
             let (which, args) = subject(args, command)?;

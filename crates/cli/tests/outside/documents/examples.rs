@@ -39,6 +39,7 @@ pages! {
     partition_and_join "docs/guide/partition-and-join.md",
     resume_and_faults "docs/guide/resume-and-faults.md",
     sort "docs/guide/sort.md",
+    tables "docs/guide/tables.md",
     threat_model "docs/guide/threat-model.md",
     tuning "docs/guide/tuning.md",
     volumes "docs/guide/volumes.md",

@@ -1,0 +1,36 @@
+//! The flags of `table` in the table of flags.
+
+use std::path::PathBuf;
+
+use crate::commands::Command::Table;
+use crate::flag::{At, Flag, Value};
+use crate::values;
+
+const TABLES: At = At::Commands(&[Table]);
+
+pub(crate) const RESP: Flag = Flag {
+    long: "resp",
+    short: None,
+    value: Value::Any("WHERE"),
+    at: TABLES,
+    about: "where Redis clients connect",
+    doc: "\
+Where Redis clients connect: ADDRESS:PORT of the loopback interface, with port 0 for any that is free, or unix:PATH, which only \
+this user can connect to.",
+    set: |args, value| values::parsed(value).map(|place| args.resp = Some(place)),
+};
+
+pub(crate) const PASSWORD_FILE: Flag = Flag {
+    long: "password-file",
+    short: None,
+    value: Value::File("FILE"),
+    at: TABLES,
+    about: "a file with the password that clients have to give",
+    doc: "\
+A file with the password that clients have to give with AUTH, in its first line. Without this flag they give none: whoever is on \
+this machine can connect to a port of its.",
+    set: |args, value| {
+        args.password_file = Some(PathBuf::from(value));
+        Ok(())
+    },
+};

@@ -1,0 +1,30 @@
+//! What the words and flags of `table` mean together.
+
+use std::path::PathBuf;
+
+use thalweg::table::Place;
+use thalweg_base::units::Size;
+
+use crate::parse::Usage;
+use crate::typed::TypedArgs;
+
+/// A server of tables.
+#[derive(Debug)]
+pub(crate) struct TableAsk {
+    pub(crate) resp: Place,
+    pub(crate) memory: Size,
+    pub(crate) password_file: Option<PathBuf>,
+}
+
+/// `table serve`.
+pub(super) fn served(args: TypedArgs) -> Result<TableAsk, Usage> {
+    if let Some(word) = args.words.first() {
+        return Err(Usage(format!("table serve takes flags only, not '{}'", word.to_string_lossy())));
+    }
+    let TypedArgs { resp, memory, password_file, .. } = args;
+    let resp = resp.ok_or_else(|| {
+        Usage("table serve needs --resp, where Redis clients connect, as in --resp 127.0.0.1:6379".into())
+    })?;
+    let memory = memory.unwrap_or(Size::Percent(50.0));
+    Ok(TableAsk { resp, memory, password_file })
+}

@@ -1,0 +1,38 @@
+//! The command `table`.
+
+use thalweg::table::{Options, Server};
+use thalweg_api::{TableServer, to_json};
+use thalweg_base::units::Bytes;
+use thalweg_io::{process, small};
+
+use crate::failure::Failure;
+use crate::interpret::Show;
+use crate::interpret::table::TableAsk;
+use crate::run::{DONE, report};
+use crate::signals;
+
+/// Serves tables until a signal asks for the end.
+pub(crate) fn serve(asked: TableAsk, how: Show) -> Result<u8, Failure> {
+    let memory = asked.memory.of(process::available_memory_bytes());
+    let password = asked.password_file.as_deref().map(first_line).transpose()?;
+    let said = password.is_some();
+    let options = Options { place: asked.resp, memory: memory as usize, password };
+    let server = Server::bind(options)?;
+    let stop = server.stop();
+    signals::on_signals(move |_| stop.stop()).map_err(Failure::Signals)?;
+    let ready = TableServer { resp: server.place().to_string(), memory_bytes: memory, password: said };
+    let text = || format!("tables in {} of memory, for Redis clients at {}\n", Bytes(memory), ready.resp);
+    report(how, || to_json(&ready), text)?;
+    server.run()?;
+    Ok(DONE)
+}
+
+fn first_line(path: &std::path::Path) -> Result<Vec<u8>, Failure> {
+    let text = small::read(path).map_err(Failure::Password)?;
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.is_empty() {
+        return Err(Failure::NoPassword(path.into()));
+    }
+    Ok(line.to_vec())
+}

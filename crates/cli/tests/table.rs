@@ -1,0 +1,421 @@
+//! A server of tables, seen from outside: compared with Redis itself, request by request, and used by Redis's own programs.
+//!
+//! Invariant: to any sequence of requests both answer the same bytes; of errors, the same code.
+#![allow(clippy::disallowed_methods)] // Whoever uses the command opens files by other means than ours.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use support::{Place, skipped, until};
+use thalweg_api::{TableServer, from_json};
+use thalweg_base::rng::Rng;
+
+/// The program that is Redis when it is called so; it comes with redis-cli and redis-benchmark.
+const REDIS: &str = "/usr/bin/redis-check-rdb";
+
+/// What reads members in order reads the fields of a hash as well, which Redis does not: here it is asked of no hash.
+const LEX_READS: &[&str] = &["ZRANGE", "ZRANGEBYLEX", "ZREVRANGEBYLEX", "ZLEXCOUNT", "ZCARD"];
+
+/// A server that ends with the test.
+struct Served {
+    child: Child,
+    ready: TableServer,
+}
+
+impl Served {
+    fn start(place: &Place, flags: &[&str]) -> Served {
+        let mut command = place.command(&[&["table", "serve", "--json"], flags].concat());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready = from_json(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        Served { child, ready }
+    }
+
+    fn tcp(&self) -> TcpStream {
+        TcpStream::connect(&self.ready.resp).unwrap()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Redis, which ends with the test; `None` where it is not installed, which is said.
+fn redis(place: &Place) -> Option<Served> {
+    if !Path::new(REDIS).exists() {
+        skipped("there is no Redis to compare with; install redis-tools");
+        return None;
+    }
+    let mut command = Command::new(REDIS);
+    command.arg0("redis-server").current_dir(&place.0).stdin(Stdio::null()).stdout(Stdio::null());
+    command.args(["--port", "0", "--save", "", "--databases", "1", "--unixsocket", "redis"]);
+    let child = command.spawn().unwrap();
+    until("Redis listens", || UnixStream::connect(place.0.join("redis")).is_ok());
+    let ready = TableServer { resp: "unix:redis".into(), memory_bytes: 0, password: false };
+    Some(Served { child, ready })
+}
+
+/// A client that sees the bytes of replies.
+struct Client<S>(BufReader<S>);
+
+impl<S: Read + Write> Client<S> {
+    fn new(socket: S) -> Client<S> {
+        Client(BufReader::new(socket))
+    }
+
+    fn send(&mut self, words: &[&[u8]]) {
+        let mut request = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            request.extend(format!("${}\r\n", word.len()).bytes());
+            request.extend_from_slice(word);
+            request.extend(b"\r\n");
+        }
+        self.0.get_mut().write_all(&request).unwrap();
+    }
+
+    /// The bytes of one reply; of an error, its code alone.
+    fn reply(&mut self) -> Vec<u8> {
+        let mut reply = Vec::new();
+        let n = self.0.read_until(b'\n', &mut reply).unwrap();
+        assert!(n > 0, "the server hung up");
+        let number = || -> i64 { std::str::from_utf8(&reply[1..n - 2]).unwrap().parse().unwrap() };
+        let mut parts = 0;
+        match reply[0] {
+            b'-' => return reply.split(|byte| *byte == b' ').next().unwrap().to_vec(),
+            b'$' if number() >= 0 => {
+                let mut bytes = vec![0; number() as usize + 2];
+                self.0.read_exact(&mut bytes).unwrap();
+                reply.extend(bytes);
+            }
+            b'*' => parts = number().max(0),
+            b'%' => parts = 2 * number(),
+            _ => {}
+        }
+        (0..parts).for_each(|_| reply.extend(self.reply()));
+        reply
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        self.send(&words);
+        String::from_utf8_lossy(&self.reply()).into_owned()
+    }
+}
+
+/// Requests: of a key, a field or member, a value, a number, an index, and ends of a range.
+const SHAPES: &[&str] = &[
+    "GET k",
+    "GET k",
+    "SET k v",
+    "SET k v NX",
+    "SET k v XX GET",
+    "SET k v GET",
+    "SET k v EX 100",
+    "SET k v KEEPTTL",
+    "SET k v PX 100000",
+    "SET k v PX -3",
+    "SET k v EXAT n",
+    "SET k v NX XX",
+    "SET k v EX 0",
+    "SETNX k v",
+    "SETEX k 100 v",
+    "SETEX k n v",
+    "PSETEX k 100000 v",
+    "MGET k k k",
+    "MSET k v k v",
+    "MSET k v k",
+    "DEL k",
+    "DEL k k",
+    "UNLINK k",
+    "EXISTS k k k",
+    "EXPIRE k 100",
+    "EXPIRE k n",
+    "EXPIRE k 200 GT",
+    "EXPIRE k 50 LT",
+    "EXPIRE k 9 NX",
+    "EXPIRE k 9 XX",
+    "TTL k",
+    "PERSIST k",
+    "INCR k",
+    "INCRBY k n",
+    "DECR k",
+    "DECRBY k n",
+    "SET k n",
+    "APPEND k v",
+    "STRLEN k",
+    "TYPE k",
+    "DBSIZE",
+    "GETDEL k",
+    "GETSET k v",
+    "HSET k f v",
+    "HSET k f v f v",
+    "HSET k f",
+    "HGET k f",
+    "HMGET k f f f",
+    "HDEL k f f",
+    "HLEN k",
+    "HEXISTS k f",
+    "HSETNX k f v",
+    "HINCRBY k f n",
+    "HSTRLEN k f",
+    "HMSET k f v",
+    "ZADD k 0 f",
+    "ZADD k 0 f 0 f 0 f",
+    "ZADD k NX 0 f",
+    "ZADD k XX 0 f",
+    "ZADD k x f",
+    "ZADD k 0",
+    "ZREM k f f",
+    "ZSCORE k f",
+    "ZCARD k",
+    "ZRANGE k low high BYLEX",
+    "ZRANGE k high low BYLEX REV",
+    "ZRANGE k low high BYLEX LIMIT i n",
+    "ZRANGE k high low BYLEX REV LIMIT i 2",
+    "ZRANGE k n n",
+    "ZRANGE k n n REV",
+    "ZRANGE k 0 -1",
+    "ZRANGEBYLEX k low high",
+    "ZRANGEBYLEX k low high LIMIT i 3",
+    "ZREVRANGEBYLEX k high low",
+    "ZREVRANGEBYLEX k high low LIMIT 1 n",
+    "ZLEXCOUNT k low high",
+    "ZREMRANGEBYLEX k low low",
+    "MULTI",
+    "EXEC",
+    "DISCARD",
+    "WATCH k",
+    "UNWATCH",
+    "PING",
+    "PING v",
+    "ECHO v",
+    "SELECT 0",
+    "SELECT 9",
+    "NOSUCH k",
+    "GET",
+    "GET k k",
+];
+
+/// A random request about a few keys, so that types, ends and transactions meet.
+fn request(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let bound = |rng: &mut Rng| match rng.below(6) {
+        0 => "-".into(),
+        1 => "+".into(),
+        i => format!("{}{}", if i % 2 == 0 { '[' } else { '(' }, word(rng)),
+    };
+    let shape = SHAPES[rng.below(SHAPES.len() as u64) as usize];
+    let name = shape.split(' ').next().unwrap();
+    let keys = match name {
+        _ if LEX_READS.contains(&name) => 3..6,
+        _ if name.starts_with('H') => 0..3,
+        _ => 0..6,
+    };
+    let words = shape.split(' ').map(|part| match part {
+        "k" => format!("key{}", keys.start + rng.below(keys.end - keys.start)),
+        "f" => word(rng),
+        "v" => "value".repeat(rng.below(4) as usize),
+        "n" => ((rng.below(13) as i64) - 4).to_string(),
+        "i" => rng.below(5).to_string(),
+        "low" | "high" => bound(rng),
+        part => part.into(),
+    });
+    words.map(String::into_bytes).collect()
+}
+
+/// One of few words that begin alike.
+fn word(rng: &mut Rng) -> String {
+    ["a", "aa", "ab", "b", "ba", "prefix:1", "prefix:2", "prefix:23"][rng.below(8) as usize].into()
+}
+
+#[test]
+fn it_answers_as_redis_does() {
+    let place = Place::new();
+    let Some(_redis) = redis(&place) else { return };
+    let _ours = Served::start(&place, &["--resp", "unix:ours", "--memory", "64MiB"]);
+    let connect = |name: &str| Client::new(UnixStream::connect(place.0.join(name)).unwrap());
+    let (mut theirs, mut ours) = ([connect("redis"), connect("redis")], [connect("ours"), connect("ours")]);
+    let mut seen = std::collections::HashMap::<u8, usize>::new();
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let mut story = Vec::new();
+        for who in 0..2 {
+            for client in [&mut theirs[who], &mut ours[who]] {
+                for line in ["RESET", if seed % 2 == 0 { "HELLO 2" } else { "HELLO 3" }, "FLUSHDB"] {
+                    client.ask(line);
+                }
+            }
+        }
+        for _ in 0..500 {
+            let who = rng.below(4) as usize / 3;
+            let request = request(&mut rng);
+            let words: Vec<&[u8]> = request.iter().map(|word| &word[..]).collect();
+            story.push(format!("{who}: {}", words.join(&b' ').escape_ascii()));
+            theirs[who].send(&words);
+            ours[who].send(&words);
+            let (expected, found) = (theirs[who].reply(), ours[who].reply());
+            *seen.entry(expected[0]).or_default() += 1;
+            let told = story[story.len().saturating_sub(25)..].join("\n");
+            assert_eq!(
+                found.escape_ascii().to_string(),
+                expected.escape_ascii().to_string(),
+                "seed {seed}, after\n{told}"
+            );
+        }
+    }
+    for kind in *b"+-:$*_" {
+        assert!(seen.get(&kind).is_some_and(|count| *count > 20), "replies of few kinds: {seen:?}");
+    }
+}
+
+#[test]
+fn scans_find_everything_once() {
+    let place = Place::new();
+    let served = Served::start(&place, &["--resp", "127.0.0.1:0", "--memory", "64MiB"]);
+    let mut client = Client::new(served.tcp());
+    for i in 0..1000 {
+        client.ask(&format!("SET key:{i:04} x"));
+        client.ask(&format!("HSET hash field:{i:04} x"));
+    }
+    client.ask("ZADD set 0 member");
+    for (command, pattern, expected) in [
+        ("SCAN", "key:*", 1000),
+        ("SCAN", "*", 1002),
+        ("HSCAN hash", "field:00*", 100),
+        ("HSCAN hash", "*", 1000),
+    ] {
+        let (mut cursor, mut found) = ("0".to_string(), Vec::new());
+        loop {
+            let reply = client.ask(&format!("{command} {cursor} MATCH {pattern} COUNT 77"));
+            let mut lines =
+                reply.split("\r\n").filter(|line| !line.starts_with(['$', '*']) && !line.is_empty());
+            cursor = lines.next().unwrap().into();
+            let step = if command == "SCAN" { 1 } else { 2 };
+            found.extend(lines.step_by(step).map(String::from));
+            if cursor == "0" {
+                break;
+            }
+        }
+        let all = found.len();
+        found.sort();
+        found.dedup();
+        assert_eq!((found.len(), all), (expected, expected), "{command} {pattern}");
+    }
+    assert_eq!(client.ask("SCAN 12345678"), "-ERR");
+    assert_eq!(client.ask("SCAN x"), "-ERR");
+}
+
+#[test]
+fn a_full_memory_refuses_and_loses_nothing() {
+    let place = Place::new();
+    let served = Served::start(&place, &["--resp", "127.0.0.1:0", "--memory", "4MiB"]);
+    let mut client = Client::new(served.tcp());
+    let value = "v".repeat(1000);
+    let mut kept = 0;
+    while client.ask(&format!("SET key{kept} {value}")) == "+OK\r\n" {
+        kept += 1;
+    }
+    assert!((2500..4194).contains(&kept), "{kept} records");
+    assert_eq!(client.ask(&format!("SET another {value}")), "-OOM");
+    assert_eq!(client.ask("DBSIZE"), format!(":{kept}\r\n"));
+    (0..kept).for_each(|i| assert_eq!(client.ask(&format!("STRLEN key{i}")), ":1000\r\n"));
+    // What is deleted makes room.
+    (0..kept / 2).for_each(|i| assert_eq!(client.ask(&format!("DEL key{i}")), ":1\r\n"));
+    (0..kept / 2).for_each(|i| assert_eq!(client.ask(&format!("SET again{i} {value} PX 1000")), "+OK\r\n"));
+    // Keys that have ended go, although nobody asks for them.
+    until("keys that have ended are gone", || client.ask("DBSIZE") == format!(":{}\r\n", kept - kept / 2));
+    assert_eq!(client.ask(&format!("SET {} x", "k".repeat(2048))), "-ERR");
+    assert_eq!(client.ask(&format!("SET k {}", "x".repeat(1 << 20))), "-ERR");
+}
+
+#[test]
+fn strangers_are_turned_away() {
+    let place = Place::new();
+    place.write("password", b"open sesame\n");
+    let served = Served::start(&place, &["--resp", "127.0.0.1:0", "--password-file", "password"]);
+    let mut client = Client::new(served.tcp());
+    for line in ["GET a", "AUTH wrong", "AUTH default wrong", "AUTH other open", "HELLO 3", "MULTI", "NOSUCH"]
+    {
+        let reply = client.ask(line);
+        assert!(["-NOAUTH", "-WRONGPASS", "-ERR"].contains(&&reply[..]), "{line}: {reply}");
+    }
+    client.send(&[b"AUTH", b"open sesame"]);
+    assert_eq!(client.reply(), b"+OK\r\n");
+    assert_eq!(client.ask("SET a 1"), "+OK\r\n");
+    // What is no request, HTTP of a browser say, or too long before the password, ends the connection.
+    let long = [&b"*2\r\n$4\r\nAUTH\r\n$20000\r\n"[..], &[b'x'; 18_000]].concat();
+    for bytes in
+        [&b"POST / HTTP/1.1\r\nHost: here\r\n\r\nSET a 2\r\n"[..], b"*1\r\n$-5\r\n", b"*1000000\r\n", &long]
+    {
+        let mut socket = served.tcp();
+        // It may hang up before it has read all of it.
+        let _ = socket.write_all(bytes);
+        let _ = socket.shutdown(Shutdown::Write);
+        let mut said = String::new();
+        let _ = socket.read_to_string(&mut said);
+        assert!(said.is_empty() || said.starts_with('-') && said.ends_with("\r\n"), "{said}");
+    }
+    assert_eq!(client.ask("GET a"), "$1\r\n1\r\n");
+}
+
+#[test]
+fn only_this_user_reaches_its_socket() {
+    let place = Place::new();
+    let served = Served::start(&place, &["--resp", "unix:socket"]);
+    let mode = std::fs::metadata(place.0.join("socket")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    place.run(&["table", "serve", "--resp", "unix:socket"]).is_refused(&["unix:socket is taken"]);
+    place.write("file", b"mine");
+    place.run(&["table", "serve", "--resp", "unix:file"]).is_refused(&["unix:file is taken"]);
+    assert_eq!(place.read("file"), b"mine");
+    // One that a killed server left behind is in nobody's way.
+    drop(served);
+    assert!(place.names().contains(&"socket".into()));
+    let served = Served::start(&place, &["--resp", "unix:socket"]);
+    let mut client = Client::new(UnixStream::connect(place.0.join("socket")).unwrap());
+    assert_eq!(client.ask("PING"), "+PONG\r\n");
+    drop((served, client));
+}
+
+#[test]
+fn it_says_what_it_cannot_do() {
+    let place = Place::new();
+    let refused = |words: &[&str], holds: &str| place.run(&[&["table"], words].concat()).is_refused(&[holds]);
+    refused(&["serve"], "--resp");
+    refused(&["serve", "--resp", "0.0.0.0:6379"], "not encrypted");
+    refused(&["serve", "--resp", "here"], "ADDRESS:PORT");
+    refused(&["serve", "--resp", "127.0.0.1:0", "--memory", "1K"], "too little");
+    refused(&["serve", "--resp", "127.0.0.1:0", "--password-file", "none"], "none");
+    place.write("empty", b"\nx");
+    refused(&["serve", "--resp", "127.0.0.1:0", "--password-file", "empty"], "the first line is empty");
+}
+
+#[test]
+fn redis_benchmark_and_redis_cli_work() {
+    if !Path::new("/usr/bin/redis-benchmark").exists() {
+        return skipped("there is no redis-benchmark; install redis-tools");
+    }
+    let place = Place::new();
+    let served = Served::start(&place, &["--resp", "127.0.0.1:0", "--memory", "256MiB"]);
+    let port = served.ready.resp.rsplit(':').next().unwrap();
+    let line = format!(
+        "redis-benchmark -p {port} -n 20000 -r 5000 -P 16 -c 20 --csv -t ping,set,get,incr,hset,mset && \
+redis-cli -p {port} -3 hgetall myhash | wc -l && redis-cli -p {port} --scan | wc -l && redis-cli -p {port} info | grep db0"
+    );
+    let done = place.shell(&line);
+    let out = done.is_done();
+    for test in ["SET", "GET", "INCR", "HSET", "MSET (10 keys)"] {
+        assert!(out.contains(&format!("\"{test}\",")), "{out}");
+    }
+    assert!(out.contains("db0:keys="), "{out}");
+}

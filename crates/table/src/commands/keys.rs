@@ -1,0 +1,129 @@
+//! Commands on keys, whatever they hold.
+
+use crate::call::{Arguments, Call, Outcome, number};
+use crate::error::Refusal;
+use crate::pattern::{Scan, matches};
+
+pub(super) fn dbsize(call: &mut Call<'_, '_>, _: &Arguments<'_>) -> Outcome {
+    let count = call.keys().len();
+    call.count(count)
+}
+
+pub(super) fn del(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let count = a[1..].iter().filter(|key| call.shared.keyspace.delete_live(key)).count();
+    call.count(count)
+}
+
+pub(super) fn exists(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let count = a[1..].iter().filter(|key| call.shared.keyspace.expiry(key).is_some()).count();
+    call.count(count)
+}
+
+pub(super) fn kind(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let kind = call.keys().kind(a[1]);
+    call.reply.simple(kind.map_or("none", |kind| kind.name()));
+    Ok(())
+}
+
+pub(super) fn flush(call: &mut Call<'_, '_>, _: &Arguments<'_>) -> Outcome {
+    call.keys().clear()?;
+    call.done()
+}
+
+/// EXPIRE and those like it: in seconds or not, from now on or since 1970.
+fn end(
+    call: &mut Call<'_, '_>,
+    a: &Arguments<'_>,
+    name: &'static str,
+    unit_ms: i64,
+    from_ms: i64,
+) -> Outcome {
+    let ms = number(a[2])?.checked_mul(unit_ms).and_then(|ms| ms.checked_add(from_ms));
+    let ms = ms.ok_or(Refusal::Expiry(name))?;
+    let Some(now) = call.keys().expiry(a[1]) else { return call.count(0) };
+    let wants = match a.get(3).map(|word| word.to_ascii_lowercase()).as_deref() {
+        None => true,
+        Some(b"nx") => now.is_none(),
+        Some(b"xx") => now.is_some(),
+        Some(b"gt") => now.is_some_and(|now| ms > now),
+        Some(b"lt") => now.is_none_or(|now| ms < now),
+        Some(_) => return Err(Refusal::Syntax(name)),
+    };
+    let is_done = wants && call.keys().expire(a[1], Some(ms))?;
+    call.count(usize::from(is_done))
+}
+
+pub(super) fn expire(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let now = call.keys().now_ms;
+    end(call, a, "expire", 1000, now)
+}
+
+pub(super) fn pexpire(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let now = call.keys().now_ms;
+    end(call, a, "pexpire", 1, now)
+}
+
+pub(super) fn expireat(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    end(call, a, "expireat", 1000, 0)
+}
+
+pub(super) fn pexpireat(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    end(call, a, "pexpireat", 1, 0)
+}
+
+pub(super) fn persist(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let ends = call.keys().expiry(a[1]).flatten().is_some();
+    let is_done = ends && call.keys().expire(a[1], None)?;
+    call.count(usize::from(is_done))
+}
+
+/// What is left of a key's time in so many milliseconds, rounded; -1 if it does not end, -2 if it is not there.
+fn left(call: &mut Call<'_, '_>, key: &[u8], unit_ms: i64) -> Outcome {
+    let now = call.keys().now_ms;
+    let left = match call.keys().expiry(key) {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(at)) => (at - now + unit_ms / 2) / unit_ms,
+    };
+    call.reply.integer(left);
+    Ok(())
+}
+
+pub(super) fn ttl(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    left(call, a[1], 1000)
+}
+
+pub(super) fn pttl(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    left(call, a[1], 1)
+}
+
+pub(super) fn keys(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let mut found = Vec::new();
+    call.keys().scan(None, usize::MAX, |key, _| {
+        if matches(a[1], key) {
+            found.push(key.to_vec());
+        }
+    });
+    call.reply.array(found.len());
+    found.iter().for_each(|key| call.reply.bulk(key));
+    Ok(())
+}
+
+pub(super) fn scan(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let from = call.shared.cursors.place(a[1])?;
+    let wanted = Scan::of("scan", &a[2..])?;
+    let mut found = Vec::new();
+    let keyspace = &call.shared.keyspace;
+    let last = keyspace.scan(from.as_ref(), wanted.count, |key, kind| {
+        let is_kind = wanted.kind.is_none_or(|name| name.eq_ignore_ascii_case(kind.name().as_bytes()));
+        if is_kind && wanted.wants(key) {
+            found.push(key.to_vec());
+        }
+    });
+    let cursor = call.shared.cursors.give(last, keyspace.now_ms);
+    call.reply.array(2);
+    call.reply.bulk(cursor.to_string().as_bytes());
+    call.reply.array(found.len());
+    found.iter().for_each(|key| call.reply.bulk(key));
+    Ok(())
+}

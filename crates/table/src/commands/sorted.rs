@@ -1,0 +1,230 @@
+//! Commands on sorted sets whose members all have one score, and so are in the order of their bytes.
+
+use std::ops::Bound;
+
+use crate::call::{Arguments, Call, Outcome, number};
+use crate::error::Refusal;
+use crate::keyspace::{End, Kind, TableRef};
+
+fn is_sorted(kind: Kind) -> bool {
+    matches!(kind, Kind::Sorted(_))
+}
+
+/// What orders members in a hash as well: there, they are its fields.
+fn is_ordered(kind: Kind) -> bool {
+    kind != Kind::String
+}
+
+fn score(argument: &[u8]) -> Result<f64, Refusal> {
+    let text = std::str::from_utf8(argument).map_err(|_| Refusal::NoNumber)?;
+    text.parse().ok().filter(|score: &f64| !score.is_nan()).ok_or(Refusal::NoNumber)
+}
+
+pub(super) fn zadd(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let mut pairs = &a[2..];
+    let mut only_if = None;
+    while let [word, rest @ ..] = pairs {
+        match &word.to_ascii_lowercase()[..] {
+            b"nx" => only_if = Some(false),
+            b"xx" => only_if = Some(true),
+            // With one score, nothing but a new member is a change.
+            b"ch" => {}
+            _ => break,
+        }
+        pairs = rest;
+    }
+    let pairs = pairs.chunks_exact(2);
+    if !pairs.remainder().is_empty() || pairs.len() == 0 {
+        return Err(Refusal::Syntax("zadd"));
+    }
+    let scores = pairs.clone().map(|pair| score(pair[0])).collect::<Result<Vec<_>, _>>()?;
+    let one = match call.keys().table(a[1], is_sorted)?.map(|set| set.kind()) {
+        Some(Kind::Sorted(score)) => score,
+        _ => scores[0],
+    };
+    if scores.iter().any(|score| *score != one) {
+        return Err(Refusal::Score(one));
+    }
+    for pair in pairs.clone() {
+        call.keys().fits(pair[1], b"")?;
+    }
+    let mut count = 0;
+    for pair in pairs {
+        let is_there = call.keys().table(a[1], is_sorted)?.is_some_and(|set| set.get(pair[1]).is_some());
+        if only_if.is_none_or(|if_there| if_there == is_there) && !is_there {
+            call.keys().put(a[1], Kind::Sorted(one), pair[1], b"")?;
+            count += 1;
+        }
+    }
+    call.count(count)
+}
+
+pub(super) fn zrem(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let count = match call.keys().table(a[1], is_sorted)?.is_some() {
+        true => a[2..].iter().filter(|member| call.shared.keyspace.take(a[1], member)).count(),
+        false => 0,
+    };
+    call.count(count)
+}
+
+pub(super) fn zscore(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let set = call.shared.keyspace.table(a[1], is_sorted)?;
+    match set.filter(|set| set.get(a[2]).is_some()).map(|set| set.kind()) {
+        Some(Kind::Sorted(score)) => call.reply.double(score),
+        _ => call.reply.null(),
+    }
+    Ok(())
+}
+
+pub(super) fn zcard(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let len = call.keys().table(a[1], is_ordered)?.map_or(0, |set| set.len());
+    call.count(len)
+}
+
+/// One end of a range of members: `-`, `+`, or a member behind `[` or `(`.
+fn end(argument: &[u8]) -> Result<Lex<'_>, Refusal> {
+    match argument {
+        b"-" => Ok(Lex::Lowest),
+        b"+" => Ok(Lex::Highest),
+        [b'[', member @ ..] => Ok(Lex::At(Bound::Included(member))),
+        [b'(', member @ ..] => Ok(Lex::At(Bound::Excluded(member))),
+        _ => Err(Refusal::NoBound),
+    }
+}
+
+enum Lex<'a> {
+    Lowest,
+    Highest,
+    At(End<'a>),
+}
+
+/// The ends of a range; `None` if nothing can be in it.
+fn ends<'a>(low: &'a [u8], high: &'a [u8]) -> Result<Option<(End<'a>, End<'a>)>, Refusal> {
+    let low = match end(low)? {
+        Lex::Lowest => Some(Bound::Unbounded),
+        Lex::At(low) => Some(low),
+        Lex::Highest => None,
+    };
+    let high = match end(high)? {
+        Lex::Highest => Some(Bound::Unbounded),
+        Lex::At(high) => Some(high),
+        Lex::Lowest => None,
+    };
+    Ok(low.zip(high))
+}
+
+pub(super) fn zlexcount(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let ends = ends(a[2], a[3])?;
+    let set = call.keys().table(a[1], is_ordered)?;
+    let count = set.zip(ends).map_or(0, |(set, (low, high))| set.range(low, high).1);
+    call.count(count)
+}
+
+pub(super) fn zremrangebylex(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let ends = ends(a[2], a[3])?;
+    let mut members = Vec::new();
+    if let (Some(set), Some((low, high))) = (call.keys().table(a[1], is_sorted)?, ends) {
+        let (mut place, count) = set.range(low, high);
+        members.extend((0..count).map_while(|_| set.next(&mut place)).map(|record| record.key.to_vec()));
+    }
+    let count = members.iter().filter(|member| call.shared.keyspace.take(a[1], member)).count();
+    call.count(count)
+}
+
+/// Which members of a range to return.
+struct Window {
+    backwards: bool,
+    offset: usize,
+    most: Option<usize>,
+}
+
+impl Window {
+    /// With the numbers behind LIMIT; a negative count is none.
+    fn limit(&mut self, name: &'static str, words: &Arguments<'_>) -> Outcome {
+        let [offset, count] = words else { return Err(Refusal::Syntax(name)) };
+        // Redis too finds nothing behind a negative offset.
+        self.offset = usize::try_from(number(offset)?).unwrap_or(usize::MAX);
+        self.most = usize::try_from(number(count)?).ok();
+        Ok(())
+    }
+}
+
+fn by_lex(
+    call: &mut Call<'_, '_>,
+    name: &[u8],
+    ends: Option<(End<'_>, End<'_>)>,
+    window: &Window,
+) -> Outcome {
+    let set = call.shared.keyspace.table(name, is_ordered)?;
+    let Some((set, (low, high))) = set.zip(ends) else {
+        call.reply.array(0);
+        return Ok(());
+    };
+    let (mut place, count) = set.range(low, high);
+    let left = count.saturating_sub(window.offset);
+    let most = window.most.map_or(left, |most| most.min(left));
+    call.reply.array(most);
+    let offset = window.offset.min(count);
+    set.skip(&mut place, if window.backwards { count - offset } else { offset });
+    for _ in 0..most {
+        let record = if window.backwards { set.previous(&mut place) } else { set.next(&mut place) };
+        call.reply.bulk(record.map_or(&b""[..], |record| record.key));
+        if call.reply.is_long() {
+            return Err(Refusal::LongReply);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn zrange(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    const SYNTAX: Refusal = Refusal::Syntax("zrange");
+    let mut window = Window { backwards: false, offset: 0, most: None };
+    let (mut is_lex, mut words) = (false, &a[4..]);
+    let mut limit = None;
+    while let [word, rest @ ..] = words {
+        words = rest;
+        match &word.to_ascii_lowercase()[..] {
+            b"bylex" => is_lex = true,
+            b"rev" => window.backwards = true,
+            b"limit" => {
+                limit = Some(rest.get(..2).ok_or(SYNTAX)?);
+                words = &rest[2..];
+            }
+            _ => return Err(SYNTAX),
+        }
+    }
+    if is_lex {
+        limit.map_or(Ok(()), |limit| window.limit("zrange", limit))?;
+        let ends = if window.backwards { ends(a[3], a[2])? } else { ends(a[2], a[3])? };
+        return by_lex(call, a[1], ends, &window);
+    }
+    if limit.is_some() {
+        return Err(SYNTAX);
+    }
+    // By rank: negative ranks count from the end.
+    let len = call.keys().table(a[1], is_ordered)?.map_or(0, |set: TableRef<'_>| set.len()) as i64;
+    let rank = |argument| number(argument).map(|rank| if rank < 0 { rank.saturating_add(len) } else { rank });
+    let (first, last) = (rank(a[2])?.max(0), rank(a[3])?.min(len - 1));
+    window.offset = first as usize;
+    window.most = Some(usize::try_from(last - first + 1).unwrap_or(0));
+    by_lex(call, a[1], Some((Bound::Unbounded, Bound::Unbounded)), &window)
+}
+
+fn range(call: &mut Call<'_, '_>, a: &Arguments<'_>, name: &'static str, backwards: bool) -> Outcome {
+    let mut window = Window { backwards, offset: 0, most: None };
+    match &a[4..] {
+        [] => {}
+        [word, limit @ ..] if word.eq_ignore_ascii_case(b"limit") => window.limit(name, limit)?,
+        _ => return Err(Refusal::Syntax(name)),
+    }
+    let ends = if backwards { ends(a[3], a[2])? } else { ends(a[2], a[3])? };
+    by_lex(call, a[1], ends, &window)
+}
+
+pub(super) fn zrangebylex(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    range(call, a, "zrangebylex", false)
+}
+
+pub(super) fn zrevrangebylex(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    range(call, a, "zrevrangebylex", true)
+}

@@ -1,0 +1,108 @@
+//! Why a request of a Redis client is refused, in words that begin with the code its library looks for.
+
+use std::fmt;
+
+use crate::slab::{Full, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+/// Why a request is refused.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Refusal {
+    /// There is no such command.
+    Unknown(String),
+    /// The command has too few or too many arguments.
+    Arguments(&'static str),
+    /// The arguments make no sense together.
+    Syntax(&'static str),
+    /// The key has a value of another type than the command is for.
+    WrongType,
+    /// The memory is full.
+    Full,
+    /// A key is too long; it has so many bytes.
+    LongKey(usize),
+    /// A value is too long; it has so many bytes.
+    LongValue(usize),
+    /// Not a number of 64 bits, or the result is not.
+    NoInteger,
+    /// Not a number.
+    NoNumber,
+    /// The time of an expiry is out of range.
+    Expiry(&'static str),
+    /// Neither `-`, `+`, nor a key behind `[` or `(`.
+    NoBound,
+    /// A member of a sorted set has another score than the others.
+    Score(f64),
+    /// Not a cursor that was given out, or one that was forgotten.
+    Cursor,
+    /// Only database 0 is there.
+    Database,
+    /// The client has to give the password first.
+    NoPassword,
+    /// The password is wrong.
+    WrongPassword,
+    /// There is no password to give.
+    NoPasswordSet,
+    /// The protocol of this version is not spoken.
+    Version,
+    /// A command within another transaction that may not be there.
+    Nested(&'static str),
+    /// `EXEC` or `DISCARD` without `MULTI`.
+    Outside(&'static str),
+    /// A command between `MULTI` and `EXEC` was refused.
+    Aborted,
+    /// The reply has more bytes than one may have.
+    LongReply,
+    /// The transaction has more commands than one may have.
+    LongTransaction,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Unknown(name) => write!(f, "ERR unknown command '{name}'"),
+            Refusal::Arguments(name) => write!(f, "ERR wrong number of arguments for '{name}' command"),
+            Refusal::Syntax(name) => write!(f, "ERR syntax error in the arguments of '{name}'"),
+            Refusal::WrongType => f.write_str("WRONGTYPE the key holds a value of another type"),
+            Refusal::Full => f.write_str(
+                "OOM the memory of this server is full; delete keys, or give it more with --memory",
+            ),
+            Refusal::LongKey(bytes) => {
+                write!(f, "ERR a key of {bytes} bytes; the longest has {KEY_BYTES_MAX}")
+            }
+            Refusal::LongValue(bytes) => {
+                write!(f, "ERR a value of {bytes} bytes; the longest has {VALUE_BYTES_MAX}")
+            }
+            Refusal::NoInteger => f.write_str("ERR value is not an integer or out of range"),
+            Refusal::NoNumber => f.write_str("ERR value is not a valid float"),
+            Refusal::Expiry(name) => write!(f, "ERR invalid expire time in '{name}' command"),
+            Refusal::NoBound => f.write_str("ERR min or max not valid: write -, +, [KEY or (KEY"),
+            Refusal::Score(score) => {
+                write!(f, "ERR the members of a sorted set have one score here, and this set has {score}")
+            }
+            Refusal::Cursor => f.write_str("ERR invalid cursor, or one of a scan that is too old"),
+            Refusal::Database => f.write_str("ERR DB index is out of range: there is database 0 only"),
+            Refusal::NoPassword => f.write_str("NOAUTH Authentication required."),
+            Refusal::WrongPassword => f.write_str("WRONGPASS the user name or the password is wrong"),
+            Refusal::NoPasswordSet => {
+                f.write_str("ERR AUTH without a password set: this server asks for none")
+            }
+            Refusal::Version => {
+                f.write_str("NOPROTO unsupported protocol version: this server speaks 2 and 3")
+            }
+            Refusal::Nested(name) => write!(f, "ERR {name} inside MULTI is not allowed"),
+            Refusal::Outside(name) => write!(f, "ERR {name} without MULTI"),
+            Refusal::Aborted => {
+                f.write_str("EXECABORT a command of the transaction was refused, so none was carried out")
+            }
+            Refusal::LongReply => {
+                f.write_str("ERR the reply would be larger than 64 MiB; ask for less at a time")
+            }
+            Refusal::LongTransaction => f.write_str("ERR the transaction has too many commands"),
+        }
+    }
+}
+
+impl From<Full> for Refusal {
+    fn from(_: Full) -> Refusal {
+        Refusal::Full
+    }
+}

@@ -1,0 +1,136 @@
+//! The keys of one node of a tree, in order.
+//!
+//! Model: of each key, four bytes stand in the node, as an integer: those behind the bytes that all keys of the node's range
+//! share. They decide most comparisons, so a search rarely looks at a record.
+//! Invariant: whoever searches has a key within the node's range, so it begins with the shared bytes as well.
+
+use std::cmp::Ordering;
+
+use crate::slab::{Cell, Slab};
+
+/// Keys in a node.
+pub(crate) const FAN: usize = 64;
+
+/// Keys in order, each by the cell of its record.
+pub(crate) struct Keys {
+    len: u16,
+    /// Bytes that all keys in the node's range begin with.
+    shared: u16,
+    hints: [u32; FAN],
+    cells: [Cell; FAN],
+}
+
+impl Keys {
+    /// None yet, in a range whose keys share so many bytes.
+    pub(crate) fn new(shared: usize) -> Keys {
+        Keys { len: 0, shared: shared as u16, hints: [0; FAN], cells: [Cell::UNUSED; FAN] }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() == FAN
+    }
+
+    pub(crate) fn cell(&self, i: usize) -> Cell {
+        self.cells[..self.len()][i]
+    }
+
+    /// Where the key is, or where it belongs.
+    pub(crate) fn search(&self, slab: &Slab, key: &[u8]) -> Result<usize, usize> {
+        let wanted = hint(key, self.shared());
+        let hints = &self.hints[..self.len()];
+        let low = hints.partition_point(|hint| *hint < wanted);
+        let equal = hints[low..].partition_point(|hint| *hint == wanted);
+        let found = self.cells[low..low + equal].binary_search_by(|cell| slab.key(*cell).cmp(key));
+        found.map(|i| low + i).map_err(|i| low + i)
+    }
+
+    /// How many keys are at or before this one: the child of an inner node where it belongs.
+    pub(crate) fn child(&self, slab: &Slab, key: &[u8]) -> usize {
+        self.search(slab, key).map_or_else(|i| i, |i| i + 1)
+    }
+
+    pub(crate) fn insert(&mut self, slab: &Slab, i: usize, cell: Cell) {
+        let len = self.len();
+        self.hints.copy_within(i..len, i + 1);
+        self.cells.copy_within(i..len, i + 1);
+        self.len += 1;
+        self.set(slab, i, cell);
+    }
+
+    /// Has another record at a place, whose key belongs there.
+    pub(crate) fn set(&mut self, slab: &Slab, i: usize, cell: Cell) {
+        self.hints[i] = hint(slab.key(cell), self.shared());
+        self.cells[i] = cell;
+    }
+
+    pub(crate) fn remove(&mut self, i: usize) -> Cell {
+        let (len, cell) = (self.len(), self.cell(i));
+        self.hints.copy_within(i + 1..len, i);
+        self.cells.copy_within(i + 1..len, i);
+        self.len -= 1;
+        cell
+    }
+
+    /// The keys from a place on, moved to a node whose range shares so many bytes.
+    pub(crate) fn split_off(&mut self, slab: &Slab, i: usize, shared: usize) -> Keys {
+        let mut right = Keys::new(shared);
+        right.append(slab, &self.cells[i..self.len()]);
+        self.len = i as u16;
+        right
+    }
+
+    /// Has these further keys behind its own.
+    pub(crate) fn append(&mut self, slab: &Slab, cells: &[Cell]) {
+        for cell in cells {
+            self.insert(slab, self.len(), *cell);
+        }
+    }
+
+    pub(crate) fn cells(&self) -> &[Cell] {
+        &self.cells[..self.len()]
+    }
+
+    /// Has a new range, whose keys share so many bytes.
+    pub(crate) fn share(&mut self, slab: &Slab, shared: usize) {
+        if shared != self.shared() {
+            self.shared = shared as u16;
+            for i in 0..self.len() {
+                self.hints[i] = hint(slab.key(self.cells[i]), shared);
+            }
+        }
+    }
+
+    fn shared(&self) -> usize {
+        usize::from(self.shared)
+    }
+}
+
+/// Four bytes of a key behind the first `shared`, filled up with zeros; in the order of the keys as far as they go.
+fn hint(key: &[u8], shared: usize) -> u32 {
+    let rest = key.get(shared..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(first) => u32::from_be_bytes(*first),
+        None => {
+            let mut first = [0; 4];
+            first[..rest.len()].copy_from_slice(rest);
+            u32::from_be_bytes(first)
+        }
+    }
+}
+
+/// How many bytes every key begins with that is not below `low` and below `high`; a bound that is missing leaves none.
+pub(crate) fn shared(low: Option<&[u8]>, high: Option<&[u8]>) -> usize {
+    let (Some(low), Some(high)) = (low, high) else { return 0 };
+    low.iter().zip(high).take_while(|(a, b)| a == b).count()
+}
+
+/// The shortest key that is above `below` and not above `at`.
+pub(crate) fn between<'a>(below: &[u8], at: &'a [u8]) -> &'a [u8] {
+    debug_assert_eq!(below.cmp(at), Ordering::Less);
+    let same = below.iter().zip(at).take_while(|(a, b)| a == b).count();
+    &at[..same + 1]
+}

@@ -1,0 +1,426 @@
+//! What Redis clients see as one database: keys with strings, and keys that name tables.
+//!
+//! Model: strings are records of one bucket. A hash is a table of its fields, a sorted set one of its members, each with a bucket of its own.
+//! Records that end are removed when somebody asks for them, and by [`Keyspace::sweep`].
+//! Invariant: a key has one type. A table without records is removed.
+//! Non-goals: the protocol.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+
+use crate::bucket::{Bucket, Place};
+use crate::error::Refusal;
+use crate::slab::{Full, KEY_BYTES_MAX, Record, Slab, VALUE_BYTES_MAX};
+
+/// What the name of a table and its entry among the others take beside the bucket, about.
+const TABLE_BYTES: usize = 2 << 10;
+/// Records looked at in one step of [`Keyspace::sweep`].
+const SWEPT: usize = 1000;
+
+/// What a key holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    String,
+    Hash,
+    /// Members in the order of their bytes, all with this score.
+    Sorted(f64),
+}
+
+impl Kind {
+    /// As the command TYPE calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::String => "string",
+            Kind::Hash => "hash",
+            Kind::Sorted(_) => "zset",
+        }
+    }
+}
+
+/// A hash or a sorted set.
+pub(crate) struct Table {
+    pub(crate) kind: Kind,
+    bucket: Bucket,
+    expires_ms: Option<i64>,
+}
+
+/// One end of a range of keys.
+pub(crate) type End<'a> = Bound<&'a [u8]>;
+
+/// The keys of one database.
+pub(crate) struct Keyspace {
+    slab: Slab,
+    strings: Bucket,
+    tables: BTreeMap<Box<[u8]>, Table>,
+    /// Where the sweep goes on.
+    swept: Option<Scanned>,
+    /// Keys that may end, at most: counted anew with each full sweep.
+    ending: usize,
+    found_ending: usize,
+    /// Keys that transactions watch: how often each was changed, and by how many it is watched.
+    watched: HashMap<Vec<u8>, (u64, usize)>,
+    /// Now, in milliseconds since 1970.
+    pub(crate) now_ms: i64,
+}
+
+impl Keyspace {
+    /// Without keys, for at most so many bytes.
+    pub(crate) fn new(memory: usize) -> Result<Keyspace, Full> {
+        let mut slab = Slab::new(memory);
+        let strings = Bucket::new(&mut slab)?;
+        Ok(Keyspace {
+            slab,
+            strings,
+            tables: BTreeMap::new(),
+            swept: None,
+            ending: 0,
+            found_ending: 0,
+            watched: HashMap::new(),
+            now_ms: 0,
+        })
+    }
+
+    /// Bytes in use, and the most that may be.
+    pub(crate) fn memory(&self) -> (usize, usize) {
+        (self.slab.used(), self.slab.limit())
+    }
+
+    /// Keys.
+    pub(crate) fn len(&self) -> usize {
+        self.strings.len() + self.tables.len()
+    }
+
+    fn has_ended(&self, expires_ms: Option<i64>) -> bool {
+        expires_ms.is_some_and(|at| at <= self.now_ms)
+    }
+
+    /// What a key holds, if it is there.
+    pub(crate) fn kind(&mut self, key: &[u8]) -> Option<Kind> {
+        self.expiry(key).map(|_| self.tables.get(key).map_or(Kind::String, |table| table.kind))
+    }
+
+    /// When a key ends, if it is there, and if it does.
+    pub(crate) fn expiry(&mut self, key: &[u8]) -> Option<Option<i64>> {
+        let found = match self.tables.get(key) {
+            Some(table) => table.expires_ms,
+            None => self.strings.get(&self.slab, key)?.expires_ms,
+        };
+        if self.has_ended(found) {
+            self.delete(key);
+            return None;
+        }
+        Some(found)
+    }
+
+    /// The string of a key, if it is there.
+    pub(crate) fn string(&mut self, key: &[u8]) -> Result<Option<Record<'_>>, Refusal> {
+        if self.tables.contains_key(key) && self.kind(key).is_some() {
+            return Err(Refusal::WrongType);
+        }
+        match self.strings.get(&self.slab, key).map(|record| record.expires_ms) {
+            Some(expires) if self.has_ended(expires) => {
+                self.delete(key);
+                Ok(None)
+            }
+            Some(_) => Ok(self.strings.get(&self.slab, key)),
+            None => Ok(None),
+        }
+    }
+
+    /// Has this string for a key, in place of whatever it held.
+    pub(crate) fn set(&mut self, key: &[u8], value: &[u8], expires_ms: Option<i64>) -> Result<(), Refusal> {
+        fits(key, value)?;
+        self.strings.put(&mut self.slab, key, value, expires_ms)?;
+        if !self.tables.is_empty() {
+            self.drop_table(key);
+        }
+        self.ending += usize::from(expires_ms.is_some());
+        self.touch(key);
+        Ok(())
+    }
+
+    /// Lets a key end at this time, or never; whether it is there.
+    pub(crate) fn expire(&mut self, key: &[u8], expires_ms: Option<i64>) -> Result<bool, Refusal> {
+        if self.expiry(key).is_none() {
+            return Ok(false);
+        }
+        if self.has_ended(expires_ms) {
+            return Ok(self.delete(key));
+        }
+        if let Some(table) = self.tables.get_mut(key) {
+            table.expires_ms = expires_ms;
+        } else if let Some(record) = self.strings.get(&self.slab, key) {
+            let value = record.value.to_vec();
+            self.strings.put(&mut self.slab, key, &value, expires_ms)?;
+        }
+        self.ending += usize::from(expires_ms.is_some());
+        self.touch(key);
+        Ok(true)
+    }
+
+    /// Removes a key; whether it was there.
+    pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
+        let is_string = self.strings.remove(&mut self.slab, key);
+        let was_there = is_string || self.drop_table(key);
+        if was_there {
+            self.touch(key);
+        }
+        was_there
+    }
+
+    /// Removes a key unless it has ended already; whether it was there.
+    pub(crate) fn delete_live(&mut self, key: &[u8]) -> bool {
+        self.expiry(key).is_some() && self.delete(key)
+    }
+
+    fn drop_table(&mut self, name: &[u8]) -> bool {
+        let Some(table) = self.tables.remove(name) else { return false };
+        table.bucket.clear(&mut self.slab);
+        self.slab.give(TABLE_BYTES);
+        true
+    }
+
+    /// Removes all keys.
+    pub(crate) fn clear(&mut self) -> Result<(), Refusal> {
+        let strings = Bucket::new(&mut self.slab)?;
+        std::mem::replace(&mut self.strings, strings).clear(&mut self.slab);
+        while let Some((name, _)) = self.tables.first_key_value() {
+            let name = name.clone();
+            self.drop_table(&name);
+        }
+        self.watched.values_mut().for_each(|(changes, _)| *changes += 1);
+        Ok(())
+    }
+
+    /// The hash or sorted set of a name, if it is there; `is` says whether it is of the kind that is asked for.
+    pub(crate) fn table(
+        &mut self,
+        name: &[u8],
+        is: fn(Kind) -> bool,
+    ) -> Result<Option<TableRef<'_>>, Refusal> {
+        match self.kind(name) {
+            None => Ok(None),
+            Some(kind) if is(kind) => {
+                Ok(self.tables.get(name).map(|table| TableRef { table, slab: &self.slab }))
+            }
+            Some(_) => Err(Refusal::WrongType),
+        }
+    }
+
+    /// Has this record in the table of a name, which is made if it is not there; whether the record is new.
+    pub(crate) fn put(&mut self, name: &[u8], kind: Kind, key: &[u8], value: &[u8]) -> Result<bool, Refusal> {
+        fits(name, b"")?;
+        fits(key, value)?;
+        let is_new = match (self.kind(name), kind) {
+            (None, _) => true,
+            (Some(Kind::Hash), Kind::Hash) => false,
+            (Some(Kind::Sorted(has)), Kind::Sorted(score)) => {
+                if has != score {
+                    return Err(Refusal::Score(has));
+                }
+                false
+            }
+            _ => return Err(Refusal::WrongType),
+        };
+        if is_new {
+            self.slab.take(TABLE_BYTES)?;
+            let bucket = Bucket::new(&mut self.slab).inspect_err(|_| self.slab.give(TABLE_BYTES))?;
+            self.tables.insert(name.into(), Table { kind, bucket, expires_ms: None });
+        }
+        let table = self.tables.get_mut(name).expect("it is there, or was just made");
+        let was_there = table.bucket.put(&mut self.slab, key, value, None);
+        if was_there.is_err() && is_new {
+            self.drop_table(name);
+        }
+        let was_there = was_there?;
+        self.touch(name);
+        Ok(!was_there)
+    }
+
+    /// Removes a record from the table of a name, which is there; whether the record was there.
+    pub(crate) fn take(&mut self, name: &[u8], key: &[u8]) -> bool {
+        let Some(table) = self.tables.get_mut(name) else { return false };
+        if !table.bucket.remove(&mut self.slab, key) {
+            return false;
+        }
+        if table.bucket.len() == 0 {
+            self.drop_table(name);
+        }
+        self.touch(name);
+        true
+    }
+
+    /// Looks at up to so many keys behind this one, strings first, then tables; which was the last, if there may be more.
+    pub(crate) fn scan(
+        &self,
+        after: Option<&Scanned>,
+        most: usize,
+        mut found: impl FnMut(&[u8], Kind),
+    ) -> Option<Scanned> {
+        self.walk(after, most, |key, kind, expires_ms| {
+            if !self.has_ended(expires_ms) {
+                found(key, kind);
+            }
+        })
+    }
+
+    fn walk(
+        &self,
+        after: Option<&Scanned>,
+        most: usize,
+        mut found: impl FnMut(&[u8], Kind, Option<i64>),
+    ) -> Option<Scanned> {
+        let mut left = most;
+        let tables_after = match after {
+            Some(Scanned::Table(name)) => Bound::Excluded(&name[..]),
+            _ => {
+                let mut place = match after {
+                    Some(Scanned::String(key)) => self.strings.seek(&self.slab, key, true),
+                    _ => self.strings.first(),
+                };
+                while let Some(record) = self.strings.next(&self.slab, &mut place) {
+                    found(record.key, Kind::String, record.expires_ms);
+                    left -= 1;
+                    if left == 0 {
+                        return Some(Scanned::String(record.key.to_vec()));
+                    }
+                }
+                Bound::Unbounded
+            }
+        };
+        for (name, table) in self.tables.range::<[u8], _>((tables_after, Bound::Unbounded)) {
+            found(name, table.kind, table.expires_ms);
+            left -= 1;
+            if left == 0 {
+                return Some(Scanned::Table(name.to_vec()));
+            }
+        }
+        None
+    }
+
+    /// Removes some of the keys that have ended, and goes on behind them the next time.
+    pub(crate) fn sweep(&mut self) {
+        if self.ending == 0 {
+            return;
+        }
+        let (mut ended, mut live) = (Vec::new(), 0);
+        let last = self.walk(self.swept.as_ref(), SWEPT, |key, _, expires_ms| match expires_ms {
+            Some(_) if self.has_ended(expires_ms) => ended.push(key.to_vec()),
+            Some(_) => live += 1,
+            None => {}
+        });
+        for key in &ended {
+            self.delete(key);
+        }
+        self.found_ending += live;
+        if last.is_none() {
+            (self.ending, self.found_ending) = (self.found_ending, 0);
+        }
+        self.swept = last;
+    }
+
+    /// Whether a sweep may find something.
+    pub(crate) fn may_end(&self) -> bool {
+        self.ending > 0
+    }
+
+    /// Counts changes of a key from now on; how many there were.
+    pub(crate) fn watch(&mut self, key: &[u8]) -> u64 {
+        let (changes, watchers) = self.watched.entry(key.to_vec()).or_default();
+        *watchers += 1;
+        *changes
+    }
+
+    /// Counts them no more for one of those who watch; whether there have been others than these.
+    pub(crate) fn unwatch(&mut self, key: &[u8], changes: u64) -> bool {
+        let Some((now, watchers)) = self.watched.get_mut(key) else { return true };
+        let has_changed = *now != changes;
+        *watchers -= 1;
+        if *watchers == 0 {
+            self.watched.remove(key);
+        }
+        has_changed
+    }
+
+    fn touch(&mut self, key: &[u8]) {
+        if !self.watched.is_empty()
+            && let Some((changes, _)) = self.watched.get_mut(key)
+        {
+            *changes += 1;
+        }
+    }
+}
+
+/// The key that a scan looked at last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scanned {
+    String(Vec<u8>),
+    Table(Vec<u8>),
+}
+
+/// A table that is read.
+pub(crate) struct TableRef<'a> {
+    table: &'a Table,
+    slab: &'a Slab,
+}
+
+impl<'a> TableRef<'a> {
+    pub(crate) fn kind(&self) -> Kind {
+        self.table.kind
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.bucket.len()
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&'a [u8]> {
+        self.table.bucket.get(self.slab, key).map(|record| record.value)
+    }
+
+    /// Where a range begins, and how many records it has.
+    pub(crate) fn range(&self, low: End<'_>, high: End<'_>) -> (Place, usize) {
+        let bucket = &self.table.bucket;
+        let seek = |key, behind| bucket.seek(self.slab, key, behind);
+        let from = match low {
+            Bound::Unbounded => bucket.first(),
+            Bound::Included(key) => seek(key, false),
+            Bound::Excluded(key) => seek(key, true),
+        };
+        let to = match high {
+            Bound::Unbounded => bucket.last(),
+            Bound::Included(key) => seek(key, true),
+            Bound::Excluded(key) => seek(key, false),
+        };
+        (from, bucket.count(self.slab, from, to))
+    }
+
+    /// The record behind a place, which moves behind it.
+    pub(crate) fn next(&self, place: &mut Place) -> Option<Record<'a>> {
+        self.table.bucket.next(self.slab, place)
+    }
+
+    /// The record before a place, which moves before it.
+    pub(crate) fn previous(&self, place: &mut Place) -> Option<Record<'a>> {
+        self.table.bucket.previous(self.slab, place)
+    }
+
+    /// Moves a place behind so many further records.
+    pub(crate) fn skip(&self, place: &mut Place, count: usize) {
+        self.table.bucket.skip(place, count);
+    }
+}
+
+impl Keyspace {
+    /// Whether a key and a value are within their bounds.
+    pub(crate) fn fits(&self, key: &[u8], value: &[u8]) -> Result<(), Refusal> {
+        fits(key, value)
+    }
+}
+
+fn fits(key: &[u8], value: &[u8]) -> Result<(), Refusal> {
+    match (key.len(), value.len()) {
+        (bytes, _) if bytes > KEY_BYTES_MAX => Err(Refusal::LongKey(bytes)),
+        (_, bytes) if bytes > VALUE_BYTES_MAX => Err(Refusal::LongValue(bytes)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,22 @@
+//! Tables: ordered records in memory, served to any Redis client.
+//!
+//! ```text
+//! sockets --> Server --> requests (resp.rs) --> commands --> Keyspace --> Bucket: a B+-tree --> Slab: cells of records
+//! ```
+//!
+//! Paper 002 calls the records of one server in a range of keys a bucket.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
+mod arena;
+mod bucket;
+mod call;
+mod commands;
+mod error;
+mod keys;
+mod keyspace;
+mod pattern;
+mod resp;
+mod server;
+mod slab;
+
+pub use server::{Error, Options, Place, Server, Stop};

@@ -1,0 +1,330 @@
+//! The protocol of Redis clients, versions 2 and 3: requests read, replies written.
+//!
+//! ```text
+//! request   *2\r\n$3\r\nGET\r\n$5\r\nfilms\r\n      or in a line:  GET films\r\n
+//! ```
+//!
+//! Invariant: whatever bytes come, a request is refused, waited for, or returned within its bounds; nothing is reserved that did not
+//! come.
+//! Non-goals: what commands mean.
+
+use std::ops::Range;
+
+/// The most bytes of one request.
+pub(crate) const REQUEST_BYTES_MAX: usize = 32 << 20;
+/// The most bytes of one reply.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+/// The most arguments of one request, its name included.
+const ARGUMENTS_MAX: usize = 1 << 18;
+/// The most bytes of a request in a line, and of a line with a number.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// A request as it lies in the bytes that came.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    /// Where each argument is, the name of the command first.
+    pub(crate) arguments: Vec<Range<usize>>,
+    /// Bytes of the request.
+    pub(crate) bytes: usize,
+}
+
+/// Why bytes are no request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Malformed {
+    /// Not a number of arguments.
+    Count,
+    /// Not a length of an argument.
+    Length,
+    /// No `$` where the length of an argument belongs.
+    NoLength,
+    /// A line is too long.
+    LongLine,
+    /// The request is too long.
+    Long,
+    /// HTTP, of a browser that somebody made send it here, say.
+    Http,
+}
+
+impl Malformed {
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Malformed::Count => "ERR Protocol error: invalid multibulk length",
+            Malformed::Length => "ERR Protocol error: invalid bulk length",
+            Malformed::NoLength => "ERR Protocol error: expected '$'",
+            Malformed::LongLine => "ERR Protocol error: too big inline request",
+            Malformed::Long => "ERR Protocol error: a request of more than 32 MiB",
+            Malformed::Http => "ERR Protocol error: this is not an HTTP server",
+        }
+    }
+}
+
+/// The request at the beginning of these bytes, put into `into`; whether all of it is there.
+pub(crate) fn parse(bytes: &[u8], into: &mut Parsed) -> Result<bool, Malformed> {
+    into.arguments.clear();
+    into.bytes = 0;
+    match bytes.first() {
+        None => Ok(false),
+        Some(b'*') => parse_array(bytes, into),
+        Some(_) => parse_line(bytes, into),
+    }
+}
+
+fn parse_array(bytes: &[u8], into: &mut Parsed) -> Result<bool, Malformed> {
+    let Some((count, mut at)) = number(bytes, 1, Malformed::Count)? else { return Ok(false) };
+    if count > ARGUMENTS_MAX as i64 {
+        return Err(Malformed::Count);
+    }
+    for _ in 0..count {
+        match bytes.get(at) {
+            None => return Ok(false),
+            Some(b'$') => {}
+            Some(_) => return Err(Malformed::NoLength),
+        }
+        let Some((len, from)) = number(bytes, at + 1, Malformed::Length)? else { return Ok(false) };
+        let len = usize::try_from(len).map_err(|_| Malformed::Length)?;
+        if len > REQUEST_BYTES_MAX || from + len + 2 > REQUEST_BYTES_MAX {
+            return Err(Malformed::Long);
+        }
+        if bytes.len() < from + len + 2 {
+            return Ok(false);
+        }
+        if &bytes[from + len..from + len + 2] != b"\r\n" {
+            return Err(Malformed::Length);
+        }
+        into.arguments.push(from..from + len);
+        at = from + len + 2;
+    }
+    into.bytes = at;
+    Ok(true)
+}
+
+/// The number in a line from a byte on, and where the next line begins.
+fn number(bytes: &[u8], from: usize, malformed: Malformed) -> Result<Option<(i64, usize)>, Malformed> {
+    let rest = &bytes[from..];
+    let Some(end) = memchr::memchr(b'\r', &rest[..rest.len().min(32)]) else {
+        return if rest.len() >= 32 { Err(malformed) } else { Ok(None) };
+    };
+    match rest.get(end + 1) {
+        None => return Ok(None),
+        Some(b'\n') => {}
+        Some(_) => return Err(malformed),
+    }
+    let number = integer(&rest[..end]).ok_or(malformed)?;
+    Ok(Some((number, from + end + 2)))
+}
+
+/// A number as commands and lengths write it: digits, perhaps behind a minus, and nothing else.
+pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
+    let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
+    let is_plain =
+        digits.iter().all(u8::is_ascii_digit) && (digits.len() == 1 || digits.first() != Some(&b'0'));
+    std::str::from_utf8(bytes).ok().filter(|_| is_plain)?.parse().ok()
+}
+
+/// A request in a line: words, without quotes.
+fn parse_line(bytes: &[u8], into: &mut Parsed) -> Result<bool, Malformed> {
+    let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(LINE_BYTES_MAX)]) else {
+        return if bytes.len() >= LINE_BYTES_MAX { Err(Malformed::LongLine) } else { Ok(false) };
+    };
+    let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
+    let mut from = 0;
+    for word in line.split(|byte| *byte == b' ' || *byte == b'\t') {
+        if !word.is_empty() {
+            into.arguments.push(from..from + word.len());
+        }
+        from += word.len() + 1;
+    }
+    let name = into.arguments.first().map_or(&b""[..], |name| &bytes[name.clone()]);
+    if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
+        return Err(Malformed::Http);
+    }
+    if line.ends_with(b"HTTP/1.1") || line.ends_with(b"HTTP/1.0") {
+        return Err(Malformed::Http);
+    }
+    into.bytes = end + 1;
+    Ok(true)
+}
+
+/// Writes replies.
+pub(crate) struct Reply<'a> {
+    out: &'a mut Vec<u8>,
+    /// Where the reply begins.
+    from: usize,
+    /// The version of the protocol.
+    version: u8,
+}
+
+impl<'a> Reply<'a> {
+    /// A reply behind what is there, in this version of the protocol.
+    pub(crate) fn new(out: &'a mut Vec<u8>, version: u8) -> Reply<'a> {
+        Reply { from: out.len(), out, version }
+    }
+
+    /// Whether it has more bytes than a reply may have.
+    pub(crate) fn is_long(&self) -> bool {
+        self.out.len() - self.from > REPLY_BYTES_MAX
+    }
+
+    /// Takes back what was written of it.
+    pub(crate) fn withdraw(&mut self) {
+        self.out.truncate(self.from);
+    }
+
+    pub(crate) fn set_version(&mut self, version: u8) {
+        self.version = version;
+    }
+
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        self.out.push(kind);
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    fn head(&mut self, kind: u8, number: i64) {
+        let mut digits = [0; 20];
+        let mut at = digits.len();
+        let mut rest = number.unsigned_abs();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.out.push(kind);
+        if number < 0 {
+            self.out.push(b'-');
+        }
+        self.out.extend_from_slice(&digits[at..]);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    pub(crate) fn simple(&mut self, text: &str) {
+        self.line(b'+', text.as_bytes());
+    }
+
+    /// A line that begins with a code; whatever a client made part of it stays within the line.
+    pub(crate) fn error(&mut self, text: &str) {
+        self.line(b'-', text.replace(['\r', '\n'], " ").as_bytes());
+    }
+
+    pub(crate) fn integer(&mut self, number: i64) {
+        self.head(b':', number);
+    }
+
+    pub(crate) fn count(&mut self, count: usize) {
+        self.integer(count as i64);
+    }
+
+    pub(crate) fn bulk(&mut self, bytes: &[u8]) {
+        self.head(b'$', bytes.len() as i64);
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    pub(crate) fn null(&mut self) {
+        self.out.extend_from_slice(if self.version == 2 { b"$-1\r\n" } else { b"_\r\n" });
+    }
+
+    /// In place of an array.
+    pub(crate) fn null_array(&mut self) {
+        self.out.extend_from_slice(if self.version == 2 { b"*-1\r\n" } else { b"_\r\n" });
+    }
+
+    pub(crate) fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+
+    /// Begins an array of so many replies.
+    pub(crate) fn array(&mut self, count: usize) {
+        self.head(b'*', count as i64);
+    }
+
+    /// Begins a map of so many pairs of replies.
+    pub(crate) fn map(&mut self, count: usize) {
+        match self.version {
+            2 => self.array(2 * count),
+            _ => self.head(b'%', count as i64),
+        }
+    }
+
+    pub(crate) fn double(&mut self, number: f64) {
+        let text = match number {
+            f64::INFINITY => "inf".into(),
+            f64::NEG_INFINITY => "-inf".into(),
+            _ => number.to_string(),
+        };
+        match self.version {
+            2 => self.bulk(text.as_bytes()),
+            _ => self.line(b',', text.as_bytes()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Request<'a> = (Vec<&'a [u8]>, usize);
+
+    fn parsed(bytes: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
+        let mut parsed = Parsed::default();
+        let whole = parse(bytes, &mut parsed)?;
+        Ok(whole.then(|| (parsed.arguments.iter().map(|at| &bytes[at.clone()]).collect(), parsed.bytes)))
+    }
+
+    #[test]
+    fn requests_are_read() {
+        let get = b"*2\r\n$3\r\nGET\r\n$5\r\na\r\nbc\r\nrest";
+        assert_eq!(parsed(get), Ok(Some((vec![&b"GET"[..], b"a\r\nbc"], get.len() - 4))));
+        (0..get.len() - 4).for_each(|n| assert_eq!(parsed(&get[..n]), Ok(None), "{n}"));
+        assert_eq!(parsed(b"PING  x \r\n"), Ok(Some((vec![&b"PING"[..], b"x"], 10))));
+        assert_eq!(parsed(b"\r\n"), Ok(Some((vec![], 2))));
+        assert_eq!(parsed(b"*0\r\n"), Ok(Some((vec![], 4))));
+        assert_eq!(parsed(b"*-1\r\n"), Ok(Some((vec![], 5))));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        use Malformed::*;
+        for (bytes, why) in [
+            (&b"*x\r\n"[..], Count),
+            (b"*300000\r\n", Count),
+            (b"*99999999999999999999999999999999\r\n", Count),
+            (b"*1\r\n+OK\r\n", NoLength),
+            (b"*1\r\n$-1\r\n", Length),
+            (b"*1\r\n$01\r\nx\r\n", Length),
+            (b"*1\r\n$1\r\nxyz", Length),
+            (b"*1\r\n$40000000\r\n", Long),
+            (b"POST / HTTP/1.1\r\n", Http),
+            (b"GET / HTTP/1.1\r\n", Http),
+            (b"Host: here\r\n", Http),
+        ] {
+            assert_eq!(parsed(bytes), Err(why), "{}", bytes.escape_ascii());
+        }
+        assert_eq!(parsed(&vec![b'x'; LINE_BYTES_MAX]), Err(LongLine));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(bytes in proptest::collection::vec(prop_oneof![
+            Just(b'*'), Just(b'$'), Just(b'\r'), Just(b'\n'), b'0'..b'3', any::<u8>(),
+        ], 0..60)) {
+            if let Ok(Some((arguments, n))) = parsed(&bytes) {
+                prop_assert!(n <= bytes.len() && arguments.iter().map(|one| one.len()).sum::<usize>() <= n);
+            }
+        }
+
+        #[test]
+        fn numbers_are_written_as_they_are(number in any::<i64>()) {
+            let mut out = Vec::new();
+            Reply::new(&mut out, 2).integer(number);
+            prop_assert_eq!(out, format!(":{number}\r\n").into_bytes());
+        }
+    }
+}
