@@ -72,6 +72,7 @@ const CASES: &[Case] = &[
     ("copies", &["volume", "--copies", "2"], |a| a.copies == Some(2)),
     ("background", &["mount", "--background"], |a| a.background),
     ("read-only", &["mount", "--read-only"], |a| a.read_only),
+    ("suites", &["bench", "--suites"], |a| a.suites),
     ("cache", &["mount", "--cache", "64MiB"], |a| a.cache_bytes == Some(64 << 20)),
     ("hint", &["mount", "--hint=once"], |a| a.hint == Some(Hint::Once)),
     ("resp", &["table", "--resp", "127.0.0.1:0"], |a| a.resp.is_some()),

@@ -130,7 +130,7 @@ impl MountedFs {
 
     /// Opens a file of the volume, and says how the kernel is to treat it.
     fn open_file(&self, inode: u64, flags: OpenFlags) -> Result<(FileHandle, FopenFlags)> {
-        let mut file = self.volume.open_by_number(inode)?;
+        let mut file = self.volume.open_by_number(inode).map_err(stale)?;
         let mut told = FopenFlags::empty();
         if flags.0 & libc::O_DIRECT != 0 {
             file = file.direct();
@@ -279,7 +279,7 @@ impl Filesystem for MountedFs {
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        attr(self, self.volume.inode(inode.0), reply);
+        attr(self, self.volume.inode(inode.0).map_err(stale), reply);
     }
 
     fn setattr(
@@ -303,7 +303,7 @@ impl Filesystem for MountedFs {
         let accessed_ns = accessed.map(attributes::ns);
         let modified_ns = modified.map(attributes::ns);
         let edit = Edit { mode, user, group, accessed_ns, modified_ns };
-        attr(self, self.set(inode.0, size, handle, edit), reply);
+        attr(self, self.set(inode.0, size, handle, edit).map_err(stale), reply);
     }
 
     fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
@@ -439,7 +439,7 @@ impl Filesystem for MountedFs {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        let closed = self.file(handle).and_then(|open| {
+        let closed = self.handles.file(handle).map_or(Ok(()), |open| {
             let flushed = open.file.flush();
             self.locks.close(&open, owner.0).and(flushed)
         });
@@ -622,6 +622,15 @@ impl Filesystem for MountedFs {
 /// given while a name in it changes may reach the kernel after the news of that change.
 fn believed(inode: &Inode) -> Duration {
     if inode.kind == Kind::Directory { Duration::ZERO } else { BELIEVED }
+}
+
+/// An inode that is gone: another mount has removed or replaced a name that the kernel still believes. With ESTALE it looks the
+/// name up again; ENOENT would reach the program.
+fn stale(why: Error) -> Error {
+    match why.errno() {
+        libc::ENOENT => Error::System(libc::ESTALE, why.to_string()),
+        _ => why,
+    }
 }
 
 fn entry(fs: &MountedFs, found: Result<Inode>, reply: ReplyEntry) {
