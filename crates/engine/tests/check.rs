@@ -6,6 +6,7 @@ mod place;
 
 use place::Place;
 use thalweg_api::Check;
+use thalweg_base::clock::Stopwatch;
 use thalweg_engine::{CheckOptions, Endpoint, IoChoice, KeyPart, Layout, Progress, check};
 use thalweg_record::{Generator, KEY_BYTES, Kind, RECORD_BYTES, Summary};
 
@@ -188,6 +189,16 @@ fn a_silent_pipe_does_not_keep_a_cancelled_check() {
         error
     });
     assert_eq!(error.exit_status(), 128 + 2);
+    // Nor does the thread that reads it stay.
+    let is_reader = |task: std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "read a pipe\n")
+    };
+    let readers = || std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let late = Stopwatch::start();
+    while readers().any(is_reader) {
+        assert!(late.seconds() < 20.0, "it still waits for the pipe");
+        std::thread::park_timeout(std::time::Duration::from_millis(10));
+    }
 }
 
 #[test]
