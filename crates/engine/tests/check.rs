@@ -180,13 +180,11 @@ fn a_silent_pipe_does_not_keep_a_cancelled_check() {
     let pipe = place.pipe("pipe");
     let path = place.at("pipe");
     let progress = Progress::default();
+    // Both ends stay open, and nothing is ever written.
+    let both = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
     let error = std::thread::scope(|scope| {
-        // Both ends open, and nothing ever written.
-        let both = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         scope.spawn(|| progress.cancel(2));
-        let error = check(&lines(vec![pipe]), &progress).unwrap_err();
-        drop(both);
-        error
+        check(&lines(vec![pipe]), &progress).unwrap_err()
     });
     assert_eq!(error.exit_status(), 128 + 2);
     // Nor does the thread that reads it stay.
@@ -199,6 +197,7 @@ fn a_silent_pipe_does_not_keep_a_cancelled_check() {
         assert!(late.seconds() < 20.0, "it still waits for the pipe");
         std::thread::park_timeout(std::time::Duration::from_millis(10));
     }
+    drop(both);
 }
 
 #[test]
