@@ -189,7 +189,7 @@ pub struct JobSpec {
     pub ask: JobOptions,
     /// The hosts that should take part, in the order of their ranges.
     pub hosts: Vec<String>,
-    /// The host whose node coordinates it, if it goes on without the client.
+    /// The host whose node coordinates it, if it continues without the client.
     pub coordinator: Option<String>,
     /// Why each earlier attempt failed.
     pub failed: Vec<String>,
@@ -212,7 +212,7 @@ pub struct JobAttempt {
     /// The range that is to be sorted, if it is that of a node that was lost when all others had theirs: what they wrote
     /// stays, and gets its name with what this attempt writes.
     pub range: Option<LostRange>,
-    /// Whose hosts decide what becomes of it, if it goes on without its client.
+    /// Whose hosts decide what becomes of it, if it continues without its client.
     pub vote: Option<AttemptId>,
 }
 

@@ -119,21 +119,35 @@ pub struct PumpLink {
     pub bytes_per_completion: f64,
 }
 
+/// The kind of a failure, for whoever cannot match the error itself because it happened in another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// An operating error.
+    #[default]
+    Operating,
+    /// Data was examined and is wrong.
+    Wrong,
+    /// A later run that resumes can continue from what is there.
+    Resumable,
+}
+
 /// The final message of an end of a transfer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PumpVerdict {
     /// Why it failed, if it did.
     pub error: Option<String>,
-    /// Whether the failure is corrupted data, and not an operating error.
-    pub wrong: bool,
+    /// The kind of the failure.
+    #[serde(default)]
+    pub kind: FailureKind,
     /// The receipt of this end.
     pub receipt: Option<PumpReceipt>,
 }
 
 impl PumpVerdict {
     /// A failure with its cause.
-    pub fn failed(why: impl ToString, wrong: bool) -> PumpVerdict {
-        PumpVerdict { error: Some(why.to_string()), wrong, receipt: None }
+    pub fn failed(why: impl ToString, kind: FailureKind) -> PumpVerdict {
+        PumpVerdict { error: Some(why.to_string()), kind, receipt: None }
     }
 
     /// A success.
@@ -170,14 +184,23 @@ pub struct PumpRequest {
     pub checksum: bool,
 }
 
+/// What the user should know at once about work that runs, and that is not an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// One line.
+    pub text: String,
+    /// Whether it says that a later run can resume.
+    pub resumable: bool,
+}
+
 /// A message of a node about a transfer that is running. The last one is a [`PumpVerdict`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PumpSaid {
     /// Bytes done, and bytes in all or 0 if that is unknown.
     Progress(u64, u64),
-    /// A warning to show at once.
-    Note(String),
+    /// To be shown at once.
+    Note(Note),
     /// The first message, if it connects to another end that ssh started: its certificate, as PEM.
     Authority(String),
 }

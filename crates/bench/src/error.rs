@@ -1,19 +1,20 @@
 //! Errors of benchmarks.
 
-use std::fmt;
-
 /// The result of a benchmark.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a benchmark has no result.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A measured verb failed.
-    Verb(thalweg::Error),
+    #[error(transparent)]
+    Verb(#[from] thalweg::Error),
     /// A measured program gave a wrong result.
+    #[error("{0}")]
     Wrong(String),
     /// Another requirement of a benchmark failed.
+    #[error("{0}")]
     Failed(String),
 }
 
@@ -25,23 +26,6 @@ impl Error {
             Error::Wrong(_) => 1,
             Error::Failed(_) => 2,
         }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Verb(why) => write!(f, "{why}"),
-            Error::Wrong(why) | Error::Failed(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<thalweg::Error> for Error {
-    fn from(why: thalweg::Error) -> Error {
-        Error::Verb(why)
     }
 }
 

@@ -109,11 +109,11 @@ the inputs. Records with equal keys keep their order.
 Without --record, records are lines compared as bytes, as GNU sort does with LC_ALL=C; a missing last newline is added. \
 Without --by, the key is the whole record.
 
-Prints a receipt: what went in, what came out, that they agree, and what the run cost beside what the plan had said. \
-OUTPUT appears under its name only when it is whole; a run that is stopped leaves the input and an older OUTPUT as they \
-were.
+Prints a receipt: the proofs of input and output, that they agree, and the actual time of each stage beside the planned \
+one. OUTPUT appears under its name only when it is complete; a run that is stopped leaves the input and an older OUTPUT as \
+they were.
 
-The letters of GNU sort (-k -t -n -r -u -S -T and others) are reserved: they will mean here what they mean there.",
+The letters of GNU sort (-k -t -n -r -u -S -T and others) are reserved: they are kept for the meaning that they have there.",
         examples: &[
             ("thalweg sort names.txt -o sorted.txt", "lines"),
             ("thalweg sort records -o sorted --datamation --memory 1GiB", "benchmark records in a gigabyte"),
@@ -274,7 +274,7 @@ Prints a receipt: what went in, what came out, that they agree, what each end co
             ("thalweg pump photos/ /mnt/backup --resume", "what is in it, leaving alone what is whole there"),
             ("thalweg pump big copy --verify --limit 100MB", "slowly, and read back from the disk"),
             ("thalweg pump big n1:/data/big", "to a host of the cluster; n1:/data/big . is the way back"),
-            ("thalweg pump n1:/data n2:/backup --resume", "from one host to another, going on from what is there"),
+            ("thalweg pump n1:/data n2:/backup --resume", "from one host to another, continuing from what is there"),
             ("thalweg pump photos ssh://me@far/backup --resume", "to a host that ssh reaches"),
             ("thalweg pump --no-disk 10GB", "what the pump itself can do"),
         ],

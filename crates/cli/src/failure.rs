@@ -2,48 +2,73 @@
 //!
 //! The library's errors name no flags. What a user of the command can do about one is added here.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use thalweg::nodes::{ClusterError, IdentityError};
-use thalweg::{Error, SshFault, TransferError, TransferRefused};
+use thalweg::{Error, SshFault, TransferError};
+use thalweg_api::{FailureKind, Note};
 use thalweg_base::units::Bytes;
 use thalweg_merge::{Broken, Error as MergeError};
 use thalweg_record::KeyError;
 use thalweg_river::Error as RiverError;
 use thalweg_sort::Error as SortError;
 
-/// The exit status of a command that could not do what was asked.
+/// The exit status of a command that did what was asked.
+pub(crate) const DONE: u8 = 0;
+/// That of one that checked and found something wrong.
+pub(crate) const WRONG: u8 = 1;
+/// That of one that could not do what was asked.
 pub(crate) const COULD_NOT: u8 = 2;
 
+/// The flag with which a run continues from what an earlier one left.
+const RESUME: &str = " (--resume)";
+
+/// A note, with the flag that helps.
+pub(crate) fn noted(note: &Note) -> String {
+    format!("{}{}", note.text, if note.resumable { RESUME } else { "" })
+}
+
 /// Why a command failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// A verb failed.
-    Verb(Error),
+    #[error("{}", with_advice(.0))]
+    Verb(#[from] Error),
     /// A command about nodes failed.
-    Node(thalweg::nodes::Error),
+    #[error("{}{}", .0, node_advice(.0))]
+    Node(#[from] thalweg::nodes::Error),
     /// A server of tables could not be started, or ended.
-    Table(thalweg::table::Error),
+    #[error("{0}")]
+    Table(#[from] thalweg::table::Error),
     /// The file with the password could not be read.
+    #[error("{0}")]
     Password(thalweg_io::Error),
     /// The file has no password in its first line.
+    #[error("{}: the first line is empty; a password belongs there", .0.display())]
     NoPassword(PathBuf),
     /// A volume could not be mounted.
-    Mount(thalweg::mount::Error),
+    #[error("{0}")]
+    Mount(#[from] thalweg::mount::Error),
     /// A benchmark failed.
-    Bench(thalweg_bench::Error),
-    /// A verb's receipt shows that the output is not the input.
+    #[error("{0}")]
+    Bench(#[from] thalweg_bench::Error),
+    /// The receipt of this verb shows that the output is not the input.
+    #[error("{0}: the output is not the input; see the receipt")]
     NotProved(String),
     /// A job that was watched ended so.
+    #[error("{0}")]
     Job(String),
     /// The kernel refuses to tell this process of signals.
+    #[error("cannot handle signals: {0}")]
     Signals(std::io::Error),
     /// The program cannot start itself once more.
+    #[error("cannot start this program once more: {0}")]
     Program(std::io::Error),
     /// Text could not be written.
-    Output(String),
-    /// The same of a receipt, when the output itself is complete.
+    #[error("{0}: {1}")]
+    Output(&'static str, std::io::Error),
+    /// The receipt could not be written, and the output is complete.
+    #[error("{0}; only the receipt is missing: the output is complete")]
     Receipt(Box<Failure>),
 }
 
@@ -53,7 +78,7 @@ impl Failure {
         match self {
             Failure::Verb(why) => why.exit_status(),
             Failure::Bench(why) => why.exit_status(),
-            Failure::NotProved(_) => 1,
+            Failure::NotProved(_) => WRONG,
             _ => COULD_NOT,
         }
     }
@@ -68,28 +93,10 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Verb(Error::Memory(why)) => {
-                write!(f, "--memory {} is too small{}", Bytes(why.given), why.need())
-            }
-            Failure::Verb(why) => write!(f, "{why}{}", advice(why)),
-            Failure::Node(why) => write!(f, "{why}{}", node_advice(why)),
-            Failure::Mount(why) => write!(f, "{why}"),
-            Failure::Table(why) => write!(f, "{why}"),
-            Failure::Password(why) => write!(f, "{why}"),
-            Failure::NoPassword(path) => {
-                write!(f, "{}: the first line is empty; a password belongs there", path.display())
-            }
-            Failure::Bench(why) => write!(f, "{why}"),
-            Failure::NotProved(verb) => write!(f, "{verb}: the output is not the input; see the receipt"),
-            Failure::Job(why) => f.write_str(why),
-            Failure::Signals(why) => write!(f, "cannot handle signals: {why}"),
-            Failure::Program(why) => write!(f, "cannot start this program once more: {why}"),
-            Failure::Output(why) => write!(f, "{why}"),
-            Failure::Receipt(why) => write!(f, "{why}; only the receipt is missing: the output is complete"),
-        }
+fn with_advice(error: &Error) -> String {
+    match error {
+        Error::Memory(why) => format!("--memory {} is too small{}", Bytes(why.given), why.need()),
+        why => format!("{why}{}", advice(why)),
     }
 }
 
@@ -103,8 +110,7 @@ fn advice(error: &Error) -> &'static str {
         Error::NoUring(_) => ", or use --io threads",
         Error::Cluster(why) => cluster_advice(why),
         Error::Transfer(why) => transfer_advice(why),
-        // As the host put it where it happened.
-        Error::Node { why, .. } if why.ends_with("a resumed transfer") => " (--resume)",
+        Error::Node { kind: FailureKind::Resumable, .. } => RESUME,
         Error::Pool(_) => "; give a smaller --memory",
         Error::Key(KeyError::Outside { .. }) => "; give --by a part inside the record",
         Error::Key(KeyError::EmptyRecord) => "; give --record at least 1",
@@ -163,7 +169,7 @@ fn sort_advice(error: &SortError) -> &'static str {
         ScratchFull { limit: Some(_), .. } => " (--scratch-limit, --memory)",
         ScratchFull { resumable: true, .. } => " (--resume, --scratch)",
         ScratchFull { .. } | SortError::TooManyScratch { .. } => " (--scratch)",
-        OutputFull { resumable: true, .. } | Damaged { .. } | NotResumable { .. } => " (--resume)",
+        OutputFull { resumable: true, .. } | Damaged { .. } | NotResumable { .. } => RESUME,
         OutputFull { .. } | Busy { .. } => " (-o)",
         _ => "",
     }
@@ -190,15 +196,14 @@ fn merge_advice(error: &MergeError) -> &'static str {
 
 fn transfer_advice(error: &TransferError) -> &'static str {
     match error {
-        TransferError::Link(why) if !why.is_refusal() => " (--resume)",
-        TransferError::Refused(TransferRefused::NotListed(_)) => " (--resume)",
         TransferError::Ssh(why) => match why.what {
             SshFault::NoCommand => " (--ssh)",
             SshFault::Start { .. } => ", or name its ssh with --ssh",
             SshFault::NoProgram { .. } => ", or name it with --there",
-            SshFault::Ended { .. } => " (--resume)",
+            SshFault::Ended { .. } => RESUME,
             _ => "",
         },
+        _ if error.kind() == FailureKind::Resumable => RESUME,
         _ => "",
     }
 }
@@ -212,35 +217,5 @@ impl From<ClusterError> for Failure {
 impl From<thalweg::volume::Error> for Failure {
     fn from(why: thalweg::volume::Error) -> Failure {
         Failure::Verb(why.into())
-    }
-}
-
-impl From<thalweg::table::Error> for Failure {
-    fn from(why: thalweg::table::Error) -> Failure {
-        Failure::Table(why)
-    }
-}
-
-impl From<thalweg::mount::Error> for Failure {
-    fn from(why: thalweg::mount::Error) -> Failure {
-        Failure::Mount(why)
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(why: Error) -> Failure {
-        Failure::Verb(why)
-    }
-}
-
-impl From<thalweg::nodes::Error> for Failure {
-    fn from(why: thalweg::nodes::Error) -> Failure {
-        Failure::Node(why)
-    }
-}
-
-impl From<thalweg_bench::Error> for Failure {
-    fn from(why: thalweg_bench::Error) -> Failure {
-        Failure::Bench(why)
     }
 }

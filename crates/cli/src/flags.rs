@@ -40,7 +40,7 @@ are as wide as the last one.",
         short: None,
         value: Value::Any("BYTES"),
         at: RECORD_LENGTHS,
-        about: "records of so many bytes instead of lines",
+        about: "records of this many bytes instead of lines",
         doc: "\
 Every record has so many bytes, and the input is a whole number of them. Without this flag, records are lines: the \
 newline ends a record and is not part of it.
@@ -146,7 +146,7 @@ fewer, if --memory does not hold the batches of so many threads.",
         short: None,
         value: Value::None,
         at: At::Commands(&[Sort, Merge, Plan]),
-        about: "keep only the first of records with equal keys",
+        about: "of records with equal keys, keep only the first",
         doc: "\
 Keep only the first of records with equal keys. The receipt also counts and sums what was dropped: out and dropped \
 together must be in.",
@@ -160,7 +160,7 @@ together must be in.",
         short: None,
         value: Value::None,
         at: At::Commands(&[Sort, Plan, Pump]),
-        about: "go on from what an earlier run of the same command left",
+        about: "continue from what an earlier run of the same command left",
         doc: "\
 Go on from what an earlier run of the same command left in its scratch directories and of its output. What is damaged, or belongs to \
 another input, is refused and done again, and a line on standard error says so. Without this flag, a run clears what an \
@@ -181,7 +181,7 @@ the size and the time of those at SOURCE. A source that has changed since is beg
         short: None,
         value: Value::None,
         at: SORTS,
-        about: "for benchmarks: leave the proof out",
+        about: "for benchmarks: take no checksums of the records",
         doc: "\
 For benchmarks: leave out the proof, to see what it costs. The receipt then says how many records went in and came out, \
 and not that they are the same.",
@@ -250,7 +250,7 @@ are equal even where one key is in half of all records. Without this flag equal 
         short: None,
         value: Value::Any("N"),
         at: At::Commands(&[Shuffle]),
-        about: "which of the random orders: any number of 64 bits",
+        about: "the seed of the random order: any number of 64 bits",
         doc: "\
 Which of the random orders: a number of up to 64 bits. The same number gives the same order, and another an \
 unrelated one.",
@@ -317,7 +317,7 @@ order.",
         short: None,
         value: Value::None,
         at: GENERATES,
-        about: "keys that crowd together instead of uniform ones",
+        about: "skewed keys instead of uniform ones",
         doc: "Keys that crowd together: many begin with the same few bytes. Without this flag they are uniform.",
         set: |args, _| {
             args.skewed = true;
@@ -368,7 +368,7 @@ parts again.",
         short: None,
         value: Value::Any("N"),
         at: PUMPS,
-        about: "lanes side by side [default: one for each core]",
+        about: "parallel streams [default: one for each core]",
         doc: "\
 Lanes that read and write side by side, each with 16 reads and 16 writes of 1 MiB in flight, and so at most 34 MiB of memory. \
 Without this flag, one for each core. To or from a stream there is one.",
@@ -379,7 +379,7 @@ Without this flag, one for each core. To or from a stream there is one.",
         short: None,
         value: Value::Any("RATE"),
         at: PUMPS,
-        about: "the most bytes in a second, all lanes together",
+        about: "the most bytes in a second, all streams together",
         doc: "The most bytes that are read in a second, all lanes together, as in 50MB.",
         set: |args, value| values::bytes(value).map(|rate| args.limit = Some(rate)),
     },
@@ -402,7 +402,7 @@ source, before it gets its name. Small files are made durable one by one for thi
         short: None,
         value: Value::Any("SIZE"),
         at: PUMPS,
-        about: "instead: so many random bytes from memory to nowhere",
+        about: "move random bytes from memory to nowhere instead",
         doc: "\
 Takes no SOURCE and no DEST: moves so many random bytes from memory to nowhere, checksums at both ends included. Measures \
 what the pump itself costs.",
@@ -512,7 +512,7 @@ directory. bench io spreads its chunks over up to four, best on different disks:
         short: None,
         value: Value::Any("N,..."),
         at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Bench]),
-        about: "so many, to work as or to launch on",
+        about: "how many nodes in this process, or to launch on",
         doc: "\
 Sort, shuffle, merge, join or partition as a cluster of so many nodes would, all of them inside this process: each reads a \
 share of the input, receives the records of its key range or of its parts from all others, and processes those in its \
@@ -527,7 +527,7 @@ With bench launch: the numbers of nodes to launch on, a row for each. Without th
         short: None,
         value: Value::Any("NAME|DIR"),
         at: ON_NODES,
-        about: "do it on the nodes of this cluster",
+        about: "run on the nodes of this cluster",
         doc: "\
 Sort, shuffle, merge, join or partition on the nodes of this cluster: its name, or a directory as for --identity. Each node reads a \
 share of the input, sends each record to the node that owns its key range, and sorts the records of its own range. Memory, scratch and \
@@ -564,7 +564,7 @@ same for all, however fast they are.",
         short: None,
         value: Value::Any("nodes=N,disk=RATE,link=RATE,..."),
         at: At::Commands(&[Plan]),
-        about: "plan for a cluster of such nodes, which nobody need have",
+        about: "plan for an imaginary cluster of such nodes",
         doc: "\
 Plan for a cluster that nobody need have: nodes=N equal ones, disk=RATE of each for what it reads and writes together, \
 link=RATE of each in either direction. A RATE is bytes per second, as in 2GB/s, or bits, as in 100Gbit. There may be \
@@ -581,7 +581,7 @@ Takes no input and no output; --record says how long records are, and lines are 
         short: None,
         value: Value::Any("N"),
         at: At::Commands(&[Bench, Cluster]),
-        about: "how many runs each median is of",
+        about: "how many runs to take each median of",
         doc: "\
 The number of runs of each median. Without this flag 5, and 200 for launch; launch with fewer than 20 only tests that it \
 works. For cluster exchange, the number of rounds.",
@@ -651,7 +651,7 @@ repeated to add hosts.",
         short: None,
         value: Value::Any("HOST"),
         at: At::Commands(&[Exec, Node]),
-        about: "through this host's node, which keeps links",
+        about: "use the links that this host's node keeps",
         doc: "\
 Through the node of this host, which has links with all others open: one connection from here instead of one for each \
 host. Without this flag, what the variable THALWEG_VIA names; without that, every host is connected to.",
@@ -673,7 +673,7 @@ reach a host; its name comes behind them. Without this flag, what the environmen
         short: None,
         value: Value::Any("TIME"),
         at: EXECUTES,
-        about: "end the command after so long, as in 10s or 5m",
+        about: "end the command after this time, as in 10s or 5m",
         doc: "\
 End the command on each host after so long: a number with ms, s, m or h; without a unit it is seconds.",
         set: |args, value| values::duration(value).map(|time| args.timeout = Some(time)),
@@ -683,7 +683,7 @@ End the command on each host after so long: a number with ms, s, m or h; without
         short: None,
         value: Value::None,
         at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Exec]),
-        about: "let it go on without this command, and print its id",
+        about: "start it, print its id and do not wait for its end",
         doc: "\
 Leave the command, or the cluster's job, running on the nodes: this program prints the job's id and ends. The nodes \
 keep the last 64 KiB of a command's output, and the receipt of a sort, for a day and 256 jobs: see job show and job watch.",

@@ -26,7 +26,7 @@ pub(crate) const MANAGER: Flag = Flag {
     short: None,
     value: Value::Dir("DIR"),
     at: VOLUMES,
-    about: "where its names are kept [default: the first store]",
+    about: "where names are stored [default: the first store]",
     doc: "\
 The directory for what a new volume knows of names, sizes and layouts: it gets a directory NAME.thalweg-manager. Without this flag, \
 the directory of the first store. On a cluster it is NODE:/DIR.",
@@ -104,7 +104,7 @@ pub(crate) const READ_ONLY: Flag = Flag {
     short: None,
     value: Value::None,
     at: MOUNTS,
-    about: "let nothing be changed through the mount",
+    about: "allow no changes through the mount",
     doc: "Let nothing be changed through the mount.",
     set: |args, _| {
         args.read_only = true;

@@ -65,9 +65,7 @@ fn report_panics() {
 pub(crate) fn outlive_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let error = internal_error(panic);
-        print::complain(&format!(
-            "{error}; what asked for it ends, the node goes on; please report this line"
-        ));
+        print::complain(&format!("{error}; the request ends, the node continues; please report this line"));
     }));
 }
 

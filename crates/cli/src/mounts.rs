@@ -13,11 +13,10 @@ use thalweg::mount::{self, Options};
 use thalweg::volume::{self, Registry};
 use thalweg_api::{VolumeMount, from_json, to_json};
 
-use crate::failure::Failure;
+use crate::failure::{DONE, Failure};
 use crate::interpret::Show;
 use crate::interpret::volume::MountAsk;
-use crate::print::{complain, pass_on};
-use crate::run::{DONE, report};
+use crate::print::{complain, pass_on, report};
 use crate::signals;
 
 /// The name under which mount(8) calls this program for file systems of the type `fuse.thalweg`.

@@ -10,11 +10,10 @@ use thalweg_api::{ExecReport, JobReport, JobState, to_json};
 use thalweg_base::units::Bytes;
 use thalweg_io::process;
 
-use crate::failure::{COULD_NOT, Failure};
+use crate::failure::{COULD_NOT, DONE, Failure};
 use crate::interpret::Show;
 use crate::interpret::nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
-use crate::print::{complain, pass_on, say};
-use crate::run::{DONE, report, tell};
+use crate::print::{complain, pass_on, report, say, tell};
 use crate::{show, signals};
 
 /// The most output of a host that is kept to be shown together, and the longest line that is kept whole.
@@ -76,7 +75,7 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Failure> {
         }
     })?;
     if let Some(why) = unwritten.filter(|why| why.kind() != ErrorKind::BrokenPipe) {
-        return Err(Failure::Output(format!("cannot write what the hosts say: {why}")));
+        return Err(Failure::Output("cannot write what the hosts say", why));
     }
     output.rest(&mut said, how.json);
     if let Some(signal) = cancel.signal() {
@@ -96,7 +95,7 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Failure> {
 /// What goes on after a signal, and what does not.
 fn interrupted(signal: i32, detached: bool, job: &str) -> String {
     let rest = if detached {
-        format!("where it was started it goes on; thalweg job cancel {} ends it", &job[..8])
+        format!("it continues where it was started; thalweg job cancel {} ends it", &job[..8])
     } else {
         "what runs on the hosts is being ended".into()
     };
@@ -336,7 +335,7 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
         _ => control::tell(identity, &[])?,
     };
     for why in &wrong {
-        complain(&format!("not told: {why}; thalweg cluster install brings it the new cluster file"));
+        complain(&format!("cluster file not sent to {why}; thalweg cluster install brings it"));
     }
     let hosts = show::counted(file.hosts.len(), "host", "hosts");
     let next = next_of(identity, asked);

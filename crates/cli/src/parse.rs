@@ -156,3 +156,14 @@ fn misused(error: lexopt::Error) -> Usage {
         other => Usage(other.to_string()),
     }
 }
+
+/// An error if a command has words left that it has no use for.
+pub(crate) fn nothing_left(words: &[OsString], command: Command) -> Result<(), Usage> {
+    match words.first() {
+        None => Ok(()),
+        Some(word) => {
+            let name = command.info().name;
+            Err(Usage(format!("'{}' is one word too many for {name}", word.to_string_lossy())))
+        }
+    }
+}

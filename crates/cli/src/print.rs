@@ -5,15 +5,38 @@
 
 use std::io::{ErrorKind, Write};
 
+use crate::failure::{DONE, Failure};
+use crate::interpret::Show;
+
+/// Shows a result as JSON or as text, unless the command should be quiet. Returns the exit status of success.
+pub(crate) fn report(
+    how: Show,
+    json: impl FnOnce() -> String,
+    text: impl FnOnce() -> String,
+) -> Result<u8, Failure> {
+    if how.json {
+        tell(how, json() + "\n")
+    } else if how.quiet {
+        Ok(DONE)
+    } else {
+        tell(how, text())
+    }
+}
+
+/// Writes what was asked for. Returns the exit status of success.
+pub(crate) fn tell(how: Show, text: String) -> Result<u8, Failure> {
+    say(&text, how.out_is_data).map(|()| DONE)
+}
+
 /// Writes to standard output, or to standard error where that carries records.
-pub(crate) fn say(text: &str, out_is_data: bool) -> Result<(), String> {
+pub(crate) fn say(text: &str, out_is_data: bool) -> Result<(), Failure> {
     let (written, place) = if out_is_data {
         (write(&mut std::io::stderr().lock(), text), "standard error")
     } else {
         (write(&mut std::io::stdout().lock(), text), "standard output")
     };
     match written {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("{place}: {e}")),
+        Err(why) if why.kind() != ErrorKind::BrokenPipe => Err(Failure::Output(place, why)),
         _ => Ok(()),
     }
 }

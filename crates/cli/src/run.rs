@@ -8,16 +8,12 @@ use thalweg_api::{Check, Receipt, to_json};
 use thalweg_io::host::{self, Hooks};
 
 use crate::bar::Shown;
-use crate::failure::{COULD_NOT, Failure};
+use crate::failure::{COULD_NOT, DONE, Failure, WRONG, noted};
 use crate::interpret::{Job, Request, Show, interpret};
 use crate::parse::{Usage, parse};
-use crate::print::{complain, say};
+use crate::print::{complain, report, tell};
 use crate::{mounts, nodes, show, signals, tables, volumes};
 
-/// Done.
-pub(crate) const DONE: u8 = 0;
-/// Checked and found wrong.
-pub(crate) const WRONG: u8 = 1;
 /// The reader of standard output has gone away; nobody wants to hear of it.
 const SIGPIPE: i32 = 13;
 
@@ -54,7 +50,7 @@ fn served() -> u8 {
     match thalweg::nodes::serve() {
         Ok(()) => DONE,
         Err(why) => {
-            complain(&why);
+            complain(&why.to_string());
             COULD_NOT
         }
     }
@@ -115,7 +111,7 @@ fn watched<T, E: Into<Failure>>(
     signals::cancel_on_signals(progress.clone()).map_err(Failure::Signals)?;
     let in_the_way = how.quiet || (how.json && how.out_is_data);
     if !in_the_way {
-        progress.notes_to(complain);
+        progress.notes_to(|note| complain(&noted(note)));
     }
     let shown = Shown::start(how.progress, progress.clone());
     let result = verb(&progress);
@@ -140,23 +136,4 @@ fn checked(how: Show, check: &Check) -> Result<u8, Failure> {
 
 fn held(verb: &str, holds: bool) -> Result<u8, Failure> {
     if holds { Ok(DONE) } else { Err(Failure::NotProved(verb.to_string())) }
-}
-
-pub(crate) fn report(
-    how: Show,
-    json: impl FnOnce() -> String,
-    text: impl FnOnce() -> String,
-) -> Result<u8, Failure> {
-    if how.json {
-        tell(how, json() + "\n")
-    } else if how.quiet {
-        Ok(DONE)
-    } else {
-        tell(how, text())
-    }
-}
-
-pub(crate) fn tell(how: Show, text: String) -> Result<u8, Failure> {
-    say(&text, how.out_is_data).map_err(Failure::Output)?;
-    Ok(DONE)
 }

@@ -5,10 +5,10 @@ use thalweg_api::{TableServer, to_json};
 use thalweg_base::units::Bytes;
 use thalweg_io::{process, small};
 
-use crate::failure::Failure;
+use crate::failure::{DONE, Failure};
 use crate::interpret::Show;
 use crate::interpret::table::TableAsk;
-use crate::run::{DONE, report};
+use crate::print::report;
 use crate::signals;
 
 /// Serves tables until a signal asks for the end.

@@ -6,11 +6,10 @@ use thalweg::Volume;
 use thalweg::volume::{self, HINT_ATTRIBUTE, Kind, OfCluster, OpenVolume, Registry};
 use thalweg_api::to_json;
 
-use crate::failure::Failure;
+use crate::failure::{DONE, Failure, WRONG};
 use crate::interpret::Show;
 use crate::interpret::volume::{LayoutAsk, VolumeAsk};
-use crate::print::complain;
-use crate::run::{DONE, WRONG, report};
+use crate::print::{complain, report};
 use crate::show;
 
 /// Permissions of a directory that `layout` makes.

@@ -220,7 +220,9 @@ fn a_panic_in_one_job_ends_that_job_alone() {
     });
     let log = nodes.place.shell("cat log").is_done().to_string();
     assert_eq!(log.lines().count(), 20, "{log}");
-    assert!(log.lines().all(|line| line.contains("internal error at ") && line.contains("the node goes on")));
+    assert!(
+        log.lines().all(|line| line.contains("internal error at ") && line.contains("the node continues"))
+    );
 }
 
 /// The lines of a node's audit log.

@@ -697,7 +697,7 @@ fn what_is_gone_before_is_left_out_and_half_of_the_hosts_know_their_limits() {
     bed.lab.call("kill", &["n3"]);
     let told = ended(bed.sort(&[]), "a sort without n3");
     assert!(
-        told.err.contains("cannot reach n3") && told.err.contains("; the sort goes on without"),
+        told.err.contains("cannot reach n3") && told.err.contains("; the sort continues without it"),
         "{told:?}"
     );
     let receipt: Receipt = from_json(&told.out).unwrap();

@@ -501,7 +501,7 @@ fn a_node_that_was_down_learns_of_a_drop_before_it_serves_the_dropped() {
     let mut nodes = Nodes::start(3);
     end(&mut nodes, 0);
     let told = nodes.run(&["cluster", "drop", "n3"]);
-    assert!(told.err.contains("not told: n1"), "{told:?}");
+    assert!(told.err.contains("not sent to n1"), "{told:?}");
     // As it was when it went down, wherever the owner writes.
     let old = nodes.place.read("own/hosts/n2/cluster.json");
     assert!(String::from_utf8_lossy(&old).contains("\"epoch\":2"));
@@ -524,7 +524,7 @@ fn a_dropped_host_that_is_silent_keeps_no_node_from_learning_of_its_drop() {
     end(&mut nodes, 0);
     let old = nodes.place.read("own/hosts/n3/cluster.json");
     let told = nodes.run(&["cluster", "drop", "n1"]);
-    assert!(told.err.contains("not told: n3") && !told.err.contains("n2"), "{told:?}");
+    assert!(told.err.contains("not sent to n3") && !told.err.contains("n2"), "{told:?}");
     nodes.place.write("own/hosts/n3/cluster.json", &old);
     let _silent = TcpListener::bind(("127.0.0.1", nodes.ports[0])).unwrap();
     nodes.begin(2);
@@ -563,7 +563,7 @@ fn a_node_that_nobody_told_learns_from_the_first_client_that_knows() {
     nodes.place.shell("cp -a own before").is_done();
     end(&mut nodes, 0);
     let told = nodes.run(&["cluster", "client", "ada"]);
-    assert!(told.err.contains("not told: n1"), "{told:?}");
+    assert!(told.err.contains("not sent to n1"), "{told:?}");
     nodes.place.shell("cp before/hosts/n1/cluster.json own/hosts/n1/cluster.json").is_done();
     nodes.begin(0);
     assert_eq!(epochs(&nodes), [1]);

@@ -1,6 +1,5 @@
 //! What cannot be done as it was asked, found before anything is touched.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use thalweg_base::units::Bytes;
@@ -8,14 +7,17 @@ use thalweg_base::units::Bytes;
 use crate::{AskedOfCluster, Endpoint};
 
 /// Why a verb refuses what it was asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Asked {
     /// A path cannot be used as it was asked.
+    #[error("{0}")]
     Path(BadPath),
     /// The nodes of a cluster do not do this.
+    #[error("{0}")]
     Cluster(AskedOfCluster),
     /// A verb does not have this option.
+    #[error("a {verb} cannot {what}")]
     NoOption {
         /// The verb.
         verb: &'static str,
@@ -23,18 +25,27 @@ pub enum Asked {
         what: &'static str,
     },
     /// A join was given no right side, or another verb was given one.
+    #[error("a join has a right side, and no other verb has one")]
     RightSide,
     /// A side of a join is not exactly one input.
+    #[error("each side of a join is one input")]
     OneInputPerSide,
     /// The two keys of a join differ in length or order.
+    #[error("the parts of both keys must be as long as each other, and in the same order")]
     JoinKeys,
     /// The two sides of a join have whole records of different lengths as keys: left and right.
+    #[error("records of {0} and of {1} bytes are never equal; say which part of them is the key")]
     JoinRecords(u32, u32),
     /// Records of these two lengths are too long to be joined.
+    #[error("records of {0} and {1} bytes are too long to be joined")]
     JoinedTooLong(u32, u32),
     /// One side of a join has lines and the other has not.
+    #[error(
+        "lines are joined with lines, records of a fixed length with such records, prefixed with prefixed"
+    )]
     JoinLayouts,
     /// A process holds no such number of nodes.
+    #[error("{nodes} nodes are too many for one process, which holds at most {max}")]
     Nodes {
         /// How many were asked for.
         nodes: usize,
@@ -42,10 +53,20 @@ pub enum Asked {
         max: usize,
     },
     /// Several nodes cannot write to this stream; none is named if it is standard output.
+    #[error(
+        "several nodes write the output at once, {}",
+        .0.as_ref().map_or("so it must be a file".to_string(), |path| {
+            format!("and {} is a stream; name a file", path.display())
+        })
+    )]
     StreamOutput(Option<PathBuf>),
     /// Several nodes cannot read a stream.
+    #[error(
+        "several nodes sample their input before they read it, which a stream does not allow; name files"
+    )]
     StreamInput,
     /// There are too many scratch directories.
+    #[error("{count} scratch directories are too many; name at most {max}")]
     TooManyScratch {
         /// How many.
         count: usize,
@@ -53,15 +74,19 @@ pub enum Asked {
         max: usize,
     },
     /// Records are too long to be shuffled.
+    #[error("records to shuffle have at most {max} bytes")]
     ShuffledRecord {
         /// The most bytes that they may have.
         max: u32,
     },
     /// Parts can only be files.
+    #[error("parts are files; name them, as in part-{{}}")]
     PartsAreFiles,
     /// A partition reads a stream only as its single input.
+    #[error("a pipe or - can only be the single input; name it without others, or give files")]
     StreamWithOthers,
     /// A partition cannot have this many parts.
+    #[error("{parts} parts: a partition has 1 to {max} parts")]
     Parts {
         /// How many were asked for.
         parts: usize,
@@ -69,10 +94,13 @@ pub enum Asked {
         max: usize,
     },
     /// A summary was asked for of records that have none.
+    #[error("a summary needs records of 100 bytes with the key 0:10")]
     Summary,
     /// There is no input.
+    #[error("nothing to check; name a file, or - for standard input")]
     NoInput,
     /// More records than a file can hold.
+    #[error("{count} records of {record_bytes} bytes are more than a file can hold, which is {max}")]
     TooManyRecords {
         /// How many were asked for.
         count: u128,
@@ -82,6 +110,7 @@ pub enum Asked {
         max: u64,
     },
     /// Records beyond the last one that can be generated.
+    #[error("{count} records from {start} on go past record {}, the last there is", u128::MAX)]
     PastLastRecord {
         /// How many were asked for.
         count: u64,
@@ -89,32 +118,49 @@ pub enum Asked {
         start: u128,
     },
     /// An input has an empty name.
+    #[error("an empty name; name a file, or - for a stream")]
     NoName,
     /// This end is not on this machine.
+    #[error("'{0}' is not on this machine; name a file, or say which cluster has it")]
     Elsewhere(Endpoint),
     /// An end of a transfer that belongs to verbs on records.
+    #[error("'{0}' is for verbs on records; a transfer takes HOST:/PATH")]
     NotForTransfer(Endpoint),
     /// A source of a transfer that is not on the file system of the first one.
+    #[error(
+        "'{0}' is not on the file system of the first source; make one transfer for each volume, and one for this \
+         machine"
+    )]
     SourceApart(Endpoint),
     /// `null:` cannot be the source of a transfer.
+    #[error("null: gives nothing; it can only be a destination")]
     NullSource,
     /// `zero:` cannot be the destination of a transfer.
+    #[error("zero: takes nothing; it can only be a source")]
     ZerosDestination,
     /// A stream can only be the single source of a transfer.
+    #[error("a pipe, - and zero: are sources that stand alone; name one of them, or files and directories")]
     SourceAlone,
     /// A transfer limited to no bytes a second.
+    #[error("a limit of 0 bytes a second lets nothing pass")]
     NoRate,
     /// A stream of this process was named as a file of another host.
+    #[error("a stream of this process is not on another host")]
     StreamOnHost,
     /// Neither end of a transfer between hosts is on another host.
+    #[error("neither end of the transfer is on another host")]
     NoRemoteEnd,
     /// The sources of a transfer are on several hosts.
+    #[error("all sources of a transfer must be on one host; run one transfer for each host")]
     SourcesOnHosts,
     /// A node does not know this end of a transfer.
+    #[error("'{0}' is not an end of a transfer that a node knows")]
     NotAnEnd(String),
     /// A transfer has no destination, or several.
+    #[error("a transfer has one destination")]
     OneDestination,
     /// Too many streams of a transfer.
+    #[error("{streams} streams are too many; a transfer has at most {max}")]
     Streams {
         /// How many were asked for.
         streams: usize,
@@ -122,6 +168,7 @@ pub enum Asked {
         max: usize,
     },
     /// A cluster that is simulated cannot have this many nodes.
+    #[error("{nodes} simulated nodes; there can be 1 to {max}")]
     SimulatedNodes {
         /// How many were asked for.
         nodes: u32,
@@ -129,95 +176,40 @@ pub enum Asked {
         max: u32,
     },
     /// A cluster that is simulated would have more memory than a number can hold.
+    #[error("the simulated nodes have more memory than can be counted")]
     SimulatedMemory,
     /// Nodes of this process and those of a cluster were asked for.
+    #[error("a cluster has nodes of its own; run it there, or on nodes of this process")]
     NodesOfCluster,
+    /// A node runs so many transfers, the maximum.
+    #[error("this node runs {0} transfers, the maximum; wait for one to end")]
+    TransfersMax(usize),
+    /// A node runs the transfer with this id.
+    #[error("this node runs transfer {0} already")]
+    TransferRuns(String),
     /// Only the nodes of a cluster run a job without their client.
+    #[error("only the nodes of a cluster run a job without their client")]
     DetachedHere,
 }
 
-impl fmt::Display for Asked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use Asked::*;
-        match self {
-            Path(why) => write!(f, "{why}"),
-            Cluster(why) => write!(f, "{why}"),
-            NoOption { verb, what } => write!(f, "a {verb} cannot {what}"),
-            RightSide => f.write_str("a join has a right side, and no other verb has one"),
-            OneInputPerSide => f.write_str("each side of a join is one input"),
-            JoinKeys => f.write_str("the parts of both keys must be as long as each other, and in the same order"),
-            JoinRecords(left, right) => {
-                write!(f, "records of {left} and of {right} bytes are never equal; say which part of them is the key")
-            }
-            JoinedTooLong(left, right) => {
-                write!(f, "records of {left} and {right} bytes are too long to be joined")
-            }
-            JoinLayouts => f.write_str("lines are joined with lines, records of a fixed length with such records, prefixed with prefixed"),
-            Nodes { nodes, max } => write!(f, "{nodes} nodes are too many for one process, which holds at most {max}"),
-            StreamOutput(None) => f.write_str("several nodes write the output at once, so it must be a file"),
-            StreamOutput(Some(path)) => {
-                write!(f, "several nodes write the output at once, and {} is a stream; name a file", path.display())
-            }
-            StreamInput => f.write_str("several nodes sample their input before they read it, which a stream does not allow; name files"),
-            TooManyScratch { count, max } => write!(f, "{count} scratch directories are too many; name at most {max}"),
-            ShuffledRecord { max } => write!(f, "records to shuffle have at most {max} bytes"),
-            PartsAreFiles => f.write_str("parts are files; name them, as in part-{}"),
-            StreamWithOthers => {
-                f.write_str("a pipe or - can only be the single input; name it without others, or give files")
-            }
-            Parts { parts, max } => write!(f, "{parts} parts: a partition has 1 to {max} parts"),
-            Summary => f.write_str("a summary needs records of 100 bytes with the key 0:10"),
-            NoInput => f.write_str("nothing to check; name a file, or - for standard input"),
-            TooManyRecords { count, record_bytes, max } => {
-                write!(f, "{count} records of {record_bytes} bytes are more than a file can hold, which is {max}")
-            }
-            PastLastRecord { count, start } => {
-                write!(f, "{count} records from {start} on go past record {}, the last there is", u128::MAX)
-            }
-            NoName => f.write_str("an empty name; name a file, or - for a stream"),
-            Elsewhere(end) => {
-                write!(f, "'{end}' is not on this machine; name a file, or say which cluster has it")
-            }
-            NotForTransfer(end) => write!(f, "'{end}' is for verbs on records; a transfer takes HOST:/PATH"),
-            SourceApart(end) => write!(
-                f,
-                "'{end}' is not on the file system of the first source; make one transfer for each volume, and one for this machine"
-            ),
-            NullSource => f.write_str("null: gives nothing; it can only be a destination"),
-            ZerosDestination => f.write_str("zero: takes nothing; it can only be a source"),
-            SourceAlone => f.write_str(
-                "a pipe, - and zero: are sources that stand alone; name one of them, or files and directories",
-            ),
-            NoRate => f.write_str("a limit of 0 bytes a second lets nothing pass"),
-            StreamOnHost => f.write_str("a stream of this process is not on another host"),
-            NoRemoteEnd => f.write_str("neither end of the transfer is on another host"),
-            SourcesOnHosts => {
-                f.write_str("all sources of a transfer must be on one host; run one transfer for each host")
-            }
-            NotAnEnd(word) => write!(f, "'{word}' is not an end of a transfer that a node knows"),
-            OneDestination => f.write_str("a transfer has one destination"),
-            Streams { streams, max } => write!(f, "{streams} streams are too many; a transfer has at most {max}"),
-            SimulatedNodes { nodes, max } => write!(f, "{nodes} simulated nodes; there can be 1 to {max}"),
-            SimulatedMemory => f.write_str("the simulated nodes have more memory than can be counted"),
-            NodesOfCluster => f.write_str("a cluster has nodes of its own; run it there, or on nodes of this process"),
-            DetachedHere => f.write_str("only the nodes of a cluster run a job without their client"),
-        }
-    }
-}
-
 /// Why a path cannot be used as it was asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadPath {
     /// A directory was given as input.
+    #[error("{} is a directory; name the files in it", .0.display())]
     InputDirectory(PathBuf),
     /// The output is a directory.
+    #[error("{} is a directory; name a file in it", .0.display())]
     OutputDirectory(PathBuf),
     /// The output may not be written.
+    #[error("{} is read-only; remove it, or allow writing with chmod u+w", .0.display())]
     ReadOnly(PathBuf),
     /// A path that does not end in the name of a file.
+    #[error("'{}' is no name for a file", .0.display())]
     NoFileName(PathBuf),
     /// The output's directory is something else.
+    #[error("cannot create {}: {} is not a directory", .output.display(), .directory.display())]
     NotInDirectory {
         /// The output.
         output: PathBuf,
@@ -225,6 +217,7 @@ pub enum BadPath {
         directory: PathBuf,
     },
     /// The output's directory does not exist.
+    #[error("cannot create {}: there is no directory {}; make it first", .output.display(), .directory.display())]
     NoDirectory {
         /// The output.
         output: PathBuf,
@@ -232,60 +225,26 @@ pub enum BadPath {
         directory: PathBuf,
     },
     /// A scratch directory is something else.
+    #[error("scratch {} is not a directory; name one that is", .0.display())]
     ScratchNotDirectory(PathBuf),
     /// Ranges need a sample, and this stream can be read only once.
+    #[error(
+        "{} can be read only once, and ranges need a sample first; give a file, or partition by hash",
+        .0.display()
+    )]
     RangesOfStream(PathBuf),
     /// The name of the parts does not have `{}` once.
+    #[error("'{}' must have {{}} once, where the number of the part goes, as in part-{{}}", .0.display())]
     PartPattern(PathBuf),
     /// A part would be something other than a file.
+    #[error("{} is not a file, and a part must be one", .0.display())]
     PartNotFile(PathBuf),
     /// Two names made of this pattern are the same file.
+    #[error("some names of '{}' lead to the same file", .0.display())]
     SamePart(PathBuf),
     /// A plan needs the size of its inputs, and this is a stream.
+    #[error("cannot plan for {}: it is a stream, whose size is known only at its end; name a file", .0.display())]
     PlanOfStream(PathBuf),
-}
-
-impl fmt::Display for BadPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use BadPath::*;
-        match self {
-            InputDirectory(path) => write!(f, "{} is a directory; name the files in it", path.display()),
-            OutputDirectory(path) => write!(f, "{} is a directory; name a file in it", path.display()),
-            ReadOnly(path) => {
-                write!(f, "{} is read-only; remove it, or allow writing with chmod u+w", path.display())
-            }
-            NoFileName(path) => write!(f, "'{}' is no name for a file", path.display()),
-            NotInDirectory { output, directory } => {
-                write!(f, "cannot create {}: {} is not a directory", output.display(), directory.display())
-            }
-            NoDirectory { output, directory } => write!(
-                f,
-                "cannot create {}: there is no directory {}; make it first",
-                output.display(),
-                directory.display()
-            ),
-            ScratchNotDirectory(path) => {
-                write!(f, "scratch {} is not a directory; name one that is", path.display())
-            }
-            RangesOfStream(path) => write!(
-                f,
-                "{} can be read only once, and ranges need a sample first; give a file, or partition by hash",
-                path.display()
-            ),
-            PartPattern(path) => write!(
-                f,
-                "'{}' must have {{}} once, where the number of the part goes, as in part-{{}}",
-                path.display()
-            ),
-            PartNotFile(path) => write!(f, "{} is not a file, and a part must be one", path.display()),
-            SamePart(path) => write!(f, "some names of '{}' lead to the same file", path.display()),
-            PlanOfStream(path) => write!(
-                f,
-                "cannot plan for {}: it is a stream, whose size is known only at its end; name a file",
-                path.display()
-            ),
-        }
-    }
 }
 
 /// What needs memory.
@@ -311,7 +270,8 @@ pub enum Needs {
 }
 
 /// The memory is too small.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("memory of {} is too small{}", Bytes(*.given), self.need())]
 pub struct TooLittleMemory {
     /// Bytes that were given.
     pub given: u64,
@@ -338,11 +298,5 @@ impl TooLittleMemory {
             Some(needed) => format!(": {user} {needs} at least {}{remedy}", Bytes(needed)),
             None => format!(" for {user}{remedy}"),
         }
-    }
-}
-
-impl fmt::Display for TooLittleMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "memory of {} is too small{}", Bytes(self.given), self.need())
     }
 }

@@ -91,17 +91,14 @@ impl Endpoint {
     /// An end of a transfer, from a word.
     ///
     /// # Errors
-    /// One line that says what is wrong with the word, and what to write.
-    pub fn of_transfer(word: &OsStr) -> std::result::Result<Endpoint, String> {
+    /// [`BadEndpoint`] if the word cannot be understood.
+    pub fn of_transfer(word: &OsStr) -> std::result::Result<Endpoint, BadEndpoint> {
         if word == "-" {
             return Ok(Endpoint::Standard);
         }
         let bytes = word.as_bytes();
         if let Some(rest) = bytes.strip_prefix(b"ssh://") {
-            return ssh(rest).ok_or_else(|| {
-                let word = word.to_string_lossy();
-                format!("'{word}' is not where ssh could go; write ssh://[USER@]HOST[:PORT]/PATH")
-            });
+            return ssh(rest).ok_or_else(|| BadEndpoint::Ssh(word.to_string_lossy().into()));
         }
         let head = &bytes[..bytes.iter().position(|b| *b == b'/').unwrap_or(bytes.len())];
         let Some(colon) = head.iter().position(|b| *b == b':') else {
@@ -118,10 +115,7 @@ impl Endpoint {
                     (_, Some(size)) => zeros(size)?,
                     ([b'/', ..], _) => Endpoint::Path(path(rest)),
                     _ => {
-                        let word = word.to_string_lossy();
-                        return Err(format!(
-                            "'{word}' names host {host} and no path from its root; write {host}:/PATH, or ./{word} for a file"
-                        ));
+                        return Err(BadEndpoint::NoPath { word: word.to_string_lossy().into(), host });
                     }
                 };
                 Ok(Endpoint::Host(host, Box::new(end)))
@@ -187,12 +181,34 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// Why a word is no end of a transfer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadEndpoint {
+    /// It begins with `ssh://` and names no host or no path.
+    #[error("'{0}' is not where ssh could go; write ssh://[USER@]HOST[:PORT]/PATH")]
+    Ssh(String),
+    /// It names a host and no path from its root.
+    #[error(
+        "'{word}' names host {host} and no path from its root; write {host}:/PATH, or ./{word} for a file"
+    )]
+    NoPath {
+        /// The word.
+        word: String,
+        /// The host.
+        host: String,
+    },
+    /// The size behind `zero:` is not a size.
+    #[error("{0}")]
+    Size(String),
+}
+
 fn path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
-fn zeros(size: &[u8]) -> std::result::Result<Endpoint, String> {
-    parse_bytes(&String::from_utf8_lossy(size)).map(Endpoint::Zeros)
+fn zeros(size: &[u8]) -> std::result::Result<Endpoint, BadEndpoint> {
+    parse_bytes(&String::from_utf8_lossy(size)).map(Endpoint::Zeros).map_err(BadEndpoint::Size)
 }
 
 /// What stands behind `ssh://`.
@@ -275,7 +291,7 @@ mod tests {
             "ssh://[::1/p",
             "ssh://[::1]x/p",
         ] {
-            let why = Endpoint::of_transfer(word.as_ref()).expect_err(word);
+            let why = Endpoint::of_transfer(word.as_ref()).expect_err(word).to_string();
             assert!(why.contains("not where ssh could go"), "{why}");
         }
     }

@@ -1,8 +1,8 @@
 //! What can go wrong with a verb: the errors of the rooms below, and those of the verbs themselves.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
+use thalweg_api::FailureKind;
 use thalweg_base::units::Bytes;
 use thalweg_pump::InputsError;
 use thalweg_record::Layout;
@@ -14,34 +14,52 @@ use crate::job_fault::{AskedOfCluster, JobFault};
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a verb did not succeed. Each message is one line: what, where, how much, and the remedy if there is one.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// It cannot be done as it was asked. Nothing was touched.
-    Asked(Asked),
+    #[error(transparent)]
+    Asked(#[from] Asked),
     /// The memory is too small. Nothing was touched.
-    Memory(TooLittleMemory),
+    #[error(transparent)]
+    Memory(#[from] TooLittleMemory),
     /// The system refused an operation on a file.
+    #[error("{}{}", .0, remedy(.0))]
     Io(thalweg_io::Error),
     /// An input cannot be read, or is not what it should be.
+    #[error("{0}")]
     Input(InputsError),
     /// The key does not fit the records.
-    Key(thalweg_record::KeyError),
+    #[error(transparent)]
+    Key(#[from] thalweg_record::KeyError),
     /// Memory could not be mapped.
-    Pool(thalweg_block::PoolError),
+    #[error(transparent)]
+    Pool(#[from] thalweg_block::PoolError),
     /// A sort failed.
+    #[error("{0}")]
     Sort(thalweg_sort::Error),
     /// A merge or a join failed.
+    #[error("{0}")]
     Merge(thalweg_merge::Error),
     /// A river failed.
+    #[error("{0}")]
     River(thalweg_river::Error),
     /// A transfer failed.
-    Transfer(thalweg_transfer::Error),
+    #[error(transparent)]
+    Transfer(#[from] thalweg_transfer::Error),
     /// A volume could not be used.
+    #[error("{0}")]
     Volume(thalweg_volume::Error),
     /// A cluster, an identity or a link with a host could not be used.
-    Cluster(thalweg_wire::ClusterError),
+    #[error(transparent)]
+    Cluster(#[from] thalweg_wire::ClusterError),
     /// A record is longer than the verb has room for.
+    #[error(
+        "a record{}{} is longer than {}, the most that there is room for",
+        .path.as_ref().map_or(String::new(), |path| format!(" of {}", path.display())),
+        .at.map_or(String::new(), |at| format!(" at byte {at}")),
+        Bytes(*.limit)
+    )]
     RecordTooLong {
         /// The input, if one is known.
         path: Option<PathBuf>,
@@ -53,6 +71,7 @@ pub enum Error {
         layout: Layout,
     },
     /// An input ends inside a record.
+    #[error("{} ends after {bytes} bytes of a record", .path.display())]
     CutShort {
         /// The input.
         path: PathBuf,
@@ -60,6 +79,7 @@ pub enum Error {
         bytes: u64,
     },
     /// There is no room for the output.
+    #[error("cannot create {}: {}", .path.display(), no_room(Bytes(*.needed), .directory, *.available))]
     OutputFull {
         /// The output.
         path: PathBuf,
@@ -71,6 +91,7 @@ pub enum Error {
         available: Option<u64>,
     },
     /// Only some parts of a partition have their names.
+    #[error("{why}; of {all} parts {}", in_place(.first, .last, *.named))]
     SomeParts {
         /// Why the others have not.
         why: Box<Error>,
@@ -84,6 +105,9 @@ pub enum Error {
         all: usize,
     },
     /// The process may not have as many files open as the parts take.
+    #[error(
+        "{parts} parts take {needed} open files, and {limit} are allowed; raise ulimit -n, or make fewer parts"
+    )]
     OpenFiles {
         /// How many parts there are.
         parts: usize,
@@ -93,12 +117,22 @@ pub enum Error {
         limit: u64,
     },
     /// Another node writes the same output.
+    #[error(
+        "another node writes {} too, in a directory that both see; put {{}} into the name for each node's number",
+        .0.display()
+    )]
     SameOutput(PathBuf),
     /// io_uring was asked for and is not available.
+    #[error("io_uring is not available: {0}; allow it with sysctl kernel.io_uring_disabled=0")]
     NoUring(thalweg_io::Error),
     /// The rates that were measured cannot be right.
+    #[error("the measured rates cannot be right; measure again")]
     Rates,
     /// A merge's output is not its inputs in order.
+    #[error(
+        "the output is not the inputs in order: {read} records in, {written} out, {dropped} dropped, {unordered} out \
+         of order; no file was made"
+    )]
     MergeMismatch {
         /// Records of the inputs.
         read: u64,
@@ -110,6 +144,10 @@ pub enum Error {
         unordered: u64,
     },
     /// A join's output is not what its inputs promise.
+    #[error(
+        "the output is not the sum over keys of left x right: {promised} records with a right part were expected, \
+         {came} came, {records} records in all; no file was made"
+    )]
     JoinMismatch {
         /// Records with a right part that should have come.
         promised: u64,
@@ -119,6 +157,7 @@ pub enum Error {
         records: u64,
     },
     /// What a check is to add up is not a summary.
+    #[error("{} {}", .path.display(), not_a_summary(*.at, .why.as_deref()))]
     BadSummary {
         /// The file.
         path: PathBuf,
@@ -128,21 +167,27 @@ pub enum Error {
         why: Option<String>,
     },
     /// Summaries count more records or bytes than fit in a number.
+    #[error("{0} records or bytes are too many to be counted")]
     SummaryTooLarge(u128),
     /// A job on several nodes failed.
-    Job(JobFault),
+    #[error(transparent)]
+    Job(#[from] JobFault),
     /// A link with a node broke or was refused.
-    Link(thalweg_wire::LinkError),
+    #[error(transparent)]
+    Link(#[from] thalweg_wire::LinkError),
     /// Another process, or the way to it, failed; the text says how.
+    #[error("{why}")]
     Node {
         /// What it says.
         why: String,
-        /// Whether it found data that is wrong.
-        wrong: bool,
+        /// The kind of its failure.
+        kind: FailureKind,
     },
     /// A signal of this number stopped the verb; leftovers are removed.
+    #[error("interrupted by signal {0}")]
     Interrupted(i32),
     /// Another participant is gone and knows why: the one at this place, if that is known.
+    #[error("{0}")]
     Gone(String, Option<usize>),
 }
 
@@ -164,10 +209,20 @@ impl Error {
             | Error::River(Fault(_) | Damaged(..))
             | Error::MergeMismatch { .. }
             | Error::JoinMismatch { .. } => true,
-            Error::Transfer(why) => why.is_wrong(),
+            Error::Transfer(why) => why.kind() == FailureKind::Wrong,
             Error::Volume(why) => why.is_damage(),
-            Error::Node { wrong, .. } => *wrong,
+            Error::Node { kind, .. } => *kind == FailureKind::Wrong,
             _ => false,
+        }
+    }
+
+    /// Its kind, for another process.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Error::Transfer(why) => why.kind(),
+            Error::Node { kind, .. } => *kind,
+            why if why.is_wrong() => FailureKind::Wrong,
+            _ => FailureKind::Operating,
         }
     }
 
@@ -185,126 +240,30 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Asked(why) => write!(f, "{why}"),
-            Error::Memory(why) => write!(f, "{why}"),
-            Error::Io(why) => write!(f, "{why}{}", remedy(why)),
-            Error::Input(why) => write!(f, "{why}"),
-            Error::Key(why) => write!(f, "{why}"),
-            Error::Pool(why) => write!(f, "{why}"),
-            Error::Sort(why) => write!(f, "{why}"),
-            Error::Merge(why) => write!(f, "{why}"),
-            Error::River(why) => write!(f, "{why}"),
-            Error::Transfer(why) => write!(f, "{why}"),
-            Error::Volume(why) => write!(f, "{why}"),
-            Error::Cluster(why) => write!(f, "{why}"),
-            Error::RecordTooLong { path, at, limit, .. } => {
-                write_record_too_long(f, path.as_deref(), *at, Bytes(*limit))
-            }
-            Error::CutShort { path, bytes } => write_cut_short(f, path, *bytes),
-            Error::OutputFull { path, needed, directory, available } => {
-                write_output_full(f, path, Bytes(*needed), directory, *available)
-            }
-            Error::SomeParts { why, first, last, named, all } => {
-                let (first, last) = (first.display(), last.display());
-                match named {
-                    1 => write!(f, "{why}; of {all} parts only {first} is in place"),
-                    _ => write!(f, "{why}; of {all} parts the first {named} are in place, {first} to {last}"),
-                }
-            }
-            Error::OpenFiles { parts, needed, limit } => write!(
-                f,
-                "{parts} parts take {needed} open files, and {limit} are allowed; raise ulimit -n, or make fewer parts"
-            ),
-            Error::SameOutput(path) => write!(
-                f,
-                "another node writes {} too, in a directory that both see; put {{}} into the name for each node's number",
-                path.display()
-            ),
-            Error::NoUring(why) => {
-                write!(f, "io_uring is not available: {why}; allow it with sysctl kernel.io_uring_disabled=0")
-            }
-            Error::Rates => f.write_str("the measured rates cannot be right; measure again"),
-            Error::MergeMismatch { read, written, dropped, unordered } => write!(
-                f,
-                "the output is not the inputs in order: {read} records in, {written} out, {dropped} dropped, {unordered} out \
-                 of order; no file was made"
-            ),
-            Error::JoinMismatch { promised, came, records } => write!(
-                f,
-                "the output is not the sum over keys of left x right: {promised} records with a right part were expected, \
-                 {came} came, {records} records in all; no file was made"
-            ),
-            Error::BadSummary { path, at, why: Some(why) } => {
-                write!(f, "{} from byte {at} on is not a summary: {why}", path.display())
-            }
-            Error::BadSummary { path, .. } => {
-                write!(f, "{} is empty; it should be a summary", path.display())
-            }
-            Error::SummaryTooLarge(value) => write!(f, "{value} records or bytes are too many to be counted"),
-            Error::Job(why) => write!(f, "{why}"),
-            Error::Link(why) => write!(f, "{why}"),
-            Error::Node { why, .. } | Error::Gone(why, _) => f.write_str(why),
-            Error::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
-        }
-    }
-}
-
-fn write_record_too_long(
-    f: &mut fmt::Formatter<'_>,
-    path: Option<&Path>,
-    at: Option<u64>,
-    limit: Bytes,
-) -> fmt::Result {
-    let of = path.map_or(String::new(), |path| format!(" of {}", path.display()));
-    let at = at.map_or(String::new(), |at| format!(" at byte {at}"));
-    write!(f, "a record{of}{at} is longer than {limit}, the most that there is room for")
-}
-
-fn write_cut_short(f: &mut fmt::Formatter<'_>, path: &Path, bytes: u64) -> fmt::Result {
-    write!(f, "{} ends after {bytes} bytes of a record", path.display())
-}
-
-fn write_output_full(
-    f: &mut fmt::Formatter<'_>,
-    path: &Path,
-    needed: Bytes,
-    directory: &Path,
-    available: Option<u64>,
-) -> fmt::Result {
-    let (path, directory) = (path.display(), directory.display());
+fn no_room(needed: Bytes, directory: &Path, available: Option<u64>) -> String {
+    let directory = directory.display();
     match available.map(Bytes) {
-        Some(free) => write!(
-            f,
-            "cannot create {path}: it takes {needed} and {directory} has {free} left; free some, or choose another place"
-        ),
-        None => write!(
-            f,
-            "cannot create {path}: {needed} is more than one file may have in {directory}; see ulimit -f, or choose \
-             another place"
+        Some(free) => {
+            format!("it takes {needed} and {directory} has {free} left; free some, or choose another place")
+        }
+        None => format!(
+            "{needed} is more than one file may have in {directory}; see ulimit -f, or choose another place"
         ),
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Io(why) | Error::NoUring(why) => Some(why),
-            Error::Input(why) => Some(why),
-            Error::Key(why) => Some(why),
-            Error::Pool(why) => Some(why),
-            Error::Sort(why) => Some(why),
-            Error::Merge(why) => Some(why),
-            Error::River(why) => Some(why),
-            Error::Transfer(why) => Some(why),
-            Error::Volume(why) => Some(why),
-            Error::Cluster(why) => Some(why),
-            Error::Link(why) => Some(why),
-            Error::SomeParts { why, .. } => Some(why),
-            _ => None,
-        }
+fn in_place(first: &Path, last: &Path, named: usize) -> String {
+    let (first, last) = (first.display(), last.display());
+    match named {
+        1 => format!("only {first} is in place"),
+        _ => format!("the first {named} are in place, {first} to {last}"),
+    }
+}
+
+fn not_a_summary(at: u64, why: Option<&str>) -> String {
+    match why {
+        Some(why) => format!("from byte {at} on is not a summary: {why}"),
+        None => "is empty; it should be a summary".into(),
     }
 }
 
@@ -325,39 +284,15 @@ fn remedy(error: &thalweg_io::Error) -> &'static str {
     }
 }
 
-impl From<Asked> for Error {
-    fn from(why: Asked) -> Error {
-        Error::Asked(why)
-    }
-}
-
 impl From<BadPath> for Error {
     fn from(why: BadPath) -> Error {
         Error::Asked(Asked::Path(why))
     }
 }
 
-impl From<TooLittleMemory> for Error {
-    fn from(why: TooLittleMemory) -> Error {
-        Error::Memory(why)
-    }
-}
-
 impl From<AskedOfCluster> for Error {
     fn from(why: AskedOfCluster) -> Error {
         Error::Asked(Asked::Cluster(why))
-    }
-}
-
-impl From<thalweg_wire::LinkError> for Error {
-    fn from(why: thalweg_wire::LinkError) -> Error {
-        Error::Link(why)
-    }
-}
-
-impl From<JobFault> for Error {
-    fn from(why: JobFault) -> Error {
-        Error::Job(why)
     }
 }
 
@@ -378,30 +313,6 @@ impl From<InputsError> for Error {
             InputsError::Io(why) => why.into(),
             other => Error::Input(other),
         }
-    }
-}
-
-impl From<thalweg_record::KeyError> for Error {
-    fn from(why: thalweg_record::KeyError) -> Error {
-        Error::Key(why)
-    }
-}
-
-impl From<thalweg_block::PoolError> for Error {
-    fn from(why: thalweg_block::PoolError) -> Error {
-        Error::Pool(why)
-    }
-}
-
-impl From<thalweg_transfer::Error> for Error {
-    fn from(why: thalweg_transfer::Error) -> Error {
-        Error::Transfer(why)
-    }
-}
-
-impl From<thalweg_wire::ClusterError> for Error {
-    fn from(why: thalweg_wire::ClusterError) -> Error {
-        Error::Cluster(why)
     }
 }
 

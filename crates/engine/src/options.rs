@@ -47,7 +47,7 @@ pub struct WorkOptions {
     pub equal_shares: bool,
     /// Of a sort or a merge: keep only the first of records with equal keys.
     pub unique: bool,
-    /// Of a sort: go on from what an earlier run of the same command left.
+    /// Of a sort: continue from what an earlier run of the same command left.
     pub resume: bool,
     /// The I/O back end.
     pub io: IoChoice,

@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use thalweg_api::Note;
 use thalweg_pump::Watch;
 
 /// A running verb's progress and its off switch. Share it in an `Arc`.
@@ -19,7 +20,7 @@ pub struct Progress {
 }
 
 /// Whoever is told at once.
-struct Notes(Box<dyn Fn(&str) + Send + Sync>);
+struct Notes(Box<dyn Fn(&Note) + Send + Sync>);
 
 impl fmt::Debug for Notes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,6 +59,10 @@ impl Watch for Progress {
     fn note(&self, note: &dyn Display) {
         Progress::note(self, &note.to_string());
     }
+
+    fn note_resumable(&self, note: &dyn Display) {
+        self.pass_on(&Note { text: note.to_string(), resumable: true });
+    }
 }
 
 impl Progress {
@@ -88,15 +93,20 @@ impl Progress {
         }
     }
 
-    /// Has `told` called with what somebody should know at once and is no error. Only the first call counts.
-    pub fn notes_to(&self, told: impl Fn(&str) + Send + Sync + 'static) {
-        let _ = self.notes_to.set(Notes(Box::new(told)));
+    /// Has `receive` called with every note. Only the first call counts.
+    pub fn notes_to(&self, receive: impl Fn(&Note) + Send + Sync + 'static) {
+        let _ = self.notes_to.set(Notes(Box::new(receive)));
     }
 
-    /// Tells what somebody should know at once, if anybody asked.
+    /// Reports what the user should know at once, if anybody asked for notes.
     pub fn note(&self, line: &str) {
-        if let Some(Notes(told)) = self.notes_to.get() {
-            told(line);
+        self.pass_on(&Note { text: line.to_string(), resumable: false });
+    }
+
+    /// Passes a note on, if anybody asked for notes.
+    pub fn pass_on(&self, note: &Note) {
+        if let Some(Notes(receive)) = self.notes_to.get() {
+            receive(note);
         }
     }
 

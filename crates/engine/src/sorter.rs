@@ -2,7 +2,7 @@
 //!
 //! Invariant: what comes out is what went in, in order; the end of the output is only reached when that was
 //! proved.
-//! Non-goals: files at either end, which are the verb `sort`, and going on from an earlier sort.
+//! Non-goals: files at either end, which are the verb `sort`, and resuming an earlier sort.
 
 use std::sync::Arc;
 

@@ -6,6 +6,7 @@ mod place;
 
 use place::Place;
 use thalweg_api::Check;
+use thalweg_base::clock::Stopwatch;
 use thalweg_engine::{CheckOptions, Endpoint, IoChoice, KeyPart, Layout, Progress, check};
 use thalweg_record::{Generator, KEY_BYTES, Kind, RECORD_BYTES, Summary};
 
@@ -179,15 +180,24 @@ fn a_silent_pipe_does_not_keep_a_cancelled_check() {
     let pipe = place.pipe("pipe");
     let path = place.at("pipe");
     let progress = Progress::default();
+    // Both ends stay open, and nothing is ever written.
+    let both = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
     let error = std::thread::scope(|scope| {
-        // Both ends open, and nothing ever written.
-        let both = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         scope.spawn(|| progress.cancel(2));
-        let error = check(&lines(vec![pipe]), &progress).unwrap_err();
-        drop(both);
-        error
+        check(&lines(vec![pipe]), &progress).unwrap_err()
     });
     assert_eq!(error.exit_status(), 128 + 2);
+    // Nor does the thread that reads it stay.
+    let is_reader = |task: std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "read a pipe\n")
+    };
+    let readers = || std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let late = Stopwatch::start();
+    while readers().any(is_reader) {
+        assert!(late.seconds() < 20.0, "it still waits for the pipe");
+        std::thread::park_timeout(std::time::Duration::from_millis(10));
+    }
+    drop(both);
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Hooks {
         Hooks {
             allow_open_files: process::allow_open_files,
             prepare_memory: || {
-                process::settle();
+                process::prepare_allocator();
                 process::resident_bytes()
             },
             release_memory: process::trim,

@@ -39,7 +39,7 @@ const DIRECT: i32 = 1 << 29;
 /// The most that a misaligned read of a direct file copies through at a time.
 const BOUNCE_BYTES: usize = 256 << 10;
 
-/// How long a stream is waited for at a time, so that a queue with more in flight still looks at the rest.
+/// How long one wait for a stream lasts at most, so that a queue can attend to its other operations.
 const MOMENT: Duration = Duration::from_millis(20);
 
 /// What a real back end adds to the calls of this file.
@@ -71,7 +71,7 @@ impl<T: Queues> Backend for T {
 
     fn close(&self, id: FileId) {
         // SAFETY: the seam promises one close for each open, so the descriptor is ours and open.
-        // What close itself reports is not a failure to store: whoever needs that calls `sync`.
+        // An error of `close` does not say whether the data was stored; `sync` does.
         drop(unsafe { OwnedFd::from_raw_fd(descriptor(id)) });
     }
 }
@@ -277,10 +277,10 @@ fn open(path: &Path, access: Access) -> io::Result<(FileId, bool)> {
     adopt(opened, is_stream, false)
 }
 
-/// Opens a file past the page cache, or through it where the file system knows no other way.
+/// Opens a file for direct access, or through the page cache if the file system has no direct access.
 fn open_direct(mut options: OpenOptions, path: &Path) -> io::Result<(FileId, bool)> {
     match options.custom_flags(libc::O_NOCTTY | libc::O_DIRECT).open(path) {
-        // How a file system says that it knows no direct access.
+        // This is the error of a file system without direct access.
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
             adopt(options.custom_flags(libc::O_NOCTTY).open(path)?, false, false)
         }
@@ -288,8 +288,8 @@ fn open_direct(mut options: OpenOptions, path: &Path) -> io::Result<(FileId, boo
     }
 }
 
-/// Opens a file that an earlier process of this user made and left, if it is one. Touches nothing of what is none. A
-/// file that was to be given to `heir` may belong to that user already. A path that does not begin at the root begins
+/// Opens a file if an earlier process of this user created and left it. Does not touch anything else. A
+/// file that should belong to `heir` may belong to that user already. A path that does not begin at the root begins
 /// at `at`, as in all that follows.
 pub(crate) fn reopen(
     at: BorrowedFd<'_>,
@@ -304,7 +304,7 @@ pub(crate) fn reopen(
         Err(Errno::INVAL) if direct => open(OFlags::empty()),
         opened => opened,
     };
-    // What cannot be opened may be a link, or another user's.
+    // If it cannot be opened, it may be a link, or another user's file.
     let there = match &opened {
         Ok(file) => rustix::fs::fstat(file),
         Err(_) => rustix::fs::statat(at, path, AtFlags::SYMLINK_NOFOLLOW),
@@ -315,14 +315,14 @@ pub(crate) fn reopen(
     adopt(file, false, direct)
 }
 
-/// An error if this is nothing that an earlier process of this user made and left under this name.
+/// An error unless an earlier process of this user created this file and left it under this name.
 pub(crate) fn check_own(
     at: BorrowedFd<'_>,
     path: &Path,
     there: &Attributes,
     heir: Option<u32>,
 ) -> io::Result<()> {
-    // Where no file can be made, on a disk that is full, say, it is this user's if the file system says so.
+    // If no file can be created to compare with, because the disk is full, the owner decides.
     let own = || made_beside(at, path).map_or(rustix::process::geteuid().as_raw(), |made| made.user);
     let what = match there.kind {
         EntryKind::Link => "a symbolic link".into(),
@@ -335,7 +335,7 @@ pub(crate) fn check_own(
     Err(not_ours(&what))
 }
 
-/// That what lies under a hidden name is something else.
+/// The error for something else under a hidden name.
 pub(crate) fn not_ours(what: &str) -> io::Error {
     io::Error::other(format!(
         "it is {what}, and none that this user's thalweg made; remove it, or choose another place"
@@ -351,11 +351,11 @@ fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Attributes> {
     Ok(rustix::fs::fstat(made)?.into())
 }
 
-/// Marks a file with what it turned out to be.
+/// Returns the id of a file, with its flags.
 pub(crate) fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(FileId, bool)> {
     let kind = file.metadata()?.file_type();
     if kind.is_dir() {
-        // Opening one to read succeeds; saying so here is clearer than a failed first read.
+        // Opening a directory for reading succeeds. An error here is clearer than that of the first read.
         return Err(io::Error::from_raw_os_error(libc::EISDIR));
     }
     let stream = ordered || !(kind.is_file() || kind.is_block_device());
@@ -370,19 +370,19 @@ pub(crate) fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(F
     Ok((FileId(fd | marks), suited))
 }
 
-/// Whether this is a pipe with a name, which to open waits for its other end.
+/// Whether this is a named pipe. Opening one waits for the other end.
 fn is_named_pipe(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo())
 }
 
-/// Opens a pipe that somebody reads; `None` if nobody does for about `patience`.
+/// Opens a pipe for writing; `None` if it has no reader within about `patience`.
 fn open_read_pipe(path: &Path, patience: Duration) -> io::Result<Option<StdFile>> {
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK);
     let nobody = |e: &io::Error| e.raw_os_error() == Some(libc::ENXIO);
     let mut opened = options.open(path);
     if opened.as_ref().is_err_and(nobody) {
-        // Nobody tells when a reader comes but an open that waits for it.
+        // Only an open that blocks would be woken when a reader comes.
         std::thread::sleep(patience);
         opened = options.open(path);
     }
@@ -405,16 +405,17 @@ fn stat(path: &Path) -> io::Result<Metadata> {
     Ok(Metadata { is_regular, ..facts(&there) })
 }
 
-/// Whether a file has as many bytes as it says. Those of `/proc` say 0 and those of `/sys` 4096, whatever they have, and
-/// take no blocks of a disk: such a file is read as a stream.
-fn ends_where_it_says(path: &Path, told: &StdMetadata) -> bool {
-    if told.len() > 0 && told.blocks() > 0 {
+/// Whether a file has as many bytes as its attributes say. For files of `/proc` these say 0 bytes and for files of `/sys` 4096,
+/// whatever the length, and no blocks of a disk. Such a file is read as a stream.
+fn ends_where_it_says(path: &Path, metadata: &StdMetadata) -> bool {
+    if metadata.len() > 0 && metadata.blocks() > 0 {
         return true;
     }
-    // The last byte, and one that should not be there. Whoever may not read it hears of that later.
-    let told_bytes = told.len().min(1) as usize;
-    let read = StdFile::open(path).and_then(|file| file.read_at(&mut [0; 2], told.len().saturating_sub(1)));
-    read.is_err() || read.is_ok_and(|bytes| bytes == told_bytes)
+    // Reads the last byte and one more, which should not exist. A file that may not be read fails later.
+    let expected_bytes = metadata.len().min(1) as usize;
+    let read =
+        StdFile::open(path).and_then(|file| file.read_at(&mut [0; 2], metadata.len().saturating_sub(1)));
+    read.is_err() || read.is_ok_and(|bytes| bytes == expected_bytes)
 }
 
 /// Whether direct access works in units of [`ALIGN`], where the file system says so at all. Some
@@ -427,7 +428,7 @@ fn suits_direct(file: &StdFile) -> bool {
             .all(|&n| n > 0 && ALIGN.is_multiple_of(n as usize))
 }
 
-/// Clears a flag of an open descriptor: the one to bypass the page cache, or the one not to wait.
+/// Clears a flag of an open descriptor: O_DIRECT or O_NONBLOCK.
 fn clear_flag(file: &StdFile, flag: OFlags) -> io::Result<()> {
     Ok(fcntl_setfl(file, fcntl_getfl(file)?.difference(flag))?)
 }
@@ -462,24 +463,25 @@ fn facts(m: &StdMetadata) -> Metadata {
 pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Result<()> {
     let file = borrow(id);
     let ours = Attributes::from(rustix::fs::fstat(&*file)?);
-    // A link is replaced, and what it leads to has no say.
+    // A link is replaced, so the attributes of its target do not matter.
     let old = match rustix::fs::statat(at, like, AtFlags::SYMLINK_NOFOLLOW).map(Attributes::from) {
         Ok(there) => {
-            // Nor has what another user put there meanwhile.
+            // Neither do those of a file that another user put there meanwhile.
             let directory = Attributes::from(rustix::fs::statat(at, directory_of(like), AtFlags::empty())?);
             Some(there).filter(|there| there.kind == EntryKind::File && !is_planted(there, &directory))
         }
         Err(Errno::NOENT) => None,
         Err(e) => return Err(e.into()),
     };
-    // Not the bits that lend a program its owner's rights: what is written here is none.
+    // Without set-user-ID and set-group-ID: the new contents are not the program that had these bits.
     let mut mode = 0o777
         & match &old {
             Some(old) => old.mode,
-            // A disk may have room for the file and for no other.
+            // The disk may have no room for a second file.
             None => made_beside(at, like).map_or_else(|_| 0o666 & !umask(), |made| made.mode),
         };
-    // Few may give files away, some at least to another group. What the old one's group might do ours may not.
+    // Few processes may change the owner of a file, and some may change its group. If the group cannot be kept, the new
+    // group gets only the rights of all others.
     if let Some(old) = old.as_ref().filter(|old| old.group != ours.group)
         && fchown(&*file, None, Some(old.group)).is_err()
     {
@@ -494,11 +496,11 @@ pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Resul
     Ok(())
 }
 
-/// The bits that no new file of this process has. To ask the system for them would change them for a moment.
+/// The permission bits that no new file of this process has, from /proc: the system call would change them for a moment.
 fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let told = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    told.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o077)
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    umask.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o077)
 }
 
 /// See [`FileSystem::check_replace`].
@@ -523,11 +525,12 @@ fn check_replace(path: &Path) -> io::Result<()> {
     )))
 }
 
-/// Where links lead from an output's name; that was not prepared by another user. In a directory like `/tmp`, which is sticky and
-/// writable by everybody, a link, a pipe or a file is accepted only if it belongs to this user or to the directory's owner; so is
-/// everything that a link leads to. The kernel has the same rule for an open that may create a file: `fs.protected_symlinks`,
-/// `_fifos` and `_regular` (proc_sys_fs(5)). The directories of the path are not checked. Fails with [`Action::Create`].
-/// Whoever uses the name follows no link there: it may be prepared at any time.
+/// The target of the links that begin at an output's name, which another user must not have prepared. In a directory
+/// like `/tmp`, which is sticky and writable by everybody, a link, a pipe or a file is accepted only if it belongs to
+/// this user or to the directory's owner; so is everything that a link leads to. The kernel has the same rule for an
+/// open that may create a file: `fs.protected_symlinks`, `_fifos` and `_regular` (proc_sys_fs(5)). The directories of
+/// the path are not checked. Fails with [`Action::Create`]. The caller must not follow links at that name, because
+/// another user may put one there at any time.
 pub fn unplanted(path: &Path) -> Result<PathBuf> {
     /// As many as the system follows.
     const LINKS_MAX: usize = 40;
@@ -560,7 +563,7 @@ fn planted(there: &Attributes) -> io::Error {
     ))
 }
 
-/// An error if what was opened to be written in order was prepared by another user since [`unplanted`] looked.
+/// An error if another user replaced a stream that is to be written since [`unplanted`] looked.
 fn check_stream(stream: &StdFile, path: &Path) -> io::Result<()> {
     let (opened, there) =
         (Attributes::from(rustix::fs::fstat(stream)?), Attributes::from(rustix::fs::lstat(path)?));
@@ -607,7 +610,7 @@ fn space(path: &Path) -> io::Result<Space> {
     Ok(Space { available: about.f_bavail.saturating_mul(unit), total: about.f_blocks.saturating_mul(unit) })
 }
 
-/// Asks cachestat (Linux 6.5); older kernels do not have it, and some files are not ours to ask about.
+/// Calls cachestat (Linux 6.5). Older kernels do not have it, and it refuses some files of other users.
 fn cached_share(id: FileId, len: u64) -> io::Result<f64> {
     /// Number of the call; the same on every architecture.
     const CACHESTAT: libc::c_long = 451;
@@ -645,7 +648,7 @@ fn write_once(id: FileId, at: u64, from: &[u8]) -> io::Result<usize> {
     if is_stream(id) { (&*file).write(from) } else { file.write_at(from, at) }
 }
 
-/// Waits, a moment at a time, until a pipe or terminal that somebody set to be non-blocking is ready.
+/// Waits for up to [`MOMENT`] until a pipe or terminal that was set to be non-blocking is ready.
 pub(crate) fn wait_ready(id: FileId, kind: Kind) {
     is_ready_within(id, if kind == Kind::Read { PollFlags::IN } else { PollFlags::OUT }, MOMENT);
 }
@@ -680,7 +683,7 @@ fn finish(
 fn read_whole(id: FileId, at: u64, into: &mut [u8]) -> io::Result<usize> {
     let progress = Progress::new(Kind::Read, is_direct(id), into.len());
     finish(id, Kind::Read, at, progress, |done| {
-        // What a pipe says before its first writer comes is what it says after its last one has gone.
+        // A read of a pipe returns the same before its first writer opens it and after its last one closed it.
         while is_stream(id) && !is_ready_within(id, PollFlags::IN, MOMENT) {}
         read_once(id, at + done as u64, &mut into[done..])
     })
@@ -712,13 +715,13 @@ fn write_at(id: FileId, path: &Path, at: u64, from: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the same file again, whatever its name is by now.
+/// Opens the same file again, even if it was renamed.
 fn open_buffered(id: FileId, path: &Path) -> io::Result<StdFile> {
     let by_descriptor = format!("/proc/self/fd/{}", descriptor(id));
     if let Ok(file) = OpenOptions::new().write(true).open(by_descriptor) {
         return Ok(file);
     }
-    // Without /proc the name has to do, if it still leads to the same file.
+    // Without /proc it is opened by its name, if that still leads to the same file.
     let file = OpenOptions::new().write(true).open(path)?;
     let (ours, theirs) = (borrow(id).metadata()?, file.metadata()?);
     if (ours.dev(), ours.ino()) != (theirs.dev(), theirs.ino()) {

@@ -1,4 +1,4 @@
-//! What the kernel reports about this process, and the limits it sets: memory, CPU, disk traffic, open files.
+//! What the kernel reports about this process, and the limits it sets: memory, CPU, open files.
 
 #![allow(unsafe_code)]
 
@@ -40,8 +40,7 @@ pub fn usage() -> Usage {
     counted(&usage, peak_bytes)
 }
 
-/// Has the peak of memory begin anew, where the kernel allows it: a process that does one thing after another can then say
-/// what each took.
+/// Resets the peak of memory, where the kernel allows it, so that a process can measure each of several tasks.
 pub fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
@@ -52,10 +51,10 @@ pub fn thread_cpu_seconds() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// Clocks of a core in a second, as the kernel tells them, if it does.
+/// Clocks of a core in a second, if the kernel reports them.
 pub fn clock_hz() -> Option<f64> {
-    let told = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = told.lines().find_map(|l| l.strip_prefix("cpu MHz"))?;
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("cpu MHz"))?;
     Some(line.trim_start_matches(['\t', ' ', ':']).trim().parse::<f64>().ok()? * 1e6)
 }
 
@@ -69,7 +68,7 @@ pub fn user_and_group() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// Waits for a child to end, and tells what it and those of its own children that it waited for have used.
+/// Waits for a child to end. Returns its status, and what it and the children that it waited for have used.
 pub fn wait(child: Child) -> io::Result<(ExitStatus, Usage)> {
     // SAFETY: as in `usage`.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -102,20 +101,20 @@ fn parent_of(process: u32) -> Option<u32> {
     field_behind_state(process, 1)
 }
 
-/// A number of the kernel's line about a process, the state counted as 0.
+/// A field of `/proc/PID/stat`, counted from the state, which is field 0.
 fn field_behind_state(process: u32, place: usize) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // Its name stands in brackets, and may hold any.
+    // The name of the process is in brackets and may contain brackets.
     stat.rsplit_once(')')?.1.split_whitespace().nth(place)?.parse().ok()
 }
 
-/// Whether the process of this number, whoever's it is, is there but at its end: killed, or waiting to be looked at.
+/// Whether a process with this id, of any user, exists and is ending: killed, or a zombie.
 pub fn is_ending(process: u32) -> bool {
     const PF_EXITING: u32 = 4;
     field_behind_state(process, 6).is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
-/// Whether there is a process of this number, whoever's it is.
+/// Whether there is a process with this id, of any user.
 pub fn is_alive(process: u32) -> bool {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| matches!(test_kill_process(pid), Ok(()) | Err(Errno::PERM)))
@@ -127,7 +126,7 @@ fn counted(usage: &libc::rusage, peak_bytes: u64) -> Usage {
     Usage { cpu_seconds: seconds(usage.ru_utime) + kernel_seconds, kernel_seconds, peak_bytes }
 }
 
-/// Keeps this thread, and those that it starts from now on, on one of the cores that it may run on.
+/// Binds this thread, and those that it starts from now on, to one of the cores that it may use.
 pub fn stay_on_one_core() -> io::Result<()> {
     let set = sched_getaffinity(None)?;
     let first = (0..CpuSet::MAX_CPU).find(|core| set.is_set(*core)).expect("it runs on some core");
@@ -172,7 +171,7 @@ const CODE_BYTES: u64 = 4480 << 10;
 const LARGE_BYTES: libc::c_int = 128 << 10;
 
 /// Memory resident now, in bytes. Of mapped files, which are the program itself, [`CODE_BYTES`] are counted whatever
-/// is mapped: how much is depends on how they lie in the page cache, and [`settle`] gives the rest back.
+/// is mapped: how much is depends on how they lie in the page cache, and [`prepare_allocator`] gives the rest back.
 pub fn resident_bytes() -> u64 {
     match ["RssAnon:", "RssShmem:"].map(status_field) {
         [Some(anonymous), shared] => anonymous + shared.unwrap_or(0) + CODE_BYTES,
@@ -180,17 +179,17 @@ pub fn resident_bytes() -> u64 {
     }
 }
 
-/// Before memory is laid out: gives back the code of the start, and has every allocation from [`LARGE_BYTES`] on be a
-/// mapping of its own, so that it grows without a copy and is the kernel's again when it is freed. Left alone, the
-/// allocator puts such ones on its heap once one was freed: sorts in 16 MiB with lines of 2 MB held 3 MiB more.
-pub fn settle() {
+/// To be called before memory is divided. Unmaps the code of the start, and makes every allocation of at least
+/// [`LARGE_BYTES`] a mapping of its own, which grows without a copy and returns to the kernel when it is freed. By default the
+/// allocator moves such allocations to its heap once one was freed: sorts in 16 MiB with lines of 2 MB held 3 MiB more.
+pub fn prepare_allocator() {
     shed_code();
     #[cfg(target_env = "gnu")]
     set_allocator(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
 }
 
-/// At the start of a process that lives long and has many threads: all allocate from one heap. Each has one of its own
-/// otherwise, and leaves behind what was once freed in it: 12 MB after a node's part in 90 sorts, now 2.
+/// To be called at the start of a process that runs long and has many threads: all threads then allocate from one heap. By
+/// default each has its own, which keeps freed memory: 12 MB after a node's part in 90 sorts, now 2.
 pub fn one_heap() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, LARGE_BYTES)] {
@@ -204,7 +203,7 @@ fn set_allocator(parameter: libc::c_int, value: libc::c_int) {
     unsafe { libc::mallopt(parameter, value) };
 }
 
-/// Gives back to the kernel what the allocator has free.
+/// Returns the free memory of the allocator to the kernel.
 pub fn trim() {
     // SAFETY: it touches only what nobody has allocated.
     #[cfg(target_env = "gnu")]
@@ -213,9 +212,9 @@ pub fn trim() {
     };
 }
 
-/// Unmaps the code and the constants that were mapped so far, which are mostly those of the start; what is needed again is
-/// mapped again, from the page cache. Code that somebody has put a breakpoint into stays, and so do constants that were
-/// written at the start; where the kernel does not show which these are, all stays.
+/// Unmaps the code and constants that were mapped so far, which are mostly those of the start. Pages that are needed again
+/// are mapped again, from the page cache. Code with a breakpoint of a debugger stays, and so do constants that were relocated at
+/// the start; if the kernel does not show which these are, everything stays.
 fn shed_code() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let Ok(pages) = std::fs::File::open("/proc/self/pagemap") else { return };
@@ -238,7 +237,7 @@ fn constant_of(line: &str) -> Option<Range<usize>> {
     is_constant.then_some(address(start)?..address(end)?)
 }
 
-/// Whether no page there is a copy of the process's own.
+/// Whether all pages there are still those of the file, and none is a private copy.
 fn is_all_of_a_file(pages: &std::fs::File, addresses: &Range<usize>) -> bool {
     const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
     const OF_A_FILE: u64 = 1 << 61;
@@ -253,8 +252,8 @@ fn is_all_of_a_file(pages: &std::fs::File, addresses: &Range<usize>) -> bool {
     pages.read_exact_at(&mut entries, at).is_ok() && entries.chunks_exact(size_of::<u64>()).all(is_of_a_file)
 }
 
-/// Anonymous memory that lies in huge pages now, in bytes: told by a scan of the page tables since Linux 6.7, and before
-/// that by a sum over all pages, which takes five times as long.
+/// Anonymous memory that is in huge pages now, in bytes. Since Linux 6.7 a scan of the page tables counts it; before, a sum
+/// over all pages, which takes five times as long.
 pub fn huge_page_bytes() -> u64 {
     let summed = || {
         let sums = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
@@ -263,7 +262,8 @@ pub fn huge_page_bytes() -> u64 {
     scanned_huge_bytes().unwrap_or_else(summed)
 }
 
-/// What `PAGEMAP_SCAN` finds in huge pages that are of no file, if the kernel has it; where addresses end is known of x86-64.
+/// Bytes of anonymous huge pages as `PAGEMAP_SCAN` finds them, if the kernel has it. Only for x86-64, whose end of user space is
+/// known here.
 fn scanned_huge_bytes() -> Option<u64> {
     const IS_FILE: u64 = 1 << 2;
     const IS_PRESENT: u64 = 1 << 3;
@@ -340,7 +340,7 @@ pub fn machine_memory_bytes() -> u64 {
     })
 }
 
-/// The least that a control group allows this process, in bytes, if one is less than the machine has.
+/// The smallest limit of a control group of this process, in bytes, if it is less than the memory of the machine.
 pub fn group_memory_bytes() -> Option<u64> {
     memory_groups().iter().map(|group| group.limit_bytes).min()
 }
@@ -348,11 +348,11 @@ pub fn group_memory_bytes() -> Option<u64> {
 /// A control group that bounds this process's memory.
 struct Group {
     limit_bytes: u64,
-    /// Without what the page cache would give back.
+    /// Without pages that the page cache could free.
     used_bytes: u64,
 }
 
-/// The groups that this process is in, from its own outwards, of either version.
+/// The control groups of this process, of version 1 or 2, from the innermost outwards.
 fn memory_groups() -> Vec<Group> {
     let machine_bytes = machine_memory_bytes();
     let lines = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -370,7 +370,7 @@ fn memory_groups() -> Vec<Group> {
             ),
             _ => continue,
         };
-        // In a container the path may be that outside it, and then only the root is to be seen.
+        // In a container the path may be the one outside it; then only the root is visible.
         for path in Path::new(path).ancestors() {
             let folder: PathBuf = Path::new(root).join(path.strip_prefix("/").unwrap_or(path));
             let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
@@ -386,15 +386,6 @@ fn memory_groups() -> Vec<Group> {
         }
     }
     groups
-}
-
-/// Bytes that this process made disks read and write, as the kernel counts them.
-pub fn disk_bytes() -> (u64, u64) {
-    let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
-    let number = |name: &str| {
-        text.lines().find_map(|l| l.strip_prefix(name)).and_then(|v| v.trim().parse().ok()).unwrap_or(0)
-    };
-    (number("read_bytes:"), number("write_bytes:"))
 }
 
 fn status_field(name: &str) -> Option<u64> {

@@ -52,8 +52,8 @@ impl Queues for Uring {
 
 fn build(depth: usize) -> io::Result<IoUring> {
     let entries = u32::try_from(depth.max(2)).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // Neither cooperative nor deferred task running: with 1 MiB blocks at depth 4 both stayed within
-    // the noise, from disk and from memory, and the latter ties a queue to the thread that made it.
+    // Without cooperative or deferred task running: with blocks of 1 MiB at depth 4 neither made a measurable difference,
+    // from disk or from memory, and the latter ties a queue to the thread that created it.
     IoUring::builder().dontfork().build(entries)
 }
 
@@ -98,10 +98,10 @@ struct UringQueue {
     // The ring is the first field, so that it ends before the blocks that the kernel may know.
     ring: IoUring,
     ledger: Ledger,
-    /// What the kernel has, by the number that it was submitted under.
+    /// Operations that the kernel has, by the number with which they were submitted.
     slots: Vec<Option<Flight>>,
     free: Vec<usize>,
-    /// Complete without the kernel.
+    /// Operations that completed without the kernel.
     ready: VecDeque<Done>,
 }
 
@@ -144,7 +144,7 @@ impl Queue for UringQueue {
 }
 
 impl UringQueue {
-    /// Gives the rest of a slot's operation to the kernel.
+    /// Submits the rest of a slot's operation to the kernel.
     fn start(&mut self, slot: usize) {
         let flight = self.slots[slot].as_mut().expect("a started slot is filled");
         let (kind, id) = (flight.kind(), flight.file().id());
@@ -174,8 +174,8 @@ impl UringQueue {
     fn enter(&mut self, want: usize) {
         if let Err(e) = self.ring.submit_and_wait(want) {
             match e.raw_os_error() {
-                // Entries not taken stay in the ring and go with the next call, which the wait for
-                // their completions makes. Out of memory is for a moment here: completing frees it.
+                // Entries that the kernel did not take stay in the ring for the next call, which the wait for their
+                // completions makes. A lack of memory is temporary here, because completions free memory.
                 Some(libc::EINTR) => {}
                 Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => std::thread::yield_now(),
                 _ => {

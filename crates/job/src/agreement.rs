@@ -1,7 +1,7 @@
 //! How the hosts of a detached job agree on what becomes of its attempts: each asks the others, and answers them.
 //!
-//! Model: a host answers one request with one answer; whoever does not answer within [`VOTE_SECONDS`] counts as silent.
-//! What is decided then is told to all ([`crate::vote::core`] says what follows from an answer).
+//! Model: a host answers each request once; a host that does not answer within [`VOTE_SECONDS`] counts as silent.
+//! The decision is then sent to all ([`crate::vote::core`] says what follows from an answer).
 //! Invariant: a host asks in its own name only.
 //! Non-goals: when to propose; what a host keeps of its votes.
 
@@ -24,7 +24,7 @@ use crate::vote::{GaveUp, Proposal};
 
 /// How long a host may take to vote. A slower host counts as silent, though a late answer of it is not wrong.
 pub(crate) const VOTE_SECONDS: f64 = 2.0;
-/// How often a proposal looks whether somebody else has ended it.
+/// How often a proposal checks whether another host has ended it.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Has the hosts of an attempt decide what becomes of it. The decision is about that attempt, whatever has followed it, and may
@@ -41,7 +41,7 @@ pub(crate) fn decide(
     seat.take_outcome();
     let mut carried = local.votes.apply(&seat, Event::Propose(number, want));
     let (tell, said) = channel();
-    // Those who have not answered the present question, and since when it is asked.
+    // The hosts that have not answered the present question, and the time since it was asked.
     let (mut unanswered, mut asked): (VecDeque<VoteRequestTo>, Stopwatch) =
         (VecDeque::new(), Stopwatch::start());
     loop {
@@ -61,7 +61,7 @@ pub(crate) fn decide(
             Err(RecvTimeoutError::Timeout) if asked.seconds() > VOTE_SECONDS => {
                 match unanswered.pop_front() {
                     Some((host, request)) => (host, request, None),
-                    // All have answered, or are counted as silent, and whoever did so last has ended the proposal.
+                    // All hosts have answered or count as silent, so the proposal has ended.
                     None => {
                         local.votes.apply(&seat, Event::Withdraw);
                         return seat.take_outcome().unwrap_or(Err(GaveUp::Outbid));
@@ -99,7 +99,7 @@ fn ask_one(local: &Arc<Local>, host: &str, request: VoteRequest, tell: Sender<An
         let link = asking.node.link_with(&to).ok();
         let answered =
             link.and_then(|link| message::ask(&link, &JobRequest::Vote(Box::new(asked.clone())).text()).ok());
-        // Whoever asked may have enough answers.
+        // The proposal may have ended without this answer.
         let _ = told.send((to, asked, answered.and_then(|text| from_json(&text).ok())));
     });
     if !asks {
@@ -127,7 +127,7 @@ pub(crate) fn tell_one(
     if host != local.name() {
         return ask_one(local, host, request, tell.clone());
     }
-    // Names wait for the disk, as those of another host do.
+    // Naming outputs waits for the disk, so it has a thread of its own.
     let (here, asked, told) = (local.clone(), request.clone(), tell.clone());
     let learns = spawn("vote", move || {
         let said = learn(&here, asked.clone());
@@ -153,7 +153,7 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Link, request: VoteRequest) -> Vo
     }
     let job = request.job.clone();
     let ends = match &request.ask {
-        // Its coordinator says next how that ended: an output may have kept its temporary name.
+        // Its coordinator reports the end: an output may have kept its temporary name.
         VoteAsk::Learn { decision: Decision::Committed { .. }, .. } => !local.participations.knows(&job),
         VoteAsk::Learn { .. } => true,
         VoteAsk::Prepare(_) | VoteAsk::Accept(..) => false,
@@ -186,7 +186,7 @@ pub(crate) fn end_of(decision: Decision, kept: &[String]) -> AttemptEnd {
         },
         Decision::Superseded { why, .. } => AttemptEnd {
             state: JobState::Failed,
-            why: Some(format!("{why}; the others go on with the sort, or have ended it")),
+            why: Some(format!("{why}; the others continue the sort, or have ended it")),
             receipt: None,
         },
         Decision::Ended { state, why } => AttemptEnd { state, why: Some(why), receipt: None },

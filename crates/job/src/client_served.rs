@@ -118,19 +118,19 @@ impl Server {
                     self.read(&mut out, &mut piece, file, (at, bytes))
                 }
                 Ok(ClientFileRequest::Write { attempt, at }) => self.write(&mut out, attempt, (at, &bytes)),
-                Err(why) => Err(Failed::Not(why)),
+                Err(why) => Err(Failed::Request(why)),
             };
             match answered {
                 Ok(()) => {}
                 Err(Failed::Link(why)) => return Err(why),
-                Err(Failed::Not(why)) => return out.abort(&why),
+                Err(why) => return out.abort(&why.to_string()),
             }
         }
         out.end(&[])
     }
 
     fn file(&self, place: usize) -> std::result::Result<&InputFile, Failed> {
-        let none = || Failed::Not(format!("{} files are lent, not {place}", self.inputs.len()));
+        let none = || Failed::NoFile { files: self.inputs.len(), place };
         self.inputs.get(place).ok_or_else(none)
     }
 
@@ -141,7 +141,7 @@ impl Server {
                 head(out, 0, told.len() as u64)?;
                 Ok(out.send(0, &mut told)?)
             }
-            Err(why) => refuse(out, &why),
+            Err(why) => refuse(out, why),
         }
     }
 
@@ -156,7 +156,7 @@ impl Server {
         let file = self.file(place)?;
         let found = match file.metadata() {
             Ok(found) => found,
-            Err(why) => return refuse(out, &why),
+            Err(why) => return refuse(out, why),
         };
         let bytes = bytes.min(found.len.saturating_sub(at));
         head(out, 0, bytes)?;
@@ -165,8 +165,8 @@ impl Server {
             let want = (bytes - sent).min(piece.len() as u64) as usize;
             match file.read_at(at + sent, &mut piece[..want]) {
                 Ok(got) if got == want => out.send(0, &mut piece[..want])?,
-                Ok(_) => return Err(Failed::Not(format!("{} became shorter", file.path().display()))),
-                Err(why) => return Err(Failed::Not(why.to_string())),
+                Ok(_) => return Err(Failed::Shorter(file.path().to_path_buf())),
+                Err(why) => return Err(why.into()),
             }
             sent += want as u64;
         }
@@ -182,25 +182,30 @@ impl Server {
     ) -> std::result::Result<(), Failed> {
         let output = self.output.lock().expect("no holder panics").clone();
         let Some((_, file)) = output.filter(|(number, _)| *number == attempt) else {
-            return Err(Failed::Not(format!("attempt {attempt} has no output any more")));
+            return Err(Failed::NoOutput(attempt));
         };
         match file.write_at(at, bytes) {
             Ok(()) => Ok(head(out, 0, 0)?),
-            Err(why) => refuse(out, &why),
+            Err(why) => refuse(out, why),
         }
     }
 }
 
-/// Why an answer came to nothing.
+/// Why a node gets no answer.
+#[derive(Debug, thiserror::Error)]
 enum Failed {
-    Link(LinkError),
-    Not(String),
-}
-
-impl From<LinkError> for Failed {
-    fn from(why: LinkError) -> Failed {
-        Failed::Link(why)
-    }
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Io(#[from] Error),
+    #[error("a request that cannot be understood: {0}")]
+    Request(String),
+    #[error("the client serves {files} files, and number {place} is none of them")]
+    NoFile { files: usize, place: usize },
+    #[error("{} became shorter", .0.display())]
+    Shorter(PathBuf),
+    #[error("attempt {0} has no output any more")]
+    NoOutput(u32),
 }
 
 fn head(out: &mut Outgoing, errno: i32, bytes: u64) -> std::result::Result<(), LinkError> {
@@ -211,10 +216,10 @@ fn head(out: &mut Outgoing, errno: i32, bytes: u64) -> std::result::Result<(), L
 }
 
 /// Says what the system said; only where that is no number the stream ends.
-fn refuse(out: &mut Outgoing, why: &Error) -> std::result::Result<(), Failed> {
+fn refuse(out: &mut Outgoing, why: Error) -> std::result::Result<(), Failed> {
     match why.errno() {
         Some(errno) => Ok(head(out, errno, 0)?),
-        None => Err(Failed::Not(why.to_string())),
+        None => Err(why.into()),
     }
 }
 

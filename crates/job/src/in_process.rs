@@ -3,7 +3,7 @@
 //! Model: the steps that the coordinator takes with nodes of a cluster, as calls. A node cannot be lost without the
 //! others, so there is one attempt, nobody votes, and the first error ends it.
 //! Invariant: the same bytes as one node's: the river gives out pages in their order, and sorters are stable.
-//! Non-goals: streams, which cannot be sampled; going on from an earlier run.
+//! Non-goals: streams, which cannot be sampled; resuming an earlier run.
 
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -143,7 +143,8 @@ fn lend(
     Ok(file.is_direct())
 }
 
-/// Has each node do this on a thread of its own. The error is one that is not that another node has gone, if there is one.
+/// Runs `work` for every node on a thread of its own. Of several errors, returns one that is a cause and not the loss of another
+/// node.
 fn of_each<N: Send, T: Send>(
     nodes: impl IntoIterator<Item = N>,
     work: impl Fn(N) -> Result<T> + Sync,
@@ -181,7 +182,7 @@ struct Together<'a, B> {
 
 /// What of it changes.
 struct Known {
-    /// The ends of the river of each side that nobody has taken yet, once somebody has come to it.
+    /// The ends of each side's river that were not taken yet. Made by the first node that needs one.
     rivers: Vec<Vec<Option<(Inlet, Outlet)>>>,
     /// How long ranges are.
     bytes: Vec<Option<u64>>,
@@ -226,7 +227,7 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
         Ok((laid, end))
     }
 
-    /// A node has failed: the others stop. Those that wait for what it had not taken yet find that gone.
+    /// Stops the other nodes after one has failed. Ends of rivers that were not taken are dropped, so no node waits for them.
     fn fail(&self) {
         let mut known = self.known.lock().expect("no holder panics");
         known.failed = true;

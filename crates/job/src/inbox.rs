@@ -1,8 +1,8 @@
-//! What a participant is told by the coordinator, in order, for whichever of its threads waits for it.
+//! The messages of the coordinator to a participant, in order, for the thread that waits for them.
 //!
-//! Invariant: when it is told to stop, or the coordinator has gone, the attempt that runs is cancelled at once, whatever it
-//! does. A node that stood still for as long as its links are patient considers itself lost: the others did, too, and what
-//! waits in its sockets was sent long ago.
+//! Invariant: when the coordinator stops the attempt or disconnects, the attempt is cancelled at once. A node that did not run
+//! for as long as its links wait considers itself lost, because the others do too, and because the messages in its sockets are
+//! old.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
@@ -11,8 +11,8 @@ use std::time::Duration;
 use thalweg_api::{ToParticipant, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::Progress;
-use thalweg_wire::Patience;
 use thalweg_wire::message::Reader;
+use thalweg_wire::{LinkError, Patience};
 
 use crate::error::SIGTERM;
 use crate::jobs::Job;
@@ -21,6 +21,21 @@ use crate::jobs::Job;
 const LOOK: Duration = Duration::from_millis(50);
 /// The most messages that wait.
 const WAITING_MAX: usize = 16;
+/// Why no more messages come from the coordinator.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum Lost {
+    #[error("the coordinator has gone")]
+    Asker,
+    #[error("it sent more messages than were asked for")]
+    TooMany,
+    #[error("it sent a message that cannot be understood: {0}")]
+    Message(String),
+    #[error("this node stood still for {0:.0} s")]
+    StoodStill(f64),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
 /// What a participant is to do next.
 pub(crate) enum Heard {
     /// What the coordinator told it.
@@ -28,7 +43,7 @@ pub(crate) enum Heard {
     /// The job was cancelled on this node, with this reason.
     Cancelled(String),
     /// Nothing more will come, and why.
-    Gone(String),
+    Gone(Lost),
 }
 
 /// Messages of the coordinator that have come.
@@ -41,8 +56,8 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct State {
     told: VecDeque<(ToParticipant, Vec<u8>)>,
-    gone: Option<String>,
-    /// Of the attempt that runs.
+    gone: Option<Lost>,
+    /// The progress of the attempt that runs.
     progress: Option<Arc<Progress>>,
 }
 
@@ -63,14 +78,16 @@ impl Inbox {
     pub(crate) fn hear_all(&self, hearing: &mut Reader) {
         loop {
             let told = match hearing.next() {
-                Ok(Some((told, behind))) => from_json(&told).map(|told| (told, behind)),
-                Ok(None) => Err("whoever asked for the sort has gone".into()),
-                Err(why) => Err(why.to_string()),
+                Ok(Some((told, behind))) => {
+                    from_json(&told).map(|told| (told, behind)).map_err(Lost::Message)
+                }
+                Ok(None) => Err(Lost::Asker),
+                Err(why) => Err(why.into()),
             };
             let mut state = self.state.lock().expect("no holder panics");
             match told {
                 Ok(told) if state.told.len() < WAITING_MAX => state.told.push_back(told),
-                Ok(_) => state.gone = Some("it says more than it was asked".into()),
+                Ok(_) => state.gone = Some(Lost::TooMany),
                 Err(why) => state.gone = Some(why),
             }
             state.cancel();
@@ -83,20 +100,20 @@ impl Inbox {
         }
     }
 
-    /// From now on cancels this attempt when it is to stop.
+    /// From now on cancels this attempt when it should stop.
     pub(crate) fn minds(&self, progress: Option<Arc<Progress>>) {
         let mut state = self.state.lock().expect("no holder panics");
         state.progress = progress;
         state.cancel();
     }
 
-    /// What is to be done next. A cancelled job is reported only if the coordinator does not know of it.
+    /// What to do next. A cancelled job is reported only if the coordinator does not know of it.
     pub(crate) fn next(&self, job: &Job, cancel_is_known: bool) -> Heard {
         loop {
             if let Some(why) = job.cancelled().filter(|_| !cancel_is_known) {
                 return Heard::Cancelled(why);
             }
-            // What was said before nobody was there any more comes first.
+            // Messages that came before the coordinator disconnected come first.
             let next = |state: &mut State| match state.told.pop_front() {
                 Some((told, _)) => Some(Heard::Told(told)),
                 None => state.gone.clone().map(Heard::Gone),
@@ -133,7 +150,7 @@ impl Inbox {
         let moment = Stopwatch::start();
         state = self.news.wait_timeout(state, LOOK).expect("no holder panics").0;
         if stood_still(&moment) {
-            state.gone = Some(format!("this node stood still for {:.0} s", moment.seconds()));
+            state.gone = Some(Lost::StoodStill(moment.seconds()));
             state.told.clear();
             state.cancel();
         }

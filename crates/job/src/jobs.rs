@@ -12,21 +12,20 @@ use thalweg_api::{AttemptEnd, ExecEnd, ExecRequest, JobReport, JobSpec, JobState
 use thalweg_base::clock::{Stopwatch, wall_seconds};
 
 use crate::ask::typed;
+use crate::error::{GOES_DOWN, Refused};
 
 /// The most jobs that run at once.
 pub const RUNNING_MAX: usize = 256;
 /// How many ended jobs are remembered.
 pub const ENDED_MAX: usize = 256;
-/// How long.
+/// How long they are remembered.
 pub const ENDED_SECONDS: f64 = 86_400.0;
-/// Why jobs end with their node.
-pub(crate) const GOES_DOWN: &str = "the node is going down";
-/// How much of a command is told in lists.
+/// The most bytes of a command in lists of jobs.
 const COMMAND_BYTES_MAX: usize = 64 << 10;
-/// How much output of a job that goes on without its client is kept.
+/// The bytes at the end of the output that are kept for a job that continues without its client.
 const TAIL_BYTES: usize = 64 << 10;
 
-/// One job, as those who run it and those who ask about it share it.
+/// One job, shared by the threads that run it and those that answer questions about it.
 pub struct Job {
     /// What was asked.
     pub request: ExecRequest,
@@ -70,7 +69,7 @@ impl Job {
         self.live.lock().expect("no holder panics").pid = Some(pid);
     }
 
-    /// Changes what is shown of its share of a sort.
+    /// Changes what is shown of this node's part in it.
     pub(crate) fn show(&self, change: impl FnOnce(&mut ParticipantView)) {
         let mut live = self.live.lock().expect("no holder panics");
         let view = live.share.get_or_insert_default();
@@ -111,7 +110,7 @@ impl Job {
         self.report()
     }
 
-    /// What there is to say about it.
+    /// Its report.
     pub fn report(&self) -> JobReport {
         let live = self.live.lock().expect("no holder panics");
         let end = live.end.as_ref().map(|(end, _)| end);
@@ -140,18 +139,18 @@ impl Job {
     }
 }
 
-/// What is said of a job that goes on without its client, or of one that could not begin.
-pub fn begun(begun: Result<(), String>) -> ExecEnd {
+/// The answer to the request for a job that continues without its client: that it runs, or why it does not begin.
+pub fn begun(begun: Result<(), Refused>) -> ExecEnd {
     let running = ExecEnd { state: JobState::Running, status: None, signal: None, why: None };
     begun.map_or_else(failed, |()| running)
 }
 
 /// How a job without a process fails.
-pub fn failed(why: String) -> ExecEnd {
-    ExecEnd { state: JobState::Failed, status: None, signal: None, why: Some(why) }
+pub fn failed(why: impl ToString) -> ExecEnd {
+    ExecEnd { state: JobState::Failed, status: None, signal: None, why: Some(why.to_string()) }
 }
 
-/// A command as it is told: the words of a very long one come to an end.
+/// A command as lists show it, without the last words of a very long one.
 fn shown(command: &[String]) -> Vec<String> {
     let mut bytes = 0;
     let fits = |word: &&String| {
@@ -182,22 +181,22 @@ struct Table {
 
 impl Jobs {
     /// A new job, if there is room for it.
-    pub fn begin(&self, request: ExecRequest, host: &str, by: &str) -> Result<Arc<Job>, String> {
+    pub fn begin(&self, request: ExecRequest, host: &str, by: &str) -> Result<Arc<Job>, Refused> {
         self.begin_in(&mut self.table.lock().expect("no holder panics"), request, host, by)
     }
 
-    /// A sort on several nodes that this one is to coordinate, as a client asks: one that nobody has begun here before.
-    pub(crate) fn begin_coordinated(&self, request: &JobSpec, host: &str) -> Result<Arc<Job>, String> {
+    /// A sort on several nodes that a client asks this node to coordinate. It must not have begun here before.
+    pub(crate) fn begin_coordinated(&self, request: &JobSpec, host: &str) -> Result<Arc<Job>, Refused> {
         let mut table = self.table.lock().expect("no holder panics");
         let is_it = |job: &Arc<Job>| job.request.job == request.job;
         if table.running.iter().chain(&table.ended).any(is_it) {
-            return Err(format!("job {} was begun here already, and is not begun again", request.job));
+            return Err(Refused::Begun(request.job.clone()));
         }
         self.begin_sort_in(&mut table, request, host)
     }
 
-    /// A sort on several nodes: the job that runs here already if another node coordinated it until now.
-    pub(crate) fn begin_sort(&self, request: &JobSpec, host: &str) -> Result<Arc<Job>, String> {
+    /// A sort on several nodes. If it runs here already because another node coordinated it until now, that job.
+    pub(crate) fn begin_sort(&self, request: &JobSpec, host: &str) -> Result<Arc<Job>, Refused> {
         let mut table = self.table.lock().expect("no holder panics");
         let is_it = |job: &&Arc<Job>| job.request.job == request.job;
         if let Some(job) = table.running.iter().find(is_it) {
@@ -206,23 +205,23 @@ impl Jobs {
                 job.show(|view| view.coordinator.clone_from(&request.coordinator));
                 Ok(job.clone())
             } else {
-                Err(format!("job {} runs here already", request.job))
+                Err(Refused::Running(request.job.clone()))
             };
         }
-        // That others are not heard any more is not how it ended; all else is.
+        // A job that failed here only because it lost contact may begin again.
         let has_ended = |job: &Arc<Job>| {
             let live = job.live.lock().expect("no holder panics");
             let has_receipt = live.share.as_ref().is_some_and(|share| share.receipt.is_some());
             live.end.as_ref().is_some_and(|(end, _)| end.state != JobState::Failed || has_receipt)
         };
         if table.ended.iter().any(|job| is_it(&job) && has_ended(job)) {
-            return Err(format!("job {} has ended here, and is not begun again", request.job));
+            return Err(Refused::Ended(request.job.clone()));
         }
         table.ended.retain(|job| !is_it(&job));
         self.begin_sort_in(&mut table, request, host)
     }
 
-    fn begin_sort_in(&self, table: &mut Table, request: &JobSpec, host: &str) -> Result<Arc<Job>, String> {
+    fn begin_sort_in(&self, table: &mut Table, request: &JobSpec, host: &str) -> Result<Arc<Job>, Refused> {
         let command = ExecRequest {
             job: request.job.clone(),
             command: typed(&request.ask),
@@ -246,15 +245,15 @@ impl Jobs {
         request: ExecRequest,
         host: &str,
         by: &str,
-    ) -> Result<Arc<Job>, String> {
+    ) -> Result<Arc<Job>, Refused> {
         if table.closed {
-            return Err(GOES_DOWN.into());
+            return Err(Refused::GoesDown);
         }
         if table.running.len() >= RUNNING_MAX {
-            return Err(format!("{RUNNING_MAX} jobs run here, as many as may; wait for one to end"));
+            return Err(Refused::Full(RUNNING_MAX, "jobs"));
         }
         if table.running.iter().any(|job| job.request.job == request.job) {
-            return Err(format!("job {} runs here already", request.job));
+            return Err(Refused::Running(request.job));
         }
         let job = Arc::new(Job {
             request,
@@ -277,7 +276,7 @@ impl Jobs {
         Ok(job)
     }
 
-    /// A sort on several nodes has ended. The first who says so is heard.
+    /// Ends a sort on several nodes. Only the first call counts.
     pub(crate) fn end_sort(&self, job: &Arc<Job>, end: AttemptEnd) {
         if end.receipt.is_some() {
             job.show(|view| view.receipt = end.receipt);
@@ -285,7 +284,7 @@ impl Jobs {
         self.end(job, ExecEnd { state: end.state, status: None, signal: None, why: end.why });
     }
 
-    /// A job has ended. The first who says so is heard.
+    /// Ends a job. Only the first call counts.
     pub fn end(&self, job: &Arc<Job>, end: ExecEnd) {
         let mut guard = job.live.lock().expect("no holder panics");
         let live = &mut *guard;
@@ -308,14 +307,14 @@ impl Jobs {
         self.emptied.notify_all();
     }
 
-    /// A job that was none goes without a trace.
+    /// Removes a job that was only a question.
     pub(crate) fn forget(&self, job: &Arc<Job>) {
         let mut table = self.table.lock().expect("no holder panics");
         table.running.retain(|other| !Arc::ptr_eq(other, job));
         self.emptied.notify_all();
     }
 
-    /// The job of this id, the one that runs before those that ran.
+    /// The job with this id; if several have it, the one that runs, or else the last one.
     pub fn find(&self, id: &str) -> Option<Arc<Job>> {
         let table = self.table.lock().expect("no holder panics");
         let mut all = table.running.iter().chain(table.ended.iter().rev().filter(|job| !job.is_old()));
@@ -349,7 +348,8 @@ mod tests {
     use super::*;
     use thalweg_api::from_json;
 
-    /// A coordinator that had been cut off began a job again on a node that had ended it, whose record of that was gone then.
+    /// What went wrong: a coordinator that had been cut off began a job again on a node where it had ended, and the node lost its
+    /// record of that end.
     #[test]
     fn a_job_that_is_done_is_not_begun_again() {
         let request = r#"{"job": "j", "by": "", "hosts": [], "coordinator": "n1", "failed": [], "lost": [], "ask": {"inputs": [],

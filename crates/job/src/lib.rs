@@ -40,6 +40,7 @@ mod votes_test;
 
 pub use check::check;
 pub use client::{Cluster, detach, plan, run};
+pub use error::Refused;
 pub use exchange::exchange;
 pub use in_process::run_in_process;
 pub use jobs::{ENDED_MAX, ENDED_SECONDS, Job, Jobs, RUNNING_MAX, begun, failed};

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use thalweg_api::AttemptId;
 use thalweg_wire::Host;
 
+use crate::error::Refused;
 use crate::jobs::Jobs;
 use crate::node::Node;
 use crate::participations::Participations;
@@ -42,7 +43,7 @@ impl Local {
     }
 
     /// Takes part in the vote on an attempt that its coordinator begins.
-    pub(crate) fn enter_vote(&self, job: &str, attempt: &AttemptId) -> Result<(), String> {
+    pub(crate) fn enter_vote(&self, job: &str, attempt: &AttemptId) -> Result<(), Refused> {
         self.votes.enter(self.name(), job, attempt, |job| self.runs(job))
     }
 

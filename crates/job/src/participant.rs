@@ -1,10 +1,10 @@
 //! A node's part in a job on several nodes.
 //!
-//! Model: whoever coordinates the job talks to every participant on a stream of its own, in the steps that `thalweg_api`'s
-//! `share` shows. The job lasts as long as the stream, through any number of attempts. In an attempt, when all split
-//! points are known, each participant opens a stream to every other, waits for theirs, and runs.
-//! Invariant: an attempt that is stopped, cancelled or fails, or whose coordinator has gone, leaves nothing behind before
-//! anything else is sent on the stream.
+//! Model: the coordinator has a stream to every participant, for the messages that `api/src/job.rs` lists. The job
+//! lasts as long as the stream, through any number of attempts. In an attempt, when all split points are known, each
+//! participant opens a stream to every other, waits for theirs, and runs.
+//! Invariant: an attempt that is stopped or cancelled, fails, or loses its coordinator has removed everything that it made before
+//! the next message is sent.
 //! Non-goals: how a range is sorted; that is the engine's.
 
 use std::path::PathBuf;
@@ -28,9 +28,9 @@ use thalweg_wire::{Link, Outgoing, Streams, message};
 
 use crate::ask::{inputs_of, number_of, path_of, share_of, word_of};
 use crate::client_served::{Client, ClientInputs, client_output};
-use crate::error::SIGTERM;
+use crate::error::{GOES_DOWN, SIGTERM};
 use crate::inbox::{Heard, Inbox};
-use crate::jobs::{GOES_DOWN, Job};
+use crate::jobs::Job;
 use crate::local::Local;
 use crate::participations::Place;
 use crate::probe;
@@ -46,7 +46,7 @@ const CUTS_BYTES: usize = 64 << 20;
 /// Takes part in a job on this stream, until the job or its coordinator ends.
 pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out, inc): Streams) {
     let saying = Saying(Mutex::new(Some(out)));
-    // It is let go of after the refusal, which the peer would not hear otherwise.
+    // Dropped after the refusal was sent, which the peer would not receive otherwise.
     let mut hearing = match message::Reader::new(inc, link.peer(), FRAME_BYTES) {
         Ok(hearing) => hearing,
         Err(why) => return saying.give_up(&why.to_string()),
@@ -55,14 +55,14 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out
     let entered = entered.and_then(|place| Ok((place, local.jobs.begin_sort(&request, local.name())?)));
     let (place, job) = match entered {
         Ok(entered) => entered,
-        Err(why) => return saying.give_up(&why),
+        Err(why) => return saying.give_up(&why.to_string()),
     };
     let (inbox, kept, ready) = (&Inbox::default(), None, Vec::new());
     let mut part =
         Part { local, link, job, request, place, saying, inbox, cancel_is_known: false, kept, ready };
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| inbox.hear_all(&mut hearing));
-        let ended = caught(|| part.serve()).unwrap_or_else(Err);
+        let ended = caught(|| part.serve()).unwrap_or_else(|why| Err(Error::Gone(why, None)));
         part.kept = None;
         local.votes.hears(&part.request.job, false);
         // Ends the stream, and with it the thread that hears.
@@ -77,6 +77,7 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out
                 Ok(())
             }
             Err(why) => {
+                let why = why.to_string();
                 part.saying.give_up(&why);
                 Err(why)
             }
@@ -95,7 +96,7 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out
             }
         }
         Err(_) => {
-            // The client may have had others' outputs named.
+            // The client may have told other nodes to name their outputs.
             let lie = ready
                 .iter()
                 .map(|file| format!("; the output for {} is whole, at {}", file.name, file.hidden));
@@ -134,13 +135,13 @@ struct Part<'a> {
     /// The link with the coordinator.
     link: &'a Arc<Link>,
     job: Arc<Job>,
-    /// What was asked, and what has changed since.
+    /// The request, with what has changed since.
     request: JobSpec,
     place: Place<'a>,
     saying: Saying,
     inbox: &'a Inbox,
     cancel_is_known: bool,
-    /// What was written when another node's range was lost. Its output is named together with that range.
+    /// The part that had written its range when another node's range was lost. Both ranges get their names together.
     kept: Option<PreparedParticipant>,
     /// Outputs that lack only their names, if the client coordinates.
     ready: Vec<ReadyFile>,
@@ -158,7 +159,7 @@ enum Written {
 
 impl Part<'_> {
     /// Does what the coordinator tells it; returns how the job ended, nothing if it was only a plan, or why that is not known.
-    fn serve(&mut self) -> std::result::Result<Option<AttemptEnd>, String> {
+    fn serve(&mut self) -> Result<Option<AttemptEnd>> {
         loop {
             let said = match self.inbox.next(&self.job, self.cancel_is_known) {
                 Heard::Told(ToParticipant::Attempt(attempt)) => Some(self.attempt(&attempt)),
@@ -169,13 +170,13 @@ impl Part<'_> {
                 Heard::Told(ToParticipant::Publish) => Some(self.publish()),
                 Heard::Told(ToParticipant::End(end)) => return Ok(Some(*end)),
                 Heard::Told(ToParticipant::Forget) => return Ok(None),
-                // Said to a share that had failed by then.
+                // It was sent before the coordinator knew that this participant had failed.
                 Heard::Told(_) => None,
                 Heard::Cancelled(why) => Some(self.failed(&JobFault::Cancelled(why).into())),
-                Heard::Gone(why) => return Err(why),
+                Heard::Gone(why) => return Err(Error::Gone(why.to_string(), None)),
             };
             if let Some(said) = said {
-                self.saying.say(&said, &[]).map_err(|why| why.to_string())?;
+                self.saying.say(&said, &[])?;
             }
         }
     }
@@ -184,7 +185,7 @@ impl Part<'_> {
     fn attempt(&mut self, attempt: &JobAttempt) -> FromParticipant {
         match self.share(attempt) {
             Ok(Written::Ready(laid, (bytes, edges))) => {
-                // Of two shares the first may have made the output.
+                // If there was an earlier part, it created the output.
                 let laid = self.kept.take().unwrap_or(*laid);
                 match laid.ready(bytes, edges).and_then(|files| self.ready(attempt, &files)) {
                     Ok(shared) => FromParticipant::Ready(shared),
@@ -204,15 +205,13 @@ impl Part<'_> {
     /// Notes outputs that lack only their names: of each pair of paths, where the file is and its name to be. Returns the one
     /// that all nodes wrote to.
     fn ready(&mut self, attempt: &JobAttempt, files: &[(PathBuf, PathBuf)]) -> Result<Option<ReadyFile>> {
-        let files = files
-            .iter()
-            .map(|(hidden, name)| ready_file(hidden, name).map_err(|why| JobFault::Unnamed(vec![why])));
-        let files: Vec<ReadyFile> = files.collect::<std::result::Result<_, _>>()?;
+        let files: Vec<ReadyFile> =
+            files.iter().map(|(hidden, name)| ready_file(hidden, name)).collect::<Result<_>>()?;
         let shared = files.first().filter(|_| self.request.ask.writes_shared()).cloned();
         match &attempt.vote {
             Some(vote) => {
                 let kept = self.local.votes.ready(&self.request.job, vote.number, files);
-                kept.map_err(|why| Error::Gone(why, None))?;
+                kept.map_err(|why| Error::Gone(why.to_string(), None))?;
             }
             None => self.ready = files,
         }
@@ -235,7 +234,7 @@ impl Part<'_> {
         }
         if let Some(vote) = &attempt.vote {
             let entered = self.local.enter_vote(&self.request.job, vote);
-            entered.map_err(|why| Error::Gone(why, None))?;
+            entered.map_err(|why| Error::Gone(why.to_string(), None))?;
         }
         self.clear();
         if attempt.range.is_none() {
@@ -276,7 +275,7 @@ impl Part<'_> {
             minder.thread().unpark();
             ran
         });
-        // A client removes what is its own.
+        // A client removes its own files.
         self.request.lost.extend(shared.filter(|_| !self.request.ask.lent_output));
         self.inbox.minds(None);
         self.place.begin(0, 0);
@@ -370,7 +369,7 @@ impl Part<'_> {
         self.follow_up(laid, go_on)
     }
 
-    /// What the coordinator tells a participant that has written its range.
+    /// Waits for what the coordinator wants next from a participant that has written its range.
     fn follow_up(&self, laid: PreparedParticipant, go_on: &dyn Fn() -> bool) -> Result<Written> {
         let told = self.told(go_on, |told, _| match told {
             ToParticipant::Ready { .. } | ToParticipant::Publish => Some(told),
@@ -401,7 +400,7 @@ impl Part<'_> {
         Ok(lent)
     }
 
-    /// The next message of the coordinator that is wanted.
+    /// Waits for the next message that `wanted` takes.
     fn told<T>(
         &self,
         go_on: &dyn Fn() -> bool,
@@ -424,7 +423,7 @@ struct Talk<'a> {
     saying: &'a Saying,
     inbox: &'a Inbox,
     watch: Stopwatch,
-    /// Whether the output is the node's own, and begins where it begins.
+    /// Whether the output is the node's own, so that its range begins at byte 0.
     own: bool,
     /// The stage behind the river.
     last_stage: &'static str,

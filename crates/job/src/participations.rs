@@ -15,10 +15,10 @@ use thalweg_engine::{Error, Result};
 use thalweg_io::host;
 use thalweg_wire::{Link, Streams};
 
-use crate::error::SIGTERM;
+use crate::error::{Refused, SIGTERM};
 
-/// How much memory of a sort's pools a node keeps for the next one unless the kernel wants it; and the smallest memory of
-/// sorts for which it does: with less, what is kept would break the promise.
+/// How much memory of a sort's pools a node keeps for the next sort unless the kernel needs it, and the smallest `memory` of a
+/// sort for which it does. With less, the kept memory would exceed the limit of the sort.
 const KEPT_BYTES: usize = 256 << 20;
 const KEEPS_FROM_BYTES: u64 = 128 << 20;
 /// The most sorts that a node takes part in at once.
@@ -54,12 +54,12 @@ impl Participations {
         let mut table = self.table.lock().expect("no holder panics");
         let here = table.get_mut(job).filter(|here| here.number == attempt);
         let Some(here) = here.filter(|here| here.came.get(from).is_some_and(Option::is_none)) else {
-            // That may have to wait until it can be sent.
+            // Sending may block, so not under the lock.
             drop(table);
             return drop(streams.0.abort("a stream of a sort that is not known here"));
         };
         here.came[from] = Some((streams, Arc::clone(link)));
-        // Whoever waits needs all of a side but his own.
+        // The thread that waits needs the streams of all other nodes of a side.
         let nodes = here.came.len() / SIDES;
         let side = &here.came[from / nodes * nodes..][..nodes];
         if side.iter().filter(|came| came.is_none()).count() <= 1 {
@@ -72,24 +72,27 @@ impl Participations {
         self.table.lock().expect("no holder panics").contains_key(job)
     }
 
-    /// Enters a job into the table, when whoever coordinated it before has gone.
-    pub(crate) fn enter(&self, JobSpec { job, ask, .. }: &JobSpec) -> std::result::Result<Place<'_>, String> {
+    /// Enters a job into the table, once its earlier coordinator has disconnected.
+    pub(crate) fn enter(
+        &self,
+        JobSpec { job, ask, .. }: &JobSpec,
+    ) -> std::result::Result<Place<'_>, Refused> {
         let table = self.table.lock().expect("no holder panics");
         let is_here = |table: &mut HashMap<String, Attempt>| table.contains_key(job);
         let (mut table, late) =
             self.changed.wait_timeout_while(table, ENTER, is_here).expect("no holder panics");
         if late.timed_out() {
-            return Err(format!("sort {job} goes on here already"));
+            return Err(Refused::Running(job.clone()));
         }
         if table.len() >= SORTS_MAX {
-            return Err(format!("{SORTS_MAX} sorts go on here, as many as may; wait for one to end"));
+            return Err(Refused::Full(SORTS_MAX, "sorts"));
         }
         // Their resident memory is measured together with that of others that run at the same time.
         if table.is_empty() {
             let JobOptions { memory_bytes, memory_percent, .. } = ask;
             let kept_bytes =
                 if memory_bytes.is_some_and(|bytes| bytes < KEEPS_FROM_BYTES) { 0 } else { KEPT_BYTES };
-            // No amount of memory has the bits of a percentage.
+            // The bits of a percentage equal no amount of memory.
             let memory = memory_bytes.unwrap_or(memory_percent.unwrap_or(0.0).to_bits());
             begin_work(memory, kept_bytes);
             host::reset_peak();
@@ -119,7 +122,7 @@ impl Place<'_> {
         let attempt = Attempt { number, came: (0..SIDES * nodes).map(|_| None).collect() };
         let before =
             self.participations.table.lock().expect("no holder panics").insert(self.job.clone(), attempt);
-        // Its streams are aborted, which may have to wait until it can be sent.
+        // Aborting its streams may block, so not under the lock.
         drop(before);
     }
 

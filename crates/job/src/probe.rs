@@ -15,9 +15,10 @@ use thalweg_api::{
 };
 use thalweg_base::clock::{Stopwatch, wall_seconds};
 use thalweg_block::Pool;
+use thalweg_engine::{Error, JobFault, Result};
 use thalweg_io::{process, small};
 use thalweg_transfer::FRAME_BYTES;
-use thalweg_wire::{Incoming, Streams};
+use thalweg_wire::{ClusterError, Incoming, LinkError, Streams, What};
 
 use crate::exchange;
 use crate::local::Local;
@@ -33,8 +34,6 @@ const WARM_SECONDS: f64 = 0.1;
 /// Blocks that are reserved for what comes.
 const WINDOW: usize = 8;
 
-type Answer<T> = Result<T, String>;
-
 /// The rates that this node keeps, if they can be used.
 pub(crate) fn kept_rates(local: &Local) -> Option<NodeRates> {
     let bytes = small::read(&rates_file(local)?).ok()?;
@@ -43,12 +42,12 @@ pub(crate) fn kept_rates(local: &Local) -> Option<NodeRates> {
     (since.is_some() && thalweg_engine::model::is_sound(&rates)).then_some(rates)
 }
 
-fn keep_rates(local: &Local, rates: &NodeRates) -> Answer<()> {
-    let file = rates_file(local).ok_or("a node without identity keeps no rates")?;
+fn keep_rates(local: &Local, rates: &NodeRates) -> Result<()> {
+    let file = rates_file(local).ok_or(ClusterError::NoIdentity)?;
     if !thalweg_engine::model::is_sound(rates) {
-        return Err("rates that are none are not kept".into());
+        return Err(Error::Rates);
     }
-    small::write(&file, (to_json(rates) + "\n").as_bytes()).map_err(|e| e.to_string())
+    Ok(small::write(&file, (to_json(rates) + "\n").as_bytes())?)
 }
 
 fn rates_file(local: &Local) -> Option<PathBuf> {
@@ -72,21 +71,21 @@ pub(crate) fn serve(local: &Local, request: ProbeRequest, (mut out, inc): Stream
     };
     let _ = match said {
         Ok(said) => out.end(to_json(&said).as_bytes()),
-        Err(why) => out.abort(&why),
+        Err(why) => out.abort(&why.to_string()),
     };
 }
 
 /// Measures something of this host, unless somebody does already.
-fn here(local: &Local, measure: impl FnOnce() -> thalweg_engine::Result<Hardware>) -> Answer<ProbeSaid> {
+fn here(local: &Local, measure: impl FnOnce() -> Result<Hardware>) -> Result<ProbeSaid> {
     let _turn = match local.probing.try_lock() {
         Err(TryLockError::WouldBlock) => {
-            return Err("it is being measured already; try again when that has ended".into());
+            return Err(JobFault::Measuring.into());
         }
         turn => turn,
     };
     Ok(ProbeSaid::Rates(Some(NodeRates {
         memory_bytes: process::available_memory_bytes(),
-        hardware: measure().map_err(|e| e.to_string())?,
+        hardware: measure()?,
         send_bytes_per_second: 0.0,
         receive_bytes_per_second: 0.0,
         trunk_bytes_per_second: None,
@@ -94,28 +93,29 @@ fn here(local: &Local, measure: impl FnOnce() -> thalweg_engine::Result<Hardware
 }
 
 /// Sends to a host for so long; what arrived there.
-fn send(local: &Local, to: &str, milliseconds: u64) -> Answer<ProbeSaid> {
-    let link = local.node.link_with(to).map_err(|e| e.to_string())?;
+fn send(local: &Local, to: &str, milliseconds: u64) -> Result<ProbeSaid> {
+    let link = local.node.link_with(to)?;
     let ask = JobRequest::Probe(ProbeRequest::Take).text();
-    let (mut out, mut inc) = link.open(ask.as_bytes()).map_err(|e| e.to_string())?;
+    let (mut out, mut inc) = link.open(ask.as_bytes())?;
     let watch = Stopwatch::start();
     let mut bytes = vec![0; SENT_BYTES];
     while watch.seconds() * 1e3 < milliseconds as f64 {
-        out.send(0, &mut bytes).map_err(|e| e.to_string())?;
+        out.send(0, &mut bytes)?;
     }
-    out.end(&[]).map_err(|e| e.to_string())?;
-    while inc.next_on().map_err(|e| e.to_string())?.is_some() {}
-    from_json(&String::from_utf8_lossy(inc.result().unwrap_or_default()))
+    out.end(&[])?;
+    while inc.next_on()?.is_some() {}
+    let said = from_json(&String::from_utf8_lossy(inc.result().unwrap_or_default()));
+    Ok(said.map_err(|why| LinkError::new(to, What::Cut(why)))?)
 }
 
 /// Counts what comes.
-fn take(inc: Incoming) -> Answer<ProbeSaid> {
-    let pool = Pool::new(FRAME_BYTES, WINDOW + 1).map_err(|e| e.to_string())?;
+fn take(inc: Incoming) -> Result<ProbeSaid> {
+    let pool = Pool::new(FRAME_BYTES, WINDOW + 1)?;
     let mut inc = inc.takes(&pool, WINDOW);
     let watch = Stopwatch::start();
     // When counting began, what was counted, and when the last of it came.
     let (mut from, mut bytes, mut last) = (None, 0, 0.0);
-    while let Some((_, block)) = inc.next_on().map_err(|e| e.to_string())? {
+    while let Some((_, block)) = inc.next_on()? {
         last = watch.seconds();
         match from {
             Some(_) => bytes += block.len() as u64,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use thalweg_api::{JobAttempt, JobRequest, JobSpec, ServiceRequest};
 use thalweg_engine::{Error, Result};
-use thalweg_river::{Inlet, Outlet, Reach};
+use thalweg_river::{Connection, Inlet, Outlet};
 use thalweg_wire::Link;
 
 use crate::node::Node;
@@ -50,7 +50,7 @@ pub(crate) fn join(
     node: &dyn Node,
     (job, attempt, side): (&JobSpec, &JobAttempt, usize),
     (place, go_on): (&Place<'_>, &dyn Fn() -> bool),
-    build: impl FnOnce(Vec<Reach>, Vec<Reach>) -> Result<(Inlet, Outlet)>,
+    build: impl FnOnce(Vec<Connection>, Vec<Connection>) -> Result<(Inlet, Outlet)>,
 ) -> Result<((Inlet, Outlet), Links)> {
     let mut links: Vec<Arc<Link>> = Vec::new();
     let mut to = Vec::with_capacity(attempt.hosts.len());
@@ -58,13 +58,13 @@ pub(crate) fn join(
     let river = JobRequest::River { job: job.job.clone(), attempt: attempt.number(), from }.text();
     for (i, host) in attempt.hosts.iter().enumerate() {
         if i == attempt.index {
-            to.push(Reach::Here);
+            to.push(Connection::Here);
             continue;
         }
         let gone = |why: &dyn ToString| Error::Gone(why.to_string(), Some(i));
         let link = node.link_with(host).map_err(|why| gone(&why))?;
         let (out, inc) = link.open(river.as_bytes()).map_err(|why| gone(&why))?;
-        to.push(Reach::Stream(out, inc));
+        to.push(Connection::Stream(out, inc));
         links.push(link);
     }
     let mut from = Vec::with_capacity(attempt.hosts.len());
@@ -72,9 +72,9 @@ pub(crate) fn join(
         from.push(match came {
             Some(((out, inc), link)) => {
                 links.push(link);
-                Reach::Stream(out, inc)
+                Connection::Stream(out, inc)
             }
-            None => Reach::Here,
+            None => Connection::Here,
         });
     }
     links.sort_by_key(Arc::as_ptr);

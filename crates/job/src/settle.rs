@@ -15,7 +15,7 @@ use crate::local::Local;
 use crate::vote::core::Event;
 use crate::vote::{GaveUp, Proposal, Seat, State};
 
-/// How often a node looks, and how long after its start: who lives comes first.
+/// How often a node looks for such jobs, and after how many rounds it begins: running nodes continue their jobs first.
 const SETTLE: Duration = Duration::from_secs(5);
 const SETTLE_ROUNDS_FIRST: usize = 7;
 
@@ -30,7 +30,7 @@ pub(crate) fn settle(local: &Arc<Local>) {
     }
 }
 
-/// All jobs with outputs that wait, and one of the others: those whose hosts are gone take a while each.
+/// Settles all jobs with outputs that wait, and one of the others, because each takes a while if its hosts are unreachable.
 pub(crate) fn settle_some(local: &Arc<Local>, round: usize) {
     let undecided = local.votes.seats().into_iter().filter_map(|seat| {
         let record = seat.state.try_lock().ok()?.core.record().clone();
@@ -57,12 +57,12 @@ fn settle_one(local: &Arc<Local>, seat: &Seat, record: &VoteRecord) {
 }
 
 impl State {
-    /// What the log is told of outputs that wait, if it was not told before.
+    /// The line for the log about outputs that wait, unless it was logged before.
     pub(crate) fn doubt(&mut self, why: GaveUp) -> Option<String> {
         let missing = match &why {
-            // Both pass by themselves.
+            // Both resolve themselves.
             GaveUp::Outbid | GaveUp::Other(_) => return None,
-            GaveUp::Hears(coordinator) => format!("{coordinator} goes on with it"),
+            GaveUp::Hears(coordinator) => format!("{coordinator} continues it"),
             GaveUp::NoVote(why) => why.clone(),
             GaveUp::Few(have, of) => {
                 format!(

@@ -17,12 +17,13 @@ use thalweg_wire::threads::{caught, spawn};
 use crate::agreement::{self, VOTE_SECONDS};
 use crate::coordinator::outputs::NONE_NAMED;
 use crate::coordinator::{Coordinator, Reach};
+use crate::error::Refused;
 use crate::jobs::Job;
 use crate::local::Local;
 use crate::naming;
 use crate::vote::{GaveUp, Proposal};
 
-/// How long a node proposes to go on with a job before it gives up.
+/// How long a node proposes to continue a job before it gives up.
 const FOLLOW_SECONDS: f64 = 20.0;
 /// How long each host that comes before it in the attempt has for its own proposal.
 const TURN_SECONDS: f64 = 0.5;
@@ -34,9 +35,9 @@ const AGAIN_SECONDS: f64 = 1.0;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Coordinates a job that a client asks for, on a thread of its own.
-pub(crate) fn begin(local: &Arc<Local>, request: JobSpec) -> Result<(), String> {
+pub(crate) fn begin(local: &Arc<Local>, request: JobSpec) -> Result<(), Refused> {
     if request.coordinator.as_deref() != Some(local.name()) {
-        return Err("another node is to coordinate it".into());
+        return Err(Refused::OtherCoordinator);
     }
     let job = local.jobs.begin_coordinated(&request, local.name())?;
     let (coordinating, begun) = (local.clone(), job.clone());
@@ -48,9 +49,8 @@ pub(crate) fn begin(local: &Arc<Local>, request: JobSpec) -> Result<(), String> 
     if spawn("coordinator", coordinates) {
         return Ok(());
     }
-    let why = "no thread to coordinate it with is left";
-    local.jobs.end_sort(&job, failed(why));
-    Err(why.into())
+    local.jobs.end_sort(&job, failed(&Refused::NoThread.to_string()));
+    Err(Refused::NoThread)
 }
 
 /// Coordinates it to its end.
@@ -63,7 +63,7 @@ fn coordinate(local: &Arc<Local>, job: &Arc<Job>, request: JobSpec) {
         Ok(coordinator) => coordinator.of_node(local).run().1,
         Err(why) => failed(&why.to_string()),
     };
-    // Its own share has said so already, if it was asked for one.
+    // If this node takes part, its participant has reported the end already.
     local.jobs.end_sort(job, end);
 }
 
@@ -71,7 +71,7 @@ fn coordinate(local: &Arc<Local>, job: &Arc<Job>, request: JobSpec) {
 pub(crate) fn follow(local: &Arc<Local>, job: &Arc<Job>, request: JobSpec, why: &str) {
     let lost = request.coordinator.clone().unwrap_or_default();
     if lost == local.name() {
-        // Whoever coordinates here says how it ended.
+        // The coordinator on this node reports how it ended.
         return;
     }
     let line = format!("{lost}: it coordinated, and is not heard any more");
@@ -93,11 +93,11 @@ pub(crate) fn follow(local: &Arc<Local>, job: &Arc<Job>, request: JobSpec, why: 
             std::thread::park_timeout(LOOK);
             continue;
         }
-        // One that is not known is none to propose for, and its proposal says so.
+        // If the attempt is not known here, the proposal fails and says so.
         let attempt = local.votes.known(&request.job).map(|(attempt, _)| attempt).unwrap_or_default();
         let about = (&*request.job, attempt.number);
         let want = match request.ask.own_inputs {
-            // What the lost host was to read nobody else has.
+            // Only the lost host has its inputs.
             true => Proposal::End(JobState::Failed, format!("{line}; {NONE_NAMED}")),
             false => {
                 let hosts = attempt.hosts.iter().filter(|host| **host != lost).cloned().collect();
@@ -115,9 +115,9 @@ pub(crate) fn follow(local: &Arc<Local>, job: &Arc<Job>, request: JobSpec, why: 
     }
     let why = match gave_up {
         Some(GaveUp::Few(have, of)) => {
-            format!("{line} ({why}); {have} of {of} hosts cannot know whether the others go on with the sort")
+            format!("{line} ({why}); {have} of {of} hosts cannot know whether the others continue the sort")
         }
-        _ => format!("{line} ({why}), and no other node took the sort up"),
+        _ => format!("{line} ({why}), and no other node took the sort over"),
     };
     local.jobs.end_sort(job, failed(&why));
 }
@@ -139,7 +139,7 @@ fn go_on(
     match decision {
         Decision::Superseded { next, .. } if next.coordinator == local.name() => {
             let hosts = next.hosts.clone();
-            // One line for each attempt before, whether or not this node was told of all of them.
+            // One line for each earlier attempt, even if this node does not know all of them.
             let mut failed = request.failed;
             failed.resize(next.number as usize - 2, "superseded".to_string());
             failed.push(line);
@@ -147,7 +147,7 @@ fn go_on(
             job.show(|view| view.coordinator.clone_from(&request.coordinator));
             coordinate(local, job, request);
         }
-        // Another one begins it: it opens a stream, or this node has no part in it.
+        // Another node begins it, and opens a stream to this one if it takes part.
         Decision::Superseded { ref next, .. } if next.hosts.iter().any(|host| host == local.name()) => {
             let late = Stopwatch::start();
             while late.seconds() < FOLLOW_SECONDS
@@ -158,7 +158,7 @@ fn go_on(
             }
             if !local.participations.knows(&request.job) {
                 agreement::end_as_decided(local, &request.job);
-                local.jobs.end_sort(job, failed(&format!("{line}, and no other node took the sort up")));
+                local.jobs.end_sort(job, failed(&format!("{line}, and no other node took the sort over")));
             }
         }
         Decision::Committed { ref shared, .. } => {

@@ -149,7 +149,7 @@ fn who_cannot_keep_a_vote_proposes_nothing_and_says_why() {
     let place = Place::new("broken");
     std::fs::write(place.0.join(DIRECTORY), "no directory").unwrap();
     let node = place.node();
-    let entered = node.enter_vote(JOB, &attempt(1, &["n1", "n2"])).unwrap_err();
+    let entered = node.enter_vote(JOB, &attempt(1, &["n1", "n2"])).unwrap_err().to_string();
     assert!(entered.starts_with("n1 cannot keep its vote: ") && entered.contains("/votes"), "{entered}");
     let (tell, told) = channel();
     assert!(spawn("proposes", move || {
@@ -233,7 +233,7 @@ fn a_job_that_nobody_goes_on_with_is_decided_or_makes_room_in_the_end() {
     (0..JOBS_MAX).for_each(|number| write(number, Vec::new(), 0));
     write(3, vec![ready("a")], 9);
     let (new, later) = (attempt(1, &["n1"]), id(JOBS_MAX));
-    let told = place.node().enter_vote(&later, &new).unwrap_err();
+    let told = place.node().enter_vote(&later, &new).unwrap_err().to_string();
     assert!(told.contains("1024 jobs that are not decided"), "{told}");
     write(5, Vec::new(), 2);
     write(4, Vec::new(), 3);

@@ -8,13 +8,15 @@
 //! Invariant: the current record and the one before it are available until the next step, wherever blocks end.
 //! Non-goals: where blocks come from; order.
 
+use thalweg_base::units::Bytes;
 use thalweg_block::Block;
 use thalweg_record::Layout;
 
 /// What is wrong with a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// A variable-length record is too long for the memory.
+    #[error("has a {what} of more than {}, the most that memory has room for", Bytes(*.limit))]
     TooLong {
         /// What a record of this layout is called.
         what: &'static str,
@@ -22,11 +24,13 @@ pub enum Broken {
         limit: u64,
     },
     /// The stream ends inside a fixed record.
+    #[error("ends after {bytes} bytes of a record")]
     CutShort {
         /// The bytes of it that exist.
         bytes: usize,
     },
     /// The stream ends inside a prefixed record.
+    #[error("ends inside the record at byte {at}, after {bytes} bytes of it; it is cut off")]
     CutOff {
         /// The offset of the record.
         at: u64,

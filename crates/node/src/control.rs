@@ -23,6 +23,7 @@ use thalweg_wire::{Client, cluster};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::error::NoAnswer;
 use crate::{Error, Result};
 
 /// The time limit of an answer.
@@ -30,21 +31,21 @@ pub const ANSWER_SECONDS: u64 = 5;
 /// The size limit of an answer.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-type Answer<T> = std::result::Result<T, String>;
+type Answer<T> = std::result::Result<T, NoAnswer>;
 
 /// The status of every node of the cluster.
 pub fn status(identity: &Path) -> Result<ClusterReport> {
     let client = Client::load(identity)?;
     let answers = on_all(&client, &client.file().hosts, |client, host| async move {
         let text = ask(client, host, Method::GET, "/v1/status", "").await?;
-        from_json::<NodeStatus>(&text)
+        from_json::<NodeStatus>(&text).map_err(NoAnswer::Json)
     })?;
     let statuses = answers.iter().filter_map(|(answer, _)| answer.as_ref().ok());
     let warnings = warnings(&client, statuses);
     let hosts = client.file().hosts.iter().zip(answers).map(|(host, (answer, seconds))| HostReport {
         host: host.name.clone(),
         address: host.address.clone(),
-        error: answer.as_ref().err().cloned(),
+        error: answer.as_ref().err().map(ToString::to_string),
         status: answer.ok(),
         seconds,
     });
@@ -82,13 +83,14 @@ pub fn doctor(identity: &Path, on: &[String]) -> Result<ClusterDoctor> {
     let answers = on_all(&client, &hosts, |client, host| async move {
         let text = ask(client, host, Method::GET, "/v1/doctor", "").await?;
         let status = ask(client, host, Method::GET, "/v1/status", "").await?;
-        Ok((from_json::<DoctorReport>(&text)?, from_json::<NodeStatus>(&status)?))
+        let findings = from_json::<DoctorReport>(&text).map_err(NoAnswer::Json)?;
+        Ok((findings, from_json::<NodeStatus>(&status).map_err(NoAnswer::Json)?))
     })?;
     let statuses = answers.iter().filter_map(|(answer, _)| Some(&answer.as_ref().ok()?.1));
     let warnings = warnings(&client, statuses);
     let hosts = hosts.iter().zip(answers).map(|(host, (answer, _))| HostDoctor {
         host: host.name.clone(),
-        error: answer.as_ref().err().cloned(),
+        error: answer.as_ref().err().map(ToString::to_string),
         findings: answer.map_or(Vec::new(), |(report, _)| report.findings),
     });
     Ok(ClusterDoctor { warnings, hosts: hosts.collect() })
@@ -100,10 +102,10 @@ pub fn status_of(identity: &Path, host: &str) -> Result<NodeStatus> {
     let hosts = client.hosts(&[host.to_string()])?;
     let answers = on_all(&client, &hosts, |client, host| async move {
         let text = ask(client, host, Method::GET, "/v1/status", "").await?;
-        from_json::<NodeStatus>(&text)
+        from_json::<NodeStatus>(&text).map_err(NoAnswer::Json)
     })?;
     let (answer, _) = answers.into_iter().next().expect("one was asked");
-    answer.map_err(Error::NoAnswer)
+    answer.map_err(Error::from)
 }
 
 /// The jobs of these hosts, or of all hosts.
@@ -112,7 +114,7 @@ pub fn jobs(identity: &Path, on: &[String]) -> Result<JobList> {
     let hosts = client.hosts(on)?;
     let answers = on_all(&client, &hosts, |client, host| async move {
         let text = ask(client, host, Method::GET, "/v1/jobs", "").await?;
-        from_json::<JobList>(&text).map(|list| list.jobs)
+        from_json::<JobList>(&text).map(|list| list.jobs).map_err(NoAnswer::Json)
     })?;
     Ok(gathered(&hosts, answers))
 }
@@ -136,7 +138,7 @@ pub fn job(identity: &Path, id: &str, cancel: bool) -> Result<JobList> {
         let path = path.clone();
         async move {
             let text = ask(client, host, Method::POST, &path, "").await?;
-            from_json::<JobReport>(&text).map(|job| vec![job])
+            from_json::<JobReport>(&text).map(|job| vec![job]).map_err(NoAnswer::Json)
         }
     })?;
     let mut cancelled = gathered(&hosts, answers);
@@ -150,7 +152,7 @@ pub fn job(identity: &Path, id: &str, cancel: bool) -> Result<JobList> {
 pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Result<JobList> {
     let mut list = job(identity, id, false)?;
     let client = Client::load(identity)?;
-    let (send, mut receive) = tokio::sync::mpsc::channel::<Answer<JobReport>>(16);
+    let (send, mut receive) = tokio::sync::mpsc::channel::<std::result::Result<JobReport, String>>(16);
     let runtime = runtime()?;
     let mut last = list.jobs.clone();
     runtime.block_on(async {
@@ -171,7 +173,7 @@ pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Res
                     _ => false,
                 };
                 if !ended {
-                    let _ = send.send(Err(format!("{host}: its node stopped reporting the job"))).await;
+                    let _ = send.send(Err(format!("{host}: {}", NoAnswer::Silent))).await;
                 }
             });
         }
@@ -253,8 +255,7 @@ where
         async move {
             let watch = Stopwatch::start();
             let answer = tokio::time::timeout(patience, answer).await;
-            let late = || Err(format!("no answer within {ANSWER_SECONDS} s"));
-            (answer.unwrap_or_else(|_| late()), watch.seconds())
+            (answer.unwrap_or(Err(NoAnswer::Late)), watch.seconds())
         }
     };
     Ok(runtime()?.block_on(join(hosts.iter().map(one).collect())))
@@ -285,27 +286,26 @@ async fn join<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
 type Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
 
 async fn connect(client: &Client, host: &ClusterHost) -> Answer<Sender> {
-    let address = cluster::address_of(host).map_err(|e| e.to_string())?;
+    let address = cluster::address_of(host)?;
     #[allow(clippy::disallowed_methods)] // HTTP is asynchronous, and so are its sockets.
     let socket = TcpStream::connect(address)
         .await
-        .map_err(|e| format!("cannot reach {address}: {}", thalweg_wire::unreachable(&e)))?;
-    socket.set_nodelay(true).map_err(|e| e.to_string())?;
-    let name = ServerName::try_from(host.name.clone()).map_err(|e| e.to_string())?;
+        .map_err(|e| NoAnswer::Unreachable { address, why: thalweg_wire::unreachable(&e) })?;
+    socket.set_nodelay(true)?;
+    let name = ServerName::try_from(host.name.clone())?;
     let tls = TlsConnector::from(client.credentials().http_client()).connect(name, socket).await;
     let tls = tls.map_err(|e| {
         let why = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()).map(thalweg_wire::refusal);
-        why.unwrap_or_else(|| e.to_string())
+        why.map_or(NoAnswer::Io(e), NoAnswer::Refused)
     })?;
-    let (sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.map_err(|e| e.to_string())?;
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await?;
     tokio::spawn(connection);
     Ok(sender)
 }
 
 fn request(host: &str, method: Method, path: &str, body: &str) -> Answer<Request<Full<Bytes>>> {
     let request = Request::builder().method(method).uri(path).header("host", host);
-    request.body(Full::from(body.to_string())).map_err(|e| e.to_string())
+    Ok(request.body(Full::from(body.to_string()))?)
 }
 
 async fn ask(client: &Client, host: &ClusterHost, method: Method, path: &str, body: &str) -> Answer<String> {
@@ -313,18 +313,17 @@ async fn ask(client: &Client, host: &ClusterHost, method: Method, path: &str, bo
     let answer = sender.send_request(request(&host.name, method, path, body)?).await;
     // The node's verdict on our certificate arrives with the first answer.
     let answer = answer.map_err(|e| match std::error::Error::source(&e) {
-        Some(cause) if is_end(cause) => {
-            "it closed the connection without an answer: it is shutting down, or has as many connections as it allows; try again"
-                .into()
-        }
-        Some(cause) => refused(cause).unwrap_or_else(|| cause.to_string()),
-        None => e.to_string(),
+        Some(cause) if is_end(cause) => NoAnswer::Closed,
+        Some(cause) => NoAnswer::Refused(refused(cause).unwrap_or_else(|| cause.to_string())),
+        None => NoAnswer::Http(e),
     })?;
     let status = answer.status();
-    let body =
-        Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(|e| e.to_string())?;
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(NoAnswer::Body)?;
     let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-    if status.is_success() { Ok(text) } else { Err(format!("{status}: {}", text.trim_end())) }
+    match status.is_success() {
+        true => Ok(text),
+        false => Err(NoAnswer::Status { status, text: text.trim_end().into() }),
+    }
 }
 
 /// Why one side's TLS rejects the other's certificate.
@@ -340,7 +339,10 @@ fn is_end(cause: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Forwards every report of a stream of events, which come twice a second. Returns whether the last one reported the end.
-async fn follow(answer: Response<Incoming>, send: &tokio::sync::mpsc::Sender<Answer<JobReport>>) -> bool {
+async fn follow(
+    answer: Response<Incoming>,
+    send: &tokio::sync::mpsc::Sender<std::result::Result<JobReport, String>>,
+) -> bool {
     let patience = Duration::from_secs(ANSWER_SECONDS);
     let mut body = answer.into_body();
     let mut text = String::new();

@@ -47,7 +47,9 @@ pub(crate) fn push(
     let sent = send(&transfer, transport, control, &tree, progress);
     if sent.is_err() && progress.cancelled().is_some() {
         let peer = transport.peer();
-        progress.note(&format!("what arrived at {peer} is kept there; resume the transfer to continue"));
+        progress.note_resumable(&format!(
+            "what arrived at {peer} is kept there; resume the transfer to continue"
+        ));
     }
     let mut receipt = sent.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
@@ -108,13 +110,13 @@ pub(crate) fn follow(
         }
         (_, why) => {
             let why = format!("{host}: {}", why.unwrap_or_default());
-            Err(thalweg_engine::Error::Node { why, wrong: verdict.wrong })
+            Err(thalweg_engine::Error::Node { why, kind: verdict.kind })
         }
     }
 }
 
 /// Shows a node's reports of a transfer until it ends.
-fn show_all(hearing: &mut message::Reader, shown: &dyn Watch) -> std::result::Result<(), LinkError> {
+fn show_all(hearing: &mut message::Reader, shown: &Progress) -> std::result::Result<(), LinkError> {
     let (mut all, mut shown_bytes) = (None, 0);
     while let Some((text, _)) = hearing.next()? {
         match from_json(&text) {
@@ -126,7 +128,7 @@ fn show_all(hearing: &mut message::Reader, shown: &dyn Watch) -> std::result::Re
                 shown.advance(done.saturating_sub(shown_bytes));
                 shown_bytes = shown_bytes.max(done);
             }
-            Ok(PumpSaid::Note(line)) => shown.note(&line),
+            Ok(PumpSaid::Note(note)) => shown.pass_on(&note),
             Ok(PumpSaid::Authority(_)) => {}
             Err(why) => return Err(LinkError::new(hearing.peer(), What::Cut(why))),
         }

@@ -1,40 +1,54 @@
 //! Errors of nodes and of commands about them.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use hyper::StatusCode;
+use rustls::pki_types::InvalidDnsNameError;
 use thalweg_block::PoolError;
 use thalweg_wire::frame::PAYLOAD_BYTES_MAX;
 use thalweg_wire::{ClusterError, LinkError};
+
+use crate::control::ANSWER_SECONDS;
 
 /// The result of an operation on nodes.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a node could not run, or a command about nodes failed. Each message is one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The cluster, an identity or a link cannot be used.
-    Cluster(ClusterError),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// Memory could not be mapped.
-    Pool(PoolError),
+    #[error(transparent)]
+    Pool(#[from] PoolError),
     /// The system refused a thread, or the asynchronous runtime.
+    #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     /// A word of a command contains a NUL byte.
+    #[error("the word '{}' contains a NUL byte, which no program accepts", .0.escape_debug())]
     NulByte(String),
     /// A command and its environment have so many bytes, more than fit in a request.
+    #[error(
+        "the command and its environment have {0} bytes, and at most {PAYLOAD_BYTES_MAX} are allowed; put the \
+         command into a file"
+    )]
     CommandTooLong(usize),
     /// A node sent an answer that cannot be understood.
+    #[error("{host}: its answer cannot be understood: {why}")]
     BadAnswer {
         /// The host.
         host: String,
         /// What is wrong with the answer.
         why: String,
     },
-    /// A node did not answer, or refused; the text says why.
-    NoAnswer(String),
+    /// A node did not answer over HTTP, or refused.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
     /// The node cannot listen.
+    #[error("cannot listen on {address}: {why}")]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -42,10 +56,16 @@ pub enum Error {
         why: std::io::Error,
     },
     /// A node without a certificate was to listen on an address that other machines reach.
+    #[error(
+        "a node without a certificate listens on loopback only, and {0} is not; thalweg cluster init makes \
+         certificates"
+    )]
     NoCertificate(SocketAddr),
     /// No host knows a job with this id.
+    #[error("no host knows a job {0}; thalweg job list shows them")]
     UnknownJob(String),
     /// Several jobs have ids that begin with this text.
+    #[error("the ids of {jobs} jobs begin with '{id}'; write more of the id")]
     AmbiguousJob {
         /// The text.
         id: String,
@@ -53,8 +73,10 @@ pub enum Error {
         jobs: usize,
     },
     /// The job with this id has ended already.
+    #[error("job {} has ended; thalweg job show tells how", .0.get(..8).unwrap_or(.0))]
     JobEnded(String),
     /// A fleet has no host of this name.
+    #[error("'{host}' is none of the hosts, which are {}", .hosts.join(", "))]
     UnknownHost {
         /// The name.
         host: String,
@@ -62,8 +84,10 @@ pub enum Error {
         hosts: Vec<String>,
     },
     /// No node of this name runs in this process.
+    #[error("no node {0} runs in this process")]
     NotRunning(String),
     /// The process that guards a node failed.
+    #[error("cannot {action} the node: {why}")]
     Guard {
         /// What it was to do to the node.
         action: &'static str,
@@ -71,79 +95,117 @@ pub enum Error {
         why: std::io::Error,
     },
     /// The command that should run ssh is empty.
+    #[error("the command for ssh names no program")]
     NoSshCommand,
     /// The checksum of the program that should be installed cannot be computed.
+    #[error(
+        "sha256sum cannot read {}{}",
+        .program.display(),
+        .why.as_ref().map_or(String::new(), |why| format!(": it cannot be run: {why}"))
+    )]
     Checksum {
         /// The program.
         program: PathBuf,
         /// What the system said; nothing if `sha256sum` itself failed.
         why: Option<std::io::Error>,
     },
-    /// A step on a host failed; the text is what ssh, the host's shell or its node said.
-    Step(String),
+    /// This process should be the other end of a transfer over ssh, and ssh did not start it.
+    #[error(
+        "only ssh starts this program so, at the other end of a transfer; write thalweg pump SOURCE ssh://HOST/PATH"
+    )]
+    NotBySsh,
+    /// Standard input or output cannot be used.
+    #[error("standard input and output cannot be used: {0}")]
+    Standard(std::io::Error),
+    /// The client at the other end of ssh has gone, or did not answer within so many seconds.
+    #[error("the client has gone, or did not answer within {0} s")]
+    ClientSilent(f64),
+    /// The answer of the client at the other end of ssh cannot be understood.
+    #[error("the client's answer cannot be understood; bring both sides to one version of thalweg")]
+    ClientAnswer,
+    /// ssh cannot be started, or cannot be waited for.
+    #[error("cannot start {program}: {why}")]
+    Start {
+        /// The program that should be ssh.
+        program: String,
+        /// What the system said.
+        why: std::io::Error,
+    },
+    /// The shell of this host did not run a script.
+    #[error("the shell of {0} did not run the script; see what ssh {0} sh -s does")]
+    NoScript(String),
+    /// A step on a host failed.
+    #[error("{program} {host}: {why}")]
+    Step {
+        /// The program that should be ssh.
+        program: String,
+        /// The host.
+        host: String,
+        /// The last line of what ssh or the host's shell said.
+        why: String,
+    },
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Cluster(why) => write!(f, "{why}"),
-            Error::Pool(why) => write!(f, "{why}"),
-            Error::Thread(why) => write!(f, "cannot start a thread: {why}"),
-            Error::NulByte(word) => {
-                write!(f, "the word '{}' contains a NUL byte, which no program accepts", word.escape_debug())
-            }
-            Error::CommandTooLong(bytes) => write!(
-                f,
-                "the command and its environment have {bytes} bytes, and at most {PAYLOAD_BYTES_MAX} are allowed; put the \
-                 command into a file"
-            ),
-            Error::BadAnswer { host, why } => {
-                write!(f, "{host}: its answer cannot be understood: {why}")
-            }
-            Error::NoAnswer(why) | Error::Step(why) => f.write_str(why),
-            Error::Listen { address, why } => write!(f, "cannot listen on {address}: {why}"),
-            Error::NoCertificate(address) => write!(
-                f,
-                "a node without a certificate listens on loopback only, and {address} is not; thalweg cluster init makes \
-                 certificates"
-            ),
-            Error::UnknownJob(id) => write!(f, "no host knows a job {id}; thalweg job list shows them"),
-            Error::AmbiguousJob { id, jobs } => {
-                write!(f, "the ids of {jobs} jobs begin with '{id}'; write more of the id")
-            }
-            Error::JobEnded(id) => {
-                write!(f, "job {} has ended; thalweg job show tells how", id.get(..8).unwrap_or(id))
-            }
-            Error::UnknownHost { host, hosts } => {
-                write!(f, "'{host}' is none of the hosts, which are {}", hosts.join(", "))
-            }
-            Error::NotRunning(host) => write!(f, "no node {host} runs in this process"),
-            Error::Guard { action, why } => write!(f, "cannot {action} the node: {why}"),
-            Error::NoSshCommand => f.write_str("the command for ssh names no program"),
-            Error::Checksum { why: Some(why), .. } => write!(f, "cannot run sha256sum: {why}"),
-            Error::Checksum { program, why: None } => {
-                write!(f, "sha256sum cannot read {}", program.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<ClusterError> for Error {
-    fn from(why: ClusterError) -> Error {
-        Error::Cluster(why)
-    }
+/// Why a node's answer to a request over HTTP is missing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoAnswer {
+    /// It took too long.
+    #[error("no answer within {ANSWER_SECONDS} s")]
+    Late,
+    /// The node reports no more of a job that runs.
+    #[error("its node stopped reporting the job")]
+    Silent,
+    /// The host's address is not known.
+    #[error(transparent)]
+    Address(#[from] ClusterError),
+    /// Nothing accepts connections at the address.
+    #[error("cannot reach {address}: {why}")]
+    Unreachable {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        why: String,
+    },
+    /// The host's name cannot be in a certificate.
+    #[error(transparent)]
+    Name(#[from] InvalidDnsNameError),
+    /// One side's TLS rejects the other's certificate, for this reason.
+    #[error("{0}")]
+    Refused(String),
+    /// The connection failed.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// The request cannot be made.
+    #[error(transparent)]
+    Request(#[from] hyper::http::Error),
+    /// The exchange failed.
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    /// The connection ended before an answer came.
+    #[error(
+        "it closed the connection without an answer: it is shutting down, or has as many connections as it allows; \
+         try again"
+    )]
+    Closed,
+    /// The answer cannot be received.
+    #[error("its answer cannot be received: {0}")]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+    /// The answer is not a success.
+    #[error("{status}: {text}")]
+    Status {
+        /// The status.
+        status: StatusCode,
+        /// The text of the answer.
+        text: String,
+    },
+    /// The answer cannot be understood.
+    #[error("its answer cannot be understood: {0}")]
+    Json(String),
 }
 
 impl From<LinkError> for Error {
     fn from(why: LinkError) -> Error {
         Error::Cluster(why.into())
-    }
-}
-
-impl From<PoolError> for Error {
-    fn from(why: PoolError) -> Error {
-        Error::Pool(why)
     }
 }

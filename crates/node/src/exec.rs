@@ -44,7 +44,7 @@ pub struct ExecOptions {
     pub env: Vec<(String, String)>,
     /// The command is killed after this time.
     pub timeout: Option<Duration>,
-    /// The command goes on without the client.
+    /// The command continues without the client.
     pub detach: bool,
     /// Whether standard input goes to all hosts.
     pub stdin: bool,

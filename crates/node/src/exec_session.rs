@@ -83,7 +83,7 @@ fn carry_out(
 ) -> ExecEnd {
     let request = &job.request;
     let Some((program, args)) = request.command.split_first() else {
-        return failed("there is no command".into());
+        return failed("there is no command");
     };
     if let Some(word) = request.command.iter().find(|word| word.contains('\0')) {
         return failed(Error::NulByte(word.clone()).to_string());

@@ -44,15 +44,12 @@ pub fn mend(fleet: &dyn Fleet, on: &[String]) -> Result<HostSteps> {
     let hosts = if on.is_empty() { all } else { on.to_vec() };
     Ok(on_each(&hosts, |host| match fleet.watch(host) {
         Ok(status) => Ok(format!("answers, as process {}", status.pid)),
-        Err(_) => fleet.replace(host).map_err(|e| e.to_string()),
+        Err(_) => fleet.replace(host),
     }))
 }
 
 /// Runs a step on all hosts at the same time.
-pub(crate) fn on_each(
-    hosts: &[String],
-    step: impl Fn(&str) -> std::result::Result<String, String> + Sync,
-) -> HostSteps {
+pub(crate) fn on_each(hosts: &[String], step: impl Fn(&str) -> Result<String> + Sync) -> HostSteps {
     let next = Mutex::new(hosts.iter().enumerate());
     let steps = Mutex::new(vec![None; hosts.len()]);
     std::thread::scope(|scope| {
@@ -63,7 +60,7 @@ pub(crate) fn on_each(
                     let watch = Stopwatch::start();
                     let (done, error) = match step(host) {
                         Ok(done) => (Some(done), None),
-                        Err(why) => (None, Some(why)),
+                        Err(why) => (None, Some(why.to_string())),
                     };
                     let step = HostStep { host: host.clone(), done, error, seconds: watch.seconds() };
                     steps.lock().expect("no holder panics")[i] = Some(step);

@@ -10,12 +10,12 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use thalweg_api::{ClusterFile, HostSteps, NodeStatus};
 use thalweg_io::small;
 use thalweg_wire::cluster::host_directory;
-use thalweg_wire::{AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, Client, KEY_FILE};
+use thalweg_wire::{AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, Client, ClusterError, KEY_FILE};
 
 use crate::fleet::{Fleet, on_each};
 use crate::{Error, Result, control};
@@ -139,7 +139,7 @@ impl Hosts {
 
     fn steps(&self, host: &str, steps: &[Step]) -> Result<String> {
         let remote = self.remote(host);
-        let done = steps.iter().map(|step| remote.take(step, &self.program).map_err(Error::Step));
+        let done = steps.iter().map(|step| remote.take(step, &self.program));
         Ok(done.collect::<Result<Vec<String>>>()?.join("; "))
     }
 }
@@ -194,7 +194,7 @@ struct Remote<'a> {
 }
 
 impl Remote<'_> {
-    fn take(&self, step: &Step, program: &Program) -> std::result::Result<String, String> {
+    fn take(&self, step: &Step, program: &Program) -> Result<String> {
         let directory = self.directory();
         let enter = format!("set -u\ncd \"$HOME/{directory}\" 2>/dev/null");
         match step {
@@ -227,14 +227,14 @@ impl Remote<'_> {
         format!(".local/share/thalweg/{}-{}", &self.file.id[..8], self.host)
     }
 
-    fn install(&self, directory: &str, program: &Program) -> std::result::Result<String, String> {
+    fn install(&self, directory: &str, program: &Program) -> Result<String> {
         let sum = self.run(&format!(
             "umask 077; mkdir -p \"$HOME/{directory}/identity\" && cd \"$HOME/{directory}\" && \
              {{ sha256sum thalweg 2>/dev/null || echo none; }}\n"
         ))?;
         let mut done = Vec::new();
         if !sum.starts_with(&program.sum) {
-            let bytes = small::open(&program.path).map_err(|e| e.to_string())?;
+            let bytes = small::open(&program.path).map_err(ClusterError::from)?;
             self.copy(directory, "thalweg", 700, bytes.into())?;
             done.push("the program");
         }
@@ -242,8 +242,8 @@ impl Remote<'_> {
         let files = [CLUSTER_FILE, AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE];
         let mut text = Vec::new();
         for file in files {
-            let bytes = small::read(&ours.join(file)).map_err(|e| e.to_string())?;
-            text.push(String::from_utf8(bytes).map_err(|_| format!("{file} is not readable text"))?);
+            let bytes = small::read(&ours.join(file)).map_err(ClusterError::from)?;
+            text.push(String::from_utf8(bytes).map_err(|_| ClusterError::NotText(ours.join(file)))?);
         }
         // No line of JSON or PEM equals the end mark. The key is in the script, on standard input, not on a command line.
         let mut script = format!("set -e\numask 077\ncd \"$HOME/{directory}/identity\"\nchanged=\n");
@@ -269,7 +269,7 @@ impl Remote<'_> {
 
     /// The script that writes and enables a unit where systemd runs, and prints whether it changed.
     ///
-    /// If the kernel kills a job for its memory, the node goes on (`OOMPolicy`). Jobs may make control groups (`Delegate`).
+    /// If the kernel kills a job for its memory, the node continues (`OOMPolicy`). Jobs may make control groups (`Delegate`).
     /// No core dump with the key is written unless a job asks for its own (`LimitCORE`). Options that remove rights are
     /// missing, because jobs may do whatever the node's user may. `NoNewPrivileges` would disable sudo, and in a user's unit
     /// each of `RestrictRealtime`, `LockPersonality` and `Protect...` implies it. `ProtectClock` disables devices,
@@ -314,28 +314,27 @@ $ctl enable --quiet "$PWD/{name}" && $ctl daemon-reload && echo changed
     }
 
     /// Copies a file, completely or not at all.
-    fn copy(&self, directory: &str, name: &str, mode: u32, bytes: Stdio) -> std::result::Result<(), String> {
+    fn copy(&self, directory: &str, name: &str, mode: u32, bytes: Stdio) -> Result<()> {
         let line = format!(
             "umask 077; cd \"$HOME/{directory}\" && cat >.{name}.new && chmod {mode} .{name}.new && mv .{name}.new {name}"
         );
-        let child = self.command(&[&line]).stdin(bytes).spawn();
-        self.end_of(child.map_err(|e| format!("cannot start {}: {e}", self.ssh[0]))?).map(|_| ())
+        self.end_of(self.start(self.command(&[&line]).stdin(bytes))?).map(drop)
     }
 
     /// Runs a script on the host; returns its output.
-    fn run(&self, script: &str) -> std::result::Result<String, String> {
-        let child = self.command(&["sh", "-s"]).stdin(Stdio::piped()).spawn();
-        let mut child = child.map_err(|e| format!("cannot start {}: {e}", self.ssh[0]))?;
+    fn run(&self, script: &str) -> Result<String> {
+        let mut child = self.start(self.command(&["sh", "-s"]).stdin(Stdio::piped()))?;
         let mut stdin = child.stdin.take().expect("a pipe was asked for");
         // If this fails, the exit status and standard error say why.
         let _ = stdin.write_all(format!("echo; echo '{MARK}'\n{script}").as_bytes());
         drop(stdin);
         let said = self.end_of(child)? + "\n";
         let behind = said.split_once(&format!("\n{MARK}\n")).map(|(_, behind)| behind.trim_end().to_string());
-        let host = self.host;
-        behind.ok_or_else(|| {
-            format!("the shell of {host} did not run the script; see what ssh {host} sh -s does")
-        })
+        behind.ok_or_else(|| Error::NoScript(self.host.into()))
+    }
+
+    fn start(&self, command: &mut Command) -> Result<Child> {
+        command.spawn().map_err(|why| Error::Start { program: self.ssh[0].clone(), why })
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -345,13 +344,14 @@ $ctl enable --quiet "$PWD/{name}" && $ctl daemon-reload && echo changed
         command
     }
 
-    fn end_of(&self, child: std::process::Child) -> std::result::Result<String, String> {
-        let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    fn end_of(&self, child: Child) -> Result<String> {
+        let output = child.wait_with_output();
+        let output = output.map_err(|why| Error::Start { program: self.ssh[0].clone(), why })?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_string());
         }
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it gave no reason");
-        Err(format!("{} {}: {}", self.ssh[0], self.host, why.trim()))
+        Err(Error::Step { program: self.ssh[0].clone(), host: self.host.into(), why: why.trim().into() })
     }
 }

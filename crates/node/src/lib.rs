@@ -29,7 +29,7 @@ mod to_node;
 mod transfers;
 
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Services, Stop, run};
-pub use error::{Error, Result};
+pub use error::{Error, NoAnswer, Result};
 pub use exec::{Channel, ExecOptions, exec, ping};
 pub use exec_service::ExecService;
 pub use greeting::SERVE;

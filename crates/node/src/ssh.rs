@@ -143,8 +143,8 @@ impl<'a> RemoteEnd<'a> {
         let failed = |why| ssh_error(self.host, SshFault::Channel(why));
         let mut channel = Pipes::new(from, to).map_err(failed)?;
         let watch = Stopwatch::start();
-        let goes_on = || progress.cancelled().is_none() && watch.seconds() < GREETING_SECONDS;
-        let heard = channel.hear(goes_on).map_err(failed)?;
+        let continues = || progress.cancelled().is_none() && watch.seconds() < GREETING_SECONDS;
+        let heard = channel.hear(continues).map_err(failed)?;
         match progress.cancelled() {
             Some(signal) => Err(Error::Interrupted(signal)),
             None => Ok((channel, self.understood(heard)?)),

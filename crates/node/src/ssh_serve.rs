@@ -18,10 +18,14 @@ use thalweg_api::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{Audit, Credentials, Fleeting, Heard, Link, Peer, Pipes, Role, Service, listen, new_id};
+use thalweg_wire::{
+    Audit, ClusterError, Credentials, Fleeting, Heard, Link, LinkError, Peer, Pipes, Role, Service, listen,
+    new_id,
+};
 
 use crate::greeting::{SAYING, greeted, greeting, terms};
 use crate::transfers::TransferService;
+use crate::{Error, Result};
 
 /// How long a client may take to answer.
 const ANSWER_SECONDS: f64 = 10.0;
@@ -31,31 +35,27 @@ const ENDING: Duration = Duration::from_secs(4);
 const GUESTS_MAX: usize = 128;
 
 /// Serves the client at the other end of standard input and output until it goes.
-pub fn serve() -> Result<(), String> {
+pub fn serve() -> Result<()> {
     let (from, to) = (std::io::stdin(), std::io::stdout());
     if from.is_terminal() {
-        return Err(
-            "only ssh starts this program so, at the other end of a transfer; write thalweg pump SOURCE ssh://HOST/PATH"
-                .into(),
-        );
+        return Err(Error::NotBySsh);
     }
-    let failed = |e: std::io::Error| format!("standard input and output cannot be used: {e}");
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
-    let from = own(from.as_fd()).map_err(failed)?;
-    let mut channel = Pipes::new(from, own(to.as_fd()).map_err(failed)?).map_err(failed)?;
+    let from = own(from.as_fd()).map_err(Error::Standard)?;
+    let mut channel = Pipes::new(from, own(to.as_fd()).map_err(Error::Standard)?).map_err(Error::Standard)?;
     let meeting = new_id();
-    let fleeting = Fleeting::new(meeting, Role::Node).map_err(|e| e.to_string())?;
+    let fleeting = Fleeting::new(meeting, Role::Node).map_err(ClusterError::from)?;
     let door = own_address().and_then(|at| listen(at).ok());
     let greets = SshGreeting {
         meeting: meeting.to_string(),
         authority: fleeting.authority(),
         address: door.as_ref().and_then(|door| door.local_addr().ok()),
     };
-    let gone = |why: thalweg_wire::What| format!("the client at the other end has gone: {why:?}");
+    let gone = |what| LinkError::new("the client", what);
     channel.say(&greeting(&to_json(&greets)), SAYING).map_err(gone)?;
     let answer = answer(&mut channel)?;
-    let credentials = fleeting.meets(&answer.name, &answer.authority).map_err(|e| e.to_string())?;
-    let link = channel.link("the client", (meeting, Role::Node), terms()).map_err(|e| e.to_string())?;
+    let credentials = fleeting.meets(&answer.name, &answer.authority).map_err(ClusterError::from)?;
+    let link = channel.link("the client", (meeting, Role::Node), terms())?;
     let (link, service) = (Arc::new(link), Arc::new(TransferService::default()));
     let _ = link.keep();
     if let Some(door) = door {
@@ -73,18 +73,13 @@ fn own_address() -> Option<IpAddr> {
     std::env::var("SSH_CONNECTION").ok()?.split(' ').nth(2)?.parse().ok()
 }
 
-fn answer(channel: &mut Pipes) -> Result<SshAnswer, String> {
+fn answer(channel: &mut Pipes) -> Result<SshAnswer> {
     let watch = Stopwatch::start();
-    let heard = channel.hear(|| watch.seconds() < ANSWER_SECONDS).map_err(|e| e.to_string())?;
+    let heard = channel.hear(|| watch.seconds() < ANSWER_SECONDS).map_err(Error::Standard)?;
     let Heard::Line(line) = heard else {
-        return Err(format!("the client has gone, or did not answer within {ANSWER_SECONDS} s"));
+        return Err(Error::ClientSilent(ANSWER_SECONDS));
     };
-    match greeted(&line) {
-        Ok(json) => from_json(json),
-        Err(_) => {
-            Err("the client's answer cannot be understood; bring both sides to one version of thalweg".into())
-        }
-    }
+    greeted(&line).ok().and_then(|json| from_json(json).ok()).ok_or(Error::ClientAnswer)
 }
 
 /// Serves the next stream of a link on a thread of its own; false when there are no more.
@@ -104,7 +99,7 @@ fn serve_one(link: &Arc<Link>, service: &Arc<TransferService>) -> bool {
 /// Accepts direct links from holders of this transfer's key, and serves one lane on each.
 fn open_door(door: &TcpListener, credentials: &Credentials, service: &Arc<TransferService>) {
     let guests = Arc::new(AtomicUsize::new(0));
-    for socket in door.incoming().map_while(Result::ok) {
+    for socket in door.incoming().map_while(std::result::Result::ok) {
         if guests.fetch_add(1, Ordering::Relaxed) >= GUESTS_MAX {
             guests.fetch_sub(1, Ordering::Relaxed);
             continue;

@@ -10,9 +10,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use thalweg_api::{
-    PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, ServiceRequest, TransferRequest, from_json, to_json,
+    Note, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, ServiceRequest, TransferRequest, from_json,
+    to_json,
 };
-use thalweg_engine::{Asked, Endpoint, Progress, PumpOptions, ends};
+use thalweg_engine::{Asked, Endpoint, Error, Progress, PumpOptions, ends};
 use thalweg_pump::Unwatched;
 use thalweg_transfer::{Route, Transport, receive, send};
 use thalweg_wire::{
@@ -84,17 +85,13 @@ struct FromPeer<'n> {
 }
 
 impl<'n> FromPeer<'n> {
-    fn begin(
-        service: &'n TransferService,
-        id: &str,
-        link: &Arc<Link>,
-    ) -> std::result::Result<FromPeer<'n>, String> {
+    fn begin(service: &'n TransferService, id: &str, link: &Arc<Link>) -> Result<FromPeer<'n>> {
         let mut table = service.table.lock().expect("no holder panics");
         if table.len() >= PUMPS_MAX {
-            return Err(format!("this node runs {PUMPS_MAX} transfers, the maximum; wait for one to end"));
+            return Err(Asked::TransfersMax(PUMPS_MAX).into());
         }
         if table.contains_key(id) {
-            return Err(format!("this node runs transfer {id} already"));
+            return Err(Asked::TransferRuns(id.to_string()).into());
         }
         table.insert(id.to_string(), Lanes::default());
         Ok(FromPeer { service, id: id.to_string(), links: Mutex::new(vec![Arc::clone(link)]) })
@@ -188,44 +185,41 @@ fn take_part(
     link: &Arc<Link>,
     request: &PumpRequest,
     (mut out, inc): Streams,
-) -> std::result::Result<PumpReceipt, String> {
-    let refuse = |out: Outgoing, why: String| {
-        let _ = out.abort(&why);
+) -> Result<PumpReceipt> {
+    let refuse = |out: Outgoing, why: Error| {
+        let _ = out.abort(&why.to_string());
         Err(why)
     };
-    let (options, transport) = match (options_of(request), FromPeer::begin(service, &request.id, link)) {
-        (Ok(options), Ok(transport)) => (options, transport),
-        (Err(why), _) => return refuse(out, why.to_string()),
-        (_, Err(why)) => return refuse(out, why),
+    let begun = || {
+        let options = options_of(request)?;
+        let transport = FromPeer::begin(service, &request.id, link)?;
+        let (tree, _) = ends::tree(&options)?;
+        Ok((options, transport, tree))
     };
-    let tree = match ends::tree(&options) {
-        Ok((tree, _)) => tree,
-        Err(why) => return refuse(out, why.to_string()),
+    let (options, transport, tree) = match begun() {
+        Ok(begun) => begun,
+        Err(why) => return refuse(out, why),
     };
     if request.to.is_some() || (request.dest.is_some() && !request.sources.is_empty()) {
         let moved = both_ends((service, link), request, &options, (&mut out, &inc));
         let verdict = match &moved {
             Ok(receipt) => PumpVerdict::done(receipt.clone()),
-            Err(why) => PumpVerdict::failed(why, why.is_wrong()),
+            Err(why) => PumpVerdict::failed(why, why.kind()),
         };
         let _ = out.end(to_json(&verdict).as_bytes());
-        return moved.map_err(|why| why.to_string());
+        return moved;
     }
     // The other end learns the outcome from the transfer itself.
     if request.dest.is_some() {
         match ends::dest(&options, &*tree) {
             // The source names the destination itself.
-            Ok(dest) => {
-                receive(&dest, None, &transport, (out, inc), &tree, &Unwatched).map_err(|why| why.to_string())
-            }
-            Err(why) => refuse(out, why.to_string()),
+            Ok(dest) => Ok(receive(&dest, None, &transport, (out, inc), &tree, &Unwatched)?),
+            Err(why) => refuse(out, why),
         }
     } else {
         match ends::sources(&options, &*tree) {
-            Ok(transfer) => {
-                send(&transfer, &transport, (out, inc), &tree, &Unwatched).map_err(|why| why.to_string())
-            }
-            Err(why) => refuse(out, why.to_string()),
+            Ok(transfer) => Ok(send(&transfer, &transport, (out, inc), &tree, &Unwatched)?),
+            Err(why) => refuse(out, why),
         }
     }
 }
@@ -252,7 +246,7 @@ fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
 fn tell_on(
     out: &mut Outgoing,
     inc: &Incoming,
-    (progress, notes): (&Progress, &std::sync::mpsc::Receiver<String>),
+    (progress, notes): (&Progress, &std::sync::mpsc::Receiver<Note>),
     over: &AtomicBool,
 ) -> thalweg_wire::Result<()> {
     let mut told = (0, 0);
@@ -292,7 +286,7 @@ fn both_ends(
     };
     let progress = Progress::default();
     let (note, notes) = std::sync::mpsc::channel();
-    progress.notes_to(move |line| drop(note.send(line.to_string())));
+    progress.notes_to(move |line| drop(note.send(line.clone())));
     let done = AtomicBool::new(false);
     let (shown, over) = (&progress, &done);
     std::thread::scope(|scope| {

@@ -21,13 +21,20 @@ use thalweg_record::Layout;
 use crate::{Meters, ReadAhead, Source};
 
 /// What is wrong with inputs.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum InputsError {
     /// The system refused an operation.
+    #[error("{0}")]
     Io(Error),
     /// It is a directory.
+    #[error("{0} is a directory; name the files in it")]
     Directory(String),
     /// Its size is not a multiple of the record.
+    #[error(
+        "{path} has {len} bytes, which is not a multiple of the record's {record_bytes} ({} left over); it is cut \
+         off, or of another --record",
+        .len % u64::from(*.record_bytes)
+    )]
     Ragged {
         /// The file.
         path: String,
@@ -37,6 +44,7 @@ pub enum InputsError {
         record_bytes: u32,
     },
     /// It ends inside a record.
+    #[error("{path} ends inside the record at byte {at}, after {bytes} bytes of it; it is cut off")]
     CutOff {
         /// The file.
         path: String,
@@ -46,8 +54,10 @@ pub enum InputsError {
         bytes: u64,
     },
     /// It changed while it was read.
+    #[error("{0} changed while it was being read; nothing was written, run again")]
     Changed(String),
     /// The records that were read are not all bytes of the inputs.
+    #[error("of {bytes} bytes of the inputs {came} came; nothing was written, run again")]
     NotAll {
         /// The bytes that were read.
         came: u64,
@@ -55,35 +65,6 @@ pub enum InputsError {
         bytes: u64,
     },
 }
-
-impl fmt::Display for InputsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InputsError::Io(e) => write!(f, "{e}"),
-            InputsError::Directory(path) => write!(f, "{path} is a directory; name the files in it"),
-            InputsError::Ragged { path, len, record_bytes } => write!(
-                f,
-                "{path} has {len} bytes, which is not a multiple of the record's {record_bytes} ({} left over); \
-                 it is cut off, or of another --record",
-                len % u64::from(*record_bytes)
-            ),
-            InputsError::CutOff { path, at, bytes } => {
-                write!(
-                    f,
-                    "{path} ends inside the record at byte {at}, after {bytes} bytes of it; it is cut off"
-                )
-            }
-            InputsError::Changed(path) => {
-                write!(f, "{path} changed while it was being read; nothing was written, run again")
-            }
-            InputsError::NotAll { came, bytes } => {
-                write!(f, "of {bytes} bytes of the inputs {came} came; nothing was written, run again")
-            }
-        }
-    }
-}
-
-impl std::error::Error for InputsError {}
 
 impl InputsError {
     /// The error of a file of so many bytes, the last `left` of which are not a whole record.

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Receipt};
 use thalweg_base::clock::Stopwatch;
+use thalweg_io::process;
 
 /// Counters of one purpose, shared by the lanes.
 #[derive(Debug, Default)]
@@ -72,4 +74,35 @@ pub struct Meters {
     pub cached: Meter,
     /// Waiting in the current stage.
     pub stage: StageMeter,
+}
+
+impl Meters {
+    /// A receipt of this verb with the traffic so far, and the CPU time and memory of this process. The caller adds
+    /// proofs, bytes of files, seconds and stages.
+    pub fn receipt(&self, verb: &str, memory_limit_bytes: u64) -> Receipt {
+        let disk = |meter: &Meter| {
+            let (read_bytes, written_bytes) = meter.totals();
+            Disk { read_bytes, written_bytes }
+        };
+        let usage = process::usage();
+        Receipt {
+            verb: verb.into(),
+            proved: true,
+            holds: true,
+            cpu_seconds: usage.cpu_seconds,
+            io: IoReceipt {
+                cached_input_bytes: self.cached.totals().0,
+                input: disk(&self.input),
+                scratch: disk(&self.scratch),
+                output: disk(&self.output),
+                ..IoReceipt::default()
+            },
+            memory: MemoryReceipt {
+                limit_bytes: memory_limit_bytes,
+                peak_bytes: usage.peak_bytes,
+                huge_page_bytes: process::huge_page_bytes(),
+            },
+            ..Receipt::default()
+        }
+    }
 }

@@ -17,6 +17,9 @@ pub trait Watch: Sync {
 
     /// Reports something that the user should know at once and that is not an error.
     fn note(&self, _note: &dyn Display) {}
+
+    /// The same for what was left of stopped work, from which a later run can resume.
+    fn note_resumable(&self, _note: &dyn Display) {}
 }
 
 /// Work that nobody observes or stops.

@@ -282,7 +282,7 @@ fn contradiction(layout: Layout, told: &Examined) -> Option<String> {
         None => end.record.len() as u64 <= bytes,
     };
     let whole = ends.iter().all(|end| end.long.is_none() && is_record(end));
-    (!whole).then(|| format!("first and last of {records} records are told in part"))
+    (!whole).then(|| format!("first and last of {records} records are not whole"))
 }
 
 /// Whether layout and key are those of the Sort Benchmark.

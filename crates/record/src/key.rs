@@ -12,7 +12,6 @@
 //! Non-goals: collation; numbers in text.
 
 use std::cmp::Ordering;
-use std::fmt;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
@@ -26,9 +25,13 @@ pub(crate) const HEAD_BYTES: usize = 8;
 const HASH_PIECE_BYTES: usize = 1 << 10;
 
 /// Why a key does not fit its layout.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// A part reaches past the end of the fixed-length record.
+    #[error(
+        "key {}:{} reaches byte {} but a record has {record_bytes} bytes",
+        .part.offset, .part.length, u64::from(.part.offset) + u64::from(.part.length)
+    )]
     Outside {
         /// The part.
         part: KeyPart,
@@ -36,25 +39,9 @@ pub enum KeyError {
         record_bytes: u32,
     },
     /// Records have no bytes.
+    #[error("a record cannot have 0 bytes")]
     EmptyRecord,
 }
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KeyError::Outside { part, record_bytes } => write!(
-                f,
-                "key {}:{} reaches byte {} but a record has {record_bytes} bytes",
-                part.offset,
-                part.length,
-                u64::from(part.offset) + u64::from(part.length),
-            ),
-            KeyError::EmptyRecord => write!(f, "a record cannot have 0 bytes"),
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}
 
 /// The key of a layout.
 #[derive(Debug, Clone)]

@@ -249,30 +249,19 @@ pub(crate) fn crc_of_record() -> impl Fn(&[u8]) -> u128 {
 }
 
 /// Why bytes are not a summary.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SummaryError {
     /// The length is wrong.
+    #[error("a summary has {SUMMARY_BYTES} bytes, not {found}")]
     Length {
         /// The length.
         found: usize,
     },
     /// The values contradict each other; the text says which.
+    #[error("not a summary, or a damaged one: {0}")]
     Contradiction(String),
 }
-
-impl fmt::Display for SummaryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SummaryError::Length { found } => {
-                write!(f, "a summary has {SUMMARY_BYTES} bytes, not {found}")
-            }
-            SummaryError::Contradiction(what) => write!(f, "not a summary, or a damaged one: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for SummaryError {}
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,6 @@
 //! Non-goals: storing batches; transport; repeating a split: if a source is lost, the whole river runs again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use crate::head::{Head, Kind};
 
@@ -67,45 +66,28 @@ pub enum Effect {
 }
 
 /// Why a river failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A message belongs to another river.
+    #[error("received a message of river {0:x}; connect it to that river")]
     Foreign(u64),
     /// A batch arrived without a credit.
+    #[error("source {0} sent a batch without a credit")]
     NoCredit(usize),
     /// A source disconnected before it finished.
+    #[error("source {0} has gone before its end; run again")]
     Lost(usize),
     /// A source sent a batch of a split that is closed or belongs to another source.
+    #[error(
+        "source {0} sent a part of split {1}, which is closed or belongs to another source; put each split once"
+    )]
     DuplicateSplit(usize, u64),
     /// A split is incomplete: its number, and the batches that were sent and that arrived.
+    #[error("split {0} is incomplete or damaged: {1} batches were sent, {2} arrived; run again")]
     Incomplete(u64, u64, u64),
     /// All sources have finished, but this split is missing or incomplete.
+    #[error("split {0} was never whole; put it before the end")]
     Missing(u64),
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::Foreign(river) => {
-                write!(f, "received a message of river {river:x}; connect it to that river")
-            }
-            Fault::NoCredit(source) => write!(f, "source {source} sent a batch without a credit"),
-            Fault::Lost(source) => write!(f, "source {source} has gone before its end; run again"),
-            Fault::DuplicateSplit(source, split) => {
-                write!(
-                    f,
-                    "source {source} sent a part of split {split}, which is closed or belongs to another source; put each split once"
-                )
-            }
-            Fault::Incomplete(split, said, arrived) => {
-                write!(
-                    f,
-                    "split {split} is incomplete or damaged: {said} batches were sent, {arrived} arrived; run again"
-                )
-            }
-            Fault::Missing(split) => write!(f, "split {split} was never whole; put it before the end"),
-        }
-    }
 }
 
 /// A set of numbers. The numbers from 0 up to the first gap take no memory.

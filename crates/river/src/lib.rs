@@ -39,7 +39,7 @@ pub use batch::Batch;
 pub use error::{Error, Result};
 pub use head::{HEAD_BYTES, Head, Kind};
 pub use inlet::Inlet;
-pub use link::{Reach, window};
+pub use link::{Connection, window};
 pub use outlet::Outlet;
 pub use partitioner::Partitioner;
 pub use river::{Builder, River, RiverConfig, lanes_of};

@@ -32,7 +32,7 @@ pub fn window(streams: usize) -> usize {
 }
 
 /// The connection to one of the ends on the other side.
-pub enum Reach {
+pub enum Connection {
     /// A stream of a link.
     Stream(Outgoing, Incoming),
     /// The end is in this process.
@@ -43,16 +43,16 @@ pub enum Reach {
 /// Blocks have `block_bytes` bytes: each stream reserves `window` of them, and the reader of the mail may hold
 /// `buffers`.
 pub(crate) fn ends(
-    reaches: Vec<Reach>,
+    connections: Vec<Connection>,
     mail: &Arc<Mailbox>,
     here: impl Fn() -> Box<dyn Transport>,
     (river, window): (u64, usize),
     (block_bytes, buffers): (usize, usize),
 ) -> Result<Vec<Box<dyn Transport>>> {
-    let pool = Pool::new(block_bytes, reaches.len() * (window + 1) + buffers)?;
-    let mut transports: Vec<Box<dyn Transport>> = Vec::with_capacity(reaches.len());
-    for (i, reach) in reaches.into_iter().enumerate() {
-        let Reach::Stream(out, incoming) = reach else {
+    let pool = Pool::new(block_bytes, connections.len() * (window + 1) + buffers)?;
+    let mut transports: Vec<Box<dyn Transport>> = Vec::with_capacity(connections.len());
+    for (i, connection) in connections.into_iter().enumerate() {
+        let Connection::Stream(out, incoming) = connection else {
             transports.push(here());
             continue;
         };

@@ -10,7 +10,7 @@ use crate::core::Rules;
 use crate::error::{Error, Result};
 use crate::head::HEAD_BYTES;
 use crate::transport::{Mailbox, MemoryTransport, Transport};
-use crate::{Inlet, Outlet, Partitioner, Reach, link};
+use crate::{Connection, Inlet, Outlet, Partitioner, link};
 
 /// Blocks of a pool are whole pages.
 const PAGE_BYTES: usize = 4096;
@@ -285,13 +285,13 @@ impl RiverConfig {
     }
 
     /// An inlet with these connections to the outlets, in order.
-    pub fn inlet_over(self: &Arc<RiverConfig>, index: usize, reaches: Vec<Reach>) -> Result<Inlet> {
-        self.inlet_with(index, reaches, Arc::default(), None)
+    pub fn inlet_over(self: &Arc<RiverConfig>, index: usize, connections: Vec<Connection>) -> Result<Inlet> {
+        self.inlet_with(index, connections, Arc::default(), None)
     }
 
     /// An outlet with these connections to the inlets, in order.
-    pub fn outlet_over(self: &Arc<RiverConfig>, reaches: Vec<Reach>) -> Result<Outlet> {
-        self.outlet_with(0, reaches, Arc::default(), None)
+    pub fn outlet_over(self: &Arc<RiverConfig>, connections: Vec<Connection>) -> Result<Outlet> {
+        self.outlet_with(0, connections, Arc::default(), None)
     }
 
     /// The inlet and the outlet of one node; both have this number. They reach each other in memory, so the lists
@@ -299,8 +299,8 @@ impl RiverConfig {
     pub fn node(
         self: &Arc<RiverConfig>,
         index: usize,
-        outlets: Vec<Reach>,
-        inlets: Vec<Reach>,
+        outlets: Vec<Connection>,
+        inlets: Vec<Connection>,
     ) -> Result<(Inlet, Outlet)> {
         let (at_inlet, at_outlet): (Arc<Mailbox>, Arc<Mailbox>) = Default::default();
         // The receiver comes first.
@@ -312,41 +312,41 @@ impl RiverConfig {
     fn inlet_with(
         self: &Arc<RiverConfig>,
         index: usize,
-        reaches: Vec<Reach>,
+        connections: Vec<Connection>,
         mail: Arc<Mailbox>,
         here: Option<&Arc<Mailbox>>,
     ) -> Result<Inlet> {
-        assert_eq!(reaches.len(), self.outlets, "a way to each outlet");
+        assert_eq!(connections.len(), self.outlets, "a connection to each outlet");
         // The local outlet holds blocks of this inlet's pool, at most as many as one source may have there.
         let extra = here.map_or(0, |_| self.rules.exclusive + self.rules.float) as usize;
         let pool = Pool::new(self.block_bytes(), self.blocks_of_inlet() + extra)?;
         // An inlet receives only control messages.
-        let transports = self.ends(reaches, &mail, (here, index), (PAGE_BYTES, 0))?;
+        let transports = self.ends(connections, &mail, (here, index), (PAGE_BYTES, 0))?;
         Ok(Inlet::new(Arc::clone(self), index, pool, transports, mail))
     }
 
     fn outlet_with(
         self: &Arc<RiverConfig>,
         index: usize,
-        reaches: Vec<Reach>,
+        connections: Vec<Connection>,
         mail: Arc<Mailbox>,
         here: Option<&Arc<Mailbox>>,
     ) -> Result<Outlet> {
-        assert_eq!(reaches.len(), self.rules.sources, "a way to each inlet");
+        assert_eq!(connections.len(), self.rules.sources, "a connection to each inlet");
         let transports =
-            self.ends(reaches, &mail, (here, index), (self.block_bytes(), self.blocks_of_outlet()))?;
+            self.ends(connections, &mail, (here, index), (self.block_bytes(), self.blocks_of_outlet()))?;
         Ok(Outlet::new(Arc::clone(self), transports, mail))
     }
 
     fn ends(
         &self,
-        reaches: Vec<Reach>,
+        connections: Vec<Connection>,
         mail: &Arc<Mailbox>,
         (here, index): (Option<&Arc<Mailbox>>, usize),
         blocks: (usize, usize),
     ) -> Result<Vec<Box<dyn Transport>>> {
-        let window = self.window.unwrap_or_else(|| link::window(reaches.len()));
-        link::ends(reaches, mail, || transport(here, index), (self.rules.river, window), blocks)
+        let window = self.window.unwrap_or_else(|| link::window(connections.len()));
+        link::ends(connections, mail, || transport(here, index), (self.rules.river, window), blocks)
     }
 }
 

@@ -12,7 +12,7 @@ use support::City;
 use thalweg_block::Block;
 use thalweg_pump::{Sink, Source};
 use thalweg_record::{Key, Layout};
-use thalweg_river::{Builder, Error, Inlet, Outlet, Partitioner, Reach, River, RiverConfig};
+use thalweg_river::{Builder, Connection, Error, Inlet, Outlet, Partitioner, River, RiverConfig};
 use thalweg_wire::{Link, Terms};
 
 const RECORD: usize = 8;
@@ -201,12 +201,12 @@ fn read(link: Link) {
 }
 
 /// Both sides of a stream.
-fn stream(near: &Link, far: &Link) -> [Reach; 2] {
+fn stream(near: &Link, far: &Link) -> [Connection; 2] {
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| far.accept().unwrap().expect("a stream"));
         let opened = near.open(b"river").unwrap();
         let (_, out, incoming) = accepted.join().unwrap();
-        [Reach::Stream(opened.0, opened.1), Reach::Stream(out, incoming)]
+        [Connection::Stream(opened.0, opened.1), Connection::Stream(out, incoming)]
     })
 }
 
@@ -264,8 +264,8 @@ fn two_nodes(city: &City, config: impl Fn() -> Arc<RiverConfig>) -> [(Inlet, Out
     let ([there, at_there], [here, at_here]) = (stream(&near, &far), stream(&far, &near));
     [near, far].into_iter().for_each(read);
     let nodes = [
-        (vec![Reach::Here, there], vec![Reach::Here, at_here]),
-        (vec![here, Reach::Here], vec![at_there, Reach::Here]),
+        (vec![Connection::Here, there], vec![Connection::Here, at_here]),
+        (vec![here, Connection::Here], vec![at_there, Connection::Here]),
     ];
     let mut index = 0..;
     let building = nodes.map(|(to, from)| {

@@ -94,7 +94,7 @@ impl Left {
     }
 
     /// Resumes from this manifest and this scratch file on a new disk.
-    fn go_on(&self, manifest: &[u8], scratch: &[u8]) -> (Sim, Result<thalweg_api::Receipt>) {
+    fn resume(&self, manifest: &[u8], scratch: &[u8]) -> (Sim, Result<thalweg_api::Receipt>) {
         let sim = stage(&self.input);
         sim.put(scratch_path(), scratch);
         sim.put(MANIFEST, manifest);
@@ -250,7 +250,7 @@ pub fn scratch(data: &[u8]) {
             }
         }
     }
-    let (sim, result) = left.go_on(&manifest, &scratch);
+    let (sim, result) = left.resume(&manifest, &scratch);
     let output = sim.get("/out/sorted");
     match result {
         Ok(receipt) => {
@@ -325,14 +325,14 @@ pub fn manifest(data: &[u8]) {
             }
         }
     }
-    let Some(told) = manifest::parse(&bytes) else { return };
-    assert!(told.checkpoints_end <= told.end && told.end <= bytes.len() as u64);
+    let Some(contents) = manifest::parse(&bytes) else { return };
+    assert!(contents.checkpoints_end <= contents.end && contents.end <= bytes.len() as u64);
     let mut again = MAGIC.to_vec();
-    again.extend(manifest::layout_frame(&told.layout));
-    told.checkpoints.iter().for_each(|checkpoint| again.extend(manifest::checkpoint_frame(checkpoint)));
-    assert_eq!(again[..], bytes[..told.checkpoints_end as usize], "what was read is written as it was");
-    let note = told.note.as_ref().map(manifest::note_frame).unwrap_or_default();
-    assert!(bytes[..told.end as usize].ends_with(&note), "of output notes the last counts");
+    again.extend(manifest::layout_frame(&contents.layout));
+    contents.checkpoints.iter().for_each(|checkpoint| again.extend(manifest::checkpoint_frame(checkpoint)));
+    assert_eq!(again[..], bytes[..contents.checkpoints_end as usize], "what was read is written as it was");
+    let note = contents.note.as_ref().map(manifest::note_frame).unwrap_or_default();
+    assert!(bytes[..contents.end as usize].ends_with(&note), "of output notes the last counts");
 
     let sim = stage(&[b'x'; 50_000]);
     let sort = sort_on(&sim, Layout::Fixed(10), Left::one_of(0).key);
@@ -342,7 +342,8 @@ pub fn manifest(data: &[u8]) {
     let names =
         Names { scratch: Path::new(SCRATCH).file_name().expect("it has one").into(), ..Names::of(&sort) };
     let judge = Validator { sort: &sort, inputs: &inputs, names: &names };
-    let Ok(left) = leftover::find(&judge, told.layout.identity).expect("all files are this user's") else {
+    let Ok(left) = leftover::find(&judge, contents.layout.identity).expect("all files are this user's")
+    else {
         leftover::start_over(None, &sort, &names).expect("all can be removed");
         assert_eq!(sim.names(), [Path::new("/in/0")], "what is not gone on from is removed, and no more");
         return;
@@ -376,7 +377,7 @@ mod tests {
     fn undamaged_leftovers_are_resumed() {
         for choice in 0..6 {
             let left = Left::one_of(choice);
-            let (sim, result) = left.go_on(&left.manifest, &left.scratch);
+            let (sim, result) = left.resume(&left.manifest, &left.scratch);
             let receipt = result.unwrap();
             assert!(receipt.resumed_bytes > 100_000, "{choice}: {}", receipt.resumed_bytes);
             assert!(sim.get("/out/sorted").as_ref() == Some(&left.expected), "{choice}");
@@ -384,12 +385,15 @@ mod tests {
     }
 
     /// The files of a killed sort with every checkpoint changed.
-    fn retold(left: &Left, change: impl Fn(&mut Checkpoint)) -> Vec<u8> {
-        let mut told = manifest::parse(&left.manifest).expect("it is sound");
-        told.checkpoints.iter_mut().for_each(change);
+    fn rewritten(left: &Left, change: impl Fn(&mut Checkpoint)) -> Vec<u8> {
+        let mut contents = manifest::parse(&left.manifest).expect("it is sound");
+        contents.checkpoints.iter_mut().for_each(change);
         let mut bytes = MAGIC.to_vec();
-        bytes.extend(manifest::layout_frame(&told.layout));
-        told.checkpoints.iter().for_each(|checkpoint| bytes.extend(manifest::checkpoint_frame(checkpoint)));
+        bytes.extend(manifest::layout_frame(&contents.layout));
+        contents
+            .checkpoints
+            .iter()
+            .for_each(|checkpoint| bytes.extend(manifest::checkpoint_frame(checkpoint)));
         bytes
     }
 
@@ -404,7 +408,7 @@ mod tests {
     fn a_manifest_cannot_cause_removal_of_other_files() {
         let left = Left::one_of(0);
         let precious = "/out/precious";
-        let planted = retold(left, |checkpoint| checkpoint.files = vec![precious.into()]);
+        let planted = rewritten(left, |checkpoint| checkpoint.files = vec![precious.into()]);
         let sim = stage(&left.input);
         sim.put(precious, &left.scratch);
         sim.put(MANIFEST, &planted);
@@ -419,16 +423,16 @@ mod tests {
     #[test]
     fn pages_are_read_from_the_right_file() {
         let left = Left::one_of(1);
-        let renumbered = retold(left, |checkpoint| {
+        let renumbered = rewritten(left, |checkpoint| {
             checkpoint.files = vec![gone(), scratch_path()];
             let extents = checkpoint.ranges.iter_mut().flat_map(|range| &mut range.extents);
             extents.for_each(|extent| extent.place |= 1 << 56);
         });
-        let (sim, result) = left.go_on(&renumbered, &left.scratch);
+        let (sim, result) = left.resume(&renumbered, &left.scratch);
         assert_eq!(result.unwrap().resumed_bytes, 0);
         assert!(sim.get("/out/sorted").as_ref() == Some(&left.expected));
-        let more = retold(left, |checkpoint| checkpoint.files.push(gone()));
-        let (_, result) = left.go_on(&more, &left.scratch);
+        let more = rewritten(left, |checkpoint| checkpoint.files.push(gone()));
+        let (_, result) = left.resume(&more, &left.scratch);
         assert!(result.unwrap().resumed_bytes > 100_000);
     }
 
@@ -438,13 +442,13 @@ mod tests {
     #[test]
     fn a_carry_must_agree_with_the_input() {
         let left = Left::one_of(1);
-        let told = retold(left, |checkpoint| {
+        let contents = rewritten(left, |checkpoint| {
             if let Some(byte) = checkpoint.carry.first_mut() {
                 *byte ^= 1;
             }
         });
-        assert!(told != left.manifest, "there is a carry");
-        let (sim, result) = left.go_on(&told, &left.scratch);
+        assert!(contents != left.manifest, "there is a carry");
+        let (sim, result) = left.resume(&contents, &left.scratch);
         assert_eq!(result.unwrap().resumed_bytes, 0);
         assert!(sim.get("/out/sorted").as_ref() == Some(&left.expected));
     }
@@ -456,7 +460,7 @@ mod tests {
         let left = Left::one_of(2);
         let mut manifest = left.manifest.clone();
         assert!(lie(&mut manifest, 0, 16 + 10 * 8, &u64::MAX.to_le_bytes()));
-        let (_, result) = left.go_on(&manifest, &left.scratch);
+        let (_, result) = left.resume(&manifest, &left.scratch);
         assert_eq!(result.unwrap().resumed_bytes, 0);
     }
 }

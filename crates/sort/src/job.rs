@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use thalweg_api::{IoReceipt, MemoryReceipt, Plan, Proof, Receipt, Stage};
+use thalweg_api::{IoReceipt, Plan, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
-use thalweg_io::{Caching, InputFile, InputLocation, Location, host, process};
+use thalweg_io::{Caching, InputFile, InputLocation, Location, host};
 use thalweg_pump::{
     FileLane, InputLane, Inputs, InputsError, Meters, Output, Sink, Source, StreamLane, Watch, pump,
 };
@@ -271,7 +271,7 @@ impl<'a> Run<'a> {
         if let Some(within) = within.filter(|_| left.is_none() && self.feed.is_none()) {
             scratch = scratch.within(&self.names.partial, within);
         }
-        let (manifest, resumed, start) = self.take_up(left, &mut scratch)?;
+        let (manifest, resumed, start) = self.resume_from(left, &mut scratch)?;
         let scratch = &*spilled.insert(scratch);
         let manifest = manifest.as_ref();
         let excess = self.excess(&resumed, &start);
@@ -309,7 +309,7 @@ impl<'a> Run<'a> {
                     let (input, at) = self.inputs.place(at);
                     InputsError::cut_off(input.path(), self.sort.layout, at + bytes, bytes).into()
                 }
-                other => preflight::told(other, self.sort, &self.names, &takes),
+                other => preflight::with_figures(other, self.sort, &self.names, &takes),
             }
         })
     }
@@ -419,7 +419,7 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes from what an earlier run left, or creates a manifest if there will be something to note.
-    fn take_up(
+    fn resume_from(
         &self,
         left: Option<Leftover>,
         scratch: &mut Scratch,
@@ -636,15 +636,11 @@ impl<'a> Run<'a> {
         scratch: &Scratch,
         direct: bool,
     ) -> Receipt {
-        let usage = process::usage();
         let mut out = output;
         thalweg_record::add_proof(&mut out, &dropped);
-        let disk = |m: &thalweg_pump::Meter| {
-            let (read_bytes, written_bytes) = m.totals();
-            thalweg_api::Disk { read_bytes, written_bytes }
-        };
+        let verb = if self.sort.shuffle.is_some() { "shuffle" } else { "sort" };
+        let receipt = self.meters.receipt(verb, self.sort.memory_bytes);
         Receipt {
-            verb: if self.sort.shuffle.is_some() { "shuffle" } else { "sort" }.to_string(),
             input_file_bytes: match &self.feed {
                 Some(feed) => feed.file_bytes(&self.meters),
                 None => self.inputs.file_bytes(),
@@ -658,25 +654,10 @@ impl<'a> Run<'a> {
             output,
             dropped,
             seconds: self.clock.seconds(),
-            cpu_seconds: usage.cpu_seconds,
-            stages: Vec::new(),
-            io: IoReceipt {
-                backend: self.sort.backends().name(),
-                fallback: None,
-                cached_input_bytes: self.meters.cached.totals().0,
-                direct_output: direct,
-                input: disk(&self.meters.input),
-                scratch: disk(&self.meters.scratch),
-                output: disk(&self.meters.output),
-            },
-            memory: MemoryReceipt {
-                limit_bytes: self.sort.memory_bytes,
-                peak_bytes: usage.peak_bytes,
-                huge_page_bytes: process::huge_page_bytes(),
-            },
+            io: IoReceipt { backend: self.sort.backends().name(), direct_output: direct, ..receipt.io },
             scratch_peak_bytes: scratch.peak(),
             plan: self.plan.clone(),
-            ..Receipt::default()
+            ..receipt
         }
     }
 

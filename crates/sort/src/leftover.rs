@@ -152,28 +152,28 @@ pub(crate) fn find(
     }
     let bytes_max =
         by.sort.memory_bytes / MANIFEST_SHARE + by.inputs.bytes() / PAGE_BYTES_MIN * LISTED_BYTES_MAX;
-    let (manifest, told) = match Manifest::reopen(&by.names.manifest, identity, bytes_max) {
+    let (manifest, contents) = match Manifest::reopen(&by.names.manifest, identity, bytes_max) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(Err(CannotResume::Damaged)),
         Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(Err(CannotResume::Early)),
         Err(e) => return Err(e.into()),
     };
-    let Some(((files, resumed), start)) = usable_state(by, &told, identity) else {
-        return Ok(Err(why_not(&told, identity, by.sort.unique)));
+    let Some(((files, resumed), start)) = usable_state(by, &contents, identity) else {
+        return Ok(Err(why_not(&contents, identity, by.sort.unique)));
     };
     // Pages in other files are no longer needed.
     let mut others = candidates(&by.sort.scratch, by.names);
     others.retain(|file| by.names.is_scratch(&file.path));
     clear_but(others, &files)?;
-    manifest.go_on(&told, start.is_some())?;
+    manifest.continue_after(&contents, start.is_some())?;
     if start.is_none() && !files.iter().any(|file| file.path == by.names.partial.path) {
         // The output starts over, so it need not keep its space until then.
         let _ = by.names.partial.open(Access::Update).and_then(|partial| partial.set_len(0));
     }
     Ok(Ok(Leftover {
         manifest,
-        geometry: told.layout.geometry,
-        split_points: told.layout.split_points,
+        geometry: contents.layout.geometry,
+        split_points: contents.layout.split_points,
         files,
         resumed,
         start: start.unwrap_or_default(),
@@ -181,15 +181,15 @@ pub(crate) fn find(
 }
 
 /// Why a run cannot resume from this manifest.
-fn why_not(told: &Contents, identity: u128, unique: bool) -> CannotResume {
-    let theirs = told.layout.identity;
+fn why_not(contents: &Contents, identity: u128, unique: bool) -> CannotResume {
+    let theirs = contents.layout.identity;
     if hash_of(theirs) != hash_of(identity) {
         CannotResume::Other
     } else if theirs != identity {
         CannotResume::Memory((theirs >> HASH_BITS) as u64 * KIB)
-    } else if told.checkpoints.is_empty() && told.note.is_none() {
+    } else if contents.checkpoints.is_empty() && contents.note.is_none() {
         CannotResume::Early
-    } else if told.note.as_ref().is_some_and(|note| note.unique != unique) {
+    } else if contents.note.as_ref().is_some_and(|note| note.unique != unique) {
         CannotResume::Unique
     } else {
         CannotResume::Damaged
@@ -197,21 +197,25 @@ fn why_not(told: &Contents, identity: u128, unique: bool) -> CannotResume {
 }
 
 /// The valid part of what is left, and where the output continues. Changes nothing.
-fn usable_state(by: &Validator<'_>, told: &Contents, identity: u128) -> Option<(Found, Option<ResumePoint>)> {
-    let Layout { geometry, split_points, .. } = &told.layout;
-    let (files, mut resumed) = judge(by, &told.layout, &told.checkpoints, identity)?;
-    let taken_up = told.note.clone().and_then(|note| {
-        let start = ResumePoint::take_up(&by.names.partial, note, geometry.transfer_bytes)?;
+fn usable_state(
+    by: &Validator<'_>,
+    contents: &Contents,
+    identity: u128,
+) -> Option<(Found, Option<ResumePoint>)> {
+    let Layout { geometry, split_points, .. } = &contents.layout;
+    let (files, mut resumed) = judge(by, &contents.layout, &contents.checkpoints, identity)?;
+    let resume_point = contents.note.clone().and_then(|note| {
+        let start = ResumePoint::of_note(&by.names.partial, note, geometry.transfer_bytes)?;
         let is_ours = start.note.unique == by.sort.unique;
         let fits = start.unseen_bytes(by.sort.layout, &resumed.stores).is_some();
         (is_ours && fits && start.ranges() <= split_points.len() / geometry.buckets_per_range + 1)
             .then_some(start)
     });
-    if taken_up.is_none() && told.checkpoints.is_empty() {
+    if resume_point.is_none() && contents.checkpoints.is_empty() {
         return None;
     }
-    resumed.done_ranges = taken_up.as_ref().map_or(0, ResumePoint::ranges);
-    Some(((files, resumed), taken_up))
+    resumed.done_ranges = resume_point.as_ref().map_or(0, ResumePoint::ranges);
+    Some(((files, resumed), resume_point))
 }
 
 type Found = (Vec<Location>, Resumed);

@@ -147,7 +147,7 @@ impl Manifest {
         let file = location.open(Access::Update).ok()?;
         let mut frames = Frames::of(&file, LOOKED_AT_BYTES_MAX).ok()?;
         let layout = frames.layout().ok()??;
-        frames.told(layout, keep_first).ok()??.checkpoints.pop()
+        frames.contents(layout, keep_first).ok()??.checkpoints.pop()
     }
 
     /// Opens the manifest at a location and reads it, if it is valid and has at most `bytes_max` bytes. With another
@@ -160,23 +160,23 @@ impl Manifest {
         let file = location.open(Access::Update)?;
         let mut frames = Frames::of(&file, bytes_max)?;
         let Some(layout) = frames.layout()? else { return Ok(None) };
-        let told = match layout.identity == identity {
+        let contents = match layout.identity == identity {
             false => Some(Contents::only(layout, frames.at)),
             // A part of a manifest does not tell whether the manifest is valid.
             true if frames.len > bytes_max => None,
-            true => frames.told(layout, Vec::push)?,
+            true => frames.contents(layout, Vec::push)?,
         };
-        let Some(told) = told else { return Ok(None) };
-        let manifest = Manifest::at(file, told.end);
-        manifest.has_checkpoint.store(!told.checkpoints.is_empty(), Ordering::Relaxed);
-        Ok(Some((manifest, told)))
+        let Some(contents) = contents else { return Ok(None) };
+        let manifest = Manifest::at(file, contents.end);
+        manifest.has_checkpoint.store(!contents.checkpoints.is_empty(), Ordering::Relaxed);
+        Ok(Some((manifest, contents)))
     }
 
     /// Cuts off torn frames, and the output notes if they are not used. This is durable before their data is
     /// overwritten, so that no later run trusts an old frame.
-    pub(crate) fn go_on(&self, told: &Contents, with_note: bool) -> Result<()> {
+    pub(crate) fn continue_after(&self, contents: &Contents, with_note: bool) -> Result<()> {
         let mut end = self.end.lock().expect("no lane panics");
-        *end = if with_note { told.end } else { told.checkpoints_end };
+        *end = if with_note { contents.end } else { contents.checkpoints_end };
         self.has_note.store(with_note, Ordering::Relaxed);
         self.file.set_len(*end)?;
         Ok(self.file.sync()?)
@@ -316,30 +316,30 @@ impl<'f> Frames<'f> {
     }
 
     /// The remaining contents, unless the manifest is invalid. `keep` adds each checkpoint to those before it.
-    fn told(
+    fn contents(
         mut self,
         layout: Layout,
         mut keep: impl FnMut(&mut Vec<Checkpoint>, Checkpoint),
     ) -> thalweg_io::Result<Option<Contents>> {
-        let mut told = Contents::only(layout, self.at);
+        let mut contents = Contents::only(layout, self.at);
         while let Some((kind, payload)) = self.next()? {
             let from = &mut Reader(&payload);
             let read = match kind {
-                KIND_CHECKPOINT if told.note.is_none() => {
-                    read_checkpoint(from).map(|checkpoint| keep(&mut told.checkpoints, checkpoint))
+                KIND_CHECKPOINT if contents.note.is_none() => {
+                    read_checkpoint(from).map(|checkpoint| keep(&mut contents.checkpoints, checkpoint))
                 }
-                KIND_OUTPUT => read_note(from).map(|note| told.note = Some(note)),
+                KIND_OUTPUT => read_note(from).map(|note| contents.note = Some(note)),
                 _ => None,
             };
             if read.is_none() {
                 return Ok(None);
             }
-            told.end = self.at;
-            if told.note.is_none() {
-                told.checkpoints_end = told.end;
+            contents.end = self.at;
+            if contents.note.is_none() {
+                contents.checkpoints_end = contents.end;
             }
         }
-        Ok(Some(told))
+        Ok(Some(contents))
     }
 }
 
@@ -368,7 +368,7 @@ fn keep_first(kept: &mut Vec<Checkpoint>, next: Checkpoint) {
 pub(crate) fn parse(bytes: &[u8]) -> Option<Contents> {
     let mut frames = Frames::over(bytes);
     let layout = frames.layout().expect("it is in memory")?;
-    frames.told(layout, Vec::push).expect("it is in memory")
+    frames.contents(layout, Vec::push).expect("it is in memory")
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -586,29 +586,29 @@ mod tests {
 
     #[test]
     fn a_manifest_round_trips() {
-        let (told, bytes) = sample();
-        assert_eq!(parse(&bytes), Some(told));
+        let (contents, bytes) = sample();
+        assert_eq!(parse(&bytes), Some(contents));
     }
 
     #[test]
     fn a_torn_end_loses_only_the_last_frame() {
-        let (told, bytes) = sample();
+        let (contents, bytes) = sample();
         let torn = |end: u64| parse(&bytes[..end as usize - 1]).unwrap();
-        assert_eq!(torn(told.end).note, Some(note(1)));
-        let checkpoints = torn(told.checkpoints_end).checkpoints;
-        assert_eq!(checkpoints, told.checkpoints[..1]);
+        assert_eq!(torn(contents.end).note, Some(note(1)));
+        let checkpoints = torn(contents.checkpoints_end).checkpoints;
+        assert_eq!(checkpoints, contents.checkpoints[..1]);
     }
 
     proptest! {
         /// A flipped bit never yields a checkpoint that was not written.
         #[test]
         fn a_flipped_bit_never_adds_a_checkpoint(at in 0usize..1000, bit in 0u8..8) {
-            let (told, mut bytes) = sample();
+            let (contents, mut bytes) = sample();
             let at = at % bytes.len();
             bytes[at] ^= 1 << bit;
             if let Some(read) = parse(&bytes) {
-                prop_assert_eq!(read.layout, told.layout);
-                prop_assert!(told.checkpoints.starts_with(&read.checkpoints));
+                prop_assert_eq!(read.layout, contents.layout);
+                prop_assert!(contents.checkpoints.starts_with(&read.checkpoints));
                 prop_assert!([None, Some(note(1))].contains(&read.note));
             }
         }

@@ -47,7 +47,7 @@ pub(crate) struct ResumePoint {
 
 impl ResumePoint {
     /// Resumes after `note`, if the file `partial` agrees with it.
-    pub(crate) fn take_up(partial: &Location, note: OutputNote, block_bytes: usize) -> Option<ResumePoint> {
+    pub(crate) fn of_note(partial: &Location, note: OutputNote, block_bytes: usize) -> Option<ResumePoint> {
         let file = partial.open(Access::Update).ok()?;
         file.metadata().ok().filter(|m| m.len >= note.bytes)?;
         let tail = tail_of(&file, note.bytes, block_bytes).ok()?;

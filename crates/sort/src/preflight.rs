@@ -120,7 +120,7 @@ fn look(sort: &Sort, scratch: &[Location], takes: &DiskNeeds, to_go: &[Location]
 }
 
 /// Adds the figures of the disk to an error that says it is full.
-pub(crate) fn told(error: Error, sort: &Sort, names: &Names, takes: &DiskNeeds) -> Error {
+pub(crate) fn with_figures(error: Error, sort: &Sort, names: &Names, takes: &DiskNeeds) -> Error {
     let resumable = takes.resumable;
     match error {
         Error::ScratchFull { needed, available, beside, limit, directories, .. } => {
@@ -175,7 +175,7 @@ mod tests {
                 resumable,
                 ..DiskNeeds::default()
             };
-            told(error, &sort, &names, &takes).to_string()
+            with_figures(error, &sort, &names, &takes).to_string()
         };
         let scratch = Path::new("/out").join(&names.scratch);
         for (path, resumable, expected) in [

@@ -276,14 +276,14 @@ impl SorterOutput {
             return Err(Error::BlocksHeld);
         }
         let next = self.engine.handover.next_output();
-        Ok(self.engine.told(next)?.map(|block| block.held(&self.held)))
+        Ok(self.engine.joined(next)?.map(|block| block.held(&self.held)))
     }
 
     /// The receipt. All blocks must have been taken.
     pub fn receipt(&mut self) -> Result<Receipt> {
         match self.engine.handover.receipt() {
             Err(error @ Error::NotTaken { .. }) => Err(error),
-            other => self.engine.told(other),
+            other => self.engine.joined(other),
         }
     }
 }
@@ -291,16 +291,16 @@ impl SorterOutput {
 impl Engine {
     fn put_input(&mut self, page: Block) -> Result<()> {
         let put = self.handover.put_input(page);
-        self.told(put)
+        self.joined(put)
     }
 
     fn check(&mut self) -> Result<()> {
         let checked = self.handover.check();
-        self.told(checked)
+        self.joined(checked)
     }
 
     /// After an error the thread has ended or is about to. If it panicked, the panic continues here.
-    fn told<T>(&mut self, result: Result<T>) -> Result<T> {
+    fn joined<T>(&mut self, result: Result<T>) -> Result<T> {
         if result.is_err()
             && let Some(thread) = self.thread.take()
             && let Err(panic) = thread.join()

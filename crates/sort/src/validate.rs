@@ -62,7 +62,7 @@ impl Validator<'_> {
             && stores.iter().all(|store| self.is_store(store, layout.geometry.page_bytes))
             && bytes <= self.inputs.bytes()
             && (!self.sort.hashing || self.is_proof_of(last, records, bytes))
-            && self.goes_on(last, layout.geometry.transfer_bytes as u64, bytes)
+            && self.follows_ranges(last, layout.geometry.transfer_bytes as u64, bytes)
             && last.files.iter().all(|path| self.is_ours(path))
     }
 
@@ -88,7 +88,7 @@ impl Validator<'_> {
 
     /// Whether a record begins at page `next_page`, or the carry is the start of the record that continues there. If
     /// the file does not tell, the ranges must have all `bytes` before the carry.
-    fn goes_on(&self, last: &Checkpoint, page_bytes: u64, bytes: u64) -> bool {
+    fn follows_ranges(&self, last: &Checkpoint, page_bytes: u64, bytes: u64) -> bool {
         let (mut first, mut before) = (0, 0);
         for input in self.inputs.files() {
             let pages = input.len().div_ceil(page_bytes);

@@ -20,7 +20,7 @@ use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::tree::{Dir, Tree};
 use thalweg_io::{Access, Caching, File, host, process};
-use thalweg_pump::{Meters, Sink, Source, Watch, pump};
+use thalweg_pump::{Carrier, Meters, Sink, Source, Watch, pump};
 use thalweg_wire::Streams;
 
 use crate::blocks::{BLOCK_BYTES, DEPTH, LANE_BLOCKS};
@@ -447,8 +447,8 @@ impl<'j> Job<'j> {
             let _ = dir.remove(&hidden_names::partial(&self.roots.stem));
         }
         if worth {
-            self.watch.note(&format!(
-                "what arrived of {} is kept beside it; resume the transfer to continue, or run it again to start over",
+            self.watch.note_resumable(&format!(
+                "what arrived of {} is kept beside it; run the transfer again to start over, or resume it to continue",
                 dir.path().join(&self.roots.stem).display()
             ));
         } else {
@@ -479,6 +479,15 @@ pub(crate) fn flush_along(shared: &Shared<'_>, dir: &dyn Dir, moving: &AtomicBoo
 fn lane<'a>(shared: &'a Shared<'a>, feed: &WorkQueue<'a>, number: usize) -> Result<()> {
     let source = SourceLane::new(shared, feed, number, shared.source.io().queue(DEPTH)?);
     let sink = SinkLane::new(shared, shared.dest.io().queue(DEPTH)?);
+    move_all(shared, source, sink)
+}
+
+/// Moves carriers from a source to a sink until there are no more, and counts the CPU time of each.
+pub(crate) fn move_all<C: Carrier>(
+    shared: &Shared<'_>,
+    source: impl Source<C, Error = Error>,
+    sink: impl Sink<C, Error = Error>,
+) -> Result<()> {
     let mut source = Counted { end: source, cpu_ns: &shared.counts.source_cpu_ns };
     let mut sink = Counted { end: sink, cpu_ns: &shared.counts.sink_cpu_ns };
     pump(&mut source, &mut sink, |bytes| {
@@ -488,9 +497,9 @@ fn lane<'a>(shared: &'a Shared<'a>, feed: &WorkQueue<'a>, number: usize) -> Resu
 }
 
 /// A source or sink that measures its CPU time.
-pub(crate) struct Counted<'a, T> {
-    pub(crate) end: T,
-    pub(crate) cpu_ns: &'a AtomicU64,
+struct Counted<'a, T> {
+    end: T,
+    cpu_ns: &'a AtomicU64,
 }
 
 impl<T> Counted<'_, T> {

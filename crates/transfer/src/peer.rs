@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use thalweg_api::{PumpVerdict, from_json, to_json};
+use thalweg_api::{FailureKind, PumpVerdict, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_wire::{Incoming, Link, LinkError, Outgoing, Streams, What};
@@ -175,7 +175,8 @@ impl<'w> Peer<'w> {
                     Some(false) => return Err(Error::Stopped),
                     Some(true) => {
                         let why = "it ended before it had answered".into();
-                        return Err(Error::Peer { peer: self.transport.peer(), why, wrong: false });
+                        let kind = FailureKind::Operating;
+                        return Err(Error::Peer { peer: self.transport.peer(), why, kind });
                     }
                     None => {}
                 },
@@ -225,11 +226,8 @@ impl<'w> Peer<'w> {
         let said = control.result().map(String::from_utf8_lossy).unwrap_or_default();
         if let Ok(verdict) = from_json::<PumpVerdict>(&said) {
             if let Some(why) = &verdict.error {
-                shared.fail(Error::Peer {
-                    peer: self.transport.peer(),
-                    why: why.clone(),
-                    wrong: verdict.wrong,
-                });
+                let (peer, why, kind) = (self.transport.peer(), why.clone(), verdict.kind);
+                shared.fail(Error::Peer { peer, why, kind });
             }
             let _ = self.verdict.set(verdict);
         }
@@ -355,12 +353,12 @@ impl Control {
 
     /// The peer's failure: its verdict, or text of a process in between.
     fn told(&self, said: &str) -> Error {
-        let (why, wrong) = match from_json::<PumpVerdict>(said) {
-            Ok(PumpVerdict { error: Some(why), wrong, .. }) => (why, wrong),
+        let (why, kind) = match from_json::<PumpVerdict>(said) {
+            Ok(PumpVerdict { error: Some(why), kind, .. }) => (why, kind),
             Ok(_) => return self.protocol_error(),
-            Err(_) => (said.to_string(), false),
+            Err(_) => (said.to_string(), FailureKind::Operating),
         };
-        Error::Peer { peer: self.peer.clone(), why, wrong }
+        Error::Peer { peer: self.peer.clone(), why, kind }
     }
 
     fn result(&self) -> Option<&[u8]> {

@@ -23,13 +23,13 @@ use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
 use thalweg_io::tree::{Attributes, EntryKind, Tree};
 use thalweg_io::{host, process};
-use thalweg_pump::{Source, Watch, pump};
+use thalweg_pump::{Source, Watch};
 use thalweg_wire::{Incoming, Streams};
 
 use crate::blocks::{DEPTH, RECEIVE_BLOCKS};
 use crate::directory::Directory;
 use crate::file_transfer::{Arriving, FileTransfer, Goal};
-use crate::job::{Counted, Job, Part, flush_along, is_in_order};
+use crate::job::{Job, Part, flush_along, is_in_order, move_all};
 use crate::message::{Message, Offer, RANGES, Tail, is_bare};
 use crate::peer::{Control, FRAME_BYTES, Peer, Transport};
 use crate::receipt::{Took, link, merged, receipt};
@@ -172,12 +172,7 @@ fn lane<'a>(shared: &'a Shared<'a>, arrivals: &Arrivals<'_, 'a>, (out, inc): Str
     let pool = Pool::new(FRAME_BYTES, RECEIVE_BLOCKS)?;
     let source = ReceiveLane { shared, arrivals, inc: inc.takes(&pool, DEPTH), _out: out };
     let sink = SinkLane::new(shared, shared.dest.io().queue(DEPTH)?);
-    let mut source = Counted { end: source, cpu_ns: &shared.counts.source_cpu_ns };
-    let mut sink = Counted { end: sink, cpu_ns: &shared.counts.sink_cpu_ns };
-    pump(&mut source, &mut sink, |bytes| {
-        shared.watch.advance(bytes);
-        shared.goes_on()
-    })
+    move_all(shared, source, sink)
 }
 
 /// A directory that the source announced.

@@ -401,7 +401,7 @@ fn check_apart(
     let (is_tree, real) = (given.facts.is_some(), &given.real);
     let goal = dest.path.join(there);
     if is_tree && shared.is_some_and(|tree| tree.contains(real, &goal)) {
-        return Err(Refused::DestInSource { dest: goal, source: given.path.clone() }.into());
+        return Err(Refused::DestInSource { dest: goal, from: given.path.clone() }.into());
     }
     let Some(target) = target else { return Ok(()) };
     match (is_tree, target.kind) {
@@ -414,7 +414,7 @@ fn check_apart(
             let name = real.file_name().unwrap_or(OsStr::new("."));
             let source = tree.open_dir(directory_of(real))?.attributes_of(name)?;
             if (source.device, source.inode) == (target.device, target.inode) {
-                return Err(Refused::SameFile { source: given.path.clone(), dest: goal }.into());
+                return Err(Refused::SameFile { from: given.path.clone(), dest: goal }.into());
             }
             Ok(())
         }

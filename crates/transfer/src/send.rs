@@ -14,11 +14,11 @@ use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
 use thalweg_io::tree::Tree;
 use thalweg_io::{host, process};
-use thalweg_pump::{Sink, Watch, pump};
+use thalweg_pump::{Sink, Watch};
 use thalweg_wire::{Incoming, Outgoing, Streams};
 
 use crate::blocks::{DEPTH, LANE_BLOCKS};
-use crate::job::{Counted, Job, Part, is_in_order};
+use crate::job::{Job, Part, is_in_order, move_all};
 use crate::message::{Message, Named, Offer, Small, Tail};
 use crate::peer::{Control, FRAME_BYTES, Peer, Transport};
 use crate::receipt::{Took, link, merged, receipt};
@@ -187,12 +187,7 @@ fn finish(
 fn lane<'a>(shared: &'a Shared<'a>, feed: &WorkQueue<'a>, number: usize, (out, inc): Streams) -> Result<()> {
     let source = SourceLane::new(shared, feed, number, shared.source.io().queue(DEPTH)?);
     let sink = SendLane { shared, out: out.unchecked(), _inc: inc };
-    let mut source = Counted { end: source, cpu_ns: &shared.counts.source_cpu_ns };
-    let mut sink = Counted { end: sink, cpu_ns: &shared.counts.sink_cpu_ns };
-    pump(&mut source, &mut sink, |bytes| {
-        shared.watch.advance(bytes);
-        shared.goes_on()
-    })
+    move_all(shared, source, sink)
 }
 
 /// The sending half of a lane; see the head of this file.

@@ -108,6 +108,8 @@ pub enum SshEnd {
     Signal(i32),
 }
 
+impl std::error::Error for SshError {}
+
 impl fmt::Display for SshError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = &self.host;

@@ -147,7 +147,7 @@ impl Audit {
 
 fn tell(state: &mut State, why: &thalweg_io::Error) {
     if !std::mem::replace(&mut state.told, true) {
-        log(&format!("the audit log is not written: {why}; the node goes on without it"));
+        log(&format!("the audit log is not written: {why}; the node continues without it"));
     }
 }
 
@@ -238,7 +238,7 @@ impl Drop for Entry {
             match self.audit.may_tell(&self.line.id, self.line.time / 60) {
                 None => return,
                 Some(0) => {}
-                Some(untold) => self.line.ended += &format!("; {untold} before it were not told"),
+                Some(untold) => self.line.ended += &format!("; {untold} before it were not recorded"),
             }
         }
         self.line.seconds = (self.watch.seconds() * 1e3).round() / 1e3;

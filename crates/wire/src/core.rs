@@ -9,7 +9,6 @@
 //! Non-goals: clocks, sockets, contents of blocks.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use crate::frame::{CONTROL_BYTES_MAX, FrameError, Head, Kind, MORE, PAYLOAD_BYTES_MAX};
 use crate::hello::{Hello, HelloError, Id, Role};
@@ -85,67 +84,52 @@ pub enum Effect {
 }
 
 /// A violation of the protocol.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// Bytes arrived that are not a frame.
+    #[error("sent {0}")]
     Frame(FrameError),
     /// The hello cannot be accepted.
+    #[error("sent {0}")]
     Hello(HelloError),
     /// The first frame is not a hello, or a later frame is.
+    #[error("sent a {0:?} frame where none may be")]
     Order(Kind),
     /// The peer belongs to this other cluster.
+    #[error("is of another cluster, {0}")]
     Cluster(Id),
     /// The peer claims this name and role, but its certificate says otherwise.
+    #[error("says that it is {} {}, and its certificate says otherwise", .1.name(), .0)]
     Impostor(Id, Role),
     /// Another frame was due: frames were lost, duplicated or reordered.
+    #[error("sent frame {1} where {0} was due: some were lost, doubled or swapped")]
     Sequence(u32, u32),
     /// A frame refers to a stream that does not exist.
+    #[error("sent a {0:?} frame for stream {1}, which is not open")]
     Stream(Kind, u32),
     /// More streams than a link may have.
+    #[error("opened more than {STREAMS_MAX} streams at once")]
     Streams,
     /// A block for which no buffer is reserved.
+    #[error("sent a block of stream {0} for which it had no credit")]
     Credit(u32),
     /// A block that is larger than agreed.
+    #[error("sent a block of {0} bytes, where {1} was agreed")]
     Block(u32, u32),
     /// A request or a result that is too long.
+    #[error("sent an {0:?} of more than {1} bytes")]
     Long(Kind, usize),
     /// The peer does not read this many frames that it should.
+    #[error("has left {0} answers unread and continues to ask")]
     Deaf(usize),
     /// The peer was silent for so many milliseconds.
+    #[error("has said nothing for {:.1} s", *.0 as f64 / 1e3)]
     Silent(u64),
     /// The peer closed the link and reported this violation.
+    #[error("says that this side {0}")]
     Told(String),
 }
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::Frame(why) => write!(f, "sent {why}"),
-            Fault::Hello(why) => write!(f, "sent {why}"),
-            Fault::Order(kind) => write!(f, "sent a {kind:?} frame where none may be"),
-            Fault::Cluster(id) => write!(f, "is of another cluster, {id}"),
-            Fault::Impostor(id, role) => {
-                write!(f, "says that it is {} {id}, and its certificate says otherwise", role.name())
-            }
-            Fault::Sequence(due, came) => {
-                write!(f, "sent frame {came} where {due} was due: some were lost, doubled or swapped")
-            }
-            Fault::Stream(kind, stream) => {
-                write!(f, "sent a {kind:?} frame for stream {stream}, which is not open")
-            }
-            Fault::Streams => write!(f, "opened more than {STREAMS_MAX} streams at once"),
-            Fault::Credit(stream) => write!(f, "sent a block of stream {stream} for which it had no credit"),
-            Fault::Block(len, most) => write!(f, "sent a block of {len} bytes, where {most} was agreed"),
-            Fault::Long(kind, most) => write!(f, "sent an {kind:?} of more than {most} bytes"),
-            Fault::Deaf(frames) => write!(f, "has left {frames} answers unread and goes on asking"),
-            Fault::Silent(ms) => write!(f, "has said nothing for {:.1} s", *ms as f64 / 1e3),
-            Fault::Told(why) => write!(f, "says that this side {why}"),
-        }
-    }
-}
-
-impl std::error::Error for Fault {}
 
 /// A stream, from the view of this side.
 #[derive(Debug, Default)]

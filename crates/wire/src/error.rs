@@ -108,7 +108,7 @@ impl fmt::Display for LinkError {
             ),
             What::Full => write!(
                 f,
-                "link with {peer} has {} streams of ours, as many as it may; wait for one to end",
+                "link with {peer} has {} streams of ours, the maximum; wait for one to end",
                 crate::core::STREAMS_MAX / 2
             ),
         }

@@ -7,8 +7,6 @@
 //! frame is sent in several ([`MORE`]), up to [`PAYLOAD_BYTES_MAX`]. `docs/formats/frame.md` describes every byte.
 //! Non-goals: whether a frame may come now ([`crate::core`]); reading and writing.
 
-use std::fmt;
-
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Bytes of a header.
@@ -83,40 +81,25 @@ pub struct Head {
 }
 
 /// Why bytes are not a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
     /// The header is damaged.
+    #[error("bytes that are no frame (the check of the head does not fit)")]
     Garbage,
     /// A kind of frame that this version does not know.
+    #[error("a frame of kind {0}, which this version does not know")]
     Kind(u8),
     /// More payload than this kind allows.
+    #[error("a {0:?} frame of {1} bytes, where {2} is the most")]
     Long(Kind, u32, u32),
     /// An offset so large that the payload would end past 2^63.
+    #[error("a Data frame at offset {0}, beyond any stream")]
     Offset(u64),
     /// The payload is damaged.
+    #[error("a {0:?} frame of stream {1} at {2} that was damaged on the way")]
     Payload(Kind, u32, u64),
 }
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FrameError::Garbage => {
-                f.write_str("bytes that are no frame (the check of the head does not fit)")
-            }
-            FrameError::Kind(kind) => write!(f, "a frame of kind {kind}, which this version does not know"),
-            FrameError::Long(kind, len, max) => {
-                write!(f, "a {kind:?} frame of {len} bytes, where {max} is the most")
-            }
-            FrameError::Offset(offset) => write!(f, "a Data frame at offset {offset}, beyond any stream"),
-            FrameError::Payload(kind, stream, value) => {
-                write!(f, "a {kind:?} frame of stream {stream} at {value} that was damaged on the way")
-            }
-        }
-    }
-}
-
-impl std::error::Error for FrameError {}
 
 impl Head {
     /// A header of a frame that is not data.

@@ -76,36 +76,21 @@ pub struct Hello {
 }
 
 /// Why a hello cannot be accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HelloError {
     /// It does not begin with the magic, or is too short.
+    #[error("a hello that is none")]
     Garbage,
     /// It has versions that are not understood here.
+    #[error(
+        "{}, where {VERSION} is spoken; bring both sides to one version of thalweg",
+        if .0 == .1 { format!("protocol {}", .0) } else { format!("protocols {} to {}", .0, .1) }
+    )]
     Version(u16, u16),
     /// Its largest block, of so many bytes, is too small.
+    #[error("blocks of at most {0} bytes, where {BLOCK_BYTES_MIN} are the least")]
     Blocks(u32),
-}
-
-impl fmt::Display for HelloError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HelloError::Garbage => f.write_str("a hello that is none"),
-            HelloError::Blocks(most) => {
-                write!(f, "blocks of at most {most} bytes, where {BLOCK_BYTES_MIN} are the least")
-            }
-            HelloError::Version(first, last) if first == last => {
-                write!(
-                    f,
-                    "protocol {first}, where {VERSION} is spoken; bring both sides to one version of thalweg"
-                )
-            }
-            HelloError::Version(first, last) => write!(
-                f,
-                "protocols {first} to {last}, where {VERSION} is spoken; bring both sides to one version of thalweg"
-            ),
-        }
-    }
 }
 
 impl Hello {

@@ -321,7 +321,7 @@ impl Host {
             }
             let unknown =
                 |out: Outgoing, why: String| out.abort(&format!("a request that is not known here: {why}"));
-            let goes_on = match request {
+            let continues = match request {
                 Ok(Request { service, body }) if service == HostRequest::SERVICE => match from_json(&body) {
                     Ok(request) => self.answer((id, &peer), request, (out, inc)),
                     Err(why) => unknown(out, why).is_ok(),
@@ -332,7 +332,7 @@ impl Host {
                 },
                 Err(why) => unknown(out, why).is_ok(),
             };
-            if !goes_on {
+            if !continues {
                 break;
             }
         }

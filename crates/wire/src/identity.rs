@@ -31,61 +31,37 @@ pub const CERTIFICATE_FILE: &str = "cert.pem";
 pub const KEY_FILE: &str = "key.pem";
 
 /// Why an identity cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
     /// A file cannot be read or written.
-    Io(thalweg_io::Error),
+    #[error(transparent)]
+    Io(#[from] thalweg_io::Error),
     /// The directory contains no cluster file.
+    #[error("no cluster in {}: thalweg cluster init makes one", .0.display())]
     None(PathBuf),
     /// A file is invalid.
+    #[error("{} cannot be used: {}", .0.display(), .1)]
     File(PathBuf, String),
     /// The cluster file asks for unencrypted links.
+    #[error(
+        "{} asks for links that are not sealed, and there are none any more; in the owner's directory thalweg \
+         cluster renew seals them, and install brings it",
+        .0.display()
+    )]
     Clear(PathBuf),
     /// Others may read a key.
+    #[error("the key {} may be read by others; chmod 600 it, and if others may have read it renew it", .0.display())]
     Open(PathBuf),
     /// A certificate cannot carry this name.
+    #[error("'{0}' is not a name for a host: letters, digits, '-' and '.', or an IP address")]
     Name(String),
     /// A certificate could not be made or used.
+    #[error("certificates: {0}")]
     Certificate(String),
     /// The key does not match the certificate, as for a moment while both are replaced.
+    #[error("certificates: the key is not that of the certificate")]
     Mismatch,
-}
-
-impl fmt::Display for IdentityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            IdentityError::Io(why) => write!(f, "{why}"),
-            IdentityError::None(directory) => {
-                write!(f, "no cluster in {}: thalweg cluster init makes one", directory.display())
-            }
-            IdentityError::File(path, why) => write!(f, "{} cannot be used: {why}", path.display()),
-            IdentityError::Clear(path) => write!(
-                f,
-                "{} asks for links that are not sealed, and there are none any more; in the owner's directory thalweg \
-                 cluster renew seals them, and install brings it",
-                path.display()
-            ),
-            IdentityError::Open(path) => write!(
-                f,
-                "the key {} may be read by others; chmod 600 it, and if others may have read it renew it",
-                path.display()
-            ),
-            IdentityError::Name(name) => {
-                write!(f, "'{name}' is not a name for a host: letters, digits, '-' and '.', or an IP address")
-            }
-            IdentityError::Certificate(why) => write!(f, "certificates: {why}"),
-            IdentityError::Mismatch => f.write_str("certificates: the key is not that of the certificate"),
-        }
-    }
-}
-
-impl std::error::Error for IdentityError {}
-
-impl From<thalweg_io::Error> for IdentityError {
-    fn from(e: thalweg_io::Error) -> IdentityError {
-        IdentityError::Io(e)
-    }
 }
 
 /// The identity of a process.

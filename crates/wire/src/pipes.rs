@@ -58,8 +58,8 @@ impl Pipes {
         self.transmit.send(line.as_bytes(), &mut b"\n".to_owned(), false)
     }
 
-    /// Waits for the other side's line while `goes_on`.
-    pub fn hear(&mut self, mut goes_on: impl FnMut() -> bool) -> std::io::Result<Heard> {
+    /// Waits for the other side's line while `continues`.
+    pub fn hear(&mut self, mut continues: impl FnMut() -> bool) -> std::io::Result<Heard> {
         let early = &mut self.receive.early;
         let mut some = [0; SOME_BYTES];
         loop {
@@ -72,7 +72,7 @@ impl Pipes {
                 return Ok(Heard::Part(std::mem::take(early)));
             }
             // Also while a few bytes keep arriving.
-            if !goes_on() {
+            if !continues() {
                 return Ok(Heard::Nothing);
             }
             match pipe::receive(&self.receive.from, &mut some, MOMENT) {

@@ -48,7 +48,9 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
         let line = said.lines().next().unwrap_or_default();
-        format!("an internal error of this node, whose log tells where: {line}; the node goes on, please report it")
+        format!(
+            "an internal error of this node: {line}; its log says where; the node continues; please report it"
+        )
     })
 }
 
@@ -100,7 +102,7 @@ mod tests {
         while !WAITING.lock().unwrap().iter().any(|idle| idle.thread == id) {
             thread::yield_now();
         }
-        assert!(caught(|| panic!("one\ntwo")).unwrap_err().contains("where: one; the node goes on"));
+        assert!(caught(|| panic!("one\ntwo")).unwrap_err().contains("error of this node: one; its log"));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use self::nodes::{ClusterAsk, Exec, JobsAsk};
 use self::table::TableAsk;
 use self::volume::{MountAsk, VolumeAsk};
 use crate::commands::Command;
-use crate::parse::{Usage, command_named};
+use crate::parse::{Usage, command_named, nothing_left};
 use crate::typed::{Document, Help, TypedArgs, When};
 use crate::{complete, help, man, values};
 
@@ -201,16 +201,6 @@ fn subject(mut args: TypedArgs, command: Command) -> Result<(String, TypedArgs),
     }
 }
 
-pub(crate) fn nothing_left(words: &[OsString], command: Command) -> Result<(), Usage> {
-    match words.first() {
-        None => Ok(()),
-        Some(word) => {
-            let name = command.info().name;
-            Err(Usage(format!("'{}' is one word too many for {name}", word.to_string_lossy())))
-        }
-    }
-}
-
 fn generated(args: TypedArgs) -> Result<GenOptions, Usage> {
     let [count, file] = args.words.as_slice() else {
         return Err(Usage("gen takes two words, COUNT and FILE ('-' is standard output)".into()));
@@ -300,7 +290,7 @@ fn task(command: Command, mut args: TypedArgs) -> Result<Task, Usage> {
         _ => return Err(Usage("--nodes is one number; bench launch alone takes several".into())),
     };
     if nodes.is_some_and(|nodes| nodes > 1) && args.resume {
-        return Err(Usage("--resume goes on from a sort on one node; leave out --nodes".into()));
+        return Err(Usage("--resume continues a sort on one node; leave out --nodes".into()));
     }
     let cluster = cluster(&args)?;
     let options = WorkOptions {

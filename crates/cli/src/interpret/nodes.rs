@@ -11,8 +11,7 @@ use thalweg::nodes::{ExecOptions, NodeOptions};
 use thalweg_api::{May, Schedule};
 
 use crate::commands::Command;
-use crate::interpret::nothing_left;
-use crate::parse::Usage;
+use crate::parse::{Usage, nothing_left};
 use crate::typed::TypedArgs;
 use crate::values;
 

@@ -85,5 +85,5 @@ fn over_ssh(args: &TypedArgs, sources: &[Endpoint], dest: &Endpoint) -> Result<S
 }
 
 fn end(word: &OsStr) -> Result<Endpoint, Usage> {
-    Endpoint::of_transfer(word).map_err(Usage)
+    Endpoint::of_transfer(word).map_err(|why| Usage(why.to_string()))
 }

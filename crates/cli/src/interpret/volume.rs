@@ -7,9 +7,8 @@ use thalweg::Endpoint;
 use thalweg::volume::{CACHE_BYTES, Hint, Location, Policy};
 
 use super::nodes::cluster_meant;
-use super::nothing_left;
 use crate::commands::Command;
-use crate::parse::Usage;
+use crate::parse::{Usage, nothing_left};
 use crate::typed::TypedArgs;
 
 /// What to do with a volume.

@@ -7,7 +7,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use thalweg_api::{PumpLink, PumpReceipt, PumpVerdict, from_json, to_json};
+use thalweg_api::{FailureKind, PumpLink, PumpReceipt, PumpVerdict, from_json, to_json};
 
 use crate::speak::{Field, Got, Said, Turn, name, said, serve};
 use crate::support::{self, Outcome, Place};
@@ -268,7 +268,7 @@ fn a_receipt_without_sense_is_shown_or_refused_by_a_program_that_keeps_its_head(
     changes.push(Box::new(|receipt| (receipt.proved, receipt.holds) = (false, false)));
     changes.push(Box::new(|receipt| receipt.checksum_out ^= 1));
     let verdicts = ["", "{}", "nonsense", "\"\"", &"[".repeat(100_000)].map(String::from);
-    let failed = PumpVerdict { error: Some(ODD.into()), wrong: true, receipt: None };
+    let failed = PumpVerdict { error: Some(ODD.into()), kind: FailureKind::Wrong, receipt: None };
     let mut all: Vec<(String, Last)> = Vec::new();
     for text in verdicts.into_iter().chain([to_json(&failed)]) {
         all.push((format!("{:.40}", text.escape_debug()), Box::new(move |_| text.clone())));

@@ -104,7 +104,7 @@ fn a_signal_leaves_what_can_be_gone_on_from_and_says_so() {
     let mut err = String::new();
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut err).unwrap();
     assert_eq!(status.code(), Some(130), "{err}");
-    assert!(err.lines().count() == 2 && err.contains("resume the transfer"), "{err}");
+    assert!(err.lines().count() == 2 && err.contains("resume it to continue (--resume)"), "{err}");
     let told = receipt(place.run(AGAIN).is_done());
     assert!(told.resumed_bytes >= FILE_BYTES / 3 && place.read("out") == place.read("in"));
 }

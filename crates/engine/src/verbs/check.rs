@@ -9,6 +9,7 @@
 //! Non-goals: mending anything.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -290,7 +291,7 @@ impl Examination<'_> {
     /// Examines a stream while it is being read.
     fn stream(&self, stream: &InputLocation) -> Result<StretchCheck> {
         let path = stream.path.as_path();
-        let blocks = read_along(stream.clone(), Pool::new(PAGE_BYTES, STREAM_BLOCKS)?);
+        let (blocks, _wanted) = read_along(stream.clone(), Pool::new(PAGE_BYTES, STREAM_BLOCKS)?);
         let mut stretch = StretchCheck::first(self.layout, self.key);
         let mut bytes = 0;
         loop {
@@ -329,10 +330,15 @@ impl Examination<'_> {
     }
 }
 
-/// Opens a stream and reads it to its end, on a thread of its own. Nobody waits for that thread: a pipe may stay without a
-/// writer or silent for ever, and a cancelled check should not.
-pub(super) fn read_along(stream: InputLocation, pool: Pool) -> mpsc::Receiver<thalweg_io::Result<Block>> {
+/// Opens a stream and reads it to its end, on a thread of its own, as long as the `Arc` lives. Nobody waits for that thread: a
+/// pipe may stay without a writer or silent for ever, and a cancelled check should not.
+pub(super) fn read_along(
+    stream: InputLocation,
+    pool: Pool,
+) -> (mpsc::Receiver<thalweg_io::Result<Block>>, Arc<()>) {
     let (read, blocks) = mpsc::sync_channel(STREAM_BLOCKS);
+    let wanted = Arc::new(());
+    let is_wanted = Arc::downgrade(&wanted);
     let read_all = move || {
         let file = match stream.open(Caching::Cached) {
             Ok(file) => file,
@@ -341,16 +347,18 @@ pub(super) fn read_along(stream: InputLocation, pool: Pool) -> mpsc::Receiver<th
         let mut at = 0;
         loop {
             let mut block = pool.take();
-            let page_bytes = block.capacity();
-            block.set_len(page_bytes);
-            let got = file.read_at(at, &mut block);
-            let end = got.as_ref().map_or(true, |&n| n < page_bytes);
-            at += page_bytes as u64;
-            let sent = read.send(got.map(|n| {
-                block.set_len(n);
-                block
-            }));
-            if end || sent.is_err() {
+            block.set_len(block.capacity());
+            let (mut got, mut ended) = (0, false);
+            while got < block.len() && !ended {
+                match file.read_some(at, &mut block[got..], LOOK_UP) {
+                    Ok(Some(bytes)) => (got, at, ended) = (got + bytes, at + bytes as u64, bytes == 0),
+                    Ok(None) if is_wanted.strong_count() == 0 => return,
+                    Ok(None) => {}
+                    Err(why) => return drop(read.send(Err(why))),
+                }
+            }
+            block.set_len(got);
+            if read.send(Ok(block)).is_err() || ended {
                 return;
             }
         }
@@ -359,5 +367,5 @@ pub(super) fn read_along(stream: InputLocation, pool: Pool) -> mpsc::Receiver<th
         .name("read a pipe".into())
         .spawn(read_all)
         .expect("there is room for a thread");
-    blocks
+    (blocks, wanted)
 }

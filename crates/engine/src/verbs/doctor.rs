@@ -14,7 +14,7 @@ use thalweg_base::units::{Bytes, GIB, KIB, MIB};
 use thalweg_block::Pool;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Access, File, FileSystem, Kind, Op, hidden, process};
+use thalweg_io::{Access, Action, File, FileSystem, Kind, Op, hidden, process};
 
 use crate::{Result, machine};
 
@@ -116,29 +116,29 @@ fn direct_io(io: &Arc<dyn FileSystem>, directory: &Path) -> Finding {
         ),
         Err(why) => missing(
             name,
-            why,
+            why.to_string(),
             "make the directory, allow writing to it with chmod, or give another --scratch".to_string(),
         ),
     }
 }
 
 /// Whether direct access works; an error if no file can be made at all.
-fn try_direct(io: &Arc<dyn FileSystem>, path: &Path) -> std::result::Result<bool, String> {
-    let text = |e: thalweg_io::Error| e.to_string();
-    let file = File::open(io, path, Access::CreateDirect).map_err(text)?;
-    let pool = Pool::new(DIRECT_BYTES, 1).map_err(|e| e.to_string())?;
-    let mut queue = io.queue(1).map_err(text)?;
+fn try_direct(io: &Arc<dyn FileSystem>, path: &Path) -> Result<bool> {
+    let file = File::open(io, path, Access::CreateDirect)?;
+    let pool = Pool::new(DIRECT_BYTES, 1)?;
+    let mut queue = io.queue(1)?;
     let mut block = pool.take();
     block.set_len(DIRECT_BYTES);
     block.fill(0x5a);
     for kind in [Kind::Write, Kind::Read] {
         queue.submit(Op { kind, file: file.handle().clone(), at: 0, block, tag: 0 });
         let done = queue.reap(true).expect("one operation is in flight");
-        done.result.map_err(text)?;
+        done.result?;
         block = done.block;
     }
     if block.len() != DIRECT_BYTES || block.iter().any(|&byte| byte != 0x5a) {
-        return Err(format!("{}: what was written did not come back", path.display()));
+        let why = std::io::Error::other("what was written did not come back");
+        return Err(thalweg_io::Error::new(Action::Read, path, why).into());
     }
     Ok(file.is_direct())
 }

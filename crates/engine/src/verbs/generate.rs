@@ -9,13 +9,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 
-use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
+use thalweg_api::{Proof, Receipt};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Location, process};
+use thalweg_io::{ALIGN, Location};
 use thalweg_pump::{FileLane, Meters, Sink, StreamLane};
 use thalweg_record::{Chain, Generator, KEY_BYTES, Key, KeyPart, Kind, Layout, Prover, RECORD_BYTES};
 
+use super::receipt::Ran;
 use crate::lane_threads::Lanes;
 use crate::machine::Disks;
 use crate::output::{self, Target};
@@ -47,43 +48,18 @@ pub(super) fn generate_on(disks: &Disks, options: &GenOptions, progress: &Progre
         Target::File(file) => job.to_file(file)?,
         Target::Stream(stream) => job.to_stream(stream)?,
     };
-    let seconds = watch.seconds();
-    let (waited_read_seconds, waited_write_seconds) = job.meters.stage.take_seconds();
-    let (_, written_bytes) = job.meters.output.totals();
-    let usage = process::usage();
+    let ran = Ran { disks, meters: &job.meters, watch: &watch, direct_output, memory_bytes: 0 };
+    let receipt = ran.receipt("gen", "generate+write");
+    let written = receipt.io.output.written_bytes;
     let output = *job.chain.into_inner().expect("no holder panics").finish().proof();
     // Nobody but the generator knows what the records should hash to; count and bytes were asked for.
     let input = Proof { records: job.count, bytes, ..output };
     let whole = match &target {
         Target::File(file) => file.stat()?.len == bytes,
-        Target::Stream(_) => written_bytes == bytes,
+        Target::Stream(_) => written == bytes,
     };
-    Ok(Receipt {
-        verb: "gen".into(),
-        input,
-        output,
-        input_file_bytes: bytes,
-        output_file_bytes: written_bytes,
-        proved: true,
-        holds: whole && output == input,
-        seconds,
-        cpu_seconds: usage.cpu_seconds,
-        stages: vec![Stage {
-            waited_read_seconds,
-            waited_write_seconds,
-            written_bytes,
-            ..Stage::new("generate+write", seconds)
-        }],
-        io: IoReceipt {
-            backend: disks.name(),
-            fallback: disks.fallback(),
-            direct_output,
-            output: Disk { read_bytes: 0, written_bytes },
-            ..IoReceipt::default()
-        },
-        memory: MemoryReceipt { peak_bytes: usage.peak_bytes, ..MemoryReceipt::default() },
-        ..Receipt::default()
-    })
+    let holds = whole && output == input;
+    Ok(Receipt { input, output, input_file_bytes: bytes, output_file_bytes: written, holds, ..receipt })
 }
 
 /// What is to be made, and what is known of it so far.

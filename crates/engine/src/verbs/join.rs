@@ -25,7 +25,7 @@ use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Sink, Source, StreamLane
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_bytes, same_records};
 
 use super::participant::add_spill;
-use super::receipt::{Done, receipt};
+use super::receipt::Ran;
 use super::sort::{MEMORY_BYTES_MIN, scratch_directories, scratch_limit};
 use crate::machine::{self, Disks};
 use crate::output::{self, Target};
@@ -107,20 +107,20 @@ pub(super) fn join_on(disks: &Disks, options: &WorkOptions, progress: &Progress)
         add_spill(&mut stages, i, side);
     }
     let scratch_peak_bytes = sides.iter().map(|side| side.scratch_peak_bytes).sum();
-    let done = Done {
-        verb: "join",
+    let input_file_bytes = sides.iter().map(|side| side.input_file_bytes).sum();
+    let [left, right] = sides.map(|side| side.input);
+    let memory_bytes = room.memory_bytes;
+    let ran = Ran { disks, meters: &job.meters, watch: &watch, direct_output, memory_bytes };
+    Ok(Receipt {
         input,
         output,
-        dropped: Proof::default(),
-        input_file_bytes: sides.iter().map(|side| side.input_file_bytes).sum(),
+        sides: Some(made.sides(left, right, &output)),
+        input_file_bytes,
         output_file_bytes: written,
-        direct_output,
-        memory_bytes: room.memory_bytes,
-    };
-    let told = receipt(done, disks, &job.meters, &watch);
-    let [left, right] = sides.map(|side| side.input);
-    let sides = Some(made.sides(left, right, &output));
-    Ok(Receipt { sides, stages, scratch_peak_bytes, ..told })
+        stages,
+        scratch_peak_bytes,
+        ..ran.receipt("join", "join")
+    })
 }
 
 /// The right side, how records lie on both sides, and the keys of both.

@@ -20,7 +20,7 @@ use thalweg_merge::{AHEAD, Broken, Ends, Limits, Merge, Merged, Piece, Reads, Sh
 use thalweg_pump::{FileLane, Inputs, Meters, Output, Sink, StreamLane};
 use thalweg_record::{Key, Prover, add_proof, file_bytes, same_records};
 
-use super::receipt::{Done, receipt};
+use super::receipt::Ran;
 use super::sort::inputs_of;
 use crate::lane_threads::Lanes;
 use crate::machine::Disks;
@@ -96,17 +96,16 @@ pub(super) fn merge_at_once(
     }
     let input_file_bytes =
         if inputs.are_files() { inputs.files.file_bytes() } else { job.meters.input.totals().0 };
-    let done = Done {
-        verb: "merge",
+    let memory_bytes = room.memory_bytes;
+    let ran = Ran { disks, meters: &job.meters, watch: &watch, direct_output, memory_bytes };
+    Ok(Some(Receipt {
         input: merged.input,
         output,
         dropped: merged.dropped,
         input_file_bytes,
         output_file_bytes: written,
-        direct_output,
-        memory_bytes: room.memory_bytes,
-    };
-    Ok(Some(receipt(done, disks, &job.meters, &watch)))
+        ..ran.receipt("merge", "merge")
+    }))
 }
 
 /// The inputs, each a file that can be read at any place or a stream.

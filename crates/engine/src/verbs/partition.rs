@@ -22,7 +22,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use thalweg_api::{Disk, IoReceipt, MemoryReceipt, PartReceipt, PartitionReceipt, Proof, Receipt, Stage};
+use thalweg_api::{PartReceipt, PartitionReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{FileSystem, InputLocation, Location, host, process};
@@ -37,6 +37,7 @@ use self::shape::Shape;
 use self::splits::{Pages, Splits};
 use super::MEMORY_BYTES_MIN;
 use super::check::read_along;
+use super::receipt::Ran;
 use super::sort::inputs_of;
 use crate::lane_threads::Lanes;
 use crate::machine::Disks;
@@ -75,23 +76,18 @@ pub(super) fn partition_on(
     let pick = job.pick()?;
     let sampled_bytes = job.sampled_bytes;
     let parts = job.run(pick, progress)?;
-    let (input, mut output) = (job.proof, Proof::default());
+    let mut output = Proof::default();
     parts.iter().for_each(|part| add_proof(&mut output, &part.proof()));
-    let holds = same_records(&input, &output);
-    let told: Vec<PartReceipt> = parts.iter().map(Part::receipt).collect();
-    let direct_output = parts.iter().all(Part::is_direct);
-    let written = watch.seconds();
-    if holds {
+    let part_receipts: Vec<PartReceipt> = parts.iter().map(Part::receipt).collect();
+    let mut receipt = job.receipt(output, parts.iter().all(Part::is_direct), &watch);
+    if receipt.holds {
+        let written_seconds = receipt.seconds;
         parts::publish(&parts)?;
-    }
-    let mut receipt = job.receipt(output, holds, written);
-    if holds {
         receipt.seconds = watch.seconds();
-        receipt.stages.push(Stage::new("sync", receipt.seconds - written));
+        receipt.stages.push(Stage::new("sync", receipt.seconds - written_seconds));
     }
-    let io_receipt = IoReceipt { fallback: disks.fallback(), direct_output, ..receipt.io };
-    let partition = Some(PartitionReceipt::new(how.0, told, sampled_bytes));
-    Ok(Receipt { io: io_receipt, partition, ..receipt })
+    let partition = Some(PartitionReceipt::new(how.0, part_receipts, sampled_bytes));
+    Ok(Receipt { partition, ..receipt })
 }
 
 /// Where the records are.
@@ -273,7 +269,7 @@ impl<'a> Job<'a> {
                 return pages.put_all(inlet, &splits, lanes, progress);
             }
             Input::Stream(stream) => {
-                let blocks = read_along(stream.clone(), pool.clone());
+                let (blocks, _wanted) = read_along(stream.clone(), pool.clone());
                 inlet.begin(0, 0);
                 while lanes.go_on() {
                     match blocks.recv_timeout(LOOK_UP) {
@@ -304,45 +300,20 @@ impl<'a> Job<'a> {
         drain(outlet, (parts, first.expect("an outlet has a part")), writer, &|| lanes.go_on()).map(drop)
     }
 
-    fn receipt(&self, output: Proof, holds: bool, seconds: f64) -> Receipt {
-        let (waited_read_seconds, waited_write_seconds) = self.meters.stage.take_seconds();
-        let (read_bytes, _) = self.meters.input.totals();
-        let (_, written_bytes) = self.meters.output.totals();
-        let usage = process::usage();
-        Receipt {
-            verb: "partition".into(),
-            input: self.proof,
-            output,
-            input_file_bytes: match &self.input {
-                Input::Files(inputs) => inputs.file_bytes(),
-                Input::Stream(_) => read_bytes,
-            },
-            output_file_bytes: file_bytes(self.options.layout, &output),
-            proved: true,
-            holds,
-            seconds,
-            cpu_seconds: usage.cpu_seconds,
-            stages: vec![Stage {
-                waited_read_seconds,
-                waited_write_seconds,
-                read_bytes: read_bytes + self.sampled_bytes,
-                written_bytes,
-                ..Stage::new("read+partition+write", seconds)
-            }],
-            io: IoReceipt {
-                backend: self.disks.name(),
-                cached_input_bytes: self.meters.cached.totals().0,
-                input: Disk { read_bytes: read_bytes + self.sampled_bytes, written_bytes: 0 },
-                output: Disk { read_bytes: 0, written_bytes },
-                ..IoReceipt::default()
-            },
-            memory: MemoryReceipt {
-                limit_bytes: self.memory_bytes,
-                peak_bytes: usage.peak_bytes,
-                ..MemoryReceipt::default()
-            },
-            ..Receipt::default()
-        }
+    /// The receipt, without the parts.
+    fn receipt(&self, output: Proof, direct_output: bool, watch: &Stopwatch) -> Receipt {
+        let (disks, memory_bytes) = (self.disks, self.memory_bytes);
+        let ran = Ran { disks, meters: &self.meters, watch, direct_output, memory_bytes };
+        let mut receipt = ran.receipt("partition", "read+partition+write");
+        let input_file_bytes = match &self.input {
+            Input::Files(inputs) => inputs.file_bytes(),
+            Input::Stream(_) => receipt.io.input.read_bytes,
+        };
+        receipt.io.input.read_bytes += self.sampled_bytes;
+        receipt.stages[0].read_bytes += self.sampled_bytes;
+        let output_file_bytes = file_bytes(self.options.layout, &output);
+        let holds = same_records(&self.proof, &output);
+        Receipt { input: self.proof, output, input_file_bytes, output_file_bytes, holds, ..receipt }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_api::PumpReceipt;
+use thalweg_api::{FailureKind, PumpReceipt};
 use thalweg_io::tree::Tree;
 use thalweg_io::{FileSystem, local, unplanted};
 use thalweg_transfer::{From as Origin, To, Transfer};
@@ -82,7 +82,8 @@ fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
     match (error, progress.cancelled()) {
         (Stopped, signal) => Error::Interrupted(signal.unwrap_or(0)),
         // Whoever stops closes the links and tells the other end, and who waits for one of them hears of that.
-        (Link(_) | Protocol(_) | Peer { wrong: false, .. }, Some(signal)) => Error::Interrupted(signal),
+        (Link(_) | Protocol(_), Some(signal)) => Error::Interrupted(signal),
+        (Peer { kind, .. }, Some(signal)) if kind != FailureKind::Wrong => Error::Interrupted(signal),
         (Io(e), _) => e.into(),
         (other, _) => other.into(),
     }

@@ -1,7 +1,7 @@
-//! The state of a simulated disk: inodes, open files, room, and the moments at which it may fail.
+//! The state of a simulated disk: inodes, open files, free space, and the points at which it may fail.
 //!
 //! Model: names lead to inodes ([`Names`](super::names::Names)), which are files, directories or links. A file system has its
-//! own room, so that one scratch directory can be full and another not.
+//! own free space, so that one scratch directory can be full and another not.
 //! Invariant: if a change of a file's attributes is durable, so are the bytes that were written before it, as on ext4 in its
 //! usual mode (data=ordered).
 
@@ -23,7 +23,7 @@ use crate::{Access, Action, Caching, Error, FileId, Metadata, Result, Space};
 pub(crate) const ROOTS: [(u64, &str); 2] = [(1, "/"), (2, "")];
 /// The user and group of everything that a simulated process creates.
 pub(crate) const OWNER: u32 = 1000;
-/// The room of a file system that was given no limit.
+/// The space of a file system without a limit.
 const UNLIMITED_BYTES: u64 = 1 << 50;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,11 +40,11 @@ pub(crate) struct Inode {
     pub(crate) content: Content,
     pub(crate) volume: usize,
     pub(crate) settings: Settings,
-    /// What is left of the settings after a power loss.
+    /// The settings that survive a power loss.
     durable: Settings,
-    /// The moment of the last change.
+    /// The time of the last change.
     pub(crate) changed: u64,
-    /// Some name or open file leads here, so that its pages take room.
+    /// Whether a name or an open file leads here, so that its pages take space.
     live: bool,
 }
 
@@ -72,12 +72,12 @@ struct Pending {
     bytes: Vec<u8>,
 }
 
-/// What the attempts at one transfer share.
+/// The state that the attempts at one transfer share.
 #[derive(Debug, Default)]
 pub(crate) struct Course {
-    /// They are whole pages, and stop where a direct one can.
+    /// Whether they move whole pages, as direct access does.
     pub(crate) direct: bool,
-    /// The last one was interrupted. No signal comes for ever, so the next one is not.
+    /// Whether the last attempt was interrupted. Then the next one is not, because signals do not come for ever.
     pub(crate) interrupted: bool,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Disk {
     pub(crate) boundaries: u64,
     pub(crate) traffic: BTreeMap<PathBuf, Traffic>,
     pub(crate) cached: BTreeMap<PathBuf, f64>,
-    /// The process that used it is gone: every call fails from here on.
+    /// Whether the process that used it has ended, so that every further call fails.
     dead: bool,
     pub(crate) inodes: BTreeMap<u64, Inode>,
     volumes: Vec<Volume>,
@@ -130,7 +130,7 @@ impl Disk {
         disk
     }
 
-    /// What a new process finds: the content as it is, not durable where it was not, and no faults.
+    /// The disk that a new process finds: the same contents, durable or not as before, and no faults.
     pub(crate) fn survivor(&mut self) -> Disk {
         self.die();
         let mut next = Disk {
@@ -145,9 +145,9 @@ impl Disk {
         next
     }
 
-    // Moments at which it may fail.
+    // Points at which it may fail.
 
-    /// Passes a boundary: a crash at it has not done what follows.
+    /// Passes a point at which a crash may happen, before the operation that follows.
     pub(crate) fn step(&mut self) -> io::Result<()> {
         if self.faults.crash_at == Some(self.boundaries) {
             self.dead = true;
@@ -157,7 +157,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Fails once the process is gone.
+    /// Fails if the process has ended.
     pub(crate) fn alive(&self) -> io::Result<()> {
         if self.dead { Err(io::Error::other(Crash)) } else { Ok(()) }
     }
@@ -166,7 +166,7 @@ impl Disk {
         if self.rng.one_in(self.faults.eio_one_in) { Err(system(libc::EIO)) } else { Ok(()) }
     }
 
-    /// The process is gone; writes that were in flight survive or not, or in part.
+    /// The process ends. Each write in flight survives completely, in part or not at all.
     pub(crate) fn die(&mut self) {
         self.dead = true;
         for (_, write) in std::mem::take(&mut self.in_flight) {
@@ -184,7 +184,7 @@ impl Disk {
         }
     }
 
-    /// What was not synced is gone too, or not.
+    /// The power fails: each change that was not synced survives or does not.
     pub(crate) fn lose_power(&mut self) {
         self.die();
         for volume in 0..self.volumes.len() {
@@ -205,7 +205,7 @@ impl Disk {
         self.collect();
     }
 
-    /// What was set is durable now, and so is what was written before.
+    /// Makes the settings durable, and all bytes written before them.
     pub(crate) fn were_set(&mut self, set: Vec<(u64, Settings)>) {
         for (number, settings) in set {
             if let Some(inode) = self.inodes.get_mut(&number) {
@@ -231,7 +231,7 @@ impl Disk {
         number
     }
 
-    /// The contents of an inode change now. That time is durable as they are.
+    /// Notes that the contents of an inode change now. The time becomes durable with them.
     pub(crate) fn touch(&mut self, number: u64) {
         let now = self.number();
         let inode = self.inode(number);
@@ -239,7 +239,7 @@ impl Disk {
         inode.changed = now;
     }
 
-    /// Something else about an inode changes now.
+    /// Notes that an attribute of an inode changes now.
     pub(crate) fn change_now(&mut self, number: u64) {
         let now = self.number();
         self.inode(number).changed = now;
@@ -317,7 +317,7 @@ impl Disk {
         self.inodes.get_mut(&number).expect("names and handles lead to inodes")
     }
 
-    /// Says which inodes take room, and forgets those that nothing leads to.
+    /// Determines which inodes take space, and removes those that nothing leads to.
     pub(crate) fn collect(&mut self) {
         let open = self.handles.values().map(|handle| handle.inode);
         let roots = ROOTS.map(|(number, _)| number);
@@ -355,7 +355,7 @@ impl Disk {
     ) -> (FileId, bool) {
         let direct = wants_direct && !self.faults.refuse_direct;
         let handle = Handle { inode, path: path.to_path_buf(), direct, reads, writes };
-        // Never used twice, so that a handle used after its end is caught.
+        // Ids are never reused, so a use after close is detected.
         let id = i32::try_from(self.number()).expect("fewer numbers than that in a simulation");
         self.handles.insert(id, handle);
         (FileId(id), direct)
@@ -425,7 +425,7 @@ impl Disk {
         Ok(())
     }
 
-    // Room.
+    // Space.
 
     fn capacity_bytes(&self, volume: usize) -> u64 {
         let shared = self.faults.enospc_after_bytes;
@@ -450,19 +450,19 @@ impl Disk {
 
     // Bytes.
 
-    /// Enters a write whose fate a crash would decide; returns its number.
+    /// Adds a write in flight, which a crash may lose; returns its number.
     pub(crate) fn launch(&mut self, id: FileId, at: u64, bytes: &[u8]) -> u64 {
         let (number, inode) = (self.number(), self.inode_of(id));
         self.in_flight.insert(number, Pending { inode, at, bytes: bytes.to_vec() });
         number
     }
 
-    /// A write that was launched is about to complete.
+    /// Removes a write in flight that is about to complete.
     pub(crate) fn land(&mut self, number: u64) {
         self.in_flight.remove(&number);
     }
 
-    /// One attempt to move bytes, as a system call would make it, with the faults of one.
+    /// One attempt to move bytes, with the faults of a system call.
     pub(crate) fn attempt(
         &mut self,
         id: FileId,
@@ -493,7 +493,7 @@ impl Disk {
         Ok(moved)
     }
 
-    /// How much a short attempt moves: if direct whole pages and some sectors, else anything.
+    /// How much a short attempt moves: whole pages and some sectors if it is direct, otherwise any number of bytes.
     fn less_than(&mut self, len: usize, direct: bool) -> usize {
         if !direct {
             return if len > 1 { 1 + self.rng.below(len as u64 - 1) as usize } else { len };
@@ -522,7 +522,7 @@ impl Disk {
         }
     }
 
-    /// What a queue asserts of an attempt at a direct file, in the words of the kernel's EINVAL.
+    /// Checks an attempt at a direct file as the kernel does, which answers EINVAL.
     pub(crate) fn assert_aligned(&self, id: FileId, at: u64, bytes: &[u8]) {
         let aligned = at.is_multiple_of(ALIGN as u64)
             && bytes.len().is_multiple_of(ALIGN)
@@ -536,12 +536,12 @@ impl Disk {
     }
 }
 
-/// An error of the simulated system as the seam reports it.
+/// An error of the simulated system, as a file system reports it.
 pub(crate) fn of<T>(action: Action, path: &Path, outcome: io::Result<T>) -> Result<T> {
     outcome.map_err(|e| Error::new(action, path, e))
 }
 
-/// An error of a transfer as the seam reports it.
+/// An error of a transfer, as a file system reports it.
 pub(crate) fn of_transfer<T>(kind: crate::Kind, path: &Path, at: u64, outcome: io::Result<T>) -> Result<T> {
     outcome.map_err(|e| Error::at(kind.action(), path, at, e))
 }

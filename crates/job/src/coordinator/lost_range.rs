@@ -70,7 +70,7 @@ impl Coordinator<'_> {
         (all, again)
     }
 
-    /// Whether the attempt goes on without the node at this place: it has nothing against it but that it is lost, leaves or has
+    /// Whether the attempt continues without the node at this place: it has nothing against it but that it is lost, leaves or has
     /// no room; records have come; it is known how long its range is, or will be; and somebody else made the output.
     pub(super) fn may_spare(&mut self, place: usize, reason: Reason) -> bool {
         let ask = &self.job.ask;

@@ -224,7 +224,7 @@ impl<'a> Coordinator<'a> {
             return Err(JobFault::Unreached(missing).into());
         }
         let why = missing.join("; ");
-        self.progress.note(&format!("{why}; the sort goes on without"));
+        self.progress.note(&format!("{why}; the sort continues without it"));
         match self.job.failed.is_empty() {
             true => Ok(()),
             false => self.again(why),
@@ -267,7 +267,8 @@ impl<'a> Coordinator<'a> {
         let range = self.kept.as_ref().map(|kept| range_of(&kept.within));
         let vote = self.node.as_ref().map(|node| self.voted_for(node));
         if let (Some(node), Some(vote)) = (&self.node, &vote) {
-            node.enter_vote(&self.job.job, vote).map_err(|why| Failure::Job(JobFault::Vote(why).into()))?;
+            node.enter_vote(&self.job.job, vote)
+                .map_err(|why| Failure::Job(JobFault::Vote(why.to_string()).into()))?;
         }
         for place in 0..self.peers.len() {
             (self.peers[place].done, self.peers[place].range) = ((0, 0), None);

@@ -38,7 +38,7 @@ impl Coordinator<'_> {
         Ok(Some(self.job.ask.output.clone()))
     }
 
-    /// Has all outputs named: of a job that goes on without its client when its hosts have agreed on that. Returns what kept
+    /// Has all outputs named: of a job that continues without its client when its hosts have agreed on that. Returns what kept
     /// its temporary name, a line each.
     pub(super) fn publish(&mut self, ends: &[ParticipantEnd], receipt: &Receipt) -> Attempted<Vec<String>> {
         let (bytes, edges) = whole(ends);
@@ -152,7 +152,7 @@ pub(super) fn superseded(decision: &Decision) -> String {
 
 /// What one says whom this attempt has replaced.
 pub(super) fn followed_by(next: &AttemptId) -> String {
-    format!("{} took the sort up as attempt {}", next.coordinator, next.number)
+    format!("{} took the sort over as attempt {}", next.coordinator, next.number)
 }
 
 /// Bytes of the file that all write to, and what of it is no whole sector of any node's range.

@@ -30,7 +30,7 @@ impl Coordinator<'_> {
             Err(GaveUp::NoVote(cause)) if why.contains(&cause) => {}
             Err(GaveUp::NoVote(cause)) => end.why = Some(format!("{why}; {cause}")),
             Err(_) => {
-                let few = "too few of its hosts answer to know whether others go on with it";
+                let few = "too few of its hosts answer to know whether others continue it";
                 end.why = Some(format!("{why}; {few}"));
             }
         }
@@ -78,11 +78,11 @@ impl Coordinator<'_> {
         self.vote(node, want).map_err(|why| {
             let why = match why {
                 GaveUp::Few(have, of) => {
-                    format!("{have} of {of} hosts cannot know whether the others go on with the sort")
+                    format!("{have} of {of} hosts cannot know whether the others continue the sort")
                 }
                 GaveUp::NoVote(why) => why,
                 GaveUp::Other(next) => outputs::followed_by(&next),
-                GaveUp::Outbid | GaveUp::Hears(_) => "another host has taken the sort up".into(),
+                GaveUp::Outbid | GaveUp::Hears(_) => "another host has taken the sort over".into(),
             };
             Error::Gone(why, None)
         })

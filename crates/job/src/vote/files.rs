@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use thalweg_api::{FileStamp, ReadyFile};
+use thalweg_engine::{JobFault, Result};
 use thalweg_io::{Stamp, directory_of, give_name, small};
 
 use crate::ask::{path_of, word_of};
 
 /// An output that lies at `hidden` and is to be called `name`.
-pub(crate) fn ready_file(hidden: &Path, name: &Path) -> Result<ReadyFile, String> {
-    let file = Stamp::of(hidden).map_err(|why| why.to_string())?;
-    let file = file.ok_or_else(|| format!("{} is gone", hidden.display()))?;
-    let before = Stamp::of(name).map_err(|why| why.to_string())?;
+pub(crate) fn ready_file(hidden: &Path, name: &Path) -> Result<ReadyFile> {
+    let file = Stamp::of(hidden)?.ok_or_else(|| JobFault::OutputGone(hidden.to_path_buf()))?;
+    let before = Stamp::of(name)?;
     Ok(ReadyFile { hidden: word_of(hidden), name: word_of(name), file: told(file), before: before.map(told) })
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn name(files: &[ReadyFile]) -> Vec<String> {
     for file in files {
         match name_one(file) {
             Ok(directory) => drop(directories.insert(directory)),
-            Err(why) => kept.push(why),
+            Err(why) => kept.push(why.to_string()),
         }
     }
     let synced = directories.iter().map(|directory| small::sync_directory(directory));
@@ -34,25 +34,21 @@ pub(crate) fn name(files: &[ReadyFile]) -> Vec<String> {
 }
 
 /// Makes the temporary names of these outputs durable.
-pub(crate) fn sync(files: &[ReadyFile]) -> Result<(), String> {
+pub(crate) fn sync(files: &[ReadyFile]) -> thalweg_io::Result<()> {
     let paths = files.iter().filter_map(|file| path_of(&file.hidden).ok());
     let directories: BTreeSet<PathBuf> = paths.map(|path| directory_of(&path).to_path_buf()).collect();
-    directories
-        .iter()
-        .try_for_each(|directory| small::sync_directory(directory))
-        .map_err(|why| why.to_string())
+    directories.iter().try_for_each(|directory| small::sync_directory(directory))
 }
 
 /// Returns the directory whose names have changed.
-fn name_one(file: &ReadyFile) -> Result<PathBuf, String> {
-    let path = |word: &str| path_of(word).map_err(|why| why.to_string());
-    let (hidden, name) = (path(&file.hidden)?, path(&file.name)?);
-    let lies = |why: String| format!("{why}; the output is whole, at {}", hidden.display());
-    match give_name(&hidden, &name, stamp(file.file), file.before.map(stamp)) {
-        Ok(true) => Ok(directory_of(&name).to_path_buf()),
-        Ok(false) => Err(lies(format!("{} has changed since the output was ready", name.display()))),
-        Err(why) => Err(lies(why.to_string())),
-    }
+fn name_one(file: &ReadyFile) -> Result<PathBuf> {
+    let (hidden, name) = (path_of(&file.hidden)?, path_of(&file.name)?);
+    let why = match give_name(&hidden, &name, stamp(file.file), file.before.map(stamp)) {
+        Ok(true) => return Ok(directory_of(&name).to_path_buf()),
+        Ok(false) => None,
+        Err(why) => Some(why),
+    };
+    Err(JobFault::NotNamed { name, hidden, why }.into())
 }
 
 /// Removes an output that gets no name.

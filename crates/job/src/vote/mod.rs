@@ -20,6 +20,8 @@ use thalweg_base::clock::{Stopwatch, wall_seconds};
 use thalweg_io::small;
 
 use self::core::{Core, Effect, Event};
+use crate::error::Refused;
+
 pub(crate) use self::core::{GaveUp, Proposal};
 pub(crate) use self::files::{clear, name, ready_file};
 
@@ -104,15 +106,11 @@ impl Votes {
         job: &str,
         attempt: &AttemptId,
         runs: impl Fn(&str) -> bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refused> {
         if job.len() != 32 || !job.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(format!(
-                "a job's id has 32 hexadecimal digits, and '{}' is none",
-                job.escape_debug()
-            ));
+            return Err(Refused::Id(job.to_string()));
         }
-        let unknown =
-            || format!("{me} does not know job {job}, and its attempt {} is not the first", attempt.number);
+        let (number, job_id) = (attempt.number, || job.to_string());
         let seat = match self.seat(job) {
             Some(seat) => seat,
             None if attempt.number == 1 => {
@@ -121,12 +119,12 @@ impl Votes {
                 self.table.lock().expect("no holder panics").insert(job.to_string(), seat.clone());
                 seat
             }
-            None => return Err(unknown()),
+            None => return Err(Refused::NotFirst { node: me.to_string(), job: job_id(), number }),
         };
         match self.apply(&seat, Event::Enter(attempt.clone())).answer {
             Some(VoteSaid::Accepted) => Ok(()),
-            Some(VoteSaid::Abstains(why)) => Err(why),
-            _ => Err(format!("attempt {} of job {job} was decided before", attempt.number)),
+            Some(VoteSaid::Abstains(why)) => Err(Refused::NoVote(why)),
+            _ => Err(Refused::Decided { job: job_id(), number }),
         }
     }
 
@@ -138,12 +136,12 @@ impl Votes {
     }
 
     /// The node's own outputs of this attempt lack only their names.
-    pub(crate) fn ready(&self, job: &str, number: u32, files: Vec<ReadyFile>) -> Result<(), String> {
-        let seat = self.seat(job).ok_or_else(|| format!("job {job} is not known here"))?;
+    pub(crate) fn ready(&self, job: &str, number: u32, files: Vec<ReadyFile>) -> Result<(), Refused> {
+        let seat = self.seat(job).ok_or_else(|| Refused::Unknown(job.to_string()))?;
         files::sync(&files)?;
         match self.apply(&seat, Event::Ready(number, files)).answer {
             Some(VoteSaid::Accepted) => Ok(()),
-            _ => Err(format!("attempt {number} of job {job} was decided before")),
+            _ => Err(Refused::Decided { job: job.to_string(), number }),
         }
     }
 
@@ -169,7 +167,7 @@ impl Votes {
     }
 
     /// Forgets the oldest job that may be forgotten, if there are too many.
-    pub(crate) fn make_room(&self, runs: impl Fn(&str) -> bool) -> Result<(), String> {
+    pub(crate) fn make_room(&self, runs: impl Fn(&str) -> bool) -> Result<(), Refused> {
         let mut table = self.table.lock().expect("no holder panics");
         if table.len() < JOBS_MAX {
             return Ok(());
@@ -187,9 +185,7 @@ impl Votes {
         };
         let may_go = table.iter().filter_map(|(job, seat)| Some((rank(job, seat)?, job)));
         let Some((_, job)) = may_go.min().map(|(rank, job)| (rank, job.clone())) else {
-            return Err(format!(
-                "this node has {JOBS_MAX} jobs that are not decided, the maximum; bring their hosts back"
-            ));
+            return Err(Refused::Undecided(JOBS_MAX));
         };
         if let Some(path) = path(&job) {
             let _ = small::remove(&path);
@@ -198,11 +194,10 @@ impl Votes {
         Ok(())
     }
 
-    fn keep(&self, record: &VoteRecord) -> Result<(), String> {
+    fn keep(&self, record: &VoteRecord) -> thalweg_io::Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        let kept = small::make_durable_directory(directory)
-            .and_then(|()| small::write(&directory.join(&record.job), to_json(record).as_bytes()));
-        kept.map_err(|why| why.to_string())
+        small::make_durable_directory(directory)?;
+        small::write(&directory.join(&record.job), to_json(record).as_bytes())
     }
 
     /// Has a seat take note of an event, and does what is to be done.

@@ -13,9 +13,6 @@ use crate::tree::Tree;
 /// The most files of one cycle.
 const FILES_MAX: usize = 3;
 
-/// Crates with larger cycles, which may only shrink.
-const LARGER: &[(&str, usize)] = &[("cli", 4)];
-
 /// The modules of a crate that each module imports, by their paths without `crate::`.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
@@ -32,23 +29,18 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 fn check_crate(name: &str, imports: &Imports) -> Vec<Finding> {
-    let finding = |what| Finding { path: format!("crates/{name}/src"), line: 0, what };
-    let known = LARGER.iter().find(|(known, _)| *known == name).map(|(_, files)| *files);
-    let cycles = cycles_of(imports);
-    let largest = cycles.iter().map(Vec::len).max().unwrap_or(0);
-    let limit = known.unwrap_or(FILES_MAX);
-    let mut found: Vec<Finding> = cycles
-        .iter()
-        .filter(|cycle| cycle.len() > limit)
-        .map(|cycle| {
-            let files = cycle.join(", ");
-            finding(format!("{} files import one another, more than {limit}: {files}", cycle.len()))
+    let larger = cycles_of(imports).into_iter().filter(|cycle| cycle.len() > FILES_MAX);
+    larger
+        .map(|cycle| Finding {
+            path: format!("crates/{name}/src"),
+            line: 0,
+            what: format!(
+                "{} files import one another, more than {FILES_MAX}: {}",
+                cycle.len(),
+                cycle.join(", ")
+            ),
         })
-        .collect();
-    if known.is_some_and(|known| largest < known) {
-        found.push(finding(format!("its largest cycle has {largest} files now; say so in tidy/cycles.rs")));
-    }
-    found
+        .collect()
 }
 
 /// The path of a module; none for the root of a crate and for files of tests.
