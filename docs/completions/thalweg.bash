@@ -30,6 +30,8 @@ _thalweg() {
         --stripe) :; return ;;
         --width) :; return ;;
         --copies) :; return ;;
+        --cache) :; return ;;
+        --hint) :; return ;;
         --size) :; return ;;
         --rows) :; return ;;
         --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
@@ -61,8 +63,8 @@ _thalweg() {
         plan) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --cluster --shares --simulate --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
         partition) flags='-o --output --record --prefixed --by --datamation --memory --threads --io --pick --parts --split-keys --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        volume) flags='--record --stores --manager --stripe --width --copies --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat layout check repair add-store replace salvage destroy' ;;
-        mount) flags='--background --read-only --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        volume) flags='--record --stores --manager --stripe --width --copies --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat layout hint check repair add-store replace salvage destroy' ;;
+        mount) flags='--background --read-only --cache --hint --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         bench) flags='--size --rows --dir --rivals --nodes --runs --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump launch river cluster all-to-all volume' ;;
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
