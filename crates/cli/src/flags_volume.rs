@@ -128,7 +128,7 @@ write that reaches the mount goes to the stores.",
 pub(crate) const HINT: Flag = Flag {
     long: "hint",
     short: None,
-    value: Value::Any("HINT"),
+    value: Value::OneOf("HINT", &["sequential", "random", "once", "normal"]),
     at: MOUNTS,
     about: "how files are used for which nothing else is said",
     doc: "\

@@ -1,14 +1,15 @@
 //! Which of two copies is read, by how fast their stores have answered.
 //!
 //! Model: of each store it is known how long it usually takes for a request, and how many it has to answer. A read goes to the
-//! one that should answer first. So the stores of a chain share the load of one that is gone. If the answer takes several
+//! one that should answer first, so the stores of a chain share the load of one that is gone. If the answer takes several
 //! times as long as is usual, the other copy is read too, and the slow store is avoided for a while.
-//! Invariant: at most [`THREADS`] reads of a client are waited for by a thread of their own; the others are not hedged.
+//! Invariant: at most [`THREADS`] reads of a client have a thread of their own; the others ask one copy after the other. A read
+//! fails only if both copies do.
 //! Non-goals: copies that may not be read; the caller has chosen two that may.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
@@ -53,8 +54,8 @@ struct Pace {
     avoided_until_ns: AtomicU64,
 }
 
-/// A copy: the number of its slot, and its store.
-pub(crate) type Copy = (usize, Arc<dyn Store>);
+/// A copy that may be read: the number of its slot, and its store.
+pub(crate) type Candidate = (usize, Arc<dyn Store>);
 
 /// Reads some bytes of a copy, which is the first or the second.
 pub(crate) type Read = dyn Fn(usize, &dyn Store, &mut [u8]) -> Result<()> + Send + Sync;
@@ -74,12 +75,17 @@ impl Balance {
         Some(Arc::new(Balance { paces, usual_ns: AtomicU64::new(0), pool, busy: AtomicUsize::new(0) }))
     }
 
-    /// When a store would answer one more request; later than any other if it is avoided.
+    /// When a store would answer one more request; later than any other if it is avoided. One of which nothing is known is
+    /// like any other, until it has a request to answer.
     fn expected_ns(&self, slot: usize) -> u64 {
         let pace = &self.paces[slot];
-        let penalty = u64::from(now_ns() < pace.avoided_until_ns.load(Ordering::Relaxed)) << 62;
-        let waiting = pace.waiting.load(Ordering::Relaxed) + 1;
-        penalty + (pace.usual_ns.load(Ordering::Relaxed) * waiting).min(1 << 61)
+        let waiting = pace.waiting.load(Ordering::Relaxed);
+        let (usual_ns, is_tried) = match pace.usual_ns.load(Ordering::Relaxed) {
+            0 => (self.usual_ns.load(Ordering::Relaxed), waiting > 0),
+            usual_ns => (usual_ns, false),
+        };
+        let is_avoided = is_tried || now_ns() < pace.avoided_until_ns.load(Ordering::Relaxed);
+        (u64::from(is_avoided) << 62) + (usual_ns * (waiting + 1)).min(1 << 61)
     }
 
     /// Whether the second of two slots should be asked. Where they are alike, turns alternate.
@@ -89,8 +95,10 @@ impl Balance {
         if first.abs_diff(second) <= first.min(second) / 2 { turn % 2 == 1 } else { second < first }
     }
 
+    /// Another copy is preferred for a while, and then one request shows how the store is.
     fn avoid(&self, slot: usize, ns: u64) {
         self.paces[slot].avoided_until_ns.fetch_max(now_ns() + ns, Ordering::Relaxed);
+        self.paces[slot].usual_ns.store(0, Ordering::Relaxed);
     }
 
     /// Asks a store, and notes how long it took.
@@ -101,6 +109,8 @@ impl Balance {
         let answer = ask();
         pace.waiting.fetch_sub(1, Ordering::Relaxed);
         match &answer {
+            // Of a store that is avoided nothing is learnt, so that it is tried anew.
+            Ok(()) if now_ns() < pace.avoided_until_ns.load(Ordering::Relaxed) => {}
             Ok(()) => {
                 let ns = watch.ns() / (bytes as u64).div_ceil(UNIT_BYTES).max(1);
                 smoothed(&pace.usual_ns, ns);
@@ -112,54 +122,80 @@ impl Balance {
         answer
     }
 
-    /// Reads the first copy, or the second if that fails or is slow.
+    /// Reads the first copy; if that fails or is slow, also the second, and takes what comes first.
     pub(crate) fn read(
         self: &Arc<Balance>,
-        copies: &[Copy; 2],
+        copies: &[Candidate; 2],
         into: &mut [u8],
         read: &Arc<Read>,
     ) -> Result<()> {
-        let [(first, store), (second, other)] = copies;
-        let ask_second = |into: &mut [u8]| self.timed(*second, into.len(), || read(1, &**other, into));
-        if self.busy.fetch_add(1, Ordering::Relaxed) >= THREADS {
-            self.busy.fetch_sub(1, Ordering::Relaxed);
-            let asked = self.timed(*first, into.len(), || read(0, &**store, into));
-            return asked.or_else(|why| ask_second(into).map_err(|_| why));
+        let (send, answers) = channel();
+        let here = |which: usize, into: &mut [u8]| {
+            let (slot, store) = &copies[which];
+            self.timed(*slot, into.len(), || read(which, &**store, into))
+        };
+        if !self.ask(0, copies, into.len(), read, &send) {
+            return here(0, into).or_else(|why| here(1, into).map_err(|_| why));
         }
         let units = (into.len() as u64).div_ceil(UNIT_BYTES).max(1);
         let slow_ns = match self.usual_ns.load(Ordering::Relaxed) {
             0 => SLOW_NS_FIRST,
             usual_ns => (SLOW_FACTOR * units * usual_ns).max(SLOW_NS_MIN),
         };
-        let (send, answer) = sync_channel(1);
-        let (own, store, read, slot, len) =
-            (Arc::clone(self), Arc::clone(store), Arc::clone(read), *first, into.len());
-        self.pool.spawn(move || {
-            let mut bytes = vec![0; len];
-            let asked = own.timed(slot, len, || read(0, &*store, &mut bytes));
-            own.busy.fetch_sub(1, Ordering::Relaxed);
-            // Whoever asked may have had the other copy.
-            let _ = send.send(asked.map(|()| bytes));
-        });
-        let asked = match answer.recv_timeout(Duration::from_nanos(slow_ns)) {
-            Ok(asked) => asked,
-            Err(RecvTimeoutError::Timeout) => {
-                self.avoid(*first, AVOIDED_NS);
-                if ask_second(into).is_ok() {
+        let (mut waiting, mut is_slow, mut failure, mut second) = (1, false, None, None);
+        while waiting > 0 {
+            let answer = match second {
+                None => answers.recv_timeout(Duration::from_nanos(slow_ns)).ok(),
+                // Threads answer: a store has a limited time.
+                Some(_) => Some(answers.recv().expect("a thread answers")),
+            };
+            match answer {
+                Some((which, Ok(bytes))) => {
+                    if is_slow && which == 1 {
+                        self.avoid(copies[0].0, AVOIDED_NS);
+                    }
+                    into.copy_from_slice(&bytes);
                     return Ok(());
                 }
-                // It ends by itself: a store has a limited time for its answer.
-                answer.recv().expect("the thread answers")
+                Some((_, Err(why))) => {
+                    failure.get_or_insert(why);
+                    waiting -= 1;
+                }
+                None => is_slow = true,
             }
-            Err(RecvTimeoutError::Disconnected) => unreachable!("the thread answers"),
-        };
-        match asked {
-            Ok(bytes) => {
-                into.copy_from_slice(&bytes);
-                Ok(())
+            if second.is_none() {
+                let is_asked = self.ask(1, copies, into.len(), read, &send);
+                waiting += usize::from(is_asked);
+                second = Some(is_asked);
             }
-            Err(why) => ask_second(into).map_err(|_| why),
         }
+        let failure = failure.expect("all that were asked failed");
+        if second == Some(false) { here(1, into).map_err(|_| failure) } else { Err(failure) }
+    }
+
+    /// Has a thread read a copy; false if too many are in use.
+    fn ask(
+        self: &Arc<Balance>,
+        which: usize,
+        copies: &[Candidate; 2],
+        bytes: usize,
+        read: &Arc<Read>,
+        answer: &Sender<(usize, Result<Vec<u8>>)>,
+    ) -> bool {
+        if self.busy.fetch_add(1, Ordering::Relaxed) >= THREADS {
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        let (slot, store) = copies[which].clone();
+        let (own, read, answer) = (Arc::clone(self), Arc::clone(read), answer.clone());
+        self.pool.spawn(move || {
+            let mut into = vec![0; bytes];
+            let asked = own.timed(slot, bytes, || read(which, &*store, &mut into));
+            own.busy.fetch_sub(1, Ordering::Relaxed);
+            // Whoever asked may have the other copy by now.
+            let _ = answer.send((which, asked.map(|()| into)));
+        });
+        true
     }
 }
 
@@ -174,7 +210,7 @@ mod tests {
     use super::*;
     use crate::{Error, LocalStore};
 
-    fn copies(sim: &Sim) -> [Copy; 2] {
+    fn copies(sim: &Sim) -> [Candidate; 2] {
         [0, 1].map(|slot| {
             let dir = format!("/s{slot}");
             sim.make_dir(&dir);

@@ -12,7 +12,7 @@ use thalweg_base::clock;
 
 use crate::ahead::{Ahead, OVERTAKEN_BYTES_MAX, Piece};
 use crate::behind::{Gathered, RUN_BYTES_MAX, Sending, unit_end};
-use crate::cache::{BLOCK_BYTES, Found};
+use crate::cache::{BLOCK_BYTES, Claim, Found};
 use crate::file::{File, Node, TRIES};
 use crate::hint::Hint;
 use crate::layout::Layout;
@@ -167,7 +167,8 @@ impl File {
             if n > 0 && self.ahead().read(&range, size, &target.layout, hint, memory.ahead_bytes_max()) {
                 self.read_ahead(memory);
             }
-            read_through(memory, &self.volume.stores, target, at, &mut into[..n], hint).map(|()| n)
+            read_through((memory, &self.volume.stores), (&self.node, target), at, &mut into[..n], hint)
+                .map(|()| n)
         })?;
         for (start, bytes) in unsent {
             let first = start.max(at);
@@ -204,7 +205,7 @@ impl File {
                     let target = node.state().target;
                     let Some(piece) = next_piece(&ahead, &target.layout, read.take()) else { return };
                     // What cannot be read is an error of whoever asks for it.
-                    let _ = fetch(&own, &stores, &target, piece.range.clone());
+                    let _ = fetch((&own, &stores), (&node, &target), piece.range.clone());
                     read = Some(piece);
                 }
             });
@@ -230,7 +231,7 @@ impl File {
                 let wanted = 0..size.min(memory.cache.bytes_max() / 2);
                 self.ahead().want(wanted.clone(), &target.layout);
                 self.read_ahead(memory);
-                fetch(memory, &self.volume.stores, target, wanted)
+                fetch((memory, &self.volume.stores), (&self.node, target), wanted)
             }),
             _ => Ok(()),
         }
@@ -250,9 +251,8 @@ fn next_piece(ahead: &Mutex<Ahead>, layout: &Layout, read: Option<Piece>) -> Opt
 
 /// Fills `into`, which is within the file, from the cache and the stores.
 fn read_through(
-    memory: &Memory,
-    stores: &Stores,
-    target: &Target,
+    (memory, stores): (&Memory, &Stores),
+    (node, target): (&Node, &Target),
     at: u64,
     into: &mut [u8],
     hint: Hint,
@@ -268,10 +268,8 @@ fn read_through(
                 continue;
             }
             Found::Claimed(claim) => {
-                let start = claim.range.start;
-                let mut bytes = vec![0; (claim.range.end - start) as usize];
-                stores.read(target, start, &mut bytes)?;
-                (claim.fill(bytes), (next - start) as usize)
+                let place = (next - claim.range.start) as usize;
+                (load(stores, node, target, claim)?, place)
             }
         };
         let n = (bytes.len() - place).min((end - next) as usize);
@@ -283,22 +281,35 @@ fn read_through(
 }
 
 /// Reads what of a range the cache has not.
-fn fetch(memory: &Memory, stores: &Stores, target: &Target, range: Range<u64>) -> Result<()> {
+fn fetch(
+    (memory, stores): (&Memory, &Stores),
+    (node, target): (&Node, &Target),
+    range: Range<u64>,
+) -> Result<()> {
     let mut next = range.start;
     while next < range.end {
         next = match memory.cache.find(target.inode, next..range.end, BLOCK_BYTES) {
             Found::Here(bytes, place) => next + (bytes.len() - place) as u64,
             Found::Loading(end) => end,
             Found::Claimed(claim) => {
-                let Range { start, end } = claim.range;
-                let mut bytes = vec![0; (end - start) as usize];
-                stores.read(target, start, &mut bytes)?;
-                claim.fill(bytes);
+                let end = claim.range.end;
+                load(stores, node, target, claim)?;
                 end
             }
         };
     }
     Ok(())
+}
+
+/// Reads what was claimed. It is remembered only if no strip came into being and no copy became stale meanwhile: otherwise it
+/// may be older than what was written since, and the cache has already heard of that.
+fn load(stores: &Stores, node: &Node, target: &Target, claim: Claim<'_>) -> Result<Arc<Vec<u8>>> {
+    let Range { start, end } = claim.range;
+    let mut bytes = vec![0; (end - start) as usize];
+    stores.read(target, start, &mut bytes)?;
+    let now = node.state().target;
+    let of = |target: &Target| (target.generation, target.strips, target.stale);
+    if of(&now) == of(target) { Ok(claim.fill(bytes)) } else { Ok(Arc::new(bytes)) }
 }
 
 #[cfg(test)]
