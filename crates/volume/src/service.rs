@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use thalweg_api::{May, ServiceRequest, VolumeRequest, from_json};
 use thalweg_base::clock::Stopwatch;
-use thalweg_io::{File, small};
+use thalweg_io::{File, process, small};
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{Host, Id, Link, Peer, Service, Streams};
 
@@ -348,6 +348,10 @@ struct StoreSession {
 impl Answering for StoreSession {
     fn lost(&self) -> Vec<Option<String>> {
         Vec::new()
+    }
+
+    fn boot(&self) -> String {
+        process::boot()
     }
 
     fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
