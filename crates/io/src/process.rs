@@ -68,6 +68,12 @@ pub fn user_and_group() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
+/// What tells this boot of the machine from all others; empty if the system does not say.
+pub fn boot() -> String {
+    let id = crate::small::read(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
+    String::from_utf8_lossy(&id).trim().into()
+}
+
 /// Waits for a child to end. Returns its status, and what it and the children that it waited for have used.
 pub fn wait(child: Child) -> io::Result<(ExitStatus, Usage)> {
     // SAFETY: as in `usage`.

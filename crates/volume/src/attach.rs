@@ -32,6 +32,8 @@ use crate::{Error, Result, place};
 pub(crate) const CLIENTS: &str = "clients";
 /// How long to wait before looking again whether somebody serves the volume.
 const MOMENT: Duration = Duration::from_millis(5);
+/// How long nobody looks again after that failed.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Finds who serves a volume.
 pub(crate) trait Reach: Send + Sync {
@@ -135,13 +137,14 @@ impl Attachment {
     }
 
     /// Finds who serves the volume now, and tells it what is open here. A request does not look itself if that failed since
-    /// it began: each would wait as long as those before it together.
+    /// it began, or a moment ago: each would wait as long as those before it together.
     fn reach_again(&self, turn: u64, old: &Way, begun_ns: u64) -> Result<()> {
         let mut failed = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.way().0 != turn {
             return Ok(());
         }
-        if let Some((_, why)) = failed.as_ref().filter(|(at_ns, _)| *at_ns >= begun_ns) {
+        let is_new = |at_ns: u64| at_ns >= begun_ns || now_ns() - at_ns < PAUSE.as_nanos() as u64;
+        if let Some((_, why)) = failed.as_ref().filter(|(at_ns, _)| is_new(*at_ns)) {
             return Err(Error::Refused(why.clone()));
         }
         if let Way::There(_, mark) = old {

@@ -75,6 +75,11 @@ impl State {
     }
 }
 
+/// The strips that a sync has to make durable. Of a file that somebody else left unsettled, any may have got bytes.
+fn unsynced(inode: &Inode) -> u64 {
+    inode.unsynced | if inode.unsettled { inode.strips } else { 0 }
+}
+
 impl Node {
     pub(crate) fn new(inode: &Inode) -> Node {
         let state = State {
@@ -83,7 +88,7 @@ impl Node {
             known: Stamp::of(inode),
             hint: None,
             modified_ns: inode.modified_ns,
-            unsynced: inode.unsynced,
+            unsynced: unsynced(inode),
             is_noted: false,
             is_told: true,
         };
@@ -117,7 +122,7 @@ impl Node {
         state.target = Target::of(inode).expect("a file keeps its layout");
         state.target.strips |= strips;
         state.target.settled |= settled;
-        state.unsynced |= inode.unsynced;
+        state.unsynced |= if state.is_noted { inode.unsynced } else { unsynced(inode) };
     }
 
     /// Puts what is known here into what the manager knows.

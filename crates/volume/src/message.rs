@@ -22,7 +22,7 @@ use crate::request::{Answer, LockAnswer, LockRequest, Request, StoreAnswer, Stor
 use crate::store::{Strip, StripFacts, Write};
 
 /// What both sides speak. Another number is refused.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// The most bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 20;
 /// The most bytes that go with it.
@@ -45,14 +45,23 @@ pub(crate) enum Ask {
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// For each slot, why its store is lost, if it is.
-    Attached(Vec<Option<String>>),
+    /// Who attached may ask.
+    Attached(Attached),
     /// What the manager answers.
     Manager(Answer),
     /// What the store answers.
     Store(StoreAnswer),
     /// Why it could not be done.
     Failed(Told),
+}
+
+/// What whoever answers says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Attached {
+    /// For each slot, why its store is lost, if it is.
+    pub(crate) lost: Vec<Option<String>>,
+    /// Of a store on a node: another one says that what was written to it and not synced may be lost.
+    pub(crate) boot: String,
 }
 
 /// An error as the other side tells it.
@@ -93,7 +102,7 @@ impl From<Told> for Error {
 
 choice!(Ask { 0 => Attach { 0: version }, 1 => Manager { 0: request }, 2 => Store { 0: slot, 1: request } });
 choice!(Reply {
-    0 => Attached { 0: slots },
+    0 => Attached { 0: attached },
     1 => Manager { 0: answer },
     2 => Store { 0: answer },
     3 => Failed { 0: why },
@@ -196,6 +205,7 @@ choice!(Kind {
     6 => BlockDevice { 0: number },
 });
 choice!(Renaming { 0 => Replace {}, 1 => NoReplace {}, 2 => Exchange {} });
+record!(Attached { lost, boot });
 record!(Edit { mode, user, group, accessed_ns, modified_ns });
 record!(Place { directory, name });
 record!(New { kind, mode, user, group, target });

@@ -39,7 +39,7 @@ fn finish(server: &Server, inode: Inode) -> Result<()> {
         server.manager.sync()?;
         forget(server, &inode)?;
     } else {
-        match if inode.unsettled { settle(server, &inode) } else { Ok(()) } {
+        match if inode.unsettled { settle(server, &inode).map(drop) } else { Ok(()) } {
             // It stays unsettled, and whoever reads it is told.
             Err(why) if why.is_damage() => {}
             settled => settled?,
@@ -75,9 +75,10 @@ fn cut(server: &Server, inode: Inode) -> Result<Inode> {
     }
 }
 
-/// Learns from the stores which strips a file has and how long it is, makes its copies equal, and all of it durable.
-pub(crate) fn settle(server: &Server, inode: &Inode) -> Result<()> {
-    let Some(target) = Target::of(inode) else { return Ok(()) };
+/// Learns from the stores which strips a file has and how long it is, makes its copies equal, and all of it durable. Whether
+/// all stores could be asked: if not, the file remains unsettled.
+pub(crate) fn settle(server: &Server, inode: &Inode) -> Result<bool> {
+    let Some(target) = Target::of(inode) else { return Ok(true) };
     let (mut size, mut strips, mut is_whole) = (inode.size, inode.strips, true);
     for index in 0..target.layout.width {
         let copies = (0..target.layout.copies).filter(|copy| target.stale[*copy as usize] & bit(index) == 0);
@@ -85,6 +86,10 @@ pub(crate) fn settle(server: &Server, inode: &Inode) -> Result<()> {
         for copy in copies {
             let strip = Strip { inode: inode.id, index, copy };
             match server.stores.of(&target.layout, strip).and_then(|store| store.facts(strip)) {
+                Ok(Some(facts)) if is_outdated(inode, index, &facts) => {
+                    server.stores.of(&target.layout, strip)?.remove(strip)?;
+                    found.push((strip, None));
+                }
                 Ok(facts) => found.push((strip, facts)),
                 Err(_) => is_whole = false,
             }
@@ -113,7 +118,12 @@ pub(crate) fn settle(server: &Server, inode: &Inode) -> Result<()> {
         true => Change::Settle(written(strips), false),
         false => Change::Grow(written(strips & !inode.strips)),
     })?;
-    Ok(())
+    Ok(is_whole)
+}
+
+/// Whether a strip was made by a write that arrived only after the file had been truncated, so that nobody waits for it.
+fn is_outdated(inode: &Inode, index: u32, facts: &StripFacts) -> bool {
+    inode.strips & bit(index) == 0 && inode.cut.is_none() && facts.generation < inode.generation
 }
 
 /// Makes two copies of a strip equal where they may differ: the longer one has what the other did not get.

@@ -7,7 +7,7 @@
 //! carried out is not repeated: the first may still be on its way.
 //! Non-goals: which node has what.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -19,9 +19,10 @@ use thalweg_wire::{Client, Host, Id, Link};
 use crate::attach::{Reach, Way};
 use crate::connection::{Connection, Failure};
 use crate::location::Location;
-use crate::message::{Ask, Reply, VERSION};
+use crate::message::{Ask, Attached, Reply, VERSION};
 use crate::reached::{AsksStore, wrong};
 use crate::request::{StoreAnswer, StoreRequest};
+use crate::store::{Strip, Write};
 use crate::stream::{self, Ends};
 use crate::{Error, Result};
 
@@ -34,6 +35,8 @@ const MOMENT: Duration = Duration::from_millis(50);
 /// How long a store is not asked again, plus [`PAUSE_FACTOR`] times what the last attempt took.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u64 = 4;
+/// Strips that were written and not synced, of which a store's client remembers that.
+const UNSYNCED_MAX: usize = 1 << 16;
 /// A node that is down or restarts says so sooner than this; one that does not is silent, and dialling it would take as long
 /// again.
 const SILENT: Duration = Duration::from_secs(2);
@@ -43,8 +46,8 @@ pub(crate) trait Dial: Send + Sync {
     /// An open link with a node, which somebody reads all the time.
     fn link(&self, node: &str) -> Result<Arc<Link>>;
 
-    /// Opens a stream to a node, and what answers there; why the store of each slot is lost, if it is.
-    fn connect(&self, what: &str, node: &str, request: &VolumeRequest) -> Result<(Connection, Lost)> {
+    /// Opens a stream to a node, and what answers there.
+    fn connect(&self, what: &str, node: &str, request: &VolumeRequest) -> Result<(Connection, Attached)> {
         let failed = |why: String| Error::Refused(format!("{what}: {why}"));
         let link = self.link(node).map_err(|why| failed(why.to_string()))?;
         let streams = link.open(request.text().as_bytes()).map_err(|why| failed(why.to_string()))?;
@@ -53,7 +56,7 @@ pub(crate) trait Dial: Send + Sync {
         let connection = Connection::new(what, Box::new(from), Box::new(to));
         let connection = connection.quits(move || quit.quit("it did not answer in time"));
         match connection.ask(&Ask::Attach(VERSION), &[], &mut []) {
-            Ok(Reply::Attached(lost)) => Ok((connection, lost)),
+            Ok(Reply::Attached(attached)) => Ok((connection, attached)),
             Ok(other) => wrong(&other),
             Err(Failure::Told(why)) => Err(failed(why.to_string())),
             Err(_) => Err(failed(heard.why().unwrap_or_else(|| format!("{node} ended the stream")))),
@@ -65,9 +68,6 @@ pub(crate) trait Dial: Send + Sync {
         PAUSE.as_nanos() as u64 + PAUSE_FACTOR * took_ns
     }
 }
-
-/// For each slot, why its store is lost, if it is.
-type Lost = Vec<Option<String>>;
 
 /// A node's links with the others.
 impl Dial for Arc<Host> {
@@ -137,7 +137,7 @@ pub(crate) struct RemoteManager {
 
 impl Reach for RemoteManager {
     /// One who has files open waits a while for a node that was restarted, but not for one that is silent.
-    fn reach(&self, has_open: bool) -> Result<(Way, Lost)> {
+    fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
         let Location { node, directory } = &self.place;
         let directory = directory.display().to_string();
         let request = match self.work {
@@ -149,7 +149,9 @@ impl Reach for RemoteManager {
         loop {
             let attempt = Stopwatch::start();
             match self.dial.connect(&what, node, &request) {
-                Ok((connection, lost)) => return Ok((Way::There(connection, Mutex::default()), lost)),
+                Ok((connection, attached)) => {
+                    return Ok((Way::There(connection, Mutex::default()), attached.lost));
+                }
                 Err(why)
                     if !has_open
                         || attempt.ns() > SILENT.as_nanos() as u64
@@ -183,6 +185,55 @@ struct State {
     /// Until when it is not asked, and why.
     down: Option<(u64, String)>,
     is_lost: bool,
+    unsynced: Unsynced,
+}
+
+/// Strips that were written here and not synced, which a store forgets when its machine loses power.
+#[derive(Default)]
+struct Unsynced {
+    /// The boot of the store's machine in which they were written.
+    boot: String,
+    written: BTreeSet<Strip>,
+    /// Those of a boot before.
+    lost: BTreeSet<Strip>,
+}
+
+impl Unsynced {
+    /// The store answers in this boot.
+    fn boots(&mut self, boot: String) {
+        if boot != self.boot {
+            self.lost.append(&mut self.written);
+            self.boot = boot;
+        }
+    }
+
+    /// An error if the store may have forgotten bytes of the strip. Whoever changes it marks this copy as stale then.
+    fn check(&mut self, request: &StoreRequest) -> Result<()> {
+        let (strip, is_noted) = match request {
+            StoreRequest::Read { strip, .. } | StoreRequest::NextData { strip, .. } => (strip, false),
+            StoreRequest::Write(Write { strip, .. }) => (strip, true),
+            StoreRequest::Truncate { strip, .. } | StoreRequest::Sync(strip) => (strip, true),
+            _ => return Ok(()),
+        };
+        let is_lost = if is_noted { self.lost.remove(strip) } else { self.lost.contains(strip) };
+        let why = || Error::Missing(*strip, "its node lost power before it was synced".into());
+        if is_lost { Err(why()) } else { Ok(()) }
+    }
+
+    /// This was done.
+    fn note(&mut self, request: &StoreRequest) {
+        match request {
+            StoreRequest::Write(write) => {
+                self.written.insert(write.strip);
+                if self.written.len() > UNSYNCED_MAX {
+                    // The oldest file is the least likely to be synced by who still has it open.
+                    self.written.pop_first();
+                }
+            }
+            StoreRequest::Sync(strip) | StoreRequest::Remove(strip) => _ = self.written.remove(strip),
+            _ => {}
+        }
+    }
 }
 
 impl RemoteStore {
@@ -237,8 +288,9 @@ impl RemoteStore {
         }
         let watch = Stopwatch::start();
         match self.dial.connect(&self.what, &self.node, &self.request) {
-            Ok((connection, _)) => {
+            Ok((connection, attached)) => {
                 let connection = Arc::new(connection);
+                state.unsynced.boots(attached.boot);
                 (state.connection, state.down) = (Some(Arc::clone(&connection)), None);
                 self.note(&mut state, None);
                 Ok(connection)
@@ -265,11 +317,15 @@ impl AsksStore for RemoteStore {
     fn ask_store(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer> {
         let watch = Stopwatch::start();
         let is_write = matches!(request, StoreRequest::Write(_));
-        let ask = Ask::Store(self.slot, request);
+        let ask = Ask::Store(self.slot, request.clone());
         loop {
             let connection = self.connection()?;
+            self.state().unsynced.check(&request)?;
             let unsure = match connection.ask(&ask, sent, into) {
-                Ok(Reply::Store(answer)) => return Ok(answer),
+                Ok(Reply::Store(answer)) => {
+                    self.state().unsynced.note(&request);
+                    return Ok(answer);
+                }
                 Ok(other) => return wrong(&other),
                 Err(Failure::Told(why)) if connection.is_broken() => {
                     return Err(self.goes_down(&mut self.state(), &why, self.dial.pause_ns(0)));

@@ -80,7 +80,7 @@ pub(crate) fn connect(meta: &Path, name: &str) -> Result<Option<(Connection, Vec
     let (Ok(()), Ok(from), true) = (prepared, stream.try_clone(), is_own(&stream)) else { return Ok(None) };
     let connection = Connection::new(name, Box::new(from), Box::new(stream));
     match connection.ask(&Ask::Attach(VERSION), &[], &mut []) {
-        Ok(Reply::Attached(slots)) => Ok(Some((connection, slots))),
+        Ok(Reply::Attached(attached)) => Ok(Some((connection, attached.lost))),
         Err(crate::connection::Failure::Told(why)) => Err(why),
         _ => Ok(None),
     }

@@ -338,15 +338,16 @@ impl Server {
         let settled = match self.manager.inode(inode) {
             Ok(found) if found.unsettled && found.links > 0 => recover::settle(self, &found),
             Err(e) if !e.is_not_found() => Err(e),
-            _ => Ok(()),
+            _ => Ok(true),
         };
         let mut state = self.state();
         let file = state.files.entry(inode).or_default();
-        (file.is_settling, file.is_orphaned) = (false, settled.is_err());
+        // A store that could not be asked may know more, so whoever opens the file has to ask it.
+        (file.is_settling, file.is_orphaned) = (false, !matches!(settled, Ok(true)));
         drop(state);
         self.settled.notify_all();
         self.release(inode)?;
-        settled
+        settled.map(drop)
     }
 
     fn append(

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use thalweg_api::{May, ServiceRequest, VolumeChange, VolumeRequest, VolumeWork, from_json};
-use thalweg_io::small;
+use thalweg_io::{process, small};
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{Host, Id, Link, Peer, Service, Streams};
 
@@ -330,6 +330,10 @@ struct StoreSession {
 impl Answering for StoreSession {
     fn lost(&self) -> Vec<Option<String>> {
         Vec::new()
+    }
+
+    fn boot(&self) -> String {
+        process::boot()
     }
 
     fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {

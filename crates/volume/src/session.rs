@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::client::Answers;
-use crate::message::{Ask, Head, Reply, VERSION, send};
+use crate::message::{Ask, Attached, Head, Reply, VERSION, send};
 use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
 use crate::server::{Server, SessionId};
 use crate::store::Store;
@@ -26,6 +26,11 @@ type To = Box<dyn Write + Send>;
 pub(crate) trait Answering: Sync {
     /// For each slot, why its store is lost, if it is.
     fn lost(&self) -> Vec<Option<String>>;
+
+    /// Of a store: which boot of its machine this is.
+    fn boot(&self) -> String {
+        String::new()
+    }
 
     /// The answer to one request. What is read fills `into`.
     fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply>;
@@ -87,7 +92,9 @@ impl Answering for Session<'_> {
 pub(crate) fn converse(answering: &dyn Answering, mut from: From, mut to: To, shut: &(dyn Fn() + Sync)) {
     let Ok(Some(first)) = Head::read(&mut from) else { return };
     let reply = match Ask::decode(&first.body) {
-        Some(Ask::Attach(VERSION)) => Reply::Attached(answering.lost()),
+        Some(Ask::Attach(VERSION)) => {
+            Reply::Attached(Attached { lost: answering.lost(), boot: answering.boot() })
+        }
         Some(Ask::Attach(version)) => {
             let why = format!("the volume is served in version {VERSION} of its protocol, not {version}");
             Reply::Failed(Error::Refused(why).into())
@@ -134,7 +141,6 @@ fn work(answering: &dyn Answering, from: &Mutex<Option<From>>, to: &Mutex<To>, s
                 }
             }
         };
-        data.clear();
         let reply = carry_out(answering, &ask, &sent, &mut data);
         let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
         let answered = match send(&mut *to, number, &reply, &data) {
@@ -151,7 +157,9 @@ fn work(answering: &dyn Answering, from: &Mutex<Option<From>>, to: &Mutex<To>, s
     }
 }
 
-fn carry_out(answering: &dyn Answering, ask: &Ask, sent: &[u8], data: &mut Vec<u8>) -> Reply {
+/// The reply to a request with these bytes; those that it asks for are then in `data`.
+pub(crate) fn carry_out(answering: &dyn Answering, ask: &Ask, sent: &[u8], data: &mut Vec<u8>) -> Reply {
+    data.clear();
     if let Ask::Store(_, StoreRequest::Read { bytes, .. }) = ask {
         data.resize(*bytes as usize, 0);
     }
