@@ -14,7 +14,7 @@ use crate::flag::{
     SORTS, SPILLS, WRITES,
 };
 use crate::typed::{Document, Help, When};
-use crate::{flags_table, flags_volume, values};
+use crate::{flags_bench, flags_table, flags_volume, values};
 
 /// The flags, those of a topic together.
 pub(crate) const FLAGS: &[Flag] = &[
@@ -457,20 +457,10 @@ what was cut off is begun anew, file by file.",
     flags_volume::READ_ONLY,
     flags_volume::CACHE,
     flags_volume::HINT,
-    flags_volume::SUITES,
+    flags_bench::SUITES,
     flags_table::RESP,
     flags_table::PASSWORD_FILE,
-    Flag {
-        long: "size",
-        short: None,
-        value: Value::Any("SIZE"),
-        at: BENCHES,
-        about: "how much data to measure with",
-        doc: "\
-The amount of data. The data and the memory of each row scale with it. Without this flag, the size of the published \
-figures. Up to 64 MB only tests that the benchmark works.",
-        set: |args, value| values::parsed(value).map(|size| args.size = Some(size)),
-    },
+    flags_bench::SIZE,
     Flag {
         long: "rows",
         short: None,

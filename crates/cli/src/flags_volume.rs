@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::commands::Command::{Mount, Volume};
-use crate::flag::{At, BENCHES, Flag, Value};
+use crate::flag::{At, Flag, Value};
 use crate::values;
 
 const VOLUMES: At = At::Commands(&[Volume]);
@@ -135,22 +135,6 @@ pub(crate) const HINT: Flag = Flag {
 How the files of this mount are used that have no hint of their own (thalweg volume hint): sequential, random, once or normal.",
     set: |args, value| {
         args.hint = Some(values::parsed(value)?);
-        Ok(())
-    },
-};
-
-pub(crate) const SUITES: Flag = Flag {
-    long: "suites",
-    short: None,
-    value: Value::None,
-    at: BENCHES,
-    about: "volume: run suites for file systems, and measure nothing",
-    doc: "\
-With bench volume: run the long forms of suites for file systems, and programs as they are, on mounts of a volume with two \
-copies, and measure nothing else: pjdfstest, fsx (also while a store is killed and restarted), fio --verify, SQLite, git, cargo, \
-tar and rsync, and two mounts that write and read in turn. Each row says what it counted.",
-    set: |args, _| {
-        args.suites = true;
         Ok(())
     },
 };

@@ -10,6 +10,7 @@ mod complete;
 mod failure;
 mod flag;
 mod flags;
+mod flags_bench;
 mod flags_table;
 #[cfg(test)]
 mod flags_test;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use thalweg::Volume;
-use thalweg::volume::{self, HINT_ATTRIBUTE, Kind, OfCluster, OpenVolume, Registry};
+use thalweg::volume::{self, HINT_ATTRIBUTE, Hint, Kind, OfCluster, OpenVolume, Registry};
 use thalweg_api::to_json;
 
 use crate::failure::{DONE, Failure, WRONG};
@@ -21,15 +21,13 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
     match asked {
         VolumeAsk::Create { name, stores, manager, layout } => {
             volume::create(&registry, name, stores, manager.as_deref(), &layout.over(Default::default()))?;
-            let made = registry.find(name)?;
-            report(how, || to_json(&made), || show::volume_list(std::slice::from_ref(&made)))
+            entry_of(&registry, name, how)
         }
         VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster: (identity, cluster), clients } => {
             let cluster = OfCluster { identity, name: cluster.as_deref(), clients };
             let places = (&stores[..], manager.as_ref());
             volume::create_on_nodes(&registry, cluster, name, places, &layout.over(Default::default()))?;
-            let made = registry.find(name)?;
-            report(how, || to_json(&made), || show::volume_list(std::slice::from_ref(&made)))
+            entry_of(&registry, name, how)
         }
         VolumeAsk::List => {
             let list = registry.list()?;
@@ -43,8 +41,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
         VolumeAsk::Repair(name) => repaired(&registry, name, how),
         VolumeAsk::AddStore(name, dir) => {
             volume::add_store(&registry, name, dir)?;
-            let found = registry.find(name)?;
-            report(how, || to_json(&found), || show::volume_list(std::slice::from_ref(&found)))
+            entry_of(&registry, name, how)
         }
         VolumeAsk::Replace(name, old, new) => {
             volume::replace(&registry, name, old, new)?.iter().for_each(|lost| complain(lost));
@@ -73,9 +70,9 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             report(how, || to_json(&files), || files.iter().map(show::volume_file).collect())
         }
         VolumeAsk::MakeDirectories(places) => {
-            for (name, path) in places {
-                Volume::open_of(&registry, name)?.make_directory(path)?;
-            }
+            let make =
+                |(name, path): &(String, PathBuf)| Volume::open_of(&registry, name)?.make_directory(path);
+            places.iter().try_for_each(make)?;
             Ok(DONE)
         }
         VolumeAsk::Layout(name, path, layout) => {
@@ -85,16 +82,26 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             report(how, || to_json(&found.layout), || show::volume_layout(&found))
         }
         VolumeAsk::Hint(name, path, hint) => {
-            let open = volume::open(&registry, name)?;
-            if let Some(hint) = hint {
-                open.volume.set_attribute(path, HINT_ATTRIBUTE, Some(hint.to_string().as_bytes()))?;
-            }
-            let attributes = open.volume.attributes(path)?;
-            let found = attributes.iter().find(|(name, _)| name == HINT_ATTRIBUTE);
-            let hint = found.map_or("normal".into(), |(_, hint)| String::from_utf8_lossy(hint).into_owned());
+            let hint = hinted(&volume::open(&registry, name)?, path, *hint)?;
             report(how, || to_json(&hint), || format!("{}: {hint}\n", Path::new("/").join(path).display()))
         }
     }
+}
+
+/// Shows where a volume is.
+fn entry_of(registry: &Registry, name: &str, how: Show) -> Result<u8, Failure> {
+    let found = registry.find(name)?;
+    report(how, || to_json(&found), || show::volume_list(std::slice::from_ref(&found)))
+}
+
+/// The hint of a file, after it is set if one is given.
+fn hinted(open: &OpenVolume, path: &Path, hint: Option<Hint>) -> Result<String, Failure> {
+    if let Some(hint) = hint {
+        open.volume.set_attribute(path, HINT_ATTRIBUTE, Some(hint.to_string().as_bytes()))?;
+    }
+    let attributes = open.volume.attributes(path)?;
+    let found = attributes.iter().find(|(name, _)| name == HINT_ATTRIBUTE);
+    Ok(found.map_or("normal".into(), |(_, hint)| String::from_utf8_lossy(hint).into_owned()))
 }
 
 /// Reads everything, and tells what is wrong.

@@ -3,13 +3,15 @@
 //! Non-goals: how it is opened; see place.rs and cluster.rs.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use thalweg_api::VolumeEntry;
 
-use crate::remote::Watch;
 use crate::store::Store;
 use crate::{Result, Volume};
+
+/// Is told, in one line, when a store is lost and when it is back.
+pub(crate) type Watch = Arc<OnceLock<Arc<dyn Fn(&str) + Send + Sync>>>;
 
 /// A volume that is open in this process.
 pub struct OpenVolume {

@@ -11,14 +11,14 @@ use thalweg_api::{ServiceRequest, VolumeChange, VolumeCluster, VolumeEntry, Volu
 use thalweg_io::process;
 use thalweg_wire::{Id, message};
 
-use crate::alone::{Alone, OpenAlone, OpenVolume};
+use crate::alone::{Alone, OpenAlone, OpenVolume, Watch};
 use crate::attach::Attachment;
 use crate::client::Client;
 use crate::layout::Policy;
 use crate::location::{Location, apart};
 use crate::manager::Change;
 use crate::registry::{Registry, part};
-use crate::remote::{Dial, Links, RemoteManager, RemoteStore, Watch};
+use crate::remote::{Dial, Links, RemoteManager, RemoteStore};
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, Result, Volume, place};

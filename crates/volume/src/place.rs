@@ -15,13 +15,12 @@ use thalweg_api::VolumeEntry;
 use thalweg_io::threads::Threads;
 use thalweg_io::{Access, File, FileSystem, hidden, process, small};
 
-use crate::alone::{Alone, OpenAlone, OpenVolume};
+use crate::alone::{Alone, OpenAlone, OpenVolume, Watch};
 use crate::attach::{Attachment, CLIENTS};
 use crate::client::Client;
 use crate::layout::Policy;
 use crate::manager::{Change, Facts, Manager};
 use crate::registry::{Registry, part};
-use crate::remote::Watch;
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, LocalStore, Result, SqliteManager, Volume};

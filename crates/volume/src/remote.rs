@@ -9,13 +9,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thalweg_api::{ClusterHost, ServiceRequest, VolumeRequest, VolumeWork};
 use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_wire::{Client, Host, Id, Link};
 
+use crate::alone::Watch;
 use crate::attach::{Reach, Way};
 use crate::connection::{Connection, Failure};
 use crate::location::Location;
@@ -164,9 +165,6 @@ impl Reach for RemoteManager {
         }
     }
 }
-
-/// Is told, in one line, when a store is lost and when it is back.
-pub(crate) type Watch = Arc<OnceLock<Arc<dyn Fn(&str) + Send + Sync>>>;
 
 /// A store on a node.
 pub(crate) struct RemoteStore {

@@ -17,6 +17,7 @@ use thalweg_wire::threads::spawn;
 use thalweg_wire::{Host, Id, Link, Peer, Service, Streams};
 
 use crate::allowed::Allowed;
+use crate::alone::Watch;
 use crate::layout::Policy;
 use crate::location::Location;
 use crate::manager::{Change, Manager};
@@ -24,7 +25,7 @@ use crate::managers::{Entered, Managers};
 use crate::message::{Ask, Reply};
 use crate::place::{self, Made};
 use crate::registry::part;
-use crate::remote::{Dial, RemoteStore, Watch, directory};
+use crate::remote::{Dial, RemoteStore, directory};
 use crate::request::{Answer, Request, StoreRequest};
 use crate::server::{GONE, Server, SessionId};
 use crate::session::{Answering, ask_store, converse, refuse};

@@ -133,14 +133,7 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
                 VolumeAsk::Layout(volume, path, layout)
             })
         }
-        "hint" => {
-            let (word, hint) = match &args.words[..] {
-                [word] => (word, None),
-                [word, hint] => (word, Some(lasting_hint(hint)?)),
-                _ => return Err(Usage("volume hint takes volume:NAME/PATH, and a hint to set one".into())),
-            };
-            inside(word).map(|(volume, path)| VolumeAsk::Hint(volume, path, hint))
-        }
+        "hint" => hint(&args.words),
         _ if args.words.is_empty() => {
             Err(Usage(format!("volume {what} takes at least one word, volume:NAME/PATH")))
         }
@@ -149,6 +142,16 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
             Ok(if what == "mkdir" { VolumeAsk::MakeDirectories(places) } else { VolumeAsk::Stat(places) })
         }
     }
+}
+
+/// `volume hint volume:NAME/PATH [HINT]`.
+fn hint(words: &[OsString]) -> Result<VolumeAsk, Usage> {
+    let (word, hint) = match words {
+        [word] => (word, None),
+        [word, hint] => (word, Some(lasting_hint(hint)?)),
+        _ => return Err(Usage("volume hint takes volume:NAME/PATH, and a hint to set one".into())),
+    };
+    inside(word).map(|(volume, path)| VolumeAsk::Hint(volume, path, hint))
 }
 
 /// `volume create NAME`: on this machine, or with stores that are written as NODE:/DIR on nodes.

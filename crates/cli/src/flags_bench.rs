@@ -1,0 +1,32 @@
+//! Flags of `bench` in the table of flags.
+
+use crate::flag::{BENCHES, Flag, Value};
+use crate::values;
+
+pub(crate) const SIZE: Flag = Flag {
+    long: "size",
+    short: None,
+    value: Value::Any("SIZE"),
+    at: BENCHES,
+    about: "how much data to measure with",
+    doc: "\
+The amount of data. The data and the memory of each row scale with it. Without this flag, the size of the published \
+figures. Up to 64 MB only tests that the benchmark works.",
+    set: |args, value| values::parsed(value).map(|size| args.size = Some(size)),
+};
+
+pub(crate) const SUITES: Flag = Flag {
+    long: "suites",
+    short: None,
+    value: Value::None,
+    at: BENCHES,
+    about: "volume: run suites for file systems, and measure nothing",
+    doc: "\
+With bench volume: run the long forms of suites for file systems, and programs as they are, on mounts of a volume with two \
+copies, and measure nothing else: pjdfstest, fsx (also while a store is killed and restarted), fio with its checks, SQLite, git, cargo, \
+tar and rsync, and two mounts that write and read in turn. Each row says what it counted.",
+    set: |args, _| {
+        args.suites = true;
+        Ok(())
+    },
+};
