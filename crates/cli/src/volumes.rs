@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use thalweg::volume::{self, HINT_ATTRIBUTE, Kind, OfCluster, OpenVolume, Registry};
+use thalweg::volume::{self, HINT_ATTRIBUTE, Hint, Kind, OfCluster, OpenVolume, Registry};
 use thalweg_api::to_json;
 
 use crate::failure::Failure;
@@ -79,16 +79,20 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             report(how, || to_json(&found.layout), || show::volume_layout(&found))
         }
         VolumeAsk::Hint(name, path, hint) => {
-            let open = volume::open(&registry, name)?;
-            if let Some(hint) = hint {
-                open.volume.set_attribute(path, HINT_ATTRIBUTE, Some(hint.to_string().as_bytes()))?;
-            }
-            let attributes = open.volume.attributes(path)?;
-            let found = attributes.iter().find(|(name, _)| name == HINT_ATTRIBUTE);
-            let hint = found.map_or("normal".into(), |(_, hint)| String::from_utf8_lossy(hint).into_owned());
+            let hint = hinted(&volume::open(&registry, name)?, path, *hint)?;
             report(how, || to_json(&hint), || format!("{}: {hint}\n", Path::new("/").join(path).display()))
         }
     }
+}
+
+/// Sets the hint of a file if there is one to set, and gives the one that it has.
+fn hinted(open: &OpenVolume, path: &Path, hint: Option<Hint>) -> volume::Result<String> {
+    if let Some(hint) = hint {
+        open.volume.set_attribute(path, HINT_ATTRIBUTE, Some(hint.to_string().as_bytes()))?;
+    }
+    let attributes = open.volume.attributes(path)?;
+    let found = attributes.iter().find(|(name, _)| name == HINT_ATTRIBUTE);
+    Ok(found.map_or("normal".into(), |(_, hint)| String::from_utf8_lossy(hint).into_owned()))
 }
 
 /// Reads everything, and tells what is wrong.
