@@ -31,7 +31,7 @@ _thalweg() {
         --width) :; return ;;
         --copies) :; return ;;
         --cache) :; return ;;
-        --hint) :; return ;;
+        --hint) mapfile -t COMPREPLY < <(compgen -W 'sequential random once normal' -- "$word"); return ;;
         --size) :; return ;;
         --rows) :; return ;;
         --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;

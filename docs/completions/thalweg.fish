@@ -65,7 +65,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from volume' -l copies -x -d 'how
 complete -c thalweg -n '__fish_seen_subcommand_from mount' -l background -d 'return when the volume is mounted'
 complete -c thalweg -n '__fish_seen_subcommand_from mount' -l read-only -d 'let nothing be changed through the mount'
 complete -c thalweg -n '__fish_seen_subcommand_from mount' -l cache -x -d 'memory for files that were read [default: 128MiB]'
-complete -c thalweg -n '__fish_seen_subcommand_from mount' -l hint -x -d 'how files are used for which nothing else is said'
+complete -c thalweg -n '__fish_seen_subcommand_from mount' -l hint -x -a 'sequential random once normal' -d 'how files are used for which nothing else is said'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l size -x -d 'how much data to measure with'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l rows -x -d 'measure only these rows; a wrong name lists all'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l dir -x -a '(__fish_complete_directories)' -d 'for the data; for io up to four [default: bench/data]'
