@@ -62,10 +62,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             report(how, || to_json(&files), || show::volume_files(&files))
         }
         VolumeAsk::Stat(places) => {
-            let stat = |(name, path): &(String, PathBuf)| {
-                let open = volume::open(&registry, name)?;
-                volume::file(&open, path)
-            };
+            let stat = |(name, path): &(String, PathBuf)| volume::file(&volume::open(&registry, name)?, path);
             let files = places.iter().map(stat).collect::<volume::Result<Vec<_>>>()?;
             report(how, || to_json(&files), || files.iter().map(show::volume_file).collect())
         }

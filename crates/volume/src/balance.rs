@@ -19,11 +19,12 @@ use crate::Result;
 use crate::store::Store;
 
 /// Reads that may be waited for with the other copy in mind.
-const THREADS: usize = 16;
+const THREADS: usize = 32;
 const STACK_BYTES: usize = 256 << 10;
-/// A store is slow if it takes so many times as long as stores usually do, and no less than this.
+/// A store is slow if it takes so many times as long as half of the stores usually do, within these limits.
 const SLOW_FACTOR: u64 = 4;
 const SLOW_NS_MIN: u64 = 50_000_000;
+const SLOW_NS_MAX: u64 = 1_000_000_000;
 /// The same before any store has answered.
 const SLOW_NS_FIRST: u64 = 250_000_000;
 /// How long the other copy is preferred to that of a slow store.
@@ -38,8 +39,6 @@ const WEIGHT: u64 = 8;
 /// What is known of the stores of a volume.
 pub(crate) struct Balance {
     paces: Vec<Pace>,
-    /// What any store usually takes for a unit.
-    usual_ns: AtomicU64,
     pool: ThreadPool,
     /// Threads of the pool that are in use.
     busy: AtomicUsize,
@@ -72,7 +71,15 @@ impl Balance {
         let pool = ThreadPoolBuilder::new().num_threads(THREADS).stack_size(STACK_BYTES);
         let pool = pool.thread_name(|n| format!("copies-{n}")).build().ok()?;
         let paces = (0..slots).map(|_| Pace::default()).collect();
-        Some(Arc::new(Balance { paces, usual_ns: AtomicU64::new(0), pool, busy: AtomicUsize::new(0) }))
+        Some(Arc::new(Balance { paces, pool, busy: AtomicUsize::new(0) }))
+    }
+
+    /// What the median store takes for a unit; 0 if none has answered. The mean would follow the slow one.
+    fn usual_ns(&self) -> u64 {
+        let known = self.paces.iter().map(|pace| pace.usual_ns.load(Ordering::Relaxed));
+        let mut known: Vec<u64> = known.filter(|ns| *ns != 0).collect();
+        known.sort_unstable();
+        known.get(known.len() / 2).copied().unwrap_or(0)
     }
 
     /// When a store would answer one more request; later than any other if it is avoided. One of which nothing is known is
@@ -81,7 +88,7 @@ impl Balance {
         let pace = &self.paces[slot];
         let waiting = pace.waiting.load(Ordering::Relaxed);
         let (usual_ns, is_tried) = match pace.usual_ns.load(Ordering::Relaxed) {
-            0 => (self.usual_ns.load(Ordering::Relaxed), waiting > 0),
+            0 => (self.usual_ns(), waiting > 0),
             usual_ns => (usual_ns, false),
         };
         let is_avoided = is_tried || now_ns() < pace.avoided_until_ns.load(Ordering::Relaxed);
@@ -114,7 +121,6 @@ impl Balance {
             Ok(()) => {
                 let ns = watch.ns() / (bytes as u64).div_ceil(UNIT_BYTES).max(1);
                 smoothed(&pace.usual_ns, ns);
-                smoothed(&self.usual_ns, ns);
             }
             Err(crate::Error::Stale(_)) => {}
             Err(_) => self.avoid(slot, FAILED_NS),
@@ -138,16 +144,16 @@ impl Balance {
             return here(0, into).or_else(|why| here(1, into).map_err(|_| why));
         }
         let units = (into.len() as u64).div_ceil(UNIT_BYTES).max(1);
-        let slow_ns = match self.usual_ns.load(Ordering::Relaxed) {
+        let slow_ns = match self.usual_ns() {
             0 => SLOW_NS_FIRST,
-            usual_ns => (SLOW_FACTOR * units * usual_ns).max(SLOW_NS_MIN),
+            usual_ns => (SLOW_FACTOR * units * usual_ns).clamp(SLOW_NS_MIN, SLOW_NS_MAX),
         };
-        let (mut waiting, mut is_slow, mut failure, mut second) = (1, false, None, None);
+        let (mut waiting, mut failure, mut is_slow, mut asked_both) = (1, None, false, false);
         while waiting > 0 {
-            let answer = match second {
-                None => answers.recv_timeout(Duration::from_nanos(slow_ns)).ok(),
+            let answer = match asked_both {
+                false => answers.recv_timeout(Duration::from_nanos(slow_ns)).ok(),
                 // Threads answer: a store has a limited time.
-                Some(_) => Some(answers.recv().expect("a thread answers")),
+                true => Some(answers.recv().expect("a thread answers")),
             };
             match answer {
                 Some((which, Ok(bytes))) => {
@@ -163,14 +169,18 @@ impl Balance {
                 }
                 None => is_slow = true,
             }
-            if second.is_none() {
-                let is_asked = self.ask(1, copies, into.len(), read, &send);
-                waiting += usize::from(is_asked);
-                second = Some(is_asked);
+            if !std::mem::replace(&mut asked_both, true) {
+                if self.ask(1, copies, into.len(), read, &send) {
+                    waiting += 1;
+                } else if here(1, into).is_ok() {
+                    if is_slow {
+                        self.avoid(copies[0].0, AVOIDED_NS);
+                    }
+                    return Ok(());
+                }
             }
         }
-        let failure = failure.expect("all that were asked failed");
-        if second == Some(false) { here(1, into).map_err(|_| failure) } else { Err(failure) }
+        Err(failure.expect("all that were asked failed"))
     }
 
     /// Has a thread read a copy; false if too many are in use.
@@ -220,25 +230,29 @@ mod tests {
         })
     }
 
+    /// Also when only one thread is left, so that the caller has to ask the other copy itself.
     #[test]
     fn a_copy_that_does_not_answer_is_read_from_the_other_and_avoided() {
-        let (sim, balance) = (Sim::new(1), Balance::new(2).unwrap());
-        let (release, held) = channel::<()>();
-        let held = Mutex::new(held);
-        let read: Arc<Read> = Arc::new(move |which, _, into| {
-            if which == 0 {
-                // Until the test ends.
-                let _ = held.lock().unwrap().recv();
-            }
-            into.fill(which as u8 + 1);
-            Ok(())
-        });
-        assert!(!balance.prefers_second([0, 1], 0));
-        let mut into = [0; 100];
-        balance.read(&copies(&sim), &mut into, &read).unwrap();
-        assert_eq!(into, [2; 100]);
-        assert!(balance.prefers_second([0, 1], 0));
-        drop(release);
+        for busy in [0, THREADS - 1] {
+            let (sim, balance) = (Sim::new(1), Balance::new(2).unwrap());
+            balance.busy.store(busy, Ordering::Relaxed);
+            let (release, held) = channel::<()>();
+            let held = Mutex::new(held);
+            let read: Arc<Read> = Arc::new(move |which, _, into| {
+                if which == 0 {
+                    // Until the test ends.
+                    let _ = held.lock().unwrap().recv();
+                }
+                into.fill(which as u8 + 1);
+                Ok(())
+            });
+            assert!(!balance.prefers_second([0, 1], 0));
+            let mut into = [0; 100];
+            balance.read(&copies(&sim), &mut into, &read).unwrap();
+            assert_eq!(into, [2; 100]);
+            assert!(balance.prefers_second([0, 1], 0));
+            drop(release);
+        }
     }
 
     #[test]
