@@ -67,6 +67,10 @@ impl fmt::Display for AskedOfCluster {
             ),
             NoName(end) => write!(f, "{end} comes before the name of a file"),
             Standard => f.write_str("nodes read and write files, and '-' is a stream of this process"),
+            NotAFile(end @ Endpoint::Volume(_)) => write!(
+                f,
+                "nodes of a cluster read and write no files of volumes yet, as '{end}' is one; do it on this machine"
+            ),
             NotAFile(end) => write!(f, "nodes read and write files, and '{end}' is none"),
             ClientParts => f.write_str(
                 "parts are written where nodes are; name them as all nodes see them, or with nodes:, and pump them here",
