@@ -35,7 +35,7 @@ pub enum AskedOfCluster {
     #[error("nodes read and write files, and '-' is a stream of this process")]
     Standard,
     /// An end that is not a file of nodes.
-    #[error("nodes read and write files, and '{0}' is none")]
+    #[error("nodes read and write files, and '{0}' is none{hint}", hint = if_volume(.0))]
     NotAFile(Endpoint),
     /// Parts were to be written to the client.
     #[error(
@@ -203,4 +203,12 @@ pub enum JobFault {
         /// What is wrong with it.
         why: String,
     },
+}
+
+/// What to do instead with a file of a volume.
+fn if_volume(end: &Endpoint) -> &'static str {
+    match end {
+        Endpoint::Volume(_) => " that they have; do it on this machine",
+        _ => "",
+    }
 }

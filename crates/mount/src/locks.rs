@@ -201,6 +201,13 @@ impl MountLocks {
     }
 }
 
+impl Drop for MountLocks {
+    fn drop(&mut self) {
+        // If it could not be mounted, nothing has ended them.
+        self.end();
+    }
+}
+
 impl Shared {
     /// Answers what waited, until the mount ends.
     fn run(&self, locker: &Locker, come: &Receiver<Job>) {

@@ -43,18 +43,24 @@ pub(super) struct LaidSide {
     preprocess: Preprocess,
 }
 
-/// Opens the inputs, all of which are files.
-pub(super) fn open(io: &Arc<dyn ReadFiles>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs> {
+/// Opens the inputs, all of which are files, each on its file system.
+pub(super) fn open(
+    files_of: &dyn Fn(&Endpoint) -> Arc<dyn ReadFiles>,
+    inputs: &[Endpoint],
+    layout: Layout,
+) -> Result<Inputs> {
     let mut files: Vec<InputLocation> = Vec::with_capacity(inputs.len());
     for endpoint in inputs {
         let path = match endpoint {
-            Endpoint::Path(path) => path,
+            Endpoint::Path(path) => path.as_path(),
+            Endpoint::Volume(path) => path.as_path(),
             Endpoint::Standard => return Err(Asked::StreamInput.into()),
             other => return Err(AskedOfCluster::NotAFile(other.clone()).into()),
         };
+        let io = &files_of(endpoint);
         let there = io.stat(path)?;
         if there.is_directory {
-            return Err(BadPath::InputDirectory(path.clone()).into());
+            return Err(BadPath::InputDirectory(path.to_path_buf()).into());
         }
         if !there.is_regular || path.as_os_str().is_empty() {
             return Err(Asked::StreamInput.into());

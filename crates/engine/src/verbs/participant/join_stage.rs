@@ -48,7 +48,7 @@ impl PreparedParticipant {
             form,
             group_bytes: (own / 4) as usize,
             line_max: own / 10,
-            scratch: &Location::new(&self.base.io, scratch),
+            scratch: &Location::new(&self.base.scratch, scratch),
             meters: &self.base.meters,
         };
         let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
@@ -106,8 +106,8 @@ impl PreparedParticipant {
         }
         let (proof, sorter) =
             self.sides[side].pump(ends, &pages[side], (&self.base.meters, progress), |outlet, go_on| {
-                Ok(sort_stage::fill(outlet, (&options, Expected::default()), 0, go_on)?
-                    .map(|(sorter, _)| sorter))
+                let how = (&options, &self.base.scratch, Expected::default());
+                Ok(sort_stage::fill(outlet, how, 0, go_on)?.map(|(sorter, _)| sorter))
             })?;
         Ok((proof, sorter.sorted()?))
     }

@@ -46,6 +46,7 @@ use self::sort_stage::{SortStage, Written};
 pub(super) use self::stages::add_spill;
 use self::stages::{Spill, stages};
 use self::stretch::{Stretch, write_edges};
+use crate::machine::Disks;
 use crate::output::{self, Target};
 use crate::temporary;
 use crate::verbs::partition::names;
@@ -171,6 +172,7 @@ pub struct PreparedParticipant {
 struct Base {
     options: ParticipantOptions,
     io: Arc<dyn FileSystem>,
+    scratch: Arc<dyn FileSystem>,
     /// What of it the client lends.
     lent: ClientDisks,
     memory_bytes: u64,
@@ -208,7 +210,13 @@ impl Participant {
     pub fn open(options: ParticipantOptions, lent: ClientDisks) -> Result<Participant> {
         let watch = Stopwatch::start();
         let sort = &options.sort;
-        let (io, fallback) = machine::io(sort.io)?;
+        // Volumes are known to clients, not to nodes.
+        if let (false, Some(volume)) = (options.in_process, in_volume(sort)) {
+            return Err(AskedOfCluster::NotAFile(volume.clone()).into());
+        }
+        let disks = Disks::of_work(sort)?;
+        let (io, fallback) = (Arc::clone(&disks.output), disks.fallback());
+        let scratch = Arc::clone(&disks.scratch);
         let side = |inputs: &[Endpoint], layout: Layout, keys: &[KeyPart]| -> Result<Side> {
             Key::new(layout, keys)?;
             let travel = match options.sort.work {
@@ -218,7 +226,7 @@ impl Participant {
                 }
                 _ => (layout, keys.to_vec()),
             };
-            let files = lent.inputs.clone().unwrap_or_else(|| Arc::clone(&io) as _);
+            let files = |end: &Endpoint| lent.inputs.clone().unwrap_or_else(|| disks.of_input(end));
             let inputs = open(&files, inputs, layout)?;
             let (node, in_process, own) = (options.node, options.in_process, options.own_inputs);
             Ok(Side { inputs, layout, travel, node, in_process, own })
@@ -230,13 +238,12 @@ impl Participant {
             sides.push(side(&right.inputs, right.layout, &right.keys)?);
         }
         let paths = match (options.sort.work, &sort.output) {
-            (Work::Partition { parts, .. }, Endpoint::Path(pattern)) => {
+            (Work::Partition { parts, .. }, Endpoint::Path(_) | Endpoint::Volume(_)) => {
                 let (node, nodes) = options.node;
-                let mut names = names(&io, pattern, parts)?;
+                let mut names = names(&io, sort.output.file().expect("these are files"), parts)?;
                 names.drain(lanes_of(node, nodes, parts)).map(|name| name.path).collect()
             }
             (_, Endpoint::Path(path)) if lent.output.is_some() => vec![path.clone()],
-            (_, other @ Endpoint::Volume(_)) => return Err(AskedOfCluster::NotAFile(other.clone()).into()),
             (_, output) => match Target::of(&io, output)? {
                 Target::File(file) => vec![file.path],
                 Target::Stream(_) => {
@@ -249,7 +256,8 @@ impl Participant {
         let memory_bytes =
             options.sort.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         let memory_bytes = memory_bytes.min(options.memory_most.unwrap_or(u64::MAX));
-        let base = Base { options, io, lent, memory_bytes, fallback, paths, meters, watch, cpu_seconds };
+        let base =
+            Base { options, io, scratch, lent, memory_bytes, fallback, paths, meters, watch, cpu_seconds };
         Ok(Participant { base, sides })
     }
 
@@ -312,6 +320,13 @@ impl Participant {
         let laid = PreparedParticipant { base, sides, rest_bytes, sampled, output, parts, sorted };
         Ok((laid, keys))
     }
+}
+
+/// An input or the output, if one is in a volume.
+fn in_volume(sort: &WorkOptions) -> Option<&Endpoint> {
+    let right = sort.right.iter().flat_map(|right| &right.inputs);
+    let mut ends = sort.inputs.iter().chain(right).chain([&sort.output]);
+    ends.find(|end| matches!(end, Endpoint::Volume(_)))
 }
 
 /// Lanes of the river: a part each, or a node's range.
@@ -513,7 +528,14 @@ impl PreparedParticipant {
         (sorter.layout, sorter.keys) = self.sides[0].travel();
         self.sides[0].pump(ends, pages, (meters, progress), |outlet, go_on| {
             let stretch = Stretch::new(file, file.backend().queue(WRITES)?, &pool, meters);
-            let stage = SortStage { options: &sorter, layout, key: &key, tagged, expected };
+            let stage = SortStage {
+                options: &sorter,
+                scratch: &self.base.scratch,
+                layout,
+                key: &key,
+                tagged,
+                expected,
+            };
             sort_stage::run(outlet, stretch, stage, starts, (written, go_on))
         })
     }

@@ -3,10 +3,11 @@
 //! Invariant: what is written is proved as it is handed to the disk.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use thalweg_api::{Edge, Receipt};
 use thalweg_base::units::Size;
-use thalweg_io::directory_of;
+use thalweg_io::{FileSystem, directory_of};
 use thalweg_record::{Key, Layout, Prover, TAG_BYTES, Untagger};
 use thalweg_river::Outlet;
 use thalweg_sort::Expected;
@@ -71,6 +72,8 @@ pub(super) struct Written {
 pub(super) struct SortStage<'a> {
     /// Of records as they come.
     pub(super) options: &'a SorterOptions,
+    /// What has the scratch.
+    pub(super) scratch: &'a Arc<dyn FileSystem>,
     /// As they are written.
     pub(super) layout: Layout,
     pub(super) key: &'a Key,
@@ -84,11 +87,11 @@ pub(super) struct SortStage<'a> {
 /// of each record. Nothing if nobody is to go on.
 pub(super) fn fill(
     outlet: &mut Outlet,
-    (options, expected): (&SorterOptions, Expected),
+    (options, scratch, expected): (&SorterOptions, &Arc<dyn FileSystem>, Expected),
     tag_bytes: u64,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Option<(Sorter, u64)>> {
-    let mut sorter = Sorter::new(options)?;
+    let mut sorter = Sorter::on(options, scratch, None)?;
     sorter.expect(expected);
     let mut bytes = 0;
     loop {
@@ -110,9 +113,9 @@ pub(super) fn run(
     starts: &dyn Starts,
     (progress, go_on): (&Progress, &dyn Fn() -> bool),
 ) -> Result<Option<Written>> {
-    let SortStage { options, layout, key, tagged, expected } = stage;
+    let SortStage { options, scratch, layout, key, tagged, expected } = stage;
     let tag_bytes = if tagged { TAG_BYTES as u64 } else { 0 };
-    let Some((sorter, bytes)) = fill(outlet, (options, expected), tag_bytes, go_on)? else {
+    let Some((sorter, bytes)) = fill(outlet, (options, scratch, expected), tag_bytes, go_on)? else {
         return Ok(None);
     };
     starts.crossed();
