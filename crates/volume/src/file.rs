@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use thalweg_base::clock;
 
 use crate::layout::Layout;
-use crate::manager::{Change, Inode, Written};
+use crate::manager::{Change, Inode, Written, cuts};
 use crate::stores::{Outcome, Target};
 use crate::volume::Volume;
 use crate::{Error, Result};
@@ -83,7 +83,7 @@ impl Node {
         if inode.generation < state.target.generation {
             return;
         }
-        let is_same = inode.generation == state.target.generation;
+        let is_same = cuts(inode.generation) == cuts(state.target.generation);
         state.size = if is_same { state.size.max(inode.size) } else { inode.size };
         if state.is_told {
             state.modified_ns = inode.modified_ns;
@@ -98,7 +98,7 @@ impl Node {
     /// Puts what is known here into what the manager knows.
     pub(crate) fn overlay(&self, inode: &mut Inode) {
         let state = self.state();
-        if inode.generation == state.target.generation {
+        if cuts(inode.generation) == cuts(state.target.generation) {
             inode.size = inode.size.max(state.size);
         }
         if !state.is_told {
@@ -145,7 +145,7 @@ impl Node {
             (state.target, state.unsynced, state.is_noted)
         };
         if is_noted || unsynced != 0 {
-            let outcome = volume.stores.each(&target, unsynced, |store, strip| store.sync(strip));
+            let outcome = volume.stores.sync(&target, unsynced);
             self.settle_copies(volume, outcome)?;
             let mut state = self.state();
             let settled = state.target.settled | unsynced;
@@ -162,7 +162,7 @@ impl Node {
     fn settle_copies(&self, volume: &Volume, outcome: Outcome) -> Result<()> {
         for change in outcome.stale(self.id()) {
             let changed = volume.manager.change(&change)?;
-            self.state().target.stale = changed.stale;
+            self.refresh(&changed);
         }
         outcome.into_result()
     }
@@ -269,9 +269,14 @@ impl File {
                 state.size = state.size.max(end);
             }
             drop(state);
-            return self.node.settle_copies(&self.volume, outcome).map_err(failed);
+            let is_alone = outcome.failed != [0, 0] && outcome.lost() == 0;
+            self.node.settle_copies(&self.volume, outcome).map_err(failed)?;
+            if !is_alone {
+                return Ok(());
+            }
+            // Once more, to the copies that are left: another client may have taken these bytes for those of both.
         }
-        Err(failed(Error::system(libc::EIO, "the file is truncated again and again")))
+        Err(failed(Error::system(libc::EIO, "the file is truncated, or its copies fail, again and again")))
     }
 
     /// Notes at the manager that stores may get bytes, if that is not noted.

@@ -94,6 +94,21 @@ impl LocalStore {
         ask(&open)
     }
 
+    /// Changes a strip of this generation.
+    fn change<T>(
+        &self,
+        strip: Strip,
+        generation: u64,
+        change: impl FnOnce(&mut OpenStrip) -> Result<T>,
+    ) -> Result<T> {
+        let shared = self.strip(strip)?.ok_or_else(|| lost(strip))?;
+        let mut open = shared.write().map_err(poisoned)?;
+        if open.header().generation != generation {
+            return Err(Error::Stale(strip));
+        }
+        change(&mut open)
+    }
+
     /// The files of a strip; `None` if it was never whole.
     fn files(&self, strip: Strip) -> Result<Option<(File, File)>> {
         let (data, sums) = (self.file(strip, DATA)?, self.file(strip, SUMS)?);
@@ -196,14 +211,28 @@ impl Store for LocalStore {
         open.truncate(generation, len)
     }
 
-    fn sync(&self, strip: Strip) -> Result<()> {
+    fn sync(&self, strip: Strip) -> Result<u64> {
         let shared = self.strip(strip)?.ok_or_else(|| lost(strip))?;
         let mut open = shared.write().map_err(poisoned)?;
-        open.sync()?;
-        if open.is_new() {
+        let number = open.sync()?;
+        let is_new = open.is_new();
+        if is_new {
             self.io.sync_directory(&self.dir)?;
         }
-        open.settle()
+        match open.header().layout.copies {
+            1 => open.settle(number)?,
+            _ if is_new => open.named()?,
+            _ => {}
+        }
+        Ok(number)
+    }
+
+    fn settle(&self, strip: Strip, generation: u64, sync: u64) -> Result<()> {
+        self.change(strip, generation, |open| open.settle(sync))
+    }
+
+    fn changes(&self, strip: Strip, generation: u64) -> Result<Vec<Range<u64>>> {
+        self.change(strip, generation, |open| Ok(open.changes()))
     }
 
     fn remove(&self, strip: Strip) -> Result<()> {
@@ -225,7 +254,7 @@ impl Store for LocalStore {
             len: open.len(),
             generation: header.generation,
             layout: header.layout,
-            unsettled: header.intent.start..header.intent.end.min(open.len()),
+            unsettled: open.unsettled(),
         }))
     }
 

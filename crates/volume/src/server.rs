@@ -11,12 +11,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use thalweg_base::clock::Stopwatch;
+use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_io::File;
 use thalweg_wire::threads::spawn;
 
 use crate::connection::PATIENCE;
-use crate::manager::{Change, Inode, Kind, Manager, Written};
+use crate::manager::{Change, Inode, Kind, Manager, Written, cuts};
 use crate::request::{Answer, Request};
 use crate::stores::{Stores, Target};
 use crate::{Error, Result, recover};
@@ -29,6 +29,8 @@ pub(crate) const GONE: SessionId = 0;
 
 /// How long clients of a server that is gone have to come to the next one.
 const GRACE: Duration = PATIENCE;
+/// How long a file is fenced at most, in nanoseconds: clients that wait have to be answered within [`PATIENCE`].
+const FENCE_NS: u64 = 5_000_000_000;
 /// Entries and inodes in one answer.
 const PAGE: usize = 1000;
 /// Files without names wait until so many can be removed together, or one of them is large.
@@ -48,9 +50,16 @@ pub(crate) struct Server {
 #[derive(Default)]
 struct State {
     last_session: SessionId,
+    repair: Option<Repair>,
     files: HashMap<u64, Opened>,
     /// Files without names that nobody has open.
     doomed: Vec<Inode>,
+}
+
+/// Who makes copies current, and the file that is fenced meanwhile, until this time.
+struct Repair {
+    session: SessionId,
+    fenced: Option<(u64, u64)>,
 }
 
 /// A file that somebody has open, or that somebody left unsettled.
@@ -121,6 +130,9 @@ impl Server {
     pub(crate) fn end(&self, session: SessionId) {
         let held: Vec<u64> = {
             let mut state = self.state();
+            if state.repair.take_if(|repair| repair.session == session).is_some() {
+                self.settled.notify_all();
+            }
             let held = state.files.iter_mut().filter(|(_, file)| file.holders.contains(&session));
             held.map(|(inode, file)| {
                 file.is_orphaned |= file.writers.contains(&session);
@@ -166,11 +178,23 @@ impl Server {
                 Answer::At(self.append(session, *inode, (*generation, *size), *bytes)?)
             }
             Request::Slots => Answer::Slots(self.manager.facts()?.slots),
+            Request::Repair => {
+                self.begin_repair(session)?;
+                Answer::Done
+            }
+            Request::Fence(inode) => Answer::Inode(self.fence(session, *inode)?),
+            Request::Lift(inode) => {
+                self.lift(session, *inode);
+                Answer::Done
+            }
         })
     }
 
     /// An inode as it is now: while another session may write it, stores know more than the manager.
     fn live(&self, session: SessionId, mut inode: Inode) -> Inode {
+        if self.wait_for_fence(session, inode.id) {
+            inode = self.manager.inode(inode.id).unwrap_or(inode);
+        }
         let is_written = self.state().files.get(&inode.id).is_some_and(|file| {
             file.is_orphaned || file.is_settling || file.writers.iter().any(|writer| *writer != session)
         });
@@ -180,6 +204,66 @@ impl Server {
             inode.unsynced |= strips & !inode.strips;
         }
         inode
+    }
+
+    /// Waits while a file is fenced by another session; whether it was.
+    fn wait_for_fence(&self, session: SessionId, inode: u64) -> bool {
+        let (mut state, mut was) = (self.state(), false);
+        loop {
+            let until = state.repair.as_ref().filter(|repair| repair.session != session);
+            let until = until.and_then(|repair| repair.fenced).filter(|(fenced, _)| *fenced == inode);
+            let left_ns = until.map_or(0, |(_, until_ns)| until_ns.saturating_sub(now_ns()));
+            if left_ns == 0 {
+                return was;
+            }
+            was = true;
+            let waited = self.settled.wait_timeout(state, Duration::from_nanos(left_ns));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn begin_repair(&self, session: SessionId) -> Result<()> {
+        let mut state = self.state();
+        if state.repair.as_ref().is_some_and(|repair| repair.session != session) {
+            return Err(Error::Refused("another client repairs this volume; wait for its end".into()));
+        }
+        state.repair = Some(Repair { session, fenced: None });
+        Ok(())
+    }
+
+    /// Begins a new generation of a file, of which no other session hears until it is lifted.
+    fn fence(&self, session: SessionId, inode: u64) -> Result<Inode> {
+        match &mut self.state().repair {
+            Some(repair) if repair.session == session => repair.fenced = Some((inode, now_ns() + FENCE_NS)),
+            _ => {
+                return Err(Error::Refused(
+                    "this client does not repair the volume any more; begin again".into(),
+                ));
+            }
+        }
+        let raised = self.manager.change(&Change::Raise(inode)).map(|raised| self.live(session, raised));
+        raised.inspect_err(|_| self.lift(session, inode))
+    }
+
+    fn lift(&self, session: SessionId, inode: u64) {
+        let mut state = self.state();
+        if let Some(repair) = state.repair.as_mut().filter(|repair| repair.session == session) {
+            repair.fenced.take_if(|(fenced, _)| *fenced == inode);
+            self.settled.notify_all();
+        }
+    }
+
+    /// Has a copy read again, for the session that has fenced the file.
+    fn make_current(&self, session: SessionId, inode: u64, change: &Change) -> Result<Inode> {
+        let state = self.state();
+        let fenced = state.repair.as_ref().filter(|repair| repair.session == session);
+        match fenced.and_then(|repair| repair.fenced) {
+            Some((fenced, until_ns)) if fenced == inode && now_ns() < until_ns => self.manager.change(change),
+            _ => Err(Error::system(
+                libc::ETIMEDOUT,
+                format!("copies of inode {inode} were not made equal in time"),
+            )),
+        }
     }
 
     fn change(&self, session: SessionId, change: &Change) -> Result<Inode> {
@@ -202,14 +286,31 @@ impl Server {
             Change::Stale(inode, copy, strips) => {
                 let others = self.manager.inode(*inode)?.stale[usize::from(*copy == 0)];
                 match others & strips {
-                    0 => self.manager.change(change),
+                    0 => self.set_stale(session, change, *strips),
                     _ => Err(Error::system(libc::EIO, format!("the last current copy of inode {inode}"))),
                 }
             }
-            Change::Forget(inode) => Err(Error::system(libc::EPERM, format!("inode {inode}"))),
+            Change::Current(inode, ..) => self.make_current(session, *inode, change),
+            Change::Forget(inode) | Change::Raise(inode) => {
+                Err(Error::system(libc::EPERM, format!("inode {inode}")))
+            }
             Change::Slot(slot, _) => Err(Error::system(libc::EPERM, format!("slot {slot}"))),
             _ => self.manager.change(change),
         }
+    }
+
+    /// Marks a copy stale, and has the stores of both refuse clients that do not know.
+    fn set_stale(&self, session: SessionId, change: &Change, strips: u64) -> Result<Inode> {
+        let changed = self.manager.change(change).map(|changed| self.live(session, changed))?;
+        if let Some(target) = Target::of(&changed) {
+            let len = changed.cut.unwrap_or(changed.size);
+            // A store that does not hear of it refuses the new generation, and hears then.
+            self.stores.raise(&target, strips, len);
+            // The one with the stale copy may be away for long.
+            let (stores, everywhere) = (Arc::clone(&self.stores), Target { stale: [0; 2], ..target });
+            spawn("volume", move || _ = stores.raise(&everywhere, strips, len));
+        }
+        Ok(changed)
     }
 
     fn open(&self, session: SessionId, inode: u64) -> Result<Inode> {
@@ -317,7 +418,7 @@ impl Server {
         bytes: u64,
     ) -> Result<u64> {
         let found = self.live(session, self.manager.inode(inode)?);
-        let told = if found.generation == generation { size } else { 0 };
+        let told = if cuts(found.generation) == cuts(generation) { size } else { 0 };
         let mut state = self.state();
         let Some(file) = state.files.get_mut(&inode) else {
             return Err(Error::system(libc::EBADF, format!("inode {inode}")));
@@ -346,7 +447,7 @@ impl Server {
         if let Some(file) = self.state().files.get_mut(&inode) {
             file.reserved = size;
         }
-        if changed.generation == known.generation {
+        if cuts(changed.generation) == cuts(known.generation) {
             return Ok(changed);
         }
         // Stores must not be ahead of what is durable at the manager.
@@ -357,7 +458,7 @@ impl Server {
     /// Has all strips cut for the generation that a file has.
     fn cut(&self, inode: Inode, size: u64) -> Result<Inode> {
         let Some(target) = Target::of(&inode) else { return Ok(inode) };
-        let outcome = self.stores.cut(&target, size);
+        let outcome = self.stores.raise(&target, u64::MAX, inode.cut.map_or(size, |cut| cut.min(size)));
         outcome.stale(inode.id).try_for_each(|change| self.manager.change(&change).map(drop))?;
         outcome.into_result()?;
         self.manager.change(&Change::Cut(inode.id, inode.generation))

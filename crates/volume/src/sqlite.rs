@@ -22,7 +22,7 @@ use crate::manager::{Change, Entry, Facts, Inode, Kind, Manager, New, Place, ROO
 use crate::{Error, Result, rows};
 
 const DATABASE: &str = "manager.db";
-const FORMAT: i64 = 2;
+const FORMAT: i64 = 3;
 /// Numbers of inodes that are reserved at a time.
 const RESERVED: i64 = 4096;
 /// How long a change may wait to be durable.
@@ -250,7 +250,7 @@ impl Manager for SqliteManager {
         let changed = changed.map_err(|e| e.into_error(&self.shared.path))?;
         transaction.commit().map_err(database)?;
         state.dirty = true;
-        if matches!(change, Change::Stale(..) | Change::Current(..) | Change::Slot(..)) {
+        if change.is_durable() {
             state.sync().map_err(database)?;
         }
         Ok(changed)

@@ -5,13 +5,14 @@
 //! Invariant: a store that is lost is never taken for one that has no strips.
 //! Non-goals: what a failed copy means for the file; the client decides that.
 
+use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 use crate::layout::{Layout, Piece};
-use crate::manager::{Change, Inode};
+use crate::manager::{Change, Inode, cuts};
 use crate::store::{Store, Strip, Write};
 use crate::{Error, Result};
 
@@ -246,7 +247,7 @@ impl Stores {
                 let strip = target.strip(index, copy);
                 let facts = self.of(&target.layout, strip).and_then(|store| store.facts(strip));
                 if let Ok(Some(facts)) = facts
-                    && facts.generation == target.generation
+                    && cuts(facts.generation) == cuts(target.generation)
                 {
                     size = size.max(target.layout.file_len(index, facts.len));
                     strips |= bit(index);
@@ -256,12 +257,34 @@ impl Stores {
         (size, strips)
     }
 
-    /// Cuts all strips for a file of `size` bytes, also those that nobody knows of: of a write that failed, say.
-    pub(crate) fn cut(&self, target: &Target, size: u64) -> Outcome {
+    /// Has stores refuse older generations, and cut their strips, for a file of `size` bytes, if it was cut: of all strips,
+    /// also those that nobody knows of, of a write that failed, say.
+    pub(crate) fn raise(&self, target: &Target, strips: u64, size: u64) -> Outcome {
         let Target { layout, generation, .. } = *target;
-        self.each(target, u64::MAX, |store, strip| {
+        self.each(target, strips, |store, strip| {
             store.truncate(strip, generation, layout.strip_len(strip.index, size))
         })
+    }
+
+    /// Makes these strips durable, and where both copies are, has both stores hear of it.
+    pub(crate) fn sync(&self, target: &Target, strips: u64) -> Outcome {
+        let synced = Mutex::new(HashMap::new());
+        let numbers = || synced.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = self.each(target, strips, |store, strip| {
+            let number = store.sync(strip)?;
+            numbers().insert(strip, number);
+            Ok(())
+        });
+        if target.layout.copies > 1 {
+            let [first, second] = target.stale;
+            let whole = outcome.done & !(first | second | outcome.failed[0] | outcome.failed[1]);
+            // Where a store does not hear of it, there is more to copy after a crash.
+            let _ = self.each(target, whole, |store, strip| {
+                let number = numbers().get(&strip).copied();
+                number.map_or(Ok(()), |number| store.settle(strip, target.generation, number))
+            });
+        }
+        outcome
     }
 
     /// Asks the stores of all copies of these strips.
