@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use thalweg_io::{Access, File, FileSystem, Space};
 
 use crate::store::{Store, Strip, StripFacts, Write};
-use crate::strip::OpenStrip;
+use crate::strip::{BLOCK, OpenStrip};
 use crate::{Error, Result};
 
 const SUPERBLOCK: &str = "superblock";
@@ -233,6 +233,12 @@ impl Store for LocalStore {
 
     fn changes(&self, strip: Strip, generation: u64) -> Result<Vec<Range<u64>>> {
         self.change(strip, generation, |open| Ok(open.changes()))
+    }
+
+    fn mend(&self, strip: Strip, generation: u64, at: u64, block: &[u8]) -> Result<()> {
+        let block = block.try_into().ok().filter(|_| at.is_multiple_of(BLOCK as u64));
+        let block = block.ok_or_else(|| Error::Refused("what is mended is a whole block".into()))?;
+        self.change(strip, generation, |open| open.mend(at, block))
     }
 
     fn remove(&self, strip: Strip) -> Result<()> {

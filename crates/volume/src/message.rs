@@ -144,6 +144,7 @@ choice!(StoreRequest {
     8 => NextData { strip: strip, generation: generation, at: at },
     9 => Settle { strip: strip, generation: generation, sync: sync },
     10 => Changes { strip: strip, generation: generation },
+    11 => Mend { strip: strip, generation: generation, at: at },
 });
 choice!(StoreAnswer {
     0 => Done {},

@@ -84,6 +84,10 @@ impl<A: AsksStore> Store for A {
         }
     }
 
+    fn mend(&self, strip: Strip, generation: u64, at: u64, block: &[u8]) -> Result<()> {
+        self.done(StoreRequest::Mend { strip, generation, at }, block, &mut [])
+    }
+
     fn remove(&self, strip: Strip) -> Result<()> {
         self.done(StoreRequest::Remove(strip), &[], &mut [])
     }

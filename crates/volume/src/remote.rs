@@ -225,6 +225,10 @@ impl AsksStore for RemoteStore {
                     let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                     return Err(state.goes_down(&why, 0));
                 }
+                Err(Failure::Told(Error::Damaged { path, at })) => {
+                    let path = Location { node: self.node.clone(), directory: path }.to_string().into();
+                    return Err(Error::Damaged { path, at });
+                }
                 Err(Failure::Told(why)) => return Err(why),
                 Err(failure) => matches!(failure, Failure::Unanswered),
             };

@@ -98,6 +98,12 @@ pub(crate) enum StoreRequest {
         strip: Strip,
         generation: u64,
     },
+    /// The block goes with the request; see [`crate::Store::mend`].
+    Mend {
+        strip: Strip,
+        generation: u64,
+        at: u64,
+    },
     Remove(Strip),
     Facts(Strip),
     List,

@@ -301,3 +301,33 @@ fn only_regions_that_were_written_are_copied() {
     assert_eq!(repaired(&bed.client()), [""; 0]);
     assert!(contents_without(&bed, slot) == contents_without(&bed, whole.layout().slot(0, 0)));
 }
+
+#[test]
+fn a_damaged_block_is_mended_by_the_read_that_finds_it() {
+    let bed = Bed::new("mend", 2);
+    let client = bed.client();
+    let written = file(&client);
+    written.write_at(0, &[1; STRIPE]).unwrap();
+    written.write_at(9 * STRIPE as u64, &[2; 100]).unwrap();
+    written.sync().unwrap();
+    let strips: Vec<PathBuf> = bed.sim.names();
+    let first_copies = strips.iter().filter(|path| path.to_str().unwrap().ends_with("-00-0.strip"));
+    for path in first_copies.clone() {
+        let before = bed.sim.get(path).unwrap();
+        // In the first block and in the last, which the end of the strip cuts.
+        for at in [5, before.len() - 1] {
+            bed.sim.flip_bit(path.clone(), 8 * at as u64);
+            assert_eq!(contents(&written).len(), 9 * STRIPE + 100);
+            assert!(bed.sim.get(path).unwrap() == before, "byte {at}");
+        }
+    }
+    assert_eq!(first_copies.count(), 1);
+    // A block is not written from bytes that its checksum is not of.
+    let strip = crate::store::Strip { inode: written.inode(), index: 0, copy: 0 };
+    let store = bed.server.stores.of(&written.layout(), strip).unwrap();
+    let generation = client.manager.inode(written.inode()).unwrap().generation;
+    store.mend(strip, generation, 0, &[7; STRIPE]).unwrap();
+    assert_eq!(contents(&written)[..STRIPE], [1; STRIPE]);
+    assert!(store.mend(strip, generation, 1, &[1; STRIPE]).is_err());
+    assert!(store.mend(strip, generation, 0, &[1; 10]).is_err());
+}

@@ -202,6 +202,10 @@ pub(crate) fn ask_store(
         StoreRequest::Changes { strip, generation } => {
             StoreAnswer::Changes(pairs(&store.changes(*strip, *generation)?))
         }
+        StoreRequest::Mend { strip, generation, at } => {
+            store.mend(*strip, *generation, *at, sent)?;
+            StoreAnswer::Done
+        }
         StoreRequest::Remove(strip) => {
             store.remove(*strip)?;
             StoreAnswer::Done

@@ -84,6 +84,10 @@ pub trait Store: Send + Sync {
     /// Where the strip was written since this was asked before, and where else the other copy may differ if it was not.
     fn changes(&self, strip: Strip, generation: u64) -> Result<Vec<Range<u64>>>;
 
+    /// Writes a damaged block anew, at a byte of the strip where one begins, if these bytes are those that its checksum is of.
+    /// Otherwise there is nothing to do.
+    fn mend(&self, strip: Strip, generation: u64, at: u64, block: &[u8]) -> Result<()>;
+
     /// Removes the strip, if it is there.
     fn remove(&self, strip: Strip) -> Result<()>;
 

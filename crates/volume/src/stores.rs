@@ -14,6 +14,7 @@ use rayon_core::{ThreadPool, ThreadPoolBuilder};
 use crate::layout::{Layout, Piece};
 use crate::manager::{Change, Inode, cuts};
 use crate::store::{Store, Strip, Write};
+use crate::strip::BLOCK;
 use crate::{Error, Result};
 
 /// Runs that are shorter are not worth a thread.
@@ -200,12 +201,26 @@ impl Stores {
         for copy in target.copies(index) {
             let strip = target.strip(index, copy);
             match self.of(&target.layout, strip).and_then(|store| ask(store, strip)) {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    if let Some(Error::Damaged { at, .. }) = failure {
+                        self.mend(target, target.strip(index, 1 - copy), strip, at);
+                    }
+                    return Ok(answer);
+                }
                 Err(why) => _ = failure.get_or_insert(why),
             }
         }
         Err(failure
             .unwrap_or_else(|| Error::Missing(target.strip(index, 0), "no copy of it is current".into())))
+    }
+
+    /// Writes a damaged block anew from the other copy: one for each read that found one. What cannot be mended is found
+    /// again by the next read, and by a check.
+    fn mend(&self, target: &Target, damaged: Strip, other: Strip, at: u64) {
+        let store = |strip| self.of(&target.layout, strip);
+        let mut block = [0; BLOCK];
+        let read = store(other).and_then(|from| from.read(other, target.generation, at, &mut block));
+        let _ = read.and_then(|()| store(damaged)?.mend(damaged, target.generation, at, &block));
     }
 
     /// Writes `from` at a byte of the file to all copies.

@@ -245,6 +245,18 @@ impl OpenStrip {
         Ok(self.sums.sync()?)
     }
 
+    /// Writes a damaged block anew, if these are the bytes that its checksum is of: those of the other copy, unless somebody
+    /// has written there meanwhile.
+    pub(crate) fn mend(&mut self, at: u64, block: &[u8; BLOCK]) -> Result<()> {
+        let expected = self.sums_of(at, BLOCK)?;
+        let is_damaged = self.read_blocks(at, &mut [0; BLOCK], &expected).is_err();
+        if is_damaged && matches(block, expected[0]) {
+            let n = self.len.saturating_sub(at).min(BLOCK as u64) as usize;
+            self.data.write_at(at, &block[..n])?;
+        }
+        Ok(())
+    }
+
     /// Makes all of it durable, but for its names; the number of this sync.
     pub(crate) fn sync(&mut self) -> Result<u64> {
         self.data.sync()?;
