@@ -98,7 +98,7 @@ impl Applying<'_> {
                 (inode.size, inode.modified_ns) = (*size, *modified_ns);
             }),
             Change::Cut(inode, generation) => self.note(*inode, |inode| {
-                if inode.generation == *generation {
+                if cuts(inode.generation) == cuts(*generation) {
                     inode.cut = None;
                 }
             }),
@@ -127,10 +127,13 @@ impl Applying<'_> {
 
     /// Changes what no system call calls a change of the inode.
     fn note(&self, inode: u64, note: impl FnOnce(&mut Inode)) -> Result<Inode> {
-        let mut found = self.inode(inode)?;
-        note(&mut found);
-        rows::put(self.connection, &found)?;
-        Ok(found)
+        let found = self.inode(inode)?;
+        let mut noted = found.clone();
+        note(&mut noted);
+        if noted != found {
+            rows::put(self.connection, &noted)?;
+        }
+        Ok(noted)
     }
 
     fn edit(&self, inode: u64, edit: impl FnOnce(&mut Inode)) -> Result<Inode> {

@@ -132,19 +132,39 @@ impl LocalStore {
         }
     }
 
-    fn create_strip(&self, write: &Write) -> Result<Shared> {
+    /// Makes a strip, if nothing is left of one of that name.
+    fn new_strip(&self, write: &Write) -> Result<Option<Shared>> {
         let strip = write.strip;
         let mut open = self.lock();
         if let Some(found) = open.get(&strip) {
-            return Ok(Arc::clone(found));
+            return Ok(Some(Arc::clone(found)));
         }
-        let file = |end| match self.file(strip, end)? {
-            Some(left) => Ok(left),
-            None => File::open(&self.io, &self.path(strip, end), Access::Create).map_err(Error::from),
+        let create = |end| match File::open(&self.io, &self.path(strip, end), Access::Create) {
+            Err(e) if e.source.kind() == std::io::ErrorKind::AlreadyExists => Ok(None),
+            made => made.map(Some).map_err(Error::from),
         };
-        let (sums, data) = (file(SUMS)?, file(DATA)?);
+        let Some(sums) = create(SUMS)? else { return Ok(None) };
+        let Some(data) = create(DATA)? else {
+            self.io.remove(&self.path(strip, SUMS))?;
+            return Ok(None);
+        };
         let made = OpenStrip::create(data, sums, strip, write.generation, write.layout)?;
-        Ok(keep(&mut open, strip, made))
+        Ok(Some(keep(&mut open, strip, made)))
+    }
+
+    /// A strip to be written, made if it may be new and is not there.
+    fn strip_to_write(&self, write: &Write) -> Result<Shared> {
+        let made = if write.may_create { self.new_strip(write)? } else { None };
+        let found = if made.is_none() { self.strip(write.strip)? } else { made };
+        match found {
+            Some(found) => Ok(found),
+            None if write.may_create => {
+                // Files of a strip that was still being made.
+                self.remove(write.strip)?;
+                self.new_strip(write)?.ok_or_else(|| lost(write.strip))
+            }
+            None => Err(lost(write.strip)),
+        }
     }
 }
 
@@ -190,11 +210,7 @@ impl Store for LocalStore {
     }
 
     fn write(&self, write: &Write, from: &[u8]) -> Result<()> {
-        let shared = match self.strip(write.strip)? {
-            Some(found) => found,
-            None if write.may_create => self.create_strip(write)?,
-            None => return Err(lost(write.strip)),
-        };
+        let shared = self.strip_to_write(write)?;
         let mut open = shared.write().map_err(poisoned)?;
         if open.header().generation != write.generation {
             return Err(Error::Stale(write.strip));
@@ -236,7 +252,7 @@ impl Store for LocalStore {
     }
 
     fn mend(&self, strip: Strip, generation: u64, at: u64, block: &[u8]) -> Result<()> {
-        let block = block.try_into().ok().filter(|_| at.is_multiple_of(BLOCK as u64));
+        let block = <&[u8; BLOCK]>::try_from(block).ok().filter(|_| at.is_multiple_of(BLOCK as u64));
         let block = block.ok_or_else(|| Error::Refused("what is mended is a whole block".into()))?;
         self.change(strip, generation, |open| open.mend(at, block))
     }

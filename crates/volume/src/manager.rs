@@ -250,6 +250,9 @@ pub trait Manager: Send + Sync {
     /// Carries out a change, all of it or nothing.
     fn change(&self, change: &Change) -> Result<Inode>;
 
+    /// Carries out changes, all of them or nothing.
+    fn changes(&self, changes: &[Change]) -> Result<()>;
+
     /// Makes everything durable that was acknowledged.
     fn sync(&self) -> Result<()>;
 

@@ -39,7 +39,7 @@ fn finish(server: &Server, inode: Inode) -> Result<()> {
         server.manager.change(&Change::Forget(inode.id))?;
     } else if inode.links == 0 {
         server.manager.sync()?;
-        forget(server, &inode)?;
+        forget(server, &[(inode, u64::MAX)])?;
     } else {
         match if inode.unsettled { settle(server, &inode) } else { Ok(()) } {
             // It stays unsettled, and whoever reads it is told.
@@ -50,21 +50,15 @@ fn finish(server: &Server, inode: Inode) -> Result<()> {
     Ok(())
 }
 
-/// Removes the strips of a file, and then the file from the manager if no store is lost that may have some.
-pub(crate) fn forget(server: &Server, inode: &Inode) -> Result<()> {
-    let Some(layout) = inode.layout else {
-        return server.manager.change(&Change::Forget(inode.id)).map(drop);
+/// Removes these strips of files, and then from the manager those files of which no store is lost that may have some.
+pub(crate) fn forget(server: &Server, files: &[(Inode, u64)]) -> Result<()> {
+    let is_gone = |(inode, strips): &&(Inode, u64)| {
+        let Some(target) = Target::of(inode) else { return true };
+        let everywhere = Target { stale: [0; 2], ..target };
+        server.stores.each(&everywhere, *strips, |store, strip| store.remove(strip)).why.is_none()
     };
-    let mut all = true;
-    for (index, copy) in (0..layout.width).flat_map(|index| (0..layout.copies).map(move |copy| (index, copy)))
-    {
-        let strip = Strip { inode: inode.id, index, copy };
-        match server.stores.of(&layout, strip) {
-            Ok(store) => all &= store.remove(strip).is_ok(),
-            Err(_) => all = false,
-        }
-    }
-    if all { server.manager.change(&Change::Forget(inode.id)).map(drop) } else { Ok(()) }
+    let gone: Vec<Change> = files.iter().filter(is_gone).map(|(inode, _)| Change::Forget(inode.id)).collect();
+    server.manager.changes(&gone)
 }
 
 /// Cuts strips for a generation that the manager has and some store may not have.
@@ -139,12 +133,9 @@ fn equalise(
     let second_is_better = first.1.is_none() || len(&second.1) > len(&first.1);
     let (from, to) = if second_is_better { (second, first) } else { (first, second) };
     let whole = len(&from.1);
-    let tail = len(&to.1).min(whole)..whole;
-    let ranges = match (&from.1, &to.1) {
-        (Some(a), Some(b)) => joined([&a.unsettled[..], &b.unsettled, &[tail]].concat()),
-        // It was not made yet.
-        _ => vec![0..whole],
-    };
+    let intents = [&from.1, &to.1].into_iter().flatten().flat_map(|facts| facts.unsettled.clone());
+    // One that was not made yet lacks all.
+    let ranges = joined(intents.chain(std::iter::once(len(&to.1).min(whole)..whole)).collect());
     let from = (server.stores.of(&target.layout, from.0)?, from.0);
     let to = (server.stores.of(&target.layout, to.0)?, to.0);
     // So that it is made, also if there are no bytes.

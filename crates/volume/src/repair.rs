@@ -87,16 +87,19 @@ impl<'a> File<'a> {
         if self.layout.copies < 2 {
             return Ok(());
         }
-        let strips = self.inode.strips;
+        let strips = self.inode.strips | self.inode.unsynced;
         for index in (0..self.layout.width).filter(|index| strips & bit(*index) != 0) {
             let mut left = TRIES;
-            while let Err(why) = self.repair_strip(index, done) {
+            loop {
                 left -= 1;
-                match why {
-                    Error::Stale(_) if left > 0 => self.inode = self.volume.manager.inode(self.inode.id)?,
+                match self.repair_strip(index, done) {
+                    Ok(()) => break,
+                    Err(Error::Stale(_) | Error::System(libc::ETIMEDOUT, _)) if left > 0 => {}
+                    // What cannot be read is no source; the check that follows names it.
+                    Err(why) if why.is_damage() => break,
                     // It was removed meanwhile.
-                    why if why.is_not_found() => return Ok(()),
-                    why => return Err(why),
+                    Err(why) if why.is_not_found() => return Ok(()),
+                    Err(why) => return Err(why),
                 }
             }
         }
@@ -104,6 +107,7 @@ impl<'a> File<'a> {
     }
 
     fn repair_strip(&mut self, index: u32, done: &mut Vec<String>) -> Result<()> {
+        self.inode = self.volume.manager.inode(self.inode.id)?;
         if !self.is_stale(index, 0) && !self.is_stale(index, 1) {
             self.compare(index, done)?;
         }
@@ -134,6 +138,7 @@ impl<'a> File<'a> {
     fn compare(&mut self, index: u32, done: &mut Vec<String>) -> Result<()> {
         let len = self.layout.strip_len(index, self.inode.size);
         let (Some(first), Some(second)) = (self.copy(index, 0), self.copy(index, 1)) else { return Ok(()) };
+        self.raise([first, second]);
         let mut pieces = [vec![0; PIECE], vec![0; PIECE]];
         for at in (0..len.max(1)).step_by(PIECE) {
             let n = (len - at).min(PIECE as u64) as usize;
@@ -176,6 +181,8 @@ impl<'a> File<'a> {
         self.raise(copies);
         let done = work(self);
         self.volume.manager.lift(self.inode.id)?;
+        // Those of the file's other strips too, before a client asks them.
+        self.volume.stores.raise(&self.target(), u64::MAX, self.inode.cut.unwrap_or(self.inode.size));
         done
     }
 
@@ -231,8 +238,8 @@ impl<'a> File<'a> {
     fn ranges(&self, facts: &StripFacts, to: Copy<'a>) -> Result<Option<Vec<Range<u64>>>> {
         let Ok(Some(_)) = to.0.facts(to.1) else { return Ok(None) };
         let there = facts_of(to.0, to.1)?;
-        let ranges =
-            [&facts.unsettled[..], &there.unsettled, &[there.len.min(facts.len)..facts.len]].concat();
+        let mut ranges = [&facts.unsettled[..], &there.unsettled].concat();
+        ranges.push(there.len.min(facts.len)..facts.len);
         Ok((there.len <= facts.len).then(|| joined(ranges)))
     }
 

@@ -34,7 +34,7 @@ const FENCE_NS: u64 = 5_000_000_000;
 /// Entries and inodes in one answer.
 const PAGE: usize = 1000;
 /// Files without names wait until so many can be removed together, or one of them is large.
-const DOOMED_MAX: usize = 64;
+const DOOMED_MAX: usize = 256;
 const DOOMED_BYTES_MAX: u64 = 1 << 20;
 
 /// The manager and the stores of a volume, for any number of clients.
@@ -52,8 +52,8 @@ struct State {
     last_session: SessionId,
     repair: Option<Repair>,
     files: HashMap<u64, Opened>,
-    /// Files without names that nobody has open.
-    doomed: Vec<Inode>,
+    /// Files without names that nobody has open, each with the strips that it may have.
+    doomed: Vec<(Inode, u64)>,
 }
 
 /// Who makes copies current, and the file that is fenced meanwhile, until this time.
@@ -306,9 +306,9 @@ impl Server {
             let len = changed.cut.unwrap_or(changed.size);
             // A store that does not hear of it refuses the new generation, and hears then.
             self.stores.raise(&target, strips, len);
-            // The one with the stale copy may be away for long.
+            // Those of other strips, and the one with the stale copy, may be away for long.
             let (stores, everywhere) = (Arc::clone(&self.stores), Target { stale: [0; 2], ..target });
-            spawn("volume", move || _ = stores.raise(&everywhere, strips, len));
+            spawn("volume", move || _ = stores.raise(&everywhere, u64::MAX, len));
         }
         Ok(changed)
     }
@@ -345,13 +345,13 @@ impl Server {
     fn release(&self, inode: u64) -> Result<()> {
         let mut state = self.state();
         let Some(file) = state.files.get(&inode) else { return Ok(()) };
-        let is_doomed = file.is_doomed;
-        if !file.holders.is_empty() || file.is_settling || (file.is_orphaned && !is_doomed) {
+        let (is_doomed, is_orphaned) = (file.is_doomed, file.is_orphaned);
+        if !file.holders.is_empty() || file.is_settling || (is_orphaned && !is_doomed) {
             return Ok(());
         }
         state.files.remove(&inode);
         drop(state);
-        if is_doomed { self.doom(self.manager.inode(inode)?) } else { Ok(()) }
+        if is_doomed { self.doom(self.manager.inode(inode)?, is_orphaned) } else { Ok(()) }
     }
 
     /// Notes that a session may write a file.
@@ -403,7 +403,8 @@ impl Server {
         };
         let mut state = self.state();
         let file = state.files.entry(inode).or_default();
-        (file.is_settling, file.is_orphaned) = (false, settled.is_err());
+        // Of a file without names nobody has learnt which strips it has.
+        (file.is_settling, file.is_orphaned) = (false, settled.is_err() || file.is_doomed);
         drop(state);
         self.settled.notify_all();
         self.release(inode)?;
@@ -487,17 +488,19 @@ impl Server {
             file.is_doomed = true;
             return Ok(());
         }
-        self.doom(left.clone())
+        self.doom(left.clone(), false)
     }
 
-    /// An inode that has no names, and that nobody has open.
-    fn doom(&self, inode: Inode) -> Result<()> {
+    /// An inode that has no names, and that nobody has open. If a writer went without telling what it wrote, it may have any
+    /// strips.
+    fn doom(&self, inode: Inode, is_orphaned: bool) -> Result<()> {
         if inode.kind != Kind::File {
             return self.manager.change(&Change::Forget(inode.id)).map(drop);
         }
         let mut state = self.state();
         let wait = inode.size < DOOMED_BYTES_MAX && state.doomed.len() + 1 < DOOMED_MAX;
-        state.doomed.push(inode);
+        let strips = if is_orphaned { u64::MAX } else { inode.strips | inode.unsynced };
+        state.doomed.push((inode, strips));
         drop(state);
         if wait { Ok(()) } else { self.reap() }
     }
@@ -509,7 +512,7 @@ impl Server {
             return Ok(());
         }
         self.manager.sync()?;
-        doomed.iter().try_for_each(|inode| recover::forget(self, inode))
+        recover::forget(self, &doomed)
     }
 }
 

@@ -279,6 +279,8 @@ impl Answering for ManagerSession {
             return Err(Error::Refused("this stream is for requests to a manager".into()));
         };
         let is_read = match request {
+            // It has stores hear of what was changed.
+            Request::Change(Change::Cut(..)) => true,
             Request::Change(_) | Request::SyncAll | Request::Append { .. } => false,
             Request::Repair | Request::Fence(_) | Request::Lift(_) => false,
             Request::Close(_, written) => written.is_none(),

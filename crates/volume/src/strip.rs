@@ -122,8 +122,6 @@ impl OpenStrip {
         generation: u64,
         layout: Layout,
     ) -> Result<OpenStrip> {
-        sums.set_len(0)?;
-        data.set_len(0)?;
         let header = Header { strip, generation, layout, is_new: true };
         sums.write_at(0, &header.encode())?;
         Ok(OpenStrip::new(data, sums, header, 0, Regions::ALL))
@@ -311,7 +309,8 @@ impl OpenStrip {
             return Ok(());
         }
         let mut intent = self.intent.clone();
-        let before = bytes.start.saturating_sub(REGION)..bytes.start;
+        let first = bytes.start / REGION * REGION;
+        let before = first.saturating_sub(REGION)..first;
         intent.add(&match !before.is_empty() && self.intent.cover(&before) {
             // A writer that goes on is expected to go on.
             true => bytes.start..bytes.end.saturating_add(AHEAD),
@@ -446,4 +445,56 @@ fn sum(block: &[u8]) -> u32 {
 
 fn matches(block: &[u8], expected: u32) -> bool {
     if expected == 0 { block == ZEROS } else { sum(block) == expected }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use thalweg_base::rng::Rng;
+    use thalweg_io::Access;
+    use thalweg_io::sim::Sim;
+
+    use super::*;
+
+    fn settled(strip: &mut OpenStrip) {
+        let number = strip.sync().unwrap();
+        strip.settle(number).unwrap();
+        assert_eq!((strip.unsettled().len(), strip.notes), (0, 0));
+    }
+
+    #[test]
+    fn a_writer_makes_few_notes_durable_and_the_intent_says_where_it_wrote() {
+        let sim = Sim::new(1);
+        sim.make_dir("/s");
+        let file = |name| File::open(&sim.io(), &Path::new("/s").join(name), Access::Create).unwrap();
+        let strip = Strip { inode: 2, index: 0, copy: 0 };
+        let layout =
+            Layout { slots: 2, first: 0, width: 1, copies: 2, stripe_bytes: REGION, record_bytes: 0 };
+        let mut strip = OpenStrip::create(file("data"), file("sums"), strip, 0, layout).unwrap();
+        strip.write(7000 * REGION, &[1]).unwrap();
+        settled(&mut strip);
+        (0..300).for_each(|region| strip.write(region * REGION, &[1]).unwrap());
+        assert!(strip.notes <= 2 + 300 / 64, "{} notes", strip.notes);
+        settled(&mut strip);
+        let mut rng = Rng::new(1);
+        let regions: Vec<u64> = (0..7000).map(|_| rng.below(7000)).collect();
+        for (n, region) in regions.iter().enumerate() {
+            strip.write(region * REGION + 5, &[1]).unwrap();
+            let noted: u64 = strip.unsettled().iter().map(|range| range.end - range.start).sum();
+            assert!(n >= 10 || noted <= (n as u64 + 1) * REGION, "the first notes are of single regions");
+        }
+        assert!(strip.notes < 500, "{} notes", strip.notes);
+        let unsettled = strip.unsettled();
+        let is_in = |region: &u64| unsettled.iter().any(|range| range.contains(&(region * REGION + 5)));
+        assert!(regions.iter().all(is_in));
+        // What is written between a sync and the message that both copies have it stays in the intent.
+        let number = strip.sync().unwrap();
+        strip.write(9 * REGION, &[1]).unwrap();
+        strip.settle(number).unwrap();
+        assert_eq!(strip.unsettled().first(), Some(&(9 * REGION..10 * REGION)));
+        strip.sync().unwrap();
+        strip.settle(number).unwrap();
+        assert_eq!(strip.unsettled().len(), 1, "this was not the last sync");
+    }
 }
