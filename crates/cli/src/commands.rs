@@ -307,8 +307,8 @@ beginning on), random (read nothing but what is asked for), once (do not remembe
 
 check NAME: reads every byte of every copy, compares checksums and copies, and finds strips that no file has. Status 1 if something is wrong.
 
-repair NAME: mends what a second copy allows: damaged blocks are written anew, and copies that missed a write or are gone are made \
-anew. Removes strips that no file has. Then it checks.
+repair NAME: mends what a second copy allows: damaged blocks are written anew, copies that missed writes get these, and copies that \
+are gone are made anew. Removes strips that no file has. Then it checks. Others may use the volume meanwhile.
 
 add-store NAME DIR: a further store, for files that are made from now on.
 
@@ -320,8 +320,8 @@ database files are called after their numbers.
 
 destroy NAME: removes a volume and all files in it.
 
-Several processes of one user may use a volume at a time, and several clients one on a cluster; repair, add-store, replace and \
-destroy need it alone. On a cluster a store is written as NODE:/DIR.",
+Several processes of one user may use a volume at a time, and several clients one on a cluster; add-store, replace and destroy \
+need it alone. On a cluster a store is written as NODE:/DIR.",
         examples: &[
             ("thalweg volume create films --stores /disk1,/disk2,/disk3", "over three disks"),
             (

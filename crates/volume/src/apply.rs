@@ -9,7 +9,9 @@ use std::path::Path;
 use rusqlite::{Connection, params};
 
 use crate::layout::Layout;
-use crate::manager::{Change, Edit, Inode, Kind, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written};
+use crate::manager::{
+    CUT, Change, Edit, Inode, Kind, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written, cuts,
+};
 use crate::{Error, rows};
 
 /// One change.
@@ -50,7 +52,7 @@ fn refuse<T>(errno: i32, place: &Place) -> Result<T> {
 }
 
 fn grow(inode: &mut Inode, written: &Written) {
-    if inode.generation == written.generation {
+    if cuts(inode.generation) == cuts(written.generation) {
         inode.size = inode.size.max(written.size);
         inode.set_modified(written.modified_ns);
     }
@@ -90,22 +92,30 @@ impl Applying<'_> {
             }),
             Change::Resize(inode, size, modified_ns) => self.edit(*inode, |inode| {
                 if *size < inode.size {
-                    inode.generation += 1;
+                    inode.generation += CUT;
                     inode.cut = Some(inode.cut.map_or(*size, |cut| cut.min(*size)));
                 }
                 (inode.size, inode.modified_ns) = (*size, *modified_ns);
             }),
             Change::Cut(inode, generation) => self.note(*inode, |inode| {
-                if inode.generation == *generation {
+                if cuts(inode.generation) == cuts(*generation) {
                     inode.cut = None;
                 }
             }),
-            Change::Stale(inode, copy, strips) => {
-                self.note(*inode, |inode| inode.stale[*copy as usize] |= strips)
-            }
-            Change::Current(inode, copy, strips) => {
-                self.edit(*inode, |inode| inode.stale[*copy as usize] &= !strips)
-            }
+            Change::Stale(inode, copy, strips) => self.note(*inode, |inode| {
+                let stale = &mut inode.stale[*copy as usize];
+                if *stale & strips != *strips {
+                    *stale |= strips;
+                    inode.generation += 1;
+                }
+            }),
+            Change::Current(inode, generation, copy, strips) => self.note(*inode, |inode| {
+                if inode.generation == *generation {
+                    inode.stale[*copy as usize] &= !strips;
+                    inode.generation += 1;
+                }
+            }),
+            Change::Raise(inode) => self.note(*inode, |inode| inode.generation += 1),
             Change::Forget(inode) => self.forget(*inode),
             Change::Slot(slot, directory) => {
                 let row = params![slot, directory.as_os_str().as_bytes()];
@@ -117,10 +127,13 @@ impl Applying<'_> {
 
     /// Changes what no system call calls a change of the inode.
     fn note(&self, inode: u64, note: impl FnOnce(&mut Inode)) -> Result<Inode> {
-        let mut found = self.inode(inode)?;
-        note(&mut found);
-        rows::put(self.connection, &found)?;
-        Ok(found)
+        let found = self.inode(inode)?;
+        let mut noted = found.clone();
+        note(&mut noted);
+        if noted != found {
+            rows::put(self.connection, &noted)?;
+        }
+        Ok(noted)
     }
 
     fn edit(&self, inode: u64, edit: impl FnOnce(&mut Inode)) -> Result<Inode> {

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use thalweg_api::{VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeStatus, VolumeStore};
 
-use crate::Result;
 use crate::alone::OpenVolume;
 use crate::layout::{Layout, Policy};
-use crate::manager::{Inode, Kind, ROOT};
+use crate::manager::{Change, Inode, Kind, ROOT};
 use crate::store::{Store, Strip};
 use crate::stores::{Slot, bit};
 use crate::volume::Volume;
+use crate::{Error, Result};
 
 const PIECE: usize = 1 << 20;
 
@@ -166,7 +166,15 @@ fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, chec
                 check.problems.push(format!("{}: {stale} missed a write and is not read", path.display()));
                 continue;
             }
-            match read_strip(volume, inode, layout, (index, copy)) {
+            let read = match read_strip(volume, inode, layout, (index, copy)) {
+                // It was truncated meanwhile, or the store has not heard of its generation.
+                Err(Error::Stale(_)) => {
+                    let now = volume.manager.change(&Change::Cut(inode.id, inode.generation));
+                    now.and_then(|now| read_strip(volume, &now, layout, (index, copy)))
+                }
+                read => read,
+            };
+            match read {
                 Ok(bytes) => {
                     good += 1;
                     check.strips += 1;

@@ -115,6 +115,21 @@ impl Client {
         }
     }
 
+    /// Makes copies current from now on, and no other client does.
+    pub(crate) fn repair(&self) -> Result<()> {
+        self.done(&Request::Repair)
+    }
+
+    /// Begins a new generation of a file, which no other client hears of until it is lifted.
+    pub(crate) fn fence(&self, inode: u64) -> Result<Inode> {
+        self.inode_of(&Request::Fence(inode))
+    }
+
+    /// Lets other clients hear of a file's generation again.
+    pub(crate) fn lift(&self, inode: u64) -> Result<()> {
+        self.done(&Request::Lift(inode))
+    }
+
     /// Has a file open from now on.
     pub(crate) fn open(&self, inode: u64) -> Result<Inode> {
         self.inode_of(&Request::Open(inode))

@@ -160,11 +160,11 @@ pub(crate) fn check_apart(slots: &[Location], policy: &Policy) -> Result<()> {
     ))
 }
 
-/// Opens a volume of a cluster.
-pub(crate) fn open(mut entry: VolumeEntry) -> Result<OpenVolume> {
+/// Opens a volume of a cluster, for this work on it, if any.
+pub(crate) fn open(mut entry: VolumeEntry, work: Option<VolumeWork>) -> Result<OpenVolume> {
     let dial: Arc<dyn Dial> = Arc::new(links(&entry)?);
     let watch = Watch::default();
-    let volume = open_by(&dial, &mut entry, None, &watch)?;
+    let volume = open_by(&dial, &mut entry, work, &watch)?;
     Ok(OpenVolume { volume, entry, watch })
 }
 

@@ -20,7 +20,7 @@ use crate::behind::Behind;
 use crate::cache::Stamp;
 use crate::hint::Hint;
 use crate::layout::Layout;
-use crate::manager::{Change, Inode, Written};
+use crate::manager::{Change, Inode, Written, cuts};
 use crate::memory::Memory;
 use crate::stores::{Outcome, Target};
 use crate::volume::Volume;
@@ -113,7 +113,7 @@ impl Node {
         if let Some(memory) = memory.filter(|_| known != state.known) {
             memory.cache.forget_all(inode.id);
         }
-        let is_same = inode.generation == state.target.generation;
+        let is_same = cuts(inode.generation) == cuts(state.target.generation);
         state.size = if is_same { state.size.max(inode.size) } else { inode.size };
         if state.is_told {
             state.modified_ns = inode.modified_ns;
@@ -128,7 +128,7 @@ impl Node {
     /// Puts what is known here into what the manager knows.
     pub(crate) fn overlay(&self, inode: &mut Inode) {
         let state = self.state();
-        if inode.generation == state.target.generation {
+        if cuts(inode.generation) == cuts(state.target.generation) {
             inode.size = inode.size.max(state.size);
         }
         if !state.is_told {
@@ -198,7 +198,7 @@ impl Node {
             (state.target, state.unsynced, state.is_noted)
         };
         if is_noted || unsynced != 0 {
-            let outcome = volume.stores.each(&target, unsynced, |store, strip| store.sync(strip));
+            let outcome = volume.stores.sync(&target, unsynced);
             self.settle_copies(volume, outcome)?;
             let mut state = self.state();
             let settled = state.target.settled | unsynced;
@@ -216,7 +216,7 @@ impl Node {
     pub(crate) fn settle_copies(&self, volume: &Volume, outcome: Outcome) -> Result<()> {
         for change in outcome.stale(self.id()) {
             let changed = volume.manager.change(&change)?;
-            self.state().target.stale = changed.stale;
+            self.refresh(volume.memory(), &changed);
         }
         outcome.into_result()
     }

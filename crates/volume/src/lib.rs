@@ -47,6 +47,7 @@ mod path;
 mod place;
 mod reached;
 mod recover;
+mod regions;
 mod registry;
 mod remote;
 mod repair;

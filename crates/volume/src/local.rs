@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use thalweg_io::{Access, File, FileSystem, Space};
 
 use crate::store::{Store, Strip, StripFacts, Write};
-use crate::strip::OpenStrip;
+use crate::strip::{BLOCK, OpenStrip};
 use crate::{Error, Result};
 
 const SUPERBLOCK: &str = "superblock";
@@ -94,6 +94,21 @@ impl LocalStore {
         ask(&open)
     }
 
+    /// Changes a strip of this generation.
+    fn change<T>(
+        &self,
+        strip: Strip,
+        generation: u64,
+        change: impl FnOnce(&mut OpenStrip) -> Result<T>,
+    ) -> Result<T> {
+        let shared = self.strip(strip)?.ok_or_else(|| lost(strip))?;
+        let mut open = shared.write().map_err(poisoned)?;
+        if open.header().generation != generation {
+            return Err(Error::Stale(strip));
+        }
+        change(&mut open)
+    }
+
     /// The files of a strip; `None` if it was never whole.
     fn files(&self, strip: Strip) -> Result<Option<(File, File)>> {
         let (data, sums) = (self.file(strip, DATA)?, self.file(strip, SUMS)?);
@@ -117,19 +132,39 @@ impl LocalStore {
         }
     }
 
-    fn create_strip(&self, write: &Write) -> Result<Shared> {
+    /// Makes a strip, if nothing is left of one of that name.
+    fn new_strip(&self, write: &Write) -> Result<Option<Shared>> {
         let strip = write.strip;
         let mut open = self.lock();
         if let Some(found) = open.get(&strip) {
-            return Ok(Arc::clone(found));
+            return Ok(Some(Arc::clone(found)));
         }
-        let file = |end| match self.file(strip, end)? {
-            Some(left) => Ok(left),
-            None => File::open(&self.io, &self.path(strip, end), Access::Create).map_err(Error::from),
+        let create = |end| match File::open(&self.io, &self.path(strip, end), Access::Create) {
+            Err(e) if e.source.kind() == std::io::ErrorKind::AlreadyExists => Ok(None),
+            made => made.map(Some).map_err(Error::from),
         };
-        let (sums, data) = (file(SUMS)?, file(DATA)?);
+        let Some(sums) = create(SUMS)? else { return Ok(None) };
+        let Some(data) = create(DATA)? else {
+            self.io.remove(&self.path(strip, SUMS))?;
+            return Ok(None);
+        };
         let made = OpenStrip::create(data, sums, strip, write.generation, write.layout)?;
-        Ok(keep(&mut open, strip, made))
+        Ok(Some(keep(&mut open, strip, made)))
+    }
+
+    /// A strip to be written, made if it may be new and is not there.
+    fn strip_to_write(&self, write: &Write) -> Result<Shared> {
+        let made = if write.may_create { self.new_strip(write)? } else { None };
+        let found = if made.is_none() { self.strip(write.strip)? } else { made };
+        match found {
+            Some(found) => Ok(found),
+            None if write.may_create => {
+                // Files of a strip that was still being made.
+                self.remove(write.strip)?;
+                self.new_strip(write)?.ok_or_else(|| lost(write.strip))
+            }
+            None => Err(lost(write.strip)),
+        }
     }
 }
 
@@ -175,11 +210,7 @@ impl Store for LocalStore {
     }
 
     fn write(&self, write: &Write, from: &[u8]) -> Result<()> {
-        let shared = match self.strip(write.strip)? {
-            Some(found) => found,
-            None if write.may_create => self.create_strip(write)?,
-            None => return Err(lost(write.strip)),
-        };
+        let shared = self.strip_to_write(write)?;
         let mut open = shared.write().map_err(poisoned)?;
         if open.header().generation != write.generation {
             return Err(Error::Stale(write.strip));
@@ -196,14 +227,34 @@ impl Store for LocalStore {
         open.truncate(generation, len)
     }
 
-    fn sync(&self, strip: Strip) -> Result<()> {
+    fn sync(&self, strip: Strip) -> Result<u64> {
         let shared = self.strip(strip)?.ok_or_else(|| lost(strip))?;
         let mut open = shared.write().map_err(poisoned)?;
-        open.sync()?;
-        if open.is_new() {
+        let number = open.sync()?;
+        let is_new = open.is_new();
+        if is_new {
             self.io.sync_directory(&self.dir)?;
         }
-        open.settle()
+        match open.header().layout.copies {
+            1 => open.settle(number)?,
+            _ if is_new => open.named()?,
+            _ => {}
+        }
+        Ok(number)
+    }
+
+    fn settle(&self, strip: Strip, generation: u64, sync: u64) -> Result<()> {
+        self.change(strip, generation, |open| open.settle(sync))
+    }
+
+    fn changes(&self, strip: Strip, generation: u64) -> Result<Vec<Range<u64>>> {
+        self.change(strip, generation, |open| Ok(open.changes()))
+    }
+
+    fn mend(&self, strip: Strip, generation: u64, at: u64, block: &[u8]) -> Result<()> {
+        let block = <&[u8; BLOCK]>::try_from(block).ok().filter(|_| at.is_multiple_of(BLOCK as u64));
+        let block = block.ok_or_else(|| Error::Refused("what is mended is a whole block".into()))?;
+        self.change(strip, generation, |open| open.mend(at, block))
     }
 
     fn remove(&self, strip: Strip) -> Result<()> {
@@ -225,7 +276,7 @@ impl Store for LocalStore {
             len: open.len(),
             generation: header.generation,
             layout: header.layout,
-            unsettled: header.intent.start..header.intent.end.min(open.len()),
+            unsettled: open.unsettled(),
         }))
     }
 

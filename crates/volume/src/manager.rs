@@ -33,6 +33,14 @@ pub enum Kind {
     BlockDevice(u32),
 }
 
+/// What a file's generation grows by when it is cut. By 1 it grows when it changes which of its copies are current.
+pub(crate) const CUT: u64 = 1 << 32;
+
+/// How often a file had been cut in this generation.
+pub(crate) fn cuts(generation: u64) -> u64 {
+    generation / CUT
+}
+
 /// What is known of a file, directory or link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
@@ -62,7 +70,7 @@ pub struct Inode {
     pub layout: Option<Layout>,
     /// What a directory says of files that are made in it.
     pub policy: Option<Policy>,
-    /// How often the file has been cut.
+    /// How often the file has been cut, in the upper 32 bits; how often it changed which copies are current, in the lower.
     pub generation: u64,
     /// The length to which stores still have to cut their strips, if a crash may have kept one from it.
     pub cut: Option<u64>,
@@ -191,15 +199,26 @@ pub enum Change {
     Resize(u64, u64, i64),
     /// All strips were cut for this generation.
     Cut(u64, u64),
-    /// A copy of some strips missed a write, so that it is not read any more. Durable when it is acknowledged.
+    /// A copy of some strips missed a write, so that it is not read any more, and a new generation begins. Durable when it is
+    /// acknowledged.
     Stale(u64, u32, u64),
-    /// A copy of some strips was made anew, so that it is read again. Durable when it is acknowledged.
-    Current(u64, u32, u64),
+    /// A copy of some strips has all that the other has in this generation, so that it is read again, and a new generation
+    /// begins. Nothing changes if the file is not in this generation. Durable when it is acknowledged.
+    Current(u64, u64, u32, u64),
+    /// A new generation begins, in which requests of the one before are refused. Durable when it is acknowledged.
+    Raise(u64),
     /// The strips of an inode without names are gone, and so is it.
     Forget(u64),
     /// A slot, or the next one, has its store in this directory from now on. Answers with the root. Durable when it is
     /// acknowledged.
     Slot(u32, std::path::PathBuf),
+}
+
+impl Change {
+    /// Whether it is durable when it is acknowledged.
+    pub(crate) fn is_durable(&self) -> bool {
+        matches!(self, Change::Stale(..) | Change::Current(..) | Change::Raise(_) | Change::Slot(..))
+    }
 }
 
 /// What does not change while a volume is open.
@@ -230,6 +249,9 @@ pub trait Manager: Send + Sync {
 
     /// Carries out a change, all of it or nothing.
     fn change(&self, change: &Change) -> Result<Inode>;
+
+    /// Carries out changes, all of them or nothing.
+    fn changes(&self, changes: &[Change]) -> Result<()>;
 
     /// Makes everything durable that was acknowledged.
     fn sync(&self) -> Result<()>;

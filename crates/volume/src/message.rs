@@ -10,6 +10,7 @@
 //! Invariant: a message whose lengths are beyond the limits, or whose body is not one, is refused.
 
 use std::io::{self, IoSlice, Read};
+use std::ops::Range;
 
 use thalweg_io::Space;
 
@@ -128,6 +129,9 @@ choice!(Request {
     10 => Append { inode: inode, generation: generation, size: size, bytes: bytes },
     11 => Slots {},
     12 => Lock { client: client, table: table, ask: ask },
+    13 => Repair {},
+    14 => Fence { 0: inode },
+    15 => Lift { 0: inode },
 });
 choice!(LockRequest {
     0 => Claim { 0: locks },
@@ -168,6 +172,9 @@ choice!(StoreRequest {
     6 => List {},
     7 => Space {},
     8 => NextData { strip: strip, generation: generation, at: at },
+    9 => Settle { strip: strip, generation: generation, sync: sync },
+    10 => Changes { strip: strip, generation: generation },
+    11 => Mend { strip: strip, generation: generation, at: at },
 });
 choice!(StoreAnswer {
     0 => Done {},
@@ -175,6 +182,8 @@ choice!(StoreAnswer {
     2 => Strips { 0: strips },
     3 => Space { 0: space },
     4 => Data { 0: data },
+    5 => Synced { 0: sync },
+    6 => Changes { 0: ranges },
 });
 choice!(Change {
     0 => Create { 0: place, 1: new },
@@ -192,8 +201,9 @@ choice!(Change {
     12 => Stale { 0: inode, 1: copy, 2: strips },
     13 => Forget { 0: inode },
     14 => Accessed { 0: inode, 1: accessed_ns },
-    15 => Current { 0: inode, 1: copy, 2: strips },
+    15 => Current { 0: inode, 1: generation, 2: copy, 3: strips },
     16 => Slot { 0: slot, 1: place },
+    17 => Raise { 0: inode },
 });
 choice!(Kind {
     0 => File {},
@@ -259,18 +269,27 @@ impl Plain for Layout {
     }
 }
 
+/// Ranges as they are sent.
+pub(crate) fn pairs(ranges: &[Range<u64>]) -> Vec<(u64, u64)> {
+    ranges.iter().map(|range| (range.start, range.end)).collect()
+}
+
+/// Ranges that were sent.
+pub(crate) fn ranges(pairs: Vec<(u64, u64)>) -> Vec<Range<u64>> {
+    pairs.into_iter().map(|(start, end)| start..end).collect()
+}
+
 impl Plain for StripFacts {
     fn put(&self, into: &mut Vec<u8>) {
-        [self.len, self.generation, self.unsettled.start, self.unsettled.end]
-            .iter()
-            .for_each(|n| n.put(into));
+        (self.len, self.generation).put(into);
+        pairs(&self.unsettled).put(into);
         self.layout.put(into);
     }
 
     fn take(from: &mut &[u8]) -> Option<StripFacts> {
-        let [len, generation, start, end] = [(); 4].map(|()| u64::take(from));
-        let layout = Layout::take(from)?;
-        Some(StripFacts { len: len?, generation: generation?, unsettled: start?..end?, layout })
+        let (len, generation) = Plain::take(from)?;
+        let unsettled = ranges(Vec::take(from)?);
+        Some(StripFacts { len, generation, unsettled, layout: Layout::take(from)? })
     }
 }
 
@@ -285,7 +304,9 @@ impl Ask {
             Ask::Store(_, StoreRequest::Write(write)) => {
                 write.at.checked_add(DATA_BYTES_MAX as u64).is_some_and(|end| end <= END_MAX)
             }
-            Ask::Manager(Request::Change(Change::Stale(_, copy, _))) => *copy < crate::layout::COPIES_MAX,
+            Ask::Manager(Request::Change(Change::Stale(_, copy, _) | Change::Current(_, _, copy, _))) => {
+                *copy < crate::layout::COPIES_MAX
+            }
             Ask::Manager(Request::Lock { ask: LockRequest::Claim(locks), .. }) => {
                 locks.iter().all(Lock::is_sound)
             }

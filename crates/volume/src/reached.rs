@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use thalweg_io::Space;
 
-use crate::message::{DATA_BYTES_MAX, Reply};
+use crate::message::{DATA_BYTES_MAX, Reply, ranges};
 use crate::request::{StoreAnswer, StoreRequest};
 use crate::store::{Store, Strip, StripFacts, Write};
 use crate::{Error, Result};
@@ -66,8 +66,26 @@ impl<A: AsksStore> Store for A {
         }
     }
 
-    fn sync(&self, strip: Strip) -> Result<()> {
-        self.done(StoreRequest::Sync(strip), &[], &mut [])
+    fn sync(&self, strip: Strip) -> Result<u64> {
+        match self.ask_store(StoreRequest::Sync(strip), &[], &mut [])? {
+            StoreAnswer::Synced(number) => Ok(number),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+
+    fn settle(&self, strip: Strip, generation: u64, sync: u64) -> Result<()> {
+        self.done(StoreRequest::Settle { strip, generation, sync }, &[], &mut [])
+    }
+
+    fn changes(&self, strip: Strip, generation: u64) -> Result<Vec<Range<u64>>> {
+        match self.ask_store(StoreRequest::Changes { strip, generation }, &[], &mut [])? {
+            StoreAnswer::Changes(changes) => Ok(ranges(changes)),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+
+    fn mend(&self, strip: Strip, generation: u64, at: u64, block: &[u8]) -> Result<()> {
+        self.done(StoreRequest::Mend { strip, generation, at }, block, &mut [])
     }
 
     fn remove(&self, strip: Strip) -> Result<()> {

@@ -5,10 +5,12 @@
 //! Invariant: a store that is lost keeps an inode unfinished; whatever the others have is used.
 //! Non-goals: copies that were stale before; `repair` makes them anew.
 
+use std::ops::Range;
+
 use crate::Result;
 use crate::manager::{Change, Inode, Kind, Written};
 use crate::server::Server;
-use crate::store::{Strip, StripFacts, Write};
+use crate::store::{Store, Strip, StripFacts, Write};
 use crate::stores::{Target, bit};
 
 /// Inodes that are asked for at a time.
@@ -37,7 +39,7 @@ fn finish(server: &Server, inode: Inode) -> Result<()> {
         server.manager.change(&Change::Forget(inode.id))?;
     } else if inode.links == 0 {
         server.manager.sync()?;
-        forget(server, &inode)?;
+        forget(server, &[(inode, u64::MAX)])?;
     } else {
         match if inode.unsettled { settle(server, &inode).map(drop) } else { Ok(()) } {
             // It stays unsettled, and whoever reads it is told.
@@ -48,27 +50,21 @@ fn finish(server: &Server, inode: Inode) -> Result<()> {
     Ok(())
 }
 
-/// Removes the strips of a file, and then the file from the manager if no store is lost that may have some.
-pub(crate) fn forget(server: &Server, inode: &Inode) -> Result<()> {
-    let Some(layout) = inode.layout else {
-        return server.manager.change(&Change::Forget(inode.id)).map(drop);
+/// Removes these strips of files, and then from the manager those files of which no store is lost that may have some.
+pub(crate) fn forget(server: &Server, files: &[(Inode, u64)]) -> Result<()> {
+    let is_gone = |(inode, strips): &&(Inode, u64)| {
+        let Some(target) = Target::of(inode) else { return true };
+        let everywhere = Target { stale: [0; 2], ..target };
+        server.stores.each(&everywhere, *strips, |store, strip| store.remove(strip)).why.is_none()
     };
-    let mut all = true;
-    for (index, copy) in (0..layout.width).flat_map(|index| (0..layout.copies).map(move |copy| (index, copy)))
-    {
-        let strip = Strip { inode: inode.id, index, copy };
-        match server.stores.of(&layout, strip) {
-            Ok(store) => all &= store.remove(strip).is_ok(),
-            Err(_) => all = false,
-        }
-    }
-    if all { server.manager.change(&Change::Forget(inode.id)).map(drop) } else { Ok(()) }
+    let gone: Vec<Change> = files.iter().filter(is_gone).map(|(inode, _)| Change::Forget(inode.id)).collect();
+    server.manager.changes(&gone)
 }
 
 /// Cuts strips for a generation that the manager has and some store may not have.
 fn cut(server: &Server, inode: Inode) -> Result<Inode> {
     let (Some(len), Some(target)) = (inode.cut, Target::of(&inode)) else { return Ok(inode) };
-    match server.stores.cut(&target, len).why {
+    match server.stores.raise(&target, u64::MAX, len).why {
         // It is cut when the store is there again; until then it answers nothing.
         Some(_) => Ok(inode),
         None => server.manager.change(&Change::Cut(inode.id, inode.generation)),
@@ -79,6 +75,10 @@ fn cut(server: &Server, inode: Inode) -> Result<Inode> {
 /// all stores could be asked: if not, the file remains unsettled.
 pub(crate) fn settle(server: &Server, inode: &Inode) -> Result<bool> {
     let Some(target) = Target::of(inode) else { return Ok(true) };
+    if target.layout.copies > 1 {
+        // A store that cannot hear of the generation cannot be asked below either.
+        server.stores.raise(&target, u64::MAX, inode.cut.unwrap_or(inode.size));
+    }
     let (mut size, mut strips, mut is_whole) = (inode.size, inode.strips, true);
     for index in 0..target.layout.width {
         let copies = (0..target.layout.copies).filter(|copy| target.stale[*copy as usize] & bit(index) == 0);
@@ -108,8 +108,14 @@ pub(crate) fn settle(server: &Server, inode: &Inode) -> Result<bool> {
         if let [first, second] = &found[..] {
             equalise(server, &target, first, second)?;
         }
-        for (strip, _) in found {
-            server.stores.of(&target.layout, strip)?.sync(strip)?;
+        let sync = |strip: Strip| Ok((strip, server.stores.of(&target.layout, strip)?.sync(strip)?));
+        let synced = found.iter().map(|(strip, _)| sync(*strip)).collect::<Result<Vec<_>>>()?;
+        if let [first, second] = synced[..] {
+            let settle = |(strip, number): (Strip, u64)| {
+                server.stores.of(&target.layout, strip)?.settle(strip, target.generation, number)
+            };
+            settle(first)?;
+            settle(second)?;
         }
     }
     let &Inode { id, generation, modified_ns, .. } = inode;
@@ -137,27 +143,48 @@ fn equalise(
     let second_is_better = first.1.is_none() || len(&second.1) > len(&first.1);
     let (from, to) = if second_is_better { (second, first) } else { (first, second) };
     let whole = len(&from.1);
-    let mut range = match (&from.1, &to.1) {
-        (Some(a), Some(b)) => a.unsettled.start.min(b.unsettled.start)..a.unsettled.end.max(b.unsettled.end),
-        // It was not made yet.
-        _ => 0..whole,
-    };
-    if len(&to.1) < whole {
-        range = range.start.min(len(&to.1))..whole;
-    }
-    let (from_store, to_store) =
-        (server.stores.of(&target.layout, from.0)?, server.stores.of(&target.layout, to.0)?);
-    let (generation, layout) = (target.generation, target.layout);
-    let mut piece = vec![0; PIECE];
-    let mut at = range.start;
-    loop {
-        let n = range.end.min(whole).saturating_sub(at).min(PIECE as u64) as usize;
-        from_store.read(from.0, generation, at, &mut piece[..n])?;
-        // Also if there are no bytes, so that it is made.
-        to_store.write(&Write { strip: to.0, generation, layout, at, may_create: true }, &piece[..n])?;
-        at += n as u64;
-        if n == 0 || at >= range.end.min(whole) {
-            return Ok(());
+    let intents = [&from.1, &to.1].into_iter().flatten().flat_map(|facts| facts.unsettled.clone());
+    // One that was not made yet lacks all.
+    let ranges = joined(intents.chain(std::iter::once(len(&to.1).min(whole)..whole)).collect());
+    let from = (server.stores.of(&target.layout, from.0)?, from.0);
+    let to = (server.stores.of(&target.layout, to.0)?, to.0);
+    // So that it is made, also if there are no bytes.
+    write(target, to, 0, &[])?;
+    copy_ranges(target, from, to, &ranges)
+}
+
+/// Ranges in order, those that meet as one.
+pub(crate) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
         }
     }
+    joined
+}
+
+/// Copies these bytes from one copy of a strip to the other.
+pub(crate) fn copy_ranges(
+    target: &Target,
+    (from, strip): (&dyn Store, Strip),
+    to: (&dyn Store, Strip),
+    ranges: &[Range<u64>],
+) -> Result<()> {
+    let mut piece = vec![0; PIECE];
+    for range in ranges {
+        for at in range.clone().step_by(PIECE) {
+            let n = (range.end - at).min(PIECE as u64) as usize;
+            from.read(strip, target.generation, at, &mut piece[..n])?;
+            write(target, to, at, &piece[..n])?;
+        }
+    }
+    Ok(())
+}
+
+fn write(target: &Target, (to, strip): (&dyn Store, Strip), at: u64, bytes: &[u8]) -> Result<()> {
+    let (generation, layout) = (target.generation, target.layout);
+    to.write(&Write { strip, generation, layout, at, may_create: true }, bytes)
 }

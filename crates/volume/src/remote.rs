@@ -328,6 +328,10 @@ impl AsksStore for RemoteStore {
                 Err(Failure::Told(why)) if connection.is_broken() => {
                     return Err(self.goes_down(&mut self.state(), &why, self.dial.pause_ns(0)));
                 }
+                Err(Failure::Told(Error::Damaged { path, at })) => {
+                    let path = Location { node: self.node.clone(), directory: path }.to_string().into();
+                    return Err(Error::Damaged { path, at });
+                }
                 Err(Failure::Told(why)) => return Err(why),
                 Err(failure) => matches!(failure, Failure::Unanswered),
             };

@@ -1,19 +1,24 @@
-//! What can be mended is: copies that are stale, damaged or missing, and strips that no file has.
+//! What can be mended is: copies that are stale, damaged or missing, and strips that no file has. Others use the volume
+//! meanwhile.
 //!
 //! Model: both copies of a strip are read side by side. A block that one cannot give is written from the other. A copy that
-//! missed a write, or cannot be written, is removed and made anew.
-//! Invariant: a copy that is removed is durably stale before that, and current again when the new one is durable, so a crash
-//! in the middle leaves work for the next repair and nothing else.
-//! Invariant: nobody else has the volume open meanwhile.
+//! missed writes gets what the intents of the two say it may lack; while that is copied, the store with the current copy
+//! notes where clients write, and that is copied next. When little is left, the file is *fenced*: stores refuse the
+//! generation that clients know, and the manager tells them the next one only when the copy is current.
+//! Invariant: a copy becomes current again when it has, durably, all that the other has, and no client can write to the other
+//! alone. A crash in the middle leaves work for the next repair and nothing else.
 //! Non-goals: files without a second copy; a check says which are damaged.
 
+use std::ops::Range;
 use std::path::Path;
 
 use thalweg_api::VolumeWork;
+use thalweg_base::units::Bytes;
 
 use crate::check::{self, Seen};
 use crate::layout::Layout;
 use crate::manager::{Change, Inode};
+use crate::recover::{copy_ranges, joined};
 use crate::registry::Registry;
 use crate::store::{Store, Strip, StripFacts, Write};
 use crate::stores::{Target, bit};
@@ -21,15 +26,22 @@ use crate::strip::BLOCK;
 use crate::{Error, Result, Volume, volumes};
 
 const PIECE: usize = 1 << 20;
+/// Bytes that are copied at most while a file is fenced, unless clients write as fast as they are copied.
+const FENCED_BYTES: u64 = 8 << 20;
+/// How often what clients wrote meanwhile is copied before that.
+const PASSES: usize = 16;
+/// How often a strip is begun again of which a client truncated the file, or another copy failed.
+const TRIES: usize = 8;
 
 /// Mends what can be mended, and tells what that was, a line for each.
 pub fn repair(registry: &Registry, name: &str) -> Result<Vec<String>> {
-    let open = volumes::open_alone(registry, name, VolumeWork::Repair)?;
-    repair_alone(&open.volume, &open.entry.stores)
+    let open = volumes::open_for(registry, name, VolumeWork::Repair)?;
+    run(&open.volume, &open.entry.stores)
 }
 
-/// The same, of a volume that nobody else has open, with stores in these places.
-pub(crate) fn repair_alone(volume: &Volume, stores: &[String]) -> Result<Vec<String>> {
+/// The same, of a volume that is open, with these names of its stores.
+pub(crate) fn run(volume: &Volume, stores: &[String]) -> Result<Vec<String>> {
+    volume.manager.repair()?;
     volume.sync()?;
     let (mut done, mut failed, mut seen) = (Vec::new(), Ok(()), Seen::new());
     check::walk(volume, |path, inode| {
@@ -39,13 +51,25 @@ pub(crate) fn repair_alone(volume: &Volume, stores: &[String]) -> Result<Vec<Str
     })?;
     failed?;
     for (slot, strip) in check::orphans(volume, &seen)? {
-        if let Ok(store) = &volume.stores.slots()[slot] {
+        if let (Ok(store), true) = (&volume.stores.slots()[slot], is_nobodys(volume, slot, strip)?) {
             store.remove(strip)?;
             done.push(format!("{}: {strip}, which no file has, is removed", stores[slot]));
         }
     }
     volume.sync_names()?;
     Ok(done)
+}
+
+/// Whether a strip is of no file, also of none that was made meanwhile.
+fn is_nobodys(volume: &Volume, slot: usize, strip: Strip) -> Result<bool> {
+    match volume.manager.inode(strip.inode) {
+        Ok(Inode { layout: Some(layout), .. }) => {
+            let is_one = strip.index < layout.width && strip.copy < layout.copies;
+            Ok(!is_one || layout.slot(strip.index, strip.copy) as usize != slot)
+        }
+        Err(why) if !why.is_not_found() => Err(why),
+        _ => Ok(true),
+    }
 }
 
 struct File<'a> {
@@ -55,20 +79,41 @@ struct File<'a> {
     layout: Layout,
 }
 
-impl File<'_> {
+/// A copy of a strip, and the store that has it.
+type Copy<'a> = (&'a dyn Store, Strip);
+
+impl<'a> File<'a> {
     fn repair(&mut self, done: &mut Vec<String>) -> Result<()> {
         if self.layout.copies < 2 {
             return Ok(());
         }
-        let strips = self.inode.strips;
+        let strips = self.inode.strips | self.inode.unsynced;
         for index in (0..self.layout.width).filter(|index| strips & bit(*index) != 0) {
-            if !self.is_stale(index, 0) && !self.is_stale(index, 1) {
-                self.compare(index, done)?;
-            }
-            for copy in 0..2 {
-                if self.is_stale(index, copy) {
-                    self.remake(index, copy, done)?;
+            let mut left = TRIES;
+            loop {
+                left -= 1;
+                match self.repair_strip(index, done) {
+                    Ok(()) => break,
+                    Err(Error::Stale(_) | Error::System(libc::ETIMEDOUT, _)) if left > 0 => {}
+                    // What cannot be read is no source; the check that follows names it.
+                    Err(why) if why.is_damage() => break,
+                    // It was removed meanwhile.
+                    Err(why) if why.is_not_found() => return Ok(()),
+                    Err(why) => return Err(why),
                 }
+            }
+        }
+        Ok(())
+    }
+
+    fn repair_strip(&mut self, index: u32, done: &mut Vec<String>) -> Result<()> {
+        self.inode = self.volume.manager.inode(self.inode.id)?;
+        if !self.is_stale(index, 0) && !self.is_stale(index, 1) {
+            self.compare(index, done)?;
+        }
+        for copy in 0..2 {
+            if self.is_stale(index, copy) {
+                self.remake(index, copy, done)?;
             }
         }
         Ok(())
@@ -78,85 +123,167 @@ impl File<'_> {
         self.inode.stale[copy as usize] & bit(index) != 0
     }
 
-    fn store(&self, index: u32, copy: u32) -> Result<(&dyn Store, Strip)> {
+    /// A copy, if its store is there: one that is lost may come back with all that it had.
+    fn copy(&self, index: u32, copy: u32) -> Option<Copy<'a>> {
         let strip = Strip { inode: self.inode.id, index, copy };
-        Ok((self.volume.stores.of(&self.layout, strip)?, strip))
+        let store = self.volume.stores.of(&self.layout, strip).ok()?;
+        store.space().ok().map(|_| (store, strip))
     }
 
-    /// Reads both copies, and writes to one what only the other has. What neither has stays.
+    fn target(&self) -> Target {
+        Target::of(&self.inode).expect("a file has a layout")
+    }
+
+    /// Reads both copies, and mends where they differ or one cannot be read.
     fn compare(&mut self, index: u32, done: &mut Vec<String>) -> Result<()> {
         let len = self.layout.strip_len(index, self.inode.size);
-        // A store that is lost may come back with all that it had.
-        let (Ok(first), Ok(second)) = (self.store(index, 0), self.store(index, 1)) else { return Ok(()) };
+        let (Some(first), Some(second)) = (self.copy(index, 0), self.copy(index, 1)) else { return Ok(()) };
+        self.raise([first, second]);
         let mut pieces = [vec![0; PIECE], vec![0; PIECE]];
-        let (mut at, mut step, mut damaged) = (0, PIECE, None);
-        loop {
-            let n = (len - at).min(step as u64) as usize;
-            let [one, two] = &mut pieces;
-            let read = |(store, strip): (&dyn Store, Strip), into: &mut [u8]| {
-                store.read(strip, self.inode.generation, at, &mut into[..n])
-            };
-            let found = (read(first, one), read(second, two));
-            let is_equal = matches!(found, (Ok(()), Ok(()))) && one[..n] == two[..n];
-            if !is_equal && n > BLOCK {
-                // Block by block, so that no more is written than is damaged.
-                step = BLOCK;
-                continue;
+        for at in (0..len.max(1)).step_by(PIECE) {
+            let n = (len - at).min(PIECE as u64) as usize;
+            if read_both([first, second], self.inode.generation, at, &mut pieces, n)?.is_some() {
+                let range = at..at + n as u64;
+                self.fenced([first, second], |file| file.mend([first, second], range, done))?;
             }
-            let wrong = match found {
-                _ if is_equal => None,
-                (Ok(()), _) => Some(1),
-                (Err(_), Ok(())) => Some(0),
-                _ => None,
-            };
-            if let Some(copy) = wrong {
-                let ((store, strip), bytes) =
-                    if copy == 0 { (first, &pieces[1][..n]) } else { (second, &pieces[0][..n]) };
-                let (generation, layout) = (self.inode.generation, self.layout);
+        }
+        Ok(())
+    }
+
+    /// Writes to one copy what only the other has, block by block, while nobody else writes. What neither has stays.
+    fn mend(&mut self, copies: [Copy<'a>; 2], range: Range<u64>, done: &mut Vec<String>) -> Result<()> {
+        let (generation, layout) = (self.inode.generation, self.layout);
+        let mut pieces = [vec![0; BLOCK], vec![0; BLOCK]];
+        let mut at = range.start;
+        loop {
+            let n = (range.end - at).min(BLOCK as u64) as usize;
+            if let Some(wrong) = read_both(copies, generation, at, &mut pieces, n)? {
+                let (store, strip) = copies[wrong];
                 let write = Write { strip, generation, layout, at, may_create: false };
-                if store.write(&write, bytes).and_then(|()| store.sync(strip)).is_err() {
-                    damaged = Some(copy);
-                    break;
+                let written = store.write(&write, &pieces[1 - wrong][..n]);
+                if written.and_then(|()| store.sync(strip).map(drop)).is_err() {
+                    let stale = Change::Stale(self.inode.id, strip.copy, bit(strip.index));
+                    self.inode = self.volume.manager.change(&stale)?;
+                    return Ok(());
                 }
                 done.push(format!("{}: byte {at} of {strip} is mended", self.path.display()));
             }
             at += n as u64;
-            if at >= len {
-                break;
+            if at >= range.end {
+                return Ok(());
             }
-            if at % PIECE as u64 == 0 {
-                step = PIECE;
-            }
-        }
-        match damaged {
-            Some(copy) => self.set_stale(index, copy),
-            None => Ok(()),
         }
     }
 
-    fn set_stale(&mut self, index: u32, copy: u32) -> Result<()> {
-        self.inode = self.volume.manager.change(&Change::Stale(self.inode.id, copy, bit(index)))?;
-        Ok(())
+    /// Does something while no other client can read or write these copies, in a generation of its own.
+    fn fenced(&mut self, copies: [Copy<'a>; 2], work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        self.inode = self.volume.manager.fence(self.inode.id)?;
+        self.raise(copies);
+        let done = work(self);
+        self.volume.manager.lift(self.inode.id)?;
+        // Those of the file's other strips too, before a client asks them.
+        self.volume.stores.raise(&self.target(), u64::MAX, self.inode.cut.unwrap_or(self.inode.size));
+        done
     }
 
-    /// Makes a stale copy anew from the other, if that is there and whole.
+    /// Has the stores of copies hear of the generation. One that does not refuses what follows.
+    fn raise(&self, copies: [Copy<'a>; 2]) {
+        let size = self.inode.cut.unwrap_or(self.inode.size);
+        for (store, strip) in copies {
+            let _ = store.truncate(strip, self.inode.generation, self.layout.strip_len(strip.index, size));
+        }
+    }
+
+    /// Brings a stale copy up to date from the other, if that is there and current.
     fn remake(&mut self, index: u32, copy: u32, done: &mut Vec<String>) -> Result<()> {
-        let (Ok(to), Ok(from)) = (self.store(index, copy), self.store(index, 1 - copy)) else {
+        let (Some(to), Some(from)) = (self.copy(index, copy), self.copy(index, 1 - copy)) else {
             return Ok(());
         };
-        if self.is_stale(index, 1 - copy) || read_through(from, self.inode.generation).is_err() {
+        if self.is_stale(index, 1 - copy) {
             return Ok(());
         }
-        to.0.remove(to.1)?;
-        copy_strip(from, to)?;
-        done.push(format!("{}: {} is made anew", self.path.display(), to.1));
-        self.inode = self.volume.manager.change(&Change::Current(self.inode.id, copy, bit(index)))?;
+        let generation = self.inode.generation;
+        self.raise([from, to]);
+        // Only what is written from now on is told by the next question.
+        from.0.changes(from.1, generation)?;
+        let facts = facts_of(from.0, from.1)?;
+        let what = match self.ranges(&facts, to)? {
+            Some(ranges) => {
+                copy_ranges(&self.target(), from, to, &ranges)?;
+                let bytes = ranges.iter().map(|range| range.end - range.start).sum();
+                format!("has got the {} that it may have missed", Bytes(bytes))
+            }
+            None if read_through(from, generation).is_err() => return Ok(()),
+            None => {
+                to.0.remove(to.1)?;
+                copy_strip(from, to)?;
+                "is made anew".into()
+            }
+        };
+        let mut left = from.0.changes(from.1, generation)?;
+        for _ in 0..PASSES {
+            if left.iter().map(|range| range.end - range.start).sum::<u64>() <= FENCED_BYTES {
+                break;
+            }
+            copy_ranges(&self.target(), from, to, &left)?;
+            left = from.0.changes(from.1, generation)?;
+        }
+        to.0.sync(to.1)?;
+        self.fenced([from, to], |file| file.make_current(from, to, left))?;
+        done.push(format!("{}: {} {what}", self.path.display(), to.1));
         Ok(())
+    }
+
+    /// Where a copy may lack what the other has; none if all of it has to be made anew.
+    fn ranges(&self, facts: &StripFacts, to: Copy<'a>) -> Result<Option<Vec<Range<u64>>>> {
+        let Ok(Some(_)) = to.0.facts(to.1) else { return Ok(None) };
+        let there = facts_of(to.0, to.1)?;
+        let mut ranges = [&facts.unsettled[..], &there.unsettled].concat();
+        ranges.push(there.len.min(facts.len)..facts.len);
+        Ok((there.len <= facts.len).then(|| joined(ranges)))
+    }
+
+    /// Copies what is left while the file is fenced, and has the copy read again.
+    fn make_current(&mut self, from: Copy<'a>, to: Copy<'a>, left: Vec<Range<u64>>) -> Result<()> {
+        let (id, generation, strip) = (self.inode.id, self.inode.generation, to.1);
+        let left = joined([left, from.0.changes(from.1, generation)?].concat());
+        copy_ranges(&self.target(), from, to, &left)?;
+        let synced = [(from, from.0.sync(from.1)?), (to, to.0.sync(to.1)?)];
+        self.inode =
+            self.volume.manager.change(&Change::Current(id, generation, strip.copy, bit(strip.index)))?;
+        if self.is_stale(strip.index, strip.copy) {
+            return Err(Error::Stale(strip));
+        }
+        self.raise([from, to]);
+        let settle =
+            |((store, strip), number): (Copy<'a>, u64)| store.settle(strip, self.inode.generation, number);
+        synced.into_iter().try_for_each(settle)
+    }
+}
+
+/// Reads the same bytes of both copies. Which one is to be written from the other: one that cannot be read, or the second if
+/// they differ; none if they agree, or neither can be read.
+fn read_both(
+    copies: [Copy<'_>; 2],
+    generation: u64,
+    at: u64,
+    into: &mut [Vec<u8>; 2],
+    n: usize,
+) -> Result<Option<usize>> {
+    let [one, two] = into;
+    let read = |(store, strip): Copy<'_>, into: &mut [u8]| store.read(strip, generation, at, into);
+    match (read(copies[0], &mut one[..n]), read(copies[1], &mut two[..n])) {
+        (Err(why @ Error::Stale(_)), _) | (_, Err(why @ Error::Stale(_))) => Err(why),
+        (Ok(()), Ok(())) if one[..n] == two[..n] => Ok(None),
+        (Ok(()), _) => Ok(Some(1)),
+        (Err(_), Ok(())) => Ok(Some(0)),
+        (Err(_), Err(_)) if n > BLOCK => Ok(Some(0)),
+        _ => Ok(None),
     }
 }
 
 /// An error if not all of a strip can be read.
-fn read_through((store, strip): (&dyn Store, Strip), generation: u64) -> Result<()> {
+fn read_through((store, strip): Copy<'_>, generation: u64) -> Result<()> {
     let mut piece = vec![0; PIECE];
     let len = facts_of(store, strip)?.len;
     (0..len).step_by(PIECE).try_for_each(|at| {
@@ -208,7 +335,7 @@ pub(crate) fn copy_strip(
             at += n as u64;
         }
     }
-    to.sync(new).map_err(Unwritable)
+    to.sync(new).map(drop).map_err(Unwritable)
 }
 
 /// Marks strips of a slot stale that are not at the store which takes it over, if the other copy is current; the others are

@@ -50,6 +50,12 @@ pub(crate) enum Request {
         table: u64,
         ask: LockRequest,
     },
+    /// This client makes copies current from now on, as long as its session lasts, and no other may.
+    Repair,
+    /// A new generation of a file begins, and clients that ask for it wait until [`Request::Lift`], but not for long.
+    Fence(u64),
+    /// They wait no more.
+    Lift(u64),
 }
 
 /// What a client asks about locks.
@@ -122,6 +128,23 @@ pub(crate) enum StoreRequest {
         at: u64,
     },
     Sync(Strip),
+    /// See [`crate::Store::settle`].
+    Settle {
+        strip: Strip,
+        generation: u64,
+        sync: u64,
+    },
+    /// See [`crate::Store::changes`].
+    Changes {
+        strip: Strip,
+        generation: u64,
+    },
+    /// The block goes with the request; see [`crate::Store::mend`].
+    Mend {
+        strip: Strip,
+        generation: u64,
+        at: u64,
+    },
     Remove(Strip),
     Facts(Strip),
     List,
@@ -137,4 +160,8 @@ pub(crate) enum StoreAnswer {
     Data(Option<(u64, u64)>),
     Strips(Vec<Strip>),
     Space(Space),
+    /// The number of a sync.
+    Synced(u64),
+    /// From and to where bytes were written.
+    Changes(Vec<(u64, u64)>),
 }

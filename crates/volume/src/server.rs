@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use thalweg_base::clock::Stopwatch;
+use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_io::File;
 use thalweg_wire::threads::spawn;
 
 use crate::connection::PATIENCE;
 use crate::leases::Leases;
-use crate::manager::{Change, Inode, Kind, Manager, Written};
+use crate::manager::{Change, Inode, Kind, Manager, Written, cuts};
 use crate::request::{Answer, Request};
 use crate::stores::{Stores, Target};
 use crate::{Error, Result, recover};
@@ -30,10 +30,12 @@ pub(crate) const GONE: SessionId = 0;
 
 /// How long clients of a server that is gone have to come to the next one.
 const GRACE: Duration = PATIENCE;
+/// How long a file is fenced at most, in nanoseconds: clients that wait have to be answered within [`PATIENCE`].
+const FENCE_NS: u64 = 5_000_000_000;
 /// Entries and inodes in one answer.
 const PAGE: usize = 1000;
 /// Files without names wait until so many can be removed together, or one of them is large.
-const DOOMED_MAX: usize = 64;
+const DOOMED_MAX: usize = 256;
 const DOOMED_BYTES_MAX: u64 = 1 << 20;
 
 /// The manager and the stores of a volume, for any number of clients.
@@ -50,9 +52,16 @@ pub(crate) struct Server {
 #[derive(Default)]
 struct State {
     last_session: SessionId,
+    repair: Option<Repair>,
     files: BTreeMap<u64, Opened>,
-    /// Files without names that nobody has open.
-    doomed: Vec<Inode>,
+    /// Files without names that nobody has open, each with the strips that it may have.
+    doomed: Vec<(Inode, u64)>,
+}
+
+/// Who makes copies current, and the file that is fenced meanwhile, until this time.
+struct Repair {
+    session: SessionId,
+    fenced: Option<(u64, u64)>,
 }
 
 /// A file that somebody has open, or that somebody left unsettled.
@@ -138,6 +147,9 @@ impl Server {
     pub(crate) fn end(&self, session: SessionId) {
         let held: Vec<u64> = {
             let mut state = self.state();
+            if state.repair.take_if(|repair| repair.session == session).is_some() {
+                self.settled.notify_all();
+            }
             let held = state.files.iter_mut().filter(|(_, file)| file.holders.contains_key(&session));
             held.map(|(inode, file)| {
                 file.is_orphaned |= file.writers.contains(&session);
@@ -187,6 +199,15 @@ impl Server {
                 let has_changed = |inode| self.has_changed(session, inode);
                 Answer::Lock(self.leases.answer(&*self.manager, (session, *client), *table, ask, has_changed))
             }
+            Request::Repair => {
+                self.begin_repair(session)?;
+                Answer::Done
+            }
+            Request::Fence(inode) => Answer::Inode(self.fence(session, *inode)?),
+            Request::Lift(inode) => {
+                self.lift(session, *inode);
+                Answer::Done
+            }
         })
     }
 
@@ -197,6 +218,9 @@ impl Server {
 
     /// An inode as it is now: while another session may write it, stores know more than the manager.
     fn live(&self, session: SessionId, mut inode: Inode) -> Result<Inode> {
+        if self.wait_for_fence(session, inode.id) {
+            inode = self.manager.inode(inode.id).unwrap_or(inode);
+        }
         let is_written = self.state().files.get(&inode.id).is_some_and(|file| {
             file.is_orphaned || file.is_settling || file.writers.iter().any(|writer| *writer != session)
         });
@@ -206,6 +230,66 @@ impl Server {
             inode.unsynced |= strips & !inode.strips;
         }
         Ok(inode)
+    }
+
+    /// Waits while a file is fenced by another session; whether it was.
+    fn wait_for_fence(&self, session: SessionId, inode: u64) -> bool {
+        let (mut state, mut was) = (self.state(), false);
+        loop {
+            let until = state.repair.as_ref().filter(|repair| repair.session != session);
+            let until = until.and_then(|repair| repair.fenced).filter(|(fenced, _)| *fenced == inode);
+            let left_ns = until.map_or(0, |(_, until_ns)| until_ns.saturating_sub(now_ns()));
+            if left_ns == 0 {
+                return was;
+            }
+            was = true;
+            let waited = self.settled.wait_timeout(state, Duration::from_nanos(left_ns));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn begin_repair(&self, session: SessionId) -> Result<()> {
+        let mut state = self.state();
+        if state.repair.as_ref().is_some_and(|repair| repair.session != session) {
+            return Err(Error::Refused("another client repairs this volume; wait for its end".into()));
+        }
+        state.repair = Some(Repair { session, fenced: None });
+        Ok(())
+    }
+
+    /// Begins a new generation of a file, of which no other session hears until it is lifted.
+    fn fence(&self, session: SessionId, inode: u64) -> Result<Inode> {
+        match &mut self.state().repair {
+            Some(repair) if repair.session == session => repair.fenced = Some((inode, now_ns() + FENCE_NS)),
+            _ => {
+                return Err(Error::Refused(
+                    "this client does not repair the volume any more; begin again".into(),
+                ));
+            }
+        }
+        let raised = self.manager.change(&Change::Raise(inode)).and_then(|raised| self.live(session, raised));
+        raised.inspect_err(|_| self.lift(session, inode))
+    }
+
+    fn lift(&self, session: SessionId, inode: u64) {
+        let mut state = self.state();
+        if let Some(repair) = state.repair.as_mut().filter(|repair| repair.session == session) {
+            repair.fenced.take_if(|(fenced, _)| *fenced == inode);
+            self.settled.notify_all();
+        }
+    }
+
+    /// Has a copy read again, for the session that has fenced the file.
+    fn make_current(&self, session: SessionId, inode: u64, change: &Change) -> Result<Inode> {
+        let state = self.state();
+        let fenced = state.repair.as_ref().filter(|repair| repair.session == session);
+        match fenced.and_then(|repair| repair.fenced) {
+            Some((fenced, until_ns)) if fenced == inode && now_ns() < until_ns => self.manager.change(change),
+            _ => Err(Error::system(
+                libc::ETIMEDOUT,
+                format!("copies of inode {inode} were not made equal in time"),
+            )),
+        }
     }
 
     fn change(&self, session: SessionId, change: &Change) -> Result<Inode> {
@@ -228,14 +312,31 @@ impl Server {
             Change::Stale(inode, copy, strips) => {
                 let others = self.manager.inode(*inode)?.stale[usize::from(*copy == 0)];
                 match others & strips {
-                    0 => self.manager.change(change),
+                    0 => self.set_stale(session, change, *strips),
                     _ => Err(Error::system(libc::EIO, format!("the last current copy of inode {inode}"))),
                 }
             }
-            Change::Forget(inode) => Err(Error::system(libc::EPERM, format!("inode {inode}"))),
+            Change::Current(inode, ..) => self.make_current(session, *inode, change),
+            Change::Forget(inode) | Change::Raise(inode) => {
+                Err(Error::system(libc::EPERM, format!("inode {inode}")))
+            }
             Change::Slot(slot, _) => Err(Error::system(libc::EPERM, format!("slot {slot}"))),
             _ => self.manager.change(change),
         }
+    }
+
+    /// Marks a copy stale, and has the stores of both refuse clients that do not know.
+    fn set_stale(&self, session: SessionId, change: &Change, strips: u64) -> Result<Inode> {
+        let changed = self.live_if_known(session, self.manager.change(change)?);
+        if let Some(target) = Target::of(&changed) {
+            let len = changed.cut.unwrap_or(changed.size);
+            // A store that does not hear of it refuses the new generation, and hears then.
+            self.stores.raise(&target, strips, len);
+            // Those of other strips, and the one with the stale copy, may be away for long.
+            let (stores, everywhere) = (Arc::clone(&self.stores), Target { stale: [0; 2], ..target });
+            spawn("volume", move || _ = stores.raise(&everywhere, u64::MAX, len));
+        }
+        Ok(changed)
     }
 
     fn open(&self, session: SessionId, inode: u64) -> Result<Inode> {
@@ -273,13 +374,13 @@ impl Server {
     fn release(&self, inode: u64) -> Result<()> {
         let mut state = self.state();
         let Some(file) = state.files.get(&inode) else { return Ok(()) };
-        let is_doomed = file.is_doomed;
-        if !file.holders.is_empty() || file.is_settling || (file.is_orphaned && !is_doomed) {
+        let (is_doomed, is_orphaned) = (file.is_doomed, file.is_orphaned);
+        if !file.holders.is_empty() || file.is_settling || (is_orphaned && !is_doomed) {
             return Ok(());
         }
         state.files.remove(&inode);
         drop(state);
-        if is_doomed { self.doom(self.manager.inode(inode)?) } else { Ok(()) }
+        if is_doomed { self.doom(self.manager.inode(inode)?, is_orphaned) } else { Ok(()) }
     }
 
     /// Notes that a session may write a file.
@@ -342,8 +443,9 @@ impl Server {
         };
         let mut state = self.state();
         let file = state.files.entry(inode).or_default();
-        // A store that could not be asked may know more, so whoever opens the file has to ask it.
-        (file.is_settling, file.is_orphaned) = (false, !matches!(settled, Ok(true)));
+        // A store that could not be asked may know more, so whoever opens the file has to ask it. Of a file without names
+        // nobody has learnt which strips it has.
+        (file.is_settling, file.is_orphaned) = (false, file.is_doomed || !matches!(settled, Ok(true)));
         drop(state);
         self.settled.notify_all();
         self.release(inode)?;
@@ -358,7 +460,7 @@ impl Server {
         bytes: u64,
     ) -> Result<u64> {
         let found = self.live(session, self.manager.inode(inode)?)?;
-        let told = if found.generation == generation { size } else { 0 };
+        let told = if cuts(found.generation) == cuts(generation) { size } else { 0 };
         let mut state = self.state();
         let Some(file) = state.files.get_mut(&inode) else {
             return Err(Error::system(libc::EBADF, format!("inode {inode}")));
@@ -388,7 +490,7 @@ impl Server {
             file.reserved = size;
             file.writes(session);
         }
-        if changed.generation == known.generation {
+        if cuts(changed.generation) == cuts(known.generation) {
             return Ok(changed);
         }
         // Stores must not be ahead of what is durable at the manager.
@@ -399,7 +501,7 @@ impl Server {
     /// Has all strips cut for the generation that a file has.
     fn cut(&self, inode: Inode, size: u64) -> Result<Inode> {
         let Some(target) = Target::of(&inode) else { return Ok(inode) };
-        let outcome = self.stores.cut(&target, size);
+        let outcome = self.stores.raise(&target, u64::MAX, inode.cut.map_or(size, |cut| cut.min(size)));
         outcome.stale(inode.id).try_for_each(|change| self.manager.change(&change).map(drop))?;
         outcome.into_result()?;
         self.manager.change(&Change::Cut(inode.id, inode.generation))
@@ -428,17 +530,19 @@ impl Server {
             file.is_doomed = true;
             return Ok(());
         }
-        self.doom(left.clone())
+        self.doom(left.clone(), false)
     }
 
-    /// An inode that has no names, and that nobody has open.
-    fn doom(&self, inode: Inode) -> Result<()> {
+    /// An inode that has no names, and that nobody has open. If a writer went without telling what it wrote, it may have any
+    /// strips.
+    fn doom(&self, inode: Inode, is_orphaned: bool) -> Result<()> {
         if inode.kind != Kind::File {
             return self.manager.change(&Change::Forget(inode.id)).map(drop);
         }
         let mut state = self.state();
         let wait = inode.size < DOOMED_BYTES_MAX && state.doomed.len() + 1 < DOOMED_MAX;
-        state.doomed.push(inode);
+        let strips = if is_orphaned { u64::MAX } else { inode.strips | inode.unsynced };
+        state.doomed.push((inode, strips));
         drop(state);
         if wait { Ok(()) } else { self.reap() }
     }
@@ -450,7 +554,7 @@ impl Server {
             return Ok(());
         }
         self.manager.sync()?;
-        doomed.iter().try_for_each(|inode| recover::forget(self, inode))
+        recover::forget(self, &doomed)
     }
 }
 

@@ -24,6 +24,11 @@ struct Bed {
 
 impl Bed {
     fn new(name: &str, copies: u32) -> Bed {
+        let policy = Policy { stripe_bytes: STRIPE as u64, copies, ..Policy::default() };
+        Bed::with(name, &policy)
+    }
+
+    fn with(name: &str, policy: &Policy) -> Bed {
         let place = std::env::temp_dir().join(format!("thalweg-server-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
         let sim = Sim::new(1);
@@ -34,17 +39,24 @@ impl Bed {
             Ok(Arc::new(LocalStore::open(&sim.io(), dir, VOLUME, slot).unwrap()) as Arc<dyn Store>)
         };
         let stores = Arc::new(Stores::new((0..).zip(&dirs).map(store).collect()));
-        let policy = Policy { stripe_bytes: STRIPE as u64, copies, ..Policy::default() };
-        SqliteManager::create(&place, VOLUME, &dirs, &policy, (0, 0)).unwrap();
+        SqliteManager::create(&place, VOLUME, &dirs, policy, (0, 0)).unwrap();
         let manager = SqliteManager::open(&place).unwrap();
         Bed { server: Server::start(Box::new(manager), stores, true, None).unwrap(), sim, place }
     }
 
     fn client(&self) -> Arc<Volume> {
-        Volume::of(
-            Client::by(crate::session::OwnSession::begin(&self.server)),
-            Arc::clone(&self.server.stores),
-        )
+        self.client_of(Arc::clone(&self.server.stores))
+    }
+
+    /// A client that does not reach the store of a slot.
+    fn client_without(&self, slot: u32) -> Arc<Volume> {
+        let mut slots: Vec<_> = self.server.stores.slots().to_vec();
+        slots[slot as usize] = Err("it is away".into());
+        self.client_of(Arc::new(Stores::new(slots)))
+    }
+
+    fn client_of(&self, stores: Arc<Stores>) -> Arc<Volume> {
+        Volume::of(Client::by(crate::session::OwnSession::begin(&self.server)), stores)
     }
 
     fn strips(&self) -> usize {
@@ -167,4 +179,156 @@ fn of_two_copies_one_stays_current() {
     assert_eq!(stale(&one, 1).unwrap().stale, [0, 0b101]);
     assert_eq!(stale(&other, 0).unwrap_err().errno(), 5);
     assert_eq!(other.manager.inode(written.inode()).unwrap().stale, [0, 0b101]);
+}
+
+/// Repairs the volume as another client does; what was done.
+fn repaired(client: &Arc<Volume>) -> Vec<String> {
+    crate::repair::run(client, &[String::new(), String::new(), String::new()]).unwrap()
+}
+
+/// What the copy of each strip in a slot's store alone says; a strip that is not read there is an error.
+fn contents_without(bed: &Bed, slot: u32) -> Vec<u8> {
+    contents(&file(&bed.client_without(slot)))
+}
+
+#[test]
+fn a_client_that_slept_does_not_write_to_one_copy_alone() {
+    let bed = Bed::new("slept", 2);
+    let sleeper = bed.client();
+    let written = file(&sleeper);
+    written.write_at(0, &[1; STRIPE]).unwrap();
+    let slot = written.layout().slot(0, 1);
+    // A store is away for another client, so the sleeper hears that its copy is stale.
+    let partial = bed.client_without(slot);
+    file(&partial).write_at(0, &[2; STRIPE]).unwrap();
+    written.write_at(1, &[3]).unwrap();
+    assert_eq!(sleeper.manager.inode(written.inode()).unwrap().stale[1], 1);
+    // While it sleeps the copy is made current, so its next write has to go to both.
+    assert_eq!(repaired(&bed.client()).len(), 1);
+    written.write_at(2, &[4]).unwrap();
+    written.sync().unwrap();
+    let expected = [&[2, 3, 4][..], &[2; STRIPE - 3]].concat();
+    for slot in 0..STORES {
+        assert!(contents_without(&bed, slot) == expected, "without slot {slot}");
+    }
+}
+
+#[test]
+fn a_client_that_does_not_know_of_a_stale_copy_is_refused_by_the_other() {
+    let bed = Bed::new("unaware", 2);
+    let (one, other) = (bed.client(), bed.client());
+    let (first, second) = (file(&one), file(&other));
+    first.write_at(0, &[1; STRIPE]).unwrap();
+    second.write_at(0, &[2; STRIPE]).unwrap();
+    let slot = first.layout().slot(0, 0);
+    let partial = file(&bed.client_without(slot));
+    partial.write_at(0, &[3; STRIPE]).unwrap();
+    // The copy that missed this is there again for the others; it hears soon that they must not take it for current.
+    for file in [&first, &second] {
+        let mut found = [0; STRIPE];
+        let is_new = |found: &[u8]| found == [3; STRIPE];
+        while !is_new(&found) {
+            file.read_at(0, &mut found).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_volume_is_repaired_while_clients_write() {
+    let bed = Bed::new("busy", 2);
+    let len = 12 * STRIPE;
+    let base = file(&bed.client());
+    base.write_at(0, &vec![1; len]).unwrap();
+    base.sync().unwrap();
+    for slot in 0..STORES {
+        file(&bed.client_without(slot)).write_at(0, &vec![2 + slot as u8; len]).unwrap();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let expected = std::thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                let (written, mut expected) = (file(&bed.client()), vec![2 + slot as u8; len]);
+                let mut rng = thalweg_base::rng::Rng::new(u64::from(slot));
+                let mut last = false;
+                while !last {
+                    // Some more after the end, so that writes go on in every phase.
+                    last = is_over.load(std::sync::atomic::Ordering::Acquire);
+                    let at = rng.below(len as u64 - 100) as usize;
+                    let with = rng.below(250) as u8;
+                    written.write_at(at as u64, &[with; 100]).unwrap();
+                    expected[at..at + 100].fill(with);
+                }
+                written.sync().unwrap();
+                expected
+            });
+            let done = scope.spawn(|| repaired(&bed.client())).join();
+            is_over.store(true, std::sync::atomic::Ordering::Release);
+            let done = done.unwrap();
+            assert!(done.iter().filter(|line| line.contains("may have missed")).count() == 2, "{done:?}");
+            writing.join().unwrap()
+        });
+        for slot in 0..STORES {
+            assert!(contents_without(&bed, slot) == expected, "without slot {slot}");
+        }
+        assert_eq!(bed.client().manager.inode(base.inode()).unwrap().stale, [0, 0]);
+    }
+    // One client repairs at a time.
+    let (one, other) = (bed.client(), bed.client());
+    one.manager.repair().unwrap();
+    assert!(other.manager.repair().unwrap_err().to_string().contains("another client repairs"));
+    assert!(other.manager.fence(base.inode()).is_err());
+    let current = Change::Current(base.inode(), 0, 0, 1);
+    assert!(one.manager.change(&current).is_err(), "it is not fenced");
+    // What it has fenced is lifted when it ends.
+    one.manager.fence(base.inode()).unwrap();
+    drop(one);
+    base.write_at(0, &[9]).unwrap();
+    other.manager.repair().unwrap();
+}
+
+#[test]
+fn only_regions_that_were_written_are_copied() {
+    const REGION: u64 = 1 << 20;
+    let bed = Bed::with("regions", &Policy { width: 1, copies: 2, ..Policy::default() });
+    let whole = file(&bed.client());
+    whole.write_at(0, &vec![1; 8 << 20]).unwrap();
+    whole.sync().unwrap();
+    let slot = whole.layout().slot(0, 1);
+    let partial = file(&bed.client_without(slot));
+    for at in [REGION + 5, 5 * REGION, 5 * REGION + 9] {
+        partial.write_at(at, &[7]).unwrap();
+        partial.sync().unwrap();
+    }
+    let done = repaired(&bed.client());
+    assert!(done.len() == 1 && done[0].contains("has got the 2 MiB"), "{done:?}");
+    assert_eq!(repaired(&bed.client()), [""; 0]);
+    assert!(contents_without(&bed, slot) == contents_without(&bed, whole.layout().slot(0, 0)));
+}
+
+#[test]
+fn a_damaged_block_is_mended_by_the_read_that_finds_it() {
+    let bed = Bed::new("mend", 2);
+    let client = bed.client();
+    let written = file(&client);
+    written.write_at(0, &[1; STRIPE]).unwrap();
+    written.write_at(9 * STRIPE as u64, &[2; 100]).unwrap();
+    written.sync().unwrap();
+    let strips: Vec<PathBuf> = bed.sim.names();
+    let first_copies = strips.iter().filter(|path| path.to_str().unwrap().ends_with("-00-0.strip"));
+    for path in first_copies.clone() {
+        let before = bed.sim.get(path).unwrap();
+        // In the first block and in the last, which the end of the strip cuts.
+        for at in [5, before.len() - 1] {
+            bed.sim.flip_bit(path.clone(), 8 * at as u64);
+            assert_eq!(contents(&written).len(), 9 * STRIPE + 100);
+            assert!(bed.sim.get(path).unwrap() == before, "byte {at}");
+        }
+    }
+    assert_eq!(first_copies.count(), 1);
+    // A block is not written from bytes that its checksum is not of.
+    let strip = crate::store::Strip { inode: written.inode(), index: 0, copy: 0 };
+    let store = bed.server.stores.of(&written.layout(), strip).unwrap();
+    let generation = client.manager.inode(written.inode()).unwrap().generation;
+    store.mend(strip, generation, 0, &[7; STRIPE]).unwrap();
+    assert_eq!(contents(&written)[..STRIPE], [1; STRIPE]);
+    assert!(store.mend(strip, generation, 1, &[1; STRIPE]).is_err());
+    assert!(store.mend(strip, generation, 0, &[1; 10]).is_err());
 }

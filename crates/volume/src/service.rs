@@ -90,8 +90,9 @@ impl VolumeService {
         peer: &Link,
     ) -> Result<ManagerSession> {
         Allowed::read(dir)?.check(peer)?;
-        let entered = self.managers.enter(dir, work.is_some(), || self.open_manager(dir))?;
-        if work.is_some() {
+        let is_alone = work.is_some_and(|work| work != VolumeWork::Repair);
+        let entered = self.managers.enter(dir, is_alone, || self.open_manager(dir))?;
+        if is_alone {
             // Clients of a node that ran here before find the volume in use.
             entered.server().end(GONE);
         }
@@ -299,7 +300,10 @@ impl Answering for ManagerSession {
             return Err(Error::Refused("this stream is for requests to a manager".into()));
         };
         let is_read = match request {
+            // It has stores hear of what was changed.
+            Request::Change(Change::Cut(..)) => true,
             Request::Change(_) | Request::SyncAll | Request::Append { .. } | Request::Lock { .. } => false,
+            Request::Repair | Request::Fence(_) | Request::Lift(_) => false,
             Request::Close(_, written) => written.is_none(),
             _ => true,
         };
@@ -344,14 +348,15 @@ impl Answering for StoreSession {
         if *slot != self.slot {
             return Err(Error::Refused(format!("this is the store of slot {}, not of {slot}", self.slot)));
         }
-        let changes = matches!(
+        let is_read = matches!(
             request,
-            StoreRequest::Write(_)
-                | StoreRequest::Truncate { .. }
-                | StoreRequest::Sync(_)
-                | StoreRequest::Remove(_)
+            StoreRequest::Read { .. }
+                | StoreRequest::NextData { .. }
+                | StoreRequest::Facts(_)
+                | StoreRequest::List
+                | StoreRequest::Space
         );
-        if changes && !self.may_change {
+        if !is_read && !self.may_change {
             return Err(may_only_look());
         }
         ask_store(&*self.store, request, sent, into).map(Reply::Store)

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::client::Answers;
-use crate::message::{Ask, Attached, Head, Reply, VERSION, send};
+use crate::message::{Ask, Attached, Head, Reply, VERSION, pairs, send};
 use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
 use crate::server::{Server, SessionId};
 use crate::store::Store;
@@ -202,8 +202,16 @@ pub(crate) fn ask_store(
             let data = store.next_data(*strip, *generation, *at)?;
             StoreAnswer::Data(data.map(|data| (data.start, data.end)))
         }
-        StoreRequest::Sync(strip) => {
-            store.sync(*strip)?;
+        StoreRequest::Sync(strip) => StoreAnswer::Synced(store.sync(*strip)?),
+        StoreRequest::Settle { strip, generation, sync } => {
+            store.settle(*strip, *generation, *sync)?;
+            StoreAnswer::Done
+        }
+        StoreRequest::Changes { strip, generation } => {
+            StoreAnswer::Changes(pairs(&store.changes(*strip, *generation)?))
+        }
+        StoreRequest::Mend { strip, generation, at } => {
+            store.mend(*strip, *generation, *at, sent)?;
             StoreAnswer::Done
         }
         StoreRequest::Remove(strip) => {

@@ -22,7 +22,7 @@ use crate::manager::{Change, Entry, Facts, Inode, Kind, Manager, New, Place, ROO
 use crate::{Error, Result, rows};
 
 const DATABASE: &str = "manager.db";
-const FORMAT: i64 = 2;
+const FORMAT: i64 = 3;
 /// Numbers of inodes that are reserved at a time.
 const RESERVED: i64 = 4096;
 /// How long a change may wait to be durable.
@@ -155,6 +155,30 @@ impl Shared {
         Error::Database(self.path.clone(), e)
     }
 
+    /// Carries out changes in one transaction. What the last one answers.
+    fn change(&self, changes: &[Change]) -> Result<Option<Inode>> {
+        let mut state = self.lock();
+        let database = |e| self.failed(e);
+        let number = match changes {
+            [Change::Create(..)] => state.number().map_err(database)?,
+            _ => 0,
+        };
+        assert!(number > 0 || !changes.iter().any(|change| matches!(change, Change::Create(..))));
+        let (now_ns, slots) = (clock::wall_ns(), state.slots);
+        let transaction = state.connection.unchecked_transaction().map_err(database)?;
+        let applying = Applying { connection: &transaction, now_ns, slots, number };
+        let mut changed = None;
+        for change in changes {
+            changed = Some(applying.apply(change).map_err(|e| e.into_error(&self.path))?);
+        }
+        transaction.commit().map_err(database)?;
+        state.dirty = true;
+        if changes.iter().any(Change::is_durable) {
+            state.sync().map_err(database)?;
+        }
+        Ok(changed)
+    }
+
     fn flush_now_and_again(&self) {
         let mut state = self.lock();
         while !state.closing {
@@ -246,22 +270,12 @@ impl Manager for SqliteManager {
     }
 
     fn change(&self, change: &Change) -> Result<Inode> {
-        let mut state = self.shared.lock();
-        let database = |e| self.shared.failed(e);
-        let number = match change {
-            Change::Create(..) => state.number().map_err(database)?,
-            _ => 0,
-        };
-        let (now_ns, slots) = (clock::wall_ns(), state.slots);
-        let transaction = state.connection.unchecked_transaction().map_err(database)?;
-        let changed = Applying { connection: &transaction, now_ns, slots, number }.apply(change);
-        let changed = changed.map_err(|e| e.into_error(&self.shared.path))?;
-        transaction.commit().map_err(database)?;
-        state.dirty = true;
-        if matches!(change, Change::Stale(..) | Change::Current(..) | Change::Slot(..)) {
-            state.sync().map_err(database)?;
-        }
-        Ok(changed)
+        let changed = self.shared.change(std::slice::from_ref(change))?;
+        Ok(changed.expect("a change answers with an inode"))
+    }
+
+    fn changes(&self, changes: &[Change]) -> Result<()> {
+        self.shared.change(changes).map(drop)
     }
 
     fn sync(&self) -> Result<()> {

@@ -3,7 +3,7 @@
 //! Model: a store answers requests about strips, one at a time or many at once, from any thread. What a request says is
 //! plain data, so it can be answered in this process ([`crate::local`]) or at the other end of a link.
 //! Invariant: what is read is what was written, byte for byte, or an error. A request of an older generation of a file than the
-//! store has seen is refused: the file has been truncated since.
+//! store has seen is refused: the file has been truncated since, or other copies of it are current.
 //! Non-goals: names, sizes of files, and which strip is where.
 
 use std::fmt;
@@ -55,8 +55,9 @@ pub struct StripFacts {
     pub generation: u64,
     /// The layout of its file.
     pub layout: Layout,
-    /// Bytes that a crash may have caught while they were written. A copy of the strip may have others there.
-    pub unsettled: Range<u64>,
+    /// The intent: bytes that were written since both copies were known to be durable, or that a crash may have caught. The
+    /// other copy may have others there.
+    pub unsettled: Vec<Range<u64>>,
 }
 
 /// Keeps strips.
@@ -70,12 +71,22 @@ pub trait Store: Send + Sync {
     /// Writes all of `from`. It is there after the process ends, and after a power loss if `sync` followed.
     fn write(&self, write: &Write, from: &[u8]) -> Result<()>;
 
-    /// Cuts the strip to at most `len` bytes, and refuses older generations from then on. Durable; nothing to do if there is
-    /// no such strip, or it has seen this generation.
+    /// Refuses older generations from then on, and if the file was cut since the one that the strip has, cuts that to at most
+    /// `len` bytes. Durable; nothing to do if there is no such strip, or it has seen this generation.
     fn truncate(&self, strip: Strip, generation: u64, len: u64) -> Result<()>;
 
-    /// Makes the strip durable.
-    fn sync(&self, strip: Strip) -> Result<()>;
+    /// Makes the strip durable; a number for [`Store::settle`].
+    fn sync(&self, strip: Strip) -> Result<u64>;
+
+    /// Learns that the other copy is durable too, as of the sync of this number: what was written before leaves the intent.
+    fn settle(&self, strip: Strip, generation: u64, sync: u64) -> Result<()>;
+
+    /// Where the strip was written since this was asked before, and where else the other copy may differ if it was not.
+    fn changes(&self, strip: Strip, generation: u64) -> Result<Vec<Range<u64>>>;
+
+    /// Writes a damaged block anew, at a byte of the strip where one begins, if these bytes are those that its checksum is of.
+    /// Otherwise there is nothing to do.
+    fn mend(&self, strip: Strip, generation: u64, at: u64, block: &[u8]) -> Result<()>;
 
     /// Removes the strip, if it is there.
     fn remove(&self, strip: Strip) -> Result<()>;

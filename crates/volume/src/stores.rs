@@ -6,15 +6,17 @@
 //! Invariant: a store that is lost is never taken for one that has no strips.
 //! Non-goals: what a failed copy means for the file; the client decides that.
 
+use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 use crate::balance::{Balance, Read};
 use crate::layout::{Layout, Piece};
-use crate::manager::{Change, Inode};
+use crate::manager::{Change, Inode, cuts};
 use crate::store::{Store, Strip, Write};
+use crate::strip::BLOCK;
 use crate::{Error, Result};
 
 /// Runs that are shorter are not worth a thread.
@@ -211,9 +213,21 @@ impl Stores {
         let store = |strip| Some((slot(strip), Arc::clone(self.slots[slot(strip)].as_ref().ok()?)));
         let copies = [store(strips[0])?, store(strips[1])?];
         let (generation, at) = (target.generation, piece.strip_at);
-        let read: Arc<Read> =
-            Arc::new(move |which, store, into| store.read(strips[which], generation, at, into));
-        Some(balance.read(&copies, into, &read))
+        let damaged = Arc::new(Mutex::new(None));
+        let found = Arc::clone(&damaged);
+        let read: Arc<Read> = Arc::new(move |which, store, into| {
+            store.read(strips[which], generation, at, into).inspect_err(|why| {
+                if let Error::Damaged { at, .. } = why {
+                    *found.lock().unwrap_or_else(PoisonError::into_inner) = Some((which, *at));
+                }
+            })
+        });
+        let answer = balance.read(&copies, into, &read);
+        let damaged = damaged.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Ok(()), Some((which, at))) = (&answer, damaged) {
+            self.mend(target, strips[which], strips[1 - which], at);
+        }
+        Some(answer)
     }
 
     /// The first bytes of a strip from `at` on that were written, up to a hole or the strip's end.
@@ -235,12 +249,26 @@ impl Stores {
         for copy in target.copies(index) {
             let strip = target.strip(index, copy);
             match self.of(&target.layout, strip).and_then(|store| ask(store, strip)) {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    if let Some(Error::Damaged { at, .. }) = failure {
+                        self.mend(target, target.strip(index, 1 - copy), strip, at);
+                    }
+                    return Ok(answer);
+                }
                 Err(why) => _ = failure.get_or_insert(why),
             }
         }
         Err(failure
             .unwrap_or_else(|| Error::Missing(target.strip(index, 0), "no copy of it is current".into())))
+    }
+
+    /// Writes a damaged block anew from the other copy: one for each read that found one. What cannot be mended is found
+    /// again by the next read, and by a check.
+    fn mend(&self, target: &Target, damaged: Strip, other: Strip, at: u64) {
+        let store = |strip| self.of(&target.layout, strip);
+        let mut block = [0; BLOCK];
+        let read = store(other).and_then(|from| from.read(other, target.generation, at, &mut block));
+        let _ = read.and_then(|()| store(damaged)?.mend(damaged, target.generation, at, &block));
     }
 
     /// Writes `from` at a byte of the file to all copies.
@@ -283,7 +311,7 @@ impl Stores {
             for copy in target.copies(index) {
                 let strip = target.strip(index, copy);
                 match self.of(&target.layout, strip).and_then(|store| store.facts(strip)) {
-                    Ok(Some(facts)) if facts.generation == target.generation => {
+                    Ok(Some(facts)) if cuts(facts.generation) == cuts(target.generation) => {
                         size = size.max(target.layout.file_len(index, facts.len));
                         strips |= bit(index);
                         failure = None;
@@ -299,12 +327,34 @@ impl Stores {
         Ok((size, strips))
     }
 
-    /// Cuts all strips for a file of `size` bytes, also those that nobody knows of: of a write that failed, say.
-    pub(crate) fn cut(&self, target: &Target, size: u64) -> Outcome {
+    /// Has stores refuse older generations, and cut their strips, for a file of `size` bytes, if it was cut: of all strips,
+    /// also those that nobody knows of, of a write that failed, say.
+    pub(crate) fn raise(&self, target: &Target, strips: u64, size: u64) -> Outcome {
         let Target { layout, generation, .. } = *target;
-        self.each(target, u64::MAX, |store, strip| {
+        self.each(target, strips, |store, strip| {
             store.truncate(strip, generation, layout.strip_len(strip.index, size))
         })
+    }
+
+    /// Makes these strips durable, and where both copies are, has both stores hear of it.
+    pub(crate) fn sync(&self, target: &Target, strips: u64) -> Outcome {
+        let synced = Mutex::new(HashMap::new());
+        let numbers = || synced.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = self.each(target, strips, |store, strip| {
+            let number = store.sync(strip)?;
+            numbers().insert(strip, number);
+            Ok(())
+        });
+        if target.layout.copies > 1 {
+            let [first, second] = target.stale;
+            let whole = outcome.done & !(first | second | outcome.failed[0] | outcome.failed[1]);
+            // Where a store does not hear of it, there is more to copy after a crash.
+            let _ = self.each(target, whole, |store, strip| {
+                let number = numbers().get(&strip).copied();
+                number.map_or(Ok(()), |number| store.settle(strip, target.generation, number))
+            });
+        }
+        outcome
     }
 
     /// Asks the stores of all copies of these strips.

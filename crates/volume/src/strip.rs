@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! INODE-INDEX-COPY.strip   the bytes as they are, with holes
-//! INODE-INDEX-COPY.sums    header, then from byte 128 on a CRC-32C of 4 bytes for each 4 KiB of the strip; 0 is a hole
+//! INODE-INDEX-COPY.sums    header; from byte 128 on the intent; from byte 1024 on a CRC-32C of 4 bytes for each 4 KiB of
+//!                          the strip; 0 is a hole
 //! ```
 //!
-//! Model: a write goes to both files. Before the first one after a sync, the header's *intent* names the bytes that may be
-//! written, and is made durable. So after a crash the blocks within the intent may disagree with their checksums, which
-//! are then taken again, and no others may. A new strip's intent is all of it.
+//! Model: a write goes to both files. Before that, the regions that it touches are in the *intent*, durably. They leave it
+//! when whoever asked for a sync has learnt that the other copy is durable too ([`OpenStrip::settle`]). So after a crash only
+//! blocks within the intent may disagree with their checksums, which are then taken again; and after a crash or an absence of
+//! the other copy only there the two may differ. A new strip's intent is all of it.
 //! Invariant: a block is read only if its checksum matches. The checksum of a block that the strip's end cuts is that of the
 //! block filled up with zeros, and a hole has to be zeros.
 //! Non-goals: finding the files, and telling what is lost.
@@ -15,6 +17,8 @@
 use std::ops::Range;
 
 use crate::layout::Layout;
+use crate::manager::cuts;
+use crate::regions::{REGION, REGIONS_BYTES, Regions};
 use crate::store::Strip;
 use crate::{Error, Result};
 use thalweg_io::File;
@@ -22,18 +26,22 @@ use thalweg_io::File;
 /// Bytes that have one checksum.
 pub(crate) const BLOCK: usize = 4 << 10;
 const ZEROS: [u8; BLOCK] = [0; BLOCK];
-/// Where the checksums begin.
-const SUMS_AT: u64 = 128;
-const HEADER_BYTES: usize = 80;
-const MAGIC: &[u8; 8] = b"THWSUMS1";
-/// Intents begin and end at multiples of this.
-const REGION: u64 = 1 << 20;
+/// Where the intent stands, and where the checksums begin.
+const INTENT_AT: usize = 128;
+const SUMS_AT: u64 = 1024;
+const HEADER_BYTES: usize = 72;
+const _: () = assert!(INTENT_AT + REGIONS_BYTES == SUMS_AT as usize && HEADER_BYTES <= INTENT_AT);
+const MAGIC: &[u8; 8] = b"THWSUMS2";
 /// Bytes of which the checksums are looked through at a time.
 const SCANNED: u64 = 256 * REGION;
-/// How far an intent goes on behind a write, so that a sequential writer makes one durable for each 64 MiB.
+/// How far an intent goes on behind a write that follows another, so that a sequential writer makes one durable for each
+/// 64 MiB.
 const AHEAD: u64 = 64 * REGION;
-/// The intent of a new strip.
-const ALL: Range<u64> = 0..u64::MAX;
+/// After so many notes since the last settling, each covers twice as much: a random writer of a large file makes hundreds
+/// durable, not one for each region.
+const NOTES: u32 = 32;
+/// How often that is doubled at most.
+const DOUBLED_MAX: u32 = 12;
 
 /// What stands before the checksums. Little-endian; the whole fits a sector, which is written whole or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,17 +49,17 @@ pub(crate) struct Header {
     pub(crate) strip: Strip,
     pub(crate) generation: u64,
     pub(crate) layout: Layout,
-    /// Bytes whose checksums may not match after a crash.
-    pub(crate) intent: Range<u64>,
+    /// Its names may not be durable yet.
+    pub(crate) is_new: bool,
 }
 
 impl Header {
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
-        let Header { strip, generation, layout, intent } = self;
+        let Header { strip, generation, layout, is_new } = self;
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend(MAGIC);
-        bytes.extend([strip.inode, *generation, intent.start, intent.end].map(u64::to_le_bytes).concat());
-        bytes.extend(layout.stripe_bytes.to_le_bytes());
+        let large = [strip.inode, *generation, u64::from(*is_new), layout.stripe_bytes];
+        bytes.extend(large.map(u64::to_le_bytes).concat());
         let Layout { slots, first, width, copies, record_bytes, .. } = *layout;
         let small = [strip.index, strip.copy, slots, first, width, copies, record_bytes];
         bytes.extend(small.map(u32::to_le_bytes).concat());
@@ -66,7 +74,7 @@ impl Header {
         if sum != crc32c::crc32c(told).to_le_bytes() {
             return None;
         }
-        let (large, small) = rest.split_at(5 * 8);
+        let (large, small) = rest.split_at(4 * 8);
         let large = |i: usize| u64::from_le_bytes(large[8 * i..8 * i + 8].try_into().expect("8 bytes"));
         let small = |i: usize| u32::from_le_bytes(small[4 * i..4 * i + 4].try_into().expect("4 bytes"));
         let layout = Layout {
@@ -74,12 +82,12 @@ impl Header {
             first: small(3),
             width: small(4),
             copies: small(5),
-            stripe_bytes: large(4),
+            stripe_bytes: large(3),
             record_bytes: small(6),
         };
         let strip = Strip { inode: large(0), index: small(0), copy: small(1) };
         let is_sound = layout.is_sound() && strip.index < layout.width && strip.copy < layout.copies;
-        is_sound.then_some(Header { strip, generation: large(1), layout, intent: large(2)..large(3) })
+        is_sound.then_some(Header { strip, generation: large(1), layout, is_new: large(2) != 0 })
     }
 }
 
@@ -89,9 +97,23 @@ pub(crate) struct OpenStrip {
     sums: File,
     header: Header,
     len: u64,
+    /// Where checksums may not match after a crash, and where the other copy may differ.
+    intent: Regions,
+    /// How often it was synced since it was opened, and where it was written since.
+    syncs: u64,
+    since_sync: Regions,
+    /// Where it was written since somebody asked, if somebody has.
+    since_asked: Option<Regions>,
+    /// How often the intent grew since it was settled.
+    notes: u32,
 }
 
 impl OpenStrip {
+    fn new(data: File, sums: File, header: Header, len: u64, intent: Regions) -> OpenStrip {
+        let (since_sync, since_asked) = (Regions::NONE, None);
+        OpenStrip { data, sums, header, len, intent, syncs: 0, since_sync, since_asked, notes: 0 }
+    }
+
     /// A new strip in two empty files.
     pub(crate) fn create(
         data: File,
@@ -100,11 +122,9 @@ impl OpenStrip {
         generation: u64,
         layout: Layout,
     ) -> Result<OpenStrip> {
-        sums.set_len(0)?;
-        data.set_len(0)?;
-        let header = Header { strip, generation, layout, intent: ALL };
+        let header = Header { strip, generation, layout, is_new: true };
         sums.write_at(0, &header.encode())?;
-        Ok(OpenStrip { data, sums, header, len: 0 })
+        Ok(OpenStrip::new(data, sums, header, 0, Regions::ALL))
     }
 
     /// What is in two files, with checksums taken again where a crash may have caught a write; `None` if the header was
@@ -112,15 +132,22 @@ impl OpenStrip {
     pub(crate) fn open(data: File, sums: File, strip: Strip) -> Result<Option<OpenStrip>> {
         let Some(header) = header_of(&sums, strip)? else { return Ok(None) };
         let len = data.metadata()?.len;
-        let mut open = OpenStrip { data, sums, header, len };
-        let intent = open.header.intent.clone();
-        open.sum_again(&intent)?;
+        let intent = if header.is_new { Regions::ALL } else { intent_of(&sums)? };
+        let mut open = OpenStrip::new(data, sums, header, len, intent);
+        if open.header.is_new {
+            // Nobody knows any more what is not durable.
+            open.since_sync = Regions::ALL;
+        }
+        let sums_end = (open.sums.metadata()?.len.saturating_sub(SUMS_AT) / 4).saturating_mul(BLOCK as u64);
+        for range in open.intent.ranges(len.max(sums_end)) {
+            open.sum_again(&range)?;
+        }
         Ok(Some(open))
     }
 
     /// Whether a strip of which there are only checksums was still being made.
     pub(crate) fn is_unborn(sums: &File, strip: Strip) -> Result<bool> {
-        Ok(header_of(sums, strip)?.is_none_or(|header| header.intent == ALL))
+        Ok(header_of(sums, strip)?.is_none_or(|header| header.is_new))
     }
 
     pub(crate) fn header(&self) -> &Header {
@@ -196,14 +223,15 @@ impl OpenStrip {
         Ok(())
     }
 
-    /// Cuts it to `len` bytes, for a new generation. Durable.
+    /// Takes over a newer generation, and if the file was cut since the one before, cuts it to `len` bytes. Durable.
     pub(crate) fn truncate(&mut self, generation: u64, len: u64) -> Result<()> {
-        if len < self.len {
+        if cuts(self.header.generation) < cuts(generation) && len < self.len {
             self.intend(len..self.len)?;
             let inside = (len % BLOCK as u64) as usize;
             let mut block = [0; BLOCK];
             self.read(len - inside as u64, &mut block[..inside])?;
             self.data.set_len(len)?;
+            self.data.sync()?;
             self.len = len;
             self.sums.set_len(sum_at(len.div_ceil(BLOCK as u64)))?;
             if inside > 0 {
@@ -212,50 +240,99 @@ impl OpenStrip {
         }
         self.header.generation = generation;
         self.put_header()?;
-        self.data.sync()?;
         Ok(self.sums.sync()?)
     }
 
-    /// Makes all of it durable, but for its names.
-    pub(crate) fn sync(&mut self) -> Result<()> {
-        self.data.sync()?;
-        Ok(self.sums.sync()?)
+    /// Writes a damaged block anew, if these are the bytes that its checksum is of: those of the other copy, unless somebody
+    /// has written there meanwhile.
+    pub(crate) fn mend(&mut self, at: u64, block: &[u8; BLOCK]) -> Result<()> {
+        let expected = self.sums_of(at, BLOCK)?;
+        let is_damaged = self.read_blocks(at, &mut [0; BLOCK], &expected).is_err();
+        if is_damaged && matches(block, expected[0]) {
+            let n = self.len.saturating_sub(at).min(BLOCK as u64) as usize;
+            self.data.write_at(at, &block[..n])?;
+        }
+        Ok(())
     }
 
-    /// Notes that everything is durable. That this note is, nobody relies on.
-    pub(crate) fn settle(&mut self) -> Result<()> {
-        self.header.intent = 0..0;
+    /// Makes all of it durable, but for its names; the number of this sync.
+    pub(crate) fn sync(&mut self) -> Result<u64> {
+        self.data.sync()?;
+        self.sums.sync()?;
+        self.syncs += 1;
+        let written = std::mem::replace(&mut self.since_sync, Regions::NONE);
+        if self.header.is_new {
+            self.intent = written;
+        }
+        Ok(self.syncs)
+    }
+
+    /// Notes that its names are durable. That this note is, nobody relies on.
+    pub(crate) fn named(&mut self) -> Result<()> {
+        self.header.is_new = false;
         self.put_header()
+    }
+
+    /// Takes out of the intent what was written before the sync of this number, if that was the last one. That this is
+    /// durable, nobody relies on.
+    pub(crate) fn settle(&mut self, sync: u64) -> Result<()> {
+        if sync == self.syncs {
+            self.header.is_new = false;
+            self.intent = self.since_sync.clone();
+            self.notes = 0;
+            self.put_header()?;
+        }
+        Ok(())
+    }
+
+    /// Where it was written since this was asked before, or where the other copy may differ if it was not.
+    pub(crate) fn changes(&mut self) -> Vec<Range<u64>> {
+        let asked = self.since_asked.replace(Regions::NONE);
+        asked.as_ref().unwrap_or(&self.intent).ranges(self.len)
+    }
+
+    /// Where the other copy may differ.
+    pub(crate) fn unsettled(&self) -> Vec<Range<u64>> {
+        self.intent.ranges(self.len)
     }
 
     /// Whether its names may not be durable yet.
     pub(crate) fn is_new(&self) -> bool {
-        self.header.intent == ALL
+        self.header.is_new
     }
 
     /// Makes durable that these bytes may be written.
     fn intend(&mut self, bytes: Range<u64>) -> Result<()> {
-        let intent = &self.header.intent;
-        if !intent.is_empty() && intent.start <= bytes.start && bytes.end <= intent.end {
+        self.since_sync.add(&bytes);
+        self.since_asked.iter_mut().for_each(|since| since.add(&bytes));
+        if self.intent.cover(&bytes) {
             return Ok(());
         }
-        let (start, end) = (bytes.start / REGION * REGION, bytes.end.next_multiple_of(REGION));
-        let joined = match intent.is_empty() {
-            true => start..end,
+        let mut intent = self.intent.clone();
+        let first = bytes.start / REGION * REGION;
+        let before = first.saturating_sub(REGION)..first;
+        intent.add(&match !before.is_empty() && self.intent.cover(&before) {
             // A writer that goes on is expected to go on.
-            false if start >= intent.start => intent.start..end.max(intent.end) + AHEAD,
-            false => start..end.max(intent.end),
-        };
-        let before = std::mem::replace(&mut self.header.intent, joined);
+            true => bytes.start..bytes.end.saturating_add(AHEAD),
+            false => {
+                let note = REGION << (self.notes / NOTES).min(DOUBLED_MAX);
+                bytes.start / note * note..bytes.end.next_multiple_of(note)
+            }
+        });
+        let before = std::mem::replace(&mut self.intent, intent);
         let noted = self.put_header().and_then(|()| Ok(self.sums.sync()?));
-        if noted.is_err() {
-            self.header.intent = before;
+        match noted {
+            Ok(()) => self.notes += 1,
+            Err(_) => self.intent = before,
         }
         noted
     }
 
     fn put_header(&self) -> Result<()> {
-        Ok(self.sums.write_at(0, &self.header.encode())?)
+        let mut bytes = [0; SUMS_AT as usize];
+        bytes[..HEADER_BYTES].copy_from_slice(&self.header.encode());
+        bytes[INTENT_AT..].copy_from_slice(&self.intent.encode());
+        Ok(self.sums.write_at(0, &bytes)?)
     }
 
     /// The checksums of the blocks that so many bytes touch.
@@ -312,8 +389,7 @@ impl OpenStrip {
 
     /// Takes the checksums of these bytes again where they do not match.
     fn sum_again(&mut self, bytes: &Range<u64>) -> Result<()> {
-        let sums_end = (self.sums.metadata()?.len.saturating_sub(SUMS_AT) / 4).saturating_mul(BLOCK as u64);
-        let end = bytes.end.min(self.len.max(sums_end));
+        let end = bytes.end;
         let mut at = bytes.start / BLOCK as u64 * BLOCK as u64;
         let mut piece = vec![0; REGION as usize];
         while at < end {
@@ -349,6 +425,13 @@ fn header_of(sums: &File, strip: Strip) -> Result<Option<Header>> {
     Header::decode(&bytes).filter(|header| header.strip == strip).map(Some).ok_or_else(damaged)
 }
 
+/// The intent that a file has.
+fn intent_of(sums: &File) -> Result<Regions> {
+    let mut bytes = [0; REGIONS_BYTES];
+    sums.read_at(INTENT_AT as u64, &mut bytes)?;
+    Ok(Regions::decode(&bytes))
+}
+
 /// Where the checksum of a block stands.
 fn sum_at(block: u64) -> u64 {
     SUMS_AT + 4 * block
@@ -362,4 +445,56 @@ fn sum(block: &[u8]) -> u32 {
 
 fn matches(block: &[u8], expected: u32) -> bool {
     if expected == 0 { block == ZEROS } else { sum(block) == expected }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use thalweg_base::rng::Rng;
+    use thalweg_io::Access;
+    use thalweg_io::sim::Sim;
+
+    use super::*;
+
+    fn settled(strip: &mut OpenStrip) {
+        let number = strip.sync().unwrap();
+        strip.settle(number).unwrap();
+        assert_eq!((strip.unsettled().len(), strip.notes), (0, 0));
+    }
+
+    #[test]
+    fn a_writer_makes_few_notes_durable_and_the_intent_says_where_it_wrote() {
+        let sim = Sim::new(1);
+        sim.make_dir("/s");
+        let file = |name| File::open(&sim.io(), &Path::new("/s").join(name), Access::Create).unwrap();
+        let strip = Strip { inode: 2, index: 0, copy: 0 };
+        let layout =
+            Layout { slots: 2, first: 0, width: 1, copies: 2, stripe_bytes: REGION, record_bytes: 0 };
+        let mut strip = OpenStrip::create(file("data"), file("sums"), strip, 0, layout).unwrap();
+        strip.write(7000 * REGION, &[1]).unwrap();
+        settled(&mut strip);
+        (0..300).for_each(|region| strip.write(region * REGION, &[1]).unwrap());
+        assert!(strip.notes <= 2 + 300 / 64, "{} notes", strip.notes);
+        settled(&mut strip);
+        let mut rng = Rng::new(1);
+        let regions: Vec<u64> = (0..7000).map(|_| rng.below(7000)).collect();
+        for (n, region) in regions.iter().enumerate() {
+            strip.write(region * REGION + 5, &[1]).unwrap();
+            let noted: u64 = strip.unsettled().iter().map(|range| range.end - range.start).sum();
+            assert!(n >= 10 || noted <= (n as u64 + 1) * REGION, "the first notes are of single regions");
+        }
+        assert!(strip.notes < 500, "{} notes", strip.notes);
+        let unsettled = strip.unsettled();
+        let is_in = |region: &u64| unsettled.iter().any(|range| range.contains(&(region * REGION + 5)));
+        assert!(regions.iter().all(is_in));
+        // What is written between a sync and the message that both copies have it stays in the intent.
+        let number = strip.sync().unwrap();
+        strip.write(9 * REGION, &[1]).unwrap();
+        strip.settle(number).unwrap();
+        assert_eq!(strip.unsettled().first(), Some(&(9 * REGION..10 * REGION)));
+        strip.sync().unwrap();
+        strip.settle(number).unwrap();
+        assert_eq!(strip.unsettled().len(), 1, "this was not the last sync");
+    }
 }

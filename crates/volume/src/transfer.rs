@@ -74,9 +74,14 @@ impl Node {
                 state.size = state.size.max(end);
             }
             drop(state);
-            return self.settle_copies(volume, outcome);
+            let is_alone = outcome.failed != [0, 0] && outcome.lost() == 0;
+            self.settle_copies(volume, outcome)?;
+            if !is_alone {
+                return Ok(());
+            }
+            // Once more, to the copies that are left: another client may have taken these bytes for those of both.
         }
-        Err(Error::system(libc::EIO, "the file is truncated again and again"))
+        Err(Error::system(libc::EIO, "the file is truncated, or its copies fail, again and again"))
     }
 
     /// Sends all that was written until now.

@@ -23,7 +23,16 @@ pub fn open(registry: &Registry, name: &str) -> Result<OpenVolume> {
 pub(crate) fn open_known(entry: VolumeEntry) -> Result<OpenVolume> {
     match entry.cluster {
         None => place::open(entry),
-        Some(_) => cluster::open(entry),
+        Some(_) => cluster::open(entry, None),
+    }
+}
+
+/// Opens a volume for this work, which others may have open.
+pub(crate) fn open_for(registry: &Registry, name: &str, work: VolumeWork) -> Result<OpenVolume> {
+    let entry = registry.find(name)?;
+    match entry.cluster {
+        None => place::open(entry),
+        Some(_) => cluster::open(entry, Some(work)),
     }
 }
 

@@ -133,6 +133,10 @@ impl Manager for Mortal {
         self.alive()?.change(change)
     }
 
+    fn changes(&self, changes: &[Change]) -> Result<()> {
+        self.alive()?.changes(changes)
+    }
+
     fn sync(&self) -> Result<()> {
         self.alive()?.sync()
     }
