@@ -32,7 +32,7 @@ _thalweg() {
         --width) :; return ;;
         --copies) :; return ;;
         --cache) :; return ;;
-        --hint) :; return ;;
+        --hint) mapfile -t COMPREPLY < <(compgen -W 'sequential random once normal' -- "$word"); return ;;
         --resp) :; return ;;
         --password-file) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
         --size) :; return ;;
