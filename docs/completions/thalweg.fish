@@ -36,7 +36,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from sort shuffle join plan docto
 complete -c thalweg -n '__fish_seen_subcommand_from sort shuffle join plan' -l scratch-limit -x -d 'the most scratch space to use, all directories together'
 complete -c thalweg -n '__fish_seen_subcommand_from sort shuffle merge join plan partition' -l threads -x -d 'lanes that do the work [default: one for each core]'
 complete -c thalweg -n '__fish_seen_subcommand_from sort merge plan' -l unique -d 'of records with equal keys, keep only the first'
-complete -c thalweg -n '__fish_seen_subcommand_from sort plan pump' -l resume -d 'continue from what an earlier run of the same command left'
+complete -c thalweg -n '__fish_seen_subcommand_from sort plan pump' -l resume -d 'continue from what an earlier run left'
 complete -c thalweg -n '__fish_seen_subcommand_from sort plan' -l no-proof -d 'for benchmarks: take no checksums of the records'
 complete -c thalweg -n '__fish_seen_subcommand_from sort shuffle merge join plan partition gen check pump' -l io -x -a 'auto uring threads' -d 'how to read and write: auto, uring or threads'
 complete -c thalweg -n '__fish_seen_subcommand_from partition' -l pick -x -a 'range hash robin' -d 'by range, hash or robin [default: range]'

@@ -160,7 +160,7 @@ together must be in.",
         short: None,
         value: Value::None,
         at: At::Commands(&[Sort, Plan, Pump]),
-        about: "continue from what an earlier run of the same command left",
+        about: "continue from what an earlier run left",
         doc: "\
 Go on from what an earlier run of the same command left in its scratch directories and of its output. What is damaged, or belongs to \
 another input, is refused and done again, and a line on standard error says so. Without this flag, a run clears what an \

@@ -437,8 +437,8 @@ mod tests {
             (|told| told.proof.unordered = u64::MAX, "among 4 records"),
             (|told| told.first_unordered = Some(4), "first unordered record Some(4)"),
             (|told| told.first_unordered = None, "first unordered record None"),
-            (|told| told.ends[1].record.truncate(1), "in part"),
-            (|told| told.ends[0].long = Some(Default::default()), "in part"),
+            (|told| told.ends[1].record.truncate(1), "are not whole"),
+            (|told| told.ends[0].long = Some(Default::default()), "are not whole"),
         ];
         for (wrong, words) in wrongs {
             let mut told = told.clone();

@@ -137,7 +137,7 @@ impl Bed {
     /// Mounts the volume in the network of n5, seen by all of this machine.
     pub(crate) fn mount(&mut self) {
         let at = self.at();
-        let ours = self.prepared(self.lab.command(&["mount", "films", "n5/mnt"]));
+        let ours = self.prepared(self.lab.command(&["mount", "films", "n5/mnt", "--cache", "0"]));
         let mut command = Command::new("nsenter");
         command
             .arg(format!("--net=/run/netns/th{}-n5", self.lab.id))
