@@ -339,6 +339,47 @@ fn a_full_memory_refuses_and_loses_nothing() {
 }
 
 #[test]
+fn what_clients_hold_is_bounded() {
+    let place = Place::new();
+    let served = Served::start(&place, &["--resp", "127.0.0.1:0", "--memory", "128MiB"]);
+    let mut client = Client::new(served.tcp());
+    let value = vec![b'v'; 1 << 20];
+    // A transaction of more than 32 MiB is refused where it becomes too long, and is not carried out.
+    assert_eq!(client.ask("MULTI"), "+OK\r\n");
+    let mut queued = 0;
+    loop {
+        client.send(&[b"APPEND", b"key", &value[..1000 << 10]]);
+        match &client.reply()[..] {
+            b"+QUEUED\r\n" => queued += 1,
+            reply => break assert_eq!(reply, b"-ERR"),
+        }
+    }
+    assert!((30..33).contains(&queued), "{queued}");
+    assert_eq!(client.ask("EXEC"), "-EXECABORT");
+    assert_eq!(client.ask("EXISTS key"), ":0\r\n");
+    // A reply of more than 64 MiB is refused, also if it is that of a transaction, which is carried out.
+    client.send(&[b"SET", b"key", &value[..1000 << 10]]);
+    assert_eq!(client.reply(), b"+OK\r\n");
+    client.send(&[&[&b"MGET"[..]], &[&b"key"[..]; 70][..]].concat());
+    assert_eq!(client.reply(), b"-ERR");
+    client.ask("MULTI");
+    (0..70).for_each(|_| assert_eq!(client.ask("GET key"), "+QUEUED\r\n"));
+    client.ask("SET done 1");
+    client.send(&[b"EXEC"]);
+    let mut rest = Vec::new();
+    let _ = client.0.read_to_end(&mut rest);
+    assert!(rest.len() < 100, "it is disconnected: {} bytes", rest.len());
+    let mut client = Client::new(served.tcp());
+    assert_eq!(client.ask("GET done"), "$1\r\n1\r\n");
+    // Clients that send the beginnings of large requests are disconnected before all memory is theirs.
+    let mut clients: Vec<TcpStream> = (0..16).map(|_| served.tcp()).collect();
+    let begun = [b"*2\r\n$4\r\nPING\r\n$30000000\r\n", &vec![b'x'; 25_000_000][..]].concat();
+    let sent = clients.iter_mut().filter_map(|socket| socket.write_all(&begun).ok()).count();
+    assert!(sent < 16, "{sent}");
+    assert_eq!(client.ask("PING"), "+PONG\r\n");
+}
+
+#[test]
 fn strangers_are_turned_away() {
     let place = Place::new();
     place.write("password", b"open sesame\n");

@@ -7,12 +7,15 @@ use std::collections::VecDeque;
 
 use crate::error::Refusal;
 use crate::keyspace::{Keyspace, Scanned};
-use crate::resp::{Reply, integer};
+use crate::resp::{REQUEST_BYTES_MAX, Reply, integer};
 
-/// The most commands of one transaction, and the most keys that it watches.
-pub(crate) const TRANSACTION_MAX: usize = 1 << 16;
-/// Cursors of scans that are remembered, and for how long.
+/// The most bytes of the requests of one transaction and of the keys that it watches.
+const TRANSACTION_BYTES_MAX: usize = REQUEST_BYTES_MAX;
+/// What a request or a key that is held takes beside its bytes.
+const HELD_BYTES: usize = 128;
+/// Cursors of scans that are remembered, their bytes, and for how long.
 const CURSORS_MAX: usize = 1 << 16;
+const CURSORS_BYTES_MAX: usize = 16 << 20;
 const CURSOR_LIVES_MS: i64 = 10 * 60 * 1000;
 
 /// Arguments of a command, its name first.
@@ -46,6 +49,8 @@ pub(crate) struct Session {
     pub(crate) transaction: Option<Transaction>,
     /// Keys that are watched, with the changes they had then.
     pub(crate) watched: Vec<(Vec<u8>, u64)>,
+    /// What the transaction and the keys that are watched take.
+    held_bytes: usize,
 }
 
 /// What came since `MULTI`.
@@ -59,11 +64,30 @@ impl Session {
     pub(crate) fn new(number: u64, shared: &Shared) -> Session {
         let may = shared.password.is_none();
         let name = Vec::new();
-        Session { number, name, version: 2, may, ends: false, transaction: None, watched: Vec::new() }
+        let (transaction, watched) = (None, Vec::new());
+        Session { number, name, version: 2, may, ends: false, transaction, watched, held_bytes: 0 }
+    }
+
+    /// Bytes of its transaction and of the keys that it watches.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Counts what is to be held until the transaction ends.
+    pub(crate) fn hold(&mut self, arguments: &Arguments<'_>) -> Outcome {
+        let bytes: usize = arguments.iter().map(|one| one.len() + HELD_BYTES).sum();
+        if self.held_bytes + bytes > TRANSACTION_BYTES_MAX {
+            return Err(Refusal::LongTransaction);
+        }
+        self.held_bytes += bytes;
+        Ok(())
     }
 
     /// Forgets the keys that are watched; whether one of them was changed.
     pub(crate) fn unwatch(&mut self, keyspace: &mut Keyspace) -> bool {
+        if self.transaction.is_none() {
+            self.held_bytes = 0;
+        }
         self.watched
             .drain(..)
             .fold(false, |changed, (key, changes)| keyspace.unwatch(&key, changes) | changed)
@@ -99,6 +123,7 @@ pub(crate) struct Cursors {
     last: u64,
     /// Numbers ascend, and so do the times when they were given out.
     given: VecDeque<(u64, i64, Scanned)>,
+    bytes: usize,
 }
 
 impl Cursors {
@@ -106,8 +131,11 @@ impl Cursors {
     pub(crate) fn give(&mut self, place: Option<Scanned>, now_ms: i64) -> u64 {
         let Some(place) = place else { return 0 };
         let is_old = |given: &(u64, i64, Scanned)| given.1 + CURSOR_LIVES_MS < now_ms;
-        while self.given.len() >= CURSORS_MAX || self.given.front().is_some_and(is_old) {
-            self.given.pop_front();
+        self.bytes += place.key().len();
+        let is_full = |given: &VecDeque<_>, bytes| given.len() >= CURSORS_MAX || bytes > CURSORS_BYTES_MAX;
+        while is_full(&self.given, self.bytes) || self.given.front().is_some_and(is_old) {
+            let Some((_, _, oldest)) = self.given.pop_front() else { break };
+            self.bytes -= oldest.key().len();
         }
         self.last += 1;
         self.given.push_back((self.last, now_ms, place));

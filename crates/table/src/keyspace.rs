@@ -358,6 +358,13 @@ pub(crate) enum Scanned {
     Table(Vec<u8>),
 }
 
+impl Scanned {
+    pub(crate) fn key(&self) -> &[u8] {
+        let (Scanned::String(key) | Scanned::Table(key)) = self;
+        key
+    }
+}
+
 /// A table that is read.
 pub(crate) struct TableRef<'a> {
     table: &'a Table,

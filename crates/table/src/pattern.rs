@@ -3,6 +3,9 @@
 use crate::call::{Arguments, number};
 use crate::error::Refusal;
 
+/// The most keys that one request looks at, however many it asks for.
+const SCANNED_MAX: usize = 10_000;
+
 /// What a scan's arguments behind its cursor ask for.
 pub(crate) struct Scan<'a> {
     pattern: Option<&'a [u8]>,
@@ -25,8 +28,8 @@ impl<'a> Scan<'a> {
                 b"match" => scan.pattern = Some(value),
                 b"count" => {
                     let count = number(value)?;
-                    scan.count =
-                        usize::try_from(count).ok().filter(|n| *n > 0).ok_or(Refusal::Syntax(name))?;
+                    let count = usize::try_from(count).ok().filter(|n| *n > 0);
+                    scan.count = count.ok_or(Refusal::Syntax(name))?.min(SCANNED_MAX);
                 }
                 b"type" if name == "scan" => scan.kind = Some(value),
                 _ => return Err(Refusal::Syntax(name)),

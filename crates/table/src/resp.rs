@@ -13,7 +13,7 @@ use std::ops::Range;
 /// The most bytes of one request.
 pub(crate) const REQUEST_BYTES_MAX: usize = 32 << 20;
 /// The most bytes of one reply.
-const REPLY_BYTES_MAX: usize = 64 << 20;
+pub(crate) const REPLY_BYTES_MAX: usize = 64 << 20;
 /// The most arguments of one request, its name included.
 const ARGUMENTS_MAX: usize = 1 << 18;
 /// The most bytes of a request in a line, and of a line with a number.

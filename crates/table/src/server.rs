@@ -384,9 +384,14 @@ impl Server {
     fn turn(&mut self, number: usize) {
         let Some(mut client) = self.clients.get_mut(number).and_then(Option::take) else { return };
         let before = client.buffered();
-        let fate = self.serve(&mut client);
+        let mut fate = self.serve(&mut client);
         client.shrink();
         self.buffered = self.buffered + client.buffered() - before;
+        if self.buffered > BUFFERS_BYTES_MAX && client.buffered() > SMALL_BYTES {
+            // It is the one that has just got more.
+            let _ = client.socket.write(format!("-{}\r\n", Refusal::Full).as_bytes());
+            fate = Fate::Ends;
+        }
         match fate {
             Fate::Ends => {
                 self.buffered -= client.buffered();
@@ -449,7 +454,7 @@ impl Server {
                 Ok(false) => {
                     let is_long = rest.len() > REQUEST_BYTES_MAX + READ_BYTES
                         || (!session.may && rest.len() > STRANGER_BYTES_MAX);
-                    if is_long || self.buffered + input.len() > BUFFERS_BYTES_MAX {
+                    if is_long {
                         Reply::new(output, 2).error(&Refusal::Full.to_string());
                         session.ends = true;
                     }
@@ -478,7 +483,7 @@ impl Client {
 
     /// Bytes that its buffers take.
     fn buffered(&self) -> usize {
-        self.input.capacity() + self.output.capacity()
+        self.input.capacity() + self.output.capacity() + self.session.held_bytes()
     }
 
     /// Sends what the socket takes; whether that is all.

@@ -5,7 +5,7 @@ use super::support::{Place, run};
 #[test]
 fn nothing_typed_is_refused_with_the_list_of_commands() {
     run(&[]).is_refused(&[
-        "gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, mount, doctor, bench, exec, job, node or cluster",
+        "gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, mount, table, doctor, bench, exec, job, node or cluster",
         "thalweg help",
     ]);
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::call::{Arguments, Call, Outcome, TRANSACTION_MAX, Transaction, number};
+use crate::call::{Arguments, Call, Outcome, Transaction, number};
 use crate::error::Refusal;
 use crate::pattern::matches;
 
@@ -28,8 +28,8 @@ pub(super) fn quit(call: &mut Call<'_, '_>, _: &Arguments<'_>) -> Outcome {
 }
 
 pub(super) fn reset(call: &mut Call<'_, '_>, _: &Arguments<'_>) -> Outcome {
-    call.session.unwatch(&mut call.shared.keyspace);
     call.session.transaction = None;
+    call.session.unwatch(&mut call.shared.keyspace);
     call.session.version = 2;
     call.session.name.clear();
     call.session.may = call.shared.password.is_none();
@@ -206,9 +206,7 @@ pub(super) fn outside(_: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
 }
 
 pub(super) fn watch(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
-    if call.session.watched.len() + a.len() > TRANSACTION_MAX {
-        return Err(Refusal::LongTransaction);
-    }
+    call.session.hold(&a[1..])?;
     for key in &a[1..] {
         // One that has ended is changed by that, before it is watched.
         call.keys().expiry(key);

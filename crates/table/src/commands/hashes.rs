@@ -74,6 +74,9 @@ pub(super) fn hmget(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     call.reply.array(a.len() - 2);
     for field in &a[2..] {
         call.reply.bulk_or_null(table.as_ref().and_then(|table| table.get(field)));
+        if call.reply.is_long() {
+            return Err(Refusal::LongReply);
+        }
     }
     Ok(())
 }
@@ -141,10 +144,7 @@ pub(super) fn hscan(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     let from = call.shared.cursors.place(a[2])?;
     let wanted = Scan::of("hscan", &a[3..])?;
     let now_ms = call.keys().now_ms;
-    let low = match &from {
-        Some(Scanned::String(key) | Scanned::Table(key)) => Bound::Excluded(&key[..]),
-        None => Bound::Unbounded,
-    };
+    let low = from.as_ref().map_or(Bound::Unbounded, |from| Bound::Excluded(from.key()));
     let table = call.shared.keyspace.table(a[1], is_hash)?;
     let (mut found, mut last) = (Vec::new(), None);
     if let Some(table) = &table {

@@ -3,6 +3,10 @@
 use crate::call::{Arguments, Call, Outcome, number};
 use crate::error::Refusal;
 use crate::pattern::{Scan, matches};
+use crate::resp::REPLY_BYTES_MAX;
+
+/// What a key in a reply takes beside its bytes, at least.
+const LINES_BYTES: usize = 6;
 
 pub(super) fn dbsize(call: &mut Call<'_, '_>, _: &Arguments<'_>) -> Outcome {
     let count = call.keys().len();
@@ -98,12 +102,16 @@ pub(super) fn pttl(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
 }
 
 pub(super) fn keys(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     call.keys().scan(None, usize::MAX, |key, _| {
-        if matches(a[1], key) {
+        if bytes <= REPLY_BYTES_MAX && matches(a[1], key) {
+            bytes += key.len() + LINES_BYTES;
             found.push(key.to_vec());
         }
     });
+    if bytes > REPLY_BYTES_MAX {
+        return Err(Refusal::LongReply);
+    }
     call.reply.array(found.len());
     found.iter().for_each(|key| call.reply.bulk(key));
     Ok(())

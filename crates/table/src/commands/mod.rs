@@ -11,9 +11,9 @@ mod keys;
 mod sorted;
 mod strings;
 
-use crate::call::{Arguments, Call, Outcome, Session, Shared, TRANSACTION_MAX, Transaction};
+use crate::call::{Arguments, Call, Outcome, Session, Shared};
 use crate::error::Refusal;
-use crate::resp::Reply;
+use crate::resp::{REPLY_BYTES_MAX, Reply};
 
 /// A command.
 struct Command {
@@ -142,14 +142,12 @@ pub(crate) fn run(shared: &mut Shared, session: &mut Session, arguments: &Argume
             Reply::new(out, session.version).simple("OK");
             Ok(())
         }
-        _ => match &mut session.transaction {
-            Some(transaction) if !matches!(command.name, "quit" | "reset") => {
-                queue(transaction, command, arguments)?;
-                Reply::new(out, session.version).simple("QUEUED");
-                Ok(())
-            }
-            _ => carry_out(shared, session, command, arguments, out),
-        },
+        _ if session.transaction.is_some() && !matches!(command.name, "quit" | "reset") => {
+            queue(session, command, arguments)?;
+            Reply::new(out, session.version).simple("QUEUED");
+            Ok(())
+        }
+        _ => carry_out(shared, session, command, arguments, out),
     });
     if let Err(why) = outcome {
         if let Some(transaction) = &mut session.transaction {
@@ -177,14 +175,14 @@ fn check(session: &Session, arguments: &Arguments<'_>) -> Result<&'static Comman
     Ok(command)
 }
 
-fn queue(transaction: &mut Transaction, command: &'static Command, arguments: &Arguments<'_>) -> Outcome {
+fn queue(session: &mut Session, command: &'static Command, arguments: &Arguments<'_>) -> Outcome {
     if matches!(command.name, "multi" | "watch") {
         return Err(Refusal::Nested(command.name));
     }
-    if transaction.requests.len() >= TRANSACTION_MAX {
-        return Err(Refusal::LongTransaction);
+    session.hold(arguments)?;
+    if let Some(transaction) = &mut session.transaction {
+        transaction.requests.push(arguments.iter().map(|one| one.to_vec()).collect());
     }
-    transaction.requests.push(arguments.iter().map(|one| one.to_vec()).collect());
     Ok(())
 }
 
@@ -215,6 +213,8 @@ fn execute(shared: &mut Shared, session: &mut Session, out: &mut Vec<u8>) -> Out
         return Ok(());
     }
     reply.array(transaction.requests.len());
+    let from = out.len();
+    let mut is_long = false;
     for request in &transaction.requests {
         let arguments: Vec<&[u8]> = request.iter().map(|one| &one[..]).collect();
         let outcome = check(session, &arguments)
@@ -222,7 +222,14 @@ fn execute(shared: &mut Shared, session: &mut Session, out: &mut Vec<u8>) -> Out
         if let Err(why) = outcome {
             Reply::new(out, session.version).error(&why.to_string());
         }
+        if out.len() - from > REPLY_BYTES_MAX {
+            // All of it is carried out still.
+            is_long = true;
+            out.truncate(from);
+        }
     }
+    // Nobody could make sense of a part.
+    session.ends |= is_long;
     Ok(())
 }
 

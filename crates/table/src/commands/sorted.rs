@@ -6,6 +6,9 @@ use crate::call::{Arguments, Call, Outcome, number};
 use crate::error::Refusal;
 use crate::keyspace::{End, Kind, TableRef};
 
+/// Members that are found and then removed, so many at a time.
+const REMOVED_TOGETHER: usize = 1000;
+
 fn is_sorted(kind: Kind) -> bool {
     matches!(kind, Kind::Sorted(_))
 }
@@ -121,14 +124,20 @@ pub(super) fn zlexcount(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
 }
 
 pub(super) fn zremrangebylex(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
-    let ends = ends(a[2], a[3])?;
-    let mut members = Vec::new();
-    if let (Some(set), Some((low, high))) = (call.keys().table(a[1], is_sorted)?, ends) {
-        let (mut place, count) = set.range(low, high);
-        members.extend((0..count).map_while(|_| set.next(&mut place)).map(|record| record.key.to_vec()));
+    let Some((low, high)) = ends(a[2], a[3])? else { return call.count(0) };
+    let mut count = 0;
+    loop {
+        let mut members = Vec::new();
+        if let Some(set) = call.keys().table(a[1], is_sorted)? {
+            let (mut place, left) = set.range(low, high);
+            let next = (0..left.min(REMOVED_TOGETHER)).map_while(|_| set.next(&mut place));
+            members.extend(next.map(|record| record.key.to_vec()));
+        }
+        if members.is_empty() {
+            return call.count(count);
+        }
+        count += members.iter().filter(|member| call.shared.keyspace.take(a[1], member)).count();
     }
-    let count = members.iter().filter(|member| call.shared.keyspace.take(a[1], member)).count();
-    call.count(count)
 }
 
 /// Which members of a range to return.

@@ -21,6 +21,9 @@ pub(super) fn mget(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
         // A key of another type has no string.
         let found = call.shared.keyspace.string(key).unwrap_or(None);
         call.reply.bulk_or_null(found.map(|record| record.value));
+        if call.reply.is_long() {
+            return Err(Refusal::LongReply);
+        }
     }
     Ok(())
 }
