@@ -107,7 +107,7 @@ impl Bed {
     fn has_ended(&self, what: &str, left_out: Option<&str>) {
         let healed = Instant::now();
         let is_told =
-            |job: &JobReport| job.why.as_ref().is_some_and(|why| why.contains("the others go on with"));
+            |job: &JobReport| job.why.as_ref().is_some_and(|why| why.contains("the others continue"));
         until(&format!("an end everywhere after {what}"), || {
             let jobs = self.jobs();
             let found = |host: &str| jobs.iter().any(|job| job.host == host && is_told(job));
