@@ -290,12 +290,8 @@ fn what_nodes_cannot_do_is_refused_in_one_line() {
     assert!(stream.contains("stream"), "{stream}");
     let output = refusal(&WorkOptions { output: Endpoint::Standard, ..asked.clone() }, 4);
     assert!(output.contains("must be a file"), "{output}");
-    for other in [Endpoint::from("volume:v/in"), Endpoint::Null] {
-        let elsewhere = refusal(&WorkOptions { inputs: vec![other.clone()], ..asked.clone() }, 4);
-        assert!(elsewhere.contains("is none"), "{elsewhere}");
-    }
-    let volume = refusal(&WorkOptions { output: Endpoint::from("volume:v/out"), ..asked.clone() }, 4);
-    assert!(volume.contains("is none"), "{volume}");
+    let nowhere = refusal(&WorkOptions { inputs: vec![Endpoint::Null], ..asked.clone() }, 4);
+    assert!(nowhere.contains("is none"), "{nowhere}");
     let many = refusal(&asked, 1000);
     assert!(many.contains("256"), "{many}");
     let again = refusal(&WorkOptions { resume: true, ..asked }, 2);
