@@ -213,8 +213,7 @@ fn execute(shared: &mut Shared, session: &mut Session, out: &mut Vec<u8>) -> Out
         return Ok(());
     }
     reply.array(transaction.requests.len());
-    let from = out.len();
-    let mut is_long = false;
+    let (from, mut is_long) = (out.len(), false);
     for request in &transaction.requests {
         let arguments: Vec<&[u8]> = request.iter().map(|one| &one[..]).collect();
         let outcome = check(session, &arguments)
@@ -223,13 +222,15 @@ fn execute(shared: &mut Shared, session: &mut Session, out: &mut Vec<u8>) -> Out
             Reply::new(out, session.version).error(&why.to_string());
         }
         if out.len() - from > REPLY_BYTES_MAX {
-            // All of it is carried out still.
             is_long = true;
             out.truncate(from);
         }
     }
-    // Nobody could make sense of a part.
-    session.ends |= is_long;
+    if is_long {
+        // All of it was carried out, which no error says. Nobody could make sense of a part.
+        out.truncate(from);
+        session.ends = true;
+    }
     Ok(())
 }
 

@@ -124,7 +124,9 @@ pub(super) fn zlexcount(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
 }
 
 pub(super) fn zremrangebylex(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
-    let Some((low, high)) = ends(a[2], a[3])? else { return call.count(0) };
+    let ends = ends(a[2], a[3])?;
+    call.keys().table(a[1], is_sorted)?;
+    let Some((low, high)) = ends else { return call.count(0) };
     let mut count = 0;
     loop {
         let mut members = Vec::new();
