@@ -10,14 +10,14 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, Notifier, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 use thalweg_base::clock;
 use thalweg_volume::{
@@ -27,7 +27,7 @@ use thalweg_volume::{
 
 use crate::handles::{Handles, Name, OpenFile};
 use crate::locks::{Asked, MountLocks, Reply};
-use crate::{Options, attributes};
+use crate::{Kernel, Options, attributes};
 
 /// How long the kernel may believe a name or attributes without asking: what other mounts change shows that late.
 const BELIEVED: Duration = Duration::from_secs(1);
@@ -59,21 +59,16 @@ pub(crate) struct MountedFs {
     seen: Mutex<HashMap<u64, Stamp>>,
     volume: Arc<Volume>,
     options: Options,
-    /// Once the mount is there.
-    kernel: Arc<OnceLock<Notifier>>,
+    kernel: Kernel,
     // Behind the volume's users, so that it is closed last.
     _open: OpenVolume,
 }
 
 impl MountedFs {
-    pub(crate) fn new(
-        open: OpenVolume,
-        options: Options,
-        kernel: Arc<OnceLock<Notifier>>,
-    ) -> io::Result<MountedFs> {
+    pub(crate) fn new(open: OpenVolume, options: Options, kernel: Kernel) -> io::Result<MountedFs> {
         let volume = Arc::clone(&open.volume);
         open.watch_stores(Arc::clone(&options.complain));
-        let locks = MountLocks::new(&volume, &options.complain)?;
+        let locks = MountLocks::new(&volume, &options.complain, &kernel)?;
         let (handles, seen) = (Handles::default(), Mutex::default());
         Ok(MountedFs { handles, locks, seen, volume, options, kernel, _open: open })
     }

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use fuser::{BackgroundSession, Config, MountOption, Notifier, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use thalweg_volume::OpenVolume;
@@ -73,17 +73,18 @@ impl std::error::Error for Error {
     }
 }
 
+/// What tells the kernel to forget something, once the mount is there.
+type Kernel = Arc<OnceLock<Notifier>>;
+
 /// Mounts a volume on a directory. It can be used when this returns.
 pub fn mount(open: OpenVolume, at: &Path, options: Options) -> Result<Mounted, Error> {
     let failed = |why| Error { what: "cannot mount a volume on", at: at.into(), why };
     let full = place_for(&open, at).map_err(failed)?;
     let config = config(&open.entry.name, options.read_only);
-    let kernel = Arc::new(OnceLock::new());
+    let kernel = Kernel::default();
     let fs = fs::MountedFs::new(open, options, Arc::clone(&kernel)).map_err(failed)?;
-    let notify_by = fs.locks.notify_by();
     let session = Session::new(fs, &full, &config).map_err(failed)?;
     kernel.get_or_init(|| session.notifier());
-    notify_by(session.notifier());
     let session = session.spawn().map_err(failed)?;
     let device = device_of(&full).map_err(failed)?;
     Ok(Mounted { session, place: MountPoint { at: full, device } })

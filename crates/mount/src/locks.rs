@@ -17,14 +17,15 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fuser::{Errno, INodeNo, Notifier, ReplyEmpty, ReplyLock};
+use fuser::{Errno, INodeNo, ReplyEmpty, ReplyLock};
 use thalweg_base::clock::Stopwatch;
 use thalweg_volume::{Error, How, Lock, LockNews, Locker, Verdict, Volume};
 
+use crate::Kernel;
 use crate::handles::OpenFile;
 
 /// How often it is looked whether a program that waits for a lock has a signal.
@@ -93,7 +94,7 @@ struct Shared {
     asked: Mutex<HashMap<u64, Asked>>,
     /// Through which open files an owner has locked a file.
     files: Mutex<HashMap<(u64, u64), Through>>,
-    notifier: OnceLock<Notifier>,
+    kernel: Kernel,
     is_over: AtomicBool,
     complain: Complain,
 }
@@ -103,7 +104,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl MountLocks {
-    pub(crate) fn new(volume: &Volume, complain: &Complain) -> std::io::Result<MountLocks> {
+    pub(crate) fn new(volume: &Volume, complain: &Complain, kernel: &Kernel) -> std::io::Result<MountLocks> {
         let (jobs, come) = channel();
         let news = Mutex::new(jobs.clone());
         // Whoever is gone needs no news.
@@ -111,7 +112,7 @@ impl MountLocks {
         let shared = Arc::new(Shared {
             asked: Mutex::default(),
             files: Mutex::default(),
-            notifier: OnceLock::new(),
+            kernel: Arc::clone(kernel),
             is_over: AtomicBool::new(false),
             complain: Arc::clone(complain),
         });
@@ -119,12 +120,6 @@ impl MountLocks {
         let builder = std::thread::Builder::new().name("mount locks".into());
         let thread = builder.spawn(move || of_thread.run(&asks, &come))?;
         Ok(MountLocks { locker, shared, jobs, thread: Mutex::new(Some(thread)) })
-    }
-
-    /// What tells the kernel to drop pages, as soon as there is a mount.
-    pub(crate) fn notify_by(&self) -> impl FnOnce(Notifier) + use<> {
-        let shared = Arc::clone(&self.shared);
-        move |notifier| _ = shared.notifier.set(notifier)
     }
 
     /// An error if a file has lost locks, or may have.
@@ -266,9 +261,9 @@ impl Shared {
     }
 
     fn drop_pages(&self, inode: u64) {
-        if let Some(notifier) = self.notifier.get() {
+        if let Some(kernel) = self.kernel.get() {
             // The kernel may have forgotten the file.
-            let _ = notifier.inval_inode(INodeNo(inode), 0, 0);
+            let _ = kernel.inval_inode(INodeNo(inode), 0, 0);
         }
     }
 
