@@ -18,7 +18,7 @@ use crate::layout::Policy;
 use crate::location::{Location, apart};
 use crate::manager::Change;
 use crate::registry::{Registry, part};
-use crate::remote::{Dial, Links, RemoteManager, RemoteStore};
+use crate::remote::{Dial, Links, RemoteManager, RemoteStore, number};
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, Result, Volume, place};
@@ -194,17 +194,12 @@ fn open_by(
 
 /// The stores; `watch` is told of them.
 fn slots(dial: &Arc<dyn Dial>, entry: &VolumeEntry, watch: &Watch) -> Result<Vec<Slot>> {
-    let volume = number(entry)?;
+    let volume = number(&of(entry).volume)?;
     let store = |(slot, place): (u32, &String)| {
         let store = RemoteStore::new(dial, &Location::needed(place)?, (volume, slot), watch);
         Ok(Ok(Arc::new(store) as Arc<dyn Store>))
     };
     (0..).zip(&entry.stores).map(store).collect()
-}
-
-/// The volume's own number.
-fn number(entry: &VolumeEntry) -> Result<u128> {
-    of(entry).volume.parse::<Id>().map(|id| id.0).map_err(Error::Refused)
 }
 
 /// The stores of a volume where the registry knows them.
@@ -236,7 +231,7 @@ impl Alone for OnNodes {
         let (name, volume, clients) = (self.name.clone(), self.volume.clone(), self.clients.clone());
         let change = VolumeChange::MakeStore { name, directory: parent, volume, slot, clients };
         ask(&*self.dial, &place.node, change)?;
-        let volume = self.volume.parse::<Id>().map_err(Error::Refused)?.0;
+        let volume = number(&self.volume)?;
         Ok(Arc::new(RemoteStore::new(&self.dial, &place, (volume, slot), &Watch::default())))
     }
 

@@ -348,6 +348,11 @@ impl AsksStore for RemoteStore {
     }
 }
 
+/// The own number of a volume, as requests write it.
+pub(crate) fn number(volume: &str) -> Result<u128> {
+    volume.parse::<Id>().map(|id| id.0).map_err(Error::Refused)
+}
+
 /// The directory of a part of a volume on a node.
 pub(crate) fn directory(text: &str) -> Result<PathBuf> {
     let path = PathBuf::from(text);

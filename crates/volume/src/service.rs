@@ -14,7 +14,7 @@ use std::time::Duration;
 use thalweg_api::{May, ServiceRequest, VolumeChange, VolumeRequest, VolumeWork, from_json};
 use thalweg_io::{process, small};
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{Host, Id, Link, Peer, Service, Streams};
+use thalweg_wire::{Host, Link, Peer, Service, Streams};
 
 use crate::allowed::Allowed;
 use crate::alone::Watch;
@@ -25,7 +25,7 @@ use crate::managers::{Entered, Managers};
 use crate::message::{Ask, Reply};
 use crate::place::{self, Made};
 use crate::registry::part;
-use crate::remote::{Dial, RemoteStore, directory};
+use crate::remote::{Dial, RemoteStore, directory, number};
 use crate::request::{Answer, Request, StoreRequest};
 use crate::server::{GONE, Server, SessionId};
 use crate::session::{Answering, ask_store, converse, refuse};
@@ -44,10 +44,6 @@ pub struct VolumeService {
 
 /// A store that is open, its volume and its slot, and who may use it.
 type KeptStore = (Arc<LocalStore>, u128, u32, Allowed);
-
-fn number(volume: &str) -> Result<u128> {
-    volume.parse::<Id>().map(|id| id.0).map_err(Error::Refused)
-}
 
 impl VolumeService {
     /// On this host.
