@@ -8,10 +8,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
 use thalweg_api::{BenchReport, BenchRow};
-use thalweg_base::clock::Stopwatch;
 
 use super::mounts::{Mounts, NAME, Striped};
 use crate::data_dir::DataDir;
@@ -29,7 +29,7 @@ const STORES: u32 = 4;
 const HOSTS: u32 = 3;
 const KILLED: u32 = 3;
 /// How long it works in between.
-const BETWEEN_KILLS_SECONDS: f64 = 1.0;
+const BETWEEN_KILLS: Duration = Duration::from_secs(1);
 /// The row of that.
 const WITH_KILLS: &str = "fsx-killed";
 
@@ -289,11 +289,11 @@ impl Run<'_> {
         volume.directory("two", &["--copies", "2", "--stripe", "64KiB"])?;
         let mounts = volume.mount(1, &[])?;
         let at = mounts.at(1).join("two");
-        let has_ended = AtomicBool::new(false);
+        let (runs, end) = channel::<()>();
         let (ended, kills) = std::thread::scope(|scope| {
-            let killing = scope.spawn(|| self.kills(lab, &has_ended));
+            let killing = scope.spawn(|| self.kills(lab, end));
             let ended = self.script(&at, &at);
-            has_ended.store(true, Ordering::Release);
+            drop(runs);
             (ended, killing.join().expect("a thread does not panic"))
         });
         let ((ended, counts), kills) = (ended?, kills?);
@@ -301,19 +301,17 @@ impl Run<'_> {
         Ok((ended, format!("{counts}, a store killed {kills} times")))
     }
 
-    /// Kills a node and starts it again, until the suite has ended; how often.
-    fn kills(&self, lab: &Lab, has_ended: &AtomicBool) -> Result<u64> {
+    /// Kills a node and starts it again, until nobody has the other end of the channel any more; how often.
+    fn kills(&self, lab: &Lab, end: Receiver<()>) -> Result<u64> {
         let (program, host) = (&self.asked.options.program, format!("n{KILLED}"));
         let mut kills = 0;
-        while !has_ended.load(Ordering::Acquire) {
+        loop {
             lab.script(program, "kill", &[&host])?;
             lab.script(program, "revive", &[&host])?;
             kills += 1;
-            let watch = Stopwatch::start();
-            while watch.seconds() < BETWEEN_KILLS_SECONDS && !has_ended.load(Ordering::Acquire) {
-                std::thread::sleep(std::time::Duration::from_millis(20));
+            if end.recv_timeout(BETWEEN_KILLS) != Err(RecvTimeoutError::Timeout) {
+                return Ok(kills);
             }
         }
-        Ok(kills)
     }
 }
