@@ -1,7 +1,7 @@
 //! A server of tables, seen from outside: compared with Redis itself, request by request, and used by Redis's own programs.
 //!
 //! Invariant: to any sequence of requests both answer the same bytes; of errors, the same code.
-#![allow(clippy::disallowed_methods)] // Whoever uses the command opens files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Redis clients open sockets by other means than ours.
 
 mod support;
 

@@ -74,8 +74,13 @@ impl Bucket {
 
     /// The record of a key.
     pub(crate) fn get<'a>(&self, slab: &'a Slab, key: &[u8]) -> Option<Record<'a>> {
+        self.find(slab, key).map(|cell| slab.record(cell))
+    }
+
+    /// The cell of a key's record.
+    pub(crate) fn find(&self, slab: &Slab, key: &[u8]) -> Option<Cell> {
         let leaf = &self.leaves[self.leaf_of(slab, key)];
-        leaf.keys.search(slab, key).ok().map(|i| slab.record(leaf.keys.cell(i)))
+        leaf.keys.search(slab, key).ok().map(|i| leaf.keys.cell(i))
     }
 
     /// Has this record, in place of the one with this key; whether there was one.

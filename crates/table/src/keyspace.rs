@@ -114,15 +114,13 @@ impl Keyspace {
 
     /// The string of a key, if it is there.
     pub(crate) fn string(&mut self, key: &[u8]) -> Result<Option<Record<'_>>, Refusal> {
-        if self.tables.contains_key(key) && self.kind(key).is_some() {
-            return Err(Refusal::WrongType);
-        }
-        match self.strings.get(&self.slab, key).map(|record| record.expires_ms) {
-            Some(expires) if self.has_ended(expires) => {
+        match self.strings.find(&self.slab, key) {
+            Some(cell) if self.has_ended(self.slab.record(cell).expires_ms) => {
                 self.delete(key);
                 Ok(None)
             }
-            Some(_) => Ok(self.strings.get(&self.slab, key)),
+            Some(cell) => Ok(Some(self.slab.record(cell))),
+            None if self.tables.contains_key(key) && self.kind(key).is_some() => Err(Refusal::WrongType),
             None => Ok(None),
         }
     }

@@ -5,7 +5,6 @@
 //! ```
 //!
 //! Paper 002 calls the records of one server in a range of keys a bucket.
-#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod arena;
 mod bucket;

@@ -27,7 +27,7 @@ use crate::call::{Session, Shared};
 use crate::commands::run;
 use crate::error::Refusal;
 use crate::keyspace::Keyspace;
-use crate::resp::{Parsed, REQUEST_BYTES_MAX, Reply, parse};
+use crate::resp::{Parsed, Reply, parse};
 
 /// The most clients at a time.
 const CLIENTS_MAX: usize = 10_000;
@@ -443,7 +443,6 @@ impl Server {
             let rest = &input[*done..];
             match parse(rest, &mut self.parsed) {
                 Ok(true) => {
-                    // Few commands have more arguments than fit here.
                     let arguments: Vec<&[u8]> =
                         self.parsed.arguments.iter().map(|at| &rest[at.clone()]).collect();
                     if !arguments.is_empty() {
@@ -452,10 +451,9 @@ impl Server {
                     *done += self.parsed.bytes;
                 }
                 Ok(false) => {
-                    let is_long = rest.len() > REQUEST_BYTES_MAX + READ_BYTES
-                        || (!session.may && rest.len() > STRANGER_BYTES_MAX);
-                    if is_long {
-                        Reply::new(output, 2).error(&Refusal::Full.to_string());
+                    // A request of anybody else is as long as one may be, or was refused.
+                    if !session.may && rest.len() > STRANGER_BYTES_MAX {
+                        Reply::new(output, 2).error(&Refusal::NoPassword.to_string());
                         session.ends = true;
                     }
                     break;

@@ -74,7 +74,11 @@ fn ends(
 pub(super) fn set(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     let options = options(call, &a[3..])?;
     let (key, value) = (a[1], a[2]);
-    let is_there = call.keys().expiry(key);
+    // Most requests ask for neither.
+    let is_there = match options.only_if.is_some() || options.keep {
+        true => call.keys().expiry(key),
+        false => None,
+    };
     let before = match options.get {
         true => call.keys().string(key)?.map(|record| record.value.to_vec()),
         false => None,
