@@ -205,6 +205,7 @@ impl Error {
     pub fn is_wrong(&self) -> bool {
         use thalweg_river::Error::{Damaged, Fault};
         match self {
+            Error::River(why) if why.is_gone() => false,
             Error::Sort(thalweg_sort::Error::Mismatch(_))
             | Error::River(Fault(_) | Damaged(..))
             | Error::MergeMismatch { .. }
@@ -212,6 +213,15 @@ impl Error {
             Error::Transfer(why) => why.kind() == FailureKind::Wrong,
             Error::Volume(why) => why.is_damage(),
             Error::Node { kind, .. } => *kind == FailureKind::Wrong,
+            _ => false,
+        }
+    }
+
+    /// Whether another participant is gone and knows why.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Error::Gone(..) => true,
+            Error::River(why) => why.is_gone(),
             _ => false,
         }
     }
@@ -343,7 +353,6 @@ impl From<thalweg_merge::Error> for Error {
 impl From<thalweg_river::Error> for Error {
     fn from(why: thalweg_river::Error) -> Error {
         match why {
-            gone if gone.is_gone() => Error::Gone(gone.to_string(), gone.missed()),
             thalweg_river::Error::Memory(why) => why.into(),
             other => Error::River(other),
         }

@@ -162,7 +162,7 @@ fn of_each<N: Send, T: Send>(
     for done in done {
         match done {
             Ok(done) => all.push(done),
-            Err(why @ Error::Gone(..)) => drop(gone.get_or_insert(why)),
+            Err(why) if why.is_gone() => drop(gone.get_or_insert(why)),
             Err(why) => return Err(why),
         }
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use thalweg_api::{JobAttempt, JobRequest, JobSpec, ServiceRequest};
 use thalweg_engine::{Error, Result};
-use thalweg_river::{Connection, Inlet, Outlet};
+use thalweg_river::core::Fault;
+use thalweg_river::{Connection, Error as RiverError, Inlet, Outlet};
 use thalweg_wire::Link;
 
 use crate::node::Node;
@@ -14,11 +15,18 @@ use crate::participations::Place;
 
 /// Names the host of a river's end that has gone: its number would mean nothing to a reader.
 pub(crate) fn named(why: Error, hosts: &[String]) -> Error {
-    let Error::Gone(text, Some(place)) = why else { return why };
-    let gone =
-        ["outlet", "source"].iter().find_map(|end| text.strip_prefix(&format!("{end} {place} has gone")));
-    let named = gone.zip(hosts.get(place)).map(|(rest, host)| format!("the node of {host} has gone{rest}"));
-    Error::Gone(named.unwrap_or(text), Some(place))
+    let Error::River(river) = &why else { return why };
+    let Some(place) = river.missed() else { return why };
+    let text = match (river, hosts.get(place)) {
+        (RiverError::Gone(_), Some(host)) => {
+            format!("the node of {host} has gone before the river's end; run again")
+        }
+        (RiverError::Fault(Fault::Lost(_)), Some(host)) => {
+            format!("the node of {host} has gone before its end; run again")
+        }
+        _ => river.to_string(),
+    };
+    Error::Gone(text, Some(place))
 }
 
 /// The links with the other nodes, and how many bytes each had carried before.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::cluster::{CLIENTS_MAX, HOSTS_MAX};
+use crate::members::NotVerified;
 use crate::{IdentityError, LinkError};
 
 /// The result of an operation on a cluster.
@@ -185,7 +186,7 @@ pub enum BadFile {
 pub enum Rejected {
     /// It is not signed by the authority, or not a cluster file.
     #[error("the cluster file is rejected: {0}")]
-    NotVerified(String),
+    NotVerified(NotVerified),
     /// It describes the cluster with this id.
     #[error("the cluster file is of another cluster, {0}")]
     OtherCluster(String),

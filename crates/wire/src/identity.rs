@@ -147,7 +147,7 @@ pub fn read_unsigned(directory: &Path) -> Result<(ClusterFile, Id), IdentityErro
 
 fn signed(directory: &Path, path: &Path, text: &str) -> Result<ClusterFile, IdentityError> {
     let authority = certificate_in(directory, AUTHORITY_FILE)?;
-    verify(text, &authority).map_err(|why| IdentityError::File(path.to_path_buf(), why))
+    verify(text, &authority).map_err(|why| IdentityError::File(path.to_path_buf(), why.to_string()))
 }
 
 fn cluster_text(directory: &Path) -> Result<(PathBuf, String), IdentityError> {

@@ -58,7 +58,7 @@ pub use identity::{
 pub use link::Link;
 pub use local::pair;
 pub use log::log;
-pub use members::{Members, key_of, sign, verify};
+pub use members::{Members, NotVerified, key_of, sign, verify};
 pub use pipes::{Heard, Pipes};
 pub use renew::Agreed;
 pub use service::{Access, Method, Metric, Peer, Reply, Route, Service, Streams};

@@ -43,25 +43,41 @@ pub fn sign(file: &ClusterFile, authority: &Authority) -> Result<String, Identit
     Ok(format!("{open}{MARK}{}\"}}\n", hex(&signature)))
 }
 
-/// Verifies the signature of a cluster file and parses it.
-pub fn verify(text: &str, authority: &CertificateDer<'_>) -> Result<ClusterFile, String> {
-    let unsigned =
-        "it is not signed; in the owner's directory thalweg cluster renew signs it, and install brings it";
-    let forged =
-        "its signature is not the authority's; bring the owner's file again with thalweg cluster install";
-    // Nothing may follow the verified bytes, because the text is stored and passed on as it is.
-    let whole = text.strip_suffix('\n').unwrap_or(text);
-    let (open, rest) = whole.rsplit_once(MARK).ok_or(unsigned)?;
-    let signature = rest.strip_suffix("\"}").and_then(bytes_of).ok_or(forged)?;
-    let list = format!("{open}}}");
-    let authority = webpki::EndEntityCert::try_from(authority).map_err(|e| format!("{AUTHORITY}: {e}"))?;
-    authority
-        .verify_signature(webpki::ring::ECDSA_P256_SHA256, &signed(&list), &signature)
-        .map_err(|_| forged)?;
-    from_json(&list)
+/// Why a cluster file is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum NotVerified {
+    /// It has no signature.
+    #[error(
+        "it is not signed; in the owner's directory thalweg cluster renew signs it, and install brings it"
+    )]
+    Unsigned,
+    /// Its signature is not the authority's.
+    #[error(
+        "its signature is not the authority's; bring the owner's file again with thalweg cluster install"
+    )]
+    Forged,
+    /// The certificate of the authority cannot be parsed.
+    #[error("the authority's certificate: {0}")]
+    Authority(webpki::Error),
+    /// What the authority signed is not a list of members.
+    #[error("{0}")]
+    Unreadable(String),
 }
 
-const AUTHORITY: &str = "the authority's certificate";
+/// Verifies the signature of a cluster file and parses it.
+pub fn verify(text: &str, authority: &CertificateDer<'_>) -> Result<ClusterFile, NotVerified> {
+    use NotVerified::{Forged, Unsigned};
+    // Nothing may follow the verified bytes, because the text is stored and passed on as it is.
+    let whole = text.strip_suffix('\n').unwrap_or(text);
+    let (open, rest) = whole.rsplit_once(MARK).ok_or(Unsigned)?;
+    let signature = rest.strip_suffix("\"}").and_then(bytes_of).ok_or(Forged)?;
+    let list = format!("{open}}}");
+    let authority = webpki::EndEntityCert::try_from(authority).map_err(NotVerified::Authority)?;
+    authority
+        .verify_signature(webpki::ring::ECDSA_P256_SHA256, &signed(&list), &signature)
+        .map_err(|_| Forged)?;
+    from_json(&list).map_err(NotVerified::Unreadable)
+}
 
 fn signed(list: &str) -> Vec<u8> {
     [PURPOSE, list.as_bytes()].concat()

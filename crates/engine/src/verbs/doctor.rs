@@ -112,12 +112,13 @@ fn direct_io(io: &Arc<dyn FileSystem>, directory: &Path) -> Finding {
         Ok(false) => weak(
             name,
             format!("{} refuses O_DIRECT, so bytes go through the page cache", file_system_of(io, directory)),
-            "give a --scratch and an output on ext4, xfs or btrfs on a local disk".to_string(),
+            "give a scratch directory and an output on ext4, xfs or btrfs on a local disk".to_string(),
         ),
         Err(why) => missing(
             name,
             why.to_string(),
-            "make the directory, allow writing to it with chmod, or give another --scratch".to_string(),
+            "make the directory, allow writing to it with chmod, or give another scratch directory"
+                .to_string(),
         ),
     }
 }
@@ -149,7 +150,7 @@ fn queue_depth(io: &Arc<dyn FileSystem>, directory: &Path) -> Finding {
         return missing(
             name,
             "there is no such directory".to_string(),
-            "make it, or give another --scratch".to_string(),
+            "make it, or give another scratch directory".to_string(),
         );
     };
     let Some(device) = block_device(about.device) else {
@@ -213,10 +214,10 @@ fn free_space(io: &Arc<dyn FileSystem>, directory: &Path) -> Finding {
                 space.available,
                 FREE_BYTES_MIN,
                 seen,
-                "remove something there, or add a --scratch",
+                "remove something there, or add a scratch directory",
             )
         }
-        Err(e) => missing(name, e.to_string(), "make it, or give another --scratch".to_string()),
+        Err(e) => missing(name, e.to_string(), "make it, or give another scratch directory".to_string()),
     }
 }
 
