@@ -1,8 +1,8 @@
 //! Messages of a job on several nodes, between its coordinator and each participant.
 //!
 //! ```text
-//! coordinator:  Sort(JobSpec)  Told::Attempt         Told::Sample           Told::Go             Told::Start   Told::Ready   Told::Publish   Told::End
-//! node:                                   Said::Found            Said::Sampled       Said::Range    Said::Done   Said::Ready     Said::Published
+//! coordinator:  Sort(JobSpec) Attempt       Sample         Go       Start      Ready       Publish           End
+//! participant:                        Found        Sampled    Range       Done       Ready         Published
 //! ```
 //!
 //! After a participant fails ([`FromParticipant::Failed`]) or loses contact with another, the coordinator sends all

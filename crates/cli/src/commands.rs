@@ -101,7 +101,7 @@ Ends with status 0 if all records are in order and 1 if not. An empty file is in
         command: Command::Sort,
         name: "sort",
         synopsis: "[INPUT...] -o OUTPUT",
-        about: "sort files of any size in any memory, and prove it",
+        about: "sort files of any size in bounded memory, and verify the output",
         doc: "\
 Sorts the records of all inputs ('-' or none is standard input) into OUTPUT ('-' is standard output), which may be one of \
 the inputs. Records with equal keys keep their order.
@@ -109,11 +109,13 @@ the inputs. Records with equal keys keep their order.
 Without --record, records are lines compared as bytes, as GNU sort does with LC_ALL=C; a missing last newline is added. \
 Without --by, the key is the whole record.
 
-Prints a receipt: the proofs of input and output, that they agree, and the actual time of each stage beside the planned \
-one. OUTPUT appears under its name only when it is complete; a run that is stopped leaves the input and an older OUTPUT as \
+Prints a receipt: the record counts and checksums of input and output, whether they agree, and for each stage the time \
+that it took and the time that was planned. \
+OUTPUT appears under its name only when it is complete; a run that is stopped leaves the input and an older OUTPUT as \
 they were.
 
-The letters of GNU sort (-k -t -n -r -u -S -T and others) are reserved: they are kept for the meaning that they have there.",
+The letters of GNU sort (-k -t -n -r -u -S -T and others) are reserved for the meaning that they have there; if you \
+use one, the error names the flag of thalweg.",
         examples: &[
             ("thalweg sort names.txt -o sorted.txt", "lines"),
             ("thalweg sort records -o sorted --datamation --memory 1GiB", "benchmark records in a gigabyte"),
@@ -179,7 +181,7 @@ them. --type anti gives only those, as they are.
 
 Both inputs are sorted in half of the memory each. A key that many records have on both sides takes no more.
 
-Other than join of the system, whole records are put together, the key of the right one too, and keys are bytes and \
+Unlike join(1), this joins whole records, the key of the right one too, and keys are bytes and \
 not columns.
 
 Prints a receipt: what went in on either side, what came out, and that this is the sum over all keys of left times right.",
@@ -241,9 +243,10 @@ only when all are whole; a run that is stopped leaves older ones as they were.",
         command: Command::Pump,
         name: "pump",
         synopsis: "SOURCE... DEST",
-        about: "move files and trees at the speed of the disks, and prove it",
+        about: "copy files and trees at the speed of the disks, and verify them",
         doc: "\
-Moves every SOURCE, a file or a directory with all that is in it, to DEST. If DEST is a directory, SOURCE goes into it \
+Copies every SOURCE, a file or a directory with all that is in it, to DEST. \
+If DEST is a directory, SOURCE goes into it \
 under its own name; of SOURCE/ with a slash at the end what is in it goes there. If there is no DEST yet, SOURCE becomes \
 it. Several SOURCEs need a DEST that is a directory.
 
@@ -346,7 +349,8 @@ need it alone. On a cluster a store is written as NODE:/DIR.",
         about: "use a volume as a directory, with any program",
         doc: "\
 Mounts the volume NAME on the directory DIR, over FUSE. Programs use the files in it like any others: names of any bytes, links, \
-permissions, owners, times, extended attributes, locks among the programs of this mount. What was synced (fsync) is durable.
+permissions, owners, times, extended attributes, and locks, which hold on all mounts of the volume. \
+What was synced (fsync) is durable.
 
 Runs until the volume is unmounted, by umount DIR or fusermount3 -u DIR, or by SIGINT or SIGTERM, and then ends with status 0. With \
 --background it returns when the volume can be used.

@@ -42,7 +42,8 @@ are as wide as the last one.",
         at: RECORD_LENGTHS,
         about: "records of this many bytes instead of lines",
         doc: "\
-Every record has so many bytes, and the input is a whole number of them. Without this flag, records are lines: the \
+Every record has this many bytes, and the input holds a whole number of records. \
+Without this flag, records are lines: the \
 newline ends a record and is not part of it.
 
 With volume: files hold records of so many bytes, and no record is cut by the end of a stripe.",
@@ -71,7 +72,8 @@ known only from the records before it, so a file is read from its start, on a cl
         about: "the key: bytes of the record, compared in turn",
         doc: "\
 The parts of the key. Each is LENGTH bytes of the record from OFFSET on (the first byte is 0), compared as bytes; with \
-:desc the greatest comes first, with :asc or nothing the least. Parts compare in turn: the second decides where the first are equal. The flag may be \
+:desc in descending order, otherwise (or with :asc) in ascending order. \
+Parts compare in turn: the second decides where the first are equal. The flag may be \
 repeated to add parts. Without it, the key is the whole record.
 
 A part that reaches past the end of a short line compares the bytes that are there, so --by 0:4294967295:desc is whole \
@@ -84,7 +86,7 @@ lines in reverse order.",
         value: Value::None,
         at: KEYS,
         about: "the Sort Benchmark's records: --record 100 --by 0:10",
-        doc: "The Sort Benchmark's records, as Datamation laid them down in 1985: means --record 100 --by 0:10.",
+        doc: "The records of the Sort Benchmark (Datamation, 1985). The same as --record 100 --by 0:10.",
         set: |args, _| {
             args.datamation = true;
             Ok(())
@@ -95,12 +97,13 @@ lines in reverse order.",
         short: None,
         value: Value::Any("SIZE"),
         at: At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Table]),
-        about: "memory for the whole process [default: half of the free]",
+        about: "memory of the process [default: half of what is free]",
         doc: "\
-Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below the larger of 1.05 \
-times SIZE and SIZE + 2 MiB. From 16 MiB up, input of any kind is sorted if its records have at most a tenth of SIZE; less memory means more passes. Where a \
-sort needs more, for longer records or for an input of more than 300 times SIZE, it says at once how much. A percentage is of \
-what is available. Without this flag, half of that. With table: the memory for records and what orders them.",
+Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below 1.05 times SIZE or \
+SIZE + 2 MiB, whichever is larger. With 16 MiB or more, any input can be sorted whose records have at most a tenth of \
+SIZE; the less memory, the more passes. A sort that needs more, because its records are longer or its input is more \
+than 300 times SIZE, says at once how much. A percentage is relative to the available memory; the default is half of \
+it. With table: the memory for records and their index.",
         set: |args, value| values::parsed(value).map(|size| args.memory = Some(size)),
     },
     Flag {
@@ -112,7 +115,8 @@ what is available. Without this flag, half of that. With table: the memory for r
         doc: "\
 A directory for what does not fit in memory. Repeat the flag to use several at once, up to 256, best on different disks. Without \
 it, a sort of files uses the disk space of the output itself, and needs only about a tenth of that size in addition; nothing has to \
-be freed at the end. Other input goes to the output's directory, or for standard output to that for temporary files. With doctor, a directory to \
+be freed at the end. For other input the default is the directory of the output, or, if the output is a stream, the \
+directory for temporary files. With doctor, a directory to \
 look at.",
         set: |args, value| {
             args.scratch.push(PathBuf::from(value));
@@ -135,7 +139,7 @@ starts. A percentage is of the space available.",
         short: None,
         value: Value::Any("N"),
         at: WRITES,
-        about: "lanes that do the work [default: one for each core]",
+        about: "threads that do the work [default: one for each core]",
         doc: "\
 The number of threads that work in parallel. Without this flag, one for each core. With partition, N read and N others write; \
 fewer, if --memory does not hold the batches of so many threads.",
@@ -148,8 +152,8 @@ fewer, if --memory does not hold the batches of so many threads.",
         at: At::Commands(&[Sort, Merge, Plan]),
         about: "of records with equal keys, keep only the first",
         doc: "\
-Keep only the first of records with equal keys. The receipt also counts and sums what was dropped: out and dropped \
-together must be in.",
+Keep only the first of records with equal keys. The receipt also has the count and checksum of the dropped records: \
+out plus dropped must equal in.",
         set: |args, _| {
             args.unique = true;
             Ok(())
@@ -162,8 +166,9 @@ together must be in.",
         at: At::Commands(&[Sort, Plan, Pump]),
         about: "continue from what an earlier run left",
         doc: "\
-Go on from what an earlier run of the same command left in its scratch directories and of its output. What is damaged, or belongs to \
-another input, is refused and done again, and a line on standard error says so. Without this flag, a run clears what an \
+Continue from what an earlier run of the same command left: its scratch files and its partial output. \
+Anything that is damaged or belongs to another input is not used: that work is done again, and a line on standard \
+error says so. Without this flag, a run clears what an \
 earlier one left.
 
 Give --memory in bytes, as in 1GiB, in both runs: a percentage, or the default, may be another size the next time, and \
@@ -506,7 +511,8 @@ directory. bench io spreads its chunks over up to four, best on different disks:
         doc: "\
 Sort, shuffle, merge, join or partition as a cluster of so many nodes would, all of them inside this process: each reads a \
 share of the input, receives the records of its key range or of its parts from all others, and processes those in its \
-share of the memory. The output equals that of one node, byte for byte; that of a partition only if it is by hash. Inputs and output \
+share of the memory. The output is byte for byte that of one node; for partition, only with --pick hash. \
+Inputs and output \
 must be files.
 
 With bench launch: the numbers of nodes to launch on, a row for each. Without this flag 1, 4, 8 and 32.",
@@ -520,8 +526,9 @@ With bench launch: the numbers of nodes to launch on, a row for each. Without th
         about: "run on the nodes of this cluster",
         doc: "\
 Sort, shuffle, merge, join or partition on the nodes of this cluster: its name, or a directory as for --identity. Each node reads a \
-share of the input, sends each record to the node that owns its key range, and sorts the records of its own range. Memory, scratch and \
-threads are of each node; without --memory each takes the default of the node with the least. A plain name is a file that all nodes see; \
+share of the input, sends each record to the node that owns its key range, and sorts the records of its own range. The \
+limits --memory, --scratch and --threads apply to each node; without --memory, all nodes use the default of the node \
+with the least memory. A plain name is a file that all nodes see; \
 nodes: before a name or pattern means files of each node's own, below its data directory. An input with client: \
 before its name is a file of this host, which the nodes read from here; an output with client: is a file of this host, which they \
 write to. With nodes: before the output, each node writes a part of its own, or its \
@@ -542,9 +549,9 @@ Without this flag, a name with nodes: or client: means the cluster of --identity
         at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Plan]),
         about: "planned or equal shares of nodes [default: planned]",
         doc: "\
-How much each node of a cluster does. planned: if all nodes have stored rates from cluster probe, and unequal shares are at least a \
-tenth faster by the plan, the plan decides how much of the shared inputs each node reads, and how large its key range is. equal: the \
-same for all, however fast they are.",
+How much each node of a cluster does. planned: the plan decides how much of the shared inputs each node reads and how \
+large its key range is, provided that all nodes have stored rates from cluster probe and that unequal shares are \
+predicted to be at least 10 % faster. equal: the same for all nodes, however fast they are.",
         set: |args, value| {
             values::choice(value, &[("planned", false), ("equal", true)]).map(|equal| args.equal = equal)
         },
@@ -607,8 +614,8 @@ and metrics, over links and over HTTP, and at nothing else.",
         at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan, Pump, Exec, Job, Node, Cluster, Volume]),
         about: "the directory of the cluster file and certificates",
         doc: "\
-The directory of the cluster file, the certificate and its key. Without this flag, what the variable THALWEG_IDENTITY \
-names; without that, thalweg below the user's directory for settings, except for a node, which then has none.",
+The directory of the cluster file, the certificate and its key. Without this flag, the directory in the environment \
+variable THALWEG_IDENTITY, or else thalweg in the user's configuration directory (a node has no such default).",
         set: |args, value| {
             args.identity = Some(PathBuf::from(value));
             Ok(())
@@ -676,7 +683,8 @@ End the command on each host after so long: a number with ms, s, m or h; without
         about: "start it, print its id and do not wait for its end",
         doc: "\
 Leave the command, or the cluster's job, running on the nodes: this program prints the job's id and ends. The nodes \
-keep the last 64 KiB of a command's output, and the receipt of a sort, for a day and 256 jobs: see job show and job watch.",
+keep the last 64 KiB of a command's output, and the receipt of a sort, for a day, and of at most 256 jobs: see job \
+show and job watch.",
         set: |args, _| {
             args.detach = true;
             Ok(())

@@ -22,9 +22,10 @@ use crate::{Error, IoChoice, Result, machine};
 
 /// How long a calibration holds: a day.
 const VALID_SECONDS: u64 = 24 * 60 * 60;
-/// How long each part of a thorough look at a disk may last: enough for what bounds a disk by tenths of seconds.
+/// The longest time for each part of a thorough measurement of a disk: long enough that a rate limiter that works in
+/// intervals of tenths of a second shows.
 const PROBE_SECONDS: f64 = 1.0;
-/// A kept calibration is one line; what is longer is none.
+/// The most bytes of a stored calibration, which is one line; a longer file is ignored.
 const KEPT_BYTES_MAX: usize = 4096;
 
 /// Bytes of the records that the cores' rates are measured on.
@@ -79,7 +80,7 @@ fn measure(sort: &Sort) -> Option<Hardware> {
     is_sane(&hardware).then_some(hardware)
 }
 
-/// What was measured of a disk, now. Short numbers are the same again when they are read from their file.
+/// What was measured of a disk, now. Rounded, so that the rates are equal to those that are read back from JSON.
 fn with_disk(hardware: Hardware, disk: &disk::Rates) -> Hardware {
     Hardware {
         measured_at_seconds: wall_seconds(),
@@ -91,7 +92,7 @@ fn with_disk(hardware: Hardware, disk: &disk::Rates) -> Hardware {
     }
 }
 
-/// The same of cores.
+/// The same for the cores.
 fn with_cores(hardware: Hardware, cpu: &cpu::Rates) -> Hardware {
     Hardware {
         measured_bytes: calibration_bytes(),
@@ -101,8 +102,8 @@ fn with_cores(hardware: Hardware, cpu: &cpu::Rates) -> Hardware {
     }
 }
 
-/// Measures the disk below a directory, for a node; all else is assumed. Takes about five seconds if it is to be thorough,
-/// else about two, and longer on a disk so slow that eight blocks of a mebibyte are.
+/// Measures the disk below a directory, for a node; all else is assumed. Takes about five seconds if `thorough`, else
+/// about two, and longer if the disk takes longer than that for 8 MiB.
 pub fn probe_disk(directory: &Path, thorough: bool) -> Result<Hardware> {
     let (io, _) = machine::io(IoChoice::Auto)?;
     let part_seconds = if thorough { PROBE_SECONDS } else { disk::PART_SECONDS };
@@ -110,8 +111,8 @@ pub fn probe_disk(directory: &Path, thorough: bool) -> Result<Hardware> {
     sane(Hardware { measured_bytes: calibration_bytes(), ..with_disk(assumed(), &disk) })
 }
 
-/// Measures all cores at once, for a node: others on the same machine that do so too are then as much in its way as they
-/// are when they sort. All else is assumed.
+/// Measures all cores at once, for a node: other nodes on the same machine that measure at the same time then compete
+/// with it as they do in a sort. All else is assumed.
 pub fn probe_cores() -> Result<Hardware> {
     let (io, _) = machine::io(IoChoice::Auto)?;
     let cpu = cpu::measure(&io, machine::cores())?;
@@ -128,7 +129,7 @@ pub(crate) fn cores_here() -> Hardware {
     measured.map_or_else(assumed, |cpu| with_cores(assumed(), &cpu))
 }
 
-/// Whether it can be divided by.
+/// Whether all rates are finite and large enough to divide by.
 pub(crate) fn is_sane(hardware: &Hardware) -> bool {
     let rates = [
         hardware.read_bytes_per_second,
@@ -153,7 +154,7 @@ fn kept_path(sort: &Sort) -> Option<Location> {
     Some(scratch.at(cache_directory()?.join(name)))
 }
 
-/// As the XDG base directory specification has it: a relative name is none.
+/// The XDG Base Directory Specification says to ignore relative paths.
 fn cache_directory() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
@@ -169,7 +170,7 @@ fn read_kept(kept: &Location) -> Option<Hardware> {
     (hardware.measured_bytes > 0 && age < VALID_SECONDS && is_sane(&hardware)).then_some(hardware)
 }
 
-/// Under another name first: two plans at once must not see half of each other's.
+/// Writes under another name first, so that a plan that runs at the same time never reads half a file.
 fn keep(kept: &Location, hardware: &Hardware) -> std::io::Result<()> {
     let directory = kept.path.parent().expect("it is in the cache directory");
     std::fs::create_dir_all(directory)?;

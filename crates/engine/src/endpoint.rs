@@ -1,8 +1,8 @@
-//! Where bytes come from or go to, and how that is written.
+//! Endpoints: where bytes come from or go to, and how they are written on the command line.
 //!
-//! A word for a verb on records is `-`, `nodes:PATTERN`, `client:PATH`, `volume:NAME/PATH` or a path. A word for a transfer
-//! may also name another machine: a colon before the first slash marks one, as it does for scp and rsync, and `ssh://` marks ssh. Words
-//! are taken byte by byte: nothing in them is unescaped.
+//! An argument of a verb on records is `-`, `nodes:PATTERN`, `client:PATH`, `volume:NAME/PATH` or a path. An argument
+//! of a transfer may also name another machine: by a colon before the first slash, as for scp and rsync, or by
+//! `ssh://`. Arguments are raw bytes: nothing in them is unescaped.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::{Asked, Result};
 /// Where bytes come from or go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A file by name; of a transfer, a file or a tree.
+    /// The path of a file or, in a transfer, of a file or a directory tree.
     Path(PathBuf),
     /// Standard input or output, written `-`.
     Standard,
@@ -27,9 +27,9 @@ pub enum Endpoint {
     Client(PathBuf),
     /// A file of a volume, written `volume:NAME/PATH`.
     Volume(VolumePath),
-    /// So many zeros, written `zero:SIZE`.
+    /// This many zero bytes, written `zero:SIZE`.
     Zeros(u64),
-    /// Nothing is kept, written `null:`.
+    /// Discards all bytes, written `null:`.
     Null,
     /// A path, zeros or nothing on a host of a cluster, written `HOST:/PATH`, `HOST:zero:SIZE` or `HOST:null:`.
     Host(String, Box<Endpoint>),
@@ -37,7 +37,7 @@ pub enum Endpoint {
     Ssh(SshHost, PathBuf),
 }
 
-/// Where ssh goes; what is not given is for the user's own settings to say.
+/// A host that ssh connects to. For what is not given, ssh uses the user's own configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshHost {
     /// Who logs in.
@@ -58,7 +58,7 @@ impl fmt::Display for SshHost {
 }
 
 impl Endpoint {
-    /// The file that this machine knows it by; `standard` for `-`. An error if it is elsewhere.
+    /// The path by which this machine opens it (`standard` for `-`), or an error if it is on another machine.
     pub(crate) fn here<'a>(&'a self, standard: &'a str) -> Result<&'a Path> {
         match self {
             Endpoint::Path(path) if path.as_os_str().is_empty() => Err(Asked::NoName.into()),
@@ -181,7 +181,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Why a word is no end of a transfer.
+/// Why an argument is not an endpoint of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadEndpoint {
@@ -220,7 +220,7 @@ fn ssh(rest: &[u8]) -> Option<Endpoint> {
         None => (None, head),
     };
     let (host, port) = match host.strip_prefix('[') {
-        // An address of version 6 has colons of its own.
+        // An IPv6 address contains colons.
         Some(rest) => {
             rest.split_once(']').map(|(host, port)| (host, port.strip_prefix(':').or(Some(port))))?
         }
@@ -230,7 +230,7 @@ fn ssh(rest: &[u8]) -> Option<Endpoint> {
         "" => None,
         port => Some(port.parse().ok().filter(|port| *port > 0)?),
     };
-    // ssh would take such words for flags, or its settings for something else.
+    // ssh would take such an argument for a flag, or interpret it by its configuration.
     let is_word = |word: &str| {
         !word.is_empty()
             && !word.starts_with('-')

@@ -1,5 +1,5 @@
-//! What is asked of a job on several nodes: from a client's options to words that mean the same on every host, and back to
-//! options on each of them.
+//! Converts the options of a client to a [`JobOptions`], whose paths mean the same on every host, and back to options
+//! on each host.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -137,7 +137,7 @@ pub(crate) fn options_of(ask: &JobOptions) -> Result<WorkOptions> {
     })
 }
 
-/// What was asked, made definite on this host.
+/// The options of this host's participant, with the job's paths and patterns resolved on this host.
 pub(crate) fn share_of(node: &dyn Node, job: &JobSpec, attempt: &JobAttempt) -> Result<ParticipantOptions> {
     let here = |path: PathBuf| node.data().join(path);
     let ask = &job.ask;
@@ -186,7 +186,7 @@ pub(crate) fn share_of(node: &dyn Node, job: &JobSpec, attempt: &JobAttempt) -> 
     })
 }
 
-/// The keys of a range that was lost, or all.
+/// The bounds of a lost range; no bounds if there is none.
 fn within(range: Option<&LostRange>) -> Within {
     let split_point = |bound: &KeyBound| SplitPoint { normal: bound.key.clone(), origin: bound.origin };
     range.map_or_else(Within::default, |range| Within {
@@ -195,7 +195,7 @@ fn within(range: Option<&LostRange>) -> Within {
     })
 }
 
-/// The same as it is said.
+/// The same range, as it is sent to a node.
 pub(crate) fn range_of(within: &Within) -> LostRange {
     let bound =
         |split_point: &SplitPoint| KeyBound { key: split_point.normal.clone(), origin: split_point.origin };
@@ -208,18 +208,18 @@ pub(crate) fn number_of(job: &str, attempt: u32) -> u64 {
     random.wrapping_add(u64::from(attempt))
 }
 
-/// A part of a key as it is said: offset, length, and whether it sorts downwards.
+/// A part of a key, from its form in messages: offset, length, and whether it is descending.
 pub(crate) fn part_of(&(offset, length, descending): &(u32, u32, bool)) -> KeyPart {
     KeyPart { offset, length, descending }
 }
 
-/// The inputs of all sides, as they are named on every host; of those that are the nodes' own, patterns.
+/// The inputs of both sides: paths that are the same on every host, or patterns if each node has its own inputs.
 pub(crate) fn inputs_of(ask: &JobOptions) -> Result<Vec<PathBuf>> {
     let right = ask.join.iter().flat_map(|right| &right.inputs);
     ask.inputs.iter().chain(right).map(|word| path_of(word)).collect()
 }
 
-/// The node's own files that patterns mean, those of each in the order of their names.
+/// The node's own files that match the patterns, in the order of the patterns and, for each, of the names.
 pub(crate) fn matching(node: &dyn Node, patterns: &[String]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for pattern in patterns {
@@ -234,7 +234,7 @@ fn matching_one(pattern: &Path) -> Result<Vec<PathBuf>> {
     if !text.contains(['*', '?', '[']) {
         return Ok(vec![pattern.to_path_buf()]);
     }
-    // As in a shell: what is hidden, as an output is that has no name yet, has to be named.
+    // As in a shell, patterns do not match hidden files, such as outputs that are not complete.
     let rules = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
     let found =
         glob::glob_with(text, rules).map_err(|why| AskedOfCluster::BadPattern(named(), why.to_string()))?;
@@ -249,7 +249,7 @@ fn matching_one(pattern: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The job as somebody would type it, for lists of jobs.
+/// The command line of the job, for lists of jobs.
 pub(crate) fn typed(ask: &JobOptions) -> Vec<String> {
     let own = |own: bool, word: &String| if own { format!("nodes:{word}") } else { word.clone() };
     let mut words = vec![ask.work.verb().to_string()];

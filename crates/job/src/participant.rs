@@ -40,7 +40,7 @@ use crate::vote::{clear, name, ready_file};
 
 /// How often a participant reports progress, and looks whether the job was cancelled on this node.
 const PROGRESS: Duration = Duration::from_millis(100);
-/// Bytes of the keys of all split points.
+/// The most bytes of the split points, and of the keys sampled from a range, once they are unpacked.
 const CUTS_BYTES: usize = 64 << 20;
 
 /// Takes part in a job on this stream, until the job or its coordinator ends.
@@ -65,7 +65,7 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out
         let ended = caught(|| part.serve()).unwrap_or_else(|why| Err(Error::Gone(why, None)));
         part.kept = None;
         local.votes.hears(&part.request.job, false);
-        // Ends the stream, and with it the thread that hears.
+        // Ends the stream, and with it the thread that reads messages.
         match ended {
             Ok(end) => {
                 part.clear();
@@ -141,7 +141,8 @@ struct Part<'a> {
     saying: Saying,
     inbox: &'a Inbox,
     cancel_is_known: bool,
-    /// The part that had written its range when another node's range was lost. Both ranges get their names together.
+    /// What this node wrote in an earlier attempt, kept while it sorts the range of a lost node too. Both ranges get
+    /// their names together.
     kept: Option<PreparedParticipant>,
     /// Outputs that lack only their names, if the client coordinates.
     ready: Vec<ReadyFile>,
@@ -158,7 +159,8 @@ enum Written {
 }
 
 impl Part<'_> {
-    /// Does what the coordinator tells it; returns how the job ended, nothing if it was only a plan, or why that is not known.
+    /// Follows the coordinator's messages. Returns how the job ended, `None` if it was only a plan, or an error if
+    /// contact was lost before the end.
     fn serve(&mut self) -> Result<Option<AttemptEnd>> {
         loop {
             let said = match self.inbox.next(&self.job, self.cancel_is_known) {
@@ -181,7 +183,8 @@ impl Part<'_> {
         }
     }
 
-    /// Takes part in an attempt, and in those that follow when it is written; returns the message for the coordinator.
+    /// Takes part in an attempt, and then in those for the ranges of lost nodes. Returns the message for the
+    /// coordinator.
     fn attempt(&mut self, attempt: &JobAttempt) -> FromParticipant {
         match self.share(attempt) {
             Ok(Written::Ready(laid, (bytes, edges))) => {
@@ -202,8 +205,8 @@ impl Part<'_> {
         }
     }
 
-    /// Notes outputs that lack only their names: of each pair of paths, where the file is and its name to be. Returns the one
-    /// that all nodes wrote to.
+    /// Records the outputs that only need their final names. Each pair is the temporary and the final path of a file.
+    /// Returns the file that all nodes wrote to, if there is one.
     fn ready(&mut self, attempt: &JobAttempt, files: &[(PathBuf, PathBuf)]) -> Result<Option<ReadyFile>> {
         let files: Vec<ReadyFile> =
             files.iter().map(|(hidden, name)| ready_file(hidden, name)).collect::<Result<_>>()?;
@@ -410,13 +413,13 @@ impl Part<'_> {
     }
 }
 
-/// The split points, and behind them keys of the range.
+/// Unpacks the split points and, after them, the sampled keys of the range.
 fn unpacked(packed: &[u8], cuts_bytes: usize) -> Option<(Vec<SplitPoint>, Vec<SplitPoint>)> {
     let (split_points, keys) = packed.split_at_checked(cuts_bytes)?;
     Some((unpack_sample(split_points, CUTS_BYTES)?, unpack_sample(keys, CUTS_BYTES)?))
 }
 
-/// An attempt that runs, and its coordinator.
+/// The running attempt, as the threads of this participant see it.
 struct Talk<'a> {
     host: &'a str,
     job: &'a Job,
@@ -429,7 +432,7 @@ struct Talk<'a> {
     last_stage: &'static str,
     /// Whether the attempt has ended.
     ends: AtomicBool,
-    /// Stop the ends of its rivers when they wait for a node that is silent.
+    /// Stop the inlets and outlets of the attempt when they wait for a silent node.
     stoppers: Mutex<Vec<Stopper>>,
     /// Seconds until the whole range had arrived.
     crossed_seconds: Mutex<Option<f64>>,

@@ -1,6 +1,6 @@
 //! What programs have open: files and listings of directories, by the numbers that the kernel names them with.
 //!
-//! Invariant: a listing goes on where it was, whatever happens to the directory meanwhile: it is read when it begins.
+//! Invariant: a listing is read once, when it begins, so that it is not disturbed by changes of the directory.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::locks::OfFile;
 /// A file that was opened.
 pub(crate) struct OpenFile {
     pub(crate) file: File,
-    /// Writes go behind the end.
+    /// Writes are appended (`O_APPEND`).
     pub(crate) appends: bool,
     pub(crate) locks: OfFile,
     was_read: AtomicBool,
@@ -84,16 +84,16 @@ impl Handles {
         }
     }
 
-    /// The listing begins again with these names.
+    /// Restarts a listing with these names.
     pub(crate) fn list(&self, handle: FileHandle, names: Vec<Name>) -> Arc<Vec<Name>> {
         let names = Arc::new(names);
         self.lock().1.insert(handle.0, Handle::Listing(Arc::clone(&names)));
         names
     }
 
-    /// Ends it; a file is closed when nobody uses what is returned any more.
+    /// Removes a handle. The file is closed when the last user drops the returned `Arc`.
     pub(crate) fn release(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
-        // Bound outside the match, so that nothing is closed under the lock.
+        // Not in the `match` itself, which would hold the lock while a file is closed.
         let released = self.lock().1.remove(&handle.0);
         match released {
             Some(Handle::File(open)) => Some(open),

@@ -6,16 +6,17 @@
 //!      leaf <---> leaf <---> leaf    cells of records, by key; neighbours know each other
 //! ```
 //!
-//! Model: a B+-tree over the cells of a [`Slab`] (paper 002, section 3: the structure of a bucket). A child's keys are not below the
-//! separator before it and below the one behind it. A separator is the shortest key that separates.
-//! Invariant: a change that needs more memory than there is leaves everything as it was. Nodes are counted in the slab.
-//! Non-goals: the bucket's own range, and when records end.
+//! Model: a B+-tree over the cells of a [`Slab`] (section 2.2, "Bucket Structure", of Diène and Litwin's paper on RP*).
+//! The keys of a child are >= the separator on its left, and < the one on its right.
+//! A separator is the shortest key that separates.
+//! Invariant: a change that would exceed the memory limit changes nothing. The slab also counts the memory of nodes.
+//! Non-goals: the range of keys that the bucket holds, and the expiry of records.
 
 use crate::arena::Arena;
 use crate::keys::{FAN, Keys, between, shared};
 use crate::slab::{Cell, Full, Record, Slab};
 
-/// Two neighbours become one if they have at most so many keys together.
+/// Two siblings are merged if together they have at most this many keys.
 const JOIN_UP_TO: usize = FAN * 3 / 4;
 /// No tree of 32-bit node numbers is higher.
 const HEIGHT_MAX: usize = 32;
@@ -43,14 +44,14 @@ pub(crate) struct Bucket {
     len: usize,
 }
 
-/// A place between two records: right before one, or behind the last one.
+/// A cursor between two records: before a record, or after the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     leaf: u32,
     index: usize,
 }
 
-/// The way from the root to a leaf, and the bounds of that leaf's range.
+/// The path from the root to a leaf, and the bounds of that leaf's range.
 struct Descent {
     inners: [(u32, usize); HEIGHT_MAX],
     leaf: u32,
@@ -59,7 +60,7 @@ struct Descent {
 }
 
 impl Bucket {
-    /// Without records.
+    /// An empty bucket.
     pub(crate) fn new(slab: &mut Slab) -> Result<Bucket, Full> {
         slab.take(size_of::<Leaf>())?;
         let mut leaves = Arena::new();
@@ -67,7 +68,7 @@ impl Bucket {
         Ok(Bucket { leaves, inners: Arena::new(), root, height: 0, len: 0 })
     }
 
-    /// Records.
+    /// The number of records.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -83,7 +84,7 @@ impl Bucket {
         leaf.keys.search(slab, key).ok().map(|i| leaf.keys.cell(i))
     }
 
-    /// Has this record, in place of the one with this key; whether there was one.
+    /// Stores a record in place of the one with the same key. Returns whether there was one.
     pub(crate) fn put(
         &mut self,
         slab: &mut Slab,
@@ -112,7 +113,7 @@ impl Bucket {
         }
     }
 
-    /// Removes the record of a key; whether there was one.
+    /// Removes the record with this key. Returns whether there was one.
     pub(crate) fn remove(&mut self, slab: &mut Slab, key: &[u8]) -> bool {
         let way = self.descend(slab, key);
         let keys = &mut self.leaves[way.leaf].keys;
@@ -166,7 +167,7 @@ impl Bucket {
         Place { leaf: node, index: self.leaves[node].keys.len() }
     }
 
-    /// The place before the first record whose key is not below this one, or, with `behind`, is above it.
+    /// The place before the first record whose key is >= `key`, or, with `behind`, > `key`.
     pub(crate) fn seek(&self, slab: &Slab, key: &[u8], behind: bool) -> Place {
         let leaf = self.leaf_of(slab, key);
         let keys = &self.leaves[leaf].keys;
@@ -174,7 +175,7 @@ impl Bucket {
         Place { leaf, index }
     }
 
-    /// The record behind a place, which moves behind it.
+    /// Returns the record after a place, and moves the place past it.
     pub(crate) fn next<'a>(&self, slab: &'a Slab, place: &mut Place) -> Option<Record<'a>> {
         let mut leaf = &self.leaves[place.leaf];
         while place.index == leaf.keys.len() {
@@ -188,7 +189,7 @@ impl Bucket {
         Some(slab.record(leaf.keys.cell(place.index - 1)))
     }
 
-    /// The record before a place, which moves before it.
+    /// Returns the record before a place, and moves the place in front of it.
     pub(crate) fn previous<'a>(&self, slab: &'a Slab, place: &mut Place) -> Option<Record<'a>> {
         while place.index == 0 {
             let before = self.leaves[place.leaf].before;
@@ -201,7 +202,7 @@ impl Bucket {
         Some(slab.record(self.leaves[place.leaf].keys.cell(place.index)))
     }
 
-    /// How many records lie between two places; none if the second is not behind the first.
+    /// The number of records between two places; 0 if the second is not after the first.
     pub(crate) fn count(&self, slab: &Slab, from: Place, to: Place) -> usize {
         let key = |place: &Place| self.previous(slab, &mut place.clone()).map(|record| record.key);
         if from.leaf == to.leaf {
@@ -219,7 +220,7 @@ impl Bucket {
         count + to.index
     }
 
-    /// Moves a place behind so many further records, or to the end.
+    /// Moves a place forward by `count` records, or to the end.
     pub(crate) fn skip(&self, place: &mut Place, mut count: usize) {
         loop {
             let leaf = &self.leaves[place.leaf];
@@ -261,10 +262,10 @@ impl Bucket {
         way
     }
 
-    /// Puts a cell into a full leaf, which becomes two.
+    /// Inserts a cell into a full leaf, which is split.
     fn split_leaf(&mut self, slab: &mut Slab, way: &Descent, i: usize, new: Cell) -> Result<(), Full> {
         let behind = self.leaves[way.leaf].behind;
-        // Who appends leaves full leaves behind.
+        // Keys that arrive in ascending order leave full leaves.
         let at = if i == FAN && behind == NO_LEAF { FAN } else { FAN / 2 };
         let keys = &self.leaves[way.leaf].keys;
         let below = if i == at && at < FAN { new } else { keys.cell(at - 1) };
@@ -293,7 +294,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// Has a new node behind the one that the way leads to.
+    /// Inserts a new node after the one that the path leads to.
     fn add_child(&mut self, slab: &Slab, way: &Descent, mut separator: Cell, mut node: u32) {
         for level in (0..self.height).rev() {
             let (number, child) = way.inners[level];
@@ -339,7 +340,7 @@ impl Bucket {
         (low, high)
     }
 
-    /// Joins nodes along a way that have few keys with a neighbour below the same inner node, if both together are not too many.
+    /// Merges underfull nodes along a path with a sibling, if both together fill at most three quarters of a node.
     fn join(&mut self, slab: &mut Slab, way: &Descent) {
         let before = self.node_bytes();
         for level in (0..self.height).rev() {
@@ -410,14 +411,14 @@ impl Bucket {
     }
 }
 
-/// How many bytes all keys between two separators begin with.
+/// The length of the common prefix of all keys between two separators.
 fn shares(slab: &Slab, low: Option<Cell>, high: Option<Cell>) -> usize {
     let bound = |cell: Option<Cell>| cell.map(|cell| slab.key(cell));
     shared(bound(low), bound(high))
 }
 
 impl Inner {
-    /// Has a new child behind this one.
+    /// Inserts a new child after this one.
     fn insert(&mut self, slab: &Slab, child: usize, separator: Cell, node: u32) {
         let count = self.separators.len() + 1;
         self.children.copy_within(child + 1..count, child + 2);

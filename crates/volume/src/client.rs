@@ -1,4 +1,4 @@
-//! The manager as a client sees it: requests, wherever they are answered.
+//! The client side of the manager: sends requests, whether a thread, a process or a node answers them.
 //!
 //! Non-goals: what the client itself knows of files that it has open.
 
@@ -16,17 +16,17 @@ pub(crate) trait Answers: Send + Sync {
     fn answer(&self, request: &Request) -> Result<Answer>;
 }
 
-/// The manager of a volume.
+/// A client's handle to the manager of a volume.
 #[derive(Clone)]
 pub(crate) struct Client(Arc<dyn Answers>);
 
 /// An answer to another question than was asked.
 fn wrong<T>(answer: Answer) -> Result<T> {
-    Err(Error::Refused(format!("the manager answered another question: {answer:.100?}")))
+    Err(Error::Refused(format!("the manager sent an unexpected answer: {answer:.100?}")))
 }
 
 impl Client {
-    /// Of whoever answers.
+    /// A client whose requests go to `answers`.
     pub(crate) fn by(answers: impl Answers + 'static) -> Client {
         Client(Arc::new(answers))
     }
@@ -89,12 +89,12 @@ impl Client {
         self.done(&Request::Sync)
     }
 
-    /// Makes also the bytes of all files durable that nobody writes.
+    /// Does what `sync` does, and also makes the bytes of all files durable that no client is writing.
     pub(crate) fn sync_all(&self) -> Result<()> {
         self.done(&Request::SyncAll)
     }
 
-    /// Inodes with work that is to be finished.
+    /// Inodes with unfinished work.
     pub(crate) fn unfinished(&self) -> Result<Vec<Inode>> {
         let mut all: Vec<Inode> = Vec::new();
         loop {
@@ -115,12 +115,12 @@ impl Client {
         }
     }
 
-    /// Makes copies current from now on, and no other client does.
+    /// Begins a repair of the volume. Until this session ends, no other client can begin one.
     pub(crate) fn repair(&self) -> Result<()> {
         self.done(&Request::Repair)
     }
 
-    /// Begins a new generation of a file, which no other client hears of until it is lifted.
+    /// Fences a file: begins a new generation of it, which is kept from other clients until `lift` or a timeout.
     pub(crate) fn fence(&self, inode: u64) -> Result<Inode> {
         self.inode_of(&Request::Fence(inode))
     }
@@ -130,17 +130,18 @@ impl Client {
         self.done(&Request::Lift(inode))
     }
 
-    /// Has a file open from now on.
+    /// Opens a file.
     pub(crate) fn open(&self, inode: u64) -> Result<Inode> {
         self.inode_of(&Request::Open(inode))
     }
 
-    /// Has a file open no more, after this was written to it.
+    /// Closes a file, and reports what was written to it.
     pub(crate) fn close(&self, inode: u64, written: Option<Written>) -> Result<()> {
         self.done(&Request::Close(inode, written))
     }
 
-    /// Reserves bytes behind the end of a file that has, in this generation, at least this size; tells where they begin.
+    /// Reserves bytes after the end of a file and returns their offset. In `generation` the file has at least `size`
+    /// bytes.
     pub(crate) fn append(&self, inode: u64, generation: u64, size: u64, bytes: u64) -> Result<u64> {
         match self.0.answer(&Request::Append { inode, generation, size, bytes })? {
             Answer::At(at) => Ok(at),
@@ -148,7 +149,8 @@ impl Client {
         }
     }
 
-    /// Asks about locks, as the client of this number whose locks are in the table of that number.
+    /// Sends a request about locks. `table` is the number of the lock table that has this client's locks, as far as it
+    /// knows.
     pub(crate) fn lock(&self, client: ClientId, table: u64, ask: LockRequest) -> Result<LockAnswer> {
         match self.0.answer(&Request::Lock { client, table, ask })? {
             Answer::Lock(answer) => Ok(answer),

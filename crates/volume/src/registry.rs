@@ -1,7 +1,7 @@
 //! The volumes of a user: one file that says where each is.
 //!
 //! Invariant: the file is replaced whole, by one process at a time.
-//! Non-goals: what lies at those places.
+//! Non-goals: the contents of a volume.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use thalweg_io::small;
 
 use crate::{Error, Result};
 
-/// A name that is longer makes no good names of directories.
+/// The longest name of a volume: it becomes part of the names of directories, which have limits of their own.
 const NAME_BYTES_MAX: usize = 64;
 
 /// The file that names a user's volumes.
@@ -18,13 +18,13 @@ const NAME_BYTES_MAX: usize = 64;
 pub struct Registry(PathBuf);
 
 impl Registry {
-    /// A registry in this file, which need not be there.
+    /// The registry in this file, which need not exist yet.
     pub fn at(path: PathBuf) -> Registry {
         Registry(path)
     }
 
-    /// That of this user: `thalweg/volumes.json` in the directory of settings, as the XDG base directory specification has
-    /// it.
+    /// The registry of this user: `thalweg/volumes.json` in the configuration directory of the XDG Base Directory
+    /// Specification.
     pub fn of_user() -> Result<Registry> {
         let absolute =
             |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -66,7 +66,7 @@ impl Registry {
         })
     }
 
-    /// Says anew where a volume is.
+    /// Replaces the entry of a volume.
     pub(crate) fn update(&self, entry: &VolumeEntry) -> Result<()> {
         self.change(|list| {
             let known = list.volumes.iter_mut().filter(|volume| volume.name == entry.name);
@@ -94,7 +94,7 @@ impl Registry {
     }
 }
 
-/// An error if no volume may have this name: it becomes part of names of directories, and of `volume:NAME/path`.
+/// Checks the name of a volume, which becomes part of directory names and of `volume:NAME/path`.
 fn check_name(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -106,7 +106,7 @@ fn check_name(name: &str) -> Result<()> {
     )))
 }
 
-/// The name of the directory of a part of a volume.
+/// The directory name of a store or of the manager of a volume, such as `films.thalweg-store`.
 pub(crate) fn part(name: &str, what: &str) -> Result<String> {
     check_name(name)?;
     Ok(format!("{name}.thalweg-{what}"))

@@ -227,7 +227,7 @@ impl Link {
         (shared.sent_bytes.load(Ordering::Relaxed), shared.received_bytes.load(Ordering::Relaxed))
     }
 
-    /// The number of receives of the socket for these bytes.
+    /// The number of reads of the socket that these bytes took.
     pub fn receives(&self) -> u64 {
         self.0.0.receives.load(Ordering::Relaxed)
     }
@@ -273,7 +273,7 @@ impl Link {
         let shared = &self.0.0;
         shared.apply(&mut shared.lock(), Event::Bye);
         let _ = shared.flush();
-        // After the frame that another thread may be sending.
+        // Waits until a frame that another thread may be sending is complete.
         let out = shared.out();
         (shared.end)();
         drop(out);
@@ -422,7 +422,7 @@ impl Shared {
         }
     }
 
-    /// Reads a frame, or a moment of silence, and puts the receiving half back.
+    /// Waits for a frame or a timeout, handles it, and puts the receiving half back.
     fn read<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
@@ -432,7 +432,8 @@ impl Shared {
         drop(state);
         let reading = Reading(self);
         if answers {
-            // They did not fit, and perhaps nobody sends: the peer may wait for them before it sends more.
+            // These answers did not fit earlier, and perhaps no thread is sending. The peer may be waiting for them, so
+            // wait until the carrier can take or deliver something.
             input.wait_for_either();
             self.flush_what_fits();
         }
@@ -490,7 +491,7 @@ impl Shared {
 
     fn take_block(&self, input: &mut dyn Receive, head: &Head) -> std::result::Result<(), What> {
         let mut state = self.lock();
-        // A sender may have found the link broken meanwhile: then the streams are gone, and the core does not know.
+        // If a sender has found the link broken meanwhile, the streams are gone and the core does not know it yet.
         self.alive(&state).map_err(|closed| closed.what)?;
         let effects = self.apply(&mut state, Event::Block(*head));
         for effect in effects {
@@ -541,7 +542,7 @@ impl Shared {
             }
             return;
         }
-        let why = "no block is left for what comes of it";
+        let why = "no block is left to receive the rest of the stream";
         self.apply(state, Event::Abort(stream, why.into()));
         ended(state, stream, Err(What::Cut(why.into())));
     }
@@ -602,8 +603,7 @@ impl Shared {
         let waiting: usize = state.asked.iter().map(|(_, request)| request.len()).sum();
         let most = REQUESTS_MAX * state.core.payload_bytes_max();
         if waiting + request.len() > most {
-            let why =
-                format!("{waiting} bytes of requests wait here, and {most} is the most; ask again later");
+            let why = format!("{waiting} bytes of requests wait here, the limit is {most}; try again later");
             self.apply(state, Event::Abort(stream, why));
             return;
         }
@@ -716,7 +716,7 @@ impl Drop for Reading<'_> {
 }
 
 /// The error of a link that a panic has closed.
-pub(crate) const INTERNAL: &str = "an internal error of this side, which its log tells";
+pub(crate) const INTERNAL: &str = "an internal error on this side; see its log";
 
 pub(crate) fn ended(state: &mut State, stream: u32, how: std::result::Result<Vec<u8>, What>) {
     let Some(inbox) = state.streams.get_mut(&stream) else { return };
