@@ -84,7 +84,7 @@ impl Row {
         // Links are warm, and their windows open.
         exchange(asked, lab, OURS, bytes, 1)?;
         for run in 0..asked.runs {
-            asked.go_on()?;
+            asked.should_continue()?;
             // The first schedule would find idle links.
             for turn in 0..names.len() {
                 let at = (run + turn) % names.len();

@@ -204,7 +204,7 @@ impl Bench<'_> {
         let (mut ours, mut ideal, mut stages) = (Series::default(), Vec::new(), Vec::new());
         let mut ring = Ring::of(self.lab, nodes);
         for round in 0..self.asked.runs {
-            self.asked.go_on()?;
+            self.asked.should_continue()?;
             if !self.asked.tiny {
                 memory::touch(bytes * MEMORY_OF_BYTES)?;
             }

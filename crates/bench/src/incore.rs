@@ -77,7 +77,7 @@ fn measure_row(asked: &Asked<'_>, copy: &mut Copy, lanes: usize) -> Result<Bench
     row.digest = digest::written(&hash);
     let (mut sorts, mut unproved, mut copies) = (Series::default(), Series::default(), Series::default());
     for _ in 0..asked.runs {
-        asked.go_on()?;
+        asked.should_continue()?;
         copies.run(|| copy.run());
         for (proof, series) in [(true, &mut sorts), (false, &mut unproved)] {
             if !asked.tiny {

@@ -119,7 +119,7 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
             step += 1;
             asked.progress.begin(scheme.row(), step, steps, 0);
             for chunk in CHUNKS.into_iter().filter(|&chunk| chunk <= bytes.next_multiple_of(CHUNKS[0])) {
-                asked.go_on()?;
+                asked.should_continue()?;
                 let stream = Stream::new(scheme, &dir.paths()[..spread], bytes, chunk)?;
                 report.rates.push(stream.rate(asked, dir)?);
             }

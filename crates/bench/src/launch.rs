@@ -116,7 +116,7 @@ impl Bench<'_> {
         let watch = Stopwatch::start();
         let words = ["cluster", "status", "--json"].map(String::from);
         loop {
-            self.asked.go_on()?;
+            self.asked.should_continue()?;
             let told = whole_process(&mut self.command(&words))?;
             let status: ClusterReport = from_json(told.out.trim()).map_err(Error::Failed)?;
             let links = status.hosts[0].status.as_ref().map_or(0, |status| status.links);
@@ -191,7 +191,7 @@ impl Bench<'_> {
         let mut row = BenchRow { name: name.into(), work, ..BenchRow::default() };
         for round in 0..self.asked.runs {
             for contender in contenders.iter_mut().filter(|who| round % who.who.every == 0) {
-                self.asked.go_on()?;
+                self.asked.should_continue()?;
                 self.turn(contender)?;
             }
         }

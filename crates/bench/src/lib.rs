@@ -159,7 +159,7 @@ pub(crate) struct Asked<'a> {
 
 impl Asked<'_> {
     /// Fails if the user asked to stop. Called between runs.
-    pub(crate) fn go_on(&self) -> Result<()> {
+    pub(crate) fn should_continue(&self) -> Result<()> {
         self.progress.cancelled().map_or(Ok(()), |signal| Err(thalweg::Error::Interrupted(signal).into()))
     }
 

@@ -59,7 +59,7 @@ impl Bench<'_> {
         let (mut ours, mut equal, mut ideal, mut stages) =
             (Series::default(), Series::default(), Vec::new(), Vec::new());
         for round in 0..self.asked.runs {
-            self.asked.go_on()?;
+            self.asked.should_continue()?;
             for (shares, series) in [("planned", &mut ours), ("equal", &mut equal)] {
                 let (seconds, usage, receipt) = self.sort(shares)?;
                 series.add(seconds, usage);

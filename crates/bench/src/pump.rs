@@ -136,7 +136,7 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
     for (i, row) in rows.iter().enumerate() {
         asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
         let measured = bench.row(row);
-        asked.go_on()?;
+        asked.should_continue()?;
         report.rows.push(measured.unwrap_or_else(|error| {
             contenders::failed(bench.unmeasured(row), row.targets, plain(dir, &error))
         }));
@@ -191,7 +191,7 @@ impl Rounds<'_> {
         let mut replays = self.fio.map(|fio| Replays::new(fio, vec![phase]));
         for round in 0..self.asked.runs {
             for (i, contender) in contenders.iter_mut().enumerate().filter(|(_, who)| who.note.is_empty()) {
-                self.asked.go_on()?;
+                self.asked.should_continue()?;
                 let output = self.output(row, &contender.name, round);
                 if self.what != What::Memory {
                     self.dir.cool()?;

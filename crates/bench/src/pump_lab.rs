@@ -241,7 +241,7 @@ pub(crate) fn measure(
     for (i, row) in rows.iter().enumerate() {
         asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
         let measured = bench.row(row);
-        asked.go_on()?;
+        asked.should_continue()?;
         let unmeasured = || row.unmeasured(asked);
         report.rows.push(
             measured

@@ -151,7 +151,7 @@ fn in_memory(asked: &Asked<'_>, name: &str, blocks: &mut Blocks) -> Result<Bench
     };
     let (mut ours, mut copies) = (Series::default(), Series::default());
     for _ in 0..asked.runs {
-        asked.go_on()?;
+        asked.should_continue()?;
         copies.run(|| blocks.copy());
         let builder = River::builder()
             .inlets(threads)
@@ -191,7 +191,7 @@ fn on_disk(asked: &Asked<'_>, dir: &DataDir, name: &str, fio: Option<&Fio>) -> R
     let mut replays = fio.map(|fio| Replays::new(fio, vec![phase]));
     let mut ours = Series::default();
     for round in 0..asked.runs {
-        asked.go_on()?;
+        asked.should_continue()?;
         dir.cool()?;
         let mut command = Command::new(&asked.options.program);
         command.args(["partition", "--json", "--progress", "never", "--datamation", "--pick", pick]);

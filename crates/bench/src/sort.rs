@@ -46,7 +46,7 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
         bench.forget_inputs_but(row)?;
         let measured = bench.row(row);
         // An interrupt of this process also interrupts the measured sort, which is not a failure of the row.
-        asked.go_on()?;
+        asked.should_continue()?;
         report.rows.push(measured.unwrap_or_else(|error| {
             let bytes = row.bytes(asked.bytes);
             failed(row.unmeasured(bytes, asked.bytes), row.targets, bench.plain(&error))
@@ -118,7 +118,7 @@ impl Bench<'_> {
             let last = contenders.len() - 1;
             for turn in 0..=last {
                 let who = if round % 2 == 0 { turn } else { last - turn };
-                self.asked.go_on()?;
+                self.asked.should_continue()?;
                 self.turn(row, &mut contenders[who], &measured, round == 0)?;
             }
             if let Some(replays) = &mut replays {
@@ -282,7 +282,7 @@ impl Bench<'_> {
     fn input(&mut self, data: Data, bytes: u64) -> Result<(Data, u64)> {
         let key = (data, bytes);
         if !self.inputs.contains_key(&key) {
-            self.asked.go_on()?;
+            self.asked.should_continue()?;
             let path = self.dir.path().join(data.name());
             let bytes = data.make(&path, bytes)?;
             self.inputs.insert(key, Input { path, bytes });

@@ -35,13 +35,13 @@ pub fn calibration_bytes() -> u64 {
 
 /// The rates that are known without measuring: kept ones, or assumed ones.
 pub(crate) fn known(sort: &Sort) -> Hardware {
-    kept_path(sort).and_then(|path| read_kept(&path)).unwrap_or_else(assumed)
+    cache_path(sort).and_then(|path| read_cached(&path)).unwrap_or_else(assumed)
 }
 
 /// The rates that are kept, or else measured now and kept.
 pub(crate) fn measured(sort: &Sort) -> Hardware {
-    let path = kept_path(sort);
-    if let Some(kept) = path.as_ref().and_then(read_kept) {
+    let path = cache_path(sort);
+    if let Some(kept) = path.as_ref().and_then(read_cached) {
         return kept;
     }
     match measure(sort) {
@@ -77,7 +77,7 @@ fn measure(sort: &Sort) -> Option<Hardware> {
     let disk = disk::measure(largest, scratch, disk::PART_SECONDS).ok()?;
     let cpu = cpu::measure(&scratch.fs, 1).ok()?;
     let hardware = with_cores(with_disk(assumed(), &disk), &cpu);
-    is_sane(&hardware).then_some(hardware)
+    is_usable(&hardware).then_some(hardware)
 }
 
 /// What was measured of a disk, now. Rounded, so that the rates are equal to those that are read back from JSON.
@@ -108,7 +108,7 @@ pub fn probe_disk(directory: &Path, thorough: bool) -> Result<Hardware> {
     let (io, _) = machine::io(IoChoice::Auto)?;
     let part_seconds = if thorough { PROBE_SECONDS } else { disk::PART_SECONDS };
     let disk = disk::measure(None, &Location::new(&io, directory), part_seconds)?;
-    sane(Hardware { measured_bytes: calibration_bytes(), ..with_disk(assumed(), &disk) })
+    check_rates(Hardware { measured_bytes: calibration_bytes(), ..with_disk(assumed(), &disk) })
 }
 
 /// Measures all cores at once, for a node: other nodes on the same machine that measure at the same time then compete
@@ -116,11 +116,11 @@ pub fn probe_disk(directory: &Path, thorough: bool) -> Result<Hardware> {
 pub fn probe_cores() -> Result<Hardware> {
     let (io, _) = machine::io(IoChoice::Auto)?;
     let cpu = cpu::measure(&io, machine::cores())?;
-    sane(with_cores(assumed(), &cpu))
+    check_rates(with_cores(assumed(), &cpu))
 }
 
-fn sane(hardware: Hardware) -> Result<Hardware> {
-    is_sane(&hardware).then_some(hardware).ok_or(Error::Rates)
+fn check_rates(hardware: Hardware) -> Result<Hardware> {
+    is_usable(&hardware).then_some(hardware).ok_or(Error::Rates)
 }
 
 /// The cores' rates, measured now on one of them; all others as they are assumed.
@@ -130,7 +130,7 @@ pub(crate) fn cores_here() -> Hardware {
 }
 
 /// Whether all rates are finite and large enough to divide by.
-pub(crate) fn is_sane(hardware: &Hardware) -> bool {
+pub(crate) fn is_usable(hardware: &Hardware) -> bool {
     let rates = [
         hardware.read_bytes_per_second,
         hardware.write_bytes_per_second,
@@ -143,7 +143,7 @@ pub(crate) fn is_sane(hardware: &Hardware) -> bool {
 }
 
 /// Where the calibration for this sort's disks is kept; nowhere if there is no cache directory.
-fn kept_path(sort: &Sort) -> Option<Location> {
+fn cache_path(sort: &Sort) -> Option<Location> {
     let scratch = sort.scratch.first()?;
     let read = sort.inputs.first()?.stat().ok()?.device;
     let written = scratch.stat().ok()?.device;
@@ -161,13 +161,13 @@ fn cache_directory() -> Option<PathBuf> {
     Some(cache.join("thalweg"))
 }
 
-fn read_kept(kept: &Location) -> Option<Hardware> {
+fn read_cached(kept: &Location) -> Option<Hardware> {
     let file = kept.as_input().open(Caching::Cached).ok()?;
     let mut bytes = vec![0; KEPT_BYTES_MAX];
     let len = file.read_at(0, &mut bytes).ok()?;
     let hardware: Hardware = from_json(std::str::from_utf8(&bytes[..len]).ok()?).ok()?;
     let age = wall_seconds().checked_sub(hardware.measured_at_seconds)?;
-    (hardware.measured_bytes > 0 && age < VALID_SECONDS && is_sane(&hardware)).then_some(hardware)
+    (hardware.measured_bytes > 0 && age < VALID_SECONDS && is_usable(&hardware)).then_some(hardware)
 }
 
 /// Writes under another name first, so that a plan that runs at the same time never reads half a file.
@@ -193,10 +193,10 @@ mod tests {
 
     #[test]
     fn what_is_assumed_can_be_divided_by_and_says_that_it_is_assumed() {
-        assert!(is_sane(&assumed()));
+        assert!(is_usable(&assumed()));
         assert_eq!(assumed().measured_bytes, 0);
-        assert!(!is_sane(&Hardware { read_bytes_per_second: f64::NAN, ..assumed() }));
-        assert!(!is_sane(&Hardware { sort_records_per_second: 0.0, ..assumed() }));
+        assert!(!is_usable(&Hardware { read_bytes_per_second: f64::NAN, ..assumed() }));
+        assert!(!is_usable(&Hardware { sort_records_per_second: 0.0, ..assumed() }));
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         let fresh = Hardware { measured_bytes: 1, measured_at_seconds: wall_seconds(), ..assumed() };
         let kept = |hardware: &Hardware| {
             sim.put(path, to_json(hardware).as_bytes());
-            read_kept(&location)
+            read_cached(&location)
         };
         assert_eq!(kept(&fresh), Some(fresh));
         let old = fresh.measured_at_seconds - VALID_SECONDS;
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(kept(&Hardware { measured_bytes: 0, ..fresh }), None);
         assert_eq!(kept(&Hardware { write_bytes_per_second: -1.0, ..fresh }), None);
         sim.put(path, b"{\"measured_bytes\": ");
-        assert_eq!(read_kept(&location), None);
-        assert_eq!(read_kept(&location.at("/none")), None);
+        assert_eq!(read_cached(&location), None);
+        assert_eq!(read_cached(&location.at("/none")), None);
     }
 }

@@ -24,7 +24,7 @@ impl<'a> Lanes<'a> {
     }
 
     /// Whether a lane should take another block. What it has made when this turns false is not used.
-    pub(crate) fn go_on(&self) -> bool {
+    pub(crate) fn should_continue(&self) -> bool {
         !self.failed.load(Ordering::Relaxed) && self.progress.cancelled().is_none()
     }
 
@@ -85,7 +85,7 @@ mod tests {
             if i == 1 {
                 return Err(Error::Rates);
             }
-            while lanes.go_on() {
+            while lanes.should_continue() {
                 std::thread::yield_now();
             }
             Ok(())
@@ -99,7 +99,7 @@ mod tests {
         let lanes = Lanes::new(&progress);
         let work = |lanes: &Lanes<'_>, i| {
             assert!(i > 0, "on purpose");
-            while lanes.go_on() {
+            while lanes.should_continue() {
                 std::thread::yield_now();
             }
             Ok(())
@@ -121,7 +121,7 @@ mod tests {
     fn a_signal_stops_all() {
         let progress = Progress::default();
         progress.cancel(15);
-        let result = Lanes::new(&progress).run(2, |lanes, _| Ok(lanes.go_on()));
+        let result = Lanes::new(&progress).run(2, |lanes, _| Ok(lanes.should_continue()));
         assert_eq!(result.unwrap_err().exit_status(), 128 + 15);
     }
 }

@@ -82,7 +82,7 @@ fn room(sorter_bytes: u64) -> f64 {
 /// Whether rates can be divided by. Links of 0 are those of a node alone.
 pub fn is_sound(rates: &NodeRates) -> bool {
     let links = [rates.send_bytes_per_second, rates.receive_bytes_per_second];
-    calibrate::is_sane(&rates.hardware)
+    calibrate::is_usable(&rates.hardware)
         && links.iter().all(|rate| rate.is_finite() && *rate >= 0.0)
         && rates.trunk_bytes_per_second.is_none_or(|rate| rate.is_finite() && rate >= 1.0)
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 use place::Place;
 use thalweg_api::Work;
 use thalweg_engine::participant::{
-    ClientDisks, Participant, ParticipantOptions, PreparedParticipant, Starts, Within,
+    ClientDisks, KeyRange, Participant, ParticipantOptions, PreparedParticipant, Starts,
 };
 use thalweg_engine::{IoChoice, Layout, Progress, WorkOptions};
 use thalweg_io::process;
@@ -32,7 +32,7 @@ fn share(place: &Place, node: (usize, usize), number: u64, lost: &[PathBuf]) -> 
         memory_most: None,
         number,
         lost,
-        within: Within::default(),
+        within: KeyRange::default(),
     };
     Participant::open(options, ClientDisks::default()).unwrap()
 }

@@ -23,9 +23,9 @@ use thalweg_engine::{
 use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::{Cancel, Client, Link, LinkError, Outgoing, Streams, What, message};
 
-use crate::ask::{matching, part_of, word_of};
 use crate::client::{BLOCK_BYTES, Cluster};
 use crate::error::{SIGTERM, said_by};
+use crate::job_options::{matching, part_of, word_of};
 use crate::local::Local;
 use crate::node::Node;
 

@@ -12,10 +12,10 @@ use thalweg_engine::participant::ClientOutput;
 use thalweg_engine::{AskedOfCluster, Endpoint, JobFault, Progress, Receipt, Result, WorkOptions};
 use thalweg_wire::{Client, Link, LinkError, What, message, new_id};
 
-use crate::ask::ask_of;
 use crate::client_served::{self, Server};
 use crate::coordinator::{Coordinator, Reach};
 use crate::error::said_by;
+use crate::job_options::ask_of;
 use crate::plan::{self, Found};
 use crate::rates;
 

@@ -8,7 +8,7 @@ use thalweg_engine::Error;
 #[non_exhaustive]
 pub enum Refused {
     /// The node ends its jobs and begins no more.
-    #[error("{GOES_DOWN}")]
+    #[error("{SHUTTING_DOWN}")]
     GoesDown,
     /// The node runs so many jobs or sorts, the maximum.
     #[error("this node already runs {0} {1}, the maximum; wait for one to end")]
@@ -64,7 +64,7 @@ pub enum Refused {
 }
 
 /// Why jobs end with their node.
-pub(crate) const GOES_DOWN: &str = "the node is going down";
+pub(crate) const SHUTTING_DOWN: &str = "the node is going down";
 /// The signal in whose name what runs here is stopped.
 pub(crate) const SIGTERM: i32 = 15;
 

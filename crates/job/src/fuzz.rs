@@ -13,7 +13,7 @@ use thalweg_engine::{KeyPart, Layout};
 use thalweg_record::{Key, StretchCheck, unpack_sample};
 use thalweg_wire::message::take;
 
-use crate::ask::part_of;
+use crate::job_options::part_of;
 
 /// The most that is heard of a message's own bytes here.
 const KEYS_BYTES: usize = 1 << 16;

@@ -12,7 +12,7 @@ use thalweg_api::{ParticipantEnd, Receipt, Stage, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_engine::participant::{
-    ClientDisks, ClientOutput, Participant, ParticipantOptions, PreparedParticipant, Starts, Within, deal,
+    ClientDisks, ClientOutput, KeyRange, Participant, ParticipantOptions, PreparedParticipant, Starts, deal,
     publish_parts, receipt,
 };
 use thalweg_engine::{Asked, Error, Progress, Result, Size, WorkOptions};
@@ -64,7 +64,7 @@ impl<'a> InProcess<'a> {
                 memory_most: None,
                 number: 0,
                 lost: Vec::new(),
-                within: Within::default(),
+                within: KeyRange::default(),
             };
             Participant::open(share, ClientDisks::default())
         };
@@ -84,29 +84,29 @@ impl<'a> InProcess<'a> {
         progress.begin("read+river", 1, stages, all_bytes);
         let mut output = (!is_parted).then(|| shares[0].output());
         let sampled = of_each(shares, |share| share.sample(memory_bytes, (0, all_bytes)))?;
-        let (mut laid, samples): (Vec<PreparedParticipant>, Vec<Vec<SplitPoint>>) =
+        let (mut prepared, samples): (Vec<PreparedParticipant>, Vec<Vec<SplitPoint>>) =
             sampled.into_iter().unzip();
         let direct_output =
-            output.as_mut().map(|output| lend(output, &mut laid, work, all_bytes)).transpose()?;
+            output.as_mut().map(|output| lend(output, &mut prepared, work, all_bytes)).transpose()?;
         let weights = vec![1; nodes];
         let pages: Vec<Vec<u64>> =
-            laid[0].pages().into_iter().map(|(pages, _)| deal(pages, &weights)).collect();
+            prepared[0].pages().into_iter().map(|(pages, _)| deal(pages, &weights)).collect();
         let memory = vec![memory_bytes / nodes as u64; nodes];
-        let within = Within::default();
+        let within = KeyRange::default();
         let Ranges { split_points, expected } =
             ranges(options, samples.concat(), (&weights, &memory), &within, all_bytes)?;
         let together = Together::new(nodes, split_points, &pages, watch, || {
             progress.begin(work.last_stage(), 2, stages, work.output_bytes(all_bytes));
         });
-        let done = of_each(laid.into_iter().zip(expected).enumerate(), |(node, (laid, expected))| {
-            together.run(laid, node, expected, (progress, is_parted))
+        let done = of_each(prepared.into_iter().zip(expected).enumerate(), |(node, (prepared, expected))| {
+            together.run(prepared, node, expected, (progress, is_parted))
         });
         let done = done.map_err(|why| progress.cancelled().map_or(why, Error::Interrupted))?;
-        let (laid, ends): (Vec<PreparedParticipant>, Vec<ParticipantEnd>) = done.into_iter().unzip();
+        let (prepared, ends): (Vec<PreparedParticipant>, Vec<ParticipantEnd>) = done.into_iter().unzip();
         let input_file_bytes = ends[0].node.input.1;
         let mut receipt = receipt(options, (&ends, 0..0), input_file_bytes, watch.seconds())?;
         if work != Work::Join {
-            laid[0].check_all_came(&receipt.input)?;
+            prepared[0].check_all_came(&receipt.input)?;
         }
         if let Work::Partition { pick, .. } = work {
             receipt = parted(receipt, pick, false);
@@ -119,7 +119,7 @@ impl<'a> InProcess<'a> {
                     let edges = ends.into_iter().flat_map(|end| end.edges).collect();
                     output.publish(receipt.output_file_bytes, edges)?;
                 }
-                None => publish_parts(laid)?,
+                None => publish_parts(prepared)?,
             }
             receipt.stages.push(Stage::new("sync", publishing.seconds()));
             receipt.seconds = watch.seconds();
@@ -134,12 +134,12 @@ impl<'a> InProcess<'a> {
 /// Makes the file that all write to; whether it is written past the page cache.
 fn lend(
     output: &mut ClientOutput,
-    laid: &mut [PreparedParticipant],
+    prepared: &mut [PreparedParticipant],
     work: Work,
     all_bytes: u64,
 ) -> Result<bool> {
     let file = output.begin(work.output_bytes(all_bytes), false)?;
-    laid.iter_mut().for_each(|laid| laid.write_to(file.handle().clone()));
+    prepared.iter_mut().for_each(|prepared| prepared.write_to(file.handle().clone()));
     Ok(file.is_direct())
 }
 
@@ -210,7 +210,7 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
     /// Runs a node to the end of its range.
     fn run(
         &self,
-        mut laid: PreparedParticipant,
+        mut prepared: PreparedParticipant,
         node: usize,
         (range_bytes, keys): (u64, Vec<SplitPoint>),
         (progress, is_parted): (&Progress, bool),
@@ -220,11 +220,12 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
         let of_parts = Progress::default();
         // Parts are written while the input is read, and are no stage of their own.
         let written = if is_parted { &of_parts } else { progress };
-        let mut rivers = |laid: &PreparedParticipant, side: usize| self.ends(laid, side, node);
-        let ran = laid.run(&mut rivers, (self.pages, range_bytes, keys), None, &place, (progress, written));
+        let mut rivers = |prepared: &PreparedParticipant, side: usize| self.ends(prepared, side, node);
+        let ran =
+            prepared.run(&mut rivers, (self.pages, range_bytes, keys), None, &place, (progress, written));
         let mut end = ran.inspect_err(|_| self.fail())?;
         end.node.seconds[1] = *place.crossed_seconds.lock().expect("no holder panics");
-        Ok((laid, end))
+        Ok((prepared, end))
     }
 
     /// Stops the other nodes after one has failed. Ends of rivers that were not taken are dropped, so no node waits for them.
@@ -238,7 +239,7 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
     }
 
     /// The ends of a side's river that are this node's. The first that comes makes all of them.
-    fn ends(&self, laid: &PreparedParticipant, side: usize, node: usize) -> Result<(Inlet, Outlet)> {
+    fn ends(&self, prepared: &PreparedParticipant, side: usize, node: usize) -> Result<(Inlet, Outlet)> {
         let mut known = self.known.lock().expect("no holder panics");
         if known.failed {
             return Err(another_failed());
@@ -246,7 +247,7 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
         let river = &mut known.rivers[side];
         if river.is_empty() {
             let ends =
-                laid.river(side, side as u64, self.split_points.clone(), &self.pages[side])?.build()?;
+                prepared.river(side, side as u64, self.split_points.clone(), &self.pages[side])?.build()?;
             *river = ends.inlets.into_iter().zip(ends.outlets).map(Some).collect();
         }
         Ok(river[node].take().expect("each node comes once"))
@@ -275,9 +276,9 @@ impl<B: Fn() + Sync> Starts for PlaceOf<'_, B> {
         Ok(())
     }
 
-    fn wait(&self, go_on: &dyn Fn() -> bool) -> Result<Option<u64>> {
+    fn wait(&self, should_continue: &dyn Fn() -> bool) -> Result<Option<u64>> {
         let mut known = self.together.known.lock().expect("no holder panics");
-        while go_on() {
+        while should_continue() {
             if known.failed {
                 return Err(another_failed());
             }
@@ -334,14 +335,16 @@ mod tests {
         let InProcess { shares, all_bytes, memory_bytes, watch, .. } = InProcess::open(&options, 2).unwrap();
         let mut output = shares[0].output();
         let sampled = of_each(shares, |share| share.sample(memory_bytes, (0, all_bytes))).unwrap();
-        let mut laid: Vec<PreparedParticipant> = sampled.into_iter().map(|(laid, _)| laid).collect();
+        let mut prepared: Vec<PreparedParticipant> =
+            sampled.into_iter().map(|(prepared, _)| prepared).collect();
         // The second has no file to write to.
-        lend(&mut output, &mut laid[..1], Work::Sort, all_bytes).unwrap();
-        let pages = [vec![laid[0].pages()[0].0, 0]];
+        lend(&mut output, &mut prepared[..1], Work::Sort, all_bytes).unwrap();
+        let pages = [vec![prepared[0].pages()[0].0, 0]];
         let together = Together::new(2, Vec::new(), &pages, watch, || {});
         let progress = Progress::default();
-        let run = |(node, laid)| together.run(laid, node, (all_bytes, Vec::new()), (&progress, false));
-        let failed = of_each(laid.into_iter().enumerate(), run).map(drop).unwrap_err();
+        let run =
+            |(node, prepared)| together.run(prepared, node, (all_bytes, Vec::new()), (&progress, false));
+        let failed = of_each(prepared.into_iter().enumerate(), run).map(drop).unwrap_err();
         assert!(matches!(failed, Error::Job(JobFault::NoSharedOutput)), "{failed}");
         drop(output);
         let left: Vec<_> = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();

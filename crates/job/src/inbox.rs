@@ -12,7 +12,7 @@ use thalweg_api::{ToParticipant, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::Progress;
 use thalweg_wire::message::Reader;
-use thalweg_wire::{LinkError, Patience};
+use thalweg_wire::{LinkError, Timeouts};
 
 use crate::error::SIGTERM;
 use crate::jobs::Job;
@@ -128,10 +128,10 @@ impl Inbox {
     /// stop.
     pub(crate) fn wait<T>(
         &self,
-        go_on: &dyn Fn() -> bool,
+        should_continue: &dyn Fn() -> bool,
         mut wanted: impl FnMut(ToParticipant, Vec<u8>) -> Option<T>,
     ) -> Option<T> {
-        while go_on() {
+        while should_continue() {
             let next = |state: &mut State| if state.stops() { None } else { state.told.pop_front() };
             let told = self.look(next).and_then(|(told, behind)| wanted(told, behind));
             if told.is_some() {
@@ -160,5 +160,5 @@ impl Inbox {
 
 /// Whether a short wait took so long that this process cannot have run meanwhile.
 pub(crate) fn stood_still(moment: &Stopwatch) -> bool {
-    moment.seconds() * 1e3 >= Patience::default().dead_ms as f64
+    moment.seconds() * 1e3 >= Timeouts::default().dead_ms as f64
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use thalweg_api::{AttemptEnd, ExecEnd, ExecRequest, JobReport, JobSpec, JobState, ParticipantView};
 use thalweg_base::clock::{Stopwatch, wall_seconds};
 
-use crate::ask::typed;
-use crate::error::{GOES_DOWN, Refused};
+use crate::error::{Refused, SHUTTING_DOWN};
+use crate::job_options::typed;
 
 /// The most jobs that run at once.
 pub const RUNNING_MAX: usize = 256;
@@ -337,7 +337,7 @@ impl Jobs {
     pub(crate) fn close(&self, patience: Duration) {
         let mut table = self.table.lock().expect("no holder panics");
         table.closed = true;
-        table.running.iter().for_each(|job| job.cancel(GOES_DOWN));
+        table.running.iter().for_each(|job| job.cancel(SHUTTING_DOWN));
         let some = |table: &mut Table| !table.running.is_empty();
         drop(self.emptied.wait_timeout_while(table, patience, some).expect("no holder panics"));
     }

@@ -8,7 +8,6 @@
 //! Non-goals: how a range is sorted, which is the engine's; daemons, commands and transfers.
 
 mod agreement;
-mod ask;
 mod check;
 mod client;
 mod client_served;
@@ -19,6 +18,7 @@ mod exchange;
 pub mod fuzz;
 mod in_process;
 mod inbox;
+mod job_options;
 mod jobs;
 mod local;
 mod naming;

@@ -26,10 +26,10 @@ use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::threads::caught;
 use thalweg_wire::{Link, Outgoing, Streams, message};
 
-use crate::ask::{inputs_of, number_of, path_of, share_of, word_of};
 use crate::client_served::{Client, ClientInputs, client_output};
-use crate::error::{GOES_DOWN, SIGTERM};
+use crate::error::{SHUTTING_DOWN, SIGTERM};
 use crate::inbox::{Heard, Inbox};
+use crate::job_options::{inputs_of, number_of, path_of, share_of, word_of};
 use crate::jobs::Job;
 use crate::local::Local;
 use crate::participations::Place;
@@ -41,11 +41,11 @@ use crate::vote::{clear, name, ready_file};
 /// How often a participant reports progress, and looks whether the job was cancelled on this node.
 const PROGRESS: Duration = Duration::from_millis(100);
 /// The most bytes of the split points, and of the keys sampled from a range, once they are unpacked.
-const CUTS_BYTES: usize = 64 << 20;
+const SPLIT_POINTS_BYTES_MAX: usize = 64 << 20;
 
 /// Takes part in a job on this stream, until the job or its coordinator ends.
 pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out, inc): Streams) {
-    let saying = Saying(Mutex::new(Some(out)));
+    let saying = CoordinatorSender(Mutex::new(Some(out)));
     // Dropped after the refusal was sent, which the peer would not receive otherwise.
     let mut hearing = match message::Reader::new(inc, link.peer(), FRAME_BYTES) {
         Ok(hearing) => hearing,
@@ -58,8 +58,18 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out
         Err(why) => return saying.give_up(&why.to_string()),
     };
     let (inbox, kept, ready) = (&Inbox::default(), None, Vec::new());
-    let mut part =
-        Part { local, link, job, request, place, saying, inbox, cancel_is_known: false, kept, ready };
+    let mut part = ParticipantSession {
+        local,
+        link,
+        job,
+        request,
+        place,
+        saying,
+        inbox,
+        cancel_is_known: false,
+        kept,
+        ready,
+    };
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| inbox.hear_all(&mut hearing));
         let ended = caught(|| part.serve()).unwrap_or_else(|why| Err(Error::Gone(why, None)));
@@ -83,7 +93,7 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out
             }
         }
     });
-    let Part { job, request, place, ready, .. } = part;
+    let ParticipantSession { job, request, place, ready, .. } = part;
     drop(place);
     host::release_memory();
     match ended {
@@ -107,9 +117,9 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out
 }
 
 /// The stream to the coordinator, which several threads write to.
-struct Saying(Mutex<Option<Outgoing>>);
+struct CoordinatorSender(Mutex<Option<Outgoing>>);
 
-impl Saying {
+impl CoordinatorSender {
     /// Gives the stream up, with the reason.
     fn give_up(&self, why: &str) {
         let out = self.0.lock().expect("no holder panics").take();
@@ -130,7 +140,7 @@ impl Saying {
 }
 
 /// A participant in a job.
-struct Part<'a> {
+struct ParticipantSession<'a> {
     local: &'a Arc<Local>,
     /// The link with the coordinator.
     link: &'a Arc<Link>,
@@ -138,7 +148,7 @@ struct Part<'a> {
     /// The request, with what has changed since.
     request: JobSpec,
     place: Place<'a>,
-    saying: Saying,
+    saying: CoordinatorSender,
     inbox: &'a Inbox,
     cancel_is_known: bool,
     /// What this node wrote in an earlier attempt, kept while it sorts the range of a lost node too. Both ranges get
@@ -158,7 +168,7 @@ enum Written {
     Kept(Box<PreparedParticipant>, JobAttempt),
 }
 
-impl Part<'_> {
+impl ParticipantSession<'_> {
     /// Follows the coordinator's messages. Returns how the job ended, `None` if it was only a plan, or an error if
     /// contact was lost before the end.
     fn serve(&mut self) -> Result<Option<AttemptEnd>> {
@@ -187,18 +197,18 @@ impl Part<'_> {
     /// coordinator.
     fn attempt(&mut self, attempt: &JobAttempt) -> FromParticipant {
         match self.share(attempt) {
-            Ok(Written::Ready(laid, (bytes, edges))) => {
+            Ok(Written::Ready(prepared, (bytes, edges))) => {
                 // If there was an earlier part, it created the output.
-                let laid = self.kept.take().unwrap_or(*laid);
-                match laid.ready(bytes, edges).and_then(|files| self.ready(attempt, &files)) {
+                let prepared = self.kept.take().unwrap_or(*prepared);
+                match prepared.ready(bytes, edges).and_then(|files| self.ready(attempt, &files)) {
                     Ok(shared) => FromParticipant::Ready(shared),
                     Err(why) => self.failed(&why),
                 }
             }
             Ok(Written::Done) => FromParticipant::Published(Vec::new()),
-            Ok(Written::Kept(mut laid, next)) => {
-                laid.settle();
-                self.kept.get_or_insert(*laid);
+            Ok(Written::Kept(mut prepared, next)) => {
+                prepared.settle();
+                self.kept.get_or_insert(*prepared);
                 self.attempt(&next)
             }
             Err(why) => self.failed(&why),
@@ -258,7 +268,7 @@ impl Part<'_> {
         let (progress, written) = (Arc::new(Progress::default()), Progress::default());
         self.inbox.minds(Some(progress.clone()));
         let job = self.job.clone();
-        let talk = Talk {
+        let talk = RunningAttempt {
             host: self.local.name(),
             job: &job,
             saying: &self.saying,
@@ -272,10 +282,10 @@ impl Part<'_> {
         };
         let mut shared = None;
         let ran = std::thread::scope(|scope| {
-            let minder = scope.spawn(|| talk.mind(&progress, &written));
+            let monitor = scope.spawn(|| talk.monitor(&progress, &written));
             let ran = self.run(attempt, &talk, (&progress, &written), &mut shared);
             talk.ends.store(true, Ordering::Relaxed);
-            minder.thread().unpark();
+            monitor.thread().unpark();
             ran
         });
         // A client removes its own files.
@@ -288,7 +298,7 @@ impl Part<'_> {
     fn failed(&mut self, why: &Error) -> FromParticipant {
         if let Some(why) = self.job.cancelled() {
             self.cancel_is_known = true;
-            let trouble = if why == GOES_DOWN { Trouble::Leaves } else { Trouble::Cancelled };
+            let trouble = if why == SHUTTING_DOWN { Trouble::Leaves } else { Trouble::Cancelled };
             return FromParticipant::Failed { trouble, why };
         }
         let trouble = match why {
@@ -304,11 +314,11 @@ impl Part<'_> {
     fn run(
         &self,
         attempt: &JobAttempt,
-        talk: &Talk<'_>,
+        talk: &RunningAttempt<'_>,
         (progress, written): (&Progress, &Progress),
         noted: &mut Option<String>,
     ) -> Result<Written> {
-        let go_on: &dyn Fn() -> bool = &|| progress.cancelled().is_none();
+        let should_continue: &dyn Fn() -> bool = &|| progress.cancelled().is_none();
         let asked = self.link.bytes();
         let share =
             Participant::open(share_of(&*self.local.node, &self.request, attempt)?, self.lent(attempt)?)?;
@@ -317,21 +327,21 @@ impl Part<'_> {
             &FromParticipant::Found { input_bytes, memory_bytes, rates: probe::kept_rates(self.local) },
             &[],
         )?;
-        let (least_bytes, bytes) = self.told(go_on, |told, _| match told {
+        let (least_bytes, bytes) = self.told(should_continue, |told, _| match told {
             ToParticipant::Sample { least_bytes, before_bytes, all_bytes } => {
                 Some((least_bytes, (before_bytes, all_bytes)))
             }
             _ => None,
         })?;
         self.job.show(|view| view.all_bytes = bytes.1);
-        let (mut laid, mut sample) = share.sample(least_bytes, bytes)?;
+        let (mut prepared, mut sample) = share.sample(least_bytes, bytes)?;
         let makes = attempt.index == 0 && attempt.range.is_none() && self.request.ask.writes_shared();
-        let made = if makes { Some(word_of(&laid.make_shared()?)) } else { None };
+        let made = if makes { Some(word_of(&prepared.make_shared()?)) } else { None };
         let packed = pack_sample(&mut sample);
         drop(sample);
-        self.saying.say(&FromParticipant::Sampled { pages: laid.pages(), shared: made }, &packed)?;
+        self.saying.say(&FromParticipant::Sampled { pages: prepared.pages(), shared: made }, &packed)?;
         let ((pages, range_bytes), shared, (cuts_bytes, packed)) =
-            self.told(go_on, |told, packed| match told {
+            self.told(should_continue, |told, packed| match told {
                 ToParticipant::Go { pages, range_bytes, shared, cuts_bytes } => {
                     Some(((pages, range_bytes), shared, (cuts_bytes, packed)))
                 }
@@ -344,22 +354,27 @@ impl Part<'_> {
         drop(packed);
         let river = number_of(&self.request.job, attempt.number());
         let mut links = None;
-        let mut rivers = |laid: &PreparedParticipant, side: usize| {
+        let mut rivers = |prepared: &PreparedParticipant, side: usize| {
             let came = pages.len();
             let pages = pages.get(side).ok_or(JobFault::Inputs { came, expected: side + 1 })?;
             let of_job = (&self.request, attempt, side);
-            let (ends, its) = join(&*self.local.node, of_job, (&self.place, go_on), |to, from| {
+            let (ends, its) = join(&*self.local.node, of_job, (&self.place, should_continue), |to, from| {
                 // Rivers that share links have names of their own.
                 let river = river.wrapping_add((side as u64) << 32);
-                Ok(laid.river(side, river, split_points.clone(), pages)?.node(attempt.index, to, from)?)
+                Ok(prepared.river(side, river, split_points.clone(), pages)?.node(attempt.index, to, from)?)
             })?;
             links.get_or_insert(its);
             talk.stoppers.lock().expect("no holder panics").extend([ends.0.stopper(), ends.1.stopper()]);
             Ok(ends)
         };
         let shared = shared.as_deref().map(path_of).transpose()?;
-        let ran =
-            laid.run(&mut rivers, (&pages, range_bytes, keys), shared.as_deref(), talk, (progress, written));
+        let ran = prepared.run(
+            &mut rivers,
+            (&pages, range_bytes, keys),
+            shared.as_deref(),
+            talk,
+            (progress, written),
+        );
         let end = ran.map_err(|why| match &links {
             Some(links) => links.missed(named(why, &attempt.hosts), &attempt.hosts),
             None => why,
@@ -369,19 +384,23 @@ impl Part<'_> {
             links.0.push((Arc::clone(self.link), asked));
         }
         talk.done(end, &links)?;
-        self.follow_up(laid, go_on)
+        self.follow_up(prepared, should_continue)
     }
 
     /// Waits for what the coordinator wants next from a participant that has written its range.
-    fn follow_up(&self, laid: PreparedParticipant, go_on: &dyn Fn() -> bool) -> Result<Written> {
-        let told = self.told(go_on, |told, _| match told {
+    fn follow_up(
+        &self,
+        prepared: PreparedParticipant,
+        should_continue: &dyn Fn() -> bool,
+    ) -> Result<Written> {
+        let told = self.told(should_continue, |told, _| match told {
             ToParticipant::Ready { .. } | ToParticipant::Publish => Some(told),
             ToParticipant::Attempt(ref next) if next.range.is_some() => Some(told),
             _ => None,
         })?;
         Ok(match told {
-            ToParticipant::Ready { bytes, edges } => Written::Ready(Box::new(laid), (bytes, edges)),
-            ToParticipant::Attempt(next) => Written::Kept(Box::new(laid), next),
+            ToParticipant::Ready { bytes, edges } => Written::Ready(Box::new(prepared), (bytes, edges)),
+            ToParticipant::Attempt(next) => Written::Kept(Box::new(prepared), next),
             _ => Written::Done,
         })
     }
@@ -406,24 +425,24 @@ impl Part<'_> {
     /// Waits for the next message that `wanted` takes.
     fn told<T>(
         &self,
-        go_on: &dyn Fn() -> bool,
+        should_continue: &dyn Fn() -> bool,
         wanted: impl FnMut(ToParticipant, Vec<u8>) -> Option<T>,
     ) -> Result<T> {
-        self.inbox.wait(go_on, wanted).ok_or(Error::Interrupted(SIGTERM))
+        self.inbox.wait(should_continue, wanted).ok_or(Error::Interrupted(SIGTERM))
     }
 }
 
 /// Unpacks the split points and, after them, the sampled keys of the range.
 fn unpacked(packed: &[u8], cuts_bytes: usize) -> Option<(Vec<SplitPoint>, Vec<SplitPoint>)> {
     let (split_points, keys) = packed.split_at_checked(cuts_bytes)?;
-    Some((unpack_sample(split_points, CUTS_BYTES)?, unpack_sample(keys, CUTS_BYTES)?))
+    Some((unpack_sample(split_points, SPLIT_POINTS_BYTES_MAX)?, unpack_sample(keys, SPLIT_POINTS_BYTES_MAX)?))
 }
 
 /// The running attempt, as the threads of this participant see it.
-struct Talk<'a> {
+struct RunningAttempt<'a> {
     host: &'a str,
     job: &'a Job,
-    saying: &'a Saying,
+    saying: &'a CoordinatorSender,
     inbox: &'a Inbox,
     watch: Stopwatch,
     /// Whether the output is the node's own, so that its range begins at byte 0.
@@ -438,7 +457,7 @@ struct Talk<'a> {
     crossed_seconds: Mutex<Option<f64>>,
 }
 
-impl Starts for Talk<'_> {
+impl Starts for RunningAttempt<'_> {
     fn crossed(&self) {
         *self.crossed_seconds.lock().expect("no holder panics") = Some(self.watch.seconds());
     }
@@ -447,20 +466,20 @@ impl Starts for Talk<'_> {
         self.saying.say(&FromParticipant::Range(bytes), &[])
     }
 
-    fn wait(&self, go_on: &dyn Fn() -> bool) -> Result<Option<u64>> {
+    fn wait(&self, should_continue: &dyn Fn() -> bool) -> Result<Option<u64>> {
         if self.own {
             return Ok(Some(0));
         }
-        Ok(self.inbox.wait(go_on, |told, _| match told {
+        Ok(self.inbox.wait(should_continue, |told, _| match told {
             ToParticipant::Start(at) => Some(at),
             _ => None,
         }))
     }
 }
 
-impl Talk<'_> {
+impl RunningAttempt<'_> {
     /// Reports progress as long as the attempt runs, and stops it when the job is cancelled on this node.
-    fn mind(&self, read: &Progress, written: &Progress) {
+    fn monitor(&self, read: &Progress, written: &Progress) {
         let mut last = (0, 0);
         while !self.ends.load(Ordering::Relaxed) {
             std::thread::park_timeout(PROGRESS);

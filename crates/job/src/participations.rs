@@ -130,7 +130,7 @@ impl Place<'_> {
     pub(crate) fn streams(
         &self,
         (attempt, side): (&JobAttempt, usize),
-        go_on: &dyn Fn() -> bool,
+        should_continue: &dyn Fn() -> bool,
     ) -> Result<Vec<Option<Came>>> {
         let late = Stopwatch::start();
         let nodes = attempt.hosts.len();
@@ -146,7 +146,7 @@ impl Place<'_> {
                 let why = format!("no stream of {} came within {STREAMS_SECONDS} s", attempt.hosts[missing]);
                 return Err(Error::Gone(why, Some(missing)));
             }
-            if !go_on() {
+            if !should_continue() {
                 return Err(Error::Interrupted(SIGTERM));
             }
             table = self.participations.changed.wait_timeout(table, LOOK).expect("no holder panics").0;

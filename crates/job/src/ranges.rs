@@ -1,7 +1,7 @@
 //! What each node of an attempt is to expect, from the samples of all of them.
 
 use thalweg_api::Work;
-use thalweg_engine::participant::{Within, by_range, deal, split_points};
+use thalweg_engine::participant::{KeyRange, by_range, deal, split_points};
 use thalweg_engine::{Result, WorkOptions};
 use thalweg_record::{SplitPoint, thin_sample};
 
@@ -24,7 +24,7 @@ pub(crate) fn ranges(
     sort: &WorkOptions,
     mut sample: Vec<SplitPoint>,
     (weights, memory_bytes): (&[u64], &[u64]),
-    within: &Within,
+    within: &KeyRange,
     all_bytes: u64,
 ) -> Result<Ranges> {
     let is_sorted = matches!(sort.work, Work::Sort | Work::Merge);

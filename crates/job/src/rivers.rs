@@ -57,7 +57,7 @@ impl Links {
 pub(crate) fn join(
     node: &dyn Node,
     (job, attempt, side): (&JobSpec, &JobAttempt, usize),
-    (place, go_on): (&Place<'_>, &dyn Fn() -> bool),
+    (place, should_continue): (&Place<'_>, &dyn Fn() -> bool),
     build: impl FnOnce(Vec<Connection>, Vec<Connection>) -> Result<(Inlet, Outlet)>,
 ) -> Result<((Inlet, Outlet), Links)> {
     let mut links: Vec<Arc<Link>> = Vec::new();
@@ -76,7 +76,7 @@ pub(crate) fn join(
         links.push(link);
     }
     let mut from = Vec::with_capacity(attempt.hosts.len());
-    for came in place.streams((attempt, side), go_on)? {
+    for came in place.streams((attempt, side), should_continue)? {
         from.push(match came {
             Some(((out, inc), link)) => {
                 links.push(link);

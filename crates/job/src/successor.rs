@@ -105,7 +105,7 @@ pub(crate) fn follow(local: &Arc<Local>, job: &Arc<Job>, request: JobSpec, why: 
             }
         };
         match agreement::decide(local, about, want) {
-            Ok(decision) => return go_on(local, job, request, (attempt, decision), line),
+            Ok(decision) => return should_continue(local, job, request, (attempt, decision), line),
             Err(GaveUp::NoVote(cause)) => {
                 return local.jobs.end_sort(job, failed(&format!("{line} ({why}); {cause}")));
             }
@@ -129,7 +129,7 @@ fn turn(local: &Local, request: &JobSpec, lost: &str) -> f64 {
 }
 
 /// What follows from a decision about the attempt whose coordinator was lost.
-fn go_on(
+fn should_continue(
     local: &Arc<Local>,
     job: &Arc<Job>,
     request: JobSpec,

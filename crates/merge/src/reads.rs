@@ -57,7 +57,7 @@ pub struct Reads<'a> {
     pool: &'a Pool,
     meters: &'a Meters,
     /// Is told the number of bytes read; returns false to stop the lane.
-    go_on: &'a (dyn Fn(u64) -> bool + Sync),
+    should_continue: &'a (dyn Fn(u64) -> bool + Sync),
     inputs: Vec<Input>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Reads<'a> {
         queue: Box<dyn Queue>,
         pool: &'a Pool,
         meters: &'a Meters,
-        go_on: &'a (dyn Fn(u64) -> bool + Sync),
+        should_continue: &'a (dyn Fn(u64) -> bool + Sync),
     ) -> Reads<'a> {
         let input = |piece: Piece| {
             let from = match piece {
@@ -77,7 +77,7 @@ impl<'a> Reads<'a> {
             };
             Input { piece, ask: from, give: from, ready: [const { None }; AHEAD] }
         };
-        Reads { queue, pool, meters, go_on, inputs: pieces.into_iter().map(input).collect() }
+        Reads { queue, pool, meters, should_continue, inputs: pieces.into_iter().map(input).collect() }
     }
 
     /// The number of inputs.
@@ -100,7 +100,7 @@ impl<'a> Reads<'a> {
             }),
         };
         let bytes = next.as_ref().map_or(0, |(block, skipped)| (block.len() - skipped) as u64);
-        if (self.go_on)(bytes) { Ok(next) } else { Err(Error::Stopped) }
+        if (self.should_continue)(bytes) { Ok(next) } else { Err(Error::Stopped) }
     }
 
     fn next_of_file(&mut self, index: usize, file: &InputFile, to: u64) -> Result<Option<Block>> {
@@ -170,7 +170,7 @@ impl<'a> Reads<'a> {
         loop {
             let read = self.meters.stage.for_read(|| file.read_some(at, &mut block, PATIENCE))?;
             match read {
-                None if (self.go_on)(0) => {}
+                None if (self.should_continue)(0) => {}
                 None => return Err(Error::Stopped),
                 Some(0) => return Ok(None),
                 Some(n) => {

@@ -404,7 +404,7 @@ impl Filesystem for MountedFs {
             }
             let bytes = &mut bytes[..size as usize];
             let read = self.file(handle).and_then(|open| {
-                if open.begin_to_read() {
+                if open.is_first_read() {
                     self.accessed(inode.0)?;
                 }
                 open.file.read_at(at, bytes)

@@ -26,7 +26,7 @@ impl OpenFile {
     }
 
     /// Whether this is the first read.
-    pub(crate) fn begin_to_read(&self) -> bool {
+    pub(crate) fn is_first_read(&self) -> bool {
         !self.was_read.swap(true, Ordering::Relaxed)
     }
 }

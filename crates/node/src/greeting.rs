@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use thalweg_transfer::FRAME_BYTES;
-use thalweg_wire::{Patience, Terms, VERSION};
+use thalweg_wire::{Terms, Timeouts, VERSION};
 
 /// The arguments that start the remote end. They are not in the table of flags, because users do not type them.
 pub const SERVE: [&str; 2] = ["pump", "--serve"];
@@ -13,7 +13,7 @@ pub(crate) const GREETING: &str = "thalweg-pump";
 pub(crate) const SAYING: Duration = Duration::from_secs(5);
 /// The terms of the links of both ends.
 pub(crate) fn terms() -> Terms {
-    Terms { block_bytes: FRAME_BYTES as u32, patience: Patience::default() }
+    Terms { block_bytes: FRAME_BYTES as u32, patience: Timeouts::default() }
 }
 
 /// The line with this content.

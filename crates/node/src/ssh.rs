@@ -25,8 +25,8 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_engine::{Error, Progress, SshHost};
 use thalweg_transfer::{Route, SshEnd, SshError, SshFault, Transport};
 use thalweg_wire::{
-    ClusterError, Credentials, Fleeting, Heard, Id, Link, LinkError, Pipes, Quit, Role, Streams, VERSION,
-    What, is_host_name, new_id,
+    ClusterError, Credentials, Heard, Id, Link, LinkError, Pipes, Quit, Role, Streams, TemporaryIdentity,
+    VERSION, What, is_host_name, new_id,
 };
 
 use crate::ends::{Initiator, Result, no_link, route_of};
@@ -154,9 +154,10 @@ impl<'a> RemoteEnd<'a> {
     /// Answers the greeting, and makes a link of the channel.
     pub(crate) fn meet(&self, channel: Pipes, there: &SshGreeting) -> Result<OverSsh> {
         let peer = self.host.to_string();
-        let fleeting = Fleeting::new(meeting_of(&peer, there)?, Role::Client).map_err(ClusterError::from)?;
-        let link = self.link(channel, there, fleeting.authority())?;
-        OverSsh::new(peer, fleeting, &self.meeting(there), Arc::new(link), true)
+        let temporary =
+            TemporaryIdentity::new(meeting_of(&peer, there)?, Role::Client).map_err(ClusterError::from)?;
+        let link = self.link(channel, there, temporary.authority())?;
+        OverSsh::new(peer, temporary, &self.meeting(there), Arc::new(link), true)
     }
 
     /// Sends the authority of those who will use direct links, and makes a link of the channel.
@@ -304,13 +305,13 @@ impl OverSsh {
     /// transfer.
     pub(crate) fn new(
         peer: String,
-        fleeting: Fleeting,
+        temporary: TemporaryIdentity,
         meeting: &SshMeeting,
         link: Arc<Link>,
         is_own: bool,
     ) -> Result<OverSsh> {
         let SshMeeting { greeting, name, host } = meeting;
-        let credentials = fleeting.meets(CLIENT, &greeting.authority).map_err(ClusterError::from)?;
+        let credentials = temporary.meets(CLIENT, &greeting.authority).map_err(ClusterError::from)?;
         let direct = greeting.address.map(|told| DirectLinks {
             credentials,
             name: name.clone(),

@@ -18,7 +18,9 @@ use thalweg_api::{PumpReceipt, PumpRequest, PumpSaid, SshMeeting, TransferReques
 use thalweg_block::Pool;
 use thalweg_engine::{Progress, PumpOptions, SshHost};
 use thalweg_transfer::FRAME_BYTES;
-use thalweg_wire::{ClusterError, Fleeting, Incoming, Link, LinkError, Outgoing, Role, What, message};
+use thalweg_wire::{
+    ClusterError, Incoming, Link, LinkError, Outgoing, Role, TemporaryIdentity, What, message,
+};
 
 use crate::ends::{Initiator, Result, follow, no_link, request, words_of};
 use crate::ssh::{OverSsh, RemoteEnd, SshOptions, meeting_of, outcome};
@@ -83,10 +85,10 @@ pub(crate) fn introduced(
     channel: &Arc<Link>,
     client: &mut Outgoing,
 ) -> Result<OverSsh> {
-    let fleeting =
-        Fleeting::new(meeting_of(sink, &meeting.greeting)?, Role::Client).map_err(ClusterError::from)?;
-    message::send(client, &to_json(&PumpSaid::Authority(fleeting.authority())), &[]).map_err(no_link)?;
-    OverSsh::new(sink.to_string(), fleeting, meeting, channel.clone(), false)
+    let temporary = TemporaryIdentity::new(meeting_of(sink, &meeting.greeting)?, Role::Client)
+        .map_err(ClusterError::from)?;
+    message::send(client, &to_json(&PumpSaid::Authority(temporary.authority())), &[]).map_err(no_link)?;
+    OverSsh::new(sink.to_string(), temporary, meeting, channel.clone(), false)
 }
 
 /// Opens every stream of the source towards the sink too, and forwards its frames, until the source's channel ends.

@@ -19,8 +19,8 @@ use thalweg_api::{
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{
-    Audit, ClusterError, Credentials, Fleeting, Heard, Link, LinkError, Peer, Pipes, Role, Service, listen,
-    new_id,
+    Audit, ClusterError, Credentials, Heard, Link, LinkError, Peer, Pipes, Role, Service, TemporaryIdentity,
+    listen, new_id,
 };
 
 use crate::greeting::{SAYING, greeted, greeting, terms};
@@ -44,17 +44,17 @@ pub fn serve() -> Result<()> {
     let from = own(from.as_fd()).map_err(Error::Standard)?;
     let mut channel = Pipes::new(from, own(to.as_fd()).map_err(Error::Standard)?).map_err(Error::Standard)?;
     let meeting = new_id();
-    let fleeting = Fleeting::new(meeting, Role::Node).map_err(ClusterError::from)?;
+    let temporary = TemporaryIdentity::new(meeting, Role::Node).map_err(ClusterError::from)?;
     let door = own_address().and_then(|at| listen(at).ok());
     let greets = SshGreeting {
         meeting: meeting.to_string(),
-        authority: fleeting.authority(),
+        authority: temporary.authority(),
         address: door.as_ref().and_then(|door| door.local_addr().ok()),
     };
     let gone = |what| LinkError::new("the client", what);
     channel.say(&greeting(&to_json(&greets)), SAYING).map_err(gone)?;
     let answer = answer(&mut channel)?;
-    let credentials = fleeting.meets(&answer.name, &answer.authority).map_err(ClusterError::from)?;
+    let credentials = temporary.meets(&answer.name, &answer.authority).map_err(ClusterError::from)?;
     let link = channel.link("the client", (meeting, Role::Node), terms())?;
     let (link, service) = (Arc::new(link), Arc::new(TransferService::default()));
     let _ = link.keep();

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_api::{ClusterFile, ClusterHost, ServiceRequest, TransferRequest};
 use thalweg_transfer::{FRAME_BYTES, Transport};
-use thalweg_wire::{Credentials, Link, LinkError, Patience, Streams, Terms, What, cluster, new_id};
+use thalweg_wire::{Credentials, Link, LinkError, Streams, Terms, Timeouts, What, cluster, new_id};
 
 use crate::ends::{Initiator, Result};
 
@@ -27,7 +27,7 @@ pub(crate) struct ToNode<'h> {
 
 impl<'h> ToNode<'h> {
     pub(crate) fn new(credentials: &'h Credentials, file: &ClusterFile, host: &str) -> Result<ToNode<'h>> {
-        let terms = Terms { block_bytes: FRAME_BYTES as u32, patience: Patience::default() };
+        let terms = Terms { block_bytes: FRAME_BYTES as u32, patience: Timeouts::default() };
         let host = find(file, host)?.clone();
         let (links, spare) = (Mutex::default(), Mutex::default());
         Ok(ToNode { credentials, host, terms, id: new_id().to_string(), links, spare })

@@ -10,21 +10,21 @@
 //! Invariant: `finish` is called once, after the last block, and only if nothing failed. Dropping a sink without it aborts.
 //! Non-goals: what the bytes mean.
 
-mod ahead;
-mod behind;
 mod ends;
 mod input;
 mod meter;
 mod output;
+mod read_ahead;
 mod watch;
+mod write_behind;
 
-pub use ahead::ReadAhead;
-pub use behind::WriteBehind;
 pub use ends::{MemorySource, NullSink};
 pub use input::{Input, InputLane, Inputs, InputsError};
 pub use meter::{Meter, Meters, StageMeter};
 pub use output::{FileLane, Output, Prefix, StreamLane};
+pub use read_ahead::ReadAhead;
 pub use watch::{Unwatched, Watch};
+pub use write_behind::WriteBehind;
 
 use thalweg_block::Block;
 

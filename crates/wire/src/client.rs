@@ -14,7 +14,7 @@ use thalweg_io::small;
 
 use crate::cluster_error::{ClusterError, ClusterResult};
 use crate::{
-    CLUSTER_FILE, Credentials, Incoming, Link, LinkError, Patience, Result, Terms, What, cluster, message,
+    CLUSTER_FILE, Credentials, Incoming, Link, LinkError, Result, Terms, Timeouts, What, cluster, message,
 };
 
 /// A client of a cluster.
@@ -130,7 +130,7 @@ impl Client {
 }
 
 fn terms(block_bytes: usize) -> Terms {
-    Terms { block_bytes: block_bytes as u32, patience: Patience::default() }
+    Terms { block_bytes: block_bytes as u32, patience: Timeouts::default() }
 }
 
 /// Cancels work on several links by closing them. Clones share the links.

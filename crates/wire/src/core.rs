@@ -20,16 +20,16 @@ pub const CREDITS_MAX: u64 = 1 << 16;
 
 /// The timeouts of a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// The silence of this side after which it sends a sign of life.
     pub ping_ms: u64,
     /// The silence of the peer after which it is considered dead.
     pub dead_ms: u64,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience { ping_ms: 1_000, dead_ms: 5_000 }
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts { ping_ms: 1_000, dead_ms: 5_000 }
     }
 }
 
@@ -64,7 +64,7 @@ pub enum Effect {
     /// Send this frame; the caller holds the payload of a block.
     Send(Head, Vec<u8>),
     /// The peer has said hello, and it is a member of the cluster.
-    Met(Hello),
+    HelloReceived(Hello),
     /// The stream that this side opened has this number.
     Opened(u32),
     /// The peer has opened a stream.
@@ -152,7 +152,7 @@ pub struct Core {
     ours: Hello,
     /// The name and role in the peer's certificate, if there was one.
     proved: Option<(Id, Role)>,
-    patience: Patience,
+    patience: Timeouts,
     met: bool,
     closed: bool,
     block_bytes: u32,
@@ -175,7 +175,7 @@ impl Core {
         ours: Hello,
         proved: Option<(Id, Role)>,
         began: bool,
-        patience: Patience,
+        patience: Timeouts,
         now_ms: u64,
     ) -> (Core, Effect) {
         let core = Core {
@@ -305,7 +305,7 @@ impl Core {
     fn frame_came(&mut self, head: &Head, payload: Vec<u8>) -> Result<Vec<Effect>, Fault> {
         let Some(payload) = self.whole(head, payload)? else { return Ok(Vec::new()) };
         match head.kind {
-            Kind::Hello => self.meet(&payload).map(|hello| vec![Effect::Met(hello)]),
+            Kind::Hello => self.meet(&payload).map(|hello| vec![Effect::HelloReceived(hello)]),
             Kind::Ping => Ok(Vec::new()),
             Kind::Bye if payload.is_empty() => Ok(vec![Effect::Close(None)]),
             Kind::Bye => {

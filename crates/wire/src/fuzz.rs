@@ -3,7 +3,7 @@
 //!
 //! Invariant: builds for users contain nothing of this.
 
-use crate::core::{CREDITS_MAX, Core, Effect, Event, Patience, STREAMS_MAX};
+use crate::core::{CREDITS_MAX, Core, Effect, Event, STREAMS_MAX, Timeouts};
 use crate::frame::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, HEAD_BYTES, Head, Kind};
 use crate::hello::{Hello, Id, Role};
 
@@ -12,7 +12,7 @@ use crate::hello::{Hello, Id, Role};
 pub fn frames(data: &[u8]) {
     let Some((&how, mut rest)) = data.split_first() else { return };
     let ours = Hello { cluster: Id(1), node: Id(1), role: Role::Node, block_bytes: 1 << 20, epoch: 0 };
-    let (mut core, _) = Core::new(ours, None, true, Patience::default(), 0);
+    let (mut core, _) = Core::new(ours, None, true, Timeouts::default(), 0);
     let mut sequence = 0;
     let mut closed = false;
     while !rest.is_empty() && !closed {
@@ -38,7 +38,7 @@ pub fn frames(data: &[u8]) {
         let effects = core.apply(u64::from(sequence), event);
         assert!(effects.len() <= 2, "{effects:?}");
         closed = effects.iter().any(|effect| matches!(effect, Effect::Close(_)));
-        if effects.iter().any(|effect| matches!(effect, Effect::Met(_))) {
+        if effects.iter().any(|effect| matches!(effect, Effect::HelloReceived(_))) {
             for _ in 0..2 {
                 core.apply(1, Event::Open(b"fuzz".to_vec()));
             }

@@ -18,7 +18,6 @@ mod cluster_error;
 pub mod core;
 mod error;
 mod export;
-mod fleeting;
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
@@ -38,6 +37,7 @@ mod service;
 #[cfg(test)]
 mod sim_test;
 mod stream;
+mod temporary_identity;
 pub mod threads;
 mod tls;
 
@@ -45,10 +45,9 @@ pub use audit::{Audit, Entry, Who};
 pub use authority::{Authority, CERTIFICATE_DAYS, Issued, ends_at, is_host_name, new_id};
 pub use client::{Cancel, Client};
 pub use cluster_error::{BadFile, BadHost, ClusterError, ClusterResult, Rejected};
-pub use core::Patience;
+pub use core::Timeouts;
 pub use error::{LinkError, Result, What};
 pub use export::EXPORTED_KEY_BYTES;
-pub use fleeting::{Fleeting, listen};
 pub use hello::{Hello, HelloError, Id, Role, VERSION};
 pub use host::{Host, MAY_ONLY_LOOK};
 pub use identity::{
@@ -63,4 +62,5 @@ pub use pipes::{Heard, Pipes};
 pub use renew::Agreed;
 pub use service::{Access, Method, Metric, Peer, Reply, Route, Service, Streams};
 pub use stream::{Gift, Incoming, News, Outgoing, Quit};
+pub use temporary_identity::{TemporaryIdentity, listen};
 pub use tls::{ALPN_HTTP, ALPN_LINK, Credentials, HANDSHAKE_SECONDS, Terms, node_of, refusal, unreachable};

@@ -23,7 +23,7 @@ use thalweg_base::clock::now_ns;
 use thalweg_block::{Block, Pool};
 
 use crate::carrier::{Receive, Silence, Transmit};
-use crate::core::{Core, Effect, Event, Fault, Patience};
+use crate::core::{Core, Effect, Event, Fault, Timeouts};
 use crate::error::{LinkError, Result, What};
 use crate::export::{EXPORTED_KEY_BYTES, Exporter};
 use crate::frame::{HEAD_BYTES, Head, Kind, PAYLOAD_BYTES_MAX};
@@ -107,7 +107,7 @@ struct Out {
 }
 
 /// The peer, as far as it is known before the hello.
-pub(crate) struct Far {
+pub(crate) struct PeerInfo {
     /// Its name in messages.
     pub(crate) name: String,
     /// The name and role in its certificate.
@@ -147,23 +147,23 @@ impl Link {
     /// Says hello over a carrier and waits for the peer's hello.
     pub(crate) fn establish(
         ours: Hello,
-        far: Far,
+        far: PeerInfo,
         began: bool,
         carrier: (Box<dyn Transmit>, Box<dyn Receive>),
-        patience: Patience,
+        patience: Timeouts,
     ) -> Result<Link> {
-        let link = Link::unmet(ours, far, began, carrier, patience);
-        link.meet()?;
+        let link = Link::before_hello(ours, far, began, carrier, patience);
+        link.exchange_hellos()?;
         Ok(link)
     }
 
     /// A link over a carrier on which nothing was sent yet.
-    pub(crate) fn unmet(
+    pub(crate) fn before_hello(
         ours: Hello,
-        far: Far,
+        far: PeerInfo,
         began: bool,
         carrier: (Box<dyn Transmit>, Box<dyn Receive>),
-        patience: Patience,
+        patience: Timeouts,
     ) -> Link {
         let (core, hello) = Core::new(ours, far.proved, began, patience, now_ms());
         let Effect::Send(head, payload) = hello else { unreachable!("a link begins with a hello") };
@@ -194,7 +194,7 @@ impl Link {
     }
 
     /// Says hello unless that has happened, and waits for the peer's hello.
-    pub(crate) fn meet(&self) -> Result<()> {
+    pub(crate) fn exchange_hellos(&self) -> Result<()> {
         let shared = &self.0.0;
         shared.flush()?;
         shared.wait(|_| *shared.hello.lock().expect("no holder panics")).map(drop)
@@ -483,7 +483,7 @@ impl Shared {
         head.verify(&payload)?;
         let mut state = self.lock();
         for effect in self.apply(&mut state, Event::Frame(head, payload)) {
-            let Effect::Met(hello) = effect else { continue };
+            let Effect::HelloReceived(hello) = effect else { continue };
             *self.hello.lock().expect("no holder panics") = Some(hello);
         }
         Ok(())

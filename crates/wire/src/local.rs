@@ -5,7 +5,7 @@ use std::thread;
 use crate::carrier::memory;
 use crate::error::Result;
 use crate::hello::{Hello, Id, Role};
-use crate::link::{Far, Link};
+use crate::link::{Link, PeerInfo};
 use crate::tls::Terms;
 
 /// The two ends of a link in this process; the first one is the side that began it.
@@ -18,7 +18,7 @@ pub fn pair(terms: Terms) -> Result<(Link, Link)> {
         epoch: 0,
     };
     let [near, other] = memory();
-    let far = |name: &str| Far { name: name.to_string(), proved: None, exporter: None };
+    let far = |name: &str| PeerInfo { name: name.to_string(), proved: None, exporter: None };
     thread::scope(|scope| {
         let began = scope.spawn(|| {
             let carrier = (Box::new(near.0) as _, Box::new(near.1) as _);

@@ -17,7 +17,7 @@ use thalweg_io::pipe;
 use crate::carrier::{MOMENT, Receive, Silence, Transmit};
 use crate::error::{Result, What};
 use crate::hello::{Hello, Id, Role};
-use crate::link::{Far, Link};
+use crate::link::{Link, PeerInfo};
 use crate::tls::Terms;
 
 /// The most bytes of a line.
@@ -90,7 +90,7 @@ impl Pipes {
         let began = role == Role::Client;
         let hello = Hello { cluster, node: Id(role as u128), role, block_bytes: terms.block_bytes, epoch: 0 };
         let carrier = (Box::new(self.transmit) as _, Box::new(self.receive) as _);
-        let far = Far { name: peer.to_string(), proved: None, exporter: None };
+        let far = PeerInfo { name: peer.to_string(), proved: None, exporter: None };
         Link::establish(hello, far, began, carrier, terms.patience)
     }
 }

@@ -154,12 +154,12 @@ mod tests {
     use super::*;
     use crate::export::Exporter;
     use crate::seal::{Opening, RECORD_EXTRA_BYTES, RECORD_HEAD_BYTES, Sealing};
-    use crate::{Credentials, Fleeting, Role, Terms, new_id};
+    use crate::{Credentials, Role, TemporaryIdentity, Terms, new_id};
 
     /// Both sides of a meeting, which update their keys after so many records.
     fn credentials(records: u64) -> [Credentials; 2] {
         let meeting = new_id();
-        let sides = [Role::Client, Role::Node].map(|role| Fleeting::new(meeting, role).unwrap());
+        let sides = [Role::Client, Role::Node].map(|role| TemporaryIdentity::new(meeting, role).unwrap());
         let meets = |i: usize, name: &str| sides[i].meets(name, &sides[1 - i].authority()).unwrap();
         [meets(0, "near").renewing_after(records), meets(1, "far").renewing_after(records)]
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use thalweg_base::rng::Rng;
 
-use crate::core::{Core, Effect, Event, Fault, Patience};
+use crate::core::{Core, Effect, Event, Fault, Timeouts};
 use crate::frame::{FrameError, Head, Kind};
 use crate::hello::{Hello, Id, Role};
 
@@ -60,7 +60,7 @@ impl World {
         let mut wires = [VecDeque::new(), VecDeque::new()];
         let mut side = |i: usize| {
             let far = Some((Id(2 - i as u128), hello(0).role));
-            let (core, first) = Core::new(hello(i as u128 + 1), far, i == 0, Patience::default(), 0);
+            let (core, first) = Core::new(hello(i as u128 + 1), far, i == 0, Timeouts::default(), 0);
             let Effect::Send(head, payload) = first else { panic!("no hello") };
             wires[1 - i].push_back((head, payload));
             Side {
@@ -90,7 +90,7 @@ impl World {
                     side.sent += 1;
                     self.wires[1 - at].push_back((head, payload));
                 }
-                Effect::Met(_) => side.met = true,
+                Effect::HelloReceived(_) => side.met = true,
                 Effect::Opened(stream) | Effect::Asked(stream, _) => {
                     assert!(side.open.insert(stream, 0).is_none(), "stream {stream} twice");
                 }
@@ -237,7 +237,7 @@ fn run(seed: u64) {
         Trouble::Cut | Trouble::Freeze => {
             // Nothing arrives any more: both sides notice at the specified time, and not before.
             world.wires = Default::default();
-            let dead_ms = Patience::default().dead_ms;
+            let dead_ms = Timeouts::default().dead_ms;
             world.now_ms += dead_ms - 1;
             world.apply(0, Event::Tick);
             assert_eq!(world.sides[0].closed, None, "seed {seed}");

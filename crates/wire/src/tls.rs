@@ -27,12 +27,12 @@ use thalweg_block::Pool;
 use thalweg_io::socket;
 
 use crate::carrier::{TcpReceive, TcpTransmit};
-use crate::core::Patience;
+use crate::core::Timeouts;
 use crate::error::{LinkError, Result, What};
 use crate::export::Exporter;
 use crate::hello::{Hello, Id};
 use crate::identity::{Identity, IdentityError, Named};
-use crate::link::{Far, Link};
+use crate::link::{Link, PeerInfo};
 use crate::members::{Members, Standing};
 use crate::renew::Agreed;
 use crate::seal::{Opening, RECORDS_PER_KEY, Sealing};
@@ -51,12 +51,12 @@ pub struct Terms {
     /// The largest block that this side accepts.
     pub block_bytes: u32,
     /// The timeouts of this side.
-    pub patience: Patience,
+    pub patience: Timeouts,
 }
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms { block_bytes: 1 << 20, patience: Patience::default() }
+        Terms { block_bytes: 1 << 20, patience: Timeouts::default() }
     }
 }
 
@@ -159,7 +159,7 @@ impl Credentials {
     /// Opens a link with the node of this name at this address.
     pub fn connect(&self, name: &str, address: SocketAddr, terms: Terms) -> Result<Link> {
         let link = self.reach(name, address, terms)?;
-        link.meet().map_err(|error| LinkError { peer: at(name, address), ..error })?;
+        link.exchange_hellos().map_err(|error| LinkError { peer: at(name, address), ..error })?;
         Ok(link)
     }
 
@@ -174,7 +174,7 @@ impl Credentials {
         let link = self.reach(name, address, terms)?;
         let named = |error| LinkError { peer: at(name, address), ..error };
         let inc = link.ask(request, takes).map_err(named)?;
-        link.meet().map_err(named)?;
+        link.exchange_hellos().map_err(named)?;
         Ok((link, inc))
     }
 
@@ -193,7 +193,7 @@ impl Credentials {
         let connection =
             ClientConnection::new(config, server).map_err(|e| failed(What::Refused(e.to_string())))?;
         let connection = shake(&socket, connection.into(), watch).map_err(failed)?;
-        self.unmet(socket, (connection, agreed), terms)
+        self.before_hello(socket, (connection, agreed), terms)
             .map_err(|error| LinkError { peer: at(name, address), ..error })
     }
 
@@ -212,12 +212,12 @@ impl Credentials {
     /// A link over a connection after its handshake. Records behind the handshake may have been read, if they were read
     /// completely.
     pub fn adopt(&self, socket: TcpStream, shook: (Connection, Agreed), terms: Terms) -> Result<Link> {
-        let link = self.unmet(socket, shook, terms)?;
-        link.meet()?;
+        let link = self.before_hello(socket, shook, terms)?;
+        link.exchange_hellos()?;
         Ok(link)
     }
 
-    fn unmet(
+    fn before_hello(
         &self,
         socket: TcpStream,
         (mut connection, agreed): (Connection, Agreed),
@@ -253,9 +253,9 @@ impl Credentials {
         let moment = Duration::from_millis(terms.patience.ping_ms);
         let receive = TcpReceive::new(socket, opening, early, moment).map_err(cut)?;
         let (proved, exporter) = (Some((named.node, named.role)), Exporter::new(&agreed.exporter_secret()));
-        let far = Far { name: named.host.clone(), proved, exporter };
+        let far = PeerInfo { name: named.host.clone(), proved, exporter };
         let carrier = (Box::new(transmit) as _, Box::new(receive) as _);
-        let link = Link::unmet(self.hello(terms), far, began, carrier, terms.patience);
+        let link = Link::before_hello(self.hello(terms), far, began, carrier, terms.patience);
         self.identity.members.watch(&named, link.watch());
         Ok(link)
     }

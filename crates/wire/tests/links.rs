@@ -19,7 +19,8 @@ use thalweg_block::{Block, Pool};
 use thalweg_pump::{Sink, Source};
 use thalweg_wire::frame::{Head, Kind};
 use thalweg_wire::{
-    Fleeting, Gift, Heard, Incoming, Link, LinkError, News, Pipes, Role, Terms, What, listen, new_id, pair,
+    Gift, Heard, Incoming, Link, LinkError, News, Pipes, Role, TemporaryIdentity, Terms, What, listen,
+    new_id, pair,
 };
 
 const BLOCK: usize = 1 << 20;
@@ -540,7 +541,7 @@ fn a_pipe_that_ends_or_never_ends_a_line_is_told() {
 #[test]
 fn those_who_meet_once_know_each_other_and_no_third() {
     let meeting = new_id();
-    let side = |role| Fleeting::new(meeting, role).unwrap();
+    let side = |role| TemporaryIdentity::new(meeting, role).unwrap();
     let (near, far, third) = (side(Role::Client), side(Role::Node), side(Role::Client));
     let server = far.meets("far", &near.authority()).unwrap();
     let door = listen([127, 0, 0, 1].into()).unwrap();

@@ -144,7 +144,7 @@ impl<'a> Bench<'a> {
             self.fio.as_ref().filter(|_| is_sequential).map(|fio| Replays::new(fio, vec![self.phase(name)]));
         let mut p99_us = 0;
         for _ in 0..self.asked.runs {
-            self.asked.go_on()?;
+            self.asked.should_continue()?;
             let (moved, cpu_seconds) = if is_library { self.library(name)? } else { self.mounted(name)? };
             p99_us = p99_us.max(moved.p99_us);
             ours.add(moved.seconds, Usage { cpu_seconds, ..Usage::default() });

@@ -345,7 +345,7 @@ impl<'a> Bench<'a> {
         let (mut ideal, mut crossed) = (Vec::new(), Vec::new());
         let mut p99_us = 0;
         for round in 0..self.asked.runs {
-            self.asked.go_on()?;
+            self.asked.should_continue()?;
             // What a fault is compared with comes before it.
             for (who, series) in &mut others {
                 if let Some(run) = self.beside(row, who, round)? {

@@ -182,7 +182,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 pub(super) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport) -> Result<()> {
     let suites: Vec<&Suite> = SUITES.iter().filter(|suite| asked.wants(suite.name)).collect();
     for (suite, number) in suites.iter().zip(1..) {
-        asked.go_on()?;
+        asked.should_continue()?;
         asked.progress.begin(suite.name, number, suites.len() as u64, 0);
         let place = dir.path().join(suite.name);
         make(&place)?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use thalweg_api::{SshGreeting, to_json};
 use thalweg_block::Pool;
-use thalweg_wire::{Fleeting, Heard, Incoming, Link, Outgoing, Pipes, Role, Terms, VERSION, new_id};
+use thalweg_wire::{Heard, Incoming, Link, Outgoing, Pipes, Role, TemporaryIdentity, Terms, VERSION, new_id};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::support::{Outcome, Place, Running, peak_of};
@@ -168,9 +168,9 @@ impl Far {
     fn meet(from: OwnedFd, to: OwnedFd) -> Option<Far> {
         let mut channel = Pipes::new(from, to).ok()?;
         let meeting = new_id();
-        let fleeting = Fleeting::new(meeting, Role::Node).ok()?;
+        let temporary = TemporaryIdentity::new(meeting, Role::Node).ok()?;
         let greets =
-            SshGreeting { meeting: meeting.to_string(), authority: fleeting.authority(), address: None };
+            SshGreeting { meeting: meeting.to_string(), authority: temporary.authority(), address: None };
         let line = format!("thalweg-pump {VERSION} {}", to_json(&greets));
         channel.say(&line, Duration::from_secs(5)).ok()?;
         let Ok(Heard::Line(_)) = channel.hear(|| true) else { return None };

@@ -257,7 +257,7 @@ impl Examination<'_> {
             let mut stretch = StretchCheck::at(self.layout, self.key, at);
             let mut source =
                 InputLane::new(inputs, inputs.backends().queue(DEPTH)?, &pool, &meters, (0, 1), (first, end));
-            while lanes.go_on() {
+            while lanes.should_continue() {
                 let Some(block) = source.next()? else { break };
                 self.check_end(inputs, block.offset() / PAGE_BYTES as u64, &stretch)?;
                 self.take(&mut stretch, &block, || {

@@ -126,7 +126,7 @@ impl<'a> Job<'a> {
         let next = AtomicU64::new(0);
         Lanes::new(self.progress).run(count, |lanes, _| {
             let mut sink = FileLane::new(file, name.fs.queue(DEPTH)?, &self.meters);
-            while lanes.go_on() {
+            while lanes.should_continue() {
                 let page = next.fetch_add(1, Ordering::Relaxed);
                 if page >= self.pages() {
                     break;

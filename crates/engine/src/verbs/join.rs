@@ -270,7 +270,7 @@ impl Job<'_> {
         let mut source =
             InputLane::new(&files, files.backends().queue(DEPTH)?, &pool, &self.meters, (0, 1), pages);
         while let Some(block) = source.next()? {
-            self.go_on(block.len() as u64)?;
+            self.should_continue(block.len() as u64)?;
             sorter.put(block)?;
         }
         files.check_unchanged()?;
@@ -299,7 +299,7 @@ impl Job<'_> {
             block.set_len(block.capacity());
             let read = self.meters.stage.for_read(|| file.read_some(at, &mut block, PATIENCE))?;
             let bytes = read.unwrap_or(0);
-            self.go_on(bytes as u64)?;
+            self.should_continue(bytes as u64)?;
             if read == Some(0) {
                 return Ok(());
             }
@@ -310,7 +310,7 @@ impl Job<'_> {
         }
     }
 
-    fn go_on(&self, bytes: u64) -> Result<()> {
+    fn should_continue(&self, bytes: u64) -> Result<()> {
         self.progress.advance(bytes);
         self.progress.cancelled().map_or(Ok(()), |signal| Err(Error::Interrupted(signal)))
     }
@@ -324,7 +324,7 @@ impl Job<'_> {
     ) -> Result<(Made, Proof, u64)> {
         let made = joining.run(sorted, |record, count| {
             out.push(record)?;
-            if count.is_multiple_of(LOOK_RECORDS) { self.go_on(0) } else { Ok(()) }
+            if count.is_multiple_of(LOOK_RECORDS) { self.should_continue(0) } else { Ok(()) }
         })?;
         let (prover, written) = close(vec![out.finish(true)?], |_| unreachable!("it was the last"))?;
         let output = *prover.proof();

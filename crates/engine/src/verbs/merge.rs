@@ -234,13 +234,14 @@ impl Job<'_> {
         let empty = Prover::new(merge.layout, merge.key.clone(), true);
         let count = shares.len();
         let done = Lanes::new(progress).run(count, |lanes, lane| {
-            let go_on = |bytes| {
+            let should_continue = |bytes| {
                 progress.advance(bytes);
-                lanes.go_on()
+                lanes.should_continue()
             };
             let Share { pieces, at } = shares[lane].clone();
             let depth = (pieces.len() * AHEAD).min(READS_MAX);
-            let reads = Reads::new(pieces, inputs.files.backends().queue(depth)?, pool, meters, &go_on);
+            let reads =
+                Reads::new(pieces, inputs.files.backends().queue(depth)?, pool, meters, &should_continue);
             let mut out = Stretch::new(sink()?, pool, empty.clone(), at);
             let merged = thalweg_merge::merge(*merge, reads, &mut out).map_err(|e| self.error(e))?;
             Ok((merged, out.finish(lane + 1 == count)?))

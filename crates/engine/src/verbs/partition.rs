@@ -271,7 +271,7 @@ impl<'a> Job<'a> {
             Input::Stream(stream) => {
                 let (blocks, _wanted) = read_along(stream.clone(), pool.clone());
                 inlet.begin(0, 0);
-                while lanes.go_on() {
+                while lanes.should_continue() {
                     match blocks.recv_timeout(LOOK_UP) {
                         Ok(block) => {
                             let block = block?;
@@ -297,7 +297,8 @@ impl<'a> Job<'a> {
             parts.first().and_then(|part| self.names.iter().position(|name| name.path == part.path()));
         let behind = WriteBehind::new(self.disks.output.queue(shape::WRITES)?, &self.meters);
         let writer = Writer::new(behind, pool, &self.meters);
-        drain(outlet, (parts, first.expect("an outlet has a part")), writer, &|| lanes.go_on()).map(drop)
+        drain(outlet, (parts, first.expect("an outlet has a part")), writer, &|| lanes.should_continue())
+            .map(drop)
     }
 
     /// The receipt, without the parts.

@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use thalweg_api::{FromParticipant, ParticipantEnd, Trouble, Work};
-use thalweg_engine::participant::Within;
+use thalweg_engine::participant::KeyRange;
 use thalweg_record::SplitPoint;
 
 use super::{Attempted, Coordinator, Failure, Peer, Reason, Whose};
@@ -25,7 +25,7 @@ pub(super) struct Kept {
     ends: Vec<ParticipantEnd>,
     place: usize,
     /// What of the keys was lost.
-    pub(super) within: Within,
+    pub(super) within: KeyRange,
     /// What of the output was: where it begins, and how long it is.
     pub(super) at: u64,
     pub(super) bytes: u64,
@@ -52,7 +52,7 @@ impl Coordinator<'_> {
         self.kept = Some(Kept {
             ends: ends.into_iter().flatten().collect(),
             place,
-            within: Within::range(split_points, place),
+            within: KeyRange::range(split_points, place),
             at: self.peers[..place].iter().map(range).sum(),
             bytes: range(&self.peers[place]),
             maker: self.lent.is_none().then(|| self.peers[0].id),

@@ -18,16 +18,16 @@ use thalweg_api::{
     ToParticipant, Trouble, Work, to_json,
 };
 use thalweg_base::clock::Stopwatch;
-use thalweg_engine::participant::{ClientOutput, Within, deal, origins, receipt};
+use thalweg_engine::participant::{ClientOutput, KeyRange, deal, origins, receipt};
 use thalweg_engine::{Error, JobFault, Progress, Receipt, Result, WorkOptions};
 use thalweg_io::process;
 use thalweg_record::{SplitPoint, pack_sample, unpack_sample};
 use thalweg_wire::{Link, Outgoing, message};
 
-use crate::ask::{options_of, range_of};
 use crate::client_served::Server;
 use crate::error::said_by;
 use crate::inbox::stood_still;
+use crate::job_options::{options_of, range_of};
 use crate::local::Local;
 use crate::plan::{self, Found, FoundOf};
 use crate::ranges::{self, Ranges};
@@ -369,7 +369,7 @@ impl<'a> Coordinator<'a> {
         sample: Vec<SplitPoint>,
         (weights, nodes): (&[u64], &[FoundOf]),
     ) -> Attempted<Vec<SplitPoint>> {
-        let within = self.kept.as_ref().map_or_else(Within::default, |kept| kept.within.clone());
+        let within = self.kept.as_ref().map_or_else(KeyRange::default, |kept| kept.within.clone());
         let memory: Vec<u64> = nodes.iter().map(|node| node.memory_bytes).collect();
         let all_bytes = self.bytes_to_write();
         let Ranges { split_points, expected } =

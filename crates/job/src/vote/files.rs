@@ -7,7 +7,7 @@ use thalweg_api::{FileStamp, ReadyFile};
 use thalweg_engine::{JobFault, Result};
 use thalweg_io::{Stamp, directory_of, give_name, small};
 
-use crate::ask::{path_of, word_of};
+use crate::job_options::{path_of, word_of};
 
 /// An output that lies at `hidden` and is to be called `name`.
 pub(crate) fn ready_file(hidden: &Path, name: &Path) -> Result<ReadyFile> {

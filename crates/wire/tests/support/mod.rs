@@ -12,7 +12,7 @@ use std::time::Duration;
 use thalweg_api::{ClusterFile, ClusterHost, DroppedHost, Links};
 use thalweg_wire::{
     AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Credentials, Id, Identity,
-    KEY_FILE, Link, LinkError, Named, Patience, Role, Terms, key_of, new_id, sign,
+    KEY_FILE, Link, LinkError, Named, Role, Terms, Timeouts, key_of, new_id, sign,
 };
 
 /// A cluster of the hosts that a test needs.
@@ -28,8 +28,8 @@ pub(crate) struct City {
 }
 
 /// The timeouts towards a peer.
-pub(crate) fn patience(dead_ms: u64) -> Patience {
-    Patience { ping_ms: dead_ms / 4, dead_ms }
+pub(crate) fn patience(dead_ms: u64) -> Timeouts {
+    Timeouts { ping_ms: dead_ms / 4, dead_ms }
 }
 
 impl City {

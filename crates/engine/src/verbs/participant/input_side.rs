@@ -168,7 +168,7 @@ impl LaidSide {
             let (mut outlet, drain) = ends.1.take().expect("this lane takes it");
             drop(ends);
             // The same: an outlet that goes makes its own node's inlet fail, too.
-            let drained = drain(&mut outlet, &|| lanes.go_on()).map_err(|error| lanes.fail(error));
+            let drained = drain(&mut outlet, &|| lanes.should_continue()).map_err(|error| lanes.fail(error));
             Ok((None, drained.ok().flatten()))
         })?;
         let mut made = made.into_iter();

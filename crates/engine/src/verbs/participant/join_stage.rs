@@ -53,10 +53,10 @@ impl PreparedParticipant {
         };
         let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
         let mut stretch = Stretch::new(file, file.backend().queue(WRITES)?, &pool, &self.base.meters);
-        let go_on = || progress.cancelled().is_none();
+        let should_continue = || progress.cancelled().is_none();
         // How long a range of a join is shows when it is written: each waits for the one before it.
         let stopped = || Error::Interrupted(progress.cancelled().unwrap_or(0));
-        stretch.begin(starts.wait(&go_on)?.ok_or_else(stopped)?);
+        stretch.begin(starts.wait(&should_continue)?.ok_or_else(stopped)?);
         let mut prover = sort_stage::prover(layout, &Key::new(layout, &[])?);
         let mut piece = Vec::with_capacity(PIECE_BYTES);
         let mut write = |piece: &mut Vec<u8>| -> Result<()> {
@@ -64,7 +64,7 @@ impl PreparedParticipant {
             stretch.put(piece)?;
             written.advance(piece.len() as u64);
             piece.clear();
-            if go_on() { Ok(()) } else { Err(stopped()) }
+            if should_continue() { Ok(()) } else { Err(stopped()) }
         };
         let made = joining.run((&mut left_sorted, &mut right_sorted), |record, _| {
             piece.extend_from_slice(record);
@@ -104,11 +104,15 @@ impl PreparedParticipant {
         if let Some(Size::Bytes(limit)) = options.scratch_limit {
             options.scratch_limit = Some(Size::Bytes(limit / 2));
         }
-        let (proof, sorter) =
-            self.sides[side].pump(ends, &pages[side], (&self.base.meters, progress), |outlet, go_on| {
+        let (proof, sorter) = self.sides[side].pump(
+            ends,
+            &pages[side],
+            (&self.base.meters, progress),
+            |outlet, should_continue| {
                 let how = (&options, &self.base.scratch, Expected::default());
-                Ok(sort_stage::fill(outlet, how, 0, go_on)?.map(|(sorter, _)| sorter))
-            })?;
+                Ok(sort_stage::fill(outlet, how, 0, should_continue)?.map(|(sorter, _)| sorter))
+            },
+        )?;
         Ok((proof, sorter.sorted()?))
     }
 }

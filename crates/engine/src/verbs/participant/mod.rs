@@ -93,7 +93,7 @@ pub struct ParticipantOptions {
     /// The files of earlier attempts. No node may rename them to a final name any more.
     pub lost: Vec<PathBuf>,
     /// The range of keys to process, if not all keys. The output of other nodes outside this range is kept.
-    pub within: Within,
+    pub within: KeyRange,
 }
 
 impl ParticipantOptions {
@@ -105,18 +105,18 @@ impl ParticipantOptions {
 
 /// The keys greater than the split point `low` and not greater than `high`; a missing bound does not limit them.
 #[derive(Debug, Clone, Default)]
-pub struct Within {
+pub struct KeyRange {
     /// The cut that they are behind.
     pub low: Option<SplitPoint>,
     /// The cut that they go up to.
     pub high: Option<SplitPoint>,
 }
 
-impl Within {
+impl KeyRange {
     /// The range with this number of those that cuts make.
-    pub fn range(split_points: &[SplitPoint], range: usize) -> Within {
+    pub fn range(split_points: &[SplitPoint], range: usize) -> KeyRange {
         let low = range.checked_sub(1).and_then(|before| split_points.get(before)).cloned();
-        Within { low, high: split_points.get(range).cloned() }
+        KeyRange { low, high: split_points.get(range).cloned() }
     }
 
     fn has(&self, key: &SplitPoint) -> bool {
@@ -317,8 +317,8 @@ impl Participant {
         }
         let sampled = (base.watch.seconds(), read);
         let (output, parts, sorted) = (None, Vec::new(), None);
-        let laid = PreparedParticipant { base, sides, rest_bytes, sampled, output, parts, sorted };
-        Ok((laid, keys))
+        let prepared = PreparedParticipant { base, sides, rest_bytes, sampled, output, parts, sorted };
+        Ok((prepared, keys))
     }
 }
 
@@ -344,7 +344,7 @@ pub fn split_points(
     sort: &WorkOptions,
     sample: &mut Vec<SplitPoint>,
     weights: &[u64],
-    within: &Within,
+    within: &KeyRange,
 ) -> Result<Vec<SplitPoint>> {
     let key = Key::new(sort.layout, &sort.keys)?;
     sample.retain(|key| within.has(key));
@@ -364,7 +364,7 @@ pub fn split_points(
 }
 
 /// Drops the last split point if it is the upper bound of `within`, where the last range ends.
-fn between(mut split_points: Vec<SplitPoint>, within: &Within) -> Vec<SplitPoint> {
+fn between(mut split_points: Vec<SplitPoint>, within: &KeyRange) -> Vec<SplitPoint> {
     if split_points.last() == within.high.as_ref() {
         split_points.pop();
     }
@@ -526,7 +526,7 @@ impl PreparedParticipant {
         let mut sorter = sort_stage::sorter_options(&options.sort, self.rest_bytes, threads, &paths[0]);
         let (layout, key) = self.base.records()?;
         (sorter.layout, sorter.keys) = self.sides[0].travel();
-        self.sides[0].pump(ends, pages, (meters, progress), |outlet, go_on| {
+        self.sides[0].pump(ends, pages, (meters, progress), |outlet, should_continue| {
             let stretch = Stretch::new(file, file.backend().queue(WRITES)?, &pool, meters);
             let stage = SortStage {
                 options: &sorter,
@@ -536,7 +536,7 @@ impl PreparedParticipant {
                 tagged,
                 expected,
             };
-            sort_stage::run(outlet, stretch, stage, starts, (written, go_on))
+            sort_stage::run(outlet, stretch, stage, starts, (written, should_continue))
         })
     }
 
@@ -567,11 +567,12 @@ impl PreparedParticipant {
         let mut parts = self.base.paths.iter().map(part).collect::<Result<Vec<_>>>()?;
         let ends = rivers(self, 0)?;
         let meters = &self.base.meters;
-        let (input, parts) = self.sides[0].pump(ends, pages, (meters, progress), |outlet, go_on| {
-            let writer =
-                Writer::new(WriteBehind::new(self.base.io.queue(shape::WRITES)?, meters), &pool, meters);
-            Ok(drain(outlet, (&mut parts, first), writer, go_on)?.then_some(parts))
-        })?;
+        let (input, parts) =
+            self.sides[0].pump(ends, pages, (meters, progress), |outlet, should_continue| {
+                let writer =
+                    Writer::new(WriteBehind::new(self.base.io.queue(shape::WRITES)?, meters), &pool, meters);
+                Ok(drain(outlet, (&mut parts, first), writer, should_continue)?.then_some(parts))
+            })?;
         let mut output = Proof::default();
         parts.iter().for_each(|part| add_proof(&mut output, &part.proof()));
         let told: Vec<PartReceipt> = parts.iter().map(parts::Part::receipt).collect();
@@ -735,7 +736,7 @@ mod tests {
             keys.dedup();
             let travelled = |mut split_points: Vec<SplitPoint>| unpack_sample(&pack_sample(&mut split_points), 4000).unwrap();
             let split_points = travelled(keys.iter().step_by(3).cloned().collect());
-            let within = Within::range(&split_points, range % (split_points.len() + 1));
+            let within = KeyRange::range(&split_points, range % (split_points.len() + 1));
             let inner: Vec<SplitPoint> = keys.into_iter().filter(|key| within.has(key)).step_by(of).collect();
             let mut all = travelled(within.around(between(inner, &within)));
             within.restore(&mut all);

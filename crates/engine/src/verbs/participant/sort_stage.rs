@@ -54,7 +54,7 @@ pub trait Starts: Sync {
     fn say(&self, bytes: u64) -> Result<()>;
 
     /// Where it begins, once that is known; nothing if nobody is to go on.
-    fn wait(&self, go_on: &dyn Fn() -> bool) -> Result<Option<u64>>;
+    fn wait(&self, should_continue: &dyn Fn() -> bool) -> Result<Option<u64>>;
 }
 
 /// What this stage made.
@@ -89,14 +89,14 @@ pub(super) fn fill(
     outlet: &mut Outlet,
     (options, scratch, expected): (&SorterOptions, &Arc<dyn FileSystem>, Expected),
     tag_bytes: u64,
-    go_on: &dyn Fn() -> bool,
+    should_continue: &dyn Fn() -> bool,
 ) -> Result<Option<(Sorter, u64)>> {
     let mut sorter = Sorter::on(options, scratch, None)?;
     sorter.expect(expected);
     let mut bytes = 0;
     loop {
         let next = outlet.next();
-        if !go_on() {
+        if !should_continue() {
             return Ok(None);
         }
         let Some(batch) = next? else { return Ok(Some((sorter, bytes))) };
@@ -111,11 +111,12 @@ pub(super) fn run(
     mut stretch: Stretch<'_>,
     stage: SortStage<'_>,
     starts: &dyn Starts,
-    (progress, go_on): (&Progress, &dyn Fn() -> bool),
+    (progress, should_continue): (&Progress, &dyn Fn() -> bool),
 ) -> Result<Option<Written>> {
     let SortStage { options, scratch, layout, key, tagged, expected } = stage;
     let tag_bytes = if tagged { TAG_BYTES as u64 } else { 0 };
-    let Some((sorter, bytes)) = fill(outlet, (options, scratch, expected), tag_bytes, go_on)? else {
+    let Some((sorter, bytes)) = fill(outlet, (options, scratch, expected), tag_bytes, should_continue)?
+    else {
         return Ok(None);
     };
     starts.crossed();
@@ -124,12 +125,12 @@ pub(super) fn run(
         starts.say(bytes)?;
     }
     let mut sorted = sorter.sorted()?;
-    let Some(start) = starts.wait(go_on)? else { return Ok(None) };
+    let Some(start) = starts.wait(should_continue)? else { return Ok(None) };
     stretch.begin(start);
     let mut prover = prover(layout, key);
     let (mut untagger, mut plain) = (Untagger::new(layout), Vec::new());
     while let Some(block) = sorted.next()? {
-        if !go_on() {
+        if !should_continue() {
             return Ok(None);
         }
         let records: &[u8] = if tagged {

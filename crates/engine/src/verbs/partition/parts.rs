@@ -21,12 +21,12 @@ pub(in crate::verbs) fn drain(
     outlet: &mut Outlet,
     (parts, first): (&mut [Part], usize),
     mut writer: Writer<'_>,
-    go_on: &dyn Fn() -> bool,
+    should_continue: &dyn Fn() -> bool,
 ) -> Result<bool> {
     loop {
         let next = outlet.next();
         // Whoever stopped has said why.
-        if !go_on() {
+        if !should_continue() {
             return Ok(false);
         }
         match next? {

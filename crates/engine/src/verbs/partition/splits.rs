@@ -145,7 +145,7 @@ impl Pages<'_> {
         let queue = self.inputs.backends().queue(READS)?;
         let mine = splits.mine(self.inputs, self.layout);
         let mut source = InputLane::of_pages(self.inputs, queue, self.pool, self.meters, mine);
-        while lanes.go_on() {
+        while lanes.should_continue() {
             let Some(block) = source.next()? else {
                 Sink::<Block>::finish(inlet)?;
                 break;

@@ -22,16 +22,16 @@ use crate::tls::Credentials;
 const DAYS: i64 = 1;
 
 /// One side of a meeting.
-pub struct Fleeting {
+pub struct TemporaryIdentity {
     meeting: Id,
     role: Role,
     authority: Authority,
 }
 
-impl Fleeting {
+impl TemporaryIdentity {
     /// One of the two sides that meet under this id.
-    pub fn new(meeting: Id, role: Role) -> Result<Fleeting, IdentityError> {
-        Ok(Fleeting { meeting, role, authority: Authority::new(meeting)? })
+    pub fn new(meeting: Id, role: Role) -> Result<TemporaryIdentity, IdentityError> {
+        Ok(TemporaryIdentity { meeting, role, authority: Authority::new(meeting)? })
     }
 
     /// The certificate for the other side; it contains no secret.

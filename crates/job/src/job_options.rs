@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use thalweg_api::{JobAttempt, JobOptions, JobSpec, JoinSpec, KeyBound, LostRange, Work};
-use thalweg_engine::participant::{ParticipantOptions, Within};
+use thalweg_engine::participant::{KeyRange, ParticipantOptions};
 use thalweg_engine::{
     AskedOfCluster, Endpoint, Error, IoChoice, JobFault, KeyPart, Layout, Result, RightSide, Size,
     WorkOptions,
@@ -187,16 +187,16 @@ pub(crate) fn share_of(node: &dyn Node, job: &JobSpec, attempt: &JobAttempt) -> 
 }
 
 /// The bounds of a lost range; no bounds if there is none.
-fn within(range: Option<&LostRange>) -> Within {
+fn within(range: Option<&LostRange>) -> KeyRange {
     let split_point = |bound: &KeyBound| SplitPoint { normal: bound.key.clone(), origin: bound.origin };
-    range.map_or_else(Within::default, |range| Within {
+    range.map_or_else(KeyRange::default, |range| KeyRange {
         low: range.low.as_ref().map(split_point),
         high: range.high.as_ref().map(split_point),
     })
 }
 
 /// The same range, as it is sent to a node.
-pub(crate) fn range_of(within: &Within) -> LostRange {
+pub(crate) fn range_of(within: &KeyRange) -> LostRange {
     let bound =
         |split_point: &SplitPoint| KeyBound { key: split_point.normal.clone(), origin: split_point.origin };
     LostRange { low: within.low.as_ref().map(bound), high: within.high.as_ref().map(bound) }
