@@ -173,7 +173,7 @@ impl Key {
     #[inline]
     pub fn compare_with_normal(&self, record: &[u8], skip: usize, normal: &[u8]) -> Ordering {
         match &self.form {
-            Form::Slice { offset, end } => tail(slice_of(record, *offset, *end), skip).cmp(normal),
+            Form::Slice { offset, end } => compare(tail(slice_of(record, *offset, *end), skip), normal),
             Form::Parts(parts) => normal_bytes(parts, record).skip(skip).cmp(normal.iter().copied()),
         }
     }
@@ -322,6 +322,13 @@ fn compare_parts(parts: &[Part], a: &[u8], b: &[u8]) -> Ordering {
         }
     }
     Ordering::Equal
+}
+
+/// Compares two byte strings. The second may be an empty vector, which points to no memory: a memcmp of zero bytes there makes a
+/// masked load of an unmapped page, whose suppressed fault costs about 100 ns.
+#[inline(always)]
+fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    if b.is_empty() { a.len().cmp(&0) } else { a.cmp(b) }
 }
 
 #[cfg(test)]
