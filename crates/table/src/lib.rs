@@ -18,6 +18,7 @@ mod pattern;
 mod resp;
 mod server;
 mod slab;
+mod walk;
 
 pub use condition::{CONDITION_BYTES_MAX, Condition, ConditionError};
 pub use server::{Error, Options, Place, Server, Stop};

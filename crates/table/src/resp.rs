@@ -244,6 +244,19 @@ impl<'a> Reply<'a> {
         self.head(b'*', count as i64);
     }
 
+    /// Where the next part of the reply begins.
+    pub(crate) fn here(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Makes an array of the so many replies since this place.
+    pub(crate) fn array_since(&mut self, here: usize, count: usize) {
+        let end = self.out.len();
+        self.array(count);
+        let head = self.out.len() - end;
+        self.out[here..].rotate_right(head);
+    }
+
     /// Begins a map of so many pairs of replies.
     pub(crate) fn map(&mut self, count: usize) {
         match self.version {
