@@ -14,11 +14,17 @@ mod condition;
 mod error;
 mod keys;
 mod keyspace;
+mod listen;
 mod pattern;
 mod resp;
 mod server;
 mod slab;
+mod socket;
+mod store;
 mod walk;
 
 pub use condition::{CONDITION_BYTES_MAX, Condition, ConditionError};
-pub use server::{Error, Options, Place, Server, Stop};
+pub use listen::{Error, Options, Place};
+pub use server::{Server, Stop};
+pub use socket::Tls;
+pub use store::{Batch, Store, StoreError, Wanted};
