@@ -12,6 +12,8 @@ mod call;
 mod commands;
 mod condition;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod keys;
 mod keyspace;
 mod listen;
