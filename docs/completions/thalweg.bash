@@ -35,6 +35,8 @@ _thalweg() {
         --hint) mapfile -t COMPREPLY < <(compgen -W 'sequential random once normal' -- "$word"); return ;;
         --resp) :; return ;;
         --password-file) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+        --tls-cert) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+        --tls-key) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
         --size) :; return ;;
         --rows) :; return ;;
         --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
@@ -68,9 +70,9 @@ _thalweg() {
         pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         volume) flags='--record --stores --manager --clients --stripe --width --copies --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat mkdir layout hint check repair add-store replace salvage destroy' ;;
         mount) flags='--background --read-only --cache --hint --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        table) flags='--memory --resp --password-file --json --progress -q --quiet -h --help -V --version --generate' subjects='serve' ;;
+        table) flags='--memory --resp --password-file --tls-cert --tls-key --json --progress -q --quiet -h --help -V --version --generate' subjects='serve' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        bench) flags='--suites --size --rows --dir --rivals --nodes --runs --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump launch river cluster all-to-all volume' ;;
+        bench) flags='--suites --size --rows --dir --rivals --nodes --runs --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump launch river cluster all-to-all volume table' ;;
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--identity --listen --on --via --json --progress -q --quiet -h --help -V --version --generate' subjects='run ping' ;;

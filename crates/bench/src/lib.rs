@@ -35,6 +35,7 @@ mod rows;
 mod slurm;
 mod sort;
 mod table;
+mod tables;
 mod targets;
 mod volume;
 
@@ -74,6 +75,8 @@ pub enum Which {
     AllToAll,
     /// Files of a volume, on the hosts of a lab and on one machine.
     Volume,
+    /// A server of tables beside Redis and etcd.
+    Table,
 }
 
 impl Which {
@@ -89,6 +92,7 @@ impl Which {
             Which::Cluster => "cluster",
             Which::AllToAll => "all-to-all",
             Which::Volume => "volume",
+            Which::Table => "table",
         }
     }
 
@@ -104,6 +108,7 @@ impl Which {
             Which::Cluster,
             Which::AllToAll,
             Which::Volume,
+            Which::Table,
         ];
         all.into_iter().find(|which| which.name() == name)
     }
@@ -114,6 +119,7 @@ impl Which {
             Which::Sort | Which::InCore | Which::River | Which::Cluster => 1_000_000_000,
             Which::AllToAll | Which::Volume => 1_000_000_000,
             Which::Pump => 4_000_000_000,
+            Which::Table => 100_000_000,
             // The table has thirty entries: with a gigabyte they would take a quarter of an hour.
             Which::Io => 256_000_000,
             // No data is moved.
@@ -208,6 +214,7 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
         Which::Cluster => cluster::measure(&asked, &mut report)?,
         Which::AllToAll => all_to_all::measure(&asked, &mut report)?,
         Which::Volume => volume::measure(&asked, &dir, &mut report)?,
+        Which::Table => tables::measure(&asked, &dir, &mut report)?,
     }
     drop(dir);
     results::write(&report)?;

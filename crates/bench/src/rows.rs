@@ -8,7 +8,7 @@ use thalweg_base::units::{Bytes, GIB, MIB};
 use crate::data::Data;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, Which, all_to_all, cluster, incore, io_rates, launch, pump, river, volume};
+use crate::{Asked, Which, all_to_all, cluster, incore, io_rates, launch, pump, river, tables, volume};
 use crate::{Error, Result};
 
 /// One row.
@@ -260,6 +260,7 @@ pub fn names(which: Which) -> Vec<&'static str> {
         Which::Cluster => cluster::names(),
         Which::AllToAll => all_to_all::names(),
         Which::Volume => volume::names(),
+        Which::Table => tables::names(),
     }
 }
 

@@ -430,6 +430,8 @@ volume: files of a volume that is spread over the hosts of a lab, each with a mo
 directories of this machine, through a mount and through the library, compared with fio, with a FUSE file system that has \
 no data, and with GlusterFS and MooseFS. Needs root, and the directory that contains lab/.
 
+table: a server of tables on this machine, compared with Redis, by redis-benchmark, and with etcd.
+
 Prints ratios that were measured in one run, and the targets. Writes the raw results as JSON to bench/results below the \
 current directory. Drops caches before each run if the user may do that. Ends with status 1 if an output was wrong or a \
 sort failed; a missed target does not change the status.",
@@ -437,7 +439,7 @@ sort failed; a missed target does not change the status.",
             ("thalweg bench sort --rows memory,two-pass", "two rows, each compared with its floor"),
             ("thalweg bench sort --size 1MB", "a test that everything works"),
         ],
-        subjects: &["sort", "io", "incore", "pump", "launch", "river", "cluster", "all-to-all", "volume"],
+        subjects: &["sort", "io", "incore", "pump", "launch", "river", "cluster", "all-to-all", "volume", "table"],
     },
     CommandInfo {
         command: Command::Exec,

@@ -40,9 +40,15 @@ pub(crate) enum Failure {
     /// A server of tables could not be started, or ended.
     #[error("{0}")]
     Table(#[from] thalweg::table::Error),
-    /// The file with the password could not be read.
+    /// A file for a server of tables could not be read.
     #[error("{0}")]
-    Password(thalweg_io::Error),
+    Served(thalweg_io::Error),
+    /// Others may read the file with the key.
+    #[error("{}: others may read this key: chmod 600 it", .0.display())]
+    OpenKey(PathBuf),
+    /// A certificate and a key are of no use.
+    #[error("{} and {}: {}", .0.display(), .1.display(), .2)]
+    Tls(PathBuf, PathBuf, String),
     /// The file has no password in its first line.
     #[error("{}: the first line is empty; a password belongs there", .0.display())]
     NoPassword(PathBuf),

@@ -465,6 +465,8 @@ what was cut off is begun anew, file by file.",
     flags_bench::SUITES,
     flags_table::RESP,
     flags_table::PASSWORD_FILE,
+    flags_table::TLS_CERT,
+    flags_table::TLS_KEY,
     flags_bench::SIZE,
     Flag {
         long: "rows",

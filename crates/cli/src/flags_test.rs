@@ -76,6 +76,8 @@ const CASES: &[Case] = &[
     ("cache", &["mount", "--cache", "64MiB"], |a| a.cache_bytes == Some(64 << 20)),
     ("hint", &["mount", "--hint=once"], |a| a.hint == Some(Hint::Once)),
     ("resp", &["table", "--resp", "127.0.0.1:0"], |a| a.resp.is_some()),
+    ("tls-cert", &["table", "--tls-cert", "c"], |a| a.tls_cert == Some("c".into())),
+    ("tls-key", &["table", "--tls-key", "k"], |a| a.tls_key == Some("k".into())),
     ("password-file", &["table", "--password-file", "p"], |a| {
         a.password_file.as_deref() == Some(Path::new("p"))
     }),

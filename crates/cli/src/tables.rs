@@ -1,6 +1,8 @@
 //! The command `table`.
 
-use thalweg::table::{Options, Server};
+use std::path::Path;
+
+use thalweg::table::{Options, Server, Tls};
 use thalweg_api::{TableServer, to_json};
 use thalweg_base::units::Bytes;
 use thalweg_io::{process, small};
@@ -16,7 +18,8 @@ pub(crate) fn serve(asked: TableAsk, how: Show) -> Result<u8, Failure> {
     let memory = asked.memory.of(process::available_memory_bytes());
     let password = asked.password_file.as_deref().map(first_line).transpose()?;
     let said = password.is_some();
-    let options = Options { place: asked.resp, memory: memory as usize, password };
+    let tls = asked.tls.map(|(certificate, key)| tls_of(&certificate, &key)).transpose()?;
+    let options = Options { place: asked.resp, memory: memory as usize, password, tls };
     let server = Server::bind(options)?;
     let stop = server.stop();
     signals::on_signals(move |_| stop.stop()).map_err(Failure::Signals)?;
@@ -27,12 +30,20 @@ pub(crate) fn serve(asked: TableAsk, how: Show) -> Result<u8, Failure> {
     Ok(DONE)
 }
 
-fn first_line(path: &std::path::Path) -> Result<Vec<u8>, Failure> {
-    let text = small::read(path).map_err(Failure::Password)?;
+fn first_line(path: &Path) -> Result<Vec<u8>, Failure> {
+    let text = small::read(path).map_err(Failure::Served)?;
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() {
         return Err(Failure::NoPassword(path.into()));
     }
     Ok(line.to_vec())
+}
+
+fn tls_of(certificate: &Path, key: &Path) -> Result<Tls, Failure> {
+    if small::is_open_to_others(key) {
+        return Err(Failure::OpenKey(key.into()));
+    }
+    let [certificates, of_it] = [certificate, key].map(|path| small::read(path).map_err(Failure::Served));
+    Tls::from_pem(&certificates?, &of_it?).map_err(|why| Failure::Tls(certificate.into(), key.into(), why))
 }

@@ -54,6 +54,8 @@ pub(crate) struct TypedArgs {
 
     // About tables.
     pub(crate) resp: Option<thalweg::table::Place>,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
     pub(crate) password_file: Option<PathBuf>,
 
     // About a shuffle.

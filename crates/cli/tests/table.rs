@@ -39,6 +39,12 @@ impl Served {
         Served { child, ready }
     }
 
+    /// Asks it to end, and waits for that.
+    fn stop(mut self) {
+        Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+
     fn tcp(&self) -> TcpStream {
         TcpStream::connect(&self.ready.resp).unwrap()
     }
@@ -379,14 +385,30 @@ fn what_clients_hold_is_bounded() {
     assert_eq!(client.ask("PING"), "+PONG\r\n");
 }
 
+/// The server waited for the client when it had replied with a MiB, although there were requests left and the socket had taken all.
+#[test]
+fn replies_to_one_packet_of_requests_may_be_long() {
+    let place = Place::new();
+    let served = Served::start(&place, &["--resp", "127.0.0.1:0", "--memory", "64MiB"]);
+    for (bytes, requests) in [(600_000, 40), (1000, 5000)] {
+        let mut client = Client::new(served.tcp());
+        let value = vec![b'v'; bytes];
+        client.send(&[b"SET", b"key", &value]);
+        assert_eq!(client.reply(), b"+OK\r\n");
+        client.0.get_mut().write_all(&b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n".repeat(requests)).unwrap();
+        client.0.get_mut().shutdown(Shutdown::Write).unwrap();
+        (0..requests).for_each(|_| assert!(client.reply().len() > bytes));
+        assert_eq!(client.0.read(&mut [0]).unwrap(), 0);
+    }
+}
+
 #[test]
 fn strangers_are_turned_away() {
     let place = Place::new();
     place.write("password", b"open sesame\n");
     let served = Served::start(&place, &["--resp", "127.0.0.1:0", "--password-file", "password"]);
     let mut client = Client::new(served.tcp());
-    for line in ["GET a", "AUTH wrong", "AUTH default wrong", "AUTH other open", "HELLO 3", "MULTI", "NOSUCH"]
-    {
+    for line in ["GET a", "AUTH wrong", "AUTH default wrong", "HELLO 3", "MULTI", "NOSUCH"] {
         let reply = client.ask(line);
         assert!(["-NOAUTH", "-WRONGPASS", "-ERR"].contains(&&reply[..]), "{line}: {reply}");
     }
@@ -407,6 +429,72 @@ fn strangers_are_turned_away() {
         assert!(said.is_empty() || said.starts_with('-') && said.ends_with("\r\n"), "{said}");
     }
     assert_eq!(client.ask("GET a"), "$1\r\n1\r\n");
+    // The third wrong password ends a connection, whatever else was sent with it.
+    let mut guesser = Client::new(served.tcp());
+    (0..10).for_each(|_| guesser.send(&[b"HELLO", b"3", b"AUTH", b"default", b"wrong"]));
+    (0..3).for_each(|_| assert_eq!(guesser.reply(), b"-WRONGPASS"));
+    let mut rest = Vec::new();
+    let _ = guesser.0.read_to_end(&mut rest);
+    assert_eq!(rest, b"");
+    // Of too many who have not given it, those who came first go.
+    let mut strangers: Vec<TcpStream> = (0..110).map(|_| served.tcp()).collect();
+    let mut last = Client::new(strangers.pop().unwrap());
+    assert_eq!(last.ask("GET a"), "-NOAUTH");
+    assert_eq!(strangers[0].read(&mut [0]).unwrap_or(0), 0);
+    assert_eq!(client.ask("GET a"), "$1\r\n1\r\n");
+}
+
+#[test]
+fn clients_on_other_machines_need_tls_and_a_password() {
+    let place = Place::new();
+    place
+        .shell(
+            "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout key -out cert \
+-subj /CN=tables 2>made && cp key other && openssl ecparam -name prime256v1 -genkey -noout -out other && cp key open && \
+chmod 644 open && echo open sesame > password",
+        )
+        .is_done();
+    let refused = |words: &[&str], holds: &str| {
+        place.run(&[&["table", "serve", "--resp", "0.0.0.0:0"], words].concat()).is_refused(&[holds])
+    };
+    let (tls, password) = (["--tls-cert", "cert", "--tls-key", "key"], ["--password-file", "password"]);
+    refused(&[], "other machines");
+    refused(&tls, "other machines");
+    refused(&password, "other machines");
+    refused(&["--tls-cert", "cert"], "go together");
+    refused(&["--tls-cert", "cert", "--tls-key", "open"], "chmod 600");
+    refused(&["--tls-cert", "cert", "--tls-key", "other"], "cert and other");
+    refused(&["--tls-cert", "key", "--tls-key", "key"], "no certificate");
+    refused(&["--tls-cert", "none", "--tls-key", "key"], "none");
+
+    let served = Served::start(&place, &[&["--resp", "0.0.0.0:0"], &tls[..], &password].concat());
+    let port: u16 = served.ready.resp.rsplit(':').next().unwrap().parse().unwrap();
+    // Nothing but TLS is answered.
+    for bytes in
+        [&b"*1\r\n$4\r\nPING\r\n"[..], b"POST / HTTP/1.1\r\nHost: here\r\n\r\n", b"\x16\x03\x01\xff\xff"]
+    {
+        let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let _ = socket.write_all(bytes);
+        let _ = socket.shutdown(Shutdown::Write);
+        let mut said = Vec::new();
+        let _ = socket.read_to_end(&mut said);
+        assert!(said.len() < 10, "{}", said.escape_ascii());
+    }
+    if !Path::new("/usr/bin/redis-benchmark").exists() {
+        return skipped("there is no redis-cli; install redis-tools");
+    }
+    let long = "x".repeat(900_000);
+    place.write("long", long.as_bytes());
+    let cli = format!("redis-cli --tls --cacert cert -p {port}");
+    let out = place
+        .shell(&format!(
+            "export REDISCLI_AUTH='open sesame'; {cli} -x set long < long && {cli} get long | wc -c && \
+{cli} mget $(yes long | head -60) | wc -c && env -u REDISCLI_AUTH {cli} get long && \
+redis-benchmark --tls --cacert cert -p {port} -a 'open sesame' -n 20000 -r 5000 -P 16 -c 20 --csv -t set,get | grep -c SET"
+        ));
+    let out = out.is_done();
+    let expected = format!("OK\n900001\n{}\nNOAUTH Authentication required.\n\n1\n", 60 * 900_001);
+    assert_eq!(out, expected);
 }
 
 #[test]
@@ -425,7 +513,14 @@ fn only_this_user_reaches_its_socket() {
     let served = Served::start(&place, &["--resp", "unix:socket"]);
     let mut client = Client::new(UnixStream::connect(place.0.join("socket")).unwrap());
     assert_eq!(client.ask("PING"), "+PONG\r\n");
-    drop((served, client));
+    // At its end a server removes its own socket, and not that of another which listens there now.
+    std::fs::remove_file(place.0.join("socket")).unwrap();
+    let other = Served::start(&place, &["--resp", "unix:socket"]);
+    served.stop();
+    assert!(place.names().contains(&"socket".into()));
+    other.stop();
+    assert!(!place.names().contains(&"socket".into()));
+    drop(client);
 }
 
 #[test]
@@ -433,7 +528,6 @@ fn it_says_what_it_cannot_do() {
     let place = Place::new();
     let refused = |words: &[&str], holds: &str| place.run(&[&["table"], words].concat()).is_refused(&[holds]);
     refused(&["serve"], "--resp");
-    refused(&["serve", "--resp", "0.0.0.0:6379"], "not encrypted");
     refused(&["serve", "--resp", "here"], "ADDRESS:PORT");
     refused(&["serve", "--resp", "127.0.0.1:0", "--memory", "1K"], "too little");
     refused(&["serve", "--resp", "127.0.0.1:0", "--password-file", "none"], "none");
@@ -459,4 +553,19 @@ redis-cli -p {port} -3 hgetall myhash | wc -l && redis-cli -p {port} --scan | wc
         assert!(out.contains(&format!("\"{test}\",")), "{out}");
     }
     assert!(out.contains("db0:keys="), "{out}");
+}
+
+#[test]
+fn redis_py_works() {
+    let python = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../redis-py/bin/python");
+    if !python.exists() {
+        return skipped("there is no redis-py; ./test installs it");
+    }
+    let place = Place::new();
+    let _served = Served::start(&place, &["--resp", "unix:socket", "--memory", "64MiB"]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/table/redis_py.py");
+    let url = format!("unix://{}", place.0.join("socket").display());
+    let done = Command::new(python).arg(script).arg(url).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && done.stdout.starts_with(b"redis-py "), "{said}");
 }

@@ -45,6 +45,7 @@ pub(crate) struct Session {
     pub(crate) name: Vec<u8>,
     pub(crate) version: u8,
     pub(crate) may: bool,
+    pub(crate) wrong_passwords: usize,
     pub(crate) ends: bool,
     pub(crate) transaction: Option<Transaction>,
     /// Keys that are watched, with the changes they had then.
@@ -63,9 +64,17 @@ pub(crate) struct Transaction {
 impl Session {
     pub(crate) fn new(number: u64, shared: &Shared) -> Session {
         let may = shared.password.is_none();
-        let name = Vec::new();
-        let (transaction, watched) = (None, Vec::new());
-        Session { number, name, version: 2, may, ends: false, transaction, watched, held_bytes: 0 }
+        Session {
+            number,
+            name: Vec::new(),
+            version: 2,
+            may,
+            wrong_passwords: 0,
+            ends: false,
+            transaction: None,
+            watched: Vec::new(),
+            held_bytes: 0,
+        }
     }
 
     /// Bytes of its transaction and of the keys that it watches.

@@ -8,9 +8,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
-use crate::bucket::{Bucket, Place};
+use crate::bucket::Bucket;
 use crate::error::Refusal;
 use crate::slab::{Full, KEY_BYTES_MAX, Record, Slab, VALUE_BYTES_MAX};
+use crate::walk::{self, End, Walk};
 
 /// What the name of a table and its entry among the others take beside the bucket, about.
 const TABLE_BYTES: usize = 2 << 10;
@@ -43,9 +44,6 @@ pub(crate) struct Table {
     bucket: Bucket,
     expires_ms: Option<i64>,
 }
-
-/// One end of a range of keys.
-pub(crate) type End<'a> = Bound<&'a [u8]>;
 
 /// The keys of one database.
 pub(crate) struct Keyspace {
@@ -382,36 +380,17 @@ impl<'a> TableRef<'a> {
         self.table.bucket.get(self.slab, key).map(|record| record.value)
     }
 
-    /// Where a range begins, and how many records it has.
-    pub(crate) fn range(&self, low: End<'_>, high: End<'_>) -> (Place, usize) {
-        let bucket = &self.table.bucket;
-        let seek = |key, behind| bucket.seek(self.slab, key, behind);
-        let from = match low {
-            Bound::Unbounded => bucket.first(),
-            Bound::Included(key) => seek(key, false),
-            Bound::Excluded(key) => seek(key, true),
-        };
-        let to = match high {
-            Bound::Unbounded => bucket.last(),
-            Bound::Included(key) => seek(key, true),
-            Bound::Excluded(key) => seek(key, false),
-        };
-        (from, bucket.count(self.slab, from, to))
+    /// Records of a range.
+    pub(crate) fn count(&self, range: (End<'_>, End<'_>)) -> usize {
+        walk::count(&self.table.bucket, self.slab, range)
     }
 
-    /// The record behind a place, which moves behind it.
-    pub(crate) fn next(&self, place: &mut Place) -> Option<Record<'a>> {
-        self.table.bucket.next(self.slab, place)
-    }
-
-    /// The record before a place, which moves before it.
-    pub(crate) fn previous(&self, place: &mut Place) -> Option<Record<'a>> {
-        self.table.bucket.previous(self.slab, place)
-    }
-
-    /// Moves a place behind so many further records.
-    pub(crate) fn skip(&self, place: &mut Place, count: usize) {
-        self.table.bucket.skip(place, count);
+    /// The records of a range, in order.
+    pub(crate) fn walk<'b>(&self, range: (End<'b>, End<'b>), is_descending: bool) -> Walk<'b>
+    where
+        'a: 'b,
+    {
+        Walk::new(&self.table.bucket, self.slab, range, is_descending)
     }
 }
 

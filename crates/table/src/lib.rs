@@ -10,12 +10,23 @@ mod arena;
 mod bucket;
 mod call;
 mod commands;
+mod condition;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod keys;
 mod keyspace;
+mod listen;
 mod pattern;
 mod resp;
 mod server;
 mod slab;
+mod socket;
+mod store;
+mod walk;
 
-pub use server::{Error, Options, Place, Server, Stop};
+pub use condition::{CONDITION_BYTES_MAX, Condition, ConditionError};
+pub use listen::{Error, Options, Place};
+pub use server::{Server, Stop};
+pub use socket::Tls;
+pub use store::{Batch, Store, StoreError, Wanted};

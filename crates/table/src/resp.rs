@@ -138,7 +138,8 @@ fn parse_line(bytes: &[u8], into: &mut Parsed) -> Result<bool, Malformed> {
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
         return Err(Malformed::Http);
     }
-    if line.ends_with(b"HTTP/1.1") || line.ends_with(b"HTTP/1.0") {
+    let last = into.arguments.last().map_or(&b""[..], |last| &bytes[last.clone()]);
+    if last.starts_with(b"HTTP/") {
         return Err(Malformed::Http);
     }
     into.bytes = end + 1;
@@ -244,6 +245,19 @@ impl<'a> Reply<'a> {
         self.head(b'*', count as i64);
     }
 
+    /// Where the next part of the reply begins.
+    pub(crate) fn here(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Makes an array of the so many replies since this place.
+    pub(crate) fn array_since(&mut self, here: usize, count: usize) {
+        let end = self.out.len();
+        self.array(count);
+        let head = self.out.len() - end;
+        self.out[here..].rotate_right(head);
+    }
+
     /// Begins a map of so many pairs of replies.
     pub(crate) fn map(&mut self, count: usize) {
         match self.version {
@@ -303,6 +317,7 @@ mod tests {
             (b"*1\r\n$40000000\r\n", Long),
             (b"POST / HTTP/1.1\r\n", Http),
             (b"GET / HTTP/1.1\r\n", Http),
+            (b"PRI * HTTP/2.0\r\n", Http),
             (b"Host: here\r\n", Http),
         ] {
             assert_eq!(parsed(bytes), Err(why), "{}", bytes.escape_ascii());

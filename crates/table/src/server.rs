@@ -1,36 +1,37 @@
-//! A server for Redis clients: sockets, and the one thread that carries out what comes from them.
+//! A server for Redis clients: one thread that carries out what comes from their sockets.
 //!
-//! Model: one thread waits for sockets that are ready, and takes turns with those that are. In its turn a client's requests are
+//! Model: the thread waits for sockets that are ready, and takes turns with those that are. In its turn a client's requests are
 //! carried out in order until no more have come, or until it does not read its replies.
 //! Invariant: a client holds at most one request and one reply beyond [`BACKLOG_BYTES`]; all together hold at most
-//! [`BUFFERS_BYTES_MAX`]. Who sends what is no request, or may not be answered, is told why and disconnected.
-//! Non-goals: what commands do.
+//! [`BUFFERS_BYTES_MAX`]. Who sends what is no request, or may not be answered, is told why and disconnected, and so is who does not
+//! give the password soon.
+//! Non-goals: what commands do, and where a server listens.
 
-use std::fmt;
-use std::io::{self, Read, Write};
-use std::net::SocketAddr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mio::event::Source;
-use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
-use rustix::fs::{FileType, Mode};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use thalweg_base::clock;
 
 use crate::call::{Session, Shared};
 use crate::commands::run;
 use crate::error::Refusal;
 use crate::keyspace::Keyspace;
+use crate::listen::{Error, Listener, Options, Place};
 use crate::resp::{Parsed, Reply, parse};
+use crate::socket::{Socket, Stream, Tls};
 
 /// The most clients at a time.
 const CLIENTS_MAX: usize = 10_000;
+/// The same with TLS, which holds up to 150 KiB for each.
+const TLS_CLIENTS_MAX: usize = 1000;
+/// The most clients that have still to give the password. If there are more, the one that came first is disconnected.
+const STRANGERS_MAX: usize = 100;
+/// How long a client may take to give the password.
+const STRANGER_LIVES_MS: i64 = 60_000;
 /// Replies that a client has not read, above which none of its requests are carried out.
 const BACKLOG_BYTES: usize = 1 << 20;
 /// What all clients' requests and replies may take, beside the memory for records.
@@ -46,105 +47,13 @@ const READS_A_TURN: usize = 16;
 /// How often keys that have ended are looked for.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 const EVENTS_MAX: usize = 1024;
-const LISTEN_BACKLOG: i32 = 511;
+/// Requests of so many arguments need no memory for them.
+const FEW_ARGUMENTS: usize = 8;
 /// The least memory that makes sense.
 const MEMORY_MIN: usize = 1 << 20;
 
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
-
-/// Where a server listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// At an address of this machine.
-    Tcp(SocketAddr),
-    /// At a socket in the file system, for this user only.
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Tcp(address) => write!(f, "{address}"),
-            Place::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-impl FromStr for Place {
-    type Err = Error;
-
-    /// `ADDRESS:PORT` of the loopback interface, or `unix:PATH`.
-    fn from_str(typed: &str) -> Result<Place, Error> {
-        if let Some(path) = typed.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-            return Ok(Place::Unix(path.into()));
-        }
-        let address: SocketAddr = typed.parse().map_err(|_| Error::NoPlace(typed.into()))?;
-        if !address.ip().is_loopback() {
-            return Err(Error::Reachable(address));
-        }
-        Ok(Place::Tcp(address))
-    }
-}
-
-/// What a server is to be.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Where it listens.
-    pub place: Place,
-    /// Bytes for records and what orders them.
-    pub memory: usize,
-    /// What clients have to know.
-    pub password: Option<Vec<u8>>,
-}
-
-/// Why there is no server, or no more.
-#[derive(Debug)]
-pub enum Error {
-    /// Not a place.
-    NoPlace(String),
-    /// Other machines could reach this address.
-    Reachable(SocketAddr),
-    /// Too little memory; so many bytes are given.
-    LittleMemory(usize),
-    /// Somebody listens there, or something else is there.
-    Taken(Place),
-    /// The system refused it.
-    System {
-        /// What was done.
-        what: &'static str,
-        /// Where.
-        place: Place,
-        /// Why not.
-        why: io::Error,
-    },
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::NoPlace(typed) => {
-                write!(
-                    f,
-                    "'{typed}' is no place to listen: write ADDRESS:PORT, as in 127.0.0.1:6379, or unix:PATH"
-                )
-            }
-            Error::Reachable(address) => write!(
-                f,
-                "other machines could reach {address}, and what clients send is not encrypted: listen on 127.0.0.1 or unix:PATH"
-            ),
-            Error::LittleMemory(bytes) => {
-                write!(f, "{bytes} bytes of memory are too little: give at least 1 MiB")
-            }
-            Error::Taken(place) => {
-                write!(f, "{place} is taken: another program listens there, or a file is there")
-            }
-            Error::System { what, place, why } => write!(f, "cannot {what} {place}: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// Ends a server from another thread.
 #[derive(Debug, Clone)]
@@ -174,6 +83,9 @@ pub struct Server {
     again: Vec<usize>,
     /// Connections may wait that could not be accepted.
     accept_again: bool,
+    /// Clients that have still to give the password, by session: where they are, and since when.
+    strangers: BTreeMap<u64, (usize, i64)>,
+    tls: Option<Tls>,
     shared: Shared,
     /// Bytes of all buffers.
     buffered: usize,
@@ -182,42 +94,11 @@ pub struct Server {
     last_client: u64,
 }
 
-enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    fn source(&mut self) -> &mut dyn Source {
-        match self {
-            Socket::Tcp(socket) => socket,
-            Socket::Unix(socket) => socket,
-        }
-    }
-
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.read(into),
-            Socket::Unix(socket) => socket.read(into),
-        }
-    }
-
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.write(from),
-            Socket::Unix(socket) => socket.write(from),
-        }
-    }
-}
-
 struct Client {
     socket: Socket,
     session: Session,
+    /// It sends no more than has come.
+    is_whole: bool,
     /// What came, and how much of it was carried out.
     input: Vec<u8>,
     done: usize,
@@ -238,32 +119,16 @@ enum Fate {
 impl Server {
     /// Listens.
     pub fn bind(options: Options) -> Result<Server, Error> {
-        let Options { place, memory, password } = options;
+        options.check()?;
+        let Options { place, memory, password, tls } = options;
         if memory < MEMORY_MIN {
             return Err(Error::LittleMemory(memory));
         }
-        let system = |what| {
-            let place = place.clone();
-            move |why: io::Error| Error::System { what, place, why }
-        };
-        let poll = Poll::new().map_err(system("wait for clients of"))?;
-        let waker = Waker::new(poll.registry(), WAKER).map_err(system("wait for clients of"))?;
-        let (mut listener, place) = match &place {
-            Place::Tcp(address) => {
-                let listener = TcpListener::bind(*address).map_err(|why| match why.kind() {
-                    io::ErrorKind::AddrInUse => Error::Taken(place.clone()),
-                    _ => system("listen on")(why),
-                })?;
-                let address = listener.local_addr().map_err(system("listen on"))?;
-                (Listener::Tcp(listener), Place::Tcp(address))
-            }
-            Place::Unix(path) => (Listener::Unix(bind_unix(path)?), place.clone()),
-        };
-        let source: &mut dyn Source = match &mut listener {
-            Listener::Tcp(listener) => listener,
-            Listener::Unix(listener) => listener,
-        };
-        poll.registry().register(source, LISTENER, Interest::READABLE).map_err(system("listen on"))?;
+        let (mut listener, place) = Listener::bind(&place)?;
+        let failed = |why| Error::System { what: "wait for clients of", place: place.clone(), why };
+        let poll = Poll::new().map_err(failed)?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(failed)?;
+        poll.registry().register(listener.source(), LISTENER, Interest::READABLE).map_err(failed)?;
         let mut keyspace = Keyspace::new(memory).map_err(|_| Error::LittleMemory(memory))?;
         keyspace.now_ms = now_ms();
         let started_ms = keyspace.now_ms;
@@ -276,6 +141,8 @@ impl Server {
             vacant: Vec::new(),
             again: Vec::new(),
             accept_again: false,
+            strangers: BTreeMap::new(),
+            tls,
             shared: Shared::new(keyspace, password, started_ms),
             buffered: 0,
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
@@ -299,8 +166,9 @@ impl Server {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut swept_ms = now_ms();
         while !self.stop.flag.load(Ordering::Acquire) {
-            let patience = match (self.again.is_empty(), self.shared.keyspace.may_end() || self.accept_again)
-            {
+            let has_to_look =
+                self.shared.keyspace.may_end() || self.accept_again || !self.strangers.is_empty();
+            let patience = match (self.again.is_empty(), has_to_look) {
                 (false, _) => Some(Duration::ZERO),
                 (true, true) => Some(SWEEP_EVERY),
                 (true, false) => None,
@@ -319,6 +187,7 @@ impl Server {
             self.shared.keyspace.now_ms = now;
             if now - swept_ms >= SWEEP_EVERY.as_millis() as i64 {
                 self.shared.keyspace.sweep();
+                self.dismiss_strangers();
                 swept_ms = now;
             }
             let again = std::mem::take(&mut self.again);
@@ -327,7 +196,12 @@ impl Server {
                 match event.token() {
                     LISTENER => self.accept_again = true,
                     WAKER => {}
-                    Token(number) => self.turn(number),
+                    Token(number) => {
+                        if let Some(Some(client)) = self.clients.get_mut(number) {
+                            client.is_whole |= event.is_read_closed();
+                        }
+                        self.turn(number);
+                    }
                 }
             }
             if self.accept_again {
@@ -340,16 +214,8 @@ impl Server {
     /// Accepts whoever waits; whether some may wait whom the system does not let in now.
     fn accept(&mut self) -> bool {
         loop {
-            let accepted = match &self.listener {
-                Listener::Tcp(listener) => listener.accept().map(|(socket, _)| {
-                    // A reply is small, and waits for nothing.
-                    let _ = socket.set_nodelay(true);
-                    Socket::Tcp(socket)
-                }),
-                Listener::Unix(listener) => listener.accept().map(|(socket, _)| Socket::Unix(socket)),
-            };
-            match accepted {
-                Ok(socket) => self.welcome(socket),
+            match self.listener.accept() {
+                Ok(stream) => self.welcome(stream),
                 Err(why) => match why.kind() {
                     io::ErrorKind::WouldBlock => return false,
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
@@ -359,8 +225,10 @@ impl Server {
         }
     }
 
-    fn welcome(&mut self, mut socket: Socket) {
-        if self.shared.clients >= CLIENTS_MAX {
+    fn welcome(&mut self, stream: Stream) {
+        let Ok(mut socket) = Socket::new(stream, self.tls.as_ref()) else { return };
+        let most = if self.tls.is_some() { TLS_CLIENTS_MAX } else { CLIENTS_MAX };
+        if self.shared.clients >= most {
             // It is told if it can be told at once.
             let _ = socket.write(b"-ERR max number of clients reached\r\n");
             return;
@@ -372,13 +240,43 @@ impl Server {
         }
         self.last_client += 1;
         let session = Session::new(self.last_client, &self.shared);
-        let client = Client { socket, session, input: Vec::new(), done: 0, output: Vec::new(), sent: 0 };
+        if !session.may {
+            self.strangers.insert(session.number, (number, self.shared.keyspace.now_ms));
+        }
+        let (input, output) = (Vec::new(), Vec::new());
+        let client = Client { socket, session, is_whole: false, input, done: 0, output, sent: 0 };
         match self.vacant.pop() {
             Some(number) => self.clients[number] = Some(client),
             None => self.clients.push(Some(client)),
         }
         self.shared.clients += 1;
         self.again.push(number);
+        if self.strangers.len() > STRANGERS_MAX {
+            self.dismiss_strangers();
+        }
+    }
+
+    /// Disconnects clients that have still to give the password, if they have had their time or are too many.
+    fn dismiss_strangers(&mut self) {
+        while let Some((_, (number, since_ms))) = self.strangers.first_key_value() {
+            let is_late = since_ms + STRANGER_LIVES_MS <= self.shared.keyspace.now_ms;
+            if !is_late && self.strangers.len() <= STRANGERS_MAX {
+                return;
+            }
+            let client = self.clients[*number].take().expect("a stranger is a client");
+            self.end(*number, client);
+        }
+    }
+
+    fn end(&mut self, number: usize, mut client: Client) {
+        self.buffered -= client.buffered();
+        client.session.unwatch(&mut self.shared.keyspace);
+        client.socket.close();
+        // Dropping the socket takes it out of the poll, whatever this says.
+        let _ = self.poll.registry().deregister(client.socket.source());
+        self.strangers.remove(&client.session.number);
+        self.vacant.push(number);
+        self.shared.clients -= 1;
     }
 
     fn turn(&mut self, number: usize) {
@@ -392,15 +290,11 @@ impl Server {
             let _ = client.socket.write(format!("-{}\r\n", Refusal::Full).as_bytes());
             fate = Fate::Ends;
         }
+        if client.session.may && !self.strangers.is_empty() {
+            self.strangers.remove(&client.session.number);
+        }
         match fate {
-            Fate::Ends => {
-                self.buffered -= client.buffered();
-                client.session.unwatch(&mut self.shared.keyspace);
-                // Dropping the socket takes it out of the poll, whatever this says.
-                let _ = self.poll.registry().deregister(client.socket.source());
-                self.vacant.push(number);
-                self.shared.clients -= 1;
-            }
+            Fate::Ends => self.end(number, client),
             Fate::Waits => self.clients[number] = Some(client),
             Fate::GoesOn => {
                 self.clients[number] = Some(client);
@@ -410,8 +304,9 @@ impl Server {
     }
 
     fn serve(&mut self, client: &mut Client) -> Fate {
+        let mut is_drained = false;
         for _ in 0..READS_A_TURN {
-            self.carry_out(client);
+            let has_more = self.carry_out(client);
             match client.send() {
                 Ok(true) => {}
                 Ok(false) if client.backlog() > BACKLOG_BYTES || client.session.ends => return Fate::Waits,
@@ -421,13 +316,23 @@ impl Server {
             if client.session.ends {
                 return Fate::Ends;
             }
+            if has_more {
+                continue;
+            }
+            if is_drained {
+                return Fate::Waits;
+            }
             match client.socket.read(&mut self.scratch) {
-                Ok(0) if client.backlog() == 0 => return Fate::Ends,
+                Ok(0) if client.is_sent() => return Fate::Ends,
                 Ok(0) => {
                     client.session.ends = true;
                     return Fate::Waits;
                 }
-                Ok(n) => client.input.extend_from_slice(&self.scratch[..n]),
+                Ok(n) => {
+                    client.input.extend_from_slice(&self.scratch[..n]);
+                    // What comes later is an event of its own, so asking the system again would find nothing.
+                    is_drained = n < READ_BYTES && !client.is_whole && !client.socket.is_encrypted();
+                }
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Fate::Waits,
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return Fate::Ends,
@@ -436,17 +341,29 @@ impl Server {
         Fate::GoesOn
     }
 
-    /// Carries out what is there whole, until the client has too much to read.
-    fn carry_out(&mut self, client: &mut Client) {
+    /// Carries out what is there whole, until the client has too much to read; whether that was before the end.
+    fn carry_out(&mut self, client: &mut Client) -> bool {
         let Client { input, done, output, session, .. } = client;
+        let mut has_more = true;
         while !session.ends && output.len() - client.sent <= BACKLOG_BYTES {
             let rest = &input[*done..];
             match parse(rest, &mut self.parsed) {
                 Ok(true) => {
-                    let arguments: Vec<&[u8]> =
-                        self.parsed.arguments.iter().map(|at| &rest[at.clone()]).collect();
+                    let ranges = &self.parsed.arguments;
+                    let mut few: [&[u8]; FEW_ARGUMENTS] = [b""; FEW_ARGUMENTS];
+                    let many: Vec<&[u8]>;
+                    let arguments = match few.get_mut(..ranges.len()) {
+                        Some(few) => {
+                            few.iter_mut().zip(ranges).for_each(|(one, at)| *one = &rest[at.clone()]);
+                            few
+                        }
+                        None => {
+                            many = ranges.iter().map(|at| &rest[at.clone()]).collect();
+                            &many[..]
+                        }
+                    };
                     if !arguments.is_empty() {
-                        run(&mut self.shared, session, &arguments, output);
+                        run(&mut self.shared, session, arguments, output);
                     }
                     *done += self.parsed.bytes;
                 }
@@ -456,6 +373,7 @@ impl Server {
                         Reply::new(output, 2).error(&Refusal::NoPassword.to_string());
                         session.ends = true;
                     }
+                    has_more = false;
                     break;
                 }
                 Err(why) => {
@@ -471,12 +389,17 @@ impl Server {
             input.drain(..*done);
             *done = 0;
         }
+        has_more
     }
 }
 
 impl Client {
     fn backlog(&self) -> usize {
         self.output.len() - self.sent
+    }
+
+    fn is_sent(&self) -> bool {
+        self.backlog() == 0 && !self.socket.wants_write()
     }
 
     /// Bytes that its buffers take.
@@ -497,7 +420,10 @@ impl Client {
         }
         self.output.clear();
         self.sent = 0;
-        Ok(true)
+        match self.socket.flush() {
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            flushed => flushed.map(|()| true),
+        }
     }
 
     fn shrink(&mut self) {
@@ -507,54 +433,6 @@ impl Client {
             }
         }
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Place::Unix(path) = &self.place {
-            // Whoever listens there next removes it otherwise.
-            let _ = rustix::fs::unlink(path);
-        }
-    }
-}
-
-/// A socket in the file system that only this user can connect to, from its first moment on.
-fn bind_unix(path: &Path) -> Result<UnixListener, Error> {
-    let place = || Place::Unix(path.into());
-    let failed =
-        |why: rustix::io::Errno| Error::System { what: "listen on", place: place(), why: why.into() };
-    let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(failed)?;
-    let bind = || {
-        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
-        // The file that bind makes has the mode of the socket.
-        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        rustix::net::bind(&socket, &address)?;
-        Ok(socket)
-    };
-    let socket = match bind() {
-        Err(rustix::io::Errno::ADDRINUSE) if is_left_over(path, &address) => {
-            rustix::fs::unlink(path).map_err(failed)?;
-            bind().map_err(failed)?
-        }
-        Err(rustix::io::Errno::ADDRINUSE) => return Err(Error::Taken(place())),
-        bound => bound.map_err(failed)?,
-    };
-    rustix::net::listen(&socket, LISTEN_BACKLOG).map_err(failed)?;
-    rustix::io::ioctl_fionbio(&socket, true).map_err(failed)?;
-    Ok(UnixListener::from_std(socket.into()))
-}
-
-/// Whether this is a socket of this user that nobody listens on.
-fn is_left_over(path: &Path, address: &SocketAddrUnix) -> bool {
-    let is_own_socket = rustix::fs::lstat(path).is_ok_and(|found| {
-        FileType::from_raw_mode(found.st_mode) == FileType::Socket
-            && found.st_uid == rustix::process::geteuid().as_raw()
-    });
-    let connect = || {
-        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
-        rustix::net::connect(&socket, address)
-    };
-    is_own_socket && connect() == Err(rustix::io::Errno::CONNREFUSED)
 }
 
 fn now_ms() -> i64 {

@@ -2,7 +2,8 @@
 //!
 //! A [`Task`] sorts, shuffles, merges, joins or partitions records, and a [`Transfer`] moves files: on this machine, on a
 //! cluster, or where ssh goes, through one call that returns a receipt. A [`Sorter`] sorts records that a program has
-//! rather than a file. This is the only crate with a stable interface.
+//! rather than a file. A [`Table`] holds ordered records in memory, and a [`Volume`] files on several disks. This is the only crate
+//! with a stable interface.
 //!
 //! [`River`]s carry records from several sources to several sinks. They chain: what an outlet gives, an operator may
 //! change and put into the next river's inlet.
@@ -51,10 +52,12 @@
 //! ```
 
 pub mod nodes;
+pub mod table;
 mod task;
 mod transfer;
 pub mod volume;
 
+pub use table::Table;
 pub use task::{Task, TaskPlan};
 pub use thalweg_api::{JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt, Work};
 pub use thalweg_base::units::Size;
@@ -92,9 +95,6 @@ pub fn check(
 
 /// Volumes mounted as file systems.
 pub use thalweg_mount as mount;
-
-/// Ordered records in memory, served to Redis clients.
-pub use thalweg_table as table;
 
 // The examples of the guide are tests of this crate's documents.
 #[cfg(doctest)]

@@ -14,6 +14,8 @@ pub(crate) struct TableAsk {
     pub(crate) resp: Place,
     pub(crate) memory: Size,
     pub(crate) password_file: Option<PathBuf>,
+    /// The files of the certificate and its key.
+    pub(crate) tls: Option<(PathBuf, PathBuf)>,
 }
 
 /// `table serve`.
@@ -21,10 +23,15 @@ pub(super) fn served(args: TypedArgs) -> Result<TableAsk, Usage> {
     if let Some(word) = args.words.first() {
         return Err(Usage(format!("table serve takes flags only, not '{}'", word.to_string_lossy())));
     }
-    let TypedArgs { resp, memory, password_file, .. } = args;
+    let TypedArgs { resp, memory, password_file, tls_cert, tls_key, .. } = args;
+    let tls = match (tls_cert, tls_key) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => return Err(Usage("--tls-cert and --tls-key go together: a certificate and its key".into())),
+    };
     let resp = resp.ok_or_else(|| {
         Usage("table serve needs --resp, where Redis clients connect, as in --resp 127.0.0.1:6379".into())
     })?;
     let memory = memory.unwrap_or(Size::Percent(50.0));
-    Ok(TableAsk { resp, memory, password_file })
+    Ok(TableAsk { resp, memory, password_file, tls })
 }

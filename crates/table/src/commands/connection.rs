@@ -8,6 +8,8 @@ use crate::pattern::matches;
 
 /// What clients take for the version of Redis whose commands are here.
 const REDIS_VERSION: &str = "7.0.0";
+/// With so many wrong passwords a client is disconnected.
+const WRONG_PASSWORDS_MAX: usize = 3;
 
 pub(super) fn ping(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     match a.get(1) {
@@ -53,6 +55,8 @@ fn check(call: &mut Call<'_, '_>, user: &[u8], password: &[u8]) -> Outcome {
         .enumerate()
         .fold(differs, |differs, (i, byte)| differs | usize::from(byte ^ password.get(i).unwrap_or(&0)));
     if user != b"default" || differs != 0 {
+        call.session.wrong_passwords += 1;
+        call.session.ends |= call.session.wrong_passwords >= WRONG_PASSWORDS_MAX;
         return Err(Refusal::WrongPassword);
     }
     call.session.may = true;

@@ -113,8 +113,7 @@ fn all(call: &mut Call<'_, '_>, a: &Arguments<'_>, keys: bool, values: bool) -> 
         false => call.reply.array(len),
     }
     let Some(table) = table else { return Ok(()) };
-    let mut place = table.range(Bound::Unbounded, Bound::Unbounded).0;
-    while let Some(record) = table.next(&mut place) {
+    for record in table.walk((Bound::Unbounded, Bound::Unbounded), false) {
         if keys {
             call.reply.bulk(record.key);
         }
@@ -148,15 +147,16 @@ pub(super) fn hscan(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     let table = call.shared.keyspace.table(a[1], is_hash)?;
     let (mut found, mut last) = (Vec::new(), None);
     if let Some(table) = &table {
-        let (mut place, left) = table.range(low, Bound::Unbounded);
-        for _ in 0..wanted.count.min(left) {
-            let Some(record) = table.next(&mut place) else { break };
+        let mut walk = table.walk((low, Bound::Unbounded), false);
+        for record in walk.by_ref().take(wanted.count) {
             if wanted.wants(record.key) {
                 found.push(record);
             }
-            last = (left > wanted.count).then(|| Scanned::String(record.key.to_vec()));
+            last = Some(record.key);
         }
+        last = last.filter(|_| walk.next().is_some());
     }
+    let last = last.map(|key| Scanned::String(key.to_vec()));
     let cursor = call.shared.cursors.give(last, now_ms);
     call.reply.array(2);
     call.reply.bulk(cursor.to_string().as_bytes());

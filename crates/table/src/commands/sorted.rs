@@ -4,7 +4,8 @@ use std::ops::Bound;
 
 use crate::call::{Arguments, Call, Outcome, number};
 use crate::error::Refusal;
-use crate::keyspace::{End, Kind, TableRef};
+use crate::keyspace::{Kind, TableRef};
+use crate::walk::End;
 
 /// Members that are found and then removed, so many at a time.
 const REMOVED_TOGETHER: usize = 1000;
@@ -119,20 +120,19 @@ fn ends<'a>(low: &'a [u8], high: &'a [u8]) -> Result<Option<(End<'a>, End<'a>)>,
 pub(super) fn zlexcount(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     let ends = ends(a[2], a[3])?;
     let set = call.keys().table(a[1], is_ordered)?;
-    let count = set.zip(ends).map_or(0, |(set, (low, high))| set.range(low, high).1);
+    let count = set.zip(ends).map_or(0, |(set, ends)| set.count(ends));
     call.count(count)
 }
 
 pub(super) fn zremrangebylex(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     let ends = ends(a[2], a[3])?;
     call.keys().table(a[1], is_sorted)?;
-    let Some((low, high)) = ends else { return call.count(0) };
+    let Some(ends) = ends else { return call.count(0) };
     let mut count = 0;
     loop {
         let mut members = Vec::new();
         if let Some(set) = call.keys().table(a[1], is_sorted)? {
-            let (mut place, left) = set.range(low, high);
-            let next = (0..left.min(REMOVED_TOGETHER)).map_while(|_| set.next(&mut place));
+            let next = set.walk(ends, false).take(REMOVED_TOGETHER);
             members.extend(next.map(|record| record.key.to_vec()));
         }
         if members.is_empty() {
@@ -167,23 +167,21 @@ fn by_lex(
     window: &Window,
 ) -> Outcome {
     let set = call.shared.keyspace.table(name, is_ordered)?;
-    let Some((set, (low, high))) = set.zip(ends) else {
+    let Some((set, ends)) = set.zip(ends) else {
         call.reply.array(0);
         return Ok(());
     };
-    let (mut place, count) = set.range(low, high);
-    let left = count.saturating_sub(window.offset);
-    let most = window.most.map_or(left, |most| most.min(left));
-    call.reply.array(most);
-    let offset = window.offset.min(count);
-    set.skip(&mut place, if window.backwards { count - offset } else { offset });
-    for _ in 0..most {
-        let record = if window.backwards { set.previous(&mut place) } else { set.next(&mut place) };
-        call.reply.bulk(record.map_or(&b""[..], |record| record.key));
+    let mut walk = set.walk(ends, window.backwards);
+    walk.skip_records(window.offset);
+    let (here, mut count) = (call.reply.here(), 0);
+    for record in walk.take(window.most.unwrap_or(usize::MAX)) {
+        call.reply.bulk(record.key);
+        count += 1;
         if call.reply.is_long() {
             return Err(Refusal::LongReply);
         }
     }
+    call.reply.array_since(here, count);
     Ok(())
 }
 

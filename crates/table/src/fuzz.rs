@@ -1,0 +1,72 @@
+//! What fuzzers ask of tables: requests of any bytes, and conditions. Each function takes any bytes and panics where an invariant is
+//! broken; `fuzz/` calls them, and the tests play their corpora back.
+//!
+//! Invariant: nothing here is compiled into a build that users get.
+
+use crate::Condition;
+use crate::call::{Session, Shared};
+use crate::commands::run;
+use crate::keyspace::Keyspace;
+use crate::resp::{Parsed, parse};
+
+/// The memory of the keys, so small that it gets full.
+const MEMORY: usize = 128 << 10;
+
+/// Carries out what the bytes ask for: every request has a reply, memory stays within its limit, and all of it comes back.
+pub fn requests(data: &[u8]) {
+    let keyspace = Keyspace::new(MEMORY).expect("the memory is enough for no keys");
+    let mut shared = Shared::new(keyspace, None, 0);
+    let empty = shared.keyspace.memory().0;
+    let mut session = Session::new(1, &shared);
+    let (mut parsed, mut rest, mut replies) = (Parsed::default(), data, Vec::new());
+    while let Ok(true) = parse(rest, &mut parsed) {
+        let arguments: Vec<&[u8]> = parsed.arguments.iter().map(|at| &rest[at.clone()]).collect();
+        if !arguments.is_empty() {
+            run(&mut shared, &mut session, &arguments, &mut replies);
+            assert!(
+                replies.ends_with(b"\r\n") && b"+-:$*%_,".contains(&replies[0]),
+                "{}",
+                replies.escape_ascii()
+            );
+            replies.clear();
+        }
+        let (used, limit) = shared.keyspace.memory();
+        assert!(used <= limit);
+        shared.keyspace.now_ms += 1;
+        rest = &rest[parsed.bytes..];
+    }
+    shared.keyspace.sweep();
+    // Without memory for another tree, nothing is cleared.
+    if shared.keyspace.clear().is_ok() {
+        assert_eq!((shared.keyspace.memory().0, shared.keyspace.len()), (empty, 0));
+    }
+}
+
+/// A condition, and behind the first line the value that it tests.
+pub fn conditions(data: &[u8]) {
+    let at = memchr::memchr(b'\n', data).unwrap_or(data.len());
+    let (typed, value) = data.split_at(at);
+    match Condition::parse(typed) {
+        Ok(condition) => {
+            let again = Condition::parse(&condition.text()).expect("what was written is a condition");
+            assert_eq!(again.text(), condition.text());
+            assert_eq!(again.matches(value), condition.matches(value));
+        }
+        Err(why) => assert!(why.to_string().lines().count() == 1),
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::replay;
+
+    #[test]
+    fn the_corpora_are_answered() {
+        replay::corpus("resp", super::requests);
+        replay::corpus("conditions", super::conditions);
+    }
+}

@@ -1,0 +1,162 @@
+//! The socket of a client, with TLS or without.
+//!
+//! Model: nothing here waits. What TLS has still to send is sent before anything else is read or written.
+//! Invariant: one call reads at most once from the socket, so that no client holds up the others.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection};
+
+/// A certificate and its key, with which a server proves who it is and encrypts.
+#[derive(Clone)]
+pub struct Tls(Arc<ServerConfig>);
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Tls {
+    /// From PEM: the server's certificate, perhaps with those that lead to its authority behind it, and its key.
+    ///
+    /// # Errors
+    /// Why the two are of no use.
+    pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Tls, String> {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(certificates)
+            .collect::<Result<_, _>>()
+            .map_err(|_| "the certificate is not PEM")?;
+        if chain.is_empty() {
+            return Err("there is no certificate in the file".into());
+        }
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "the key is not PEM")?;
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map(|builder| builder.with_no_client_auth());
+        let config = config.and_then(|builder| builder.with_single_cert(chain, key));
+        config.map(|config| Tls(Arc::new(config))).map_err(|why| why.to_string())
+    }
+}
+
+/// A connection as the system has it.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(into),
+            Stream::Unix(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(from),
+            Stream::Unix(stream) => stream.write(from),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The socket of a client.
+pub(crate) struct Socket {
+    stream: Stream,
+    tls: Option<Box<ServerConnection>>,
+}
+
+impl Socket {
+    /// A connection that was accepted.
+    pub(crate) fn new(stream: Stream, tls: Option<&Tls>) -> io::Result<Socket> {
+        let connection = tls.map(|Tls(config)| ServerConnection::new(config.clone())).transpose();
+        let tls = connection.map_err(io::Error::other)?.map(Box::new);
+        Ok(Socket { stream, tls })
+    }
+
+    pub(crate) fn source(&mut self) -> &mut dyn Source {
+        match &mut self.stream {
+            Stream::Tcp(stream) => stream,
+            Stream::Unix(stream) => stream,
+        }
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Reads what has come. 0 bytes are the end; after an interruption there may be more.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.stream.read(into) };
+        match tls.reader().read(into) {
+            Err(why) if why.kind() == ErrorKind::WouldBlock => {}
+            Err(why) if why.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+            read => return read,
+        }
+        let came = tls.read_tls(&mut self.stream);
+        if came? == 0 {
+            return Ok(0);
+        }
+        if let Err(why) = tls.process_new_packets() {
+            // An alert tells the client why, if there is room for it.
+            let _ = self.flush();
+            return Err(io::Error::other(why));
+        }
+        match self.flush() {
+            Err(why) if why.kind() != ErrorKind::WouldBlock => Err(why),
+            _ => Err(ErrorKind::Interrupted.into()),
+        }
+    }
+
+    /// Takes what there is room for. It has been sent when [`flush`](Socket::flush) has succeeded.
+    pub(crate) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.stream.write(from) };
+        let n = tls.writer().write(from)?;
+        match self.flush() {
+            Err(why) if why.kind() == ErrorKind::WouldBlock && n > 0 => Ok(n),
+            Err(why) => Err(why),
+            // What did not fit before does now.
+            Ok(()) if n == 0 => Err(ErrorKind::Interrupted.into()),
+            Ok(()) => Ok(n),
+        }
+    }
+
+    /// Whether something that was taken has not been sent.
+    pub(crate) fn wants_write(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// Sends what was taken.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else { return Ok(()) };
+        while tls.wants_write() {
+            match tls.write_tls(&mut self.stream) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Err(why) if why.kind() != ErrorKind::Interrupted => return Err(why),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more will come, if there is room for it.
+    pub(crate) fn close(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            let _ = self.flush();
+        }
+    }
+}
