@@ -6,7 +6,7 @@
 //! Invariant: blocks of a pool never overlap, and no byte of a block is ever uninitialised.
 //! Non-goals: growing, records, files.
 //!
-//! `unsafe` is allowed here and in the system calls of `thalweg_io`, and nowhere else.
+//! `unsafe` is allowed here, in the system calls of `thalweg_io` and in the buffers that `thalweg_py` lends, and nowhere else.
 #![allow(unsafe_code)]
 
 mod cache;

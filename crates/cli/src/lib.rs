@@ -5,6 +5,7 @@
 //! Non-goals: opening files of records, knowing how a sort is done.
 
 mod bar;
+pub mod call;
 mod commands;
 mod complete;
 mod failure;
@@ -26,6 +27,7 @@ mod parse;
 #[cfg(test)]
 mod parse_fuzz;
 mod print;
+mod program;
 mod reserved;
 mod run;
 mod show;
@@ -36,6 +38,8 @@ mod typed;
 mod values;
 mod volumes;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,6 +50,13 @@ pub fn main() -> ExitCode {
     let program = args.next().unwrap_or_default();
     let args: Vec<_> = args.collect();
     ExitCode::from(run::run(mounts::of_helper(&program, &args).unwrap_or(args)))
+}
+
+/// The same for a script at this path, which was started with these arguments and ends with the status that is returned.
+pub fn main_of_script(path: PathBuf, args: Vec<OsString>) -> u8 {
+    report_panics();
+    program::is_script(path, args.clone());
+    run::run(args)
 }
 
 /// A panic in any thread is a mistake of ours: one line, and the process ends. Unwinding would leave the

@@ -17,7 +17,7 @@ use crate::failure::{DONE, Failure};
 use crate::interpret::Show;
 use crate::interpret::volume::MountAsk;
 use crate::print::{complain, pass_on, report};
-use crate::signals;
+use crate::{program, signals};
 
 /// The name under which mount(8) calls this program for file systems of the type `fuse.thalweg`.
 const HELPER: &str = "mount.fuse.thalweg";
@@ -49,7 +49,7 @@ fn shown(how: Show, mount: &VolumeMount) -> Result<u8, Failure> {
 }
 
 fn in_background(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
-    let mut command = Command::new(std::env::current_exe().map_err(Failure::Program)?);
+    let mut command = Command::new(program::path().map_err(Failure::Program)?);
     command.args(["mount", "--json"]).args(asked.read_only.then_some("--read-only"));
     command.arg(format!("--cache={}", asked.cache_bytes)).arg(format!("--hint={}", asked.hint));
     command.arg("--").arg(&asked.volume).arg(&asked.at);

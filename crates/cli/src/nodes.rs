@@ -14,7 +14,7 @@ use crate::failure::{COULD_NOT, DONE, Failure};
 use crate::interpret::Show;
 use crate::interpret::nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
 use crate::print::{complain, pass_on, report, say, tell};
-use crate::{show, signals};
+use crate::{program, show, signals};
 
 /// The most output of a host that is kept to be shown together, and the longest line that is kept whole.
 const GATHERED_BYTES: usize = 16 << 20;
@@ -45,9 +45,8 @@ fn guard() -> Result<u8, Failure> {
     let forward = Forward::default();
     let asked = forward.clone();
     on_signals(move |signal| asked.signal(signal))?;
-    let program = std::env::current_exe().map_err(Failure::Program)?;
-    let args: Vec<_> = std::env::args_os().skip(1).collect();
-    let ended = thalweg::nodes::guard(&program, &args, &forward)?;
+    let program = program::path().map_err(Failure::Program)?;
+    let ended = thalweg::nodes::guard(&program, &program::args(), &forward)?;
     if let Some(signal) = ended.signal {
         complain(&format!(
             "the node was ended by signal {signal}; {} that it had started {} with it",

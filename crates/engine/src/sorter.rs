@@ -5,6 +5,7 @@
 //! Non-goals: files at either end, which are the verb `sort`, and resuming an earlier sort.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use thalweg_api::Receipt;
 use thalweg_base::units::MIB;
@@ -166,6 +167,12 @@ pub struct Sorted {
 }
 
 impl Sorted {
+    /// Waits this long at most. True if `next` would not wait now, nor `receipt` at the end: for a program that looks
+    /// after something else in between.
+    pub fn wait(&self, patience: Duration) -> bool {
+        self.inner.wait(patience)
+    }
+
     /// What the sort did, when all blocks were taken: the receipt of the verb `sort`, proof included. Peak
     /// memory in it is the whole process's, and CPU time all that it has used since the sorter was made.
     pub fn receipt(&mut self) -> Result<Receipt> {

@@ -146,6 +146,15 @@ impl Handover {
         }
     }
 
+    /// Program: waits this long at most until there is a next output block, or an end, or an error.
+    pub(crate) fn wait_output(&self, patience: Duration) -> bool {
+        let waits = |state: &mut State| {
+            matches!(state.outcome, Outcome::Running) && !state.output.contains_key(&state.taken_bytes)
+        };
+        let waited = self.for_program.wait_timeout_while(self.lock(), patience, waits);
+        !waited.expect("no holder panics").1.timed_out()
+    }
+
     /// Program: waits for the receipt. An error if some blocks were not taken.
     pub(crate) fn receipt(&self) -> Result<Receipt> {
         let mut state = self.lock();

@@ -279,6 +279,11 @@ impl SorterOutput {
         Ok(self.engine.joined(next)?.map(|block| block.held(&self.held)))
     }
 
+    /// Waits this long at most. True if `next_block` would not wait now, nor `receipt` at the end.
+    pub fn wait(&self, patience: Duration) -> bool {
+        self.engine.handover.wait_output(patience)
+    }
+
     /// The receipt. All blocks must have been taken.
     pub fn receipt(&mut self) -> Result<Receipt> {
         match self.engine.handover.receipt() {

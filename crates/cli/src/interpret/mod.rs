@@ -24,7 +24,7 @@ use self::volume::{MountAsk, VolumeAsk};
 use crate::commands::Command;
 use crate::parse::{Usage, command_named, nothing_left};
 use crate::typed::{Document, Help, TypedArgs, When};
-use crate::{complete, help, man, values};
+use crate::{complete, help, man, program, values};
 
 /// A job and how to show it.
 pub(crate) struct Request {
@@ -387,7 +387,7 @@ fn benched(which: &str, args: TypedArgs) -> Result<BenchOptions, Usage> {
     if args.suites && which != Which::Volume.name() {
         return Err(Usage("--suites is for bench volume".into()));
     }
-    let program = std::env::current_exe()
+    let program = program::path()
         .map_err(|e| Usage(format!("bench starts this program anew, and it cannot be found: {e}")))?;
     Ok(BenchOptions {
         which: Which::named(which).expect("the table of commands names the benchmarks"),

@@ -13,7 +13,7 @@ use thalweg_api::{May, Schedule};
 use crate::commands::Command;
 use crate::parse::{Usage, nothing_left};
 use crate::typed::TypedArgs;
-use crate::values;
+use crate::{program, values};
 
 /// Rounds of an exchange, unless others are asked for.
 const EXCHANGES: usize = 5;
@@ -175,7 +175,7 @@ pub(crate) fn cluster(what: &str, args: TypedArgs) -> Result<(PathBuf, ClusterAs
                 _ => None,
             };
             let ssh = ssh(args.ssh.as_deref());
-            ClusterAsk::Step(OverSsh { step, program: this_program()?, on: args.on, ssh })
+            ClusterAsk::Step(OverSsh { step, program: program::to_copy()?, on: args.on, ssh })
         }
         "doctor" => {
             nothing_left(&args.words, Command::Cluster)?;
@@ -209,12 +209,6 @@ pub(crate) fn cluster(what: &str, args: TypedArgs) -> Result<(PathBuf, ClusterAs
         }
     };
     Ok((identity, ask))
-}
-
-/// What is copied to hosts.
-fn this_program() -> Result<PathBuf, Usage> {
-    std::env::current_exe()
-        .map_err(|e| Usage(format!("install copies this program, and it cannot be found: {e}")))
 }
 
 fn words(words: &[OsString]) -> Result<Vec<String>, Usage> {

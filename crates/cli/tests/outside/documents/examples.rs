@@ -37,6 +37,7 @@ pages! {
     library "docs/guide/library.md",
     moving_files "docs/guide/moving-files.md",
     partition_and_join "docs/guide/partition-and-join.md",
+    python "docs/guide/python.md",
     resume_and_faults "docs/guide/resume-and-faults.md",
     sort "docs/guide/sort.md",
     tables "docs/guide/tables.md",

@@ -1,0 +1,42 @@
+//! How this program was started, for what starts it once more: the command itself, or a script that calls it.
+
+use std::ffi::OsString;
+use std::io::Result;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use crate::parse::Usage;
+
+/// A script that is this program.
+static SCRIPT: OnceLock<Script> = OnceLock::new();
+
+struct Script {
+    path: PathBuf,
+    args: Vec<OsString>,
+}
+
+/// From now on this program is a script at this path, started with these arguments. Only the first call counts.
+pub(crate) fn is_script(path: PathBuf, args: Vec<OsString>) {
+    let _ = SCRIPT.set(Script { path, args });
+}
+
+/// What starts this program.
+pub(crate) fn path() -> Result<PathBuf> {
+    SCRIPT.get().map_or_else(std::env::current_exe, |script| Ok(script.path.clone()))
+}
+
+/// The arguments with which it was started.
+pub(crate) fn args() -> Vec<OsString> {
+    SCRIPT.get().map_or_else(|| std::env::args_os().skip(1).collect(), |script| script.args.clone())
+}
+
+/// The program as a file that runs on another machine.
+pub(crate) fn to_copy() -> std::result::Result<PathBuf, Usage> {
+    if let Some(Script { path, .. }) = SCRIPT.get() {
+        return Err(Usage(format!(
+            "install copies this program, and {} is a script of a Python package; use the thalweg that cargo builds",
+            path.display()
+        )));
+    }
+    path().map_err(|e| Usage(format!("install copies this program, and it cannot be found: {e}")))
+}

@@ -1,0 +1,89 @@
+//! Python's buffer protocol: memory of Python that Rust reads, and memory of Rust that Python reads.
+//!
+//! Invariant: neither side copies. [`Bytes`] keeps its exporter's memory in place until it is dropped; a [`Lent`] keeps its
+//! block until the last view of it is gone.
+//! Non-goals: memory that is written through the protocol.
+#![allow(unsafe_code)] // The protocol hands over pointers.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Deref;
+
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use thalweg::Block;
+
+/// The bytes of an object with the buffer protocol: `bytes`, `memoryview`, numpy, `pyarrow.Buffer`.
+pub(crate) struct Bytes(PyUntypedBuffer);
+
+impl<'py> FromPyObject<'_, 'py> for Bytes {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Bytes> {
+        let buffer = PyUntypedBuffer::get(&object)?;
+        if buffer.is_c_contiguous() {
+            Ok(Bytes(buffer))
+        } else {
+            Err(PyTypeError::new_err("the bytes do not lie one after the other; put a contiguous copy"))
+        }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self.0.len_bytes() {
+            0 => &[],
+            // SAFETY: the exporter keeps these bytes in place while the buffer is not released, and they are contiguous.
+            // As for `hashlib`, a program that writes to them meanwhile in another thread gets some mixture of both.
+            len => unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), len) },
+        }
+    }
+}
+
+/// What a [`Lent`] may hold: its bytes stay where they are while it is moved.
+pub(crate) enum Memory {
+    /// Sorted records: this range of the block.
+    Block(Block, std::ops::Range<usize>),
+    /// One record, or a few, put together from the ends of two blocks.
+    Joined(Vec<u8>),
+}
+
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Block(block, range) => &block[range.clone()],
+            Memory::Joined(bytes) => bytes,
+        }
+    }
+}
+
+/// Records that Python reads in place.
+#[pyclass(frozen, module = "thalweg._native")]
+pub(crate) struct Lent(pub(crate) Memory);
+
+#[pymethods]
+impl Lent {
+    fn __len__(&self) -> usize {
+        self.0.bytes().len()
+    }
+
+    /// # Safety
+    /// Only the interpreter calls this, with a view to be filled.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view to fill"));
+        }
+        let bytes = slf.get().0.bytes();
+        let (pointer, len) = (bytes.as_ptr().cast_mut().cast::<c_void>(), bytes.len() as ffi::Py_ssize_t);
+        const READ_ONLY: c_int = 1;
+        // SAFETY: the view holds a reference to this object, whose class is frozen, so the bytes stay in place and unchanged
+        // until the view is released; and it is read-only.
+        match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), pointer, len, READ_ONLY, flags) } {
+            0 => Ok(()),
+            _ => Err(PyErr::fetch(slf.py())),
+        }
+    }
+}

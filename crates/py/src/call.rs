@@ -1,0 +1,115 @@
+//! The verbs, and the command itself.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use thalweg::nodes::{Cancel, Channel, ExecOptions};
+use thalweg::{Progress, WorkOptions};
+use thalweg_api::to_json;
+use thalweg_cli::call as cli;
+
+use crate::watch::watched;
+use crate::{errors, same_process};
+
+/// What a call that was interrupted is told.
+const SIGINT: i32 = 2;
+/// The most output of a host that `exec` keeps; more is an error of the program that is run, and cut.
+const OUTPUT_BYTES_MAX: usize = 16 << 20;
+
+/// Does what the words of a command say, and returns its object as JSON. Every 50 ms `look` is called with the stage, its
+/// number, the number of stages, bytes done and bytes in all; and with each line that should be known at once, `note`.
+#[pyfunction]
+pub(crate) fn call(
+    py: Python<'_>,
+    words: Vec<OsString>,
+    look: Option<Bound<'_, PyAny>>,
+    note: Bound<'_, PyAny>,
+) -> PyResult<String> {
+    same_process(py)?;
+    let progress = Arc::new(Progress::default());
+    let (sender, notes) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    progress.notes_to(move |note| {
+        // The call that shows notes outlives the work that sends them.
+        let _ = sender.lock().expect("no holder panics").send(note.text.clone());
+    });
+    let noted = || notes.try_iter().try_for_each(|line| note.call1((line,)).map(drop));
+    let work = || cli::call(words, &progress);
+    let done = watched(
+        py,
+        work,
+        || progress.cancel(SIGINT),
+        |_| {
+            noted()?;
+            let Some(look) = &look else { return Ok(()) };
+            let view = progress.view();
+            look.call1((view.stage, view.stage_index, view.stages, view.done_bytes, view.total_bytes))
+                .map(drop)
+        },
+    )?;
+    noted()?;
+    done.map_err(|why| errors::of_call(py, &why))
+}
+
+/// What the words of a sort ask for.
+pub(crate) fn work_options(py: Python<'_>, words: Vec<OsString>) -> PyResult<WorkOptions> {
+    cli::work_options(words).map_err(|why| errors::of_call(py, &why))
+}
+
+/// What the command prints for an object.
+#[pyfunction]
+pub(crate) fn text(kind: &str, object: &str) -> Option<String> {
+    cli::text(kind, object)
+}
+
+/// Runs a command on hosts of a cluster. Returns the report as JSON, and each host's name with its output, standard error
+/// included in the second.
+#[pyfunction]
+#[allow(clippy::too_many_arguments, reason = "they are the keywords of a call from Python")]
+pub(crate) fn exec<'py>(
+    py: Python<'py>,
+    cluster: Option<OsString>,
+    identity: Option<PathBuf>,
+    on: Vec<String>,
+    command: Vec<String>,
+    env: Vec<(String, String)>,
+    timeout_seconds: Option<f64>,
+    detach: bool,
+) -> PyResult<(String, Vec<Output<'py>>)> {
+    same_process(py)?;
+    let (identity, _) =
+        cli::identity(cluster.as_deref(), identity).map_err(|why| errors::of_call(py, &why))?;
+    let timeout = timeout_seconds.map(Duration::try_from_secs_f64).transpose();
+    let timeout = timeout.map_err(|why| errors::usage(py, &format!("timeout: {why}")))?;
+    let options = ExecOptions { identity, on, command, env, timeout, detach, ..ExecOptions::default() };
+    let cancel = Cancel::default();
+    let mut outputs: Vec<(String, [Vec<u8>; 2])> = Vec::new();
+    let work = || {
+        thalweg::nodes::exec(&options, &cancel, |host, channel, bytes| {
+            let at = outputs.iter().position(|(name, _)| name == host).unwrap_or_else(|| {
+                outputs.push((host.to_string(), Default::default()));
+                outputs.len() - 1
+            });
+            let output = &mut outputs[at].1[usize::from(channel == Channel::Err)];
+            output.extend_from_slice(&bytes[..bytes.len().min(OUTPUT_BYTES_MAX - output.len())]);
+        })
+    };
+    let report = watched(py, work, || cancel.cancel(SIGINT), |_| Ok(()))?;
+    let report = report.map_err(|why| errors::of_node(py, &why))?;
+    let outputs =
+        outputs.into_iter().map(|(host, [out, err])| (host, PyBytes::new(py, &out), PyBytes::new(py, &err)));
+    Ok((to_json(&report), outputs.collect()))
+}
+
+/// A host, and what a command said there.
+type Output<'py> = (String, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+/// The command, whose script lies at `path`, with these arguments. Returns the exit status.
+#[pyfunction]
+pub(crate) fn command(py: Python<'_>, path: PathBuf, args: Vec<OsString>) -> u8 {
+    py.detach(|| thalweg_cli::main_of_script(path, args))
+}

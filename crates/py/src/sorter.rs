@@ -1,0 +1,172 @@
+//! A sorter of the facade, for records that a program has.
+
+use std::sync::Mutex;
+
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::PyMemoryView;
+use thalweg::{Block, Layout, SorterOptions, Source};
+use thalweg_api::to_json;
+
+use crate::buffer::{Bytes, Lent, Memory};
+use crate::call::work_options;
+use crate::watch::LOOK_EVERY;
+use crate::{errors, same_process};
+
+/// Bytes that are put before Python's signal handlers get their turn.
+const PUT_BYTES: usize = 4 << 20;
+
+/// The end into which records are put. Empty once it was sorted or closed.
+#[pyclass(frozen, module = "thalweg._native")]
+pub(crate) struct Sorter {
+    inner: Mutex<Option<thalweg::Sorter>>,
+    layout: Layout,
+}
+
+#[pymethods]
+impl Sorter {
+    /// With the words of a sort.
+    #[new]
+    fn new(py: Python<'_>, words: Vec<std::ffi::OsString>) -> PyResult<Sorter> {
+        same_process(py)?;
+        let asked = work_options(py, words)?;
+        let layout = asked.layout;
+        let options = SorterOptions {
+            layout,
+            keys: asked.keys,
+            memory: asked.memory,
+            scratch: asked.scratch,
+            scratch_limit: asked.scratch_limit,
+            threads: asked.threads,
+            unique: asked.unique,
+            io: asked.io,
+            proof: asked.proof,
+        };
+        let made = py.detach(|| thalweg::Sorter::new(&options));
+        let inner = made.map_err(|why| errors::raised(py, &why))?;
+        Ok(Sorter { inner: Mutex::new(Some(inner)), layout })
+    }
+
+    fn put(&self, py: Python<'_>, bytes: Bytes) -> PyResult<()> {
+        same_process(py)?;
+        let mut inner = self.inner.lock_py_attached(py).expect("no holder panics");
+        let sorter = inner.as_mut().ok_or_else(|| errors::closed(py, "sorter"))?;
+        for piece in bytes.chunks(PUT_BYTES) {
+            py.check_signals()?;
+            py.detach(|| sorter.put_bytes(piece)).map_err(|why| errors::raised(py, &why))?;
+        }
+        Ok(())
+    }
+
+    fn sorted(&self, py: Python<'_>) -> PyResult<Sorted> {
+        same_process(py)?;
+        let mut inner = self.inner.lock_py_attached(py).expect("no holder panics");
+        let sorter = inner.take().ok_or_else(|| errors::closed(py, "sorter"))?;
+        let sorted = py.detach(|| sorter.sorted()).map_err(|why| errors::raised(py, &why))?;
+        let ends = Ends { sorted, layout: self.layout, carry: Vec::new(), whole: None };
+        Ok(Sorted { inner: Mutex::new(Some(ends)) })
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let sorter = self.inner.lock_py_attached(py).expect("no holder panics").take();
+        py.detach(|| drop(sorter));
+    }
+}
+
+/// The sorted stream. Empty once it was closed.
+#[pyclass(frozen, module = "thalweg._native")]
+pub(crate) struct Sorted {
+    inner: Mutex<Option<Ends>>,
+}
+
+#[pymethods]
+impl Sorted {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyMemoryView>>> {
+        let next = self.with(py, |py, ends| ends.next(py))?;
+        next.map(|memory| PyMemoryView::from(Bound::new(py, Lent(memory))?.as_any())).transpose()
+    }
+
+    fn receipt(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |py, ends| {
+            ends.wait(py)?;
+            let receipt = ends.sorted.receipt().map_err(|why| errors::raised(py, &why))?;
+            Ok(to_json(&receipt))
+        })
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let ends = self.inner.lock_py_attached(py).expect("no holder panics").take();
+        py.detach(|| drop(ends));
+    }
+}
+
+impl Sorted {
+    fn with<T>(&self, py: Python<'_>, f: impl FnOnce(Python<'_>, &mut Ends) -> PyResult<T>) -> PyResult<T> {
+        same_process(py)?;
+        let mut inner = self.inner.lock_py_attached(py).expect("no holder panics");
+        f(py, inner.as_mut().ok_or_else(|| errors::closed(py, "sorted stream"))?)
+    }
+}
+
+/// Puts the records together that the ends of blocks cut.
+struct Ends {
+    sorted: thalweg::Sorted,
+    layout: Layout,
+    /// The beginning of a record whose rest is in the next block.
+    carry: Vec<u8>,
+    /// The records of a block behind the one that its beginning completed.
+    whole: Option<Memory>,
+}
+
+impl Ends {
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Memory>> {
+        if let Some(whole) = self.whole.take() {
+            return Ok(Some(whole));
+        }
+        loop {
+            self.wait(py)?;
+            match self.sorted.next().map_err(|why| errors::raised(py, &why))? {
+                None => return Ok(None),
+                Some(block) => {
+                    if let Some(memory) = self.take(block) {
+                        return Ok(Some(memory));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The whole records of a block, and before them the one that it completes.
+    fn take(&mut self, block: Block) -> Option<Memory> {
+        let begin = match (self.carry.is_empty(), self.layout.completes(&self.carry, &block)) {
+            (true, _) => 0,
+            (false, Some(begin)) => begin,
+            (false, None) => {
+                self.carry.extend_from_slice(&block);
+                return None;
+            }
+        };
+        let mut joined = std::mem::take(&mut self.carry);
+        joined.extend_from_slice(&block[..begin]);
+        let end = begin + self.layout.whole(&block[begin..]);
+        self.carry.extend_from_slice(&block[end..]);
+        let whole = (begin < end).then(|| Memory::Block(block, begin..end));
+        if joined.is_empty() {
+            return whole;
+        }
+        self.whole = whole;
+        Some(Memory::Joined(joined))
+    }
+
+    /// Waits until the stream goes on, while signal handlers get their turns.
+    fn wait(&mut self, py: Python<'_>) -> PyResult<()> {
+        while !py.detach(|| self.sorted.wait(LOOK_EVERY)) {
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+"""The process around the calls: signals, threads, forks, and what an import costs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import thalweg
+
+
+def python(code: str, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "work"),
+    [
+        ("", "thalweg.sort('/dev/stdin', 'sorted', record=100, memory='16MiB', progress=look)"),
+        ("river = thalweg.River()", "next(river.outlets[0])"),
+        ("sorter = thalweg.Sorter(record=8)", "[sorter.put(bytes(1 << 20)) for _ in iter(int, 1)]"),
+    ],
+    ids=["verb", "river", "sorter"],
+)
+def test_ctrl_c_ends_a_call_within_a_second_and_leaves_nothing(place: Path, made: str, work: str) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", f"import thalweg\nlook = lambda *_: None\n{made}\nprint('ready', flush=True)\n{work}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=place,
+    )
+    assert program.stdout and program.stdin and program.stderr
+    assert program.stdout.readline() == b"ready\n"
+    # The sort has begun once it has taken more than a pipe holds.
+    if "stdin" in work:
+        program.stdin.write(bytes(40_000_000))
+        program.stdin.flush()
+    program.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    program.wait(10)
+    assert time.monotonic() - began < 1.0
+    assert b"KeyboardInterrupt" in program.stderr.read()
+    assert list(place.iterdir()) == []
+
+
+def test_two_sorts_in_two_threads_have_their_own_memory() -> None:
+    for name in ("a", "b"):
+        thalweg.gen("400k", name)
+
+    def run(name: str) -> thalweg.Receipt:
+        return thalweg.sort(name, f"{name}.sorted", datamation=True, memory="16MiB")
+
+    with ThreadPoolExecutor(2) as threads:
+        receipts = list(threads.map(run, ["a", "b"]))
+    assert all(receipt.holds and receipt.io.scratch.written_bytes > 0 for receipt in receipts)
+
+
+def test_other_threads_run_while_a_call_works() -> None:
+    thalweg.gen("1M", "records")
+    done = threading.Event()
+    turns = 0
+
+    def count() -> None:
+        nonlocal turns
+        while not done.wait(0.001):
+            turns += 1
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    seconds = thalweg.sort("records", "sorted", datamation=True, memory="16MiB").seconds
+    done.set()
+    counter.join()
+    # A call that kept the interpreter's lock would let this thread have a turn or two.
+    assert turns > seconds * 50
+
+
+def test_a_fork_is_refused() -> None:
+    code = """
+        import os, thalweg
+        if os.fork() == 0:
+            for call in (lambda: thalweg.doctor(), lambda: thalweg.Sorter(), lambda: thalweg.River()):
+                try:
+                    call()
+                except thalweg.ForkedError as why:
+                    assert why.child == os.getpid() and why.parent == os.getppid(), why
+                    assert "spawn" in str(why)
+                else:
+                    os._exit(1)
+            os._exit(0)
+        assert os.wait()[1] == 0
+        thalweg.doctor()
+    """
+    program = python(code)
+    assert program.wait(30) == 0, program.communicate()
+
+
+def generated(name: str) -> int:
+    return thalweg.gen(100, name).output.records
+
+
+def test_multiprocessing_by_spawn_works() -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(generated, ["a", "b"]) == [100, 100]
+
+
+def test_an_import_is_quick_and_changes_nothing_of_the_process() -> None:
+    code = """
+        import os, resource, signal, sys, time
+        def state():
+            looked_at = ("SigBlk", "SigIgn", "SigCgt", "Threads")
+            masks = [line for line in open("/proc/self/status") if line.startswith(looked_at)]
+            limits = [resource.getrlimit(which) for which in range(15)]
+            return limits, masks, dict(os.environ), os.listdir("/proc/self/fd")
+        before, modules = state(), set(sys.modules)
+        began = time.process_time()
+        import thalweg
+        seconds = time.process_time() - began
+        assert state() == before
+        assert not {"numpy", "ray", "tqdm", "fsspec"} & (set(sys.modules) - modules)
+        print(seconds)
+    """
+    # The time of the processor, of which a busy machine takes nothing; the first of the runs compiles the package.
+    runs = [python(code).communicate() for _ in range(5)]
+    assert all(not err for _, err in runs), runs
+    assert min(float(out) for out, _ in runs) < 0.05
+
+
+def test_the_command_is_in_the_package(place: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["thalweg", *words], capture_output=True, text=True, cwd=place)
+
+    assert run("gen", "100", "records").returncode == 0
+    assert run("check", "--datamation", "records").returncode == 1
+    wrong = run("sort")
+    assert wrong.returncode == 2 and wrong.stderr.startswith("thalweg: ") and not wrong.stdout
+    piped = subprocess.run("thalweg gen 1M - | head -c 10 | wc -c", shell=True, capture_output=True, text=True)
+    assert (piped.stdout.strip(), piped.stderr) == ("10", "")
+    install = run("cluster", "install", "--identity", ".")
+    assert install.returncode == 2 and "script of a Python package" in install.stderr
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1)
+
+
+def test_a_cancelled_command_ends_as_by_a_signal(place: Path) -> None:
+    read, write = os.pipe()
+    program = subprocess.Popen(["thalweg", "sort", "-", "-o", "out"], stdin=read, stderr=subprocess.PIPE, text=True)
+    os.close(read)
+    os.write(write, b"a\n")
+    assert program.stderr
+    while not catches(program.pid, signal.SIGTERM):
+        assert program.poll() is None
+        time.sleep(0.01)
+    program.send_signal(signal.SIGINT)
+    assert program.wait(5) == 128 + signal.SIGINT
+    assert "interrupted by signal 2" in program.stderr.read()
+    os.close(write)

@@ -1,0 +1,86 @@
+"""Rivers between threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import thalweg
+
+
+def carried(river: thalweg.River, inputs: Sequence[bytes]) -> list[bytes]:
+    """Puts each input into its inlet and takes all outlets, each in a thread of its own."""
+
+    def put(inlet: thalweg.Inlet, text: bytes) -> None:
+        with inlet:
+            for at in range(0, len(text), 999):
+                inlet.put(text[at : at + 999])
+
+    def take(outlet: thalweg.Outlet) -> bytes:
+        return b"".join(outlet)
+
+    with ThreadPoolExecutor(8) as threads:
+        puts = [threads.submit(put, inlet, text) for inlet, text in zip(river.inlets, inputs, strict=True)]
+        taken = [threads.submit(take, outlet) for outlet in river.outlets]
+        for done in puts:
+            done.result(60)
+        return [done.result(60) for done in taken]
+
+
+LINES = [b"%d\n" % (i % 5000) for i in range(200_000)]
+
+
+@pytest.mark.parametrize("pick", ["robin", "hash", "copy", "least-busy"])
+def test_records_of_several_threads_arrive_once(pick: thalweg.Pick) -> None:  # type: ignore[name-defined]
+    inputs = [b"".join(LINES[:100_000]), b"".join(LINES[100_000:])]
+    outputs = [output.splitlines(True) for output in carried(thalweg.River(2, 2, pick=pick), inputs)]
+    if pick == "copy":
+        assert sorted(outputs[0]) == sorted(outputs[1]) == sorted(LINES)
+        return
+    assert sorted(outputs[0] + outputs[1]) == sorted(LINES)
+    if pick == "hash":
+        assert not set(outputs[0]) & set(outputs[1])
+
+
+def test_a_function_picks_for_a_block_of_records() -> None:
+    calls: list[int] = []
+
+    def pick(records: list[bytes]) -> list[int]:
+        calls.append(len(records))
+        return [int(record) % 3 for record in records]
+
+    outputs = carried(thalweg.River(1, 3, pick=pick), [b"".join(LINES).rstrip(b"\n")])
+    for outlet, output in enumerate(outputs):
+        assert output.splitlines(True) == [line for line in LINES if int(line) % 3 == outlet]
+    assert sum(calls) == len(LINES) and len(calls) < len(LINES) / 50
+
+
+def test_a_function_that_errs_stops_its_inlet() -> None:
+    for pick, why in [
+        (lambda records: [7 for _ in records], thalweg.NoOutlet),
+        (lambda records: [], ValueError),
+        (lambda records: 1 / 0, ZeroDivisionError),
+    ]:
+        river = thalweg.River(1, 2, pick=pick)
+        with pytest.raises(why), river.inlets[0] as inlet:
+            inlet.put(b"a\n")
+        with pytest.raises(thalweg.Error):
+            list(river.outlets[0])
+
+
+def test_an_end_that_is_closed_ends_the_others() -> None:
+    river = thalweg.River(1, 2)
+    river.outlets[1].close()
+    with pytest.raises(thalweg.OutletGone) as gone, river.inlets[0] as inlet:
+        for _ in range(100):
+            inlet.put(b"".join(LINES))
+    assert gone.value.outlet == 1
+
+
+def test_records_of_another_layout_keep_together_by_their_key() -> None:
+    records = [b"%04d%04d" % (i % 10, i) for i in range(10_000)]
+    outputs = carried(thalweg.River(1, 2, pick="hash", record=8, by="0:4"), [b"".join(records)])
+    keys = [{output[at : at + 4] for at in range(0, len(output), 8)} for output in outputs]
+    assert not keys[0] & keys[1] and len(keys[0] | keys[1]) == 10

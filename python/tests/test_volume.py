@@ -1,0 +1,80 @@
+"""Volumes, as files and for fsspec."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+
+import pytest
+
+import thalweg
+
+
+@pytest.fixture
+def films() -> thalweg.Volume:
+    os.mkdir("d1")
+    os.mkdir("d2")
+    command = ["thalweg", "volume", "create", "films", "--stores", "d1,d2", "-q"]
+    subprocess.run(command, check=True)
+    return thalweg.Volume("films")
+
+
+def test_files_are_written_read_and_listed(films: thalweg.Volume) -> None:
+    films.make_directory("a/b")
+    with films.open("a/b/c", "wb") as file:
+        file.write(bytes(range(256)) * 20_000)
+    with films.open("a/b/c", "r+b") as file:
+        file.seek(-2, 2)
+        file.write(b"xy")
+    with films.open("a/b/c", "ab") as file:
+        file.write(b"z")
+    with films.open("a/b/c") as file:
+        assert file.read(3) == b"\0\1\2"
+        file.seek(-3, 2)
+        assert file.read() == b"xyz"
+    assert films.stat("a/b/c").size == 256 * 20_000 + 1
+    films.rename("a/b/c", "d")
+    assert {name: stat.kind for name, stat in films.list().items()} == {"a": "directory", "d": "file"}
+    with films.open("d", "wb"):
+        pass
+    assert films.stat("d").size == 0
+    films.remove("d")
+    with pytest.raises(FileNotFoundError) as missing:
+        films.open("d")
+    assert isinstance(missing.value, thalweg.VolumeNotFound) and missing.value.errno == errno.ENOENT
+    with pytest.raises(OSError) as full:
+        films.remove("a")
+    assert full.value.errno == errno.ENOTEMPTY
+
+
+def test_verbs_take_files_of_a_volume(films: thalweg.Volume) -> None:
+    thalweg.gen("1k", "records")
+    thalweg.sort("records", "volume:films/sorted", datamation=True)
+    assert thalweg.check("volume:films/sorted", datamation=True).ordered
+
+
+def test_fsspec_reads_and_writes_it(films: thalweg.Volume) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("thalweg://films/x/y.csv", "wb", auto_mkdir=True) as file:
+        file.write(b"a,b\n1,2\n")
+    assert fsspec.open("thalweg://films/x/y.csv").open().read() == b"a,b\n1,2\n"
+    system = fsspec.filesystem("thalweg")
+    assert system.ls("films/x", detail=False) == ["films/x/y.csv"]
+    assert system.glob("films/**/*.csv") == ["films/x/y.csv"]
+    assert system.cat_ranges(["films/x/y.csv"], [4], [5]) == [b"1"]
+    system.mv("films/x/y.csv", "films/z")
+    system.rm("films/x", recursive=True)
+    assert system.find("films") == ["films/z"]
+    with pytest.raises(FileNotFoundError):
+        system.info("films/x")
+
+
+def test_pandas_and_pyarrow_read_and_write_it(films: thalweg.Volume) -> None:
+    pandas = pytest.importorskip("pandas")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    frame = pandas.DataFrame({"a": range(1000), "b": "x"})
+    frame.to_parquet("thalweg://films/t.parquet")
+    assert pandas.read_parquet("thalweg://films/t.parquet").equals(frame)
+    with films.open("t.parquet") as file:
+        assert parquet.read_table(file).num_rows == 1000

@@ -1,0 +1,240 @@
+"""Move, sort and prove record data at the speed of the hardware.
+
+The functions are the verbs of the ``thalweg`` command, with the same names, defaults and names of files:
+
+>>> import thalweg
+>>> _ = thalweg.gen("10k", "records")
+>>> receipt = thalweg.sort("records", "sorted", datamation=True, memory="64MiB")
+>>> print(receipt)  # doctest: +ELLIPSIS
+sorted 10 000 records, 1 000 000 bytes, in ...
+>>> thalweg.check("sorted", datamation=True).ordered
+True
+
+:class:`Sorter` sorts records of the program, :class:`River` carries them between threads, :class:`Cluster` is where
+the work may be done, :class:`Volume` a file system over several disks or hosts. All errors are :class:`Error`.
+
+Importing the package changes nothing of the process. Its functions work in any thread, and let others run
+meanwhile. They do not work after a fork: start processes by spawn.
+"""
+
+from typing import TYPE_CHECKING
+
+from thalweg._native import __version__
+from thalweg.errors import (
+    AttemptsFailed,
+    BadPath,
+    BadSummary,
+    BlocksHeld,
+    Changed,
+    ClusterError,
+    Corrupted,
+    CutOff,
+    CutShort,
+    DifferentInputs,
+    Error,
+    FileError,
+    ForkedError,
+    InputError,
+    Interrupted,
+    JobError,
+    JoinMismatch,
+    KeyOutside,
+    LinkError,
+    MergeError,
+    MergeMismatch,
+    NodeError,
+    NoIdentity,
+    NoOutlet,
+    NotNamed,
+    OpenFiles,
+    OutletGone,
+    OutputBusy,
+    OutputFull,
+    PeerFailed,
+    PutCutShort,
+    Ragged,
+    RecordTooLong,
+    RiverError,
+    SameOutput,
+    ScratchDamaged,
+    ScratchFull,
+    SomeParts,
+    SortError,
+    SortMismatch,
+    TooLittleMemory,
+    TransferError,
+    UnknownHost,
+    UnknownJob,
+    Unordered,
+    Unreached,
+    UsageError,
+    VolumeError,
+    VolumeFailed,
+    VolumeNotFound,
+)
+
+if TYPE_CHECKING:
+    from thalweg._progress import Progress
+    from thalweg._words import Name, Size
+    from thalweg.cluster import Cluster
+    from thalweg.results import (
+        Check,
+        ClusterPlan,
+        ClusterReport,
+        Detached,
+        DoctorReport,
+        ExecReport,
+        Executed,
+        HostOutput,
+        JobList,
+        Plan,
+        PumpReceipt,
+        Receipt,
+    )
+    from thalweg.river import Inlet, Outlet, Pick, River
+    from thalweg.sorter import Sorted, Sorter
+    from thalweg.verbs import check, detach, doctor, gen, join, merge, partition, plan, pump, shuffle, sort
+    from thalweg.volume import Stat, Volume
+
+# The modules of these names are imported when the first of them is used: dataclasses alone take 15 ms.
+_HOMES = {
+    "Progress": "_progress",
+    "Name": "_words",
+    "Size": "_words",
+    "Cluster": "cluster",
+    "Check": "results",
+    "ClusterPlan": "results",
+    "ClusterReport": "results",
+    "Detached": "results",
+    "DoctorReport": "results",
+    "ExecReport": "results",
+    "Executed": "results",
+    "HostOutput": "results",
+    "JobList": "results",
+    "Plan": "results",
+    "PumpReceipt": "results",
+    "Receipt": "results",
+    "Inlet": "river",
+    "Outlet": "river",
+    "Pick": "river",
+    "River": "river",
+    "Sorted": "sorter",
+    "Sorter": "sorter",
+    "check": "verbs",
+    "detach": "verbs",
+    "doctor": "verbs",
+    "gen": "verbs",
+    "join": "verbs",
+    "merge": "verbs",
+    "partition": "verbs",
+    "plan": "verbs",
+    "pump": "verbs",
+    "shuffle": "verbs",
+    "sort": "verbs",
+    "Stat": "volume",
+    "Volume": "volume",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'thalweg' has no attribute '{name}'")
+    from importlib import import_module
+
+    value = getattr(import_module(f"thalweg.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+__all__ = [
+    "AttemptsFailed",
+    "BadPath",
+    "BadSummary",
+    "BlocksHeld",
+    "Changed",
+    "Check",
+    "Cluster",
+    "ClusterError",
+    "ClusterPlan",
+    "ClusterReport",
+    "Corrupted",
+    "CutOff",
+    "CutShort",
+    "Detached",
+    "DifferentInputs",
+    "DoctorReport",
+    "Error",
+    "ExecReport",
+    "Executed",
+    "FileError",
+    "ForkedError",
+    "HostOutput",
+    "Inlet",
+    "InputError",
+    "Interrupted",
+    "JobError",
+    "JobList",
+    "JoinMismatch",
+    "KeyOutside",
+    "LinkError",
+    "MergeError",
+    "MergeMismatch",
+    "Name",
+    "NoIdentity",
+    "NoOutlet",
+    "NodeError",
+    "NotNamed",
+    "OpenFiles",
+    "Outlet",
+    "OutletGone",
+    "OutputBusy",
+    "OutputFull",
+    "PeerFailed",
+    "Pick",
+    "Plan",
+    "Progress",
+    "PumpReceipt",
+    "PutCutShort",
+    "Ragged",
+    "Receipt",
+    "RecordTooLong",
+    "River",
+    "RiverError",
+    "SameOutput",
+    "ScratchDamaged",
+    "ScratchFull",
+    "Size",
+    "SomeParts",
+    "SortError",
+    "SortMismatch",
+    "Sorted",
+    "Sorter",
+    "Stat",
+    "TooLittleMemory",
+    "TransferError",
+    "UnknownHost",
+    "UnknownJob",
+    "Unordered",
+    "Unreached",
+    "UsageError",
+    "Volume",
+    "VolumeError",
+    "VolumeFailed",
+    "VolumeNotFound",
+    "__version__",
+    "check",
+    "detach",
+    "doctor",
+    "gen",
+    "join",
+    "merge",
+    "partition",
+    "plan",
+    "pump",
+    "shuffle",
+    "sort",
+]

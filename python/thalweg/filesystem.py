@@ -1,0 +1,90 @@
+"""Volumes for fsspec: ``thalweg://films/x`` for pandas, pyarrow, duckdb and whatever else reads by it.
+
+fsspec finds this module by the package's entry point; nothing else imports it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsspec import AbstractFileSystem  # pyright: ignore[reportMissingTypeStubs]
+
+from thalweg.volume import Stat, Volume
+
+
+class VolumeFileSystem(AbstractFileSystem):
+    """All volumes of this user, each a directory of the root.
+
+    >>> import fsspec, os, subprocess
+    >>> os.mkdir("disk1"), os.mkdir("disk2")
+    (None, None)
+    >>> _ = subprocess.run(["thalweg", "volume", "create", "reels", "--stores", "disk1,disk2", "-q"], check=True)
+    >>> with fsspec.open("thalweg://reels/a/b", "wb", auto_mkdir=True) as file:
+    ...     _ = file.write(b"abc")
+    >>> fsspec.open("thalweg://reels/a/b").open().read()
+    b'abc'
+    """
+
+    protocol = "thalweg"
+    cachable = False
+
+    def __init__(self, auto_mkdir: bool = False, **options: Any) -> None:
+        super().__init__(**options)  # pyright: ignore[reportUnknownMemberType]
+        self._auto_mkdir = auto_mkdir
+        self._volumes: dict[str, Volume] = {}
+
+    def _place(self, path: str) -> tuple[Volume, str]:
+        name, _, inside = str(self._strip_protocol(path)).lstrip("/").partition("/")  # pyright: ignore
+        if not name:
+            raise FileNotFoundError(f"'{path}' names no volume: write thalweg://NAME/PATH")
+        if name not in self._volumes:
+            self._volumes[name] = Volume(name)
+        return self._volumes[name], inside
+
+    @staticmethod
+    def _entry(name: str, stat: Stat) -> dict[str, Any]:
+        kind = stat.kind if stat.kind in ("file", "directory") else "other"
+        return {"name": name, "size": stat.size, "type": kind, "mtime": stat.modified_ns / 1e9}
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        volume, inside = self._place(path)
+        return self._entry(f"{volume.name}/{inside}".rstrip("/"), volume.stat(inside))
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        volume, inside = self._place(path)
+        name = f"{volume.name}/{inside}".rstrip("/")
+        stat = volume.stat(inside)
+        if stat.kind != "directory":
+            found = [self._entry(name, stat)]
+        else:
+            found = [self._entry(f"{name}/{child}", stat) for child, stat in volume.list(inside).items()]
+        return found if detail else [entry["name"] for entry in found]
+
+    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        volume, inside = self._place(path)
+        volume.make_directory(inside)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        if not exist_ok and self.exists(path):  # pyright: ignore[reportUnknownMemberType]
+            raise FileExistsError(path)
+        self.mkdir(path)
+
+    def _rm(self, path: str) -> None:
+        volume, inside = self._place(path)
+        volume.remove(inside)
+
+    rmdir = _rm
+
+    def mv(self, path1: str, path2: str, **_: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (volume, old), (other, new) = self._place(path1), self._place(path2)
+        if volume.name == other.name:
+            return volume.rename(old, new)
+        return super().mv(path1, path2)  # pyright: ignore
+
+    def _open(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, path: str, mode: str = "rb", **_: Any
+    ) -> Any:
+        volume, inside = self._place(path)
+        if self._auto_mkdir and "r" not in mode and "/" in inside:
+            volume.make_directory(inside.rpartition("/")[0])
+        return volume.open(inside, mode)

@@ -1,0 +1,492 @@
+"""The verbs: each is the command of its name, with its flags as keywords.
+
+Files are named as for the command; see :data:`thalweg.Name`. Every call ends within a second of Ctrl-C and then
+leaves what a cancelled command leaves: inputs and older outputs as they were. Calls in several threads run side by
+side, each with its own memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+from thalweg._objects import made
+from thalweg._progress import Progress, call
+from thalweg._words import Name, Option, Size, names, words
+from thalweg.cluster import Cluster
+from thalweg.results import (
+    Check,
+    ClusterPlan,
+    Detached,
+    DoctorReport,
+    Plan,
+    PumpReceipt,
+    Receipt,
+)
+
+Io: TypeAlias = Literal["auto", "uring", "threads"]
+"""How to read and write."""
+
+
+def _on(cluster: Cluster | str | None, identity: Name | None = None, on: Iterable[str] = ()) -> dict[str, Option]:
+    """The flags that say where it runs."""
+    said: dict[str, Option] = {"identity": identity, "on": ",".join(on) or None}
+    if isinstance(cluster, Cluster):
+        return {**cluster.flags(), **{flag: value for flag, value in said.items() if value is not None}}
+    return {"cluster": cluster, **said}
+
+
+def sort(
+    inputs: Name | Iterable[Name],
+    output: Name,
+    *,
+    record: Size | None = None,
+    prefixed: bool = False,
+    by: str | None = None,
+    datamation: bool = False,
+    memory: Size | None = None,
+    scratch: Name | Iterable[Name] = (),
+    scratch_limit: Size | None = None,
+    threads: int | None = None,
+    io: Io | None = None,
+    unique: bool = False,
+    resume: bool = False,
+    no_proof: bool = False,
+    nodes: int | None = None,
+    cluster: Cluster | str | None = None,
+    identity: Name | None = None,
+    on: Iterable[str] = (),
+    shares: Literal["planned", "equal"] | None = None,
+    progress: Progress = False,
+) -> Receipt:
+    """Sorts files of any size in any memory, and proves it. Records with equal keys stay in the order of the inputs.
+
+    Records are lines; ``record=BYTES`` says that all have so many bytes, ``prefixed`` that each begins with its
+    length in four bytes, little-endian. ``by="OFFSET:LENGTH[:desc],..."`` is the key, otherwise the whole record.
+    ``memory`` is for this call alone, whatever else the process holds: at least 16 MiB, half of what is free if it
+    is not given. What does not fit goes to the directories ``scratch``. With ``unique`` only the first of records
+    with equal keys stays; with ``resume`` it continues from what an earlier run left.
+
+    Raises :class:`thalweg.UsageError` if it cannot be done as asked, :class:`thalweg.SortError` and others of
+    :class:`thalweg.Error` otherwise.
+
+    >>> import pathlib, thalweg
+    >>> _ = pathlib.Path("fruit").write_text("pear\\nfig\\napple\\n")
+    >>> receipt = thalweg.sort("fruit", "sorted")
+    >>> receipt.output.records, receipt.holds, pathlib.Path("sorted").read_text()
+    (3, True, 'apple\\nfig\\npear\\n')
+    """
+    options: dict[str, Option] = {
+        "output": output,
+        "record": record,
+        "prefixed": prefixed,
+        "by": by,
+        "datamation": datamation,
+        "memory": memory,
+        "scratch": scratch,
+        "scratch_limit": scratch_limit,
+        "threads": threads,
+        "io": io,
+        "unique": unique,
+        "resume": resume,
+        "no_proof": no_proof,
+        "nodes": nodes,
+        "shares": shares,
+        **_on(cluster, identity, on),
+    }
+    return made(Receipt, call(words("sort", names(inputs), options), progress))
+
+
+def shuffle(
+    inputs: Name | Iterable[Name],
+    output: Name,
+    *,
+    seed: int,
+    record: Size | None = None,
+    prefixed: bool = False,
+    memory: Size | None = None,
+    scratch: Name | Iterable[Name] = (),
+    scratch_limit: Size | None = None,
+    threads: int | None = None,
+    io: Io | None = None,
+    nodes: int | None = None,
+    cluster: Cluster | str | None = None,
+    identity: Name | None = None,
+    on: Iterable[str] = (),
+    shares: Literal["planned", "equal"] | None = None,
+    progress: Progress = False,
+) -> Receipt:
+    """Puts records in random order, which is the same for the same ``seed``, any number of 64 bits, and inputs.
+
+    Records are lines; ``record=BYTES`` says that all have so many bytes, ``prefixed`` that each begins with its
+    length in four bytes, little-endian.
+
+    >>> import pathlib, thalweg
+    >>> _ = pathlib.Path("ten").write_text("".join(f"{i}\\n" for i in range(10)))
+    >>> thalweg.shuffle("ten", "mixed", seed=1).output.records
+    10
+    """
+    options: dict[str, Option] = {
+        "output": output,
+        "seed": seed,
+        "record": record,
+        "prefixed": prefixed,
+        "memory": memory,
+        "scratch": scratch,
+        "scratch_limit": scratch_limit,
+        "threads": threads,
+        "io": io,
+        "nodes": nodes,
+        "shares": shares,
+        **_on(cluster, identity, on),
+    }
+    return made(Receipt, call(words("shuffle", names(inputs), options), progress))
+
+
+def merge(
+    inputs: Name | Iterable[Name],
+    output: Name,
+    *,
+    record: Size | None = None,
+    prefixed: bool = False,
+    by: str | None = None,
+    datamation: bool = False,
+    memory: Size | None = None,
+    threads: int | None = None,
+    io: Io | None = None,
+    unique: bool = False,
+    nodes: int | None = None,
+    cluster: Cluster | str | None = None,
+    identity: Name | None = None,
+    on: Iterable[str] = (),
+    shares: Literal["planned", "equal"] | None = None,
+    progress: Progress = False,
+) -> Receipt:
+    """Merges files that are in order.
+
+    Records are lines; ``record=BYTES`` says that all have so many bytes, ``prefixed`` that each begins with its
+    length in four bytes, little-endian. ``by="OFFSET:LENGTH[:desc],..."`` is the key, otherwise the whole record.
+
+    Raises :class:`thalweg.Unordered` if an input is not in order.
+
+    >>> import pathlib, thalweg
+    >>> for name, text in ("odd", "1\\n3\\n"), ("even", "2\\n4\\n"):
+    ...     _ = pathlib.Path(name).write_text(text)
+    >>> _ = thalweg.merge(["odd", "even"], "all")
+    >>> pathlib.Path("all").read_text().split()
+    ['1', '2', '3', '4']
+    """
+    options: dict[str, Option] = {
+        "output": output,
+        "record": record,
+        "prefixed": prefixed,
+        "by": by,
+        "datamation": datamation,
+        "memory": memory,
+        "threads": threads,
+        "io": io,
+        "unique": unique,
+        "nodes": nodes,
+        "shares": shares,
+        **_on(cluster, identity, on),
+    }
+    return made(Receipt, call(words("merge", names(inputs), options), progress))
+
+
+def join(
+    left: Name,
+    right: Name,
+    output: Name,
+    *,
+    record: Size | None = None,
+    prefixed: bool = False,
+    by: str | None = None,
+    datamation: bool = False,
+    right_record: Size | None = None,
+    right_by: str | None = None,
+    type: Literal["inner", "left", "anti"] | None = None,
+    between: str | None = None,
+    memory: Size | None = None,
+    scratch: Name | Iterable[Name] = (),
+    scratch_limit: Size | None = None,
+    threads: int | None = None,
+    io: Io | None = None,
+    nodes: int | None = None,
+    cluster: Cluster | str | None = None,
+    identity: Name | None = None,
+    on: Iterable[str] = (),
+    shares: Literal["planned", "equal"] | None = None,
+    progress: Progress = False,
+) -> Receipt:
+    """Joins the records of two files by their keys.
+
+    Records are lines; ``record=BYTES`` says that all have so many bytes, ``prefixed`` that each begins with its
+    length in four bytes, little-endian. ``by="OFFSET:LENGTH[:desc],..."`` is the key, otherwise the whole record.
+    ``right_record`` and ``right_by`` are for the right side, if it differs. ``type`` is ``inner`` if it is not
+    given; ``left`` also gives records of the left side without a partner, ``anti`` only those. ``between`` stands
+    between the parts of a line, a tab if it is not given.
+
+    >>> import pathlib, thalweg
+    >>> _ = pathlib.Path("films").write_text("1 Suspicion\\n2 Rebecca\\n")
+    >>> _ = pathlib.Path("years").write_text("1 1941\\n3 1950\\n")
+    >>> _ = thalweg.join("films", "years", "joined", by="0:1")
+    >>> pathlib.Path("joined").read_text()
+    '1 Suspicion\\t1 1941\\n'
+    """
+    options: dict[str, Option] = {
+        "output": output,
+        "record": record,
+        "prefixed": prefixed,
+        "by": by,
+        "datamation": datamation,
+        "right_record": right_record,
+        "right_by": right_by,
+        "type": type,
+        "between": between,
+        "memory": memory,
+        "scratch": scratch,
+        "scratch_limit": scratch_limit,
+        "threads": threads,
+        "io": io,
+        "nodes": nodes,
+        "shares": shares,
+        **_on(cluster, identity, on),
+    }
+    return made(Receipt, call(words("join", names([left, right]), options), progress))
+
+
+def partition(
+    inputs: Name | Iterable[Name],
+    output: Name,
+    *,
+    parts: int,
+    pick: Literal["range", "hash", "robin"] | None = None,
+    split_keys: bool = False,
+    record: Size | None = None,
+    prefixed: bool = False,
+    by: str | None = None,
+    datamation: bool = False,
+    memory: Size | None = None,
+    threads: int | None = None,
+    io: Io | None = None,
+    nodes: int | None = None,
+    cluster: Cluster | str | None = None,
+    identity: Name | None = None,
+    on: Iterable[str] = (),
+    shares: Literal["planned", "equal"] | None = None,
+    progress: Progress = False,
+) -> Receipt:
+    """Distributes records over so many files; ``output`` has ``{}`` where the number of a part goes.
+
+    Records are lines; ``record=BYTES`` says that all have so many bytes, ``prefixed`` that each begins with its
+    length in four bytes, little-endian. ``by="OFFSET:LENGTH[:desc],..."`` is the key, otherwise the whole record.
+    ``pick`` is ``range`` if it is not given: parts of about equal size, which follow each other in order. ``hash``
+    brings equal keys into one part, ``robin`` deals one record after the other.
+
+    >>> import pathlib, thalweg
+    >>> _ = pathlib.Path("words").write_text("b\\na\\nd\\nc\\n")
+    >>> receipt = thalweg.partition("words", "part-{}", parts=2)
+    >>> [part.records for part in receipt.parts]
+    [2, 2]
+    """
+    options: dict[str, Option] = {
+        "output": output,
+        "parts": parts,
+        "pick": pick,
+        "split_keys": split_keys,
+        "record": record,
+        "prefixed": prefixed,
+        "by": by,
+        "datamation": datamation,
+        "memory": memory,
+        "threads": threads,
+        "io": io,
+        "nodes": nodes,
+        "shares": shares,
+        **_on(cluster, identity, on),
+    }
+    return made(Receipt, call(words("partition", names(inputs), options), progress))
+
+
+def check(
+    files: Name | Iterable[Name],
+    *,
+    record: Size | None = None,
+    prefixed: bool = False,
+    by: str | None = None,
+    datamation: bool = False,
+    summary: Name | None = None,
+    merge: bool = False,
+    io: Io | None = None,
+    cluster: Cluster | str | None = None,
+    identity: Name | None = None,
+    on: Iterable[str] = (),
+    progress: Progress = False,
+) -> Check:
+    """Looks whether files are one sorted sequence, and proves what is in them. That they are not in order is no
+    error.
+
+    Records are lines; ``record=BYTES`` says that all have so many bytes, ``prefixed`` that each begins with its
+    length in four bytes, little-endian. ``by="OFFSET:LENGTH[:desc],..."`` is the key, otherwise the whole record.
+
+    >>> import pathlib, thalweg
+    >>> _ = pathlib.Path("names").write_text("b\\na\\n")
+    >>> found = thalweg.check("names")
+    >>> found.ordered, found.first_unordered, found.proof.records
+    (False, 1, 2)
+    """
+    options: dict[str, Option] = {
+        "record": record,
+        "prefixed": prefixed,
+        "by": by,
+        "datamation": datamation,
+        "summary": summary,
+        "merge": merge,
+        "io": io,
+        **_on(cluster, identity, on),
+    }
+    return made(Check, call(words("check", names(files), options), progress))
+
+
+def gen(
+    count: int | str,
+    file: Name,
+    *,
+    ascii: bool = False,
+    skewed: bool = False,
+    start: int | str | None = None,
+    io: Io | None = None,
+    progress: Progress = False,
+) -> Receipt:
+    """Generates records of 100 bytes, those of the Sort Benchmark. ``count`` may have a suffix, as in ``"10M"``.
+
+    >>> import thalweg
+    >>> thalweg.gen("1k", "records").output.bytes
+    100000
+    """
+    options: dict[str, Option] = {
+        "ascii": ascii,
+        "skewed": skewed,
+        "start": start,
+        "io": io,
+    }
+    return made(Receipt, call(words("gen", [str(count), *names(file)], options), progress))
+
+
+def pump(
+    sources: Name | Iterable[Name],
+    dest: Name,
+    *,
+    streams: int | None = None,
+    limit: Size | None = None,
+    resume: bool = False,
+    verify: bool = False,
+    no_checksum: bool = False,
+    there: str | None = None,
+    through_ssh: bool = False,
+    ssh: str | None = None,
+    io: Io | None = None,
+    identity: Name | None = None,
+    progress: Progress = False,
+) -> PumpReceipt:
+    """Copies files and directories: here, between hosts of a cluster (``HOST:/PATH``), or over ssh
+    (``ssh://HOST/PATH``).
+
+    ``limit`` is the most bytes in a second. With ``verify`` what was written is read back before it gets its name.
+
+    >>> import pathlib, thalweg
+    >>> _ = pathlib.Path("from").write_bytes(bytes(10))
+    >>> thalweg.pump("from", "to", verify=True).bytes
+    10
+    """
+    options: dict[str, Option] = {
+        "streams": streams,
+        "limit": limit,
+        "resume": resume,
+        "verify": verify,
+        "no_checksum": no_checksum,
+        "there": there,
+        "through_ssh": through_ssh,
+        "ssh": ssh,
+        "io": io,
+        "identity": identity,
+    }
+    return made(PumpReceipt, call(words("pump", [*names(sources), *names(dest)], options), progress))
+
+
+def plan(
+    inputs: Name | Iterable[Name] = (),
+    output: Name | None = None,
+    *,
+    record: Size | None = None,
+    prefixed: bool = False,
+    by: str | None = None,
+    datamation: bool = False,
+    memory: Size | None = None,
+    scratch: Name | Iterable[Name] = (),
+    scratch_limit: Size | None = None,
+    threads: int | None = None,
+    io: Io | None = None,
+    unique: bool = False,
+    resume: bool = False,
+    no_proof: bool = False,
+    simulate: str | None = None,
+    cluster: Cluster | str | None = None,
+    identity: Name | None = None,
+    on: Iterable[str] = (),
+    shares: Literal["planned", "equal"] | None = None,
+) -> Plan | ClusterPlan:
+    """Says what a sort will do and how long it takes. Runs nothing.
+
+    The keywords are those of :func:`sort`. ``simulate="nodes=N,disk=RATE,link=RATE,..."`` plans for a cluster that
+    need not exist, and takes no files.
+
+    >>> import thalweg
+    >>> plan = thalweg.plan(simulate="nodes=4,disk=2GB/s,link=10Gbit,data=1TB", record=100)
+    >>> len(plan.nodes), plan.passes
+    (4, 2)
+    """
+    options: dict[str, Option] = {
+        "output": output,
+        "record": record,
+        "prefixed": prefixed,
+        "by": by,
+        "datamation": datamation,
+        "memory": memory,
+        "scratch": scratch,
+        "scratch_limit": scratch_limit,
+        "threads": threads,
+        "io": io,
+        "unique": unique,
+        "resume": resume,
+        "no_proof": no_proof,
+        "simulate": simulate,
+        "shares": shares,
+        **_on(cluster, identity, on),
+    }
+    text = call(words("plan sort", names(inputs), options))
+    # A cluster has no method: each of its nodes has one.
+    return made(Plan, text) if text.startswith('{"method"') else made(ClusterPlan, text)
+
+
+def doctor(*, scratch: Name | Iterable[Name] = ()) -> DoctorReport:
+    """Looks at this machine, and at the directories ``scratch``: what Thalweg wants of it, and what it lacks.
+
+    >>> import thalweg
+    >>> {finding.verdict for finding in thalweg.doctor().findings} <= {"good", "weak", "missing"}
+    True
+    """
+    return made(DoctorReport, call(words("doctor", (), {"scratch": scratch})))
+
+
+def detach(verb: str, inputs: Name | Iterable[Name], output: Name, **options: Option | Cluster) -> Detached:
+    """Has a node coordinate a job on a cluster, and does not wait for its end.
+
+    ``verb`` is ``sort``, ``shuffle``, ``merge``, ``join`` or ``partition``; ``inputs`` of a join are both. The
+    keywords are those of the verb, ``cluster`` among them. :meth:`thalweg.Cluster.jobs` lists jobs.
+    """
+    cluster = options.pop("cluster", None)
+    where = cluster if isinstance(cluster, (Cluster, str)) else None
+    rest = {name: value for name, value in options.items() if not isinstance(value, Cluster)}
+    given: dict[str, Option] = {**rest, **_on(where), "output": output, "detach": True}
+    return made(Detached, call(words(verb, names(inputs), given)))

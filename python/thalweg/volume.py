@@ -1,0 +1,150 @@
+"""Files of a volume."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
+
+from thalweg import _native
+from thalweg.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+BUFFER_BYTES = 1 << 20
+"""What an open file reads or writes at once: a stripe, unless the volume has others."""
+
+
+class Stat(NamedTuple):
+    """What is known of a file or directory."""
+
+    kind: str
+    """``file``, ``directory`` or ``other``."""
+    size: int
+    """Bytes."""
+    mode: int
+    """The permission bits."""
+    user: int
+    """Its owner."""
+    group: int
+    """Its group."""
+    modified_ns: int
+    """When its contents last changed, in nanoseconds since 1970."""
+
+
+class Volume:
+    """One of this user's volumes, on this machine or on a cluster. ``thalweg volume create`` makes one.
+
+    Paths begin at the root of the volume. Threads may share it, and its files.
+
+    >>> import os, subprocess, thalweg
+    >>> os.mkdir("disk1"), os.mkdir("disk2")
+    (None, None)
+    >>> _ = subprocess.run(["thalweg", "volume", "create", "films", "--stores", "disk1,disk2", "-q"], check=True)
+    >>> films = thalweg.Volume("films")
+    >>> with films.open("reel", "wb") as reel:
+    ...     _ = reel.write(b"abcdefgh")
+    >>> films.stat("reel").size, list(films.list())
+    (8, ['reel'])
+    >>> films.remove("reel")
+
+    Raises :class:`thalweg.VolumeError`, which is an :class:`OSError`; :class:`thalweg.VolumeNotFound` is also a
+    :class:`FileNotFoundError`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._native = _native.Volume(name)
+
+    def __repr__(self) -> str:
+        return f"Volume({self.name!r})"
+
+    def open(self, path: str | os.PathLike[str], mode: str = "rb") -> IO[bytes]:
+        """Opens a file to read (``rb``), to write anew (``wb``), to append (``ab``), or to read and write (``r+b``).
+
+        What is written is durable when the file is closed.
+        """
+        plain = mode.replace("b", "")
+        if plain not in ("r", "w", "a", "r+") or "b" not in mode:
+            raise UsageError(f"mode '{mode}' is none of rb, wb, ab, r+b")
+        native = self._native.open(os.fspath(path), plain in ("w", "a"))
+        if plain == "w":
+            native.set_size(0)
+        raw = _Raw(native, readable=plain.startswith("r"), writable=plain != "r")
+        if plain == "a":
+            raw.seek(0, os.SEEK_END)
+        if plain == "r+":
+            return cast(IO[bytes], io.BufferedRandom(raw, BUFFER_BYTES))
+        whole = io.BufferedReader(raw, BUFFER_BYTES) if plain == "r" else io.BufferedWriter(raw, BUFFER_BYTES)
+        return cast(IO[bytes], whole)
+
+    def list(self, path: str | os.PathLike[str] = "") -> dict[str, Stat]:
+        """What is in a directory, by name, in the order of the names."""
+        return {name: Stat(*stat) for name, stat in self._native.list(os.fspath(path))}
+
+    def stat(self, path: str | os.PathLike[str]) -> Stat:
+        """What is at a path; of a symbolic link, what it leads to."""
+        return Stat(*self._native.stat(os.fspath(path)))
+
+    def make_directory(self, path: str | os.PathLike[str]) -> None:
+        """Makes a directory, and those above it that are not there."""
+        self._native.make_directory(os.fspath(path))
+
+    def remove(self, path: str | os.PathLike[str]) -> None:
+        """Removes a file, or a directory that is empty."""
+        self._native.remove(os.fspath(path))
+
+    def rename(self, old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
+        """Gives a file or directory another name. A file that has it is replaced."""
+        self._native.rename(os.fspath(old), os.fspath(new))
+
+
+class _Raw(io.RawIOBase):
+    """A file as Python's buffered files use it."""
+
+    def __init__(self, native: _native.File, *, readable: bool, writable: bool) -> None:
+        self._native = native
+        self._readable = readable
+        self._writable = writable
+        self._at = 0
+
+    def readable(self) -> bool:
+        return self._readable
+
+    def writable(self) -> bool:
+        return self._writable
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        into = memoryview(buffer).cast("B")
+        read = self._native.read_at(self._at, len(into))
+        into[: len(read)] = read
+        self._at += len(read)
+        return len(read)
+
+    def write(self, b: Buffer, /) -> int:
+        self._native.write_at(self._at, b)
+        written = memoryview(b).nbytes
+        self._at += written
+        return written
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}.get(whence)
+        self._at = (self._native.size() if base is None else base) + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def truncate(self, size: int | None = None, /) -> int:
+        size = self._at if size is None else size
+        self._native.set_size(size)
+        return size
+
+    def close(self) -> None:
+        if not self.closed and self._writable:
+            self._native.sync()
+        super().close()
