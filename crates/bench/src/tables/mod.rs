@@ -162,7 +162,7 @@ impl Bench<'_> {
         let requests = (self.records / row.records_per_request).max(1000);
         let mut series = [Series::default(), Series::default()];
         for _ in 0..self.asked.runs {
-            self.asked.go_on()?;
+            self.asked.should_continue()?;
             for (server, series) in servers.iter().zip(&mut series) {
                 let before = server.cpu_seconds();
                 let seconds = client::redis_benchmark(
@@ -248,7 +248,7 @@ impl Bench<'_> {
                 side_by_side(records, || Http::connect(etcd.port()), |http, number| http.put(number, false))?;
             }
             for _ in 0..self.asked.runs {
-                self.asked.go_on()?;
+                self.asked.should_continue()?;
                 let before = [ours.cpu_seconds(), etcd.cpu_seconds()];
                 let connect = || Resp::connect(ours.port());
                 let ours_seconds = side_by_side(records, connect, |resp, number| {
