@@ -42,8 +42,7 @@ are as wide as the last one.",
         at: RECORD_LENGTHS,
         about: "records of this many bytes instead of lines",
         doc: "\
-Every record has this many bytes, and the input holds a whole number of records. \
-Without this flag, records are lines: the \
+Every record has this many bytes, and the input holds a whole number of records. Without this flag, records are lines: the \
 newline ends a record and is not part of it.
 
 With volume: files hold records of so many bytes, and no record is cut by the end of a stripe.",
@@ -72,8 +71,7 @@ known only from the records before it, so a file is read from its start, on a cl
         about: "the key: bytes of the record, compared in turn",
         doc: "\
 The parts of the key. Each is LENGTH bytes of the record from OFFSET on (the first byte is 0), compared as bytes; with \
-:desc in descending order, otherwise (or with :asc) in ascending order. \
-Parts compare in turn: the second decides where the first are equal. The flag may be \
+:desc in descending order, otherwise (or with :asc) in ascending order. Parts compare in turn: the second decides where the first are equal. The flag may be \
 repeated to add parts. Without it, the key is the whole record.
 
 A part that reaches past the end of a short line compares the bytes that are there, so --by 0:4294967295:desc is whole \
@@ -166,8 +164,7 @@ out plus dropped must equal in.",
         at: At::Commands(&[Sort, Plan, Pump]),
         about: "continue from what an earlier run left",
         doc: "\
-Continue from what an earlier run of the same command left: its scratch files and its partial output. \
-Anything that is damaged or belongs to another input is not used: that work is done again, and a line on standard \
+Continue from what an earlier run of the same command left: its scratch files and its partial output. Anything that is damaged or belongs to another input is not used: that work is done again, and a line on standard \
 error says so. Without this flag, a run clears what an \
 earlier one left.
 
@@ -513,8 +510,7 @@ directory. bench io spreads its chunks over up to four, best on different disks:
         doc: "\
 Sort, shuffle, merge, join or partition as a cluster of so many nodes would, all of them inside this process: each reads a \
 share of the input, receives the records of its key range or of its parts from all others, and processes those in its \
-share of the memory. The output is byte for byte that of one node; for partition, only with --pick hash. \
-Inputs and output \
+share of the memory. The output is byte for byte that of one node; for partition, only with --pick hash. Inputs and output \
 must be files.
 
 With bench launch: the numbers of nodes to launch on, a row for each. Without this flag 1, 4, 8 and 32.",

@@ -58,18 +58,8 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out
         Err(why) => return saying.give_up(&why.to_string()),
     };
     let (inbox, kept, ready) = (&Inbox::default(), None, Vec::new());
-    let mut part = ParticipantSession {
-        local,
-        link,
-        job,
-        request,
-        place,
-        saying,
-        inbox,
-        cancel_is_known: false,
-        kept,
-        ready,
-    };
+    let mut part =
+        Session { local, link, job, request, place, saying, inbox, cancel_is_known: false, kept, ready };
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| inbox.hear_all(&mut hearing));
         let ended = caught(|| part.serve()).unwrap_or_else(|why| Err(Error::Gone(why, None)));
@@ -93,7 +83,7 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out
             }
         }
     });
-    let ParticipantSession { job, request, place, ready, .. } = part;
+    let Session { job, request, place, ready, .. } = part;
     drop(place);
     host::release_memory();
     match ended {
@@ -140,7 +130,7 @@ impl CoordinatorSender {
 }
 
 /// A participant in a job.
-struct ParticipantSession<'a> {
+struct Session<'a> {
     local: &'a Arc<Local>,
     /// The link with the coordinator.
     link: &'a Arc<Link>,
@@ -168,7 +158,7 @@ enum Written {
     Kept(Box<PreparedParticipant>, JobAttempt),
 }
 
-impl ParticipantSession<'_> {
+impl Session<'_> {
     /// Follows the coordinator's messages. Returns how the job ended, `None` if it was only a plan, or an error if
     /// contact was lost before the end.
     fn serve(&mut self) -> Result<Option<AttemptEnd>> {
@@ -323,10 +313,8 @@ impl ParticipantSession<'_> {
         let share =
             Participant::open(share_of(&*self.local.node, &self.request, attempt)?, self.lent(attempt)?)?;
         let (input_bytes, memory_bytes) = share.found();
-        self.saying.say(
-            &FromParticipant::Found { input_bytes, memory_bytes, rates: probe::kept_rates(self.local) },
-            &[],
-        )?;
+        let rates = probe::kept_rates(self.local);
+        self.saying.say(&FromParticipant::Found { input_bytes, memory_bytes, rates }, &[])?;
         let (least_bytes, bytes) = self.told(should_continue, |told, _| match told {
             ToParticipant::Sample { least_bytes, before_bytes, all_bytes } => {
                 Some((least_bytes, (before_bytes, all_bytes)))
@@ -368,13 +356,8 @@ impl ParticipantSession<'_> {
             Ok(ends)
         };
         let shared = shared.as_deref().map(path_of).transpose()?;
-        let ran = prepared.run(
-            &mut rivers,
-            (&pages, range_bytes, keys),
-            shared.as_deref(),
-            talk,
-            (progress, written),
-        );
+        let inputs = (&pages[..], range_bytes, keys);
+        let ran = prepared.run(&mut rivers, inputs, shared.as_deref(), talk, (progress, written));
         let end = ran.map_err(|why| match &links {
             Some(links) => links.missed(named(why, &attempt.hosts), &attempt.hosts),
             None => why,
