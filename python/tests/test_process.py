@@ -24,6 +24,10 @@ def python(code: str, **options: object) -> subprocess.Popen[str]:
     )
 
 
+HEARS = "import signal, thalweg; signal.signal(signal.SIGINT, signal.default_int_handler)"
+"""A program that a shell has started in the background ignores Ctrl-C."""
+
+
 @pytest.mark.parametrize(
     ("made", "work"),
     [
@@ -35,7 +39,7 @@ def python(code: str, **options: object) -> subprocess.Popen[str]:
 )
 def test_ctrl_c_ends_a_call_within_a_second_and_leaves_nothing(place: Path, made: str, work: str) -> None:
     program = subprocess.Popen(
-        [sys.executable, "-c", f"import thalweg\nlook = lambda *_: None\n{made}\nprint('ready', flush=True)\n{work}"],
+        [sys.executable, "-c", f"{HEARS}\nlook = lambda *_: None\n{made}\nprint('ready', flush=True)\n{work}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -7,6 +7,33 @@ import signal
 import sys
 
 from thalweg import _native
+from thalweg.errors import Error
+
+_WITH_IDENTITY = ("exec", "job", "node", "cluster", "pump")
+"""Commands that take the directory of an identity, and no cluster."""
+
+
+def _hosted(words: list[str]) -> list[str]:
+    """The words with an identity in the place of ``--cluster ray:NAME``. Ray is asked if it is not there yet."""
+    given: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            return [*given, word, *rest]
+        name = word.removeprefix("--cluster=") if word.startswith("--cluster=ray:") else None
+        if word == "--cluster":
+            name = next(rest, None)
+            if name is None or not name.startswith("ray:"):
+                given += [word] if name is None else [word, name]
+                continue
+        if name is None:
+            given.append(word)
+            continue
+        from thalweg.ray import identity
+
+        flag = "--identity" if words[0] in _WITH_IDENTITY else "--cluster"
+        given += [flag, identity(name.removeprefix("ray:"))]
+    return given
 
 
 def main() -> None:
@@ -15,4 +42,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     script = os.path.abspath(sys.argv[0])
     # Nothing of Python's has to be cleaned up, and what the command printed is flushed.
-    os._exit(_native.command(script, sys.argv[1:]))
+    try:
+        words = _hosted(sys.argv[1:])
+    except (Error, ImportError) as why:
+        print(f"thalweg: {why}", file=sys.stderr)
+        sys.exit(2)
+    os._exit(_native.command(script, words))

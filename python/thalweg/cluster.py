@@ -11,9 +11,13 @@ from thalweg._progress import call
 from thalweg._words import Option, words
 from thalweg.results import ClusterReport, ExecReport, Executed, HostOutput, JobList
 
+HOSTED = "ray:"
+"""What the name of a cluster begins with that Ray hosts."""
+
 
 class Cluster:
-    """A cluster, by its name or by the directory of the identity with which it is asked.
+    """A cluster, by its name or by the directory of the identity with which it is asked; ``ray:NAME`` is one that
+    :mod:`thalweg.ray` hosts.
 
     Without ``identity`` that directory is ``THALWEG_IDENTITY`` or ``~/.config/thalweg``, as for the command. ``on``
     names the hosts that are to do the work; all of them if it is empty. Making one asks nobody.
@@ -47,6 +51,11 @@ class Cluster:
         return {"cluster": where or identity, "identity": identity, "on": ",".join(self.on) or None}
 
     def _asked(self) -> tuple[str | None, str | None]:
+        """The cluster and the identity as the command takes them."""
+        if self.name is not None and self.name.startswith(HOSTED):
+            from thalweg.ray import identity
+
+            return identity(self.name.removeprefix(HOSTED)), None
         return self.name, self.identity
 
     def exec(

@@ -335,3 +335,15 @@ class NotNamed(JobError):
 
     path: Path
     hidden: Path
+
+
+class RayError(ClusterError):
+    """A cluster that Ray hosts could not be made or found."""
+
+
+class NotEnoughResources(RayError):
+    """Ray has not enough machines for ``nodes`` nodes: of its ``machines``, ``large`` are large enough."""
+
+    nodes: int
+    machines: int
+    large: int

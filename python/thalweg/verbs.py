@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from thalweg._objects import made
 from thalweg._progress import Progress, call
 from thalweg._words import Name, Option, Size, names, words
-from thalweg.cluster import Cluster
+from thalweg.cluster import HOSTED, Cluster
 from thalweg.results import (
     Check,
     ClusterPlan,
@@ -31,6 +31,8 @@ Io: TypeAlias = Literal["auto", "uring", "threads"]
 def _on(cluster: Cluster | str | None, identity: Name | None = None, on: Iterable[str] = ()) -> dict[str, Option]:
     """The flags that say where it runs."""
     said: dict[str, Option] = {"identity": identity, "on": ",".join(on) or None}
+    if isinstance(cluster, str) and cluster.startswith(HOSTED):
+        cluster = Cluster(cluster)
     if isinstance(cluster, Cluster):
         return {**cluster.flags(), **{flag: value for flag, value in said.items() if value is not None}}
     return {"cluster": cluster, **said}

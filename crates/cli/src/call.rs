@@ -114,8 +114,10 @@ mod tests {
 
     #[test]
     fn a_call_returns_what_the_command_prints_as_json() {
-        let plan =
-            call(words("plan --simulate nodes=4,disk=2GB/s,link=10Gbit --record 100"), &Progress::default());
+        let plan = call(
+            words("plan sort --simulate nodes=4,disk=2GB/s,link=10Gbit --record 100"),
+            &Progress::default(),
+        );
         let plan = plan.unwrap();
         assert!(plan.starts_with("{\"nodes\":"), "{plan}");
         assert!(text("ClusterPlan", &plan).unwrap().contains("4 nodes"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use thalweg::nodes::{Cancel, Channel, ExecOptions};
-use thalweg::{Progress, WorkOptions};
+use thalweg::{Progress, Size, WorkOptions};
 use thalweg_api::to_json;
 use thalweg_cli::call as cli;
 
@@ -64,6 +64,18 @@ pub(crate) fn work_options(py: Python<'_>, words: Vec<OsString>) -> PyResult<Wor
 #[pyfunction]
 pub(crate) fn text(kind: &str, object: &str) -> Option<String> {
     cli::text(kind, object)
+}
+
+/// Bytes, from a number or text with a unit.
+#[pyfunction]
+pub(crate) fn size(py: Python<'_>, text: &str) -> PyResult<u64> {
+    match text.parse() {
+        Ok(Size::Bytes(bytes)) => Ok(bytes),
+        Ok(Size::Percent(_)) => {
+            Err(errors::usage(py, &format!("'{text}' is a share; write bytes, as in 2GiB")))
+        }
+        Err(why) => Err(errors::usage(py, &why.to_string())),
+    }
 }
 
 /// Runs a command on hosts of a cluster. Returns the report as JSON, and each host's name with its output, standard error

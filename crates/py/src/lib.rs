@@ -34,7 +34,7 @@ fn same_process(py: Python<'_>) -> PyResult<()> {
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::call::{call, command, exec, text};
+    use super::call::{call, command, exec, size, text};
     #[pymodule_export]
     use super::river::{Inlet, Outlet, river};
     #[pymodule_export]

@@ -38,6 +38,7 @@ pages! {
     moving_files "docs/guide/moving-files.md",
     partition_and_join "docs/guide/partition-and-join.md",
     python "docs/guide/python.md",
+    ray "docs/guide/ray.md",
     resume_and_faults "docs/guide/resume-and-faults.md",
     sort "docs/guide/sort.md",
     tables "docs/guide/tables.md",
