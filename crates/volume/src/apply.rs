@@ -115,7 +115,7 @@ impl Applying<'_> {
                     inode.generation += 1;
                 }
             }),
-            Change::Raise(inode) => self.note(*inode, |inode| inode.generation += 1),
+            Change::Raise(inode, _) => self.note(*inode, |inode| inode.generation += 1),
             Change::Forget(inode) => self.forget(*inode),
             Change::Slot(slot, directory) => {
                 let row = params![slot, directory.as_os_str().as_bytes()];

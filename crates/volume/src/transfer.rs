@@ -65,9 +65,12 @@ impl Node {
             state.unsynced |= outcome.done;
             state.target.strips |= outcome.done;
             state.is_told = false;
-            if outcome.is_outdated {
+            if outcome.is_outdated || outcome.unsure != 0 {
                 drop(state);
-                self.catch_up(volume, target.generation)?;
+                match outcome.unsure {
+                    0 => self.catch_up(volume, target.generation)?,
+                    strips => self.raise(volume, target.generation, strips)?,
+                }
                 continue;
             }
             if outcome.lost() == 0 {
