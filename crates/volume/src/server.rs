@@ -409,7 +409,8 @@ impl Server {
                 _ => return Err(Error::system(libc::EBADF, format!("inode {inode}"))),
             }
         }
-        let changed = self.manager.change(&Change::Unsettle(inode))?;
+        let found = self.manager.inode(inode)?;
+        let changed = if found.unsettled { found } else { self.manager.change(&Change::Unsettle(inode))? };
         let file = state.files.entry(inode).or_default();
         file.writers.insert(session);
         file.writes(session);
