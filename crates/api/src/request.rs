@@ -167,6 +167,18 @@ pub enum VolumeRequest {
         volume: String,
         /// Its slot.
         slot: u32,
+        /// The nodes that have stores of the volume: while this stream lasts, they may forward writes to the store.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        peers: Vec<String>,
+    },
+    /// This stream carries writes that a store of another node forwards to the store in this directory.
+    Forward {
+        /// The store's directory.
+        directory: String,
+        /// The id of its volume.
+        volume: String,
+        /// Its slot.
+        slot: u32,
     },
     /// Make or remove a part of a volume.
     Change(VolumeChange),

@@ -25,12 +25,16 @@ use thalweg_volume::{
     Stamp, Volume,
 };
 
+use crate::directories::Directories;
 use crate::handles::{Handles, Name, OpenFile};
 use crate::locks::{Asked, MountLocks, Reply};
 use crate::{Kernel, Options, attributes};
 
 /// How long the kernel may believe a name or attributes without asking: what other mounts change shows that late.
 const BELIEVED: Duration = Duration::from_secs(1);
+/// The same of a directory: long enough that a program which makes files in it does not ask for each, and short, because the
+/// kernel may take an answer over after it forgot what it knew.
+const DIRECTORY_BELIEVED: Duration = Duration::from_millis(20);
 /// Bytes of the largest request: the kernel's own limit, unless a system has another.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Requests that the kernel sends without a program that waits for each, such as read-ahead.
@@ -57,6 +61,7 @@ pub(crate) struct MountedFs {
     pub(crate) locks: MountLocks,
     /// Files of which the kernel may have pages, and what they were when the last of our programs closed them.
     seen: Mutex<HashMap<u64, Stamp>>,
+    directories: Directories,
     volume: Arc<Volume>,
     options: Options,
     kernel: Kernel,
@@ -69,8 +74,8 @@ impl MountedFs {
         let volume = Arc::clone(&open.volume);
         open.watch_stores(Arc::clone(&options.complain));
         let locks = MountLocks::new(&volume, &options.complain, &kernel)?;
-        let (handles, seen) = (Handles::default(), Mutex::default());
-        Ok(MountedFs { handles, locks, seen, volume, options, kernel, _open: open })
+        let (handles, seen, directories) = (Handles::default(), Mutex::default(), Directories::default());
+        Ok(MountedFs { handles, locks, seen, directories, volume, options, kernel, _open: open })
     }
 
     fn errno(&self, why: &Error) -> Errno {
@@ -266,7 +271,17 @@ impl Filesystem for MountedFs {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(self, self.volume.lookup(&place(parent, name)), reply);
+        let found = self.volume.lookup(&place(parent, name));
+        match found {
+            Ok(found) if found.kind == Kind::Directory => {
+                // Its attributes are asked for once more, where no name in it changes.
+                let _unchanged = self.directories.read(found.id);
+                answer!(self, reply, self.volume.inode(found.id), |found| {
+                    reply.entry(&DIRECTORY_BELIEVED, &attributes::of(&found), Generation(0))
+                });
+            }
+            found => entry(self, found, reply),
+        }
     }
 
     fn forget(&self, _: &Request, inode: INodeNo, _: u64) {
@@ -274,7 +289,12 @@ impl Filesystem for MountedFs {
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        attr(self, self.volume.inode(inode.0).map_err(stale), reply);
+        let _unchanged = self.directories.read(inode.0);
+        let found = self.volume.inode(inode.0).map_err(stale);
+        answer!(self, reply, found, |found| {
+            let believed = if found.kind == Kind::Directory { DIRECTORY_BELIEVED } else { BELIEVED };
+            reply.attr(&believed, &attributes::of(&found))
+        });
     }
 
     fn setattr(
@@ -316,24 +336,29 @@ impl Filesystem for MountedFs {
         device: u32,
         reply: ReplyEntry,
     ) {
+        let _changes = self.directories.change(parent.0);
         let kind = attributes::made(mode, device).ok_or_else(|| refused(libc::EINVAL));
         let made = kind.and_then(|kind| self.make(request, place(parent, name), kind, mode, b""));
         entry(self, made, reply);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
+        let _changes = self.directories.change(parent.0);
         entry(self, self.make(request, place(parent, name), Kind::Directory, mode, b""), reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _changes = self.directories.change(parent.0);
         empty(self, self.volume.remove_at(place(parent, name), false), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _changes = self.directories.change(parent.0);
         empty(self, self.volume.remove_at(place(parent, name), true), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let _changes = self.directories.change(parent.0);
         let target = target.as_os_str().as_bytes();
         entry(self, self.make(request, place(parent, name), Kind::Link, 0o777, target), reply);
     }
@@ -354,10 +379,12 @@ impl Filesystem for MountedFs {
             RenameFlags::RENAME_EXCHANGE => Renaming::Exchange,
             _ => return reply.error(Errno::EINVAL),
         };
+        let _changes = self.directories.change_both(parent.0, new_parent.0);
         empty(self, self.volume.rename_at(place(parent, name), place(new_parent, new_name), how), reply);
     }
 
     fn link(&self, _: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _changes = self.directories.change(parent.0);
         entry(self, self.volume.link_at(inode.0, place(parent, name)), reply);
     }
 
@@ -375,6 +402,7 @@ impl Filesystem for MountedFs {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _changes = self.directories.change(parent.0);
         let made = match self.make(request, place(parent, name), Kind::File, mode, b"") {
             Err(why) if why.errno() == libc::EEXIST && flags & libc::O_EXCL == 0 => {
                 self.volume.lookup(&place(parent, name))
@@ -613,8 +641,8 @@ impl Filesystem for MountedFs {
     }
 }
 
-/// How long the kernel may believe what it is told of an inode. Of a directory it is asked each time: an answer that is
-/// given while a name in it changes may reach the kernel after the news of that change.
+/// How long the kernel may believe what it is told of an inode. Of a directory it asks again, unless no name in it changes until
+/// the kernel has the answer; see [`Directories`].
 fn believed(inode: &Inode) -> Duration {
     if inode.kind == Kind::Directory { Duration::ZERO } else { BELIEVED }
 }

@@ -12,6 +12,7 @@
 //! mount; telling the kernel from inside a request to forget pages, which can deadlock.
 
 mod attributes;
+mod directories;
 mod fs;
 mod handles;
 mod locks;

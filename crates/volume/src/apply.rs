@@ -115,7 +115,7 @@ impl Applying<'_> {
                     inode.generation += 1;
                 }
             }),
-            Change::Raise(inode) => self.note(*inode, |inode| inode.generation += 1),
+            Change::Raise(inode, _) => self.note(*inode, |inode| inode.generation += 1),
             Change::Forget(inode) => self.forget(*inode),
             Change::Slot(slot, directory) => {
                 let row = params![slot, directory.as_os_str().as_bytes()];
@@ -189,6 +189,8 @@ impl Applying<'_> {
             Kind::File => {
                 let first = (self.number % u64::from(self.slots)) as u32;
                 made.layout = Some(Layout::of(&policy, self.slots, first));
+                // Most are written at once, which then needs no change of its own.
+                made.unsettled = true;
             }
             Kind::Directory => (made.policy, made.links) = (Some(policy), 2),
             _ => {}

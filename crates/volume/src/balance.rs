@@ -2,9 +2,12 @@
 //!
 //! Model: of each store it is known how long it usually takes for a request, and how many it has to answer. A read goes to the
 //! one that should answer first, so the stores of a chain share the load of one that is gone. If the answer takes several
-//! times as long as is usual, the other copy is read too, and the slow store is avoided for a while.
-//! Invariant: at most [`THREADS`] reads of a client have a thread of their own; the others ask one copy after the other. A read
-//! fails only if both copies do.
+//! times as long as is usual, the other copy is read too (a hedged request; Dean and Barroso, "The Tail at Scale", 2013), and if
+//! that is faster, the slow store is avoided. Now and then it is read beside the other copy, and nobody waits for it, until it is
+//! as fast as others again.
+//! Invariant: at most [`THREADS`] reads of a client have a thread of their own, [`WAITING_MAX`] of them at one store; the others
+//! ask one copy after the other. At most one read of [`READS_PER_HEDGE`] is made twice, after the first few. A read fails only if
+//! both copies do.
 //! Non-goals: copies that may not be read; the caller has chosen two that may.
 
 use std::sync::Arc;
@@ -20,17 +23,22 @@ use crate::store::Store;
 
 /// Reads that may be waited for with the other copy in mind.
 const THREADS: usize = 32;
+/// Those of one store, so that reads of a slow one do not take all threads.
+const WAITING_MAX: u64 = 8;
 const STACK_BYTES: usize = 256 << 10;
 /// A store is slow if it takes so many times as long as half of the stores usually do, within these limits.
-const SLOW_FACTOR: u64 = 4;
+const SLOW_FACTOR: u64 = 3;
 const SLOW_NS_MIN: u64 = 50_000_000;
-const SLOW_NS_MAX: u64 = 1_000_000_000;
+const SLOW_NS_MAX: u64 = 500_000_000;
 /// The same before any store has answered.
-const SLOW_NS_FIRST: u64 = 250_000_000;
-/// How long the other copy is preferred to that of a slow store.
+const SLOW_NS_FIRST: u64 = 200_000_000;
+/// How long after a store was found slow it is tried again.
 const AVOIDED_NS: u64 = 5_000_000_000;
-/// How long to one that failed.
+/// How long after it failed.
 const FAILED_NS: u64 = 1_000_000_000;
+/// Reads for which one may be hedged, and hedges that are saved up for a store that becomes slow.
+const READS_PER_HEDGE: u64 = 20;
+const HEDGES_SAVED_MAX: u64 = 16;
 /// What a request is measured in: smaller ones count as this.
 const UNIT_BYTES: u64 = 64 << 10;
 /// A new measurement counts as one part of so many.
@@ -42,6 +50,8 @@ pub(crate) struct Balance {
     pool: ThreadPool,
     /// Threads of the pool that are in use.
     busy: AtomicUsize,
+    /// Reads for which nothing was hedged yet.
+    saved: AtomicU64,
 }
 
 /// What is known of a store.
@@ -50,7 +60,20 @@ struct Pace {
     usual_ns: AtomicU64,
     /// Requests that it has to answer.
     waiting: AtomicU64,
+    /// When it is tried again; 0 if it is not avoided.
     avoided_until_ns: AtomicU64,
+}
+
+impl Pace {
+    /// The other copy is preferred until a request shows that the store is as fast as others.
+    fn avoid(&self, ns: u64) {
+        self.avoided_until_ns.store(now_ns() + ns, Ordering::Relaxed);
+        self.usual_ns.store(0, Ordering::Relaxed);
+    }
+
+    fn is_avoided(&self) -> bool {
+        self.avoided_until_ns.load(Ordering::Relaxed) != 0
+    }
 }
 
 /// A copy that may be read: the number of its slot, and its store.
@@ -65,13 +88,18 @@ fn smoothed(average: &AtomicU64, ns: u64) {
     average.store(after.max(1), Ordering::Relaxed);
 }
 
+fn units(bytes: usize) -> u64 {
+    (bytes as u64).div_ceil(UNIT_BYTES).max(1)
+}
+
 impl Balance {
     /// For so many slots; none if the system has no threads for it.
     pub(crate) fn new(slots: usize) -> Option<Arc<Balance>> {
         let pool = ThreadPoolBuilder::new().num_threads(THREADS).stack_size(STACK_BYTES);
         let pool = pool.thread_name(|n| format!("copies-{n}")).build().ok()?;
         let paces = (0..slots).map(|_| Pace::default()).collect();
-        Some(Arc::new(Balance { paces, pool, busy: AtomicUsize::new(0) }))
+        let saved = AtomicU64::new(READS_PER_HEDGE * HEDGES_SAVED_MAX);
+        Some(Arc::new(Balance { paces, pool, busy: AtomicUsize::new(0), saved }))
     }
 
     /// What the median store takes for a unit; 0 if none has answered. The mean would follow the slow one.
@@ -82,8 +110,22 @@ impl Balance {
         known.get(known.len() / 2).copied().unwrap_or(0)
     }
 
-    /// When a store would answer one more request; later than any other if it is avoided. One of which nothing is known is
-    /// like any other, until it has a request to answer.
+    /// After how long a request for so many bytes is slow.
+    fn slow_ns(&self, bytes: usize) -> u64 {
+        match self.usual_ns() {
+            0 => SLOW_NS_FIRST,
+            usual_ns => (SLOW_FACTOR * units(bytes) * usual_ns).clamp(SLOW_NS_MIN, SLOW_NS_MAX),
+        }
+    }
+
+    /// Whether a store that took so long is slower than others.
+    fn is_slow(&self, ns: u64, bytes: usize) -> bool {
+        let usual_ns = self.usual_ns();
+        usual_ns != 0 && ns > (SLOW_FACTOR * units(bytes) * usual_ns).max(SLOW_NS_MIN)
+    }
+
+    /// When a store would answer one more request; later than any other if it is avoided, or has as many to answer as it may.
+    /// One of which nothing is known is like any other, until it has a request to answer.
     fn expected_ns(&self, slot: usize) -> u64 {
         let pace = &self.paces[slot];
         let waiting = pace.waiting.load(Ordering::Relaxed);
@@ -91,8 +133,8 @@ impl Balance {
             0 => (self.usual_ns(), waiting > 0),
             usual_ns => (usual_ns, false),
         };
-        let is_avoided = is_tried || now_ns() < pace.avoided_until_ns.load(Ordering::Relaxed);
-        (u64::from(is_avoided) << 62) + (usual_ns * (waiting + 1)).min(1 << 61)
+        let is_last = is_tried || pace.is_avoided() || waiting >= WAITING_MAX;
+        (u64::from(is_last) << 62) + (usual_ns * (waiting + 1)).min(1 << 61)
     }
 
     /// Whether the second of two slots should be asked. Where they are alike, turns alternate.
@@ -102,12 +144,6 @@ impl Balance {
         if first.abs_diff(second) <= first.min(second) / 2 { turn % 2 == 1 } else { second < first }
     }
 
-    /// Another copy is preferred for a while, and then one request shows how the store is.
-    fn avoid(&self, slot: usize, ns: u64) {
-        self.paces[slot].avoided_until_ns.fetch_max(now_ns() + ns, Ordering::Relaxed);
-        self.paces[slot].usual_ns.store(0, Ordering::Relaxed);
-    }
-
     /// Asks a store, and notes how long it took.
     fn timed(&self, slot: usize, bytes: usize, ask: impl FnOnce() -> Result<()>) -> Result<()> {
         let pace = &self.paces[slot];
@@ -115,17 +151,33 @@ impl Balance {
         let watch = Stopwatch::start();
         let answer = ask();
         pace.waiting.fetch_sub(1, Ordering::Relaxed);
+        let ns = watch.ns();
         match &answer {
-            // Of a store that is avoided nothing is learnt, so that it is tried anew.
-            Ok(()) if now_ns() < pace.avoided_until_ns.load(Ordering::Relaxed) => {}
+            Ok(()) if pace.is_avoided() && self.is_slow(ns, bytes) => pace.avoid(AVOIDED_NS),
             Ok(()) => {
-                let ns = watch.ns() / (bytes as u64).div_ceil(UNIT_BYTES).max(1);
-                smoothed(&pace.usual_ns, ns);
+                pace.avoided_until_ns.store(0, Ordering::Relaxed);
+                smoothed(&pace.usual_ns, ns / units(bytes));
             }
             Err(crate::Error::Stale(_)) => {}
-            Err(_) => self.avoid(slot, FAILED_NS),
+            Err(_) => pace.avoid(FAILED_NS),
         }
         answer
+    }
+
+    /// Whether one more read may be made twice.
+    fn may_hedge(&self) -> bool {
+        let spend = |saved: u64| saved.checked_sub(READS_PER_HEDGE);
+        self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_ok()
+    }
+
+    /// Whether a store that is avoided is to be tried now, by whoever asks this first.
+    fn is_due(&self, slot: usize) -> bool {
+        let (pace, now) = (&self.paces[slot], now_ns());
+        let until_ns = pace.avoided_until_ns.load(Ordering::Relaxed);
+        let due = until_ns != 0 && until_ns <= now && pace.waiting.load(Ordering::Relaxed) == 0;
+        let next = now + AVOIDED_NS;
+        let order = Ordering::Relaxed;
+        due && pace.avoided_until_ns.compare_exchange(until_ns, next, order, order).is_ok()
     }
 
     /// Reads the first copy; if that fails or is slow, also the second, and takes what comes first.
@@ -135,30 +187,33 @@ impl Balance {
         into: &mut [u8],
         read: &Arc<Read>,
     ) -> Result<()> {
+        let save = |saved: u64| Some((saved + 1).min(READS_PER_HEDGE * HEDGES_SAVED_MAX));
+        let _ = self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, save);
         let (send, answers) = channel();
+        let [first, second] = [0, 1].map(|which: usize| &self.paces[copies[which].0]);
         let here = |which: usize, into: &mut [u8]| {
             let (slot, store) = &copies[which];
             self.timed(*slot, into.len(), || read(which, &**store, into))
         };
+        if self.is_due(copies[1].0) {
+            self.ask(1, copies, into.len(), read, &channel().0);
+        }
         if !self.ask(0, copies, into.len(), read, &send) {
             return here(0, into).or_else(|why| here(1, into).map_err(|_| why));
         }
-        let units = (into.len() as u64).div_ceil(UNIT_BYTES).max(1);
-        let slow_ns = match self.usual_ns() {
-            0 => SLOW_NS_FIRST,
-            usual_ns => (SLOW_FACTOR * units * usual_ns).clamp(SLOW_NS_MIN, SLOW_NS_MAX),
-        };
-        let (mut waiting, mut failure, mut is_slow, mut asked_both) = (1, None, false, false);
+        let slow = Duration::from_nanos(self.slow_ns(into.len()));
+        let (mut waiting, mut failure, mut asked_both) = (1, None, false);
         while waiting > 0 {
             let answer = match asked_both {
-                false => answers.recv_timeout(Duration::from_nanos(slow_ns)).ok(),
+                false => answers.recv_timeout(slow).ok(),
                 // Threads answer: a store has a limited time.
                 true => Some(answers.recv().expect("a thread answers")),
             };
+            let is_slow = answer.is_none();
             match answer {
                 Some((which, Ok(bytes))) => {
-                    if is_slow && which == 1 {
-                        self.avoid(copies[0].0, AVOIDED_NS);
+                    if asked_both && failure.is_none() && which == 1 {
+                        first.avoid(AVOIDED_NS);
                     }
                     into.copy_from_slice(&bytes);
                     return Ok(());
@@ -167,14 +222,20 @@ impl Balance {
                     failure.get_or_insert(why);
                     waiting -= 1;
                 }
-                None => is_slow = true,
+                // One that is slow is no help for one that is not, and where all are slow, more requests make that worse.
+                None => match (first.is_avoided(), second.is_avoided()) {
+                    (false, true) => continue,
+                    (true, false) => {}
+                    _ if self.may_hedge() => {}
+                    _ => continue,
+                },
             }
             if !std::mem::replace(&mut asked_both, true) {
                 if self.ask(1, copies, into.len(), read, &send) {
                     waiting += 1;
                 } else if here(1, into).is_ok() {
                     if is_slow {
-                        self.avoid(copies[0].0, AVOIDED_NS);
+                        first.avoid(AVOIDED_NS);
                     }
                     return Ok(());
                 }
@@ -183,7 +244,7 @@ impl Balance {
         Err(failure.expect("all that were asked failed"))
     }
 
-    /// Has a thread read a copy; false if too many are in use.
+    /// Has a thread read a copy; false if too many are in use, or too many read this store.
     fn ask(
         self: &Arc<Balance>,
         which: usize,
@@ -192,11 +253,12 @@ impl Balance {
         read: &Arc<Read>,
         answer: &Sender<(usize, Result<Vec<u8>>)>,
     ) -> bool {
-        if self.busy.fetch_add(1, Ordering::Relaxed) >= THREADS {
-            self.busy.fetch_sub(1, Ordering::Relaxed);
+        let (slot, store) = copies[which].clone();
+        let is_full = self.paces[slot].waiting.load(Ordering::Relaxed) >= WAITING_MAX;
+        if is_full || self.busy.fetch_add(1, Ordering::Relaxed) >= THREADS {
+            self.busy.fetch_sub(usize::from(!is_full), Ordering::Relaxed);
             return false;
         }
-        let (slot, store) = copies[which].clone();
         let (own, read, answer) = (Arc::clone(self), Arc::clone(read), answer.clone());
         self.pool.spawn(move || {
             let mut into = vec![0; bytes];
@@ -287,5 +349,57 @@ mod tests {
         // It has more to do now.
         balance.paces[0].waiting.store(9, Ordering::Relaxed);
         assert_eq!([0, 1].map(|turn| balance.prefers_second([0, 1], turn)), [true, true]);
+    }
+
+    #[test]
+    fn a_store_that_was_slow_is_tried_and_nobody_waits_for_it() {
+        let (sim, balance) = (Sim::new(1), Balance::new(2).unwrap());
+        let (release, held) = channel::<()>();
+        let held = Mutex::new(held);
+        let read: Arc<Read> = Arc::new(move |which, _, into| {
+            if which == 1 {
+                let _ = held.lock().unwrap().recv();
+            }
+            into.fill(which as u8 + 1);
+            Ok(())
+        });
+        balance.paces[1].avoid(0);
+        let mut into = [0; 100];
+        balance.read(&copies(&sim), &mut into, &read).unwrap();
+        assert_eq!(into, [1; 100]);
+        assert!(balance.paces[1].is_avoided());
+        release.send(()).unwrap();
+        let watch = Stopwatch::start();
+        while balance.paces[1].is_avoided() {
+            assert!(watch.ns() < 10 * AVOIDED_NS, "it answered, and is avoided");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn where_all_stores_are_slow_few_reads_are_made_twice() {
+        let (copies, balance) = (copies(&Sim::new(1)), Balance::new(2).unwrap());
+        balance.saved.store(READS_PER_HEDGE - 2, Ordering::Relaxed);
+        let second = Arc::new(AtomicU64::new(0));
+        let asked = Arc::clone(&second);
+        let (never, held) = channel::<()>();
+        let held = Mutex::new(held);
+        let read: Arc<Read> = Arc::new(move |which, _, into| {
+            if which == 0 {
+                // Slow, and longer than it takes to ask the other.
+                let _ = held.lock().unwrap().recv_timeout(Duration::from_nanos(3 * SLOW_NS_FIRST));
+            }
+            asked.fetch_add(which as u64, Ordering::Relaxed);
+            into.fill(which as u8 + 1);
+            Ok(())
+        });
+        let mut into = [0; 100];
+        let mut twice = || {
+            balance.read(&copies, &mut into, &read).unwrap();
+            balance.paces.iter().for_each(|pace| pace.usual_ns.store(0, Ordering::Relaxed));
+            second.load(Ordering::Relaxed)
+        };
+        assert_eq!([twice(), twice()], [0, 1]);
+        drop(never);
     }
 }

@@ -5,14 +5,13 @@
 //! ```
 //!
 //! Model: what is written is gathered in runs, which jobs send. A run is ready when it reaches the end of its unit, when it is
-//! [`LINGER`] old, or when somebody needs it to be at the stores.
+//! [`LINGER_NS`] old, or when somebody needs it to be at the stores.
 //! Invariant: runs do not overlap, so their order does not matter. All runs of a volume have at most [`UNSENT_BYTES_MAX`]. A
 //! run that could not be sent is counted, so that each descriptor that wrote reports it once.
 //! Non-goals: sending; see file.rs.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use thalweg_base::clock::Stopwatch;
 
@@ -27,7 +26,7 @@ pub(crate) const RUN_BYTES_MAX: u64 = 256 << 10;
 /// Runs of a file that are gathered at a time.
 const GATHERING_MAX: usize = 32;
 /// How long a run is gathered at most.
-const LINGER: Duration = Duration::from_millis(100);
+pub(crate) const LINGER_NS: u64 = 100_000_000;
 
 /// What was written to a file and is not at its stores yet.
 #[derive(Default)]
@@ -168,26 +167,27 @@ impl Behind {
         Gathered::In { ready, lingers }
     }
 
-    /// Waits until runs are old enough, and tells which are ready then. If that is none, nothing was left to wait for.
-    pub(crate) fn linger(&self) -> Vec<u64> {
+    /// The runs that are old enough are ready. Those, and in how many nanoseconds the next one is; none if nothing is left to
+    /// wait for.
+    pub(crate) fn old_enough(&self) -> (Vec<u64>, Option<u64>) {
         let mut state = self.state();
-        loop {
-            let gathering = state.runs.iter().filter(|run| run.phase == Phase::Gathering);
-            let Some(oldest_ns) = gathering.map(|run| run.age.ns()).max() else {
-                state.lingers = false;
-                return Vec::new();
-            };
-            let left = LINGER.saturating_sub(Duration::from_nanos(oldest_ns));
-            if left.is_zero() {
-                return state.make_ready(|run| run.age.ns() >= LINGER.as_nanos() as u64);
-            }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let ready = state.make_ready(|run| run.age.ns() >= LINGER_NS);
+        let gathering = state.runs.iter().filter(|run| run.phase == Phase::Gathering);
+        let oldest_ns = gathering.map(|run| run.age.ns()).max();
+        state.lingers = oldest_ns.is_some();
+        (ready, oldest_ns.map(|ns| LINGER_NS.saturating_sub(ns)))
     }
 
-    /// The run of this number, if nobody sends it yet.
-    pub(crate) fn take(&self, number: u64) -> Option<Sending> {
-        self.state().take(|run| run.number == number)
+    /// A run that is ready and that nobody sends yet: of the strip with the fewest runs on their way, so that writers who began
+    /// together do not queue at one store.
+    pub(crate) fn take(&self, layout: &Layout) -> Option<Sending> {
+        let strip = |run: &Run| run.at / layout.stripe_bytes % u64::from(layout.width);
+        let mut state = self.state();
+        let sending =
+            |of| state.runs.iter().filter(|run| run.phase == Phase::Sending && strip(run) == of).count();
+        let ready = state.runs.iter().filter(|run| run.phase == Phase::Ready);
+        let number = ready.min_by_key(|run| (sending(strip(run)), run.number))?.number;
+        state.take(|run| run.number == number)
     }
 
     /// A run up to this number that nobody sends yet; waits if others send the last of them. None if there are none.
@@ -291,10 +291,11 @@ mod tests {
         assert_eq!(taken(&room), 200);
         assert_eq!(gather(&behind, &room, 200, RUN_BYTES_MAX - 200), Some((vec![1], false)));
         assert_eq!(gather(&behind, &room, 10, 10), None, "it is not gathered any more");
-        let sending = behind.take(1).unwrap();
+        let layout = Layout::of(&Policy::default(), 1, 0);
+        let sending = behind.take(&layout).unwrap();
         assert_eq!((sending.at, sending.bytes.len() as u64), (0, RUN_BYTES_MAX));
         assert_eq!((sending.bytes[49], sending.bytes[50], sending.bytes[150]), (0, 50, 100));
-        assert!(behind.take(1).is_none(), "it is being sent");
+        assert!(behind.take(&layout).is_none(), "it is being sent");
         behind.sent(sending, Ok(()), &room);
         assert_eq!((taken(&room), behind.overlapping(&(0..u64::MAX)).len()), (0, 0));
         assert_eq!(gather(&behind, &room, 10, 10), Some((vec![], false)));
@@ -305,9 +306,17 @@ mod tests {
         let (behind, room) = (Behind::default(), Room::default());
         gather(&behind, &room, 0, 10).unwrap();
         let watch = Stopwatch::start();
-        assert_eq!(behind.linger(), [1]);
-        assert!(watch.ns() > LINGER.as_nanos() as u64 / 2);
-        assert!(behind.linger().is_empty(), "nothing is gathered");
+        let ready = loop {
+            match behind.old_enough() {
+                (ready, Some(left_ns)) if ready.is_empty() => {
+                    std::thread::park_timeout(std::time::Duration::from_nanos(left_ns));
+                }
+                old => break old,
+            }
+        };
+        assert_eq!(ready, (vec![1], None));
+        assert!(watch.ns() > LINGER_NS / 2);
+        assert_eq!(behind.old_enough(), (vec![], None), "nothing is gathered");
     }
 
     #[test]
@@ -330,5 +339,17 @@ mod tests {
             .collect();
         assert_eq!(ready.last(), Some(&(GATHERING_MAX + 1)));
         assert!(ready[..GATHERING_MAX].iter().all(|ready| *ready == 0));
+    }
+
+    #[test]
+    fn runs_of_all_strips_are_on_their_way_at_once() {
+        let (behind, room) = (Behind::default(), Room::default());
+        let layout = Layout::of(&Policy::default(), 4, 0);
+        for unit in 0..16 {
+            room.take(RUN_BYTES_MAX);
+            behind.gather(&layout, unit * RUN_BYTES_MAX, &vec![1; RUN_BYTES_MAX as usize], &room);
+        }
+        let taken = [(); 5].map(|()| behind.take(&layout).unwrap().at / RUN_BYTES_MAX);
+        assert_eq!(taken, [0, 4, 8, 12, 1]);
     }
 }

@@ -4,6 +4,7 @@
 //! of a strip are on two of them.
 //! Non-goals: what the nodes do; see service.rs.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -178,7 +179,7 @@ pub(crate) fn open_alone(mut entry: VolumeEntry, work: VolumeWork) -> Result<Ope
 }
 
 /// Where the stores are, the manager knows.
-fn open_by(
+pub(crate) fn open_by(
     dial: &Arc<dyn Dial>,
     entry: &mut VolumeEntry,
     work: Option<VolumeWork>,
@@ -189,23 +190,28 @@ fn open_by(
     let (attachment, _) = Attachment::by(Box::new(manager), &entry.name)?;
     let client = Client::by(attachment);
     entry.stores = client.slots()?.iter().map(|place| place.to_string_lossy().into_owned()).collect();
-    Ok(Volume::of(client, Arc::new(Stores::new(slots(dial, entry, watch)?).balanced())))
+    let stores = remote_stores(dial, entry, watch)?;
+    Ok(Volume::of(client, Arc::new(Stores::new(slots(&stores)).balanced().forwarding(stores))))
 }
 
 /// The stores; `watch` is told of them.
-fn slots(dial: &Arc<dyn Dial>, entry: &VolumeEntry, watch: &Watch) -> Result<Vec<Slot>> {
+fn remote_stores(dial: &Arc<dyn Dial>, entry: &VolumeEntry, watch: &Watch) -> Result<Vec<Arc<RemoteStore>>> {
     let volume = number(&of(entry).volume)?;
-    let store = |(slot, place): (u32, &String)| {
-        let store = RemoteStore::new(dial, &Location::needed(place)?, (volume, slot), watch);
-        Ok(Ok(Arc::new(store) as Arc<dyn Store>))
-    };
-    (0..).zip(&entry.stores).map(store).collect()
+    let places = entry.stores.iter().map(|place| Location::needed(place)).collect::<Result<Vec<_>>>()?;
+    let nodes: BTreeSet<&String> = places.iter().map(|place| &place.node).collect();
+    let peers: Vec<String> = nodes.into_iter().cloned().collect();
+    let store = |(slot, place)| Arc::new(RemoteStore::new(dial, place, (volume, slot), &peers, watch));
+    Ok((0..).zip(&places).map(store).collect())
+}
+
+fn slots(stores: &[Arc<RemoteStore>]) -> Vec<Slot> {
+    stores.iter().map(|store| Ok(Arc::clone(store) as Arc<dyn Store>)).collect()
 }
 
 /// The stores of a volume where the registry knows them.
 pub(crate) fn stores_alone(entry: &VolumeEntry) -> Result<Vec<Slot>> {
     let dial: Arc<dyn Dial> = Arc::new(links(entry)?);
-    slots(&dial, entry, &Watch::default())
+    Ok(slots(&remote_stores(&dial, entry, &Watch::default())?))
 }
 
 /// Makes and removes stores on nodes. The session with the manager keeps others from the volume.
@@ -232,7 +238,7 @@ impl Alone for OnNodes {
         let change = VolumeChange::MakeStore { name, directory: parent, volume, slot, clients };
         ask(&*self.dial, &place.node, change)?;
         let volume = number(&self.volume)?;
-        Ok(Arc::new(RemoteStore::new(&self.dial, &place, (volume, slot), &Watch::default())))
+        Ok(Arc::new(RemoteStore::new(&self.dial, &place, (volume, slot), &[], &Watch::default())))
     }
 
     fn remove(&self, directory: &str, slot: u32) -> Result<()> {

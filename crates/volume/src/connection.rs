@@ -95,7 +95,12 @@ impl Connection {
     /// Asks, with these bytes, and waits for the answer, whose bytes fill `into`.
     pub(crate) fn ask(&self, ask: &Ask, data: &[u8], into: &mut [u8]) -> Result<Reply, Failure> {
         let number = self.send(ask, data)?;
-        let body = self.wait(number, into);
+        self.answer(number, into, PATIENCE)
+    }
+
+    /// Waits for the answer to a request that was sent, whose bytes fill `into`.
+    pub(crate) fn answer(&self, number: u64, into: &mut [u8], patience: Duration) -> Result<Reply, Failure> {
+        let body = self.wait(number, into, patience);
         self.state().waiting.remove(&number);
         match decode::<Reply>(&body?) {
             Some(Reply::Failed(why)) => Err(Failure::Told(why.into())),
@@ -107,7 +112,8 @@ impl Connection {
         }
     }
 
-    fn send(&self, ask: &Ask, data: &[u8]) -> Result<u64, Failure> {
+    /// Sends a request; its number.
+    pub(crate) fn send(&self, ask: &Ask, data: &[u8]) -> Result<u64, Failure> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         out.last += 1;
         let number = out.last;
@@ -137,7 +143,7 @@ impl Connection {
     }
 
     /// The body of an answer; its bytes are then in `into`.
-    fn wait(&self, number: u64, into: &mut [u8]) -> Result<Vec<u8>, Failure> {
+    fn wait(&self, number: u64, into: &mut [u8], patience: Duration) -> Result<Vec<u8>, Failure> {
         let watch = Stopwatch::start();
         let mut state = self.state();
         loop {
@@ -153,9 +159,9 @@ impl Connection {
             if state.is_broken {
                 return Err(Failure::Unanswered);
             }
-            let left = PATIENCE.saturating_sub(Duration::from_nanos(watch.ns()));
+            let left = patience.saturating_sub(Duration::from_nanos(watch.ns()));
             if left.is_zero() {
-                let seconds = PATIENCE.as_secs();
+                let seconds = patience.as_secs();
                 let why = format!("volume {} did not answer within {seconds} seconds", self.name);
                 if let Some(quit) = &self.quit {
                     self.break_off(&mut state);

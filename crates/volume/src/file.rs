@@ -189,6 +189,15 @@ impl Node {
         Ok(())
     }
 
+    /// Begins another generation than this one, so that no store carries out a write of it later.
+    pub(crate) fn raise(&self, volume: &Volume, generation: u64, strips: u64) -> Result<()> {
+        if self.state().target.generation == generation {
+            let raised = volume.manager.change(&Change::Raise(self.id(), strips))?;
+            self.refresh(volume.memory(), &raised);
+        }
+        Ok(())
+    }
+
     /// Makes the bytes durable, and with `names` also what the manager knows.
     pub(crate) fn sync(&self, volume: &Volume, names: bool) -> Result<()> {
         let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);

@@ -38,9 +38,10 @@ mod tests {
             let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/volume");
             thalweg_io::small::read(&folder.join(name)).unwrap()
         };
-        for name in
-            ["attach", "lookup", "create", "settle", "set", "close", "append", "lock", "read", "write"]
-        {
+        for name in [
+            "attach", "lookup", "create", "settle", "set", "close", "append", "lock", "read", "write",
+            "forward",
+        ] {
             assert!(super::Ask::decode(&read(name)).is_some(), "{name}");
         }
         for name in [

@@ -27,6 +27,7 @@ mod codec;
 mod connection;
 mod error;
 mod file;
+mod forward;
 mod fs;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
@@ -43,6 +44,7 @@ mod manager;
 mod managers;
 mod memory;
 mod message;
+mod mirror;
 mod path;
 mod place;
 mod reached;

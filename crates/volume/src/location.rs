@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::{Error, Result};
 
 /// A directory of a node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
     /// The node's name in its cluster.
     pub node: String,

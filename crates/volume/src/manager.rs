@@ -205,8 +205,9 @@ pub enum Change {
     /// A copy of some strips has all that the other has in this generation, so that it is read again, and a new generation
     /// begins. Nothing changes if the file is not in this generation. Durable when it is acknowledged.
     Current(u64, u64, u32, u64),
-    /// A new generation begins, in which requests of the one before are refused. Durable when it is acknowledged.
-    Raise(u64),
+    /// A new generation begins, in which requests of the one before are refused. Durable when it is acknowledged. A client
+    /// asks for it when the second copy of these strips may carry out a write later.
+    Raise(u64, u64),
     /// The strips of an inode without names are gone, and so is it.
     Forget(u64),
     /// A slot, or the next one, has its store in this directory from now on. Answers with the root. Durable when it is
@@ -217,7 +218,7 @@ pub enum Change {
 impl Change {
     /// Whether it is durable when it is acknowledged.
     pub(crate) fn is_durable(&self) -> bool {
-        matches!(self, Change::Stale(..) | Change::Current(..) | Change::Raise(_) | Change::Slot(..))
+        matches!(self, Change::Stale(..) | Change::Current(..) | Change::Raise(..) | Change::Slot(..))
     }
 }
 

@@ -5,11 +5,18 @@
 //! Invariant: threads and bytes have limits, which are constants or were given.
 //! Non-goals: which bytes; see file.rs.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
+use thalweg_base::clock::now_ns;
 
 use crate::behind::Room;
 use crate::cache::Cache;
+use crate::file::Node;
 use crate::hint::Hint;
+use crate::volume::Volume;
 use crate::{Error, Result, ahead};
 
 /// What a mount remembers where nothing else is said.
@@ -34,7 +41,12 @@ pub(crate) struct Memory {
     pub(crate) senders: ThreadPool,
     /// The thread that waits until what was written is old enough to be sent.
     pub(crate) waiting: ThreadPool,
+    /// What it waits for, each with its time, the first one first. While there is something, the thread is there.
+    lingering: Mutex<VecDeque<(u64, Lingering)>>,
 }
+
+/// A file with bytes that are not old enough to be sent.
+pub(crate) type Lingering = (Arc<Node>, Weak<Volume>);
 
 impl Memory {
     /// With a cache of so many bytes.
@@ -51,7 +63,45 @@ impl Memory {
             readers: pool(ahead::STREAMS, "ahead")?,
             senders: pool(SENDERS, "behind")?,
             waiting: pool(1, "linger")?,
+            lingering: Mutex::default(),
         })
+    }
+
+    fn lingering(&self) -> MutexGuard<'_, VecDeque<(u64, Lingering)>> {
+        self.lingering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the thread look at a file in so many nanoseconds. True if the caller is to have it run [`Memory::linger`]: a thread
+    /// that waits for another file is not woken.
+    pub(crate) fn look_later(&self, file: Lingering, in_ns: u64) -> bool {
+        let (mut lingering, at_ns) = (self.lingering(), now_ns() + in_ns);
+        let place = lingering.partition_point(|(other_ns, _)| *other_ns <= at_ns);
+        lingering.insert(place, (at_ns, file));
+        lingering.len() == 1
+    }
+
+    /// Waits for one file after the other, until none is left. `look` tells in how many nanoseconds to look at it again, if so.
+    pub(crate) fn linger(&self, look: impl Fn(&Lingering) -> Option<u64>) {
+        loop {
+            let (at_ns, file) = match self.lingering().front() {
+                Some((at_ns, (node, volume))) => (*at_ns, (Arc::clone(node), Weak::clone(volume))),
+                None => return,
+            };
+            match at_ns.checked_sub(now_ns()) {
+                None | Some(0) => {
+                    let again = look(&file);
+                    if let Some(in_ns) = again {
+                        self.look_later(file, in_ns);
+                    }
+                    let mut lingering = self.lingering();
+                    lingering.pop_front();
+                    if lingering.is_empty() {
+                        return;
+                    }
+                }
+                Some(left_ns) => std::thread::park_timeout(Duration::from_nanos(left_ns)),
+            }
+        }
     }
 
     /// The most bytes that are read ahead for one descriptor.

@@ -19,11 +19,11 @@ use crate::codec::{Plain, choice, decode, record};
 use crate::layout::{Layout, Policy};
 use crate::locks::{How, Lock, Verdict};
 use crate::manager::{Change, Edit, Entry, Inode, Kind, New, Place, Renaming, Written};
-use crate::request::{Answer, LockAnswer, LockRequest, Request, StoreAnswer, StoreRequest};
+use crate::request::{Answer, Forwarded, LockAnswer, LockRequest, Request, StoreAnswer, StoreRequest};
 use crate::store::{Strip, StripFacts, Write};
 
 /// What both sides speak. Another number is refused.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// The most bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 20;
 /// The most bytes that go with it.
@@ -175,6 +175,7 @@ choice!(StoreRequest {
     9 => Settle { strip: strip, generation: generation, sync: sync },
     10 => Changes { strip: strip, generation: generation },
     11 => Mend { strip: strip, generation: generation, at: at },
+    12 => Forward { write: write, slot: slot, place: place },
 });
 choice!(StoreAnswer {
     0 => Done {},
@@ -184,7 +185,9 @@ choice!(StoreAnswer {
     4 => Data { 0: data },
     5 => Synced { 0: sync },
     6 => Changes { 0: ranges },
+    7 => Forwarded { 0: forwarded },
 });
+choice!(Forwarded { 0 => Written { 0: boot }, 1 => Unsent { 0: why }, 2 => Unsure { 0: why } });
 choice!(Change {
     0 => Create { 0: place, 1: new },
     1 => Link { 0: inode, 1: place },
@@ -203,7 +206,7 @@ choice!(Change {
     14 => Accessed { 0: inode, 1: accessed_ns },
     15 => Current { 0: inode, 1: generation, 2: copy, 3: strips },
     16 => Slot { 0: slot, 1: place },
-    17 => Raise { 0: inode },
+    17 => Raise { 0: inode, 1: strips },
 });
 choice!(Kind {
     0 => File {},
@@ -301,7 +304,7 @@ impl Ask {
                 *bytes as usize <= DATA_BYTES_MAX
                     && at.checked_add(u64::from(*bytes)).is_some_and(|end| end <= END_MAX)
             }
-            Ask::Store(_, StoreRequest::Write(write)) => {
+            Ask::Store(_, StoreRequest::Write(write) | StoreRequest::Forward { write, .. }) => {
                 write.at.checked_add(DATA_BYTES_MAX as u64).is_some_and(|end| end <= END_MAX)
             }
             Ask::Manager(Request::Change(Change::Stale(_, copy, _) | Change::Current(_, _, copy, _))) => {

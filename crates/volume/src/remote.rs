@@ -22,7 +22,7 @@ use crate::connection::{Connection, Failure};
 use crate::location::Location;
 use crate::message::{Ask, Attached, Reply, VERSION};
 use crate::reached::{AsksStore, wrong};
-use crate::request::{StoreAnswer, StoreRequest};
+use crate::request::{Forwarded, StoreAnswer, StoreRequest};
 use crate::store::{Strip, Write};
 use crate::stream::{self, Ends};
 use crate::{Error, Result};
@@ -170,7 +170,7 @@ impl Reach for RemoteManager {
 pub(crate) struct RemoteStore {
     dial: Arc<dyn Dial>,
     what: String,
-    node: String,
+    place: Location,
     slot: u32,
     request: VolumeRequest,
     state: Mutex<State>,
@@ -210,6 +210,7 @@ impl Unsynced {
         let (strip, is_noted) = match request {
             StoreRequest::Read { strip, .. } | StoreRequest::NextData { strip, .. } => (strip, false),
             StoreRequest::Write(Write { strip, .. }) => (strip, true),
+            StoreRequest::Forward { write: Write { strip, .. }, .. } => (strip, true),
             StoreRequest::Truncate { strip, .. } | StoreRequest::Sync(strip) => (strip, true),
             _ => return Ok(()),
         };
@@ -218,16 +219,18 @@ impl Unsynced {
         if is_lost { Err(why()) } else { Ok(()) }
     }
 
+    fn wrote(&mut self, strip: Strip) {
+        self.written.insert(strip);
+        if self.written.len() > UNSYNCED_MAX {
+            // The oldest file is the least likely to be synced by who still has it open.
+            self.written.pop_first();
+        }
+    }
+
     /// This was done.
     fn note(&mut self, request: &StoreRequest) {
         match request {
-            StoreRequest::Write(write) => {
-                self.written.insert(write.strip);
-                if self.written.len() > UNSYNCED_MAX {
-                    // The oldest file is the least likely to be synced by who still has it open.
-                    self.written.pop_first();
-                }
-            }
+            StoreRequest::Write(write) | StoreRequest::Forward { write, .. } => self.wrote(write.strip),
             StoreRequest::Sync(strip) | StoreRequest::Remove(strip) => _ = self.written.remove(strip),
             _ => {}
         }
@@ -235,21 +238,21 @@ impl Unsynced {
 }
 
 impl RemoteStore {
-    /// The store of a slot of this volume.
+    /// The store of a slot of this volume, to which these nodes may forward.
     pub(crate) fn new(
         dial: &Arc<dyn Dial>,
         place: &Location,
         (volume, slot): (u128, u32),
+        peers: &[String],
         watch: &Watch,
     ) -> RemoteStore {
-        let Location { node, directory } = place;
-        let directory = directory.display().to_string();
+        let (directory, volume) = (place.directory.display().to_string(), Id(volume).to_string());
         RemoteStore {
             dial: Arc::clone(dial),
             what: format!("the store in {place}"),
-            node: node.clone(),
+            place: place.clone(),
             slot,
-            request: VolumeRequest::Store { directory, volume: Id(volume).to_string(), slot },
+            request: VolumeRequest::Store { directory, volume, slot, peers: peers.to_vec() },
             state: Mutex::default(),
             watch: Arc::clone(watch),
         }
@@ -257,6 +260,35 @@ impl RemoteStore {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where it is.
+    pub(crate) fn place(&self) -> &Location {
+        &self.place
+    }
+
+    /// Whether it can be asked without dialling.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.state().connection.as_ref().is_some_and(|connection| !connection.is_broken())
+    }
+
+    /// Writes at most as many bytes as a message may have, and has the store forward them to another one.
+    pub(crate) fn forward(&self, write: &Write, to: &RemoteStore, from: &[u8]) -> Result<Forwarded> {
+        let forward = StoreRequest::Forward { write: *write, slot: to.slot, place: to.place.to_string() };
+        match self.ask_store(forward, from, &mut [])? {
+            StoreAnswer::Forwarded(forwarded) => Ok(forwarded),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+
+    /// Another store had it write a strip, in this boot of its machine.
+    pub(crate) fn was_written(&self, strip: Strip, boot: &str) {
+        let unsynced = &mut self.state().unsynced;
+        if unsynced.boot == boot {
+            unsynced.wrote(strip);
+        } else {
+            unsynced.lost.insert(strip);
+        }
     }
 
     /// The store is lost or back, which is told if that is new.
@@ -285,7 +317,7 @@ impl RemoteStore {
             return Ok(connection);
         }
         let watch = Stopwatch::start();
-        match self.dial.connect(&self.what, &self.node, &self.request) {
+        match self.dial.connect(&self.what, &self.place.node, &self.request) {
             Ok((connection, attached)) => {
                 let connection = Arc::new(connection);
                 state.unsynced.boots(attached.boot);
@@ -314,7 +346,7 @@ impl State {
 impl AsksStore for RemoteStore {
     fn ask_store(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer> {
         let watch = Stopwatch::start();
-        let is_write = matches!(request, StoreRequest::Write(_));
+        let is_write = matches!(request, StoreRequest::Write(_) | StoreRequest::Forward { .. });
         let ask = Ask::Store(self.slot, request.clone());
         loop {
             let connection = self.connection()?;
@@ -329,7 +361,7 @@ impl AsksStore for RemoteStore {
                     return Err(self.goes_down(&mut self.state(), &why, self.dial.pause_ns(0)));
                 }
                 Err(Failure::Told(Error::Damaged { path, at })) => {
-                    let path = Location { node: self.node.clone(), directory: path }.to_string().into();
+                    let path = Location { node: self.place.node.clone(), directory: path }.to_string().into();
                     return Err(Error::Damaged { path, at });
                 }
                 Err(Failure::Told(why)) => return Err(why),

@@ -116,6 +116,12 @@ pub(crate) enum StoreRequest {
     },
     /// The bytes go with the request.
     Write(Write),
+    /// The same, and the store has that of another slot, at `NODE:/DIR`, write them to the strip's other copy.
+    Forward {
+        write: Write,
+        slot: u32,
+        place: String,
+    },
     Truncate {
         strip: Strip,
         generation: u64,
@@ -164,4 +170,16 @@ pub(crate) enum StoreAnswer {
     Synced(u64),
     /// From and to where bytes were written.
     Changes(Vec<(u64, u64)>),
+    Forwarded(Forwarded),
+}
+
+/// What came of the other copy of a write that a store has carried out and forwarded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Forwarded {
+    /// It is written too; the boot of its store's machine.
+    Written(String),
+    /// It is not written, and will not be; why.
+    Unsent(String),
+    /// Whether it is, or will be, is not known; why.
+    Unsure(String),
 }

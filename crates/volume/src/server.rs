@@ -267,7 +267,8 @@ impl Server {
                 ));
             }
         }
-        let raised = self.manager.change(&Change::Raise(inode)).and_then(|raised| self.live(session, raised));
+        let raised =
+            self.manager.change(&Change::Raise(inode, 0)).and_then(|raised| self.live(session, raised));
         raised.inspect_err(|_| self.lift(session, inode))
     }
 
@@ -312,12 +313,15 @@ impl Server {
             Change::Stale(inode, copy, strips) => {
                 let others = self.manager.inode(*inode)?.stale[usize::from(*copy == 0)];
                 match others & strips {
-                    0 => self.set_stale(session, change, *strips),
+                    0 => self.begin_generation(session, change, *strips),
                     _ => Err(Error::system(libc::EIO, format!("the last current copy of inode {inode}"))),
                 }
             }
             Change::Current(inode, ..) => self.make_current(session, *inode, change),
-            Change::Forget(inode) | Change::Raise(inode) => {
+            Change::Raise(inode, strips) if self.may_write(session, *inode) => {
+                self.begin_generation(session, change, *strips)
+            }
+            Change::Forget(inode) | Change::Raise(inode, _) => {
                 Err(Error::system(libc::EPERM, format!("inode {inode}")))
             }
             Change::Slot(slot, _) => Err(Error::system(libc::EPERM, format!("slot {slot}"))),
@@ -325,13 +329,23 @@ impl Server {
         }
     }
 
-    /// Marks a copy stale, and has the stores of both refuse clients that do not know.
-    fn set_stale(&self, session: SessionId, change: &Change, strips: u64) -> Result<Inode> {
-        let changed = self.live_if_known(session, self.manager.change(change)?);
+    fn may_write(&self, session: SessionId, inode: u64) -> bool {
+        self.state().files.get(&inode).is_some_and(|file| file.writers.contains(&session))
+    }
+
+    /// Makes a change that begins a generation: marks a copy stale, say. The stores of both copies refuse clients that do not
+    /// know.
+    fn begin_generation(&self, session: SessionId, change: &Change, strips: u64) -> Result<Inode> {
+        let changed = self.manager.change(change)?;
+        // The second copy is why a client raises a generation, so nobody waits for its store.
+        let is_raised = matches!(change, Change::Raise(..));
+        let changed = if is_raised { changed } else { self.live_if_known(session, changed) };
         if let Some(target) = Target::of(&changed) {
             let len = changed.cut.unwrap_or(changed.size);
+            let [first, second] = target.stale;
+            let asked = [first, if is_raised { u64::MAX } else { second }];
             // A store that does not hear of it refuses the new generation, and hears then.
-            self.stores.raise(&target, strips, len);
+            self.stores.raise(&Target { stale: asked, ..target }, strips, len);
             // Those of other strips, and the one with the stale copy, may be away for long.
             let (stores, everywhere) = (Arc::clone(&self.stores), Target { stale: [0; 2], ..target });
             spawn("volume", move || _ = stores.raise(&everywhere, u64::MAX, len));
@@ -395,7 +409,8 @@ impl Server {
                 _ => return Err(Error::system(libc::EBADF, format!("inode {inode}"))),
             }
         }
-        let changed = self.manager.change(&Change::Unsettle(inode))?;
+        let found = self.manager.inode(inode)?;
+        let changed = if found.unsettled { found } else { self.manager.change(&Change::Unsettle(inode))? };
         let file = state.files.entry(inode).or_default();
         file.writers.insert(session);
         file.writes(session);

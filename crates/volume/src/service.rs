@@ -14,7 +14,7 @@ use std::time::Duration;
 use thalweg_api::{May, ServiceRequest, VolumeChange, VolumeRequest, VolumeWork, from_json};
 use thalweg_io::{process, small};
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{Host, Link, Peer, Service, Streams};
+use thalweg_wire::{Host, Link, Peer, Role, Service, Streams};
 
 use crate::allowed::Allowed;
 use crate::alone::Watch;
@@ -23,13 +23,14 @@ use crate::location::Location;
 use crate::manager::{Change, Manager};
 use crate::managers::{Entered, Managers};
 use crate::message::{Ask, Reply};
+use crate::mirror::{Mirrors, Named, Peers};
 use crate::place::{self, Made};
 use crate::registry::part;
 use crate::remote::{Dial, RemoteStore, directory, number};
-use crate::request::{Answer, Request, StoreRequest};
+use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
 use crate::server::{GONE, Server, SessionId};
 use crate::session::{Answering, ask_store, converse, refuse};
-use crate::store::Store;
+use crate::store::{Store, Strip, Write};
 use crate::stores::{Slot, Stores};
 use crate::stream::{self, Ends};
 use crate::{Error, LocalStore, Result, SqliteManager};
@@ -39,11 +40,19 @@ pub struct VolumeService {
     host: Arc<Host>,
     stores: Mutex<HashMap<PathBuf, KeptStore>>,
     managers: Arc<Managers>,
+    mirrors: Arc<Mirrors>,
     is_stopping: AtomicBool,
 }
 
 /// A store that is open, its volume and its slot, and who may use it.
-type KeptStore = (Arc<LocalStore>, u128, u32, Allowed);
+#[derive(Clone)]
+struct KeptStore {
+    store: Arc<LocalStore>,
+    volume: u128,
+    slot: u32,
+    allowed: Allowed,
+    peers: Arc<Peers>,
+}
 
 impl VolumeService {
     /// On this host.
@@ -52,17 +61,18 @@ impl VolumeService {
             host: Arc::clone(host),
             stores: Mutex::default(),
             managers: Arc::default(),
+            mirrors: Arc::new(Mirrors::new(Arc::new(Arc::clone(host)))),
             is_stopping: AtomicBool::new(false),
         }
     }
 
     /// The store in a directory, opened if it is not, for the peer of a link or for this node itself.
-    fn store(&self, dir: &Path, volume: u128, slot: u32, peer: Option<&Link>) -> Result<Arc<LocalStore>> {
+    fn store(&self, dir: &Path, volume: u128, slot: u32, peer: Option<&Link>) -> Result<KeptStore> {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         match stores.get(dir) {
-            Some((store, of, at, allowed)) if (*of, *at) == (volume, slot) => {
-                peer.map_or(Ok(()), |peer| allowed.check(peer))?;
-                return Ok(Arc::clone(store));
+            Some(kept) if (kept.volume, kept.slot) == (volume, slot) => {
+                peer.map_or(Ok(()), |peer| kept.allowed.check(peer))?;
+                return Ok(kept.clone());
             }
             Some(_) => {
                 return Err(Error::Refused(format!("{} is of another volume or slot", dir.display())));
@@ -73,8 +83,9 @@ impl VolumeService {
         let allowed = Allowed::read(dir)?;
         peer.map_or(Ok(()), |peer| allowed.check(peer))?;
         let store = Arc::new(LocalStore::open(&place::io(), dir, volume, slot)?);
-        stores.insert(dir.into(), (Arc::clone(&store), volume, slot, allowed));
-        Ok(store)
+        let kept = KeptStore { store, volume, slot, allowed, peers: Arc::default() };
+        stores.insert(dir.into(), kept.clone());
+        Ok(kept)
     }
 
     /// A new session with the manager in a directory.
@@ -103,13 +114,17 @@ impl VolumeService {
         let dial: Arc<dyn Dial> = Arc::new(Arc::clone(&self.host));
         let slot = |(slot, place): (u32, &PathBuf)| -> Slot {
             match Location::of(place) {
-                Some(place) if place.node != self.host.name() => {
-                    Ok(Arc::new(RemoteStore::new(&dial, &place, (facts.volume, slot), &Watch::default())))
-                }
+                Some(place) if place.node != self.host.name() => Ok(Arc::new(RemoteStore::new(
+                    &dial,
+                    &place,
+                    (facts.volume, slot),
+                    &[],
+                    &Watch::default(),
+                ))),
                 here => {
                     let dir = here.map_or_else(|| place.clone(), |place| place.directory);
                     let store = self.store(&dir, facts.volume, slot, None);
-                    store.map(|store| store as Arc<dyn Store>).map_err(|why| why.to_string())
+                    store.map(|kept| kept.store as Arc<dyn Store>).map_err(|why| why.to_string())
                 }
             }
         };
@@ -220,10 +235,23 @@ impl Service for VolumeService {
                     VolumeService::converse(&link, (out, inc), open);
                 })
             }
-            VolumeRequest::Store { directory: dir, volume, slot } => spawn("volume", move || {
+            VolumeRequest::Store { directory: dir, volume, slot, peers } => spawn("volume", move || {
                 VolumeService::converse(&link, (out, inc), || {
-                    let store = service.store(&directory(&dir)?, number(&volume)?, slot, Some(&link))?;
-                    Ok(StoreSession { store, slot, may_change })
+                    let kept = service.store(&directory(&dir)?, number(&volume)?, slot, Some(&link))?;
+                    let named = (may_change && !peers.is_empty()).then(|| kept.peers.name(peers));
+                    Ok(StoreSession {
+                        kept,
+                        mirrors: Arc::clone(&service.mirrors),
+                        may_change,
+                        _named: named,
+                    })
+                });
+            }),
+            VolumeRequest::Forward { directory: dir, volume, slot } => spawn("volume", move || {
+                VolumeService::converse(&link, (out, inc), || {
+                    let kept = service.store(&directory(&dir)?, number(&volume)?, slot, Some(&link))?;
+                    let is_node = may_change && link.hello().role == Role::Node;
+                    Ok(ForwardSession { kept, node: is_node.then(|| link.peer().to_string()) })
                 });
             }),
             VolumeRequest::Change(change) => {
@@ -323,9 +351,24 @@ impl Drop for ManagerSession {
 
 /// Requests to a store.
 struct StoreSession {
-    store: Arc<LocalStore>,
-    slot: u32,
+    kept: KeptStore,
+    mirrors: Arc<Mirrors>,
     may_change: bool,
+    /// The nodes from which the store takes writes meanwhile.
+    _named: Option<Named>,
+}
+
+impl KeptStore {
+    /// A request, if it is one to this store.
+    fn request<'a>(&self, ask: &'a Ask) -> Result<&'a StoreRequest> {
+        match ask {
+            Ask::Store(slot, request) if *slot == self.slot => Ok(request),
+            Ask::Store(slot, _) => {
+                Err(Error::Refused(format!("this is the store of slot {}, not of {slot}", self.slot)))
+            }
+            _ => Err(Error::Refused("this stream is for requests to a store".into())),
+        }
+    }
 }
 
 impl Answering for StoreSession {
@@ -338,12 +381,7 @@ impl Answering for StoreSession {
     }
 
     fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
-        let Ask::Store(slot, request) = ask else {
-            return Err(Error::Refused("this stream is for requests to a store".into()));
-        };
-        if *slot != self.slot {
-            return Err(Error::Refused(format!("this is the store of slot {}, not of {slot}", self.slot)));
-        }
+        let request = self.kept.request(ask)?;
         let is_read = matches!(
             request,
             StoreRequest::Read { .. }
@@ -355,10 +393,48 @@ impl Answering for StoreSession {
         if !is_read && !self.may_change {
             return Err(may_only_look());
         }
-        ask_store(&*self.store, request, sent, into).map(Reply::Store)
+        match request {
+            StoreRequest::Forward { write, slot, place } => {
+                let mirror = self.mirrors.get(place, self.kept.volume, *slot)?;
+                let other = Write { strip: Strip { copy: 1, ..write.strip }, ..*write };
+                let (forwarded, written) = mirror.write(other, sent, || self.kept.store.write(write, sent));
+                written.map(|()| Reply::Store(StoreAnswer::Forwarded(forwarded)))
+            }
+            request => ask_store(&*self.kept.store, request, sent, into).map(Reply::Store),
+        }
+    }
+}
+
+/// Writes that another node forwards to a store; none if it may not.
+struct ForwardSession {
+    kept: KeptStore,
+    node: Option<String>,
+}
+
+impl Answering for ForwardSession {
+    fn lost(&self) -> Vec<Option<String>> {
+        Vec::new()
+    }
+
+    fn boot(&self) -> String {
+        process::boot()
+    }
+
+    fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
+        let request = self.kept.request(ask)?;
+        let node = self.node.as_ref().ok_or_else(may_only_look)?;
+        self.kept.peers.check(node)?;
+        match request {
+            StoreRequest::Write(_) => ask_store(&*self.kept.store, request, sent, into).map(Reply::Store),
+            _ => Err(Error::Refused("this stream is for writes".into())),
+        }
     }
 }
 
 fn may_only_look() -> Error {
     Error::system(libc::EROFS, "this certificate may only look")
 }
+
+#[cfg(test)]
+#[path = "forward_test.rs"]
+mod tests;

@@ -194,6 +194,9 @@ pub(crate) fn ask_store(
             store.write(write, sent)?;
             StoreAnswer::Done
         }
+        StoreRequest::Forward { .. } => {
+            return Err(Error::Refused("a store on this machine does not forward".into()));
+        }
         StoreRequest::Truncate { strip, generation, len } => {
             store.truncate(*strip, *generation, *len)?;
             StoreAnswer::Done

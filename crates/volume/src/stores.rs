@@ -13,8 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 use crate::balance::{Balance, Read};
+use crate::forward::Forwards;
 use crate::layout::{Layout, Piece};
 use crate::manager::{Change, Inode, cuts};
+use crate::message::DATA_BYTES_MAX;
+use crate::remote::RemoteStore;
+use crate::request::Forwarded;
 use crate::store::{Store, Strip, Write};
 use crate::strip::BLOCK;
 use crate::{Error, Result};
@@ -28,6 +32,15 @@ const STACK_BYTES: usize = 256 << 10;
 /// Pieces of one strip, each with the bytes that it is read into.
 type Pieces<'a> = Vec<(Piece, &'a mut [u8])>;
 
+/// What is written to one strip: from which of its bytes on, and the bytes.
+type Parts<'a> = Vec<(u64, &'a [u8])>;
+
+/// How a strip is written: one copy, or the first, whose store forwards to the second.
+enum To<'a> {
+    Copy(u32),
+    Both(&'a Forwards),
+}
+
 /// The stores of a volume, each in its slot.
 pub(crate) struct Stores {
     slots: Vec<Slot>,
@@ -35,6 +48,8 @@ pub(crate) struct Stores {
     pool: Option<ThreadPool>,
     /// Without it, a read asks the first copy.
     balance: Option<Arc<Balance>>,
+    /// Without it, a write goes to both copies from here.
+    forwards: Option<Forwards>,
 }
 
 /// The store of a slot, or why there is none.
@@ -77,8 +92,14 @@ impl Target {
         Strip { inode: self.inode, index, copy }
     }
 
+    fn write(&self, index: u32, copy: u32, at: u64) -> Write {
+        let Target { generation, layout, .. } = *self;
+        let may_create = self.settled & bit(index) == 0;
+        Write { strip: self.strip(index, copy), generation, layout, at, may_create }
+    }
+
     /// The copies of a strip that are written and may be read.
-    fn copies(&self, index: u32) -> impl Iterator<Item = u32> + use<> {
+    fn copies(&self, index: u32) -> impl Iterator<Item = u32> + Clone + use<> {
         let stale = self.stale;
         (0..self.layout.copies).filter(move |copy| stale[*copy as usize] & bit(index) == 0)
     }
@@ -95,6 +116,8 @@ pub(crate) struct Outcome {
     pub(crate) why: Option<Error>,
     /// Some store has seen a newer generation of the file.
     pub(crate) is_outdated: bool,
+    /// Strips whose second copy may carry out the write later.
+    pub(crate) unsure: u64,
 }
 
 impl Outcome {
@@ -107,6 +130,14 @@ impl Outcome {
                 self.why.get_or_insert(why);
             }
         }
+    }
+
+    fn join(&mut self, other: Outcome) {
+        self.done |= other.done;
+        self.failed.iter_mut().zip(other.failed).for_each(|(failed, more)| *failed |= more);
+        self.why = self.why.take().or(other.why);
+        self.is_outdated |= other.is_outdated;
+        self.unsure |= other.unsure;
     }
 
     /// Strips for which no copy did it.
@@ -136,12 +167,18 @@ impl Stores {
     pub(crate) fn new(slots: Vec<Slot>) -> Stores {
         let threads = (2 * slots.len()).clamp(1, THREADS_MAX);
         let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(|n| format!("stores-{n}"));
-        Stores { slots, pool: pool.stack_size(STACK_BYTES).build().ok(), balance: None }
+        Stores { slots, pool: pool.stack_size(STACK_BYTES).build().ok(), balance: None, forwards: None }
     }
 
     /// The same, with reads over both copies, as their stores answer: for stores that other clients and links share.
     pub(crate) fn balanced(self) -> Stores {
         Stores { balance: Balance::new(self.slots.len()), ..self }
+    }
+
+    /// The same, with writes to both copies over the first one's store, where these on nodes are the stores.
+    pub(crate) fn forwarding(self, stores: Vec<Arc<RemoteStore>>) -> Stores {
+        assert_eq!(stores.len(), self.slots.len(), "each slot has its store");
+        Stores { forwards: Some(Forwards::new(stores)), ..self }
     }
 
     /// The slots, in order.
@@ -273,32 +310,85 @@ impl Stores {
 
     /// Writes `from` at a byte of the file to all copies.
     pub(crate) fn write(&self, target: &Target, at: u64, from: &[u8]) -> Outcome {
-        let mut tasks: Vec<(u32, u32, Vec<Piece>)> = Vec::new();
+        let mut tasks: Vec<(u32, To, Parts<'_>)> = Vec::new();
         for piece in target.layout.pieces(at, from.len() as u64) {
-            for copy in target.copies(piece.strip) {
-                match tasks.iter_mut().find(|(index, other, _)| (*index, *other) == (piece.strip, copy)) {
-                    Some((_, _, pieces)) => pieces.push(piece),
-                    None => tasks.push((piece.strip, copy, vec![piece])),
+            let begin = (piece.at - at) as usize;
+            let part = (piece.strip_at, &from[begin..begin + piece.len as usize]);
+            if !tasks.iter().any(|(index, ..)| *index == piece.strip) {
+                tasks.extend(self.ways(target, piece.strip).map(|to| (piece.strip, to, Vec::new())));
+            }
+            let of_strip = tasks.iter_mut().filter(|(index, ..)| *index == piece.strip);
+            of_strip.for_each(|(.., parts)| parts.push(part));
+        }
+        let write = |(index, to, parts): (u32, To, Parts<'_>)| match to {
+            To::Copy(copy) => {
+                let mut outcome = Outcome::default();
+                outcome.add(index, copy, self.write_copy(target, index, copy, &parts));
+                outcome
+            }
+            To::Both(forwards) => self.write_both(forwards, target, index, &parts),
+        };
+        let mut outcome = Outcome::default();
+        for written in self.side_by_side(tasks, from.len() >= SPREAD_BYTES, write) {
+            outcome.join(written);
+        }
+        outcome
+    }
+
+    /// How the copies of a strip are written.
+    fn ways(&self, target: &Target, index: u32) -> impl Iterator<Item = To<'_>> {
+        let copies = target.copies(index);
+        let slot = |copy| target.layout.slot(index, copy);
+        let both = self.forwards.as_ref().filter(|_| target.layout.copies == 2);
+        let both = both.filter(|forwards| copies.clone().count() == 2 && forwards.may(slot(0), slot(1)));
+        let single = if both.is_none() { Some(copies.map(To::Copy)) } else { None };
+        both.map(To::Both).into_iter().chain(single.into_iter().flatten())
+    }
+
+    fn write_copy(&self, target: &Target, index: u32, copy: u32, parts: &[(u64, &[u8])]) -> Result<()> {
+        let store = self.of(&target.layout, target.strip(index, copy))?;
+        parts.iter().try_for_each(|(at, from)| store.write(&target.write(index, copy, *at), from))
+    }
+
+    /// Writes both copies of a strip over the first one's store; what is not forwarded is sent to the second one's.
+    fn write_both(
+        &self,
+        forwards: &Forwards,
+        target: &Target,
+        index: u32,
+        parts: &[(u64, &[u8])],
+    ) -> Outcome {
+        let messages = parts.iter().flat_map(|(at, from)| {
+            let ats = (*at..).step_by(DATA_BYTES_MAX);
+            ats.zip(from.chunks(DATA_BYTES_MAX))
+        });
+        let messages: Parts<'_> = messages.collect();
+        let slots = (target.layout.slot(index, 0), target.layout.slot(index, 1));
+        let mut outcome = Outcome::default();
+        for (n, (at, from)) in messages.iter().enumerate() {
+            match forwards.write(slots, &target.write(index, 0, *at), from) {
+                Ok(Forwarded::Written(_)) => {}
+                Ok(Forwarded::Unsent(_)) => {
+                    outcome.add(index, 0, self.write_copy(target, index, 0, &messages[n + 1..]));
+                    outcome.add(index, 1, self.write_copy(target, index, 1, &messages[n..]));
+                    return outcome;
+                }
+                Ok(Forwarded::Unsure(_)) => {
+                    outcome.unsure |= bit(index);
+                    break;
+                }
+                Err(why @ Error::Stale(_)) => {
+                    outcome.add(index, 0, Err(why));
+                    return outcome;
+                }
+                Err(why) => {
+                    outcome.add(index, 0, Err(why));
+                    outcome.add(index, 1, self.write_copy(target, index, 1, &messages[n..]));
+                    return outcome;
                 }
             }
         }
-        let write = |(index, copy, pieces): (u32, u32, Vec<Piece>)| {
-            let strip = target.strip(index, copy);
-            let written = self.of(&target.layout, strip).and_then(|store| {
-                pieces.iter().try_for_each(|piece| {
-                    let (generation, layout) = (target.generation, target.layout);
-                    let may_create = target.settled & bit(index) == 0;
-                    let begin = (piece.at - at) as usize;
-                    let write = Write { strip, generation, layout, at: piece.strip_at, may_create };
-                    store.write(&write, &from[begin..begin + piece.len as usize])
-                })
-            });
-            (index, copy, written)
-        };
-        let mut outcome = Outcome::default();
-        for (index, copy, written) in self.side_by_side(tasks, from.len() >= SPREAD_BYTES, write) {
-            outcome.add(index, copy, written);
-        }
+        outcome.add(index, 0, Ok(()));
         outcome
     }
 

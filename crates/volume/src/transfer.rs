@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use thalweg_base::clock;
 
 use crate::ahead::{Ahead, OVERTAKEN_BYTES_MAX, Piece};
-use crate::behind::{Gathered, RUN_BYTES_MAX, Sending, unit_end};
+use crate::behind::{Gathered, LINGER_NS, RUN_BYTES_MAX, Sending, unit_end};
 use crate::cache::{BLOCK_BYTES, Claim, Found};
 use crate::file::{File, Node, TRIES};
 use crate::hint::Hint;
@@ -65,9 +65,12 @@ impl Node {
             state.unsynced |= outcome.done;
             state.target.strips |= outcome.done;
             state.is_told = false;
-            if outcome.is_outdated {
+            if outcome.is_outdated || outcome.unsure != 0 {
                 drop(state);
-                self.catch_up(volume, target.generation)?;
+                match outcome.unsure {
+                    0 => self.catch_up(volume, target.generation)?,
+                    strips => self.raise(volume, target.generation, strips)?,
+                }
                 continue;
             }
             if outcome.lost() == 0 {
@@ -106,10 +109,11 @@ impl Node {
 
 /// Has threads send these runs.
 fn send_soon(memory: &Arc<Memory>, node: &Arc<Node>, volume: &Weak<Volume>, ready: Vec<u64>) {
-    for number in ready {
+    for _ in ready {
         let (own, node, volume) = (Arc::clone(memory), Arc::clone(node), Weak::clone(volume));
         memory.senders.spawn(move || {
-            let Some(sending) = node.behind.take(number) else { return };
+            let layout = node.state().target.layout;
+            let Some(sending) = node.behind.take(&layout) else { return };
             let sent = match volume.upgrade() {
                 Some(volume) => node.send(&volume, sending.at, &sending.bytes),
                 None => Err(Error::system(libc::EIO, "the volume was closed")),
@@ -122,15 +126,16 @@ fn send_soon(memory: &Arc<Memory>, node: &Arc<Node>, volume: &Weak<Volume>, read
 
 /// Has a thread wait until what is gathered is old enough.
 fn send_later(memory: &Arc<Memory>, node: &Arc<Node>, volume: &Weak<Volume>) {
-    let (own, node, volume) = (Arc::clone(memory), Arc::clone(node), Weak::clone(volume));
-    memory.waiting.spawn(move || {
-        let ready = node.behind.linger();
-        if !ready.is_empty() {
-            send_soon(&own, &node, &volume, ready);
-            // Again, behind other files that wait.
-            send_later(&own, &node, &volume);
-        }
-    });
+    if memory.look_later((Arc::clone(node), Weak::clone(volume)), LINGER_NS) {
+        let own = Arc::clone(memory);
+        memory.waiting.spawn(move || {
+            own.linger(|(node, volume)| {
+                let (ready, next_ns) = node.behind.old_enough();
+                send_soon(&own, node, volume, ready);
+                next_ns
+            });
+        });
+    }
 }
 
 impl File {

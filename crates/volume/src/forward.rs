@@ -1,0 +1,56 @@
+//! Which writes of two copies the first store forwards to the second, so that they leave this client once.
+//!
+//! Model: a client sends to both stores itself where forwarding does not help or work: both are on one node, it has no open
+//! stream to the second, or a forwarded write failed a moment ago.
+//! Invariant: a write that the second store may still carry out later is not acknowledged before the generation of its file is
+//! raised, so that the store refuses it then; see [`crate::file::Node`].
+//! Non-goals: how a store forwards; see mirror.rs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use thalweg_base::clock::now_ns;
+
+use crate::Result;
+use crate::remote::RemoteStore;
+use crate::request::Forwarded;
+use crate::store::{Strip, Write};
+
+/// How long a store is not asked to forward after it could not.
+const UNSENT_NS: u64 = 2_000_000_000;
+/// The same after it is not known whether it did: that costs a change at the manager.
+const UNSURE_NS: u64 = 30_000_000_000;
+
+/// The stores of a volume on nodes, each in its slot, with the time until which it is not asked to forward.
+pub(crate) struct Forwards(Vec<(Arc<RemoteStore>, AtomicU64)>);
+
+impl Forwards {
+    pub(crate) fn new(stores: Vec<Arc<RemoteStore>>) -> Forwards {
+        Forwards(stores.into_iter().map(|store| (store, AtomicU64::new(0))).collect())
+    }
+
+    /// Whether the store of the first slot should forward to that of the second.
+    pub(crate) fn may(&self, first: u32, second: u32) -> bool {
+        let ((store, direct_until_ns), (mirror, _)) = (&self.0[first as usize], &self.0[second as usize]);
+        store.place().node != mirror.place().node
+            && now_ns() >= direct_until_ns.load(Ordering::Relaxed)
+            && mirror.is_connected()
+    }
+
+    /// Writes the first copy of a strip, and has its store forward that to the second. What came of the second; an error is of
+    /// the first, and says nothing of the second.
+    pub(crate) fn write(&self, (first, second): (u32, u32), write: &Write, from: &[u8]) -> Result<Forwarded> {
+        let ((store, direct_until_ns), (mirror, _)) = (&self.0[first as usize], &self.0[second as usize]);
+        let forwarded = store.forward(write, mirror, from);
+        let pause_ns = match &forwarded {
+            Ok(Forwarded::Written(boot)) => {
+                mirror.was_written(Strip { copy: 1, ..write.strip }, boot);
+                return forwarded;
+            }
+            Ok(Forwarded::Unsure(_)) => UNSURE_NS,
+            Ok(Forwarded::Unsent(_)) | Err(_) => UNSENT_NS,
+        };
+        direct_until_ns.fetch_max(now_ns() + pause_ns, Ordering::Relaxed);
+        forwarded
+    }
+}
