@@ -194,7 +194,7 @@ class Keeper:
         self._group = group
         self._place = _directory(group, "keeper")
         self._owner = self._place / "owner"
-        kept = self._store().get(self._key)
+        kept = self._store()._internal_kv_get(self._key)
         if kept is not None:
             _written(self._owner, pickle.loads(kept))
 
@@ -227,7 +227,7 @@ class Keeper:
 
     def stop(self) -> None:
         """Forgets all."""
-        self._store().delete(self._key)
+        self._store()._internal_kv_del(self._key)
         shutil.rmtree(self._place)
 
     def _cluster(self, *words: str) -> None:
@@ -242,29 +242,14 @@ class Keeper:
         return _of(self._name).encode()
 
     def _keep(self) -> None:
-        self._store().put(self._key, pickle.dumps(_read(self._owner)))
+        self._store()._internal_kv_put(self._key, pickle.dumps(_read(self._owner)))
 
     @staticmethod
     def _store() -> Any:
-        return _Store()
-
-
-class _Store:
-    """Ray's own store of small values, which outlives actors."""
-
-    def __init__(self) -> None:
+        """Ray's own store of small values, which outlives actors."""
         from ray.experimental import internal_kv  # pyright: ignore
 
-        self._kv: Any = internal_kv
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._kv._internal_kv_get(key)
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self._kv._internal_kv_put(key, value)
-
-    def delete(self, key: bytes) -> None:
-        self._kv._internal_kv_del(key)
+        return internal_kv
 
 
 class Supervisor:
