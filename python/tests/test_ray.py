@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,12 +32,15 @@ def raylets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_DISABLE_IMPORT_WARNING="1")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    session = cluster.head_node.get_session_dir_path()
     for _ in range(NODES):
         cluster.add_node(num_cpus=1, memory=512 << 20, object_store_memory=80 << 20)
     os.environ["RAY_ADDRESS"] = cluster.address
     yield cluster
     ray.shutdown()
     cluster.shutdown()
+    shutil.rmtree(session, ignore_errors=True)
+    assert [path for path in Path(tempfile.gettempdir()).glob("thalweg-*-n?")] == []
     del os.environ["RAY_ADDRESS"]
 
 

@@ -110,7 +110,7 @@ def cluster(
             scheduling_strategy=where,
             **options,
         )
-        supervisors.append(supervisor.remote(name, index, cpus, bytes_each, data))
+        supervisors.append(supervisor.remote(name, index, group, cpus, bytes_each, data))
     try:
         hosts = ray.get([supervisor.place.remote() for supervisor in supervisors])
         identities = ray.get(keeper.init.remote(hosts))
@@ -192,14 +192,11 @@ class Keeper:
     def __init__(self, name: str, group: Any) -> None:
         self._name = name
         self._group = group
-        self._place = Path(tempfile.mkdtemp(prefix="thalweg-keeper-"))
+        self._place = _directory(group, "keeper")
         self._owner = self._place / "owner"
-        kept = self._store().get(self._key)
+        kept = self._store()._internal_kv_get(self._key)
         if kept is not None:
-            before, files = pickle.loads(kept)
-            shutil.rmtree(before, ignore_errors=True)
-            _written(self._owner, files)
-            self._keep()
+            _written(self._owner, pickle.loads(kept))
 
     def group(self) -> Any:
         """The placement group."""
@@ -230,7 +227,7 @@ class Keeper:
 
     def stop(self) -> None:
         """Forgets all."""
-        self._store().delete(self._key)
+        self._store()._internal_kv_del(self._key)
         shutil.rmtree(self._place)
 
     def _cluster(self, *words: str) -> None:
@@ -245,35 +242,20 @@ class Keeper:
         return _of(self._name).encode()
 
     def _keep(self) -> None:
-        self._store().put(self._key, pickle.dumps((self._place, _read(self._owner))))
+        self._store()._internal_kv_put(self._key, pickle.dumps(_read(self._owner)))
 
     @staticmethod
     def _store() -> Any:
-        return _Store()
-
-
-class _Store:
-    """Ray's own store of small values, which outlives actors."""
-
-    def __init__(self) -> None:
+        """Ray's own store of small values, which outlives actors."""
         from ray.experimental import internal_kv  # pyright: ignore
 
-        self._kv: Any = internal_kv
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._kv._internal_kv_get(key)
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self._kv._internal_kv_put(key, value)
-
-    def delete(self, key: bytes) -> None:
-        self._kv._internal_kv_del(key)
+        return internal_kv
 
 
 class Supervisor:
     """The actor of a bundle, which runs a node and restarts it. The node ends with it."""
 
-    def __init__(self, name: str, index: int, cpus: int, memory: int, data: str | None) -> None:
+    def __init__(self, name: str, index: int, group: Any, cpus: int, memory: int, data: str | None) -> None:
         import ray
 
         library: Any = ray
@@ -282,7 +264,7 @@ class Supervisor:
         self._cpus = cpus
         self._memory = memory
         self._data = None if data is None else data.replace("{}", self._node)
-        self._place = Path(tempfile.mkdtemp(prefix=f"thalweg-{self._node}-"))
+        self._place = _directory(group, self._node)
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._runner: threading.Thread | None = None
@@ -364,6 +346,14 @@ class Supervisor:
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=where, env=_environment(), process_group=0
         )
+
+
+def _directory(group: Any, actor: str) -> Path:
+    """A new directory for an actor, in the place of the one of an actor before it that was killed."""
+    place = Path(tempfile.gettempdir(), f"thalweg-{group.id.hex()}-{actor}")
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(mode=0o700)
+    return place
 
 
 def _of(name: str, index: int | None = None) -> str:

@@ -53,6 +53,7 @@ const TIMED_OUT: i32 = 124;
 /// The slowest programs, in order. They start first, so that none of them runs alone at the end.
 const SLOWEST: &[&str] = &[
     "cli sort_jobs",
+    "py python",
     "cli outside",
     "cli pump_outside",
     "cli sort_outside",
