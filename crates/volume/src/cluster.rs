@@ -15,6 +15,7 @@ use thalweg_wire::{Id, message};
 use crate::alone::{Alone, OpenAlone, OpenVolume, Watch};
 use crate::attach::Attachment;
 use crate::client::Client;
+use crate::forward::Forward;
 use crate::layout::Policy;
 use crate::location::{Location, apart};
 use crate::manager::Change;
@@ -191,7 +192,8 @@ pub(crate) fn open_by(
     let client = Client::by(attachment);
     entry.stores = client.slots()?.iter().map(|place| place.to_string_lossy().into_owned()).collect();
     let stores = remote_stores(dial, entry, watch)?;
-    Ok(Volume::of(client, Arc::new(Stores::new(slots(&stores)).balanced().forwarding(stores))))
+    let forwards = stores.iter().map(|store| Arc::clone(store) as Arc<dyn Forward>).collect();
+    Ok(Volume::of(client, Arc::new(Stores::new(slots(&stores)).balanced().forwarding(forwards))))
 }
 
 /// The stores; `watch` is told of them.

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::clock::now_ns;
 
 use crate::Result;
-use crate::remote::RemoteStore;
 use crate::request::Forwarded;
 use crate::store::{Strip, Write};
 
@@ -21,18 +20,33 @@ const UNSENT_NS: u64 = 2_000_000_000;
 /// The same after it is not known whether it did: that costs a change at the manager.
 const UNSURE_NS: u64 = 30_000_000_000;
 
+/// A store on a node, which can forward writes and have them forwarded to it.
+pub(crate) trait Forward: Send + Sync {
+    /// Its slot, the name of its node, and where it is, as `NODE:/DIR`.
+    fn whereabouts(&self) -> (u32, &str, String);
+
+    /// Whether it can be asked without dialling.
+    fn is_connected(&self) -> bool;
+
+    /// Writes at most as many bytes as a message may have, and has the store forward them to that of another slot and place.
+    fn forward(&self, write: &Write, to: (u32, String), from: &[u8]) -> Result<Forwarded>;
+
+    /// Another store had it write a strip, in this boot of its machine.
+    fn was_written(&self, strip: Strip, boot: &str);
+}
+
 /// The stores of a volume on nodes, each in its slot, with the time until which it is not asked to forward.
-pub(crate) struct Forwards(Vec<(Arc<RemoteStore>, AtomicU64)>);
+pub(crate) struct Forwards(Vec<(Arc<dyn Forward>, AtomicU64)>);
 
 impl Forwards {
-    pub(crate) fn new(stores: Vec<Arc<RemoteStore>>) -> Forwards {
+    pub(crate) fn new(stores: Vec<Arc<dyn Forward>>) -> Forwards {
         Forwards(stores.into_iter().map(|store| (store, AtomicU64::new(0))).collect())
     }
 
     /// Whether the store of the first slot should forward to that of the second.
     pub(crate) fn may(&self, first: u32, second: u32) -> bool {
         let ((store, direct_until_ns), (mirror, _)) = (&self.0[first as usize], &self.0[second as usize]);
-        store.place().node != mirror.place().node
+        store.whereabouts().1 != mirror.whereabouts().1
             && now_ns() >= direct_until_ns.load(Ordering::Relaxed)
             && mirror.is_connected()
     }
@@ -41,7 +55,8 @@ impl Forwards {
     /// the first, and says nothing of the second.
     pub(crate) fn write(&self, (first, second): (u32, u32), write: &Write, from: &[u8]) -> Result<Forwarded> {
         let ((store, direct_until_ns), (mirror, _)) = (&self.0[first as usize], &self.0[second as usize]);
-        let forwarded = store.forward(write, mirror, from);
+        let (slot, _, place) = mirror.whereabouts();
+        let forwarded = store.forward(write, (slot, place), from);
         let pause_ns = match &forwarded {
             Ok(Forwarded::Written(boot)) => {
                 mirror.was_written(Strip { copy: 1, ..write.strip }, boot);

@@ -19,6 +19,7 @@ use thalweg_wire::{Client, Host, Id, Link};
 use crate::alone::Watch;
 use crate::attach::{Reach, Way};
 use crate::connection::{Connection, Failure};
+use crate::forward::Forward;
 use crate::location::Location;
 use crate::message::{Ask, Attached, Reply, VERSION};
 use crate::reached::{AsksStore, wrong};
@@ -262,35 +263,6 @@ impl RemoteStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where it is.
-    pub(crate) fn place(&self) -> &Location {
-        &self.place
-    }
-
-    /// Whether it can be asked without dialling.
-    pub(crate) fn is_connected(&self) -> bool {
-        self.state().connection.as_ref().is_some_and(|connection| !connection.is_broken())
-    }
-
-    /// Writes at most as many bytes as a message may have, and has the store forward them to another one.
-    pub(crate) fn forward(&self, write: &Write, to: &RemoteStore, from: &[u8]) -> Result<Forwarded> {
-        let forward = StoreRequest::Forward { write: *write, slot: to.slot, place: to.place.to_string() };
-        match self.ask_store(forward, from, &mut [])? {
-            StoreAnswer::Forwarded(forwarded) => Ok(forwarded),
-            other => wrong(&Reply::Store(other)),
-        }
-    }
-
-    /// Another store had it write a strip, in this boot of its machine.
-    pub(crate) fn was_written(&self, strip: Strip, boot: &str) {
-        let unsynced = &mut self.state().unsynced;
-        if unsynced.boot == boot {
-            unsynced.wrote(strip);
-        } else {
-            unsynced.lost.insert(strip);
-        }
-    }
-
     /// The store is lost or back, which is told if that is new.
     fn note(&self, state: &mut State, lost: Option<&Error>) {
         if state.is_lost == lost.is_some() {
@@ -339,6 +311,32 @@ impl State {
         match self.down.as_ref().filter(|(until_ns, _)| now_ns() < *until_ns) {
             Some((_, why)) => Err(Error::system(libc::EIO, why.clone())),
             None => Ok(None),
+        }
+    }
+}
+
+impl Forward for RemoteStore {
+    fn whereabouts(&self) -> (u32, &str, String) {
+        (self.slot, &self.place.node, self.place.to_string())
+    }
+
+    fn is_connected(&self) -> bool {
+        self.state().connection.as_ref().is_some_and(|connection| !connection.is_broken())
+    }
+
+    fn forward(&self, write: &Write, (slot, place): (u32, String), from: &[u8]) -> Result<Forwarded> {
+        match self.ask_store(StoreRequest::Forward { write: *write, slot, place }, from, &mut [])? {
+            StoreAnswer::Forwarded(forwarded) => Ok(forwarded),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+
+    fn was_written(&self, strip: Strip, boot: &str) {
+        let unsynced = &mut self.state().unsynced;
+        if unsynced.boot == boot {
+            unsynced.wrote(strip);
+        } else {
+            unsynced.lost.insert(strip);
         }
     }
 }

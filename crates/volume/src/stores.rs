@@ -13,11 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 use crate::balance::{Balance, Read};
-use crate::forward::Forwards;
+use crate::forward::{Forward, Forwards};
 use crate::layout::{Layout, Piece};
 use crate::manager::{Change, Inode, cuts};
 use crate::message::DATA_BYTES_MAX;
-use crate::remote::RemoteStore;
 use crate::request::Forwarded;
 use crate::store::{Store, Strip, Write};
 use crate::strip::BLOCK;
@@ -176,7 +175,7 @@ impl Stores {
     }
 
     /// The same, with writes to both copies over the first one's store, where these on nodes are the stores.
-    pub(crate) fn forwarding(self, stores: Vec<Arc<RemoteStore>>) -> Stores {
+    pub(crate) fn forwarding(self, stores: Vec<Arc<dyn Forward>>) -> Stores {
         assert_eq!(stores.len(), self.slots.len(), "each slot has its store");
         Stores { forwards: Some(Forwards::new(stores)), ..self }
     }
