@@ -225,7 +225,6 @@ record!(Lock { inode, owner, start, end, exclusive, pid });
 record!(Policy { width, stripe_bytes, copies, record_bytes });
 record!(Strip { inode, index, copy });
 record!(Write { strip, generation, layout, at, may_create });
-record!(Space { available, total });
 record!(Inode {
     id,
     kind,
