@@ -10,6 +10,7 @@ mod arena;
 mod bucket;
 mod call;
 mod commands;
+mod condition;
 mod error;
 mod keys;
 mod keyspace;
@@ -18,4 +19,5 @@ mod resp;
 mod server;
 mod slab;
 
+pub use condition::{CONDITION_BYTES_MAX, Condition, ConditionError};
 pub use server::{Error, Options, Place, Server, Stop};
