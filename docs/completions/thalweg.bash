@@ -35,6 +35,9 @@ _thalweg() {
         --hint) mapfile -t COMPREPLY < <(compgen -W 'sequential random once normal' -- "$word"); return ;;
         --resp) :; return ;;
         --password-file) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+        --capacity) :; return ;;
+        --where) :; return ;;
+        --first) :; return ;;
         --size) :; return ;;
         --rows) :; return ;;
         --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
@@ -68,7 +71,7 @@ _thalweg() {
         pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         volume) flags='--record --stores --manager --clients --stripe --width --copies --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat mkdir layout hint check repair add-store replace salvage destroy' ;;
         mount) flags='--background --read-only --cache --hint --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        table) flags='--memory --resp --password-file --json --progress -q --quiet -h --help -V --version --generate' subjects='serve' ;;
+        table) flags='--memory --resp --password-file --capacity --hex --where --first --descending --keys-only --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='serve create list status drop put update get delete range count find' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         bench) flags='--suites --size --rows --dir --rivals --nodes --runs --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump launch river cluster all-to-all volume' ;;
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;

@@ -5,12 +5,14 @@
 //! Non-goals: opening files of records, knowing how a sort is done.
 
 mod bar;
+mod cluster_tables;
 mod commands;
 mod complete;
 mod failure;
 mod flag;
 mod flags;
 mod flags_bench;
+mod flags_cluster_tables;
 mod flags_table;
 #[cfg(test)]
 mod flags_test;

@@ -12,8 +12,6 @@
 use std::io::{self, IoSlice, Read};
 use std::ops::Range;
 
-use thalweg_io::Space;
-
 use crate::Error;
 use crate::codec::{Plain, choice, decode, record};
 use crate::layout::{Layout, Policy};
