@@ -50,10 +50,12 @@ pub use rates::{
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
 pub use request::{
-    CommandRequest, HostProcess, HostRequest, JobRequest, Request, ServiceRequest, TransferRequest,
-    VolumeChange, VolumeRequest, VolumeWork,
+    CommandRequest, HostProcess, HostRequest, JobRequest, Request, ServiceRequest, TableRequest,
+    TransferRequest, VolumeChange, VolumeRequest, VolumeWork,
 };
-pub use table::TableServer;
+pub use table::{
+    TableBucket, TableDropped, TableEntry, TableList, TableRecord, TableServer, TableShare, TableStatus,
+};
 pub use volume::{
     VolumeCheck, VolumeCluster, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeMount,
     VolumeSalvage, VolumeStatus, VolumeStore,

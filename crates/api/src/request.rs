@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
-    CheckShare, ExecRequest, JobSpec, ProbeRequest, PumpRequest, RelayRequest, VolumeLayout, VoteRequest,
-    from_json, to_json,
+    CheckShare, ExecRequest, JobSpec, ProbeRequest, PumpRequest, RelayRequest, TableEntry, VolumeLayout,
+    VoteRequest, from_json, to_json,
 };
 
 /// A request to one service.
@@ -258,6 +258,48 @@ pub enum VolumeChange {
 
 impl ServiceRequest for VolumeRequest {
     const SERVICE: &'static str = "volume";
+}
+
+/// Requests to the service `table`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum TableRequest {
+    /// This stream carries requests of a client and their replies, in the messages of docs/formats/table.md.
+    Session,
+    /// This stream carries messages of another node, and nothing back.
+    Peer,
+    /// To the registrar: make a table. The result is its [`TableEntry`].
+    Create {
+        /// Its name.
+        name: String,
+        /// Records of a bucket.
+        capacity: u64,
+        /// Bytes of keys and values of a bucket.
+        capacity_bytes: u64,
+    },
+    /// To the registrar: say which tables there are. The result is a [`TableList`](crate::TableList).
+    List,
+    /// To the registrar: remove a table. The result is a [`TableDropped`](crate::TableDropped).
+    Drop {
+        /// Its name.
+        name: String,
+    },
+    /// From the registrar: have the first bucket of a new table.
+    Begin(TableEntry),
+    /// From the registrar: remove all of a table.
+    End {
+        /// Its id.
+        id: String,
+    },
+    /// Say what you have of a table. The result is a [`TableShare`](crate::TableShare).
+    Share {
+        /// Its id.
+        id: String,
+    },
+}
+
+impl ServiceRequest for TableRequest {
+    const SERVICE: &'static str = "table";
 }
 
 #[cfg(test)]

@@ -372,9 +372,21 @@ EIO has its cause told on standard error: file, byte and store.",
     CommandInfo {
         command: Command::Table,
         name: "table",
-        synopsis: "WHAT",
-        about: "ordered records in memory, for any Redis client",
+        synopsis: "WHAT [NAME [KEY|VALUE|LOW..HIGH ...]]",
+        about: "ordered records in memory, on many nodes or for any Redis client",
         doc: "\
+create NAME: makes a table on the nodes of a cluster. Its records are in order of key in the memory of the nodes, in buckets; a bucket \
+with more than --capacity records is split, while it is used, and another node gets a part. A key has at most 2,047 bytes, a value less \
+than 1 MiB. There are no copies: the records of a node are lost when it ends.
+
+list; status NAME: what each node has of a table, and what is lost (status 1); drop NAME: removes a table and all its records.
+
+put NAME KEY VALUE ...: records, in place of those with these keys. update NAME KEY VALUE ...: other values of keys that are there. \
+get NAME KEY ...; delete NAME KEY ... Status 1 if a key is not there.
+
+range NAME [LOW..HIGH]: records in order, from LOW on to below HIGH; either may be missing. find: those whose value meets --where. \
+count NAME [LOW..HIGH]: how many there are, or meet --where.
+
 serve: holds records in memory, in the order of their keys, and serves them to any Redis client. Keys with strings, hashes, and \
 sorted sets whose members have one score; ranges by ZRANGE KEY LOW HIGH BYLEX, of sorted sets and of the fields of hashes. MULTI, \
 WATCH and EXEC; keys that end (EXPIRE). 'COMMAND LIST' names all commands. A key has at most 2,047 bytes, a value less than 1 MiB. \
@@ -382,10 +394,16 @@ When the memory is full, what needs more is refused, and nothing is dropped.
 
 Runs until SIGINT or SIGTERM. Nothing is written to a disk: its records end with it.",
         examples: &[
+            ("thalweg table create events", "on the nodes of the cluster"),
+            ("thalweg table put events 2026-01-31 'began' 2026-02-01 'ended'", "two records"),
+            ("thalweg table range events 2026-01..2026-02", "those of January"),
+            ("thalweg table find events --where contains:began --first 10", "the first ten that began"),
             ("thalweg table serve --resp 127.0.0.1:6379", "then redis-cli SET films 12"),
             ("thalweg table serve --resp unix:/run/user/1000/tables --memory 1GiB", "for this user only"),
         ],
-        subjects: &["serve"],
+        subjects: &[
+            "serve", "create", "list", "status", "drop", "put", "update", "get", "delete", "range", "count", "find",
+        ],
     },
     CommandInfo {
         command: Command::Doctor,

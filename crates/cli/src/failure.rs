@@ -40,6 +40,9 @@ pub(crate) enum Failure {
     /// A server of tables could not be started, or ended.
     #[error("{0}")]
     Table(#[from] thalweg::table::Error),
+    /// Something about tables of a cluster failed.
+    #[error("{0}")]
+    ClusterTable(#[from] thalweg::table::cluster::Error),
     /// A file for a server of tables could not be read.
     #[error("{0}")]
     Served(thalweg_io::Error),

@@ -62,7 +62,8 @@ pub(crate) const CHECKS: At = At::Commands(&[Check]);
 pub(crate) const PUMPS: At = At::Commands(&[Pump]);
 pub(crate) const BENCHES: At = At::Commands(&[Bench]);
 pub(crate) const EXECUTES: At = At::Commands(&[Exec]);
-pub(crate) const ON_NODES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan, Volume]);
+pub(crate) const ON_NODES: At =
+    At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan, Volume, Table]);
 
 impl Flag {
     /// Whether it may follow the command.

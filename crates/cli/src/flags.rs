@@ -14,7 +14,7 @@ use crate::flag::{
     SORTS, SPILLS, WRITES,
 };
 use crate::typed::{Document, Help, When};
-use crate::{flags_bench, flags_table, flags_volume, values};
+use crate::{flags_bench, flags_cluster_tables, flags_table, flags_volume, values};
 
 /// The flags, those of a topic together.
 pub(crate) const FLAGS: &[Flag] = &[
@@ -464,6 +464,12 @@ what was cut off is begun anew, file by file.",
     flags_table::PASSWORD_FILE,
     flags_table::TLS_CERT,
     flags_table::TLS_KEY,
+    flags_cluster_tables::CAPACITY,
+    flags_cluster_tables::HEX,
+    flags_cluster_tables::WHERE,
+    flags_cluster_tables::FIRST,
+    flags_cluster_tables::DESCENDING,
+    flags_cluster_tables::KEYS_ONLY,
     flags_bench::SIZE,
     Flag {
         long: "rows",
@@ -532,7 +538,7 @@ before its name is a file of this host, which the nodes read from here; an outpu
 write to. With nodes: before the output, each node writes a part of its own, or its \
 share of the parts of a partition; {} in the name is the part's number.
 
-With check: the files are those with nodes: before their names. With volume create: the stores are on these nodes.
+With check: the files are those with nodes: before their names. With volume create: the stores are on these nodes. With table: the tables of this cluster.
 
 Without this flag, a name with nodes: or client: means the cluster of --identity.",
         set: |args, value| {
@@ -609,7 +615,7 @@ and metrics, over links and over HTTP, and at nothing else.",
         long: "identity",
         short: None,
         value: Value::Dir("DIR"),
-        at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan, Pump, Exec, Job, Node, Cluster, Volume]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan, Pump, Exec, Job, Node, Cluster, Volume, Table]),
         about: "the directory of the cluster file and certificates",
         doc: "\
 The directory of the cluster file, the certificate and its key. Without this flag, the directory in the environment \

@@ -6,12 +6,14 @@
 
 mod bar;
 pub mod call;
+mod cluster_tables;
 mod commands;
 mod complete;
 mod failure;
 mod flag;
 mod flags;
 mod flags_bench;
+mod flags_cluster_tables;
 mod flags_table;
 #[cfg(test)]
 mod flags_test;

@@ -12,7 +12,7 @@ use crate::failure::{COULD_NOT, DONE, Failure, WRONG, noted};
 use crate::interpret::{Job, Request, Show, interpret};
 use crate::parse::{Usage, parse};
 use crate::print::{complain, report, tell};
-use crate::{mounts, nodes, show, signals, tables, volumes};
+use crate::{cluster_tables, mounts, nodes, show, signals, tables, volumes};
 
 /// The reader of standard output has gone away; nobody wants to hear of it.
 const SIGPIPE: i32 = 13;
@@ -80,6 +80,7 @@ fn perform(Request { job, show: how }: Request) -> Result<u8, Failure> {
         }
         Job::Volume(asked) => volumes::volume(&asked, how),
         Job::Table(asked) => tables::serve(asked, how),
+        Job::ClusterTables(asked) => cluster_tables::perform(asked, how),
         Job::Mount(asked) => mounts::mount(&asked, how),
         Job::Check(options, cluster) => {
             let check = |progress: &_| thalweg::check(&options, cluster.as_ref(), progress);

@@ -57,6 +57,12 @@ pub(crate) struct TypedArgs {
     pub(crate) tls_cert: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
     pub(crate) password_file: Option<PathBuf>,
+    pub(crate) capacity: Option<u64>,
+    pub(crate) hex: bool,
+    pub(crate) condition: Option<String>,
+    pub(crate) first: Option<u64>,
+    pub(crate) descending: bool,
+    pub(crate) keys_only: bool,
 
     // About a shuffle.
     pub(crate) seed: Option<u64>,

@@ -68,6 +68,13 @@ pub(crate) fn record_bytes(value: &OsStr) -> Result<u32, String> {
     }
 }
 
+/// A count of records that is not 0.
+pub(crate) fn record_count(value: &OsStr) -> Result<u64, String> {
+    let records = count(value)?;
+    let fits = u64::try_from(records).ok().filter(|records| *records > 0);
+    fits.ok_or_else(|| format!("{records} is not a number of records: write 1 or more, below 2^64"))
+}
+
 /// Number of threads.
 pub(crate) fn threads(value: &OsStr) -> Result<usize, String> {
     let typed = text(value)?;

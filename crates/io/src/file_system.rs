@@ -135,6 +135,8 @@ pub struct Space {
     pub total: u64,
 }
 
+thalweg_base::record!(Space { available, total });
+
 /// A back end: transfers data of the files that it opened.
 pub trait Backend: Send + Sync {
     /// Its name in the receipt: `uring`, `threads`, `uring+threads` after a fallback, `sim`.

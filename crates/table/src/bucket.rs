@@ -92,22 +92,36 @@ impl Bucket {
         value: &[u8],
         expires_ms: Option<i64>,
     ) -> Result<bool, Full> {
+        self.put_if(slab, (key, value, expires_ms), |_| true)
+    }
+
+    /// Has this record, unless it is not to replace what the key has now, which `decides` sees; whether the key had a record.
+    pub(crate) fn put_if(
+        &mut self,
+        slab: &mut Slab,
+        (key, value, expires_ms): (&[u8], &[u8], Option<i64>),
+        decides: impl FnOnce(Option<Record<'_>>) -> bool,
+    ) -> Result<bool, Full> {
         let way = self.descend(slab, key);
         let leaf = &mut self.leaves[way.leaf];
         match leaf.keys.search(slab, key) {
             Ok(i) => {
-                let new = slab.store(key, value, expires_ms)?;
-                slab.remove(leaf.keys.cell(i));
-                leaf.keys.set(slab, i, new);
+                if decides(Some(slab.record(leaf.keys.cell(i)))) {
+                    let new = slab.store(key, value, expires_ms)?;
+                    slab.remove(leaf.keys.cell(i));
+                    leaf.keys.set(slab, i, new);
+                }
                 Ok(true)
             }
             Err(i) => {
-                let new = slab.store(key, value, expires_ms)?;
-                match leaf.keys.is_full() {
-                    false => leaf.keys.insert(slab, i, new),
-                    true => self.split_leaf(slab, &way, i, new).inspect_err(|_| slab.remove(new))?,
+                if decides(None) {
+                    let new = slab.store(key, value, expires_ms)?;
+                    match leaf.keys.is_full() {
+                        false => leaf.keys.insert(slab, i, new),
+                        true => self.split_leaf(slab, &way, i, new).inspect_err(|_| slab.remove(new))?,
+                    }
+                    self.len += 1;
                 }
-                self.len += 1;
                 Ok(false)
             }
         }

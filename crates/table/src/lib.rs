@@ -9,6 +9,7 @@
 mod arena;
 mod bucket;
 mod call;
+pub mod cluster;
 mod commands;
 mod condition;
 mod error;

@@ -10,6 +10,7 @@ pub use thalweg_node::{
     guard, installer, is_guarded, ping, serve,
 };
 use thalweg_node::{ExecService, TransferService};
+use thalweg_table::cluster::TableService;
 use thalweg_volume::VolumeService;
 pub use thalweg_wire::{Cancel, ClusterError, IdentityError, cluster};
 use thalweg_wire::{Host, Service};
@@ -34,5 +35,6 @@ fn services(host: &Arc<Host>, jobs: &Arc<Jobs>) -> Result<Vec<Arc<dyn Service>>>
         Arc::new(TransferService::new(host)),
         Arc::new(JobService::new(host, jobs)),
         Arc::new(VolumeService::new(host)),
+        Arc::new(TableService::new(host)),
     ])
 }

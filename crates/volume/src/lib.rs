@@ -23,7 +23,6 @@ mod cache;
 mod check;
 mod client;
 mod cluster;
-mod codec;
 mod connection;
 mod error;
 mod file;
@@ -69,6 +68,8 @@ mod transfer;
 mod tree;
 mod volume;
 mod volumes;
+
+use thalweg_base::codec;
 
 pub use alone::OpenVolume;
 pub use cache::Stamp;

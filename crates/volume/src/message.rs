@@ -12,8 +12,6 @@
 use std::io::{self, IoSlice, Read};
 use std::ops::Range;
 
-use thalweg_io::Space;
-
 use crate::Error;
 use crate::codec::{Plain, choice, decode, record};
 use crate::layout::{Layout, Policy};
@@ -228,7 +226,6 @@ record!(Lock { inode, owner, start, end, exclusive, pid });
 record!(Policy { width, stripe_bytes, copies, record_bytes });
 record!(Strip { inode, index, copy });
 record!(Write { strip, generation, layout, at, may_create });
-record!(Space { available, total });
 record!(Inode {
     id,
     kind,

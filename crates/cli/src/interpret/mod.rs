@@ -1,6 +1,7 @@
 //! Interprets the parsed arguments: which job to do, and how to show it. Everything else that it consults is listed here:
 //! whether standard error is a terminal, the environment variables of `nodes.rs`, and for bench the path of this program.
 
+pub(crate) mod cluster_tables;
 pub(crate) mod nodes;
 mod pump;
 pub(crate) mod table;
@@ -18,6 +19,7 @@ use thalweg::{
 };
 use thalweg_bench::{BenchOptions, Which};
 
+use self::cluster_tables::ClusterTablesAsk;
 use self::nodes::{ClusterAsk, Exec, JobsAsk};
 use self::table::TableAsk;
 use self::volume::{MountAsk, VolumeAsk};
@@ -52,6 +54,7 @@ pub(crate) enum Job {
     Volume(VolumeAsk),
     Mount(MountAsk),
     Table(TableAsk),
+    ClusterTables(ClusterTablesAsk),
     Bench(BenchOptions),
     Exec(Exec),
     Jobs(PathBuf, JobsAsk),
@@ -153,7 +156,7 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
             volume::asked(&what, args).map(Job::Volume)
         }
         (Command::Mount, None) => volume::mounted(&args).map(Job::Mount),
-        (Command::Table, None) => table::served(subject(args, command)?.1).map(Job::Table),
+        (Command::Table, None) => subject(args, command).and_then(tables),
         (Command::Doctor, None) => nothing_left(&args.words, command).map(|()| Job::Doctor(args.scratch)),
         (Command::Bench, None) => {
             let (which, args) = subject(args, command)?;
@@ -177,6 +180,13 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
             let (what, args) = subject(args, command)?;
             nodes::cluster(&what, args).map(|(identity, ask)| Job::Cluster(identity, ask))
         }
+    }
+}
+
+fn tables((what, args): (String, TypedArgs)) -> Result<Job, Usage> {
+    match what.as_str() {
+        "serve" => table::served(args).map(Job::Table),
+        what => cluster_tables::asked(what, args).map(Job::ClusterTables),
     }
 }
 

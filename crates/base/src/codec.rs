@@ -7,9 +7,10 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Data that is written as bytes and read back.
-pub(crate) trait Plain: Sized {
+pub trait Plain: Sized {
     /// Writes it behind what is there.
     fn put(&self, into: &mut Vec<u8>);
 
@@ -18,7 +19,7 @@ pub(crate) trait Plain: Sized {
 }
 
 /// What these bytes are, if they are one such thing and nothing more.
-pub(crate) fn decode<T: Plain>(mut bytes: &[u8]) -> Option<T> {
+pub fn decode<T: Plain>(mut bytes: &[u8]) -> Option<T> {
     let found = T::take(&mut bytes)?;
     bytes.is_empty().then_some(found)
 }
@@ -93,6 +94,42 @@ impl<A: Plain, B: Plain> Plain for (A, B) {
     }
 }
 
+/// Bytes are copied as a whole, which a `Vec<u8>` is not.
+impl Plain for Box<[u8]> {
+    fn put(&self, into: &mut Vec<u8>) {
+        (self.len() as u32).put(into);
+        into.extend_from_slice(self);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Box<[u8]>> {
+        let len = u32::take(from)? as usize;
+        let (bytes, rest) = from.split_at_checked(len)?;
+        *from = rest;
+        Some(bytes.into())
+    }
+}
+
+impl Plain for Arc<str> {
+    fn put(&self, into: &mut Vec<u8>) {
+        (self.len() as u32).put(into);
+        into.extend_from_slice(self.as_bytes());
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Arc<str>> {
+        String::take(from).map(Into::into)
+    }
+}
+
+impl<T: Plain> Plain for Arc<T> {
+    fn put(&self, into: &mut Vec<u8>) {
+        (**self).put(into);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Arc<T>> {
+        T::take(from).map(Arc::new)
+    }
+}
+
 impl Plain for [u64; 2] {
     fn put(&self, into: &mut Vec<u8>) {
         (self[0], self[1]).put(into);
@@ -124,37 +161,39 @@ impl Plain for PathBuf {
 }
 
 /// A struct as its fields, one behind the other.
+#[macro_export]
 macro_rules! record {
     ($type:ident { $($field:ident),* }) => {
-        impl Plain for $type {
+        impl $crate::codec::Plain for $type {
             fn put(&self, into: &mut Vec<u8>) {
-                $(self.$field.put(into);)*
+                $($crate::codec::Plain::put(&self.$field, into);)*
             }
 
             fn take(from: &mut &[u8]) -> Option<$type> {
-                Some($type { $($field: Plain::take(from)?),* })
+                Some($type { $($field: $crate::codec::Plain::take(from)?),* })
             }
         }
     };
 }
 
 /// An enum as the number of its variant, and that variant's fields.
+#[macro_export]
 macro_rules! choice {
     ($type:ident { $($tag:literal => $variant:ident { $($field:tt: $name:ident),* }),* $(,)? }) => {
-        impl Plain for $type {
+        impl $crate::codec::Plain for $type {
             fn put(&self, into: &mut Vec<u8>) {
                 match self {
                     $($type::$variant { $($field: $name),* } => {
                         into.push($tag);
-                        $($name.put(into);)*
+                        $($crate::codec::Plain::put($name, into);)*
                     })*
                 }
             }
 
             fn take(from: &mut &[u8]) -> Option<$type> {
-                match u8::take(from)? {
+                match <u8 as $crate::codec::Plain>::take(from)? {
                     $($tag => {
-                        $(let $name = Plain::take(from)?;)*
+                        $(let $name = $crate::codec::Plain::take(from)?;)*
                         Some($type::$variant { $($field: $name),* })
                     })*
                     _ => None,
@@ -164,4 +203,4 @@ macro_rules! choice {
     };
 }
 
-pub(crate) use {choice, record};
+pub use crate::{choice, record};

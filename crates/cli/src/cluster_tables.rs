@@ -1,0 +1,158 @@
+//! The command `table` on the nodes of a cluster: done, shown, and what its exit status is.
+
+use thalweg::table::cluster::{Answer, CAPACITY_BYTES, Operation, Range, Result, Table, Tables, text};
+use thalweg_api::{TableRecord, to_json};
+
+use crate::failure::{DONE, Failure, WRONG};
+use crate::interpret::Show;
+use crate::interpret::cluster_tables::{ClusterTablesAsk, Selection, Verb};
+use crate::print::{complain, report, say};
+use crate::show;
+
+/// Records are printed when so many bytes have come together.
+const PRINTED_TOGETHER: usize = 64 << 10;
+
+/// Does what was asked.
+pub(crate) fn perform(
+    ClusterTablesAsk { cluster, hex, verb }: ClusterTablesAsk,
+    how: Show,
+) -> std::result::Result<u8, Failure> {
+    let (identity, name) = cluster;
+    let tables = Tables::load(&identity, name.as_deref())?;
+    let show = Shown { hex, how };
+    match verb {
+        Verb::Create(name, capacity) => {
+            let entry = tables.create(&name, capacity, CAPACITY_BYTES)?;
+            report(how, || to_json(&entry), || show::table_list(std::slice::from_ref(&entry)))
+        }
+        Verb::List => {
+            let list = tables.list()?;
+            report(how, || to_json(&list), || show::table_list(&list.tables))
+        }
+        Verb::Status(name) => {
+            let status = tables.status(&name)?;
+            report(how, || to_json(&status), || show::table_status(&status))?;
+            Ok(if status.missing.is_empty() { DONE } else { WRONG })
+        }
+        Verb::Drop(name) => {
+            let dropped = tables.drop_table(&name)?;
+            dropped
+                .left
+                .iter()
+                .for_each(|left| complain(&format!("{left}; what it has of the table goes when it ends")));
+            Ok(DONE)
+        }
+        Verb::Put(name, records) => {
+            let upsert =
+                |(key, value): (Vec<u8>, Vec<u8>)| Operation::Upsert { key: key.into(), value: value.into() };
+            all(&Table::open(tables, &name)?, records.into_iter().map(upsert), |_, _| Ok(true))
+        }
+        Verb::Update(name, records) => {
+            let update =
+                |(key, value): (Vec<u8>, Vec<u8>)| Operation::Update { key: key.into(), value: value.into() };
+            all(&Table::open(tables, &name)?, records.into_iter().map(update), |key, answer| {
+                show.done(key, answer)
+            })
+        }
+        Verb::Delete(name, keys) => {
+            let delete = |key: Vec<u8>| Operation::Delete { key: key.into() };
+            all(&Table::open(tables, &name)?, keys.into_iter().map(delete), |key, answer| {
+                show.done(key, answer)
+            })
+        }
+        Verb::Get(name, keys) => {
+            let get = |key: Vec<u8>| Operation::Get { key: key.into() };
+            all(&Table::open(tables, &name)?, keys.into_iter().map(get), |key, answer| {
+                show.value(key, answer)
+            })
+        }
+        Verb::Range(name, selection) => show.records(range(&Table::open(tables, &name)?, selection)),
+        Verb::Count(name, Selection { interval, condition, .. }) => {
+            let count = Table::open(tables, &name)?.count(interval, condition.as_ref())?;
+            report(how, || count.to_string(), || format!("{count}\n"))
+        }
+    }
+}
+
+/// Has all operations done, many at a time; `shows` is given the answers in order, and says whether all is well.
+fn all(
+    table: &Table,
+    operations: impl Iterator<Item = Operation>,
+    shows: impl Fn(&[u8], Answer) -> std::result::Result<bool, Failure>,
+) -> std::result::Result<u8, Failure> {
+    let submit = |operation: Operation| Ok((operation.key().to_vec(), table.submit(operation)?));
+    let tickets = operations.map(submit).collect::<Result<Vec<_>>>()?;
+    let mut all_well = true;
+    for (key, ticket) in tickets {
+        all_well &= shows(&key, ticket.wait()?)?;
+    }
+    Ok(if all_well { DONE } else { WRONG })
+}
+
+fn range(table: &Table, selection: Selection) -> Range {
+    let Selection { interval, condition, first, descending, keys_only } = selection;
+    let mut range = match condition {
+        Some(condition) => table.find(interval, &condition),
+        None => table.range(interval),
+    };
+    if descending {
+        range = range.descending();
+    }
+    if keys_only {
+        range = range.keys_only();
+    }
+    match first {
+        Some(first) => range.limit(first),
+        None => range,
+    }
+}
+
+/// How keys and values are shown.
+struct Shown {
+    hex: bool,
+    how: Show,
+}
+
+impl Shown {
+    fn bytes(&self, bytes: &[u8]) -> String {
+        if self.hex { text::show_hex(bytes) } else { text::show(bytes) }
+    }
+
+    /// A record as a line.
+    fn record(&self, key: &[u8], value: &[u8], keys_only: bool) -> String {
+        if self.how.json {
+            return to_json(&TableRecord { key: text::show_hex(key), value: text::show_hex(value) }) + "\n";
+        }
+        match keys_only {
+            true => self.bytes(key) + "\n",
+            false => format!("{}\t{}\n", self.bytes(key), self.bytes(value)),
+        }
+    }
+
+    fn done(&self, key: &[u8], answer: Answer) -> std::result::Result<bool, Failure> {
+        if answer != Answer::Done {
+            complain(&format!("there is no record '{}'", self.bytes(key)));
+        }
+        Ok(answer == Answer::Done)
+    }
+
+    fn value(&self, key: &[u8], answer: Answer) -> std::result::Result<bool, Failure> {
+        let Answer::Value(Some(value)) = answer else { return self.done(key, Answer::Missing) };
+        say(&self.record(key, &value, false), false)?;
+        Ok(true)
+    }
+
+    fn records(&self, range: Range) -> std::result::Result<u8, Failure> {
+        let keys_only = range.is_keys_only();
+        let mut text = String::new();
+        for record in range {
+            let (key, value) = record?;
+            text += &self.record(&key, &value, keys_only);
+            if text.len() >= PRINTED_TOGETHER {
+                say(&std::mem::take(&mut text), false)?;
+            }
+        }
+        say(&text, false)?;
+        Ok(DONE)
+    }
+}

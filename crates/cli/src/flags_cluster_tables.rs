@@ -1,0 +1,82 @@
+//! The flags of `table` on the nodes of a cluster, in the table of flags.
+
+use crate::commands::Command::Table;
+use crate::flag::{At, Flag, Value};
+use crate::values;
+
+const TABLES: At = At::Commands(&[Table]);
+
+pub(crate) const CAPACITY: Flag = Flag {
+    long: "capacity",
+    short: None,
+    value: Value::Any("RECORDS"),
+    at: TABLES,
+    about: "records of a bucket of a new table [default: 50000]",
+    doc: "\
+How many records a bucket of a new table has. One that has more is split: another node gets its upper half, or, if keys come in \
+ascending order, the keys behind its last one.",
+    set: |args, value| values::record_count(value).map(|records| args.capacity = Some(records)),
+};
+
+pub(crate) const HEX: Flag = Flag {
+    long: "hex",
+    short: None,
+    value: Value::None,
+    at: TABLES,
+    about: "keys and values in hexadecimal instead of text",
+    doc: "\
+Keys and values are written and shown in hexadecimal, two digits for each byte. Without this flag they are text, in which \\xHH is \
+any byte, and \\\\, \\n, \\r and \\t are a backslash and what they are in C.",
+    set: |args, _| {
+        args.hex = true;
+        Ok(())
+    },
+};
+
+pub(crate) const WHERE: Flag = Flag {
+    long: "where",
+    short: None,
+    value: Value::Any("CONDITION"),
+    at: TABLES,
+    about: "records whose value meets a condition",
+    doc: "\
+Records whose value meets a condition: contains:X, prefix:X, or one of = != < <= > >= and X, which may stand behind OFFSET: or \
+OFFSET:LENGTH to compare only these bytes, as in 4:8>=abc. The nodes look for them in parallel.",
+    set: |args, value| values::text(value).map(|condition| args.condition = Some(condition.into())),
+};
+
+pub(crate) const FIRST: Flag = Flag {
+    long: "first",
+    short: None,
+    value: Value::Any("RECORDS"),
+    at: TABLES,
+    about: "at most so many records",
+    doc: "At most so many records, the first of the range, or the last with --descending.",
+    set: |args, value| values::record_count(value).map(|records| args.first = Some(records)),
+};
+
+pub(crate) const DESCENDING: Flag = Flag {
+    long: "descending",
+    short: None,
+    value: Value::None,
+    at: TABLES,
+    about: "from the last record to the first",
+    doc: "From the last record of the range to the first.",
+    set: |args, _| {
+        args.descending = true;
+        Ok(())
+    },
+};
+
+pub(crate) const KEYS_ONLY: Flag = Flag {
+    long: "keys-only",
+    short: None,
+    value: Value::None,
+    at: TABLES,
+    about: "keys without their values",
+    doc: "Keys without their values, which then do not travel.",
+    set: |args, _| {
+        args.keys_only = true;
+        Ok(())
+    },
+};

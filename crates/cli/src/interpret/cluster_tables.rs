@@ -1,0 +1,181 @@
+//! What the words and flags of `table` mean together, on the nodes of a cluster.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use thalweg::table::Condition;
+use thalweg::table::cluster::{CAPACITY, Interval, text};
+
+use super::nodes::cluster_meant;
+use crate::parse::Usage;
+use crate::typed::TypedArgs;
+
+/// A key and its value.
+type Record = (Vec<u8>, Vec<u8>);
+
+/// What to do with tables of a cluster.
+#[derive(Debug)]
+pub(crate) struct ClusterTablesAsk {
+    /// The directory of the identity, and the name that the cluster is to have.
+    pub(crate) cluster: (PathBuf, Option<String>),
+    /// Keys and values are written in hexadecimal.
+    pub(crate) hex: bool,
+    pub(crate) verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Verb {
+    /// Makes a table whose buckets have so many records.
+    Create(String, u64),
+    List,
+    Status(String),
+    Drop(String),
+    /// Records of these keys and values.
+    Put(String, Vec<Record>),
+    /// Other values for keys that have one.
+    Update(String, Vec<Record>),
+    Get(String, Vec<Vec<u8>>),
+    Delete(String, Vec<Vec<u8>>),
+    Range(String, Selection),
+    Count(String, Selection),
+}
+
+/// Which records of a table, and how.
+#[derive(Debug)]
+pub(crate) struct Selection {
+    pub(crate) interval: Interval,
+    pub(crate) condition: Option<Condition>,
+    pub(crate) first: Option<u64>,
+    pub(crate) descending: bool,
+    pub(crate) keys_only: bool,
+}
+
+/// `table WHAT`, except `table serve`.
+pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usage> {
+    check_flags(what, &args)?;
+    let cluster = cluster_meant(&args)?;
+    let hex = args.hex;
+    let words = args.words.iter().map(text_of).collect::<Result<Vec<_>, _>>()?;
+    let verb = match (what, words.split_first()) {
+        ("list", None) => Verb::List,
+        ("list", Some(_)) => return Err(Usage("table list takes no words".into())),
+        (_, None) => return Err(Usage(format!("table {what} takes the NAME of a table"))),
+        ("create" | "status" | "drop", Some((_, [word, ..]))) => {
+            return Err(Usage(format!(
+                "table {what} takes one word, the NAME of a table, not '{word}' as well"
+            )));
+        }
+        ("create", Some((name, _))) => Verb::Create(name.clone(), args.capacity.unwrap_or(CAPACITY)),
+        ("status", Some((name, _))) => Verb::Status(name.clone()),
+        ("drop", Some((name, _))) => Verb::Drop(name.clone()),
+        ("put", Some((name, rest))) => Verb::Put(name.clone(), records(what, rest, hex)?),
+        ("update", Some((name, rest))) => Verb::Update(name.clone(), records(what, rest, hex)?),
+        ("get", Some((name, rest))) => Verb::Get(name.clone(), keys(what, rest, hex)?),
+        ("delete", Some((name, rest))) => Verb::Delete(name.clone(), keys(what, rest, hex)?),
+        ("count", Some((name, rest))) => Verb::Count(name.clone(), selection(what, rest, &args)?),
+        (_, Some((name, rest))) => Verb::Range(name.clone(), selection(what, rest, &args)?),
+    };
+    Ok(ClusterTablesAsk { cluster, hex, verb })
+}
+
+/// Flags that are for another `table WHAT`.
+fn check_flags(what: &str, args: &TypedArgs) -> Result<(), Usage> {
+    let is_of_serve = args.resp.is_some() || args.memory.is_some() || args.password_file.is_some();
+    let is_of_ranges = args.first.is_some() || args.descending || args.keys_only;
+    let wrong = [
+        (is_of_serve, "--resp, --memory and --password-file are for table serve", false),
+        (args.capacity.is_some(), "--capacity is for table create", what == "create"),
+        (
+            is_of_ranges,
+            "--first, --descending and --keys-only are for table range and find",
+            matches!(what, "range" | "find"),
+        ),
+        (args.condition.is_some(), "--where is for table find and count", matches!(what, "find" | "count")),
+    ];
+    match wrong.iter().find(|(is_given, _, fits)| *is_given && !fits) {
+        Some((_, why, _)) => Err(Usage(format!("{why}, not for table {what}"))),
+        None if what == "find" && args.condition.is_none() => {
+            Err(Usage("table find needs --where CONDITION, as in --where contains:X".into()))
+        }
+        None => Ok(()),
+    }
+}
+
+fn text_of(word: &OsString) -> Result<String, Usage> {
+    let text = word.to_str().map(String::from);
+    text.ok_or_else(|| {
+        Usage(format!("'{}' is not readable text; write \\xHH for other bytes", word.to_string_lossy()))
+    })
+}
+
+fn bytes(word: &str, hex: bool) -> Result<Vec<u8>, Usage> {
+    if hex { text::parse_hex(word) } else { text::parse(word) }.map_err(Usage)
+}
+
+fn keys(what: &str, words: &[String], hex: bool) -> Result<Vec<Vec<u8>>, Usage> {
+    if words.is_empty() {
+        return Err(Usage(format!("table {what} takes the NAME of a table and at least one KEY")));
+    }
+    words.iter().map(|word| bytes(word, hex)).collect()
+}
+
+fn records(what: &str, words: &[String], hex: bool) -> Result<Vec<Record>, Usage> {
+    if words.is_empty() || !words.len().is_multiple_of(2) {
+        return Err(Usage(format!(
+            "table {what} takes the NAME of a table, then KEY and VALUE, as often as you like"
+        )));
+    }
+    words.chunks_exact(2).map(|pair| Ok((bytes(&pair[0], hex)?, bytes(&pair[1], hex)?))).collect()
+}
+
+fn selection(what: &str, words: &[String], args: &TypedArgs) -> Result<Selection, Usage> {
+    let interval = match words {
+        [] => Interval::all(),
+        [word] => interval(word, args.hex)?,
+        _ => {
+            return Err(Usage(format!(
+                "table {what} takes the NAME of a table, and LOW..HIGH if not all keys are meant"
+            )));
+        }
+    };
+    let condition = args.condition.as_ref().map(|condition| {
+        Condition::parse(&bytes(condition, args.hex)?).map_err(|why| Usage(why.to_string()))
+    });
+    Ok(Selection {
+        interval,
+        condition: condition.transpose()?,
+        first: args.first,
+        descending: args.descending,
+        keys_only: args.keys_only,
+    })
+}
+
+/// `LOW..HIGH`: from LOW on to below HIGH, each of which may be missing.
+fn interval(word: &str, hex: bool) -> Result<Interval, Usage> {
+    let wrong =
+        || Usage(format!("'{word}' is no range of keys; write LOW..HIGH, and a dot of a key there as \\x2e"));
+    let (low, high) = word.split_once("..").ok_or_else(wrong)?;
+    let high = Some(high).filter(|high| !high.is_empty()).map(|high| bytes(high, hex)).transpose()?;
+    Ok(Interval::new(&bytes(low, hex)?, high.as_deref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_two_ends_which_may_be_missing() {
+        for (word, low, high) in [
+            ("a..b", &b"a"[..], Some(&b"b"[..])),
+            ("..", b"", None),
+            ("a..", b"a", None),
+            ("..b", b"", Some(b"b")),
+            (r"a\x2e..b", b"a.", Some(b"b")),
+        ] {
+            assert_eq!(interval(word, false).unwrap(), Interval::new(low, high), "{word}");
+        }
+        assert_eq!(interval("00..ff", true).unwrap(), Interval::new(&[0], Some(&[0xff])));
+        assert!(interval("a", false).is_err() && interval("0..1", true).is_err());
+    }
+}

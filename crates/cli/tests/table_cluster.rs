@@ -1,0 +1,163 @@
+//! Tables on the nodes of a cluster, seen from outside: real daemons on loopback ports.
+//!
+//! Invariant: whatever splits while it is used, every record that was acknowledged is there, once, in order; and what is lost with a
+//! node is said.
+#![allow(clippy::disallowed_methods)] // Whoever uses the command opens files by other means than ours.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use support::nodes::Nodes;
+use support::until;
+use thalweg::table::Condition;
+use thalweg::table::cluster::{Answer, Error, Interval, Operation, Table, Tables};
+use thalweg_api::{TableStatus, from_json};
+use thalweg_base::rng::Rng;
+use thalweg_io::process;
+
+fn status(nodes: &Nodes, name: &str) -> TableStatus {
+    from_json(&nodes.run(&["table", "status", name, "--json"]).out).unwrap()
+}
+
+fn open(nodes: &Nodes, name: &str) -> Table {
+    Table::open(Tables::load(&nodes.place.0.join("own"), None).unwrap(), name).unwrap()
+}
+
+/// Submits all, and waits for all answers.
+fn all(table: &Table, operations: impl Iterator<Item = Operation>) -> Vec<Answer> {
+    let tickets: Vec<_> = operations.map(|operation| table.submit(operation).unwrap()).collect();
+    tickets.into_iter().map(|ticket| ticket.wait().unwrap()).collect()
+}
+
+#[test]
+fn records_are_put_found_counted_and_removed() {
+    let nodes = Nodes::start(3);
+    let run = |args: &[&str]| nodes.run(&[&["table"], args].concat());
+    assert!(
+        run(&["create", "events", "--capacity", "100"])
+            .is_done()
+            .starts_with("events: buckets of up to 100 records")
+    );
+    run(&["create", "events"]).is_refused(&["there is a table 'events' already"]);
+    run(&["put", "events", "a", "1", "b", r"two\x00\\", "c", "3"]).is_done();
+    assert_eq!(run(&["get", "events", "a", "b"]).is_done(), "a\t1\nb\ttwo\\x00\\\\\n");
+    assert_eq!(run(&["get", "events", "62", "--hex"]).is_done(), "62\t74776f005c\n");
+    let missing = run(&["get", "events", "x"]);
+    assert_eq!((missing.status, &*missing.out), (Some(1), ""));
+    run(&["update", "events", "a", "one"]).is_done();
+    assert_eq!(run(&["update", "events", "x", "1"]).status, Some(1));
+    assert_eq!(run(&["range", "events", "a..c"]).is_done(), "a\tone\nb\ttwo\\x00\\\\\n");
+    assert_eq!(run(&["range", "events", "--descending", "--first", "2", "--keys-only"]).is_done(), "c\nb\n");
+    assert_eq!(run(&["find", "events", "--where", "prefix:o"]).is_done(), "a\tone\n");
+    assert_eq!(run(&["count", "events"]).is_done(), "3\n");
+    assert_eq!(run(&["count", "events", "b..", "--where", "contains:o"]).is_done(), "1\n");
+    assert_eq!(run(&["delete", "events", "a", "b"]).is_done(), "");
+    assert_eq!(run(&["count", "events"]).is_done(), "1\n");
+    assert!(run(&["list"]).is_done().contains("events"));
+    assert!(run(&["status", "events"]).is_done().contains("there are no copies"));
+    run(&["put", "events", &"k".repeat(3000), "v"]).is_refused(&["2047 bytes"]);
+    run(&["drop", "events"]).is_done();
+    run(&["get", "events", "c"]).is_refused(&["there is no table 'events'"]);
+    let audit = std::fs::read_to_string(nodes.place.0.join("own/hosts/n1/audit.log")).unwrap();
+    for what in ["table create", "table drop"] {
+        assert!(audit.contains(what), "{what} is not in {audit}");
+    }
+}
+
+#[test]
+fn a_table_splits_over_the_nodes_while_it_is_used_and_has_every_record() {
+    const RECORDS: u64 = 20_000;
+    let nodes = Nodes::start(3);
+    nodes.run(&["table", "create", "events", "--capacity", "500"]).is_done();
+    let table = open(&nodes, "events");
+    let mut rng = Rng::new(22);
+    let mut model = BTreeMap::new();
+    for _ in 0..RECORDS {
+        let key = format!("{:016x}", rng.next_u64()).into_bytes();
+        model.insert(key, rng.next_u64().to_string().into_bytes());
+    }
+    let inserted = all(
+        &table,
+        model.iter().map(|(key, value)| Operation::Insert { key: key[..].into(), value: value[..].into() }),
+    );
+    assert!(inserted.iter().all(|answer| *answer == Answer::Done));
+    let split = || status(&nodes, "events").nodes.iter().map(|share| share.buckets.len()).collect::<Vec<_>>();
+    until("the table is on all nodes", || split().iter().all(|buckets| *buckets > 1));
+
+    // A client that knows nothing of the splits, and one whose image is of before them.
+    for table in [open(&nodes, "events"), table] {
+        let got = all(&table, model.keys().map(|key| Operation::Get { key: key[..].into() }));
+        let values = model.values().map(|value| Answer::Value(Some(value[..].into())));
+        assert!(got.into_iter().eq(values));
+        let records = table.range(Interval::all()).collect::<Result<Vec<_>, _>>().unwrap();
+        assert!(records.iter().map(|(key, value)| (key, value)).eq(&model));
+        let backwards = table.range(Interval::all()).descending().collect::<Result<Vec<_>, _>>().unwrap();
+        assert!(backwards.iter().map(|(key, value)| (key, value)).eq(model.iter().rev()));
+        assert_eq!(table.count(Interval::all(), None).unwrap(), model.len() as u64);
+        let sevens = Condition::parse(b"contains:77").unwrap();
+        let found = table.find(Interval::all(), &sevens).collect::<Result<Vec<_>, _>>().unwrap();
+        let expected = model.iter().filter(|(_, value)| value.windows(2).any(|two| two == b"77"));
+        assert!(found.iter().map(|(key, value)| (key, value)).eq(expected));
+    }
+    // Nodes are asked one after the other, so what is on its way meanwhile may not be counted.
+    until("nothing moves", || status(&nodes, "events").records == model.len() as u64);
+}
+
+#[test]
+fn ascending_keys_fill_their_buckets() {
+    let nodes = Nodes::start(2);
+    nodes.run(&["table", "create", "events", "--capacity", "500"]).is_done();
+    let table = open(&nodes, "events");
+    // One after the other, as from somebody who waits for each.
+    for i in 0..5_000u32 {
+        assert!(table.insert(&i.to_be_bytes(), b"v").unwrap());
+    }
+    let full = |status: &TableStatus| {
+        let buckets: Vec<u64> =
+            status.nodes.iter().flat_map(|share| &share.buckets).map(|bucket| bucket.records).collect();
+        5_000.0 / (buckets.len() as f64 * 500.0)
+    };
+    assert!(full(&status(&nodes, "events")) > 0.8, "{:?}", status(&nodes, "events"));
+}
+
+#[test]
+fn what_is_lost_with_a_node_is_said_and_the_rest_goes_on() {
+    let mut nodes = Nodes::start(3);
+    nodes.run(&["table", "create", "events", "--capacity", "200"]).is_done();
+    let table = open(&nodes, "events");
+    let key = |i: u32| i.wrapping_mul(2_654_435_761).to_be_bytes();
+    all(&table, (0..5_000).map(|i| Operation::Upsert { key: key(i)[..].into(), value: (*b"v").into() }));
+    let is_on_all = |status: TableStatus| status.nodes.iter().all(|share| !share.buckets.is_empty());
+    until("the table is on all nodes", || is_on_all(status(&nodes, "events")));
+    until("nothing moves", || {
+        status(&nodes, "events").nodes.iter().all(|share| share.buckets.iter().all(|b| !b.is_moving))
+    });
+
+    let (mut guard, pid) = (nodes.running.remove(2), nodes.pids.remove(2));
+    guard.kill().unwrap();
+    guard.wait().unwrap();
+    std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
+    until("the node is gone", || !process::is_alive(pid));
+    let left = status(&nodes, "events");
+    assert!(!left.missing.is_empty() && left.unreachable.len() == 1 && left.records > 0, "{left:?}");
+    let lost = |key: &[u8]| {
+        let within = |missing: &String| {
+            let (low, high) = missing.split_once("..").unwrap();
+            let bytes = |text| thalweg::table::cluster::text::parse(text).unwrap();
+            bytes(low).as_slice() <= key && (high.is_empty() || key < bytes(high).as_slice())
+        };
+        left.missing.iter().any(within)
+    };
+    let again = open(&nodes, "events");
+    let kept: Vec<u32> = (0..5_000).filter(|i| !lost(&key(*i))).collect();
+    assert_eq!(kept.len() as u64, left.records);
+    let got = all(&again, kept.iter().map(|i| Operation::Get { key: key(*i)[..].into() }));
+    assert!(got.iter().all(|answer| *answer == Answer::Value(Some((*b"v").into()))));
+
+    nodes.begin(2);
+    let gone = (0..5_000).find(|i| lost(&key(*i))).unwrap();
+    let why = open(&nodes, "events").get(&key(gone)).unwrap_err();
+    assert!(matches!(why, Error::Lost(_)), "{why}");
+    nodes.run(&["table", "drop", "events"]).is_done();
+}

@@ -1,0 +1,222 @@
+//! A client of a table, without threads, sockets or a clock: what it has asked, and where it thinks the records are.
+//!
+//! Model: a request goes to the bucket of its key, or to the nearest before it that is known (paper 002's RP*Cu), at first to the
+//! server that had the first bucket, the table's *home*. Servers forward what is not theirs, and replies say where it was. What is
+//! not answered is asked again with the same number, by way of the home in turn. When a server is gone, or has forgotten its buckets,
+//! all servers are asked what they have.
+//! Invariant: a request has one outcome; a change is done once however often it is asked for. With one request outstanding a new
+//! client of k buckets has at most k - 1 requests forwarded.
+//! Non-goals: how many requests are outstanding; who waits for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::image::{Address, Element, Image};
+use super::interval::Interval;
+use super::journal::ClientId;
+use super::message::{Ask, Message, Outcome, Refused, Replies, Requests, TableId};
+
+/// After how long a request is sent again.
+const RESEND_MS: u64 = 1_000;
+/// After how long one is that was refused for a reason that may pass.
+const PAUSE_MS: u64 = 100;
+/// How long a request is tried, and how much of it where nobody knows its records: a bucket that changes hands is known by then.
+const GIVE_UP_MS: u64 = 10_000;
+const LOST_MS: u64 = 2_000;
+/// When a request is due that is about to be sent.
+const QUEUED: u64 = u64::MAX;
+/// The most bytes of keys and values in a message, beyond one request.
+const MESSAGE_BYTES: usize = 64 << 10;
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failed {
+    Refused(Refused),
+    /// Nobody answered. A change may have been done.
+    Silent(Address),
+}
+
+struct Pending {
+    ask: Arc<Ask>,
+    to: Address,
+    born_ms: u64,
+    due_ms: u64,
+    tries: u32,
+    /// Why it was refused last.
+    refused: Option<Refused>,
+}
+
+/// A client of a table.
+pub(crate) struct Client {
+    id: ClientId,
+    table: TableId,
+    home: Address,
+    pub(crate) image: Image,
+    next: u64,
+    pending: BTreeMap<u64, Pending>,
+    /// Requests to be sent.
+    queued: Vec<u64>,
+    /// All servers.
+    servers: Vec<Address>,
+    /// Whether some server did not know who has what it was asked for, or is gone.
+    is_astray: bool,
+}
+
+impl Client {
+    /// A client that knows of a table only where its first bucket was.
+    pub(crate) fn new(id: ClientId, (table, home): (TableId, Address), servers: Vec<Address>) -> Client {
+        let mut image = Image::default();
+        image.learn(&Element { interval: Interval::all(), address: home.clone(), epoch: 0 });
+        Client {
+            id,
+            table,
+            home,
+            image,
+            next: 1,
+            pending: BTreeMap::new(),
+            queued: Vec::new(),
+            servers,
+            is_astray: false,
+        }
+    }
+
+    /// Requests without an outcome.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether this request has no outcome.
+    pub(crate) fn is_outstanding(&self, number: u64) -> bool {
+        self.pending.contains_key(&number)
+    }
+
+    /// Whether there is something to be sent.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queued.is_empty() || self.is_astray
+    }
+
+    /// Where requests for a point go.
+    fn route(&self, ask: &Ask) -> Address {
+        self.image.route(ask.point()).map_or_else(|| self.home.clone(), |element| element.address.clone())
+    }
+
+    /// Notes a request; its number.
+    pub(crate) fn ask(&mut self, now_ms: u64, ask: Arc<Ask>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        let to = self.route(&ask);
+        let pending = Pending { ask, to, born_ms: now_ms, due_ms: QUEUED, tries: 0, refused: None };
+        self.pending.insert(number, pending);
+        self.queued.push(number);
+        number
+    }
+
+    /// Messages with all requests that are to be sent.
+    pub(crate) fn messages(&mut self, now_ms: u64) -> Vec<(Address, Message)> {
+        let done_below = self.pending.first_key_value().map_or(self.next, |(first, _)| *first);
+        let mut messages: BTreeMap<Address, (Requests, usize)> = BTreeMap::new();
+        let mut full = Vec::new();
+        for number in std::mem::take(&mut self.queued) {
+            let Some(pending) = self.pending.get_mut(&number) else { continue };
+            pending.due_ms = now_ms + RESEND_MS;
+            pending.tries += 1;
+            let empty = || Requests {
+                table: self.table,
+                client: self.id,
+                path: Vec::new(),
+                visited: Vec::new(),
+                done_below,
+                asks: Vec::new(),
+            };
+            let (requests, bytes) = messages.entry(pending.to.clone()).or_insert_with(|| (empty(), 0));
+            requests.asks.push((number, Arc::clone(&pending.ask)));
+            *bytes += pending.ask.bytes();
+            if *bytes >= MESSAGE_BYTES {
+                full.extend(messages.remove_entry(&pending.to).map(|(to, (requests, _))| (to, requests)));
+            }
+        }
+        let rest = messages.into_iter().map(|(to, (requests, _))| (to, requests));
+        let requests = full.into_iter().chain(rest).map(|(to, requests)| (to, Message::Requests(requests)));
+        let (table, client) = (self.table, self.id);
+        let astray = std::mem::take(&mut self.is_astray).then_some(&self.servers).into_iter().flatten();
+        requests.chain(astray.map(|to| (to.clone(), Message::Where { table, client }))).collect()
+    }
+
+    /// Takes replies; the outcomes of requests.
+    pub(crate) fn take(&mut self, now_ms: u64, replies: Replies) -> Vec<(u64, Outcome)> {
+        replies.adjustment.iter().for_each(|element| self.image.learn(element));
+        let outcomes = replies.outcomes.into_iter();
+        outcomes.filter_map(|(number, outcome)| self.outcome(now_ms, number, outcome)).collect()
+    }
+
+    fn outcome(&mut self, now_ms: u64, number: u64, outcome: Outcome) -> Option<(u64, Outcome)> {
+        let pending = self.pending.get_mut(&number)?;
+        let may_pass = match &outcome {
+            Outcome::Refused(Refused::Lost(_)) => now_ms < pending.born_ms + LOST_MS,
+            Outcome::Refused(Refused::Unreachable(_)) => now_ms < pending.born_ms + GIVE_UP_MS,
+            // The server is there, and its turn comes.
+            Outcome::Refused(Refused::Busy(_)) => {
+                pending.born_ms = now_ms;
+                true
+            }
+            _ => false,
+        };
+        if let (true, Outcome::Refused(why)) = (may_pass, &outcome) {
+            if let Refused::Lost(server) | Refused::Unreachable(server) = why {
+                self.image.forget(pending.ask.point(), server);
+                pending.to = self.home.clone();
+                self.is_astray = true;
+            }
+            pending.refused = Some(why.clone());
+            pending.due_ms = now_ms + PAUSE_MS;
+            return None;
+        }
+        self.pending.remove(&number);
+        Some((number, outcome))
+    }
+
+    /// A server cannot be reached, so what was sent to it goes to the home.
+    pub(crate) fn unreachable(&mut self, now_ms: u64, server: &Address) {
+        for pending in self.pending.values_mut().filter(|pending| pending.to == *server) {
+            self.image.forget(pending.ask.point(), server);
+            pending.to = self.home.clone();
+            if pending.due_ms != QUEUED {
+                pending.due_ms = now_ms + PAUSE_MS;
+            }
+            self.is_astray = true;
+            pending.refused = Some(Refused::Unreachable(server.clone()));
+        }
+    }
+
+    /// Sends again what is due; requests that are given up.
+    pub(crate) fn tick(&mut self, now_ms: u64) -> Vec<(u64, Failed)> {
+        let due: Vec<u64> =
+            self.pending.iter().filter(|(_, pending)| pending.due_ms <= now_ms).map(|(n, _)| *n).collect();
+        let mut given_up = Vec::new();
+        for number in due {
+            let pending = self.pending.get_mut(&number).expect("it was just found");
+            if now_ms >= pending.born_ms + GIVE_UP_MS {
+                let pending = self.pending.remove(&number).expect("it was just found");
+                let failed = pending.refused.map_or(Failed::Silent(pending.to), Failed::Refused);
+                given_up.push((number, failed));
+                continue;
+            }
+            // In turn the way that the image shows, and the one that always was.
+            let to = self.image.route(pending.ask.point()).map(|element| element.address.clone());
+            pending.to = to.filter(|_| pending.tries.is_multiple_of(2)).unwrap_or_else(|| self.home.clone());
+            pending.due_ms = QUEUED;
+            self.queued.push(number);
+        }
+        given_up
+    }
+}
+
+impl Ask {
+    /// Bytes of keys and values, about.
+    fn bytes(&self) -> usize {
+        match self {
+            Ask::Record(operation) => operation.bytes(),
+            Ask::Scan(scan) => scan.interval.from.len(),
+        }
+    }
+}

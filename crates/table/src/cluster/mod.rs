@@ -1,0 +1,38 @@
+//! Tables on the nodes of a cluster: RP* (paper 002), buckets of ordered records on many servers.
+//!
+//! ```text
+//! Table: Client, Image ----Requests---> service: BucketServer: Owned, Owned, ...      registrar: which tables there are
+//!                      <---Replies-----          | transfers, forwarded requests
+//!                                        other nodes
+//! ```
+//!
+//! Model: the cores (`client.rs`, `server.rs` and what these use) have no threads, sockets or clock, and sim_test.rs runs them from
+//! seeds. `table.rs` and `service.rs` connect them over links.
+
+mod client;
+mod error;
+mod image;
+mod interval;
+mod journal;
+mod message;
+mod nodes;
+mod owned;
+mod pages;
+mod range;
+mod registrar;
+mod server;
+mod service;
+#[cfg(test)]
+mod sim_test;
+mod stream;
+mod table;
+pub mod text;
+mod transfer;
+
+pub use error::{Error, Result};
+pub use interval::Interval;
+pub use message::{Answer, Operation};
+pub use nodes::{CAPACITY, CAPACITY_BYTES, Tables};
+pub use range::Range;
+pub use service::TableService;
+pub use table::{Table, Ticket, WINDOW};

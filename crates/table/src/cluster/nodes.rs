@@ -1,0 +1,160 @@
+//! The nodes of a cluster, as a client of tables asks them: which tables there are, and what each node has of one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use thalweg_api::{
+    ClusterHost, ServiceRequest, TableDropped, TableEntry, TableList, TableRequest, TableShare, TableStatus,
+    from_json,
+};
+use thalweg_wire::{Client, Link, message};
+
+use super::error::{Error, Result};
+use super::interval::{Bytes, Interval, Upper};
+use super::registrar::{find, registrar};
+use super::text::parse_hex;
+
+/// The largest block that a client takes from a node.
+pub(crate) const BLOCK_BYTES: usize = 256 << 10;
+
+/// Records of a bucket, unless another number is given.
+pub const CAPACITY: u64 = 50_000;
+/// Bytes of keys and values of a bucket: it is split as well when it has more.
+pub const CAPACITY_BYTES: u64 = 64 << 20;
+
+/// The tables of a cluster, for a client.
+pub struct Tables {
+    pub(crate) client: Client,
+}
+
+impl Tables {
+    /// Those of the client's cluster.
+    pub fn new(client: Client) -> Tables {
+        Tables { client }
+    }
+
+    /// Those of the cluster with the identity in this directory, provided that it has this name, if one is given.
+    ///
+    /// # Errors
+    /// If the identity cannot be used.
+    pub fn load(identity: &Path, name: Option<&str>) -> Result<Tables> {
+        Client::load_named(identity, name).map(Tables::new).map_err(Error::refused)
+    }
+
+    pub(crate) fn link(&self, host: &ClusterHost) -> Result<Arc<Link>> {
+        self.client.kept_link(host, BLOCK_BYTES).map_err(Error::refused)
+    }
+
+    pub(crate) fn host(&self, node: &str) -> Result<ClusterHost> {
+        let found = self.client.hosts(&[node.to_string()]).map_err(Error::refused)?;
+        Ok(found.into_iter().next().expect("a host of that name was found"))
+    }
+
+    /// Has a node answer with an object that `read` understands.
+    fn ask<T>(
+        &self,
+        host: &ClusterHost,
+        request: &TableRequest,
+        read: impl FnOnce(&str) -> std::result::Result<T, String>,
+    ) -> Result<T> {
+        let text = message::ask(&*self.link(host)?, &request.text()).map_err(Error::refused)?;
+        read(&text).map_err(|why| Error::Refused(format!("{}: {why}", host.name)))
+    }
+
+    fn registrar(&self) -> Result<&ClusterHost> {
+        registrar(&self.client.file().hosts).ok_or_else(|| Error::Refused("the cluster has no nodes".into()))
+    }
+
+    /// Makes a table whose buckets have so many records, and so many bytes of keys and values.
+    ///
+    /// # Errors
+    /// If there is one of this name, or the registrar cannot be asked.
+    pub fn create(&self, name: &str, capacity: u64, capacity_bytes: u64) -> Result<TableEntry> {
+        let name = name.into();
+        self.ask(self.registrar()?, &TableRequest::Create { name, capacity, capacity_bytes }, from_json)
+    }
+
+    /// The tables there are.
+    ///
+    /// # Errors
+    /// If the registrar cannot be asked.
+    pub fn list(&self) -> Result<TableList> {
+        self.ask(self.registrar()?, &TableRequest::List, from_json)
+    }
+
+    /// The table of this name.
+    ///
+    /// # Errors
+    /// If there is none, or the registrar cannot be asked.
+    pub fn find(&self, name: &str) -> Result<TableEntry> {
+        find(&self.list()?, name)
+    }
+
+    /// Removes a table with all its records.
+    ///
+    /// # Errors
+    /// If there is none of this name, or the registrar cannot be asked.
+    pub fn drop_table(&self, name: &str) -> Result<TableDropped> {
+        self.ask(self.registrar()?, &TableRequest::Drop { name: name.into() }, from_json)
+    }
+
+    /// The state of a table: what each node has of it.
+    ///
+    /// # Errors
+    /// If there is none of this name, or the registrar cannot be asked.
+    pub fn status(&self, name: &str) -> Result<TableStatus> {
+        let table = self.find(name)?;
+        let (mut nodes, mut unreachable) = (Vec::new(), Vec::new());
+        for host in &self.client.file().hosts {
+            match self.ask::<TableShare>(host, &TableRequest::Share { id: table.id.clone() }, from_json) {
+                Ok(share) => nodes.push(share),
+                Err(why) => unreachable.push(why.to_string()),
+            }
+        }
+        let buckets = || nodes.iter().flat_map(|share| &share.buckets);
+        let (records, bytes) =
+            (buckets().map(|bucket| bucket.records).sum(), buckets().map(|bucket| bucket.bytes).sum());
+        let missing = missing(buckets().filter_map(|bucket| {
+            let to = bucket.to.as_deref().map(parse_hex).transpose().ok()?;
+            Some(Interval::new(&parse_hex(&bucket.from).ok()?, to.as_deref()))
+        }));
+        let missing = missing.iter().map(Interval::to_string).collect();
+        Ok(TableStatus { table, records, bytes, nodes, unreachable, missing })
+    }
+}
+
+/// What none of these intervals has.
+fn missing(intervals: impl Iterator<Item = Interval>) -> Vec<Interval> {
+    let mut intervals: Vec<Interval> = intervals.collect();
+    intervals.sort_by(|a, b| a.from.cmp(&b.from));
+    let mut missing = Vec::new();
+    let mut reached = Upper::Key(Bytes::default());
+    for Interval { from, to } in intervals {
+        if let Upper::Key(key) = &reached
+            && *key < from
+        {
+            missing.push(Interval { from: key.clone(), to: Upper::Key(from) });
+        }
+        reached = reached.max(to);
+    }
+    if let Upper::Key(key) = reached {
+        missing.push(Interval { from: key, to: Upper::Infinite });
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_bucket_has_is_missing() {
+        let interval = |from: &str, to: Option<&str>| Interval::new(from.as_bytes(), to.map(str::as_bytes));
+        let of = |intervals: &[Interval]| missing(intervals.iter().cloned());
+        assert_eq!(of(&[]), [Interval::all()]);
+        assert_eq!(of(&[interval("m", None), interval("", Some("m"))]), []);
+        let gaps = [interval("b", Some("d")), interval("c", Some("e")), interval("f", Some("g"))];
+        let expected = [interval("", Some("b")), interval("e", Some("f")), interval("g", None)];
+        assert_eq!(of(&gaps), expected);
+    }
+}

@@ -1,0 +1,305 @@
+//! A bucket of a table on a server: the records of an interval, what was done for whom, and what is on its way to another server.
+//!
+//! Invariant: it answers for the keys that it serves, and for no others. What changes among keys that were already sent to another
+//! server is sent once more.
+//! Non-goals: which server has what; see server.rs. How records travel; see transfer.rs.
+
+use super::image::{Address, Element};
+use super::interval::{Bytes, Interval, Point, Upper, successor};
+use super::journal::Journal;
+use super::message::{Answer, HandOver, Operation, Page, Scan, Spec, What};
+use super::transfer::{Leaving, Origin};
+use crate::bucket::{Bucket, Place};
+use crate::slab::{Full, Slab};
+
+/// The most bytes of keys and values in a page, beyond one record.
+pub(crate) const PAGE_BYTES: usize = 64 << 10;
+/// The most records that are looked at for a page, so that other requests need not wait longer.
+const LOOKED_AT_MAX: usize = 16 << 10;
+/// The most bytes that are looked at for a page.
+const LOOKED_AT_BYTES_MAX: usize = 4 << 20;
+/// Records of another server that are removed at a time.
+const SHED_AT_A_TIME: usize = 512;
+
+/// A bucket of a table.
+pub(crate) struct Owned {
+    /// The keys of its records, those that another server is about to have included.
+    pub(crate) interval: Interval,
+    pub(crate) epoch: u64,
+    pub(crate) tree: Bucket,
+    /// Of keys and values.
+    pub(crate) bytes: u64,
+    pub(crate) journal: Journal,
+    pub(crate) leaving: Option<Leaving>,
+    pub(crate) origin: Option<Origin>,
+    /// Until when it is not split.
+    pub(crate) retry_ms: u64,
+    growth: Growth,
+    /// Whether there may be records beyond the interval, which another server has by now.
+    is_shedding: bool,
+}
+
+/// Where a bucket has grown since it last changed hands.
+#[derive(Default)]
+struct Growth {
+    records: u64,
+    /// Those behind all others.
+    appended: u64,
+    greatest: Bytes,
+}
+
+impl Owned {
+    /// With no records.
+    pub(crate) fn new(slab: &mut Slab, interval: Interval, epoch: u64) -> Result<Owned, Full> {
+        Bucket::new(slab).map(|tree| Owned::of(tree, 0, interval, epoch))
+    }
+
+    /// With these records.
+    pub(crate) fn of(tree: Bucket, bytes: u64, interval: Interval, epoch: u64) -> Owned {
+        Owned {
+            interval,
+            epoch,
+            tree,
+            bytes,
+            journal: Journal::default(),
+            leaving: None,
+            origin: None,
+            retry_ms: 0,
+            growth: Growth::default(),
+            is_shedding: false,
+        }
+    }
+
+    /// The keys that it answers for: not those that were handed over.
+    pub(crate) fn served(&self) -> Interval {
+        match &self.leaving {
+            Some(leaving) if leaving.is_handed_over() => {
+                Interval::of(&self.interval.from, Upper::Key(leaving.part.from.clone()))
+            }
+            _ => self.interval.clone(),
+        }
+    }
+
+    /// Whether it answers for a point.
+    pub(crate) fn serves(&self, point: Point<'_>) -> bool {
+        match &self.leaving {
+            Some(leaving) if leaving.is_handed_over() => point.is_in(&self.served()),
+            _ => point.is_in(&self.interval),
+        }
+    }
+
+    /// What clients learn of it.
+    pub(crate) fn element(&self, address: &Address) -> Element {
+        Element { interval: self.served(), address: address.clone(), epoch: self.epoch }
+    }
+
+    /// Records that it answers for.
+    pub(crate) fn records(&self, slab: &Slab) -> u64 {
+        let served = self.served();
+        self.tree.count(slab, self.place(slab, &served.from), self.end(slab, &served.to)) as u64
+    }
+
+    /// Whether it has more than a bucket should.
+    pub(crate) fn is_over(&self, spec: &Spec) -> bool {
+        self.may_change_hands()
+            && self.tree.len() > 1
+            && (self.tree.len() as u64 > spec.capacity || self.bytes > spec.capacity_bytes)
+    }
+
+    /// Whether nothing of it is on its way, nor came from a server that may take it back.
+    pub(crate) fn may_change_hands(&self) -> bool {
+        self.leaving.is_none() && self.origin.is_none() && !self.is_shedding
+    }
+
+    /// Carries out an operation; whether something changed.
+    pub(crate) fn apply(&mut self, slab: &mut Slab, operation: &Operation) -> Result<(Answer, bool), Full> {
+        match operation {
+            Operation::Get { key } => {
+                let value = self.tree.get(slab, key).map(|record| record.value.into());
+                Ok((Answer::Value(value), false))
+            }
+            Operation::Insert { key, value } => {
+                self.put(slab, key, value, |old| old.map_or(Ok(()), |_| Err(Answer::Exists)))
+            }
+            Operation::Upsert { key, value } => self.put(slab, key, value, |_| Ok(())),
+            Operation::Update { key, value } => {
+                self.put(slab, key, value, |old| old.map(drop).ok_or(Answer::Missing))
+            }
+            Operation::Delete { key } => Ok(self.delete(slab, key)),
+            Operation::CompareAndSet { key, expected, value } => {
+                let decide = |old: Option<&[u8]>| match old == expected.as_deref() {
+                    true => Ok(()),
+                    false => Err(Answer::Differs(old.map(Into::into))),
+                };
+                match value {
+                    Some(value) => self.put(slab, key, value, decide),
+                    None => match decide(self.tree.get(slab, key).map(|record| record.value)) {
+                        Ok(()) if expected.is_none() => Ok((Answer::Done, false)),
+                        Ok(()) => Ok(self.delete(slab, key)),
+                        Err(answer) => Ok((answer, false)),
+                    },
+                }
+            }
+        }
+    }
+
+    fn put(
+        &mut self,
+        slab: &mut Slab,
+        key: &[u8],
+        value: &[u8],
+        decide: impl FnOnce(Option<&[u8]>) -> Result<(), Answer>,
+    ) -> Result<(Answer, bool), Full> {
+        let mut refusal = None;
+        let mut old_bytes = 0;
+        let existed = self.tree.put_if(slab, (key, value, None), |old| {
+            old_bytes = old.map_or(0, |old| key.len() + old.value.len());
+            refusal = decide(old.map(|old| old.value)).err();
+            refusal.is_none()
+        })?;
+        if let Some(answer) = refusal {
+            return Ok((answer, false));
+        }
+        self.bytes = self.bytes - old_bytes as u64 + (key.len() + value.len()) as u64;
+        if !existed {
+            self.growth.records += 1;
+            if *key > *self.growth.greatest {
+                self.growth.greatest = key.into();
+                self.growth.appended += 1;
+            }
+        }
+        self.changed(key);
+        Ok((Answer::Done, true))
+    }
+
+    fn delete(&mut self, slab: &mut Slab, key: &[u8]) -> (Answer, bool) {
+        let Some(old) = self.tree.get(slab, key) else { return (Answer::Missing, false) };
+        self.bytes -= (key.len() + old.value.len()) as u64;
+        self.tree.remove(slab, key);
+        self.changed(key);
+        (Answer::Done, true)
+    }
+
+    fn changed(&mut self, key: &[u8]) {
+        if let Some(leaving) = &mut self.leaving {
+            leaving.changed(key);
+        }
+    }
+
+    /// A part of the answer to a scan.
+    pub(crate) fn page(&self, slab: &Slab, scan: &Scan) -> Page {
+        let part = scan.interval.intersection(&self.served());
+        if scan.what == What::Count && scan.condition.is_none() {
+            let count = self.tree.count(slab, self.place(slab, &part.from), self.end(slab, &part.to)) as u64;
+            return Page { covered: part, records: Vec::new(), count };
+        }
+        let mut page = Page { covered: part, records: Vec::new(), count: 0 };
+        let condition = scan.condition().expect("a scan that is carried out is sound");
+        let mut room = Room::default();
+        let mut place = match scan.is_descending {
+            false => self.place(slab, &page.covered.from),
+            true => self.end(slab, &page.covered.to),
+        };
+        loop {
+            let record = match scan.is_descending {
+                false => self.tree.next(slab, &mut place),
+                true => self.tree.previous(slab, &mut place),
+            };
+            let Some(record) = record.filter(|record| page.covered.contains(record.key)) else { return page };
+            if room.is_used_up() || page.count == scan.limit {
+                match scan.is_descending {
+                    false => page.covered.to = Upper::Key(record.key.into()),
+                    true => page.covered.from = successor(record.key),
+                }
+                return page;
+            }
+            room.looked_at += 1;
+            room.looked_at_bytes += record.key.len() + record.value.len();
+            if condition.as_ref().is_some_and(|condition| !condition.matches(record.value)) {
+                continue;
+            }
+            page.count += 1;
+            let value = match scan.what {
+                What::Records => record.value,
+                What::Keys => &[],
+                What::Count => continue,
+            };
+            room.bytes += record.key.len() + value.len();
+            page.records.push((record.key.into(), value.into()));
+        }
+    }
+
+    /// The place before the first record that is not below a key.
+    pub(crate) fn place(&self, slab: &Slab, key: &[u8]) -> Place {
+        self.tree.seek(slab, key, false)
+    }
+
+    fn end(&self, slab: &Slab, to: &Upper) -> Place {
+        match to {
+            Upper::Key(key) => self.place(slab, key),
+            Upper::Infinite => self.tree.last(),
+        }
+    }
+
+    /// The part that another server is to have, if this one has too much: the upper half, or, if records come in ascending order,
+    /// what is behind a full bucket.
+    pub(crate) fn upper_part(&self, slab: &Slab, spec: &Spec) -> Option<Interval> {
+        let Growth { records, appended, .. } = self.growth;
+        let is_ascending = records * 2 >= self.tree.len() as u64 && appended * 4 >= records * 3;
+        let stay = match is_ascending {
+            true => spec.capacity.min(self.tree.len().saturating_sub(1) as u64) as usize,
+            false => self.tree.len() / 2,
+        };
+        let mut place = self.tree.first();
+        self.tree.skip(&mut place, stay);
+        let from = self.tree.next(slab, &mut place)?.key.into();
+        let part = Interval { from, to: self.interval.to.clone() };
+        (!part.is_empty() && part.from > self.interval.from).then_some(part)
+    }
+
+    /// Has handed over a part of its interval for good. Removes its records little by little.
+    pub(crate) fn shrinks(&mut self, part: &Interval) {
+        self.interval.to = Upper::Key(part.from.clone());
+        self.growth = Growth::default();
+        self.is_shedding = true;
+    }
+
+    /// Removes some of the records that are beyond its interval.
+    pub(crate) fn shed(&mut self, slab: &mut Slab) {
+        for _ in 0..SHED_AT_A_TIME {
+            if !self.is_shedding {
+                break;
+            }
+            let last = self.tree.previous(slab, &mut self.tree.last());
+            match last.filter(|last| !self.interval.to.is_above(last.key)) {
+                None => self.is_shedding = false,
+                Some(last) => {
+                    let (key, bytes) = (last.key.to_vec(), last.key.len() + last.value.len());
+                    self.bytes -= bytes as u64;
+                    self.tree.remove(slab, &key);
+                }
+            }
+        }
+    }
+
+    /// What the receiver of a part gets with its last records.
+    pub(crate) fn hand_over(&self, part: &Interval, behind: Option<Element>) -> HandOver {
+        HandOver { interval: part.clone(), epoch: self.epoch + 1, journal: self.journal.copy(), behind }
+    }
+}
+
+/// What a page may still take.
+#[derive(Default)]
+struct Room {
+    bytes: usize,
+    looked_at: usize,
+    looked_at_bytes: usize,
+}
+
+impl Room {
+    fn is_used_up(&self) -> bool {
+        self.bytes >= PAGE_BYTES
+            || self.looked_at >= LOOKED_AT_MAX
+            || self.looked_at_bytes >= LOOKED_AT_BYTES_MAX
+    }
+}

@@ -1,0 +1,147 @@
+//! The pages of a range, asked for in parallel and given out in order.
+//!
+//! ```text
+//! [a..c) read   [c..f) asked for   [f..m) arrived   [m..z) not asked for yet
+//! ```
+//!
+//! Model: the range is cut into parts where the image says that buckets begin. Each page covers the beginning of its part, and the
+//! rest is a part again, cut by what is known by then. So the pages together cover the range exactly once while buckets split and
+//! move (paper 002's deterministic termination). Only the first parts are asked for, so memory is bounded.
+//! Invariant: a record that is there all the time comes once, in order. What comes and goes meanwhile may or may not come.
+//! Non-goals: a snapshot.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::client::Client;
+use super::image::Image;
+use super::interval::{Bytes, Interval};
+use super::message::{Ask, Page, Scan};
+
+/// Parts that are asked for, or wait to be read.
+const PARTS_AHEAD: usize = 8;
+
+/// Records of a page, and how many were found.
+pub(crate) type Found = (Vec<(Bytes, Bytes)>, u64);
+
+enum State {
+    Idle,
+    /// By the request of this number.
+    Asked(u64),
+    Arrived(Page),
+}
+
+/// A range that is read.
+pub(crate) struct Pages {
+    /// What is asked of every part.
+    scan: Scan,
+    /// In the order in which they are read.
+    parts: VecDeque<(Interval, State)>,
+}
+
+impl Pages {
+    /// Nothing of it asked for yet.
+    pub(crate) fn new(scan: Scan) -> Pages {
+        let parts = match scan.interval.is_empty() || scan.limit == 0 {
+            true => VecDeque::new(),
+            false => VecDeque::from([(scan.interval.clone(), State::Idle)]),
+        };
+        Pages { scan, parts }
+    }
+
+    /// Asks for the first parts that were not asked for.
+    pub(crate) fn ask(&mut self, now_ms: u64, client: &mut Client) {
+        let (is_descending, limit) = (self.scan.is_descending, self.scan.limit);
+        // Whoever wants few records finds them in the first part.
+        let ahead = if limit == u64::MAX { PARTS_AHEAD } else { 1 };
+        let mut at = 0;
+        while at < ahead.min(self.parts.len()) {
+            if let (interval, State::Idle) = &self.parts[at] {
+                let mut known = parts(&client.image, interval);
+                if is_descending {
+                    known.reverse();
+                }
+                known.truncate(ahead + 1);
+                let asked = known[0].clone();
+                let (below, above) = interval.minus(&asked);
+                self.parts[at].0 = asked.clone();
+                let rest = if is_descending { below } else { above };
+                rest.into_iter().for_each(|rest| self.parts.insert(at + 1, (rest, State::Idle)));
+                let scan = Scan { interval: asked, ..self.scan.clone() };
+                self.parts[at].1 = State::Asked(client.ask(now_ms, Arc::new(Ask::Scan(scan))));
+            }
+            at += 1;
+        }
+    }
+
+    /// A page has arrived. False if it is not an answer to what was asked.
+    pub(crate) fn arrived(&mut self, number: u64, page: Page) -> bool {
+        let is_asked = |part: &(Interval, State)| matches!(part.1, State::Asked(asked) if asked == number);
+        let Some(at) = self.parts.iter().position(is_asked) else { return false };
+        let interval = &self.parts[at].0;
+        let covered = &page.covered;
+        let begins = match self.scan.is_descending {
+            false => covered.from == interval.from,
+            true => covered.to == interval.to,
+        };
+        if !begins || covered.is_empty() || covered.intersection(interval) != *covered {
+            return false;
+        }
+        let (below, above) = interval.minus(covered);
+        let rest = if self.scan.is_descending { below } else { above };
+        rest.into_iter().for_each(|rest| self.parts.insert(at + 1, (rest, State::Idle)));
+        self.parts[at] = (page.covered.clone(), State::Arrived(page));
+        true
+    }
+
+    /// What is read.
+    pub(crate) fn scan(&self) -> &Scan {
+        &self.scan
+    }
+
+    /// The requests that it waits for.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        let asked = |part: &(Interval, State)| match part.1 {
+            State::Asked(number) => Some(number),
+            _ => None,
+        };
+        self.parts.iter().filter_map(asked).collect()
+    }
+
+    /// The records of the next page, if it is there, and how many were found. Fewer if the limit is reached.
+    pub(crate) fn next(&mut self) -> Option<Found> {
+        let Some((_, State::Arrived(_))) = self.parts.front() else { return None };
+        let Some((_, State::Arrived(mut page))) = self.parts.pop_front() else {
+            unreachable!("it was just seen")
+        };
+        page.count = page.count.min(self.scan.limit);
+        page.records.truncate(page.count as usize);
+        if self.scan.limit != u64::MAX {
+            self.scan.limit -= page.count;
+            if self.scan.limit == 0 {
+                self.parts.clear();
+            }
+        }
+        Some((page.records, page.count))
+    }
+
+    /// Whether everything was read.
+    pub(crate) fn is_done(&self) -> bool {
+        self.parts.is_empty()
+    }
+}
+
+/// An interval, cut where buckets begin as far as is known.
+fn parts(image: &Image, interval: &Interval) -> Vec<Interval> {
+    let mut parts = Vec::new();
+    let mut rest = Some(interval.clone());
+    for element in image.within(interval) {
+        let Some(here) = rest.take() else { break };
+        let (below, above) = here.minus(&element.interval);
+        parts.extend(below);
+        parts.push(here.intersection(&element.interval));
+        rest = above;
+    }
+    parts.extend(rest);
+    parts
+}

@@ -1,0 +1,158 @@
+//! Which tables a cluster has: a file of one node, its registrar.
+//!
+//! Model: the registrar is the first node of the cluster file with the role `registrar`, or the first of all. Its file `tables.json`,
+//! in the directory of its identity, is replaced as a whole. Where the buckets of a table are it does not know, except which node
+//! had the first.
+//! Invariant: a table is listed before it has a bucket, so none is forgotten.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use thalweg_api::{ClusterHost, TableEntry, TableList, from_json, to_json};
+use thalweg_io::small;
+
+use super::error::{Error, Result};
+
+const FILE: &str = "tables.json";
+const ROLE: &str = "registrar";
+const NAME_BYTES_MAX: usize = 64;
+/// The most tables of a cluster.
+const TABLES_MAX: usize = 4096;
+
+/// The registrar among the nodes of a cluster.
+pub(crate) fn registrar(hosts: &[ClusterHost]) -> Option<&ClusterHost> {
+    hosts.iter().find(|host| host.roles.iter().any(|role| role == ROLE)).or(hosts.first())
+}
+
+/// The tables of a cluster, on its registrar.
+pub(crate) struct Registrar {
+    /// None in a process without an identity, whose tables end with it anyway.
+    file: Option<PathBuf>,
+    list: Mutex<Option<TableList>>,
+}
+
+impl Registrar {
+    /// With its file in this directory.
+    pub(crate) fn in_directory(directory: Option<&std::path::Path>) -> Registrar {
+        Registrar { file: directory.map(|directory| directory.join(FILE)), list: Mutex::default() }
+    }
+
+    fn read(&self) -> Result<TableList> {
+        let Some(file) = &self.file else { return Ok(TableList::default()) };
+        match small::read(file) {
+            Ok(text) => from_json(&String::from_utf8_lossy(&text))
+                .map_err(|why| Error::Refused(format!("{}: {why}; it lists the tables", file.display()))),
+            Err(e) if e.source.kind() == std::io::ErrorKind::NotFound => Ok(TableList::default()),
+            Err(e) => Err(Error::refused(e)),
+        }
+    }
+
+    /// The tables.
+    pub(crate) fn list(&self) -> Result<TableList> {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*list {
+            Some(list) => Ok(list.clone()),
+            None => Ok(list.insert(self.read()?).clone()),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut TableList) -> Result<()>) -> Result<()> {
+        let mut known = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = match known.take() {
+            Some(list) => list,
+            None => self.read()?,
+        };
+        change(&mut list)?;
+        if let Some(file) = &self.file {
+            small::write(file, (to_json(&list) + "\n").as_bytes()).map_err(Error::refused)?;
+        }
+        *known = Some(list);
+        Ok(())
+    }
+
+    /// Adds a table, whose name must be free.
+    pub(crate) fn add(&self, entry: &TableEntry) -> Result<()> {
+        check_name(&entry.name)?;
+        self.change(|list| {
+            if list.tables.iter().any(|table| table.name == entry.name) {
+                return Err(Error::Refused(format!("there is a table '{}' already", entry.name)));
+            }
+            if list.tables.len() >= TABLES_MAX {
+                return Err(Error::Refused(format!("a cluster has at most {TABLES_MAX} tables; drop one")));
+            }
+            list.tables.push(entry.clone());
+            list.tables.sort_by(|a, b| a.name.cmp(&b.name));
+            Ok(())
+        })
+    }
+
+    /// Removes a table.
+    pub(crate) fn remove(&self, name: &str) -> Result<TableEntry> {
+        let entry = find(&self.list()?, name)?;
+        self.change(|list| {
+            list.tables.retain(|table| table.id != entry.id);
+            Ok(())
+        })?;
+        Ok(entry)
+    }
+}
+
+/// The table of this name.
+pub(crate) fn find(list: &TableList, name: &str) -> Result<TableEntry> {
+    let found = list.tables.iter().find(|table| table.name == name);
+    let none = || format!("there is no table '{name}'; thalweg table list shows those there are");
+    found.cloned().ok_or_else(|| Error::Refused(none()))
+}
+
+/// An error if no table may have this name: it becomes part of `table:NAME@LOW..HIGH`.
+fn check_name(name: &str) -> Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if begins && name.len() <= NAME_BYTES_MAX && name.chars().all(is_plain) {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "'{name}' is no name for a table; write at most {NAME_BYTES_MAX} letters, digits, dots, dashes and underscores, a letter or digit first"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str) -> TableEntry {
+        let (id, home) = (format!("{name:0>16}"), "n1".into());
+        TableEntry { name: name.into(), id, capacity: 10, capacity_bytes: 1000, home }
+    }
+
+    #[test]
+    fn tables_are_there_after_a_restart_until_they_are_removed() {
+        let place = std::env::temp_dir().join(format!("thalweg-registrar-{}", std::process::id()));
+        small::make_directory(&place).unwrap();
+        let registrar = Registrar::in_directory(Some(&place));
+        ["b", "a"].iter().for_each(|name| registrar.add(&entry(name)).unwrap());
+        assert!(registrar.add(&entry("a")).is_err());
+        assert!(registrar.add(&entry("a/b")).is_err());
+        let again = Registrar::in_directory(Some(&place));
+        assert_eq!(again.list().unwrap().tables, [entry("a"), entry("b")]);
+        assert_eq!(again.remove("a"), Ok(entry("a")));
+        assert!(again.remove("a").is_err());
+        assert_eq!(Registrar::in_directory(Some(&place)).list().unwrap().tables, [entry("b")]);
+        small::remove(&place.join(FILE)).unwrap();
+        small::remove_directory(&place).unwrap();
+    }
+
+    #[test]
+    fn the_registrar_is_the_first_node_unless_another_has_the_role() {
+        let host = |name: &str, role: &str| {
+            from_json::<ClusterHost>(&format!(
+                r#"{{"name":"{name}","address":"x:1","id":"1","roles":["{role}"],"data":[]}}"#
+            ))
+            .unwrap()
+        };
+        let mut hosts = vec![host("n1", "sorter"), host("n2", "sorter")];
+        assert_eq!(registrar(&hosts).unwrap().name, "n1");
+        hosts.push(host("n3", ROLE));
+        assert_eq!(registrar(&hosts).unwrap().name, "n3");
+    }
+}

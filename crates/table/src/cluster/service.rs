@@ -1,0 +1,496 @@
+//! The service of tables on a node: its buckets, and on one node the registrar.
+//!
+//! ```text
+//! stream of a client --Reader--> BucketServer --Outlet--> stream of that client
+//! stream of a node   --Reader-->              --Outlet--> streams to other nodes
+//! ```
+//!
+//! Model: a thread for each stream reads messages, and one lock guards the buckets, so each message is carried out as a whole. What
+//! comes of it goes to outlets, whose threads send. A stream to another node is opened when there is something to be said.
+//! Invariant: who asks is who the link says, whatever its messages say; a client that may only look changes nothing. Only nodes say
+//! what nodes say to each other.
+//! Non-goals: surviving the end of the node. Its records are in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use thalweg_api::{
+    May, ServiceRequest, TableBucket, TableDropped, TableEntry, TableRequest, TableShare, from_json, to_json,
+};
+use thalweg_base::clock::now_ns;
+use thalweg_io::process;
+use thalweg_wire::threads::spawn;
+use thalweg_wire::{Host, Incoming, Link, Outgoing, Peer, Role, Service, Streams, message, new_id};
+
+use super::error::{Error, Result};
+use super::image::Address;
+use super::journal::ClientId;
+use super::message::{Message, Outcome, Refused, Replies, Requests, Spec};
+use super::owned::Owned;
+use super::registrar::{Registrar, registrar};
+use super::server::{BucketServer, Outbox, To};
+use super::stream::{Outlet, Reader, framed, unframed};
+use super::text::show_hex;
+
+/// How often what is due is done.
+const TICK: Duration = Duration::from_millis(50);
+/// How long a node is not dialled again that could not be reached.
+const PAUSE_NS: u64 = 500_000_000;
+/// The most streams of clients.
+const SESSIONS_MAX: usize = 1024;
+/// The part of the memory that is available when the first table comes, that tables may use.
+const MEMORY_PERCENT: u64 = 50;
+
+/// The service of tables on a node.
+pub struct TableService {
+    host: Arc<Host>,
+    registrar: Registrar,
+    buckets: Mutex<Option<BucketServer>>,
+    clients: Mutex<BTreeMap<ClientId, Arc<Outlet>>>,
+    peers: Mutex<HashMap<Address, ToPeer>>,
+}
+
+/// What goes to another node.
+enum ToPeer {
+    Open(Arc<Outlet>),
+    /// It cannot be reached, and is not tried before this time.
+    Down(u64),
+}
+
+fn now_ms() -> u64 {
+    now_ns() / 1_000_000
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the servers of a table know of it.
+pub(crate) fn spec(entry: &TableEntry) -> Result<Spec> {
+    let id = number(&entry.id)?;
+    Ok(Spec { id, capacity: entry.capacity.max(1), capacity_bytes: entry.capacity_bytes.max(1) })
+}
+
+/// The id of a table as a number.
+pub(crate) fn number(id: &str) -> Result<u64> {
+    u64::from_str_radix(id, 16).map_err(|_| Error::Refused(format!("'{id}' is no id of a table")))
+}
+
+impl TableService {
+    /// On this host.
+    pub fn new(host: &Arc<Host>) -> TableService {
+        TableService {
+            host: Arc::clone(host),
+            registrar: Registrar::in_directory(host.directory()),
+            buckets: Mutex::default(),
+            clients: Mutex::default(),
+            peers: Mutex::default(),
+        }
+    }
+
+    /// Does something with the buckets, and sends what comes of it.
+    fn with_buckets<T>(self: &Arc<Self>, work: impl FnOnce(&mut BucketServer, &mut Outbox) -> T) -> T {
+        let mut out = Outbox::new();
+        let done = {
+            let mut buckets = locked(&self.buckets);
+            let buckets = buckets.get_or_insert_with(|| self.first_buckets());
+            work(buckets, &mut out)
+        };
+        self.send(out);
+        done
+    }
+
+    /// Without records, and a thread that does what is due from now on.
+    fn first_buckets(self: &Arc<Self>) -> BucketServer {
+        let available = process::available_memory_bytes() / 100 * MEMORY_PERCENT;
+        let declared = self.host.declared().and_then(|host| host.memory_bytes);
+        let memory = declared.map_or(available, |declared| declared.min(available));
+        let service = Arc::clone(self);
+        spawn("tables", move || {
+            while !service.host.is_stopping_within(TICK) {
+                service.with_buckets(|buckets, out| {
+                    buckets.peers = service.others();
+                    buckets.tick(now_ms(), out);
+                });
+            }
+        });
+        let mut buckets = BucketServer::new(self.host.name().into(), new_id().0 as u64, memory as usize);
+        buckets.peers = self.others();
+        buckets
+    }
+
+    /// The other nodes.
+    fn others(&self) -> Vec<Address> {
+        let own = self.host.name();
+        self.host.hosts().iter().filter(|name| *name != own).map(|name| Address::from(&**name)).collect()
+    }
+
+    fn send(self: &Arc<Self>, out: Outbox) {
+        for (to, message) in out {
+            match (to, &message) {
+                (To::Client, Message::Replies(replies)) => {
+                    let outlet = locked(&self.clients).get(&replies.client).cloned();
+                    // Who is gone asks no more.
+                    outlet.into_iter().for_each(|outlet| _ = outlet.put(framed(&message)));
+                }
+                (To::Client, _) => {}
+                (To::Server(server), _) if *server == *self.host.name() => {
+                    self.with_buckets(|buckets, out| buckets.take(now_ms(), &server, message, out));
+                }
+                (To::Server(server), _) => self.send_to(&server, framed(&message)),
+            }
+        }
+    }
+
+    /// Has a message sent to another node.
+    fn send_to(self: &Arc<Self>, server: &Address, frame: Vec<u8>) {
+        let outlet = {
+            let mut peers = locked(&self.peers);
+            match peers.get(server) {
+                Some(ToPeer::Open(outlet)) => Arc::clone(outlet),
+                Some(ToPeer::Down(until_ns)) if now_ns() < *until_ns => {
+                    drop(peers);
+                    return self.not_sent(server, vec![frame]);
+                }
+                _ => {
+                    let outlet = Arc::new(Outlet::default());
+                    peers.insert(server.clone(), ToPeer::Open(Arc::clone(&outlet)));
+                    let (service, server, sends) = (Arc::clone(self), server.clone(), Arc::clone(&outlet));
+                    spawn("tables", move || service.run_peer(&server, &sends));
+                    outlet
+                }
+            }
+        };
+        // Where it has just been closed, it is as if the message was lost.
+        outlet.put(frame);
+    }
+
+    /// Opens a stream to another node and sends what there is for it, until that fails.
+    fn run_peer(self: &Arc<Self>, server: &Address, outlet: &Outlet) {
+        let open = || {
+            let link = self.host.link_with(server).ok()?;
+            link.open(TableRequest::Peer.text().as_bytes()).ok()
+        };
+        let left = match open() {
+            Some((out, _inc)) => outlet.run(out),
+            None => outlet.close(),
+        };
+        locked(&self.peers).insert(server.clone(), ToPeer::Down(now_ns() + PAUSE_NS));
+        self.not_sent(server, left);
+    }
+
+    /// These messages could not be sent, so requests among them are refused.
+    fn not_sent(self: &Arc<Self>, server: &Address, frames: Vec<Vec<u8>>) {
+        let requests = |frame: &Vec<u8>| match unframed(frame) {
+            Some(Message::Requests(requests)) => Some(requests),
+            _ => None,
+        };
+        let mut out = Outbox::new();
+        for requests in frames.iter().filter_map(requests) {
+            locked(&self.buckets)
+                .iter()
+                .for_each(|buckets| buckets.unreachable(requests.clone(), server, &mut out));
+        }
+        self.send(out);
+    }
+
+    /// Takes the messages of another node.
+    fn peer(self: &Arc<Self>, link: &Link, inc: Incoming) -> std::result::Result<(), String> {
+        let from = Address::from(link.peer());
+        let mut reader = Reader::new(link, inc)?;
+        while let Some(message) = reader.next()? {
+            self.with_buckets(|buckets, out| buckets.take(now_ms(), &from, message, out));
+        }
+        Ok(())
+    }
+
+    /// Takes the requests of a client, and sends the replies.
+    fn session(
+        self: &Arc<Self>,
+        link: &Link,
+        (out, inc): (Outgoing, Incoming),
+        may_change: bool,
+    ) -> std::result::Result<(), String> {
+        let mut reader = Reader::new(link, inc)?;
+        let outlet = Arc::new(Outlet::default());
+        let sends = Arc::clone(&outlet);
+        if !spawn("table", move || drop(sends.run(out))) {
+            return Err("this node has no thread left".into());
+        }
+        let session = Session { service: self, outlet, client: None };
+        session.serve(link, &mut reader, may_change)
+    }
+
+    /// The registrar, if this node is it.
+    fn registrar(&self) -> Result<&Registrar> {
+        let hosts = self.host.cluster_file().map(|file| file.hosts).unwrap_or_default();
+        match registrar(&hosts) {
+            Some(host) if host.name != self.host.name() => Err(Error::Refused(format!(
+                "the registrar of tables is {}, not {}",
+                host.name,
+                self.host.name()
+            ))),
+            _ => Ok(&self.registrar),
+        }
+    }
+
+    /// Has another node do something, or this one.
+    fn tell(self: &Arc<Self>, node: &str, request: &TableRequest) -> Result<()> {
+        if node == self.host.name() {
+            return self.done(request);
+        }
+        let link = self.host.link_with(node).map_err(Error::refused)?;
+        message::ask(&link, &request.text()).map(drop).map_err(Error::refused)
+    }
+
+    fn done(self: &Arc<Self>, request: &TableRequest) -> Result<()> {
+        match request {
+            TableRequest::Begin(entry) => {
+                let spec = spec(entry)?;
+                let begun = self.with_buckets(|buckets, _| buckets.begin(spec));
+                begun.map_err(|_| Error::Full(self.host.name().into()))
+            }
+            TableRequest::End { id } => {
+                let id = number(id)?;
+                self.with_buckets(|buckets, _| buckets.drop_table(now_ms(), id));
+                Ok(())
+            }
+            _ => Err(Error::Refused("a node is not asked that by another".into())),
+        }
+    }
+
+    fn create(self: &Arc<Self>, name: String, (capacity, capacity_bytes): (u64, u64)) -> Result<TableEntry> {
+        let registrar = self.registrar()?;
+        let mut nodes = self.host.hosts();
+        if nodes.is_empty() {
+            nodes.push(self.host.name().into());
+        }
+        let list = registrar.list()?;
+        // The node that is home to the fewest tables.
+        nodes.sort_by_key(|node| list.tables.iter().filter(|table| table.home == *node).count());
+        let home = nodes.into_iter().next().expect("there is this one");
+        let id = format!("{:016x}", new_id().0 as u64);
+        let entry = TableEntry { name, id, capacity, capacity_bytes, home };
+        spec(&entry)?;
+        registrar.add(&entry)?;
+        match self.tell(&entry.home, &TableRequest::Begin(entry.clone())) {
+            Ok(()) => Ok(entry),
+            Err(why) => {
+                registrar.remove(&entry.name)?;
+                Err(why)
+            }
+        }
+    }
+
+    fn drop_table(self: &Arc<Self>, name: &str) -> Result<TableDropped> {
+        let entry = self.registrar()?.remove(name)?;
+        let end = TableRequest::End { id: entry.id };
+        let nodes = self.others().into_iter().chain([Address::from(self.host.name())]);
+        let left = nodes.filter_map(|node| Some(format!("{node}: {}", self.tell(&node, &end).err()?)));
+        Ok(TableDropped { left: left.collect() })
+    }
+
+    fn share(self: &Arc<Self>, id: &str) -> Result<TableShare> {
+        let id = number(id)?;
+        Ok(self.with_buckets(|buckets, _| {
+            let served = buckets.tables.get(&id).into_iter().flat_map(|served| &served.buckets);
+            let losses = buckets.losses.iter().filter(|(table, ..)| *table == id);
+            let loss = |interval, server| {
+                format!("changes of {interval} that {server} acknowledged right before it failed may be lost")
+            };
+            TableShare {
+                node: self.host.name().into(),
+                buckets: served
+                    .filter(|bucket| !bucket.served().is_empty())
+                    .map(|bucket| bucket.shown(&buckets.slab))
+                    .collect(),
+                memory_used_bytes: buckets.slab.used() as u64,
+                memory_bytes: buckets.slab.limit() as u64,
+                losses: losses.map(|(_, interval, server)| loss(interval, server)).collect(),
+            }
+        }))
+    }
+
+    /// Answers a request that is answered at once, with an object.
+    fn answer(self: &Arc<Self>, request: &TableRequest) -> Result<String> {
+        Ok(match request {
+            TableRequest::Create { name, capacity, capacity_bytes } => {
+                to_json(&self.create(name.clone(), (*capacity, *capacity_bytes))?)
+            }
+            TableRequest::List => to_json(&self.registrar()?.list()?),
+            TableRequest::Drop { name } => to_json(&self.drop_table(name)?),
+            TableRequest::Share { id } => to_json(&self.share(id)?),
+            other => self.done(other).map(|()| String::new())?,
+        })
+    }
+}
+
+/// The stream of a client.
+struct Session<'a> {
+    service: &'a Arc<TableService>,
+    outlet: Arc<Outlet>,
+    /// Who it is, once it has said which of its sessions this is.
+    client: Option<ClientId>,
+}
+
+impl Session<'_> {
+    fn serve(
+        mut self,
+        link: &Link,
+        reader: &mut Reader,
+        may_change: bool,
+    ) -> std::result::Result<(), String> {
+        let peer = link.hello().node.0;
+        let of = |session| ClientId { peer: [(peer >> 64) as u64, peer as u64], session };
+        while let Some(message) = reader.next()? {
+            let message = match message {
+                Message::Requests(requests) => {
+                    let client = of(requests.client.session);
+                    self.is(client)?;
+                    let requests = Requests { client, path: Vec::new(), visited: Vec::new(), ..requests };
+                    Message::Requests(if may_change { requests } else { self.reads(requests) })
+                }
+                Message::Where { table, client } => {
+                    let client = of(client.session);
+                    self.is(client)?;
+                    Message::Where { table, client }
+                }
+                _ => return Err("a client sent what only nodes send".into()),
+            };
+            self.service.with_buckets(|buckets, out| buckets.take(now_ms(), &"".into(), message, out));
+        }
+        Ok(())
+    }
+
+    /// Has the replies to a client go this way.
+    fn is(&mut self, client: ClientId) -> std::result::Result<(), String> {
+        if self.client == Some(client) {
+            return Ok(());
+        }
+        let mut clients = locked(&self.service.clients);
+        if self.client.is_some() || clients.len() >= SESSIONS_MAX {
+            return Err(format!(
+                "a stream is for one session, and a node has at most {SESSIONS_MAX} of them"
+            ));
+        }
+        self.client = Some(client);
+        clients.insert(client, Arc::clone(&self.outlet));
+        Ok(())
+    }
+
+    /// The requests that change nothing; the others are refused.
+    fn reads(&self, mut requests: Requests) -> Requests {
+        let (reads, others) = requests.asks.into_iter().partition(|(_, ask)| ask.is_read());
+        requests.asks = reads;
+        let others: Vec<_> = others;
+        let outcomes =
+            others.into_iter().map(|(number, _)| (number, Outcome::Refused(Refused::ReadOnly))).collect();
+        let Requests { table, client, .. } = requests;
+        let refused = Replies { table, client, path: Vec::new(), adjustment: Vec::new(), outcomes };
+        self.outlet.put(framed(&Message::Replies(refused)));
+        requests
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.outlet.close();
+        let Some(client) = self.client else { return };
+        let mut clients = locked(&self.service.clients);
+        // It may have come again on another stream.
+        if clients.get(&client).is_some_and(|outlet| Arc::ptr_eq(outlet, &self.outlet)) {
+            clients.remove(&client);
+        }
+    }
+}
+
+impl Owned {
+    /// What is said of it.
+    fn shown(&self, slab: &crate::slab::Slab) -> TableBucket {
+        let served = self.served();
+        let (from, to) = served.bounds();
+        TableBucket {
+            from: show_hex(from),
+            to: to.map(show_hex),
+            epoch: self.epoch,
+            records: self.records(slab),
+            bytes: self.bytes,
+            is_moving: self.leaving.is_some(),
+        }
+    }
+}
+
+impl Service for TableService {
+    fn name(&self) -> &'static str {
+        TableRequest::SERVICE
+    }
+
+    /// Who may only look may read.
+    fn is_harmless(&self, body: &str) -> bool {
+        matches!(from_json(body), Ok(TableRequest::Session | TableRequest::List | TableRequest::Share { .. }))
+    }
+
+    fn serve(self: Arc<Self>, peer: &Peer<'_>, body: &str, (mut out, inc): Streams) -> bool {
+        let link = Arc::clone(peer.link);
+        let is_node = link.hello().is_local() || link.hello().role == Role::Node;
+        let may_change = link.hello().is_local() || peer.may != May::Status;
+        let request = match from_json(body) {
+            Ok(request) => request,
+            Err(why) => return out.abort(&format!("a request that is not known here: {why}")).is_ok(),
+        };
+        match request {
+            // The reader of a stream that is dropped tells the peer.
+            TableRequest::Session => spawn("table", move || _ = self.session(&link, (out, inc), may_change)),
+            TableRequest::Peer if is_node => spawn("table", move || {
+                let _ = self.peer(&link, inc);
+                let _ = out.end(&[]);
+            }),
+            TableRequest::Begin(_) | TableRequest::End { .. } | TableRequest::Peer if !is_node => {
+                out.abort("only nodes ask that of each other").is_ok()
+            }
+            request => {
+                let work = move |answered: Result<String>| {
+                    let said = match answered {
+                        Ok(text) => out.end(text.as_bytes()),
+                        Err(why) => out.abort(&why.to_string()),
+                    };
+                    // Dropped before, it would end the stream.
+                    drop(inc);
+                    said
+                };
+                match words(&request) {
+                    None => spawn("table", move || _ = work(self.answer(&request))),
+                    Some((what, name)) => peer.entry(what, &[name]).spawn("table", move |entry| {
+                        let answered = self.answer(&request);
+                        match &answered {
+                            Ok(_) => entry.ends("done"),
+                            Err(why) => entry.refused(why),
+                        }
+                        // Whoever is gone does not hear it.
+                        let _ = work(answered);
+                    }),
+                }
+            }
+        }
+    }
+
+    fn stop(&self, _patience: Duration) {
+        std::mem::take(&mut *locked(&self.clients)).into_values().for_each(|outlet| _ = outlet.close());
+        let peers = std::mem::take(&mut *locked(&self.peers));
+        for to in peers.into_values() {
+            if let ToPeer::Open(outlet) = to {
+                outlet.close();
+            }
+        }
+    }
+}
+
+/// A change in the words of the audit log.
+fn words(request: &TableRequest) -> Option<(&'static str, String)> {
+    match request {
+        TableRequest::Create { name, .. } => Some(("table create", name.clone())),
+        TableRequest::Drop { name } => Some(("table drop", name.clone())),
+        _ => None,
+    }
+}

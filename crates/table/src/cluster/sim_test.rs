@@ -1,0 +1,535 @@
+//! Servers and clients with a network between them, from a seed: messages are delayed and overtake each other, and in most runs
+//! some are lost or doubled, pairs of servers are cut off from each other, and servers crash and start again without records.
+//!
+//! Invariant: the answers about each key are those of one record that changed at one instant for each request (linearizability),
+//! unless a server crashed that had it. A range has every record that was there throughout exactly once, in order. At most one
+//! server serves a key. In the end there is nothing on its way, and no memory is lost.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use thalweg_base::codec::Plain;
+use thalweg_base::rng::Rng;
+
+use super::client::Client;
+use super::image::Address;
+use super::interval::{Bytes, Interval, Point};
+use super::journal::ClientId;
+use super::message::{Answer, Ask, Message, Operation, Outcome, Requests, Scan, Spec, What};
+use super::pages::Pages;
+use super::server::{BucketServer, Outbox, To};
+
+const SEEDS: u64 = 500;
+const SERVERS: usize = 4;
+const CLIENTS: usize = 3;
+/// Keys whose records are there throughout, and as many between them that change.
+const KEYS: u64 = 24;
+const STEPS: u64 = 400;
+const TABLE: u64 = 7;
+const MEMORY: usize = 16 << 20;
+const SPEC: Spec = Spec { id: TABLE, capacity: 4, capacity_bytes: 1 << 20 };
+/// Until everything has settled: longer than anything is tried.
+const CALM_MS: u64 = 120_000;
+
+/// What may happen in a run.
+#[derive(Debug, Clone, Copy)]
+struct Weather {
+    delay_ms: u64,
+    /// One message in so many; 0 for none.
+    lost: u64,
+    doubled: u64,
+    cuts: bool,
+    crashes: bool,
+}
+
+/// A request about a key, and what came of it.
+#[derive(Debug, Clone)]
+struct Event {
+    operation: Operation,
+    asked: u64,
+    /// Not known of a request that was given up.
+    answered: Option<(u64, Answer)>,
+}
+
+struct SimClient {
+    core: Client,
+    /// Requests about single keys, by number, and where their events are.
+    asked: BTreeMap<u64, (Bytes, usize)>,
+    range: Option<(Pages, Interval, Vec<Bytes>, bool)>,
+}
+
+struct World {
+    rng: Rng,
+    weather: Weather,
+    now_ms: u64,
+    servers: Vec<BucketServer>,
+    runs: u64,
+    clients: Vec<SimClient>,
+    /// By when it arrives: to whom, from whom, and the bytes.
+    network: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
+    sent: u64,
+    /// Pairs that are cut off from each other, one way.
+    cuts: Vec<(usize, usize, u64)>,
+    /// Clock of the histories: every event has its own.
+    instant: u64,
+    history: BTreeMap<Bytes, Vec<Event>>,
+    fixed: BTreeSet<Bytes>,
+    /// Keys that a server had when it crashed.
+    lost: BTreeSet<Bytes>,
+    values: u64,
+    ranges_read: u64,
+}
+
+fn name(server: usize) -> Address {
+    format!("n{server}").into()
+}
+
+fn number(address: &str) -> usize {
+    address[1..].parse().unwrap()
+}
+
+fn key(i: u64) -> Bytes {
+    format!("{i:03}").into_bytes().into()
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut rng = Rng::new(seed);
+        let weather = Weather {
+            delay_ms: [1, 20, 200][rng.below(3) as usize],
+            lost: [0, 50, 10][rng.below(3) as usize],
+            doubled: [0, 20, 5][rng.below(3) as usize],
+            cuts: rng.one_in(2),
+            crashes: rng.one_in(3),
+        };
+        let servers = (0..SERVERS).map(|i| server(i, i as u64)).collect();
+        let all: Vec<Address> = (0..SERVERS).map(name).collect();
+        let client = |i| SimClient {
+            core: Client::new(ClientId { peer: [0, i as u64], session: 1 }, (TABLE, name(0)), all.clone()),
+            asked: BTreeMap::new(),
+            range: None,
+        };
+        let mut world = World {
+            rng,
+            weather,
+            now_ms: 0,
+            servers,
+            runs: SERVERS as u64,
+            clients: (0..CLIENTS).map(client).collect(),
+            network: BTreeMap::new(),
+            sent: 0,
+            cuts: Vec::new(),
+            instant: 0,
+            history: BTreeMap::new(),
+            fixed: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            values: 0,
+            ranges_read: 0,
+        };
+        world.servers[0].begin(SPEC).unwrap();
+        world
+    }
+
+    fn instant(&mut self) -> u64 {
+        self.instant += 1;
+        self.instant
+    }
+
+    /// Puts a message on its way. Clients come behind the servers.
+    fn send(&mut self, from: usize, to: usize, message: &Message) {
+        let cut = self.cuts.iter().any(|cut| (cut.0, cut.1) == (from, to));
+        if cut {
+            // Half of the time it is noticed.
+            if self.rng.one_in(2)
+                && let Message::Requests(requests) = message
+            {
+                self.unreachable(from, to, requests.clone());
+            }
+            return;
+        }
+        if self.rng.one_in(self.weather.lost) {
+            return;
+        }
+        let mut bytes = Vec::new();
+        message.put(&mut bytes);
+        let copies = 1 + u64::from(self.rng.one_in(self.weather.doubled));
+        for _ in 0..copies {
+            let at = self.now_ms + 1 + self.rng.below(self.weather.delay_ms);
+            self.sent += 1;
+            self.network.insert((at, self.sent), (to, from, bytes.clone()));
+        }
+    }
+
+    fn unreachable(&mut self, from: usize, to: usize, requests: Requests) {
+        let now_ms = self.now_ms;
+        match from.checked_sub(SERVERS) {
+            Some(client) => self.clients[client].core.unreachable(now_ms, &name(to)),
+            None => {
+                let mut out = Outbox::new();
+                self.servers[from].unreachable(requests, &name(to), &mut out);
+                self.post(from, out);
+            }
+        }
+    }
+
+    fn post(&mut self, from: usize, out: Outbox) {
+        for (to, message) in out {
+            let to = match (to, &message) {
+                (To::Server(server), _) => number(&server),
+                (To::Client, Message::Replies(replies)) => SERVERS + replies.client.peer[1] as usize,
+                (To::Client, other) => panic!("{other:?} for a client"),
+            };
+            self.send(from, to, &message);
+        }
+    }
+
+    fn deliver(&mut self, (to, from, bytes): (usize, usize, Vec<u8>)) {
+        let message = Message::decode(&bytes).expect("what was encoded is decoded");
+        if let Some(client) = to.checked_sub(SERVERS) {
+            let Message::Replies(replies) = message else { panic!("{message:?} to a client") };
+            let outcomes = self.clients[client].core.take(self.now_ms, replies);
+            outcomes.into_iter().for_each(|(number, outcome)| self.outcome(client, number, Some(outcome)));
+            return;
+        }
+        let mut out = Outbox::new();
+        let from = if from < SERVERS { name(from) } else { "client".into() };
+        self.servers[to].take(self.now_ms, &from, message, &mut out);
+        self.post(to, out);
+    }
+
+    /// A request of a client has ended.
+    fn outcome(&mut self, client: usize, number: u64, outcome: Option<Outcome>) {
+        if let Some((key, at)) = self.clients[client].asked.remove(&number) {
+            let now = self.instant();
+            if let Some(Outcome::Answer(answer)) = outcome {
+                self.history.get_mut(&key).unwrap()[at].answered = Some((now, answer));
+            } else {
+                assert!(self.may_fail(), "{} failed: {outcome:?}", key.escape_ascii());
+            }
+            return;
+        }
+        let Some((mut pages, interval, mut seen, is_descending)) = self.clients[client].range.take() else {
+            return;
+        };
+        match outcome {
+            Some(Outcome::Page(page)) => {
+                assert!(pages.arrived(number, page), "a page that was not asked for")
+            }
+            _ if pages.numbers().contains(&number) => {
+                assert!(self.may_fail(), "a range failed: {outcome:?}");
+                return;
+            }
+            _ => {}
+        }
+        while let Some((records, _)) = pages.next() {
+            seen.extend(records.into_iter().map(|(key, _)| key));
+        }
+        if pages.is_done() {
+            self.check_range(&interval, seen, is_descending);
+        } else {
+            self.clients[client].range = Some((pages, interval, seen, is_descending));
+        }
+    }
+
+    /// Whether a request may fail: nobody answered for ten seconds, or the records are lost.
+    fn may_fail(&self) -> bool {
+        self.weather.cuts || self.weather.crashes || self.weather.lost > 0
+    }
+
+    fn check_range(&mut self, interval: &Interval, mut seen: Vec<Bytes>, is_descending: bool) {
+        self.ranges_read += 1;
+        if is_descending {
+            seen.reverse();
+        }
+        assert!(seen.windows(2).all(|two| two[0] < two[1]), "{interval} is out of order: {seen:?}");
+        let seen: BTreeSet<Bytes> = seen.into_iter().collect();
+        for key in self.fixed.iter().filter(|key| interval.contains(key) && !self.lost.contains(*key)) {
+            assert!(seen.contains(key), "{interval} misses {}", key.escape_ascii());
+        }
+    }
+
+    /// A client asks something.
+    fn wish(&mut self, client: usize) {
+        if self.clients[client].range.is_none() && self.rng.one_in(8) {
+            let (a, b) = (key(self.rng.below(2 * KEYS)), key(self.rng.below(2 * KEYS)));
+            let interval = match self.rng.below(3) {
+                0 => Interval::all(),
+                1 => Interval::new(&a, None),
+                _ => Interval::new(&a, Some(&b)),
+            };
+            let is_descending = self.rng.one_in(2);
+            let what = if self.rng.one_in(2) { What::Records } else { What::Keys };
+            let scan =
+                Scan { interval: interval.clone(), is_descending, what, limit: u64::MAX, condition: None };
+            self.clients[client].range = Some((Pages::new(scan), interval, Vec::new(), is_descending))
+                .filter(|(pages, ..)| !pages.is_done());
+            return;
+        }
+        // Those that are there throughout have even numbers.
+        let key = key(2 * self.rng.below(KEYS) + 1);
+        self.values += 1;
+        let value = |values: u64| Bytes::from(values.to_string().into_bytes());
+        let new = value(self.values);
+        let old = value(self.rng.below(self.values) + 1);
+        let operation = match self.rng.below(6) {
+            0 => Operation::Insert { key, value: new },
+            1 => Operation::Upsert { key, value: new },
+            2 => Operation::Update { key, value: new },
+            3 => Operation::Delete { key },
+            4 => Operation::Get { key },
+            _ => {
+                let expected = Some(old).filter(|_| self.rng.one_in(2));
+                let value = Some(new).filter(|_| !self.rng.one_in(4));
+                Operation::CompareAndSet { key, expected, value }
+            }
+        };
+        self.ask(client, operation);
+    }
+
+    fn ask(&mut self, client: usize, operation: Operation) {
+        let key: Bytes = operation.key().into();
+        let asked = self.instant();
+        let events = self.history.entry(key.clone()).or_default();
+        events.push(Event { operation: operation.clone(), asked, answered: None });
+        let at = events.len() - 1;
+        let SimClient { core, asked, .. } = &mut self.clients[client];
+        let number = core.ask(self.now_ms, Arc::new(Ask::Record(operation)));
+        asked.insert(number, (key, at));
+    }
+
+    /// Time passes by a millisecond, and everybody does what is due.
+    fn step(&mut self) {
+        self.now_ms += 1;
+        self.cuts.retain(|cut| cut.2 > self.now_ms);
+        while let Some(entry) = self.network.first_entry().filter(|entry| entry.key().0 <= self.now_ms) {
+            let message = entry.remove();
+            self.deliver(message);
+        }
+        for client in 0..CLIENTS {
+            self.flush(client);
+        }
+        if self.now_ms.is_multiple_of(50) {
+            for server in 0..SERVERS {
+                let mut out = Outbox::new();
+                self.servers[server].tick(self.now_ms, &mut out);
+                self.post(server, out);
+            }
+            for client in 0..CLIENTS {
+                let failed = self.clients[client].core.tick(self.now_ms);
+                failed.into_iter().for_each(|(number, _)| self.outcome(client, number, None));
+            }
+            self.check_owners();
+        }
+    }
+
+    fn flush(&mut self, client: usize) {
+        let now_ms = self.now_ms;
+        let SimClient { core, range, .. } = &mut self.clients[client];
+        range.iter_mut().for_each(|(pages, ..)| pages.ask(now_ms, core));
+        for (to, message) in core.messages(now_ms) {
+            self.send(SERVERS + client, number(&to), &message);
+        }
+    }
+
+    fn check_owners(&self) {
+        for i in 0..2 * KEYS {
+            let key = key(i);
+            let serves = |server: &&BucketServer| {
+                let served = server.tables.get(&TABLE).into_iter().flat_map(|served| &served.buckets);
+                served.filter(|bucket| bucket.serves(Point::At(&key))).count() > 0
+            };
+            let owners: Vec<&Address> = self.servers.iter().filter(serves).map(|server| &server.me).collect();
+            assert!(owners.len() <= 1, "{} is served by {owners:?}", key.escape_ascii());
+        }
+    }
+
+    fn fault(&mut self) {
+        if self.weather.cuts && self.rng.one_in(40) {
+            let all = (SERVERS + CLIENTS) as u64;
+            let (a, b) = (self.rng.below(all) as usize, self.rng.below(all) as usize);
+            let until = self.now_ms + self.rng.below(3_000);
+            self.cuts.push((a, b, until));
+            if self.rng.one_in(2) {
+                self.cuts.push((b, a, until));
+            }
+        }
+        if self.weather.crashes && self.rng.one_in(300) {
+            let server = self.rng.below(SERVERS as u64) as usize;
+            let served =
+                self.servers[server].tables.get(&TABLE).into_iter().flat_map(|served| &served.buckets);
+            let had: Vec<Interval> = served.map(|bucket| bucket.interval.clone()).collect();
+            let keys = (0..2 * KEYS).map(key);
+            self.lost.extend(keys.filter(|key| had.iter().any(|interval| interval.contains(key))));
+            self.runs += 1;
+            self.servers[server] = self::server(server, self.runs);
+        }
+    }
+
+    /// Asks the fixed keys in, and waits.
+    fn load(&mut self) {
+        let mut keys: Vec<u64> = (0..KEYS).map(|i| 2 * i).collect();
+        if self.rng.one_in(2) {
+            for i in (1..keys.len()).rev() {
+                keys.swap(i, self.rng.below(i as u64 + 1) as usize);
+            }
+        }
+        for i in keys {
+            self.fixed.insert(key(i));
+            self.ask(0, Operation::Upsert { key: key(i), value: (*b"fixed").into() });
+            (0..self.rng.below(3)).for_each(|_| self.step());
+        }
+        self.settle();
+        let missing = |key: &&Bytes| self.history[*key].iter().all(|event| event.answered.is_none());
+        let missing: Vec<Bytes> = self.fixed.iter().filter(missing).cloned().collect();
+        missing.iter().for_each(|key| _ = self.fixed.remove(key));
+    }
+
+    /// Runs on until all requests have ended.
+    fn settle(&mut self) {
+        let until = self.now_ms + CALM_MS;
+        let busy = |client: &SimClient| !client.asked.is_empty() || client.range.is_some();
+        while self.clients.iter().any(busy) {
+            assert!(self.now_ms < until, "a request has no end");
+            self.step();
+        }
+    }
+
+    fn run(&mut self) {
+        self.load();
+        for _ in 0..STEPS {
+            self.fault();
+            if self.rng.one_in(2) {
+                let client = self.rng.below(CLIENTS as u64) as usize;
+                if self.clients[client].asked.len() < 10 {
+                    self.wish(client);
+                }
+            }
+            (0..1 + self.rng.below(4)).for_each(|_| self.step());
+        }
+        self.cuts.clear();
+        self.settle();
+        // What is on its way ends, and reservations do.
+        (self.weather.lost, self.weather.doubled) = (0, 0);
+        // Nobody has anything to do between the ticks.
+        self.now_ms = self.now_ms.next_multiple_of(50);
+        (0..CALM_MS / 50).for_each(|_| {
+            self.now_ms += 49;
+            self.step();
+        });
+        self.audit();
+    }
+
+    fn audit(&mut self) {
+        let keys: Vec<Bytes> = self.history.keys().filter(|key| !self.lost.contains(*key)).cloned().collect();
+        keys.iter().for_each(|key| self.ask(0, Operation::Get { key: key.clone() }));
+        if self.lost.is_empty() {
+            let scan = Scan {
+                interval: Interval::all(),
+                is_descending: false,
+                what: What::Keys,
+                limit: u64::MAX,
+                condition: None,
+            };
+            self.clients[1].range = Some((Pages::new(scan), Interval::all(), Vec::new(), false));
+        }
+        self.settle();
+        for key in keys {
+            let events = &self.history[&key];
+            assert!(events.last().unwrap().answered.is_some(), "{} cannot be read", key.escape_ascii());
+            assert!(linearizable(events), "{}: {events:#?}", key.escape_ascii());
+        }
+        for server in &self.servers {
+            assert!(server.receipts.is_empty() && server.reserved == 0, "{} has room reserved", server.me);
+            assert!(server.ended.is_empty(), "{} remembers too much", server.me);
+            let buckets = server.tables.values().flat_map(|served| &served.buckets);
+            assert!(buckets.clone().all(|bucket| bucket.leaving.is_none() && bucket.origin.is_none()));
+            if self.lost.is_empty() {
+                assert!(buckets.clone().all(|bucket| !bucket.is_over(&SPEC)), "a bucket was not split");
+            }
+        }
+    }
+}
+
+fn server(i: usize, run: u64) -> BucketServer {
+    let mut server = BucketServer::new(name(i), run, MEMORY);
+    server.peers = (0..SERVERS).filter(|other| *other != i).map(name).collect();
+    server
+}
+
+/// What an operation on a value makes of it, and answers.
+fn done(operation: &Operation, value: Option<&Bytes>) -> (Option<Bytes>, Answer) {
+    let same = value.cloned();
+    match operation {
+        Operation::Get { .. } => (same.clone(), Answer::Value(same)),
+        Operation::Insert { value: new, .. } if value.is_none() => (Some(new.clone()), Answer::Done),
+        Operation::Insert { .. } => (same, Answer::Exists),
+        Operation::Upsert { value: new, .. } => (Some(new.clone()), Answer::Done),
+        Operation::Update { value: new, .. } if value.is_some() => (Some(new.clone()), Answer::Done),
+        Operation::Delete { .. } if value.is_some() => (None, Answer::Done),
+        Operation::Update { .. } | Operation::Delete { .. } => (same, Answer::Missing),
+        Operation::CompareAndSet { expected, value: new, .. } if *expected == same => {
+            (new.clone(), Answer::Done)
+        }
+        Operation::CompareAndSet { .. } => (same.clone(), Answer::Differs(same)),
+    }
+}
+
+/// Whether each event may have happened at one instant between question and answer (Wing and Gong, with Lowe's memory of states
+/// that were tried). Events without an answer may have happened later, or never.
+fn linearizable(events: &[Event]) -> bool {
+    assert!(events.len() <= 128, "too many events for a set of bits");
+    let mut tried = HashSet::new();
+    let mut to_try = vec![(0u128, None::<Bytes>)];
+    let all = events.iter().enumerate().filter(|(_, event)| event.answered.is_some());
+    let all = all.fold(0u128, |set, (i, _)| set | 1 << i);
+    while let Some((happened, value)) = to_try.pop() {
+        if happened & all == all {
+            return true;
+        }
+        let left = || (0..events.len()).filter(|i| happened & 1 << i == 0);
+        let first_answer = left().filter_map(|i| events[i].answered.as_ref().map(|(at, _)| *at)).min();
+        for i in left().filter(|i| first_answer.is_none_or(|first| events[*i].asked < first)) {
+            let (new, answer) = done(&events[i].operation, value.as_ref());
+            if events[i].answered.as_ref().is_none_or(|(_, said)| *said == answer) {
+                let next = (happened | 1 << i, new);
+                if tried.insert(next.clone()) {
+                    to_try.push(next);
+                }
+            }
+        }
+    }
+    false
+}
+
+#[test]
+fn records_survive_what_happens_to_messages_and_servers() {
+    let (mut ranges, mut splits) = (0, 0);
+    let seeds = std::env::var("THALWEG_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+    for seed in 0..seeds {
+        let mut world = World::new(seed);
+        let weather = world.weather;
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
+        assert!(ran.is_ok(), "seed {seed}, {weather:?}");
+        ranges += world.ranges_read;
+        splits += world.servers.iter().map(|server| server.transfers).sum::<u64>();
+    }
+    assert!(ranges > 0 && splits > 0, "{ranges} ranges were read, and {splits} buckets split");
+}
+
+#[test]
+fn the_checker_finds_what_is_not_linearizable() {
+    let event = |operation, asked, answered| Event { operation, asked, answered };
+    let key: Bytes = (*b"k").into();
+    let put = |value: &[u8; 1]| Operation::Upsert { key: key.clone(), value: (*value).into() };
+    let get = || Operation::Get { key: key.clone() };
+    let found = |value: Option<&[u8; 1]>| Answer::Value(value.map(|value| (*value).into()));
+    let first = event(put(b"1"), 1, Some((2, Answer::Done)));
+    // A read that missed a change that was acknowledged before it.
+    assert!(!linearizable(&[first.clone(), event(get(), 3, Some((4, found(None))))]));
+    assert!(linearizable(&[first.clone(), event(get(), 3, Some((4, found(Some(b"1")))))]));
+    // A change whose fate is not known may show up, but not disappear again.
+    let unknown = event(put(b"2"), 3, None);
+    let read = |at, value| event(get(), at, Some((at + 1, found(Some(value)))));
+    assert!(linearizable(&[first.clone(), unknown.clone(), read(5, b"1"), read(7, b"2")]));
+    assert!(!linearizable(&[first, unknown, read(5, b"2"), read(7, b"1")]));
+}

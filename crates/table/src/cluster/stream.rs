@@ -1,0 +1,151 @@
+//! Messages on a stream of a link, and those that wait to be sent.
+//!
+//! ```text
+//! [bytes: u32][message] ...       little-endian, cut into blocks anywhere
+//! ```
+//!
+//! Model: whoever has a message for a slow peer does not wait: it goes to the peer's [`Outlet`], whose thread sends all that have
+//! come meanwhile at once. What is too much is dropped, as a network would; whoever asked asks again.
+//! Invariant: a message has at most [`MESSAGE_BYTES_MAX`], and at most [`WAITING_BYTES_MAX`] wait.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use thalweg_base::codec::Plain;
+use thalweg_block::Pool;
+use thalweg_wire::{Incoming, Link, Outgoing};
+
+use super::message::Message;
+
+/// The most bytes of a message.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
+/// The most bytes that wait to be sent to a peer.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+/// Blocks that may come before they are read.
+const WINDOW: usize = 4;
+const HEAD_BYTES: usize = 4;
+
+/// A message with its length before it.
+pub(crate) fn framed(message: &Message) -> Vec<u8> {
+    let mut bytes = vec![0; HEAD_BYTES];
+    message.put(&mut bytes);
+    let len = (bytes.len() - HEAD_BYTES) as u32;
+    bytes[..HEAD_BYTES].copy_from_slice(&len.to_le_bytes());
+    bytes
+}
+
+/// Reads the messages of a peer.
+pub(crate) struct Reader {
+    inc: Incoming,
+    came: Vec<u8>,
+    /// Where the next message begins.
+    at: usize,
+}
+
+impl Reader {
+    /// A reader of a stream of this link.
+    pub(crate) fn new(link: &Link, inc: Incoming) -> Result<Reader, String> {
+        let pool = Pool::new(link.block_bytes(), WINDOW + 1).map_err(|why| why.to_string())?;
+        Ok(Reader { inc: inc.takes(&pool, WINDOW), came: Vec::new(), at: 0 })
+    }
+
+    /// The next message; nothing at the end of the stream.
+    pub(crate) fn next(&mut self) -> Result<Option<Message>, String> {
+        loop {
+            if let Some(message) = self.take()? {
+                return Ok(Some(message));
+            }
+            match self.inc.next_on().map_err(|why| why.to_string())? {
+                Some((_, block)) => {
+                    self.came.drain(..self.at);
+                    self.at = 0;
+                    self.came.extend_from_slice(&block);
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<Message>, String> {
+        let Some((head, rest)) = self.came[self.at..].split_first_chunk::<HEAD_BYTES>() else {
+            return Ok(None);
+        };
+        let len = u32::from_le_bytes(*head) as usize;
+        if len > MESSAGE_BYTES_MAX {
+            return Err(format!("it sent a message of {len} bytes; the most are {MESSAGE_BYTES_MAX}"));
+        }
+        let Some(bytes) = rest.get(..len) else { return Ok(None) };
+        let message =
+            Message::decode(bytes).ok_or("it sent a message that is malformed, or of another version")?;
+        self.at += HEAD_BYTES + len;
+        Ok(Some(message))
+    }
+}
+
+/// Messages that wait to be sent to one peer.
+#[derive(Default)]
+pub(crate) struct Outlet {
+    waiting: Mutex<Waiting>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: Vec<Vec<u8>>,
+    bytes: usize,
+    is_closed: bool,
+}
+
+impl Outlet {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a message wait; false if the outlet is closed.
+    pub(crate) fn put(&self, message: Vec<u8>) -> bool {
+        let mut waiting = self.waiting();
+        if waiting.is_closed {
+            return false;
+        }
+        if waiting.bytes + message.len() <= WAITING_BYTES_MAX {
+            waiting.bytes += message.len();
+            waiting.messages.push(message);
+            self.news.notify_one();
+        }
+        true
+    }
+
+    /// Takes no more messages; those that wait.
+    pub(crate) fn close(&self) -> Vec<Vec<u8>> {
+        let mut waiting = self.waiting();
+        waiting.is_closed = true;
+        self.news.notify_one();
+        std::mem::take(&mut waiting.messages)
+    }
+
+    /// Sends what comes until the outlet is closed, or the peer takes no more: then what could not be sent.
+    pub(crate) fn run(&self, mut out: Outgoing) -> Vec<Vec<u8>> {
+        loop {
+            let messages = {
+                let nothing = |waiting: &mut Waiting| waiting.messages.is_empty() && !waiting.is_closed;
+                let waited = self.news.wait_while(self.waiting(), nothing);
+                let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
+                waiting.bytes = 0;
+                std::mem::take(&mut waiting.messages)
+            };
+            if messages.is_empty() {
+                // Whoever is there reads to the end of it.
+                let _ = out.end(&[]);
+                return messages;
+            }
+            if out.send(0, &mut messages.concat()).is_err() {
+                let later = self.close();
+                return messages.into_iter().chain(later).collect();
+            }
+        }
+    }
+}
+
+/// The message in a frame that was to be sent.
+pub(crate) fn unframed(frame: &[u8]) -> Option<Message> {
+    Message::decode(frame.get(HEAD_BYTES..)?)
+}

@@ -1,0 +1,345 @@
+//! A table of a cluster, as a program uses it.
+//!
+//! Model: any number of threads ask; those that wait send what is queued, and look after what is not answered. A stream to each
+//! server that was asked has a thread that reads the replies. Requests of many threads travel together.
+//! Invariant: at most [`WINDOW`] requests are outstanding; whoever asks for more waits. Each has an answer, or an error within about
+//! ten seconds.
+//! Non-goals: where the records are; see client.rs.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use thalweg_api::{ServiceRequest, TableEntry, TableRequest};
+use thalweg_base::clock::now_ns;
+use thalweg_wire::threads::spawn;
+use thalweg_wire::{Link, Outgoing, new_id};
+
+use super::client::{Client, Failed};
+use super::error::{Error, Result};
+use super::image::Address;
+use super::interval::Interval;
+use super::journal::ClientId;
+use super::message::{Answer, Ask, Message, Operation, Outcome, Scan, What};
+use super::nodes::Tables;
+use super::range::Range;
+use super::service::number;
+use super::stream::{Reader, framed};
+use crate::condition::Condition;
+
+/// The most requests of a client that are outstanding.
+pub const WINDOW: usize = 4096;
+/// Requests that are sent although nobody waits yet.
+const SENT_TOGETHER: usize = 256;
+/// How often whoever waits looks after what is not answered.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A table of a cluster. Clones share it.
+#[derive(Clone)]
+pub struct Table {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    tables: Tables,
+    pub(crate) state: Mutex<State>,
+    changed: Condvar,
+    /// Streams to servers; none while there is no such stream.
+    connections: Mutex<HashMap<Address, Arc<Mutex<Option<Connection>>>>>,
+}
+
+/// A stream to a server. A thread reads what comes.
+struct Connection {
+    out: Outgoing,
+    link: Arc<Link>,
+}
+
+pub(crate) struct State {
+    pub(crate) client: Client,
+    unsent: usize,
+    done: HashMap<u64, std::result::Result<Outcome, Failed>>,
+    /// Requests whose outcomes nobody wants.
+    forgotten: HashSet<u64>,
+}
+
+pub(crate) fn now_ms() -> u64 {
+    now_ns() / 1_000_000
+}
+
+/// A request whose answer can be waited for.
+pub struct Ticket {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Ticket {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// If the operation was not done, or it is not known whether it was.
+    pub fn wait(self) -> Result<Answer> {
+        match self.shared.outcome(|state| state.done.remove(&self.number))? {
+            Outcome::Answer(answer) => Ok(answer),
+            Outcome::Refused(why) => Err(why.into()),
+            Outcome::Page(_) => Err(Error::Refused("a node answered what it was not asked".into())),
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.shared.state().forget(self.number);
+    }
+}
+
+impl State {
+    /// Whoever asked does not wait for the outcome.
+    pub(crate) fn forget(&mut self, number: u64) {
+        if self.done.remove(&number).is_none() && self.client.is_outstanding(number) {
+            self.forgotten.insert(number);
+        }
+    }
+
+    fn ended(&mut self, number: u64, outcome: std::result::Result<Outcome, Failed>) {
+        if !self.forgotten.remove(&number) {
+            self.done.insert(number, outcome);
+        }
+    }
+
+    /// The outcome of a request, if it has one.
+    pub(crate) fn take(&mut self, number: u64) -> Option<std::result::Result<Outcome, Failed>> {
+        self.done.remove(&number)
+    }
+}
+
+impl Shared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `find` finds an outcome; sends what is queued, and again what is not answered.
+    pub(crate) fn outcome(
+        self: &Arc<Self>,
+        mut find: impl FnMut(&mut State) -> Option<std::result::Result<Outcome, Failed>>,
+    ) -> Result<Outcome> {
+        let mut found = None;
+        self.until(|state| {
+            found = find(state);
+            found.is_some()
+        });
+        found.expect("it was waited for").map_err(Error::from)
+    }
+
+    /// Waits until this is so; sends what is queued, and again what is not answered.
+    fn until(self: &Arc<Self>, mut is_so: impl FnMut(&mut State) -> bool) {
+        loop {
+            self.flush();
+            let mut state = self.state();
+            loop {
+                if is_so(&mut state) {
+                    return;
+                }
+                let waited = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner);
+                state = waited.0;
+                let failed = state.client.tick(now_ms());
+                failed.into_iter().for_each(|(number, why)| state.ended(number, Err(why)));
+                if state.client.has_queued() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Sends what is queued.
+    pub(crate) fn flush(self: &Arc<Self>) {
+        let messages = {
+            let mut state = self.state();
+            state.unsent = 0;
+            state.client.messages(now_ms())
+        };
+        for (to, message) in messages {
+            if self.send(&to, &message).is_err() {
+                self.state().client.unreachable(now_ms(), &to);
+            }
+        }
+    }
+
+    fn send(self: &Arc<Self>, to: &Address, message: &Message) -> Result<()> {
+        let connection = {
+            let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(connections.entry(to.clone()).or_default())
+        };
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = match connection.take().filter(|connection| connection.link.is_open()) {
+            Some(open) => connection.insert(open),
+            None => connection.insert(self.connect(to)?),
+        };
+        let sent = open.out.send(0, &mut framed(message)).map_err(Error::refused);
+        if sent.is_err() {
+            *connection = None;
+        }
+        sent
+    }
+
+    fn connect(self: &Arc<Self>, to: &Address) -> Result<Connection> {
+        let link = self.tables.link(&self.tables.host(to)?)?;
+        let (out, inc) = link.open(TableRequest::Session.text().as_bytes()).map_err(Error::refused)?;
+        let mut reader = Reader::new(&link, inc).map_err(Error::Refused)?;
+        let (shared, to) = (Arc::downgrade(self), to.clone());
+        let reads = move || {
+            while let Ok(Some(message)) = reader.next()
+                && let (Some(shared), Message::Replies(replies)) = (Weak::upgrade(&shared), message)
+            {
+                let mut state = shared.state();
+                let outcomes = state.client.take(now_ms(), replies);
+                outcomes.into_iter().for_each(|(number, outcome)| state.ended(number, Ok(outcome)));
+                drop(state);
+                shared.changed.notify_all();
+            }
+            if let Some(shared) = Weak::upgrade(&shared) {
+                shared.state().client.unreachable(now_ms(), &to);
+            }
+        };
+        match spawn("replies", reads) {
+            true => Ok(Connection { out, link }),
+            false => Err(Error::Refused("the system has no thread left".into())),
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let connections = self.connections.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for connection in connections.values() {
+            let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+            connection.iter().for_each(|connection| connection.link.close());
+        }
+    }
+}
+
+impl Table {
+    /// A table of a cluster.
+    ///
+    /// # Errors
+    /// If there is none of this name, or the registrar cannot be asked.
+    pub fn open(tables: Tables, name: &str) -> Result<Table> {
+        let entry: TableEntry = tables.find(name)?;
+        let id = ClientId { peer: [0; 2], session: new_id().0 as u64 };
+        let servers = tables.client.file().hosts.iter().map(|host| Address::from(&*host.name)).collect();
+        let client = Client::new(id, (number(&entry.id)?, entry.home.into()), servers);
+        let state = State { client, unsent: 0, done: HashMap::new(), forgotten: HashSet::new() };
+        let shared = Shared {
+            tables,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            connections: Mutex::default(),
+        };
+        Ok(Table { shared: Arc::new(shared) })
+    }
+
+    /// Asks for an operation without waiting for its answer. Waits only while as many are outstanding as may be.
+    ///
+    /// # Errors
+    /// If key or value are too long.
+    pub fn submit(&self, operation: Operation) -> Result<Ticket> {
+        let ask = Arc::new(Ask::Record(operation));
+        if !ask.is_sound() {
+            return Err(Error::Long);
+        }
+        let shared = &self.shared;
+        if shared.state().client.outstanding() >= WINDOW {
+            shared.until(|state| state.client.outstanding() < WINDOW);
+        }
+        let (number, unsent) = {
+            let mut state = shared.state();
+            state.unsent += 1;
+            (state.client.ask(now_ms(), ask), state.unsent)
+        };
+        if unsent >= SENT_TOGETHER {
+            shared.flush();
+        }
+        Ok(Ticket { shared: Arc::clone(shared), number })
+    }
+
+    fn done(&self, operation: Operation) -> Result<Answer> {
+        self.submit(operation)?.wait()
+    }
+
+    /// Adds a record; false if there is one with this key.
+    ///
+    /// # Errors
+    /// If it was not done, or it is not known whether it was.
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.done(Operation::Insert { key: key.into(), value: value.into() })
+            .map(|answer| answer == Answer::Done)
+    }
+
+    /// Adds a record, or gives the one with this key another value.
+    ///
+    /// # Errors
+    /// If it was not done, or it is not known whether it was.
+    pub fn upsert(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.done(Operation::Upsert { key: key.into(), value: value.into() }).map(drop)
+    }
+
+    /// Gives a record another value; false if there is none with this key.
+    ///
+    /// # Errors
+    /// If it was not done, or it is not known whether it was.
+    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.done(Operation::Update { key: key.into(), value: value.into() })
+            .map(|answer| answer == Answer::Done)
+    }
+
+    /// The value of a key, if it has one.
+    ///
+    /// # Errors
+    /// If the node with the record cannot be asked.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.done(Operation::Get { key: key.into() })? {
+            Answer::Value(value) => Ok(value.map(Vec::from)),
+            _ => Err(Error::Refused("a node answered what it was not asked".into())),
+        }
+    }
+
+    /// Removes a record; false if there is none with this key.
+    ///
+    /// # Errors
+    /// If it was not done, or it is not known whether it was.
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.done(Operation::Delete { key: key.into() }).map(|answer| answer == Answer::Done)
+    }
+
+    /// Gives a key another value, or none, if it has the one that is expected, or none; whether it did.
+    ///
+    /// # Errors
+    /// If it was not done, or it is not known whether it was.
+    pub fn compare_and_set(&self, key: &[u8], expected: Option<&[u8]>, value: Option<&[u8]>) -> Result<bool> {
+        let (expected, value) = (expected.map(Into::into), value.map(Into::into));
+        self.done(Operation::CompareAndSet { key: key.into(), expected, value })
+            .map(|answer| answer == Answer::Done)
+    }
+
+    /// The records of an interval, in order. Each that is there all the time comes once; it is no snapshot.
+    pub fn range(&self, interval: Interval) -> Range {
+        self.scan(interval, None, What::Records)
+    }
+
+    /// The records of an interval whose values meet a condition, found in parallel by the nodes.
+    pub fn find(&self, interval: Interval, condition: &Condition) -> Range {
+        self.scan(interval, Some(condition), What::Records)
+    }
+
+    /// How many records an interval has whose values meet a condition, if there is one.
+    ///
+    /// # Errors
+    /// If a node with records of it cannot be asked.
+    pub fn count(&self, interval: Interval, condition: Option<&Condition>) -> Result<u64> {
+        self.scan(interval, condition, What::Count).count_all()
+    }
+
+    fn scan(&self, interval: Interval, condition: Option<&Condition>, what: What) -> Range {
+        let condition = condition.map(|condition| condition.text().into());
+        Range::new(self, Scan { interval, is_descending: false, what, limit: u64::MAX, condition })
+    }
+}

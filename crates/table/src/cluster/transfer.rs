@@ -1,0 +1,462 @@
+//! Records on their way from one server to another: the part of a bucket that was split off.
+//!
+//! ```text
+//! sender                              receiver
+//! Reserve to all servers      --->    has room
+//!                             <---    Room: the first that answers is taken, the others are released
+//! Piece 0, 1, ...             --->    puts the records into a new tree, which serves nothing yet
+//!                             <---    Taken, for each piece
+//! last Piece: epoch, journal  --->    serves the interval from now on
+//!                             <---    Taken
+//! removes the records
+//! ```
+//!
+//! Model: both ends are parts of a [`BucketServer`]. The sender serves until it sends the last piece. Keys that change after they
+//! were sent are noted and sent again. One piece is under way at a time, sent again until it is acknowledged, so loss, doubling and
+//! reordering do no harm.
+//! Invariant: at most one server serves a key. The receiver serves nothing before the last piece, and the sender nothing after it. A
+//! sender takes its records back only from a receiver that says that it does not have them. If that is a later run of the receiver,
+//! changes that the earlier one acknowledged may be lost, which is said.
+//! Non-goals: when to split.
+
+use std::collections::BTreeSet;
+
+use super::image::Address;
+use super::interval::{Bytes, Interval, Upper};
+use super::message::{Message, Piece, Spec, TableId, TransferId};
+use super::owned::Owned;
+use super::server::{BucketServer, Outbox, To};
+use crate::bucket::Bucket;
+use crate::slab::Slab;
+
+/// The most bytes of a piece, beyond one record.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
+/// How long servers are waited for that have room.
+const ASK_MS: u64 = 1_000;
+/// After how long a message is sent again.
+const RESEND_MS: u64 = 300;
+/// How long a receiver may be silent before its transfer is given up; not once the last piece was sent.
+const SILENT_MS: u64 = 10_000;
+/// How long a sender may be silent: longer than it would wait.
+const ABANDONED_MS: u64 = 3 * SILENT_MS;
+/// How long after a transfer that was not to be the next one is tried.
+const RETRY_MS: u64 = 2_000;
+/// How long it is remembered that a transfer was given up: longer than any message is under way.
+const REMEMBERED_MS: u64 = 60_000;
+/// Memory of a bucket beyond that of its records.
+const BUCKET_BYTES: usize = 64 << 10;
+
+/// A part of a bucket that another server is to have.
+pub(crate) struct Leaving {
+    pub(crate) id: TransferId,
+    pub(crate) part: Interval,
+    phase: Phase,
+}
+
+enum Phase {
+    /// Nobody has said yet that there is room.
+    Asking {
+        since_ms: u64,
+    },
+    Sending(Sending),
+    /// The last piece was sent.
+    HandedOver(Sending),
+}
+
+struct Sending {
+    to: Address,
+    run: u64,
+    /// Keys below this were sent.
+    sent_to: Upper,
+    /// Those of them that changed since.
+    changed: BTreeSet<Bytes>,
+    unacknowledged: Piece,
+    sent_ms: u64,
+    heard_ms: u64,
+}
+
+impl Leaving {
+    /// Whether the receiver may serve its part already.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        matches!(self.phase, Phase::HandedOver(_))
+    }
+
+    /// A key of the bucket has changed.
+    pub(crate) fn changed(&mut self, key: &[u8]) {
+        if let Phase::Sending(sending) = &mut self.phase
+            && self.part.contains(key)
+            && sending.sent_to.is_above(key)
+        {
+            sending.changed.insert(key.into());
+        }
+    }
+}
+
+impl Sending {
+    /// What the next piece has; whether that is all.
+    fn fill(&mut self, tree: &Bucket, slab: &Slab, part: &Interval) -> (Vec<(Bytes, Option<Bytes>)>, bool) {
+        let mut changes = Vec::new();
+        let mut bytes = 0;
+        // Half of the piece is for records that were not sent yet, so that there is an end to them.
+        while bytes < PIECE_BYTES / 2
+            && let Some(key) = self.changed.pop_first()
+        {
+            let value: Option<Bytes> = tree.get(slab, &key).map(|record| record.value.into());
+            bytes += key.len() + value.as_ref().map_or(0, |value| value.len());
+            changes.push((key, value));
+        }
+        if let Upper::Key(from) = self.sent_to.clone() {
+            let mut place = tree.seek(slab, &from, false);
+            self.sent_to = loop {
+                match tree.next(slab, &mut place).filter(|record| part.to.is_above(record.key)) {
+                    None => break part.to.clone(),
+                    Some(record) if bytes >= PIECE_BYTES => break Upper::Key(record.key.into()),
+                    Some(record) => {
+                        bytes += record.key.len() + record.value.len();
+                        changes.push((record.key.into(), Some(record.value.into())));
+                    }
+                }
+            };
+        }
+        (changes, self.sent_to == part.to && self.changed.is_empty())
+    }
+}
+
+/// By which transfer a bucket came, as long as its sender may not know that it is complete. Until then the bucket stays here
+/// as it is: if this server fails, the sender takes its records back.
+pub(crate) struct Origin {
+    id: TransferId,
+    /// The number of its last piece.
+    last: u64,
+    sender: Address,
+    said_ms: u64,
+}
+
+/// Records that come from another server.
+pub(crate) struct Receipt {
+    spec: Spec,
+    /// Bytes that are set aside for what is still to come.
+    reserved: usize,
+    next: u64,
+    heard_ms: u64,
+    /// The records, once there are some.
+    tree: Option<Bucket>,
+    bytes: u64,
+}
+
+impl BucketServer {
+    /// Looks for a server that takes a part of a bucket.
+    pub(crate) fn begin_leaving(
+        &mut self,
+        now_ms: u64,
+        (table, at): (TableId, usize),
+        part: Interval,
+        out: &mut Outbox,
+    ) {
+        self.transfers += 1;
+        let id = TransferId { run: self.run, number: self.transfers };
+        let served = self.tables.get_mut(&table).expect("whoever asks has seen it");
+        let bucket = &mut served.buckets[at];
+        bucket.leaving = Some(Leaving { id, part, phase: Phase::Asking { since_ms: now_ms } });
+        let reserve = Message::Reserve { id, spec: served.spec, bytes: bucket.bytes.div_ceil(2) };
+        out.extend(self.peers.iter().map(|peer| (To::Server(peer.clone()), reserve.clone())));
+    }
+
+    /// The bucket of a transfer.
+    fn leaving(&self, id: TransferId) -> Option<(TableId, usize)> {
+        let of = |bucket: &Owned| bucket.leaving.as_ref().is_some_and(|leaving| leaving.id == id);
+        self.tables.iter().find_map(|(table, served)| Some((*table, served.buckets.iter().position(of)?)))
+    }
+
+    /// A server has room.
+    pub(crate) fn room(&mut self, now_ms: u64, from: &Address, id: TransferId, run: u64, out: &mut Outbox) {
+        let release = (To::Server(from.clone()), Message::Release { id });
+        let Some((table, at)) = self.leaving(id) else { return out.push(release) };
+        let served = self.tables.get_mut(&table).expect("it was just found");
+        let bucket = &mut served.buckets[at];
+        // A split takes the middle of what is there by now.
+        let part = match &bucket.leaving {
+            Some(Leaving { phase: Phase::Asking { .. }, .. }) => bucket.upper_part(&self.slab, &served.spec),
+            Some(Leaving { phase: Phase::Sending(sending) | Phase::HandedOver(sending), .. }) => {
+                if sending.to != *from {
+                    out.push(release);
+                }
+                return;
+            }
+            None => None,
+        };
+        let (Some(part), Some(leaving)) = (part, &mut bucket.leaving) else {
+            bucket.leaving = None;
+            return out.push(release);
+        };
+        leaving.phase = Phase::Sending(Sending {
+            to: from.clone(),
+            run,
+            sent_to: Upper::Key(part.from.clone()),
+            changed: BTreeSet::new(),
+            unacknowledged: Piece { id, number: 0, changes: Vec::new(), last: None },
+            sent_ms: now_ms,
+            heard_ms: now_ms,
+        });
+        leaving.part = part;
+        self.send_piece(now_ms, (table, at), 0, out);
+    }
+
+    fn send_piece(&mut self, now_ms: u64, (table, at): (TableId, usize), number: u64, out: &mut Outbox) {
+        let served = self.tables.get_mut(&table).expect("whoever sends has found it");
+        let Some(mut leaving) = served.buckets[at].leaving.take() else { return };
+        let Phase::Sending(mut sending) = leaving.phase else {
+            served.buckets[at].leaving = Some(leaving);
+            return;
+        };
+        let (changes, is_all) = sending.fill(&served.buckets[at].tree, &self.slab, &leaving.part);
+        let last = is_all.then(|| {
+            let behind = served.owner_behind(&leaving.part, &self.me);
+            served.buckets[at].hand_over(&leaving.part, behind)
+        });
+        sending.unacknowledged = Piece { id: leaving.id, number, changes, last };
+        sending.sent_ms = now_ms;
+        out.push((To::Server(sending.to.clone()), Message::Piece(sending.unacknowledged.clone())));
+        if !is_all {
+            leaving.phase = Phase::Sending(sending);
+            served.buckets[at].leaving = Some(leaving);
+            return;
+        }
+        let bucket = &mut served.buckets[at];
+        bucket.epoch += 1;
+        let mut element = bucket.element(&sending.to);
+        element.interval = leaving.part.clone();
+        leaving.phase = Phase::HandedOver(sending);
+        bucket.leaving = Some(leaving);
+        let kept = bucket.element(&self.me);
+        served.image.learn(&element);
+        if !kept.interval.is_empty() {
+            served.image.learn(&kept);
+        }
+    }
+
+    /// A piece has arrived at its receiver.
+    pub(crate) fn taken(
+        &mut self,
+        now_ms: u64,
+        from: &Address,
+        (id, number): (TransferId, u64),
+        out: &mut Outbox,
+    ) {
+        let Some((table, at)) = self.leaving(id) else {
+            return out.push((To::Server(from.clone()), Message::Release { id }));
+        };
+        let served = self.tables.get_mut(&table).expect("it was just found");
+        let bucket = &mut served.buckets[at];
+        match &mut bucket.leaving.as_mut().expect("it was just found").phase {
+            Phase::Sending(sending) if sending.unacknowledged.number == number => {
+                sending.heard_ms = now_ms;
+                self.send_piece(now_ms, (table, at), number + 1, out);
+            }
+            Phase::HandedOver(sending) if sending.unacknowledged.number == number => {
+                out.push((To::Server(sending.to.clone()), Message::Release { id }));
+                let Leaving { part, .. } = bucket.leaving.take().expect("it was just found");
+                bucket.shrinks(&part);
+            }
+            _ => {}
+        }
+    }
+
+    /// The receiver does not know of a transfer.
+    pub(crate) fn not_known(&mut self, now_ms: u64, id: TransferId, run: u64, out: &mut Outbox) {
+        let Some((table, at)) = self.leaving(id) else { return };
+        let served = self.tables.get_mut(&table).expect("it was just found");
+        let bucket = &mut served.buckets[at];
+        let leaving = bucket.leaving.take().expect("it was just found");
+        bucket.retry_ms = now_ms + RETRY_MS;
+        if let Phase::HandedOver(sending) = leaving.phase {
+            // Above what the receiver may have said.
+            bucket.epoch += 2;
+            let element = bucket.element(&self.me);
+            served.image.learn(&element);
+            if sending.run != run {
+                let spec = served.spec.id;
+                self.losses.push((spec, leaving.part, sending.to));
+            }
+        } else {
+            out.extend(leaving.released());
+        }
+    }
+
+    /// Sets room aside for records of another server, if there is some.
+    pub(crate) fn reserve(
+        &mut self,
+        now_ms: u64,
+        from: &Address,
+        (id, spec, bytes): (TransferId, Spec, u64),
+        out: &mut Outbox,
+    ) {
+        // A copy of a request may come late.
+        let is_old = self.ended.contains_key(&id) || self.origin(id).is_some();
+        if is_old || self.dropped.contains(&spec.id) {
+            return;
+        }
+        let needed = (bytes as usize).saturating_mul(3) / 2 + BUCKET_BYTES;
+        let free = self.slab.limit().saturating_sub(self.slab.used() + self.reserved);
+        if !self.receipts.contains_key(&id) {
+            if needed > free {
+                return;
+            }
+            self.reserved += needed;
+            let receipt = Receipt { spec, reserved: needed, next: 0, heard_ms: now_ms, tree: None, bytes: 0 };
+            self.receipts.insert(id, receipt);
+        }
+        out.push((To::Server(from.clone()), Message::Room { id, run: self.run }));
+    }
+
+    /// A transfer will not be, or its sender knows that it is complete.
+    pub(crate) fn release(&mut self, now_ms: u64, id: TransferId) {
+        match self.origin(id) {
+            Some(bucket) => bucket.origin = None,
+            None => self.give_up_receipt(id),
+        }
+        self.ended.insert(id, now_ms + REMEMBERED_MS);
+    }
+
+    /// The bucket that came by a transfer whose sender does not know yet that it is complete.
+    fn origin(&mut self, id: TransferId) -> Option<&mut Owned> {
+        let mut buckets = self.tables.values_mut().flat_map(|served| &mut served.buckets);
+        buckets.find(|bucket| bucket.origin.as_ref().is_some_and(|origin| origin.id == id))
+    }
+
+    /// Has no receipts of a table any more.
+    pub(crate) fn give_up_receipts_of(&mut self, now_ms: u64, table: TableId) {
+        let of = |(id, receipt): (&TransferId, &Receipt)| (receipt.spec.id == table).then_some(*id);
+        for id in self.receipts.iter().filter_map(of).collect::<Vec<_>>() {
+            self.give_up_receipt(id);
+            self.ended.insert(id, now_ms + REMEMBERED_MS);
+        }
+    }
+
+    fn give_up_receipt(&mut self, id: TransferId) {
+        if let Some(receipt) = self.receipts.remove(&id) {
+            self.reserved -= receipt.reserved;
+            receipt.tree.into_iter().for_each(|tree| tree.clear(&mut self.slab));
+        }
+    }
+
+    /// Records have come from another server.
+    pub(crate) fn piece(&mut self, now_ms: u64, from: &Address, piece: Piece, out: &mut Outbox) {
+        let Piece { id, number, changes, last } = piece;
+        let taken = || (To::Server(from.clone()), Message::Taken { id, number });
+        let unknown = (To::Server(from.clone()), Message::Unknown { id, run: self.run });
+        if let Some(origin) = self.origin(id).and_then(|bucket| bucket.origin.as_ref()) {
+            if number == origin.last {
+                out.push(taken());
+            }
+            return;
+        }
+        let Some(receipt) = self.receipts.get_mut(&id) else { return out.push(unknown) };
+        if number < receipt.next {
+            return out.push(taken());
+        }
+        if number > receipt.next || receipt.put(&mut self.slab, &mut self.reserved, changes).is_err() {
+            // It cannot be sent again from the beginning; or there is less room than was thought.
+            self.give_up_receipt(id);
+            self.ended.insert(id, now_ms + REMEMBERED_MS);
+            return out.push(unknown);
+        }
+        (receipt.next, receipt.heard_ms) = (number + 1, now_ms);
+        out.push(taken());
+        if let Some(last) = last {
+            let receipt = self.receipts.remove(&id).expect("it was just found");
+            self.reserved -= receipt.reserved;
+            let tree = receipt.tree.expect("a piece was put into it");
+            let mut bucket = Owned::of(tree, receipt.bytes, last.interval, last.epoch);
+            bucket.journal.add(now_ms, last.journal);
+            bucket.origin = Some(Origin { id, last: number, sender: from.clone(), said_ms: now_ms });
+            self.adopt(receipt.spec, bucket, last.behind);
+        }
+    }
+
+    /// Sends again what was not answered, and gives up what takes too long.
+    pub(crate) fn tick_transfers(&mut self, now_ms: u64, out: &mut Outbox) {
+        for served in self.tables.values_mut() {
+            for bucket in &mut served.buckets {
+                if let Some(origin) =
+                    bucket.origin.as_mut().filter(|origin| now_ms >= origin.said_ms + RESEND_MS)
+                {
+                    origin.said_ms = now_ms;
+                    let taken = Message::Taken { id: origin.id, number: origin.last };
+                    out.push((To::Server(origin.sender.clone()), taken));
+                }
+                let Some(leaving) = &mut bucket.leaving else { continue };
+                let gives_up = match &mut leaving.phase {
+                    Phase::Asking { since_ms } => now_ms >= *since_ms + ASK_MS,
+                    Phase::Sending(sending) if now_ms >= sending.heard_ms + SILENT_MS => true,
+                    Phase::Sending(sending) | Phase::HandedOver(sending) => {
+                        if now_ms >= sending.sent_ms + RESEND_MS {
+                            sending.sent_ms = now_ms;
+                            let piece = Message::Piece(sending.unacknowledged.clone());
+                            out.push((To::Server(sending.to.clone()), piece));
+                        }
+                        false
+                    }
+                };
+                if gives_up {
+                    out.extend(bucket.leaving.take().and_then(|leaving| leaving.released()));
+                    bucket.retry_ms = now_ms + RETRY_MS;
+                }
+            }
+        }
+        let abandoned = |(id, receipt): (&TransferId, &Receipt)| {
+            (now_ms >= receipt.heard_ms + ABANDONED_MS).then_some(*id)
+        };
+        let abandoned: Vec<TransferId> = self.receipts.iter().filter_map(abandoned).collect();
+        for id in abandoned {
+            self.give_up_receipt(id);
+            self.ended.insert(id, now_ms + REMEMBERED_MS);
+        }
+        self.ended.retain(|_, until_ms| now_ms < *until_ms);
+    }
+}
+
+impl Leaving {
+    /// What tells the receiver that the transfer will not be.
+    fn released(self) -> Option<(To, Message)> {
+        match self.phase {
+            // Those that have room hear of it when they answer.
+            Phase::Asking { .. } => None,
+            Phase::Sending(sending) | Phase::HandedOver(sending) => {
+                Some((To::Server(sending.to), Message::Release { id: self.id }))
+            }
+        }
+    }
+}
+
+impl Receipt {
+    /// Puts records into the tree, and uses what was reserved for them.
+    fn put(
+        &mut self,
+        slab: &mut Slab,
+        reserved: &mut usize,
+        changes: Vec<(Bytes, Option<Bytes>)>,
+    ) -> Result<(), crate::slab::Full> {
+        let before = slab.used();
+        let tree = match &mut self.tree {
+            Some(tree) => tree,
+            none => none.insert(Bucket::new(slab)?),
+        };
+        for (key, value) in changes {
+            let mut old_bytes = tree.get(slab, &key).map_or(0, |old| key.len() + old.value.len());
+            match value {
+                Some(value) => {
+                    tree.put(slab, &key, &value, None)?;
+                    self.bytes += (key.len() + value.len()) as u64;
+                }
+                None if old_bytes > 0 || tree.remove(slab, &key) => _ = tree.remove(slab, &key),
+                None => old_bytes = 0,
+            }
+            self.bytes -= old_bytes as u64;
+        }
+        let used = slab.used().saturating_sub(before).min(self.reserved);
+        self.reserved -= used;
+        *reserved -= used;
+        Ok(())
+    }
+}
