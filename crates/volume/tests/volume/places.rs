@@ -155,3 +155,21 @@ fn what_stores_have_is_salvaged_with_names_or_without() {
         assert_eq!(place.0.join("rest/d/f").exists(), copies == 2);
     }
 }
+
+#[test]
+fn a_check_reads_what_was_closed_and_is_not_durable_yet() {
+    let (_place, registry, dirs) = Place::new(2);
+    volume::create(&registry, "v", &dirs, None, &policy(2)).unwrap();
+    let open = volume::open(&registry, "v").unwrap();
+    let write = |name: &str| {
+        let file = open.volume.create(Path::new(name), 0o644, true).unwrap();
+        file.write_at(0, &[7; 8192]).unwrap();
+        file
+    };
+    drop(write("closed"));
+    let _still_open = write("open");
+    // Another process learns from the stores what is being written here.
+    let check = volume::check(&volume::open(&registry, "v").unwrap()).unwrap();
+    assert_eq!((check.files, check.strips, check.bytes), (2, 8, 32_768), "{:?}", check.problems);
+    assert_eq!(check.problems, Vec::<String>::new());
+}
