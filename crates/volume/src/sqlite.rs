@@ -13,12 +13,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use thalweg_base::clock;
 
 use crate::apply::Applying;
 use crate::layout::Policy;
 use crate::manager::{Change, Entry, Facts, Inode, Kind, Manager, New, Place, ROOT};
+use crate::reserve::Reserve;
 use crate::{Error, Result, rows};
 
 const DATABASE: &str = "manager.db";
@@ -62,6 +63,7 @@ struct State {
     next: i64,
     reserved: i64,
     slots: u32,
+    reserve: Reserve,
     /// There are changes that are not durable.
     dirty: bool,
     closing: bool,
@@ -119,7 +121,9 @@ impl SqliteManager {
         connection.execute_batch(ADDED).map_err(failed)?;
         let slots =
             connection.query_row("SELECT count(*) FROM slots", [], |row| row.get(0)).map_err(failed)?;
-        let state = State { connection, next: reserved, reserved, slots, dirty: false, closing: false };
+        let reserve = Reserve::new(dir);
+        let state =
+            State { connection, next: reserved, reserved, slots, reserve, dirty: false, closing: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), path });
         let flusher = {
             let shared = Arc::clone(&shared);
@@ -155,7 +159,8 @@ impl Shared {
         Error::Database(self.path.clone(), e)
     }
 
-    /// Carries out changes in one transaction. What the last one answers.
+    /// Carries out changes in one transaction. What the last one answers. On a full disk, changes that need no lasting room
+    /// use the reserve.
     fn change(&self, changes: &[Change]) -> Result<Option<Inode>> {
         let mut state = self.lock();
         let database = |e| self.failed(e);
@@ -175,6 +180,16 @@ impl Shared {
         state.dirty = true;
         if changes.iter().any(Change::is_durable) {
             state.sync().map_err(database)?;
+        match self.transact(&mut state, changes) {
+            Err(why) if why.errno() == libc::ENOSPC && changes.iter().all(Change::needs_no_room) => {
+                state.make_room();
+                self.transact(&mut state, changes)
+            }
+            changed => changed,
+        }
+    }
+
+    fn transact(&self, state: &mut State, changes: &[Change]) -> Result<Option<Inode>> {
         }
         Ok(changed)
     }
@@ -194,7 +209,14 @@ impl State {
     /// A transaction that is durable when it is committed makes all before it durable.
     fn sync(&mut self) -> rusqlite::Result<()> {
         if self.dirty {
-            self.durably("UPDATE facts SET format = format")?;
+            let sync = "UPDATE facts SET format = format";
+            self.durably(sync).or_else(|e| match e.sqlite_error_code() {
+                Some(ErrorCode::DiskFull) => {
+                    self.make_room();
+                    self.durably(sync)
+                }
+                _ => Err(e),
+            })?;
             self.dirty = false;
         }
         Ok(())
@@ -203,6 +225,7 @@ impl State {
     fn durably(&mut self, statement: &str) -> rusqlite::Result<()> {
         self.connection.execute_batch("PRAGMA synchronous = FULL")?;
         let done = self.connection.execute_batch(statement);
+            state.reserve.refill();
         self.connection.execute_batch("PRAGMA synchronous = NORMAL")?;
         done
     }
@@ -217,6 +240,13 @@ impl State {
         self.next += 1;
         Ok(self.next as u64 - 1)
     }
+    /// Lets the log be overwritten from its beginning, with the room that was reserved for that.
+    fn make_room(&mut self) {
+        self.reserve.release();
+        // If this fails, so does the change that needs the room.
+        let _ = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+    }
+
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
