@@ -318,8 +318,8 @@ add-store NAME DIR: a further store, for files that are made from now on.
 replace NAME OLD NEW: a store in NEW takes the place of the one in OLD. What OLD still has moves; of what it has lost, second copies \
 are used to make it anew, and the rest is named. Then it repairs and checks.
 
-salvage NAME DIR: copies the files that can be read to a new directory DIR, from the stores that are there. Without the manager's \
-database files are called after their numbers.
+salvage NAME DIR: copies what can be read to a new directory DIR, from the stores that are there. Bytes that are lost are holes in \
+the copies, and are listed; then the status is 1. Without the manager's database files are called after their numbers.
 
 destroy NAME: removes a volume and all files in it.
 

@@ -83,9 +83,14 @@ pub(crate) fn volume_check(check: &VolumeCheck) -> String {
 
 /// What was saved, and what was not.
 pub(crate) fn volume_salvage(salvaged: &VolumeSalvage) -> String {
-    let VolumeSalvage { name, files, bytes, problems } = salvaged;
+    let VolumeSalvage { name, files, partial_files, bytes, problems } = salvaged;
     let text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
-    text + &format!("{name}: {} saved, {}\n", counted(*files as usize, "file", "files"), Bytes(*bytes))
+    let partly = if *partial_files > 0 { format!(", {partial_files} in part") } else { String::new() };
+    text + &format!(
+        "{name}: {} saved{partly}, {}\n",
+        counted(*files as usize, "file", "files"),
+        Bytes(*bytes)
+    )
 }
 
 /// A row for each name, as `ls -l` has it.
