@@ -380,8 +380,9 @@ impl Filesystem for MountedFs {
         reply: ReplyCreate,
     ) {
         let made = match self.make(request, place(parent, name), Kind::File, mode, b"") {
-            Err(why) if why.errno() == libc::EEXIST && flags & libc::O_EXCL == 0 => {
-                self.volume.lookup(&place(parent, name))
+            // After EIO the server may have ended just when it had made the file.
+            Err(why) if matches!(why.errno(), libc::EEXIST | libc::EIO) && flags & libc::O_EXCL == 0 => {
+                self.volume.lookup(&place(parent, name)).or(Err(why))
             }
             made => made,
         };
