@@ -300,7 +300,8 @@ serve them; --cluster or --identity says which cluster.
 list: the volumes of this user, and where they are. status NAME: its stores, and how much is in it.
 
 ls volume:NAME/PATH: the names in a directory. stat volume:NAME/PATH ...: all that is known of files and directories. \
-mkdir volume:NAME/PATH ...: makes directories, and those above them that are not there.
+mkdir volume:NAME/PATH ...: makes directories, and those above them that are not there. rm volume:NAME/PATH ...: removes files and \
+empty directories; with --recursive also directories with everything in them.
 
 layout volume:NAME/DIR: how files are laid out that are made in a directory. With --stripe, --width, --copies or --record, sets that \
 for files made from now on, and makes the directory if it is not there.
@@ -338,7 +339,7 @@ need it alone. On a cluster a store is written as NODE:/DIR.",
             ("thalweg volume salvage films saved", "what can be read when a disk is gone"),
         ],
         subjects: &[
-            "create", "list", "status", "ls", "stat", "mkdir", "layout", "hint", "check", "repair", "add-store", "replace", "salvage",
+            "create", "list", "status", "ls", "stat", "mkdir", "rm", "layout", "hint", "check", "repair", "add-store", "replace", "salvage",
             "destroy",
         ],
     },

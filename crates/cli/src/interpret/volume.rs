@@ -48,6 +48,8 @@ pub(crate) enum VolumeAsk {
     /// Makes directories, with those above them.
     MakeDirectories(Vec<(String, PathBuf)>),
     Layout(String, PathBuf, LayoutAsk),
+    /// Removes files and directories, with the flag also those that are not empty.
+    Remove(Vec<(String, PathBuf)>, bool),
     /// How a file will be used; without a hint, what was said of that.
     Hint(String, PathBuf, Option<Hint>),
 }
@@ -82,22 +84,7 @@ impl LayoutAsk {
 pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
     let TypedArgs { stripe_bytes, width, copies, record_bytes, .. } = args;
     let layout = LayoutAsk { stripe_bytes, width, copies, record_bytes };
-    let lays_out = matches!(what, "create" | "layout");
-    if !lays_out && layout.is_some() {
-        return Err(Usage(format!(
-            "--stripe, --width, --copies and --record are for volume create and volume layout, not for volume {what}"
-        )));
-    }
-    if what != "create" && !(args.stores.is_empty() && args.manager.is_none() && args.clients.is_empty()) {
-        return Err(Usage(format!(
-            "--stores, --manager and --clients are for volume create, not for volume {what}"
-        )));
-    }
-    if what != "create" && (args.cluster.is_some() || args.identity.is_some()) {
-        return Err(Usage(format!(
-            "--cluster and --identity are for volume create, not for volume {what}: a volume knows its cluster"
-        )));
-    }
+    check_flags(what, &args, layout)?;
     match what {
         "create" => created(args, layout),
         "list" => nothing_left(&args.words, Command::Volume).map(|()| VolumeAsk::List),
@@ -139,12 +126,42 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
         }
         _ => {
             let places = args.words.iter().map(inside).collect::<Result<_, Usage>>()?;
-            Ok(if what == "mkdir" { VolumeAsk::MakeDirectories(places) } else { VolumeAsk::Stat(places) })
+            Ok(match what {
+                "mkdir" => VolumeAsk::MakeDirectories(places),
+                "rm" => VolumeAsk::Remove(places, args.recursive),
+                _ => VolumeAsk::Stat(places),
+            })
         }
     }
 }
 
 /// `volume hint volume:NAME/PATH [HINT]`.
+/// An error if a flag is for other things that `volume` does.
+fn check_flags(what: &str, args: &TypedArgs, layout: LayoutAsk) -> Result<(), Usage> {
+    let lays_out = matches!(what, "create" | "layout");
+    if !lays_out && layout.is_some() {
+        return Err(Usage(format!(
+            "--stripe, --width, --copies and --record are for volume create and volume layout, not for volume {what}"
+        )));
+    }
+    if what != "create" && !(args.stores.is_empty() && args.manager.is_none() && args.clients.is_empty()) {
+        return Err(Usage(format!(
+            "--stores, --manager and --clients are for volume create, not for volume {what}"
+        )));
+    }
+    if what != "create" && (args.cluster.is_some() || args.identity.is_some()) {
+        return Err(Usage(format!(
+            "--cluster and --identity are for volume create, not for volume {what}: a volume knows its cluster"
+        )));
+    }
+    if (args.recursive && what != "rm") || (args.force && what != "destroy") {
+        return Err(Usage(format!(
+            "--recursive is for volume rm and --force for volume destroy, not for volume {what}"
+        )));
+    }
+    Ok(())
+}
+
 fn hint(words: &[OsString]) -> Result<VolumeAsk, Usage> {
     let (word, hint) = match words {
         [word] => (word, None),

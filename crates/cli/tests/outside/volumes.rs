@@ -96,6 +96,22 @@ fn what_fails_on_a_full_disk_leaves_nothing_behind() {
 }
 
 #[test]
+fn files_of_a_volume_are_removed_by_name() {
+    let place = with_volume();
+    let run = |line: &str| place.shell(&format!("XDG_CONFIG_HOME=$PWD/settings {line}"));
+    run("$T volume mkdir volume:films/a/b volume:films/c").is_done();
+    run("$T gen 1k volume:films/a/b/records -q").is_done();
+    run("$T gen 1k volume:films/more -q").is_done();
+    run("$T volume rm volume:films/c volume:films/a")
+        .is_refused(&["/a is a directory that is not empty; add --recursive"]);
+    run("$T volume rm volume:films/none").is_refused(&["/none: No such file"]);
+    run("$T volume rm volume:films/ --recursive").is_refused(&["thalweg volume destroy films"]);
+    run("$T volume ls volume:films/ --recursive").is_refused(&["--recursive is for volume rm"]);
+    run("$T volume rm volume:films/more volume:films/a --recursive").is_done();
+    assert_eq!(run("$T volume ls volume:films/").is_done(), "");
+    run("$T volume check films -q").is_done();
+}
+#[test]
 fn on_a_full_disk_a_mount_still_reads_and_removes() {
     if !Path::new("/dev/fuse").exists() || !thalweg_io::process::is_root() {
         return skipped("mounting needs /dev/fuse, and here to be root");
