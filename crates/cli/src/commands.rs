@@ -316,13 +316,14 @@ are gone are made anew. Removes strips that no file has. Then it checks. Others 
 
 add-store NAME DIR: a further store, for files that are made from now on.
 
-replace NAME OLD NEW: a store in NEW takes the place of the one in OLD. What OLD still has moves; of what it has lost, second copies \
-are used to make it anew, and the rest is named. Then it repairs and checks.
+replace NAME OLD NEW: a store in NEW takes the place of the one in OLD. What OLD still has moves, the manager too if it is there (not on a \
+cluster); of what it has lost, second copies are used to make it anew, and the rest is named. Then it repairs and checks.
 
 salvage NAME DIR: copies what can be read to a new directory DIR, from the stores that are there. Bytes that are lost are holes in \
 the copies, and are listed; then the status is 1. Without the manager's database files are called after their numbers.
 
-destroy NAME: removes a volume and all files in it.
+destroy NAME: removes a volume and all files in it, without a question, and says what it removed. If a directory of the volume has \
+something in it that is not the volume's, nothing is removed. --force removes what can be removed and forgets the volume.
 
 Several processes of one user may use a volume at a time, and several clients one on a cluster; add-store, replace and destroy \
 need it alone. On a cluster a store is written as NODE:/DIR.",

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use thalweg::Volume;
-use thalweg::volume::{self, HINT_ATTRIBUTE, Hint, Kind, OfCluster, OpenVolume, Registry};
+use thalweg::volume::{self, HINT_ATTRIBUTE, Hint, Kind, OfCluster, OpenVolume, Policy, Registry};
 use thalweg_api::to_json;
 
 use crate::failure::{DONE, Failure, WRONG};
@@ -20,7 +20,8 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
     let registry = Registry::of_user()?;
     match asked {
         VolumeAsk::Create { name, stores, manager, layout } => {
-            volume::create(&registry, name, stores, manager.as_deref(), &layout.over(Default::default()))?;
+            let layout = layout.over(Default::default());
+            create(&registry, name, stores, manager.as_deref(), &layout)?;
             entry_of(&registry, name, how)
         }
         VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster: (identity, cluster), clients } => {
@@ -52,11 +53,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             report(how, || to_json(&salvaged), || show::volume_salvage(&salvaged))?;
             Ok(if salvaged.problems.is_empty() { DONE } else { WRONG })
         }
-        VolumeAsk::Destroy(name) => {
-            let left = volume::destroy(&registry, name)?;
-            left.iter().for_each(|left| complain(left));
-            Ok(if left.is_empty() { DONE } else { WRONG })
-        }
+        VolumeAsk::Destroy(name, force) => destroyed(&registry, name, *force, how),
         VolumeAsk::Names(name, path) => {
             let files = volume::files(&volume::open(&registry, name)?, path)?;
             report(how, || to_json(&files), || show::volume_files(&files))
@@ -69,11 +66,11 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
         VolumeAsk::MakeDirectories(places) => {
             let make =
                 |(name, path): &(String, PathBuf)| Volume::open_of(&registry, name)?.make_directory(path);
-        VolumeAsk::Remove(places, recursive) => {
-            places.iter().try_for_each(|(name, path)| remove(&registry, name, path, *recursive))?;
+            places.iter().try_for_each(make)?;
             Ok(DONE)
         }
-            places.iter().try_for_each(make)?;
+        VolumeAsk::Remove(places, recursive) => {
+            places.iter().try_for_each(|(name, path)| remove(&registry, name, path, *recursive))?;
             Ok(DONE)
         }
         VolumeAsk::Layout(name, path, layout) => {
@@ -86,6 +83,9 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             let hint = hinted(&volume::open(&registry, name)?, path, *hint)?;
             report(how, || to_json(&hint), || format!("{}: {hint}\n", Path::new("/").join(path).display()))
         }
+    }
+}
+
 /// Makes a volume on this machine. Says if copies do not protect its names.
 fn create(
     registry: &Registry,
@@ -136,9 +136,6 @@ fn remove(registry: &Registry, name: &str, path: &Path, recursive: bool) -> volu
             refused(format!("{} is a directory that is not empty; add --recursive", path.display()))
         }
         removed => removed,
-    }
-}
-
     }
 }
 

@@ -103,6 +103,23 @@ impl SqliteManager {
         Ok(thalweg_io::small::sync_directory(dir)?)
     }
 
+    /// Makes a copy of the database in a directory, which nobody has open, in an empty one. Durable, except for the name.
+    ///
+    /// # Errors
+    /// If the database cannot be read, or there is no room for the copy.
+    pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
+        let (path, copy) = (from.join(DATABASE), to.join(DATABASE));
+        let failed = |e| Error::Database(path.clone(), e);
+        // SQLite fills an empty file, and leaves its permissions.
+        thalweg_io::small::write(&copy, b"")?;
+        let connection = connect(&path).map_err(failed)?;
+        let name = copy.to_str().ok_or_else(|| {
+            Error::Refused(format!("{} is not readable text, as SQLite needs it", copy.display()))
+        })?;
+        connection.execute("VACUUM INTO ?", [name]).map_err(failed)?;
+        Ok(thalweg_io::File::open(&crate::place::io(), &copy, thalweg_io::Access::Update)?.sync()?)
+    }
+
     /// Opens the database in a directory.
     pub fn open(dir: &Path) -> Result<SqliteManager> {
         let path = dir.join(DATABASE);
@@ -163,6 +180,16 @@ impl Shared {
     /// use the reserve.
     fn change(&self, changes: &[Change]) -> Result<Option<Inode>> {
         let mut state = self.lock();
+        match self.transact(&mut state, changes) {
+            Err(why) if why.errno() == libc::ENOSPC && changes.iter().all(Change::needs_no_room) => {
+                state.make_room();
+                self.transact(&mut state, changes)
+            }
+            changed => changed,
+        }
+    }
+
+    fn transact(&self, state: &mut State, changes: &[Change]) -> Result<Option<Inode>> {
         let database = |e| self.failed(e);
         let number = match changes {
             [Change::Create(..)] => state.number().map_err(database)?,
@@ -180,16 +207,6 @@ impl Shared {
         state.dirty = true;
         if changes.iter().any(Change::is_durable) {
             state.sync().map_err(database)?;
-        match self.transact(&mut state, changes) {
-            Err(why) if why.errno() == libc::ENOSPC && changes.iter().all(Change::needs_no_room) => {
-                state.make_room();
-                self.transact(&mut state, changes)
-            }
-            changed => changed,
-        }
-    }
-
-    fn transact(&self, state: &mut State, changes: &[Change]) -> Result<Option<Inode>> {
         }
         Ok(changed)
     }
@@ -201,6 +218,7 @@ impl Shared {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             // What failed now fails for who asks next.
             let _ = state.sync();
+            state.reserve.refill();
         }
     }
 }
@@ -222,10 +240,16 @@ impl State {
         Ok(())
     }
 
+    /// Lets the log be overwritten from its beginning, with the room that was reserved for that.
+    fn make_room(&mut self) {
+        self.reserve.release();
+        // If this fails, so does the change that needs the room.
+        let _ = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+    }
+
     fn durably(&mut self, statement: &str) -> rusqlite::Result<()> {
         self.connection.execute_batch("PRAGMA synchronous = FULL")?;
         let done = self.connection.execute_batch(statement);
-            state.reserve.refill();
         self.connection.execute_batch("PRAGMA synchronous = NORMAL")?;
         done
     }
@@ -240,13 +264,6 @@ impl State {
         self.next += 1;
         Ok(self.next as u64 - 1)
     }
-    /// Lets the log be overwritten from its beginning, with the room that was reserved for that.
-    fn make_room(&mut self) {
-        self.reserve.release();
-        // If this fails, so does the change that needs the room.
-        let _ = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
-    }
-
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {

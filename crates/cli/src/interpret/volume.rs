@@ -40,16 +40,17 @@ pub(crate) enum VolumeAsk {
     /// Puts a store in the second directory in the place of the one in the first.
     Replace(String, PathBuf, PathBuf),
     Salvage(String, PathBuf),
-    Destroy(String),
+    /// Also if parts are left, with the flag.
+    Destroy(String, bool),
     /// The names in a directory of a volume.
     Names(String, PathBuf),
     /// All that is known of what is at these paths of a volume.
     Stat(Vec<(String, PathBuf)>),
     /// Makes directories, with those above them.
     MakeDirectories(Vec<(String, PathBuf)>),
-    Layout(String, PathBuf, LayoutAsk),
     /// Removes files and directories, with the flag also those that are not empty.
     Remove(Vec<(String, PathBuf)>, bool),
+    Layout(String, PathBuf, LayoutAsk),
     /// How a file will be used; without a hint, what was said of that.
     Hint(String, PathBuf, Option<Hint>),
 }
@@ -102,7 +103,7 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
                     .into(),
             )),
         },
-        "destroy" => name(what, &args.words).map(VolumeAsk::Destroy),
+        "destroy" => name(what, &args.words).map(|name| VolumeAsk::Destroy(name, args.force)),
         "salvage" => match &args.words[..] {
             [volume, dir] => Ok(VolumeAsk::Salvage(text(volume)?, dir.into())),
             _ => Err(Usage(
@@ -135,7 +136,6 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
     }
 }
 
-/// `volume hint volume:NAME/PATH [HINT]`.
 /// An error if a flag is for other things that `volume` does.
 fn check_flags(what: &str, args: &TypedArgs, layout: LayoutAsk) -> Result<(), Usage> {
     let lays_out = matches!(what, "create" | "layout");
@@ -162,6 +162,7 @@ fn check_flags(what: &str, args: &TypedArgs, layout: LayoutAsk) -> Result<(), Us
     Ok(())
 }
 
+/// `volume hint volume:NAME/PATH [HINT]`.
 fn hint(words: &[OsString]) -> Result<VolumeAsk, Usage> {
     let (word, hint) = match words {
         [word] => (word, None),

@@ -20,6 +20,14 @@ pub(crate) fn volume_list(volumes: &[VolumeEntry]) -> String {
     text
 }
 
+/// What was removed.
+pub(crate) fn volume_destroyed(entry: &VolumeEntry) -> String {
+    let VolumeEntry { name, manager, stores, .. } = entry;
+    let mut text = format!("{name}: removed with all its files\n  manager {manager}\n");
+    text.extend(stores.iter().map(|store| format!("  store   {store}\n")));
+    text
+}
+
 /// What there is, and a row for each store.
 pub(crate) fn volume_status(status: &VolumeStatus) -> String {
     let VolumeStatus { name, manager, clients, stores, layout, files, directories, bytes } = status;

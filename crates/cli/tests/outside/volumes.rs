@@ -111,6 +111,7 @@ fn files_of_a_volume_are_removed_by_name() {
     assert_eq!(run("$T volume ls volume:films/").is_done(), "");
     run("$T volume check films -q").is_done();
 }
+
 #[test]
 fn on_a_full_disk_a_mount_still_reads_and_removes() {
     if !Path::new("/dev/fuse").exists() || !thalweg_io::process::is_root() {
