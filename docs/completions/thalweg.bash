@@ -68,7 +68,7 @@ _thalweg() {
         plan) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --cluster --shares --simulate --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
         partition) flags='-o --output --record --prefixed --by --datamation --memory --threads --io --pick --parts --split-keys --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        volume) flags='--record --stores --manager --clients --stripe --width --copies --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat mkdir layout hint check repair add-store replace salvage destroy' ;;
+        volume) flags='--record --stores --manager --clients --stripe --width --copies --recursive --force --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat mkdir rm layout hint check repair add-store replace salvage destroy' ;;
         mount) flags='--background --read-only --cache --hint --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         table) flags='--memory --resp --password-file --tls-cert --tls-key --json --progress -q --quiet -h --help -V --version --generate' subjects='serve' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;

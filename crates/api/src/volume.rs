@@ -151,7 +151,10 @@ pub struct VolumeSalvage {
     pub name: String,
     /// The number of complete files.
     pub files: u64,
-    /// The bytes of these files.
+    /// The number of files of which some bytes are lost and others were saved.
+    #[serde(default)]
+    pub partial_files: u64,
+    /// The bytes that were saved.
     pub bytes: u64,
     /// What could not be salvaged, one line each.
     pub problems: Vec<String>,

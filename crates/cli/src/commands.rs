@@ -300,7 +300,8 @@ serve them; --cluster or --identity says which cluster.
 list: the volumes of this user, and where they are. status NAME: its stores, and how much is in it.
 
 ls volume:NAME/PATH: the names in a directory. stat volume:NAME/PATH ...: all that is known of files and directories. \
-mkdir volume:NAME/PATH ...: makes directories, and those above them that are not there.
+mkdir volume:NAME/PATH ...: makes directories, and those above them that are not there. rm volume:NAME/PATH ...: removes files and \
+empty directories; with --recursive also directories with everything in them.
 
 layout volume:NAME/DIR: how files are laid out that are made in a directory. With --stripe, --width, --copies or --record, sets that \
 for files made from now on, and makes the directory if it is not there.
@@ -315,13 +316,14 @@ are gone are made anew. Removes strips that no file has. Then it checks. Others 
 
 add-store NAME DIR: a further store, for files that are made from now on.
 
-replace NAME OLD NEW: a store in NEW takes the place of the one in OLD. What OLD still has moves; of what it has lost, second copies \
-are used to make it anew, and the rest is named. Then it repairs and checks.
+replace NAME OLD NEW: a store in NEW takes the place of the one in OLD. What OLD still has moves, the manager too if it is there (not on a \
+cluster); of what it has lost, second copies are used to make it anew, and the rest is named. Then it repairs and checks.
 
-salvage NAME DIR: copies the files that can be read to a new directory DIR, from the stores that are there. Without the manager's \
-database files are called after their numbers.
+salvage NAME DIR: copies what can be read to a new directory DIR, from the stores that are there. Bytes that are lost are holes in \
+the copies, and are listed; then the status is 1. Without the manager's database files are called after their numbers.
 
-destroy NAME: removes a volume and all files in it.
+destroy NAME: removes a volume and all files in it, without a question, and says what it removed. If a directory of the volume has \
+something in it that is not the volume's, nothing is removed. --force removes what can be removed and forgets the volume.
 
 Several processes of one user may use a volume at a time, and several clients one on a cluster; add-store, replace and destroy \
 need it alone. On a cluster a store is written as NODE:/DIR.",
@@ -338,7 +340,7 @@ need it alone. On a cluster a store is written as NODE:/DIR.",
             ("thalweg volume salvage films saved", "what can be read when a disk is gone"),
         ],
         subjects: &[
-            "create", "list", "status", "ls", "stat", "mkdir", "layout", "hint", "check", "repair", "add-store", "replace", "salvage",
+            "create", "list", "status", "ls", "stat", "mkdir", "rm", "layout", "hint", "check", "repair", "add-store", "replace", "salvage",
             "destroy",
         ],
     },

@@ -15,6 +15,17 @@ figures. Up to 64 MB only tests that the benchmark works.",
     set: |args, value| values::parsed(value).map(|size| args.size = Some(size)),
 };
 
+pub(crate) const ROWS: Flag = Flag {
+    long: "rows",
+    short: None,
+    value: Value::Any("NAME,..."),
+    at: BENCHES,
+    about: "measure only these rows; a wrong name lists all",
+    doc: "\
+Measure only the rows with these names; repeat the flag to add rows. An unknown name prints the list of names.",
+    set: |args, value| values::names(value).map(|names| args.rows.extend(names)),
+};
+
 pub(crate) const SUITES: Flag = Flag {
     long: "suites",
     short: None,

@@ -85,6 +85,34 @@ How many stores have each byte, 1 or 2. With 2, any one store may be lost, and o
     },
 };
 
+pub(crate) const RECURSIVE: Flag = Flag {
+    long: "recursive",
+    short: None,
+    value: Value::None,
+    at: VOLUMES,
+    about: "with rm: remove directories with everything in them",
+    doc: "With volume rm: remove directories with everything in them. Without this flag, only files and empty directories.",
+    set: |args, _| {
+        args.recursive = true;
+        Ok(())
+    },
+};
+
+pub(crate) const FORCE: Flag = Flag {
+    long: "force",
+    short: None,
+    value: Value::None,
+    at: VOLUMES,
+    about: "with destroy: forget the volume even if parts are left",
+    doc: "\
+With volume destroy: remove everything that can be removed, say what is left, and forget the volume, also if the host of its manager \
+is gone or if its directories have something in them that is not the volume's.",
+    set: |args, _| {
+        args.force = true;
+        Ok(())
+    },
+};
+
 pub(crate) const BACKGROUND: Flag = Flag {
     long: "background",
     short: None,

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use thalweg::Error;
 use thalweg::nodes::{Cancel, Channel, ExecOptions, Forward, NodeOptions, Stop, control};
-use thalweg_api::{ExecReport, JobReport, JobState, to_json};
+use thalweg::volume::{Location, Registry};
+use thalweg_api::{ExecReport, JobReport, JobState, VolumeEntry, to_json};
 use thalweg_base::units::Bytes;
 use thalweg_io::process;
 
@@ -336,10 +337,37 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
     for why in &wrong {
         complain(&format!("cluster file not sent to {why}; thalweg cluster install brings it"));
     }
+    if let ClusterAsk::Drop(names) = asked {
+        complain_of_volumes(&file.name, names)?;
+    }
     let hosts = show::counted(file.hosts.len(), "host", "hosts");
     let next = next_of(identity, asked);
     let text = || format!("cluster {} of {hosts}, epoch {}{next}\n", file.name, file.epoch);
     report(how, || to_json(&file), text)
+}
+
+/// Says which volumes of this user have lost their manager, or a store, with these hosts of a cluster.
+fn complain_of_volumes(cluster: &str, dropped: &[String]) -> Result<(), Failure> {
+    let is_there =
+        |place: &&String| Location::of(Path::new(place)).is_some_and(|place| dropped.contains(&place.node));
+    let is_of = |volume: &VolumeEntry| volume.cluster.as_ref().is_some_and(|of| of.name == cluster);
+    for VolumeEntry { name, manager, stores, .. } in
+        Registry::of_user()?.list()?.volumes.into_iter().filter(is_of)
+    {
+        if is_there(&&manager) {
+            complain(&format!(
+                "the manager of volume {name} was on a host that is dropped, so nobody can use the volume; \
+                 thalweg volume destroy {name} --force removes what is left of it"
+            ));
+            continue;
+        }
+        for store in stores.iter().filter(is_there) {
+            complain(&format!(
+                "{store} was a store of volume {name}; thalweg volume replace puts another in its place"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// What comes after a change of the cluster.

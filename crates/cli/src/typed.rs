@@ -100,6 +100,8 @@ pub(crate) struct TypedArgs {
     pub(crate) copies: Option<u32>,
     pub(crate) background: bool,
     pub(crate) read_only: bool,
+    pub(crate) recursive: bool,
+    pub(crate) force: bool,
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) hint: Option<Hint>,
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use thalweg::Volume;
-use thalweg::volume::{self, HINT_ATTRIBUTE, Hint, Kind, OfCluster, OpenVolume, Registry};
+use thalweg::volume::{self, HINT_ATTRIBUTE, Hint, Kind, OfCluster, OpenVolume, Policy, Registry};
 use thalweg_api::to_json;
 
 use crate::failure::{DONE, Failure, WRONG};
@@ -20,7 +20,8 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
     let registry = Registry::of_user()?;
     match asked {
         VolumeAsk::Create { name, stores, manager, layout } => {
-            volume::create(&registry, name, stores, manager.as_deref(), &layout.over(Default::default()))?;
+            let layout = layout.over(Default::default());
+            create(&registry, name, stores, manager.as_deref(), &layout)?;
             entry_of(&registry, name, how)
         }
         VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster: (identity, cluster), clients } => {
@@ -52,11 +53,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             report(how, || to_json(&salvaged), || show::volume_salvage(&salvaged))?;
             Ok(if salvaged.problems.is_empty() { DONE } else { WRONG })
         }
-        VolumeAsk::Destroy(name) => {
-            let left = volume::destroy(&registry, name)?;
-            left.iter().for_each(|left| complain(left));
-            Ok(if left.is_empty() { DONE } else { WRONG })
-        }
+        VolumeAsk::Destroy(name, force) => destroyed(&registry, name, *force, how),
         VolumeAsk::Names(name, path) => {
             let files = volume::files(&volume::open(&registry, name)?, path)?;
             report(how, || to_json(&files), || show::volume_files(&files))
@@ -72,6 +69,10 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             places.iter().try_for_each(make)?;
             Ok(DONE)
         }
+        VolumeAsk::Remove(places, recursive) => {
+            places.iter().try_for_each(|(name, path)| remove(&registry, name, path, *recursive))?;
+            Ok(DONE)
+        }
         VolumeAsk::Layout(name, path, layout) => {
             let open = volume::open(&registry, name)?;
             set_layout(&open, path, layout)?;
@@ -82,6 +83,59 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             let hint = hinted(&volume::open(&registry, name)?, path, *hint)?;
             report(how, || to_json(&hint), || format!("{}: {hint}\n", Path::new("/").join(path).display()))
         }
+    }
+}
+
+/// Makes a volume on this machine. Says if copies do not protect its names.
+fn create(
+    registry: &Registry,
+    name: &str,
+    stores: &[PathBuf],
+    manager: Option<&Path>,
+    layout: &Policy,
+) -> volume::Result<()> {
+    volume::create(registry, name, stores, manager, layout)?;
+    if let (2.., None, [first, _, ..]) = (layout.copies, manager, stores) {
+        complain(&format!(
+            "the names and permissions of files are only in {}, without a copy; --manager DIR puts them on another disk",
+            first.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Removes a volume, and says what was removed and what is left.
+fn destroyed(registry: &Registry, name: &str, force: bool, how: Show) -> Result<u8, Failure> {
+    let entry = registry.find(name)?;
+    let left = volume::destroy(registry, name, force)?;
+    left.iter().for_each(|left| complain(left));
+    if !left.is_empty() {
+        return Ok(WRONG);
+    }
+    report(how, || to_json(&entry), || show::volume_destroyed(&entry))
+}
+
+/// Removes what is at a path of a volume.
+fn remove(registry: &Registry, name: &str, path: &Path, recursive: bool) -> volume::Result<()> {
+    let refused = |why| Err(volume::Error::Refused(why));
+    let is_not_empty = |why: &volume::Error| {
+        std::io::Error::from_raw_os_error(why.errno()).kind() == std::io::ErrorKind::DirectoryNotEmpty
+    };
+    if path.file_name().is_none() {
+        return refused(format!(
+            "{} of volume {name} is no name in it; thalweg volume destroy {name} removes the whole volume",
+            path.display()
+        ));
+    }
+    let volume = Volume::open_of(registry, name)?;
+    if recursive {
+        return volume.remove_all(path);
+    }
+    match volume.remove(path) {
+        Err(why) if is_not_empty(&why) => {
+            refused(format!("{} is a directory that is not empty; add --recursive", path.display()))
+        }
+        removed => removed,
     }
 }
 

@@ -271,6 +271,23 @@ fn clients_that_are_not_named_are_refused_by_manager_and_stores_alike() {
     run(&nodes, &["volume", "destroy", "films"]).is_done();
 }
 
+#[test]
+fn a_volume_whose_manager_has_left_the_cluster_can_be_forgotten() {
+    let nodes = with_volume("1");
+    let dropped = run(&nodes, &["cluster", "drop", "n1"]);
+    assert_eq!(dropped.status, Some(0), "{dropped:?}");
+    let advice = "thalweg volume destroy films --force";
+    assert!(
+        dropped.err.contains("the manager of volume films") && dropped.err.contains(advice),
+        "{dropped:?}"
+    );
+    run(&nodes, &["volume", "destroy", "films"]).is_refused(&["n1", advice]);
+    let forced = run(&nodes, &["volume", "destroy", "films", "--force"]);
+    assert!(forced.status == Some(1) && forced.err.contains("the manager in n1:"), "{forced:?}");
+    assert_eq!(run(&nodes, &["volume", "list"]).is_done(), "");
+    assert!(!nodes.place.0.join("d2/films.thalweg-store").exists(), "what is there still is removed");
+}
+
 /// Attaches to a store of slot 0 or 1 without its manager, as an attacker would.
 fn ask_store(nodes: &Nodes, client: &str, node: &str, directory: &str, volume: &str) -> Result<(), String> {
     use thalweg_api::{ServiceRequest, VolumeRequest};

@@ -157,7 +157,9 @@ pub fn check_own_directory(path: &Path) -> Result<()> {
     if is_own && there.mode() & 0o077 == 0 {
         return Ok(());
     }
-    Err(failed(std::io::Error::other("it is no directory that is this user's alone")))
+    Err(failed(std::io::Error::other(
+        "it is no directory that is this user's alone; if it is yours, chmod 700 it",
+    )))
 }
 
 /// Removes an empty directory.

@@ -116,7 +116,8 @@ impl MountedFs {
         self.volume.create_at(place, new)
     }
 
-    /// Notes that something was read, if that is worth a note: once after each change, and once a day.
+    /// Notes that something was read, if that is worth a note: once after each change, and once a day. A note that cannot be
+    /// written, for example because the manager's disk is full, is no reason for the read to fail.
     fn accessed(&self, inode: u64) -> Result<()> {
         if self.options.read_only {
             return Ok(());
@@ -125,7 +126,10 @@ impl MountedFs {
         let now = clock::wall_ns();
         let is_old = found.accessed_ns <= found.modified_ns.max(found.changed_ns)
             || found.accessed_ns < now - ACCESS_NOTED_NS;
-        if is_old { self.volume.set_accessed(inode, now) } else { Ok(()) }
+        if is_old {
+            let _ = self.volume.set_accessed(inode, now);
+        }
+        Ok(())
     }
 
     /// Opens a file of the volume, and says how the kernel is to treat it.
@@ -404,8 +408,9 @@ impl Filesystem for MountedFs {
     ) {
         let _changes = self.directories.change(parent.0);
         let made = match self.make(request, place(parent, name), Kind::File, mode, b"") {
-            Err(why) if why.errno() == libc::EEXIST && flags & libc::O_EXCL == 0 => {
-                self.volume.lookup(&place(parent, name))
+            // After EIO the server may have ended just when it had made the file.
+            Err(why) if matches!(why.errno(), libc::EEXIST | libc::EIO) && flags & libc::O_EXCL == 0 => {
+                self.volume.lookup(&place(parent, name)).or(Err(why))
             }
             made => made,
         };

@@ -142,6 +142,28 @@ impl Volume {
         }
     }
 
+    /// Removes a file, or a directory with everything in it. What others add to it meanwhile is removed too.
+    ///
+    /// # Errors
+    /// If it is not there, or something in it cannot be removed; what was removed until then is gone.
+    pub fn remove_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let mut left = vec![path.as_ref().to_path_buf()];
+        while let Some(path) = left.last() {
+            let names = match self.0.volume.stat_link(path)?.kind {
+                Kind::Directory => self.0.volume.list(path)?,
+                _ => Vec::new(),
+            };
+            if names.is_empty() {
+                self.remove(path)?;
+                left.pop();
+            } else {
+                let path = path.clone();
+                left.extend(names.into_iter().map(|entry| path.join(OsString::from_vec(entry.name))));
+            }
+        }
+        Ok(())
+    }
+
     /// Gives a file or directory another name. A file that has it is replaced.
     ///
     /// # Errors

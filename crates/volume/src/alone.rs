@@ -49,6 +49,13 @@ pub(crate) trait Alone {
     /// Removes a store.
     fn remove(&self, directory: &str, slot: u32) -> Result<()>;
 
+    /// If the manager lies beside this store, copies it to beside another one. The directory of the copy, if one
+    /// was made; the manager itself stays until [`Alone::remove_manager`]. The volume must be closed.
+    fn copy_manager(&self, from: &str, to: &str) -> Result<Option<String>>;
+
+    /// Removes the manager after it was copied elsewhere.
+    fn remove_manager(&self) -> Result<()>;
+
     /// Closes the volume, and gives a slot, or the next one, the store in this directory.
     fn give(&self, volume: Arc<Volume>, slot: u32, directory: &str) -> Result<()>;
 }

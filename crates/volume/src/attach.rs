@@ -4,7 +4,8 @@
 //! and all others attach to its socket. When that process ends, the first of the others that takes the lock serves the
 //! volume. Each client tells the new server which files it has open, and these stay open. A client repeats a request if that
 //! does no harm, or if the request was never sent.
-//! Invariant: a change that may have been carried out by a server that was killed is not made a second time.
+//! Invariant: a change that may have been carried out by a server that was killed is not made a second time. A name that may
+//! have been made is asked for again: if it is taken then, whether this client made it is not known, and that is the error.
 //! Non-goals: the way to a node; see remote.rs.
 
 use std::collections::BTreeMap;
@@ -114,17 +115,25 @@ impl Attachment {
 
     /// Asks whoever serves the volume, or whoever does then.
     fn ask(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
-        let begun_ns = now_ns();
+        let unknown = || self.lost("ended before it answered; whether the change was made is not known");
+        let (begun_ns, mut may_be_made) = (now_ns(), false);
         loop {
             let (turn, way) = self.way();
             let failure = match way.ask(ask, sent, into) {
                 Ok(reply) => return Ok(reply),
+                Err(Failure::Told(why)) if may_be_made && why.errno() == libc::EEXIST => {
+                    return Err(unknown());
+                }
                 Err(Failure::Told(why)) => return Err(why),
                 Err(failure) => failure,
             };
             self.reach_again(turn, &way, begun_ns)?;
-            if matches!(failure, Failure::Unanswered) && !is_harmless(ask) {
-                return Err(self.lost("ended before it answered; whether the change was made is not known"));
+            if matches!(failure, Failure::Unanswered) {
+                match twice(ask) {
+                    Twice::Harmless => {}
+                    Twice::Refused => may_be_made = true,
+                    Twice::Harmful => return Err(unknown()),
+                }
             }
             if now_ns() - begun_ns > PATIENCE.as_nanos() as u64 {
                 return Err(self.lost("ends again and again"));
@@ -168,14 +177,22 @@ impl Attachment {
     }
 }
 
-/// Whether it may be carried out twice.
-fn is_harmless(ask: &Ask) -> bool {
-    !matches!(
-        ask,
-        Ask::Manager(Request::Change(
-            Change::Create(..) | Change::Link(..) | Change::Remove(..) | Change::Rename(..)
-        ))
-    )
+/// What comes of a request that is carried out twice.
+enum Twice {
+    /// The same as once.
+    Harmless,
+    /// The second one fails, since the name is taken, and changes nothing.
+    Refused,
+    /// The second one may take a name from what others have put there meanwhile.
+    Harmful,
+}
+
+fn twice(ask: &Ask) -> Twice {
+    match ask {
+        Ask::Manager(Request::Change(Change::Create(..) | Change::Link(..))) => Twice::Refused,
+        Ask::Manager(Request::Change(Change::Remove(..) | Change::Rename(..))) => Twice::Harmful,
+        _ => Twice::Harmless,
+    }
 }
 
 /// Serves the volume, or attaches to who does; why the store of each slot is lost, if it is. What this client itself has open

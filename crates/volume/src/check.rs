@@ -158,8 +158,9 @@ pub(crate) fn orphans(volume: &Volume, seen: &Seen) -> Result<Vec<(usize, Strip)
 fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, check: &mut VolumeCheck) {
     check.files += 1;
     let mut is_lost = false;
-    for index in (0..layout.width).filter(|index| inode.strips & bit(*index) != 0) {
-        let mut good = 0;
+    let written = inode.strips | inode.unsynced;
+    for index in (0..layout.width).filter(|index| written & bit(*index) != 0) {
+        let (mut good, mut missing) = (0, Vec::new());
         for copy in 0..layout.copies {
             if inode.stale[copy as usize] & bit(index) != 0 {
                 let stale = Strip { inode: inode.id, index, copy };
@@ -180,10 +181,17 @@ fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, chec
                     check.strips += 1;
                     check.bytes += bytes;
                 }
+                // A write that is not acknowledged yet may have reached the other copy only.
+                Err(why @ Error::Missing(..)) if inode.strips & bit(index) == 0 => {
+                    missing.push(format!("{}: {why}", path.display()));
+                }
                 Err(why) => check.problems.push(format!("{}: {why}", path.display())),
             }
         }
-        is_lost |= good == 0;
+        if good == 0 {
+            is_lost = true;
+            check.problems.append(&mut missing);
+        }
     }
     check.lost_files += u64::from(is_lost);
 }

@@ -247,19 +247,37 @@ impl Alone for OnNodes {
         remove(&*self.dial, directory, &self.volume, Some(slot))
     }
 
+    fn copy_manager(&self, _from: &str, _to: &str) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn remove_manager(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn give(&self, volume: Arc<Volume>, slot: u32, directory: &str) -> Result<()> {
         volume.manager.change(&Change::Slot(slot, directory.into())).map(drop)
     }
 }
 
 /// Removes the parts of a volume: first the manager, unless it is in use; then the stores. What could not be removed is told.
-pub(crate) fn destroy(entry: &VolumeEntry) -> Result<Vec<String>> {
+/// With `force` that may also be the manager.
+pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<Vec<String>> {
     let links = links(entry)?;
     let volume = &of(entry).volume;
-    remove(&links, &entry.manager, volume, None)?;
+    let manager = remove(&links, &entry.manager, volume, None);
+    let manager = match manager {
+        Err(why) if !force => {
+            return Err(Error::Refused(format!(
+                "{why}; if {} is gone for good, thalweg volume destroy {} --force removes what is left and forgets the volume",
+                entry.manager, entry.name
+            )));
+        }
+        removed => removed.err().map(|why| format!("the manager in {} is left: {why}", entry.manager)),
+    };
     let store = |(slot, place): (u32, &String)| {
         let why = remove(&links, place, volume, Some(slot)).err()?;
         Some(format!("the store in {place} is left: {why}"))
     };
-    Ok((0..).zip(&entry.stores).filter_map(store).collect())
+    Ok(manager.into_iter().chain((0..).zip(&entry.stores).filter_map(store)).collect())
 }

@@ -81,7 +81,9 @@ impl fmt::Display for Error {
         match self {
             Error::Io(e) => e.fmt(f),
             Error::System(errno, about) => {
-                write!(f, "{about}: {}", std::io::Error::from_raw_os_error(*errno))
+                let why = std::io::Error::from_raw_os_error(*errno).to_string();
+                // What another process or a node reported may say it already.
+                if about.contains(&why) { f.write_str(about) } else { write!(f, "{about}: {why}") }
             }
             Error::Damaged { path, at } => write!(
                 f,

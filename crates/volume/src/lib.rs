@@ -53,6 +53,7 @@ mod registry;
 mod remote;
 mod repair;
 mod request;
+mod reserve;
 mod rows;
 mod salvage;
 mod serve;

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a slot is given another store only when that has, durably, what the old one had or what it lacks is noted. If
 //! this fails before, the new store is removed, and the volume is as it was.
+//! Invariant: on one machine, the manager moves with the store in whose directory it lies. The registry names the old one until
+//! its copy is durable.
 //! Non-goals: making anew what a store lacks; see repair.rs.
 
 use std::path::Path;
@@ -40,7 +42,13 @@ pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Resul
     open.check_apart(slot, &new)?;
     let store = open.alone.make(&new, slot)?;
     let moved = open.move_store(slot, &*store);
-    let (told, is_readable) = moved.or_else(|why| open.gives_up(slot, &new, why))?;
+    let (mut told, is_readable) = moved.or_else(|why| open.gives_up(slot, &new, why))?;
+    let manager = &open.entry.manager;
+    if open.entry.cluster.is_some() && Path::new(manager).parent() == Path::new(&old).parent() {
+        told.push(format!(
+            "the manager of volume {name} stays in {manager}: on a cluster it cannot be moved"
+        ));
+    }
     let alone = open.give(registry, slot, &new)?;
     if is_readable {
         alone.remove(&old, slot)?;
@@ -78,11 +86,18 @@ impl OpenAlone {
             let _ = alone.remove(directory, slot);
             return Err(why);
         }
+        let before = entry.stores.get(slot as usize).cloned();
+        let moved = before.map_or(Ok(None), |before| alone.copy_manager(&before, directory))?;
         match entry.stores.get_mut(slot as usize) {
             Some(before) => *before = directory.into(),
             None => entry.stores.push(directory.into()),
         }
+        let has_moved = moved.is_some();
+        entry.manager = moved.unwrap_or(entry.manager);
         registry.update(&entry)?;
+        if has_moved {
+            alone.remove_manager()?;
+        }
         Ok(alone)
     }
 

@@ -216,6 +216,31 @@ pub enum Change {
 }
 
 impl Change {
+    /// Whether it needs no lasting room at the manager, so that it must succeed when the disk there is full.
+    pub(crate) fn needs_no_room(&self) -> bool {
+        match self {
+            Change::Remove(..)
+            | Change::SetAttribute(_, _, None)
+            | Change::Grow(_)
+            | Change::Settle(..)
+            | Change::Resize(..)
+            | Change::Cut(..)
+            | Change::Stale(..)
+            | Change::Current(..)
+            | Change::Raise(_)
+            | Change::Forget(_) => true,
+            Change::Create(..)
+            | Change::Link(..)
+            | Change::Rename(..)
+            | Change::Set(..)
+            | Change::Accessed(..)
+            | Change::SetPolicy(..)
+            | Change::SetAttribute(_, _, Some(_))
+            | Change::Unsettle(_)
+            | Change::Slot(..) => false,
+        }
+    }
+
     /// Whether it is durable when it is acknowledged.
     pub(crate) fn is_durable(&self) -> bool {
         matches!(self, Change::Stale(..) | Change::Current(..) | Change::Raise(..) | Change::Slot(..))

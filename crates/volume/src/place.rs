@@ -10,8 +10,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use thalweg_api::VolumeEntry;
+use thalweg_base::clock::Stopwatch;
 use thalweg_io::threads::Threads;
 use thalweg_io::{Access, File, FileSystem, hidden, process, small};
 
@@ -26,6 +28,10 @@ use crate::stores::{Slot, Stores};
 use crate::{Error, LocalStore, Result, SqliteManager, Volume};
 
 const LOCK: &str = "lock";
+/// How long to wait for a process that is ending: one that served a mount ends a while after `umount` has returned.
+const ENDING: Duration = Duration::from_secs(3);
+/// How long to wait before trying again to lock a volume. No event says that another process has given up a lock.
+const MOMENT: Duration = Duration::from_millis(10);
 /// More digits than a process's number has.
 const LOCK_BYTES_MAX: usize = 32;
 
@@ -104,8 +110,14 @@ impl Made {
     ) -> Result<()> {
         self.directory(dir)?;
         SqliteManager::create(dir, volume, slots, policy, owner)?;
-        File::open(&io(), &dir.join(LOCK), Access::Create)?;
-        Ok(())
+        make_lock(dir)
+    }
+
+    /// Makes a copy of a manager that nobody has open.
+    fn copy_of_manager(&mut self, from: &Path, dir: &Path) -> Result<()> {
+        self.directory(dir)?;
+        SqliteManager::copy(from, dir)?;
+        make_lock(dir)
     }
 
     /// All were made.
@@ -123,11 +135,29 @@ impl Drop for Made {
     }
 }
 
+fn make_lock(meta: &Path) -> Result<()> {
+    File::open(&io(), &meta.join(LOCK), Access::Create)?;
+    Ok(small::sync_directory(meta)?)
+}
+
 /// Opens a volume: serves it, or attaches to the process that does.
 pub(crate) fn open(entry: VolumeEntry) -> Result<OpenVolume> {
-    let (attachment, slots) = Attachment::new(Path::new(&entry.manager), &entry.name)?;
+    let attached = Attachment::new(Path::new(&entry.manager), &entry.name);
+    let (attachment, slots) = attached.map_err(|why| with_remedy(why, &entry))?;
     let volume = Volume::of(Client::by(attachment), Arc::new(Stores::new(slots)));
     Ok(OpenVolume { volume, entry, watch: Watch::default() })
+}
+
+/// Why a volume cannot be opened, with what to do if its manager is not there.
+fn with_remedy(why: Error, entry: &VolumeEntry) -> Error {
+    match why {
+        Error::Io(e) if e.source.kind() == std::io::ErrorKind::NotFound => Error::Refused(format!(
+            "{e}; mount the disk with the manager of volume {0}, or, if it is gone, save the contents of files with \
+             thalweg volume salvage {0} DIR",
+            entry.name
+        )),
+        other => other,
+    }
 }
 
 /// Keeps other processes from a volume.
@@ -143,9 +173,8 @@ struct Here {
 /// Opens a volume that no other process uses, and that none can use meanwhile.
 pub(crate) fn open_alone(mut entry: VolumeEntry) -> Result<OpenAlone> {
     let meta = PathBuf::from(&entry.manager);
-    let (Some(lock), Some(clients)) = (try_lock(&meta)?, small::try_lock(&meta.join(CLIENTS))?) else {
-        return Err(in_use(&meta, &entry.name)?);
-    };
+    let locked = wait_for(|| Ok(try_lock(&meta)?.zip(small::try_lock(&meta.join(CLIENTS))?)))?;
+    let Some((lock, clients)) = locked else { return Err(in_use(&meta, &entry.name)?) };
     let manager = SqliteManager::open(&meta)?;
     let facts = manager.facts()?;
     entry.stores = facts.slots.iter().map(|dir| text(dir)).collect::<Result<_>>()?;
@@ -174,6 +203,21 @@ impl Alone for Here {
 
     fn remove(&self, directory: &str, _slot: u32) -> Result<()> {
         clear(&io(), Path::new(directory))
+    }
+
+    fn copy_manager(&self, from: &str, to: &str) -> Result<Option<String>> {
+        if self.meta.parent() != Path::new(from).parent() {
+            return Ok(None);
+        }
+        let meta = below(thalweg_io::directory_of(Path::new(to)), &self.name, "manager")?;
+        let mut made = Made::default();
+        made.copy_of_manager(&self.meta, &meta)?;
+        made.stays();
+        text(&meta).map(Some)
+    }
+
+    fn remove_manager(&self) -> Result<()> {
+        clear(&io(), &self.meta)
     }
 
     fn give(&self, volume: Arc<Volume>, slot: u32, directory: &str) -> Result<()> {
@@ -226,6 +270,18 @@ pub(crate) fn lock(meta: &Path) -> Result<File> {
     }
 }
 
+/// What `attempt` gets as soon as it succeeds; nothing if it has not within [`ENDING`].
+fn wait_for<T>(attempt: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
+    let watch = Stopwatch::start();
+    loop {
+        let got = attempt()?;
+        if got.is_some() || watch.ns() > ENDING.as_nanos() as u64 {
+            return Ok(got);
+        }
+        std::thread::park_timeout(MOMENT);
+    }
+}
+
 /// Says which process serves a volume.
 pub(crate) fn in_use(meta: &Path, name: &str) -> Result<Error> {
     let mut who = [0; LOCK_BYTES_MAX];
@@ -236,31 +292,49 @@ pub(crate) fn in_use(meta: &Path, name: &str) -> Result<Error> {
     )))
 }
 
-/// Removes the directories of a volume and everything in them. What is not the volume's stays, and is told.
-pub(crate) fn destroy(entry: &VolumeEntry) -> Result<Vec<String>> {
+/// Removes the directories of a volume and everything in them. What is not the volume's is told, and then nothing is removed,
+/// or, with `force`, everything else.
+pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<Vec<String>> {
     let meta = Path::new(&entry.manager);
     // Without its manager it can still be removed.
-    let held = if meta.exists() { try_lock(meta)? } else { None };
+    let held = if meta.exists() { wait_for(|| try_lock(meta))? } else { None };
     if held.is_none() && meta.exists() {
         return Err(in_use(meta, &entry.name)?);
     }
     let io = io();
-    let mut left = Vec::new();
     // A store that is gone leaves nothing to remove.
-    let there = entry.stores.iter().chain([&entry.manager]).filter(|dir| Path::new(dir).exists());
-    for dir in there {
-        let cleared = small::check_own_directory(Path::new(dir)).map_err(Error::from);
-        if let Err(why) = cleared.and_then(|()| clear(&io, Path::new(dir))) {
-            left.push(why.to_string());
-        }
+    let parts = entry.stores.iter().chain([&entry.manager]).map(Path::new).filter(|dir| dir.exists());
+    let parts: Vec<&Path> = parts.collect();
+    let why_not = |dir: &&Path| match small::check_own_directory(dir).map_err(Error::from) {
+        Ok(()) => foreign(&io, dir).transpose(),
+        Err(why) => Some(Err(why)),
+    };
+    let mut left: Vec<String> = parts
+        .iter()
+        .filter_map(why_not)
+        .map(|why| match why {
+            Ok(path) => format!("{} is not the volume's; move it away, or give --force", path.display()),
+            Err(why) => why.to_string(),
+        })
+        .collect();
+    if left.is_empty() || force {
+        let cleared =
+            |dir: &&Path| small::check_own_directory(dir).map_err(Error::from).and_then(|()| clear(&io, dir));
+        left = parts.iter().filter_map(|dir| cleared(dir).err()).map(|why| why.to_string()).collect();
     }
     drop(held);
     Ok(left)
 }
 
-/// Removes a directory of files.
+/// Something in a directory of a volume that the volume has not put there: its parts are files.
+fn foreign(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<Option<PathBuf>> {
+    Ok(io.list(dir)?.into_iter().find(|path| path.is_dir() && !path.is_symlink()))
+}
+
+/// Removes a directory of files, or as many of them as can be removed.
 pub(crate) fn clear(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
-    io.list(dir)?.iter().try_for_each(|path| io.remove(path))?;
+    let removed: Vec<_> = io.list(dir)?.iter().map(|path| io.remove(path)).collect();
+    removed.into_iter().collect::<std::result::Result<(), _>>()?;
     Ok(small::remove_directory(dir)?)
 }
 

@@ -2,10 +2,12 @@
 //!
 //! Model: each strip says which file it is of and how that is laid out, so files can be put together without the manager.
 //! It alone knows their names and sizes; without it a file is called after its number, and ends where its last strip does.
-//! Invariant: a file is written only if every byte of it that some strip should have can be read.
+//! Invariant: bytes that cannot be read are holes in the rebuilt file, and every file with such holes is reported, with their
+//! ranges. A file of which nothing can be read is not written.
 //! Non-goals: directories, links and attributes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,14 +15,17 @@ use thalweg_api::{VolumeEntry, VolumeSalvage};
 use thalweg_io::threads::Threads;
 use thalweg_io::{Access, File, FileSystem, small};
 
-use crate::layout::Layout;
+use crate::layout::Piece;
 use crate::manager::Kind;
 use crate::registry::Registry;
 use crate::store::{Store, Strip, StripFacts};
 use crate::stores::{Slot, bit};
+use crate::strip::BLOCK;
 use crate::{Error, Result, check, volumes};
 
 const PIECE: usize = 1 << 20;
+/// Lost ranges of one file that are listed one by one; the rest is summed up.
+const LISTED_MAX: usize = 16;
 
 /// Where the copies of a strip are.
 type Copies<'a> = Vec<(&'a dyn Store, Strip, StripFacts)>;
@@ -31,6 +36,46 @@ struct Known {
     size: u64,
     strips: u64,
     stale: [u64; 2],
+}
+
+/// Ranges of a file that cannot be read, in order.
+#[derive(Default)]
+struct Lost {
+    /// The first ranges, each with the reason.
+    listed: Vec<(Range<u64>, String)>,
+    /// How many more there are.
+    more: u64,
+    /// Where the last range ends.
+    end: u64,
+    /// Bytes in all of them.
+    bytes: u64,
+}
+
+impl Lost {
+    fn add(&mut self, range: Range<u64>, why: &str) {
+        let is_next = self.bytes > 0 && range.start == self.end;
+        self.bytes += range.end - range.start;
+        self.end = range.end;
+        if !is_next && self.listed.len() < LISTED_MAX {
+            self.listed.push((range, why.into()));
+        } else if !is_next {
+            self.more += 1;
+        } else if let (0, Some((last, _))) = (self.more, self.listed.last_mut()) {
+            last.end = range.end;
+        }
+    }
+
+    /// A line for each range, or, if there are many, for the first ones and for the rest together.
+    fn report(&self, name: &Path, problems: &mut Vec<String>) {
+        let name = name.display();
+        problems.extend(self.listed.iter().map(|(range, why)| {
+            let last = range.end - 1;
+            format!("{name}: bytes {} to {last} are lost: {why}", range.start)
+        }));
+        if self.more > 0 {
+            problems.push(format!("{name}: {} bytes are lost, {} more ranges", self.bytes, self.more));
+        }
+    }
 }
 
 /// Rebuilds the files of a volume in a directory that is not there yet.
@@ -45,7 +90,7 @@ pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSal
         }
     };
     let stores = volumes::stores_alone(&entry)?;
-    let mut files = files(entry.stores.iter().zip(&stores), &mut salvaged.problems);
+    let (mut files, lost_slots) = files(entry.stores.iter().zip(&stores), &mut salvaged.problems);
     small::make_new_directory(into)?;
     let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
     if let Some(known) = &known {
@@ -61,9 +106,11 @@ pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSal
             strips.retain(|_, copies| !copies.is_empty());
         }
         let name = told.map_or_else(|| PathBuf::from(format!("inode-{inode}")), |known| known.name.clone());
-        match rebuild(&io, &into.join(&name), &strips, told) {
-            Ok(bytes) => {
-                salvaged.files += 1;
+        match rebuild(&io, &into.join(&name), (&strips, &lost_slots), told) {
+            Ok((bytes, lost)) => {
+                lost.report(&name, &mut salvaged.problems);
+                salvaged.files += u64::from(lost.bytes == 0);
+                salvaged.partial_files += u64::from(bytes > 0 && lost.bytes > 0);
                 salvaged.bytes += bytes;
             }
             Err(why) => salvaged.problems.push(format!("{}: {why}", name.display())),
@@ -92,18 +139,20 @@ fn known(entry: VolumeEntry) -> Result<BTreeMap<u64, Known>> {
     Ok(known)
 }
 
-/// The strips of each file, by their index.
+/// The strips of each file, by their index; and the slots whose stores are lost.
 fn files<'a>(
     stores: impl Iterator<Item = (&'a String, &'a Slot)>,
     problems: &mut Vec<String>,
-) -> BTreeMap<u64, BTreeMap<u32, Copies<'a>>> {
+) -> (BTreeMap<u64, BTreeMap<u32, Copies<'a>>>, BTreeSet<u32>) {
     let mut files: BTreeMap<u64, BTreeMap<u32, Copies<'_>>> = BTreeMap::new();
-    for (directory, store) in stores {
+    let mut lost_slots = BTreeSet::new();
+    for (slot, (directory, store)) in (0..).zip(stores) {
         let listed = check::asked(store, |store| Ok((store.list()?, store)));
         let (strips, store) = match listed {
             Ok(listed) => listed,
             Err(why) => {
                 problems.push(format!("the store in {directory} is lost: {why}"));
+                lost_slots.insert(slot);
                 continue;
             }
         };
@@ -118,59 +167,103 @@ fn files<'a>(
             }
         }
     }
-    files
+    (files, lost_slots)
 }
 
+/// Writes what can be read of a file: how many bytes that are, and which are lost.
 fn rebuild(
     io: &Arc<dyn FileSystem>,
     path: &Path,
-    strips: &BTreeMap<u32, Copies<'_>>,
+    (strips, lost_slots): (&BTreeMap<u32, Copies<'_>>, &BTreeSet<u32>),
     known: Option<&Known>,
-) -> Result<u64> {
-    let listed = known.map_or(0, |known| known.strips);
-    if let Some(index) = (0..u64::BITS).find(|index| listed & bit(*index) != 0 && !strips.contains_key(index))
-    {
-        return Err(Error::Refused(format!("strip {index} is at no store")));
-    }
+) -> Result<(u64, Lost)> {
     let newest = strips.values().flatten().max_by_key(|(_, _, facts)| facts.generation);
-    let laid_out = newest.map(|(_, _, facts)| (facts.layout, facts.generation));
     let ends = strips.iter().flat_map(|(index, copies)| {
         copies.iter().map(|(_, _, facts)| facts.layout.file_len(*index, facts.len))
     });
     let size = known.map_or_else(|| ends.max().unwrap_or(0), |known| known.size);
-    small::make_directory(thalweg_io::directory_of(path))?;
-    let file = File::open(io, path, Access::Create)?;
-    let written = file.set_len(size).map_err(Error::from).and_then(|()| match laid_out {
-        Some(laid_out) => fill(&file, strips, size, laid_out),
-        None => Ok(()),
-    });
-    if written.is_err() {
+    let mut lost = Lost::default();
+    let Some((_, _, StripFacts { layout, generation, .. })) = newest else {
+        if known.is_some_and(|known| known.strips != 0) && size > 0 {
+            lost.add(0..size, "no store has any of it");
+            return Ok((0, lost));
+        }
+        return write(io, path, size, |_| Ok(())).map(|()| (size, lost));
+    };
+    // Without the manager, a strip of which all copies would be at lost stores may have been there.
+    let should_be = |index: u32| match known {
+        Some(known) => known.strips & bit(index) != 0,
+        None => (0..layout.copies).all(|copy| lost_slots.contains(&layout.slot(index, copy))),
+    };
+    write(io, path, size, |file| {
+        for part in layout.pieces(0, size) {
+            match strips.get(&part.strip) {
+                Some(copies) => copy(file, copies, &part, *generation, &mut lost)?,
+                None if should_be(part.strip) => {
+                    let why = format!("no store has strip {} of it", part.strip);
+                    lost.add(part.at..part.at + part.len, &why);
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    })?;
+    let bytes = size - lost.bytes;
+    if bytes == 0 && size > 0 {
         io.remove(path)?;
     }
-    written.map(|()| size)
+    Ok((bytes, lost))
 }
 
-fn fill(
-    file: &File,
-    strips: &BTreeMap<u32, Copies<'_>>,
+/// Makes a file of this size, with what `fill` writes into it. If that fails, it is removed.
+fn write(
+    io: &Arc<dyn FileSystem>,
+    path: &Path,
     size: u64,
-    (layout, generation): (Layout, u64),
+    fill: impl FnOnce(&File) -> Result<()>,
 ) -> Result<()> {
-    let mut piece = vec![0; PIECE];
-    for part in layout.pieces(0, size) {
-        let Some(copies) = strips.get(&part.strip) else { continue };
-        let mut done = 0;
-        while done < part.len {
-            let n = (part.len - done).min(PIECE as u64) as usize;
-            let read = |(store, strip, _): &(&dyn Store, Strip, StripFacts)| {
-                store.read(*strip, generation, part.strip_at + done, &mut piece[..n])
-            };
-            let mut tried = copies.iter().map(read);
-            let first = tried.next().expect("a strip has a copy");
-            first.or_else(|why| if tried.any(|read| read.is_ok()) { Ok(()) } else { Err(why) })?;
-            file.write_at(part.at + done, &piece[..n])?;
-            done += n as u64;
+    small::make_directory(thalweg_io::directory_of(path))?;
+    let file = File::open(io, path, Access::Create)?;
+    let written = file.set_len(size).map_err(Error::from).and_then(|()| fill(&file));
+    written.and_then(|()| Ok(file.sync()?)).inspect_err(|_| _ = io.remove(path))
+}
+
+/// Copies a stretch of a file from the first copy that can be read. Where none can, each block is tried on its own.
+fn copy(file: &File, copies: &Copies<'_>, part: &Piece, generation: u64, lost: &mut Lost) -> Result<()> {
+    let mut piece = vec![0; PIECE.min(part.len as usize)];
+    // Whether that was read or is lost; if not, blocks of it may be readable.
+    let mut is_done = |from: Range<u64>, lost: &mut Lost| -> Result<bool> {
+        let bytes = &mut piece[..(from.end - from.start) as usize];
+        let mut failed = None;
+        for (store, strip, _) in copies {
+            match store.read(*strip, generation, part.strip_at + from.start, bytes) {
+                Ok(()) => {
+                    file.write_at(part.at + from.start, bytes)?;
+                    return Ok(true);
+                }
+                Err(why) => failed = failed.or(Some(why)),
+            }
+        }
+        let why = failed.expect("a strip has a copy");
+        if bytes.len() > BLOCK && why.is_damage() {
+            return Ok(false);
+        }
+        lost.add(part.at + from.start..part.at + from.end, &why.to_string());
+        Ok(true)
+    };
+    for at in (0..part.len).step_by(PIECE) {
+        let end = (at + PIECE as u64).min(part.len);
+        if is_done(at..end, lost)? {
+            continue;
+        }
+        let mut from = at;
+        while from < end {
+            // Blocks are those of the strip, which a stretch may begin within.
+            let strip_at = part.strip_at + from;
+            let to = (from + BLOCK as u64 - strip_at % BLOCK as u64).min(end);
+            is_done(from..to, lost)?;
+            from = to;
         }
     }
-    Ok(file.sync()?)
+    Ok(())
 }

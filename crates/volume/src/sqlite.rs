@@ -13,12 +13,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use thalweg_base::clock;
 
 use crate::apply::Applying;
 use crate::layout::Policy;
 use crate::manager::{Change, Entry, Facts, Inode, Kind, Manager, New, Place, ROOT};
+use crate::reserve::Reserve;
 use crate::{Error, Result, rows};
 
 const DATABASE: &str = "manager.db";
@@ -62,6 +63,7 @@ struct State {
     next: i64,
     reserved: i64,
     slots: u32,
+    reserve: Reserve,
     /// There are changes that are not durable.
     dirty: bool,
     closing: bool,
@@ -101,6 +103,23 @@ impl SqliteManager {
         Ok(thalweg_io::small::sync_directory(dir)?)
     }
 
+    /// Makes a copy of the database in a directory, which nobody has open, in an empty one. Durable, except for the name.
+    ///
+    /// # Errors
+    /// If the database cannot be read, or there is no room for the copy.
+    pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
+        let (path, copy) = (from.join(DATABASE), to.join(DATABASE));
+        let failed = |e| Error::Database(path.clone(), e);
+        // SQLite fills an empty file, and leaves its permissions.
+        thalweg_io::small::write(&copy, b"")?;
+        let connection = connect(&path).map_err(failed)?;
+        let name = copy.to_str().ok_or_else(|| {
+            Error::Refused(format!("{} is not readable text, as SQLite needs it", copy.display()))
+        })?;
+        connection.execute("VACUUM INTO ?", [name]).map_err(failed)?;
+        Ok(thalweg_io::File::open(&crate::place::io(), &copy, thalweg_io::Access::Update)?.sync()?)
+    }
+
     /// Opens the database in a directory.
     pub fn open(dir: &Path) -> Result<SqliteManager> {
         let path = dir.join(DATABASE);
@@ -119,7 +138,9 @@ impl SqliteManager {
         connection.execute_batch(ADDED).map_err(failed)?;
         let slots =
             connection.query_row("SELECT count(*) FROM slots", [], |row| row.get(0)).map_err(failed)?;
-        let state = State { connection, next: reserved, reserved, slots, dirty: false, closing: false };
+        let reserve = Reserve::new(dir);
+        let state =
+            State { connection, next: reserved, reserved, slots, reserve, dirty: false, closing: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), path });
         let flusher = {
             let shared = Arc::clone(&shared);
@@ -155,9 +176,20 @@ impl Shared {
         Error::Database(self.path.clone(), e)
     }
 
-    /// Carries out changes in one transaction. What the last one answers.
+    /// Carries out changes in one transaction. What the last one answers. On a full disk, changes that need no lasting room
+    /// use the reserve.
     fn change(&self, changes: &[Change]) -> Result<Option<Inode>> {
         let mut state = self.lock();
+        match self.transact(&mut state, changes) {
+            Err(why) if why.errno() == libc::ENOSPC && changes.iter().all(Change::needs_no_room) => {
+                state.make_room();
+                self.transact(&mut state, changes)
+            }
+            changed => changed,
+        }
+    }
+
+    fn transact(&self, state: &mut State, changes: &[Change]) -> Result<Option<Inode>> {
         let database = |e| self.failed(e);
         let number = match changes {
             [Change::Create(..)] => state.number().map_err(database)?,
@@ -186,6 +218,7 @@ impl Shared {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             // What failed now fails for who asks next.
             let _ = state.sync();
+            state.reserve.refill();
         }
     }
 }
@@ -194,10 +227,24 @@ impl State {
     /// A transaction that is durable when it is committed makes all before it durable.
     fn sync(&mut self) -> rusqlite::Result<()> {
         if self.dirty {
-            self.durably("UPDATE facts SET format = format")?;
+            let sync = "UPDATE facts SET format = format";
+            self.durably(sync).or_else(|e| match e.sqlite_error_code() {
+                Some(ErrorCode::DiskFull) => {
+                    self.make_room();
+                    self.durably(sync)
+                }
+                _ => Err(e),
+            })?;
             self.dirty = false;
         }
         Ok(())
+    }
+
+    /// Lets the log be overwritten from its beginning, with the room that was reserved for that.
+    fn make_room(&mut self) {
+        self.reserve.release();
+        // If this fails, so does the change that needs the room.
+        let _ = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
     }
 
     fn durably(&mut self, statement: &str) -> rusqlite::Result<()> {

@@ -60,14 +60,24 @@ pub(crate) fn stores_alone(entry: &VolumeEntry) -> Result<Vec<Slot>> {
     }
 }
 
-/// Removes a volume and everything in it. What is not the volume's, or could not be removed, stays and is told.
-pub fn destroy(registry: &Registry, name: &str) -> Result<Vec<String>> {
+/// Removes a volume and everything in it. What could not be removed stays and is told. On this machine, if something in its
+/// directories is not the volume's, that is told and nothing is removed. With `force`, everything is removed that can be, and
+/// the volume is forgotten whatever is left.
+///
+/// # Errors
+/// If there is no such volume, if it is in use, or, without `force`, if its manager's host cannot be reached.
+pub fn destroy(registry: &Registry, name: &str, force: bool) -> Result<Vec<String>> {
     let entry = registry.find(name)?;
-    let left = match entry.cluster {
-        None => place::destroy(&entry)?,
-        Some(_) => cluster::destroy(&entry)?,
+    let removed = match entry.cluster {
+        None => place::destroy(&entry, force),
+        Some(_) => cluster::destroy(&entry, force),
     };
-    if entry.cluster.is_some() || left.is_empty() {
+    let left = match removed {
+        // The cluster may be gone, or this client's identity in it.
+        Err(why) if force && entry.cluster.is_some() => vec![why.to_string()],
+        removed => removed?,
+    };
+    if force || entry.cluster.is_some() || left.is_empty() {
         registry.remove(name)?;
     }
     Ok(left)

@@ -40,13 +40,16 @@ pub(crate) enum VolumeAsk {
     /// Puts a store in the second directory in the place of the one in the first.
     Replace(String, PathBuf, PathBuf),
     Salvage(String, PathBuf),
-    Destroy(String),
+    /// Also if parts are left, with the flag.
+    Destroy(String, bool),
     /// The names in a directory of a volume.
     Names(String, PathBuf),
     /// All that is known of what is at these paths of a volume.
     Stat(Vec<(String, PathBuf)>),
     /// Makes directories, with those above them.
     MakeDirectories(Vec<(String, PathBuf)>),
+    /// Removes files and directories, with the flag also those that are not empty.
+    Remove(Vec<(String, PathBuf)>, bool),
     Layout(String, PathBuf, LayoutAsk),
     /// How a file will be used; without a hint, what was said of that.
     Hint(String, PathBuf, Option<Hint>),
@@ -82,22 +85,7 @@ impl LayoutAsk {
 pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
     let TypedArgs { stripe_bytes, width, copies, record_bytes, .. } = args;
     let layout = LayoutAsk { stripe_bytes, width, copies, record_bytes };
-    let lays_out = matches!(what, "create" | "layout");
-    if !lays_out && layout.is_some() {
-        return Err(Usage(format!(
-            "--stripe, --width, --copies and --record are for volume create and volume layout, not for volume {what}"
-        )));
-    }
-    if what != "create" && !(args.stores.is_empty() && args.manager.is_none() && args.clients.is_empty()) {
-        return Err(Usage(format!(
-            "--stores, --manager and --clients are for volume create, not for volume {what}"
-        )));
-    }
-    if what != "create" && (args.cluster.is_some() || args.identity.is_some()) {
-        return Err(Usage(format!(
-            "--cluster and --identity are for volume create, not for volume {what}: a volume knows its cluster"
-        )));
-    }
+    check_flags(what, &args, layout)?;
     match what {
         "create" => created(args, layout),
         "list" => nothing_left(&args.words, Command::Volume).map(|()| VolumeAsk::List),
@@ -115,7 +103,7 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
                     .into(),
             )),
         },
-        "destroy" => name(what, &args.words).map(VolumeAsk::Destroy),
+        "destroy" => name(what, &args.words).map(|name| VolumeAsk::Destroy(name, args.force)),
         "salvage" => match &args.words[..] {
             [volume, dir] => Ok(VolumeAsk::Salvage(text(volume)?, dir.into())),
             _ => Err(Usage(
@@ -139,9 +127,39 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
         }
         _ => {
             let places = args.words.iter().map(inside).collect::<Result<_, Usage>>()?;
-            Ok(if what == "mkdir" { VolumeAsk::MakeDirectories(places) } else { VolumeAsk::Stat(places) })
+            Ok(match what {
+                "mkdir" => VolumeAsk::MakeDirectories(places),
+                "rm" => VolumeAsk::Remove(places, args.recursive),
+                _ => VolumeAsk::Stat(places),
+            })
         }
     }
+}
+
+/// An error if a flag is for other things that `volume` does.
+fn check_flags(what: &str, args: &TypedArgs, layout: LayoutAsk) -> Result<(), Usage> {
+    let lays_out = matches!(what, "create" | "layout");
+    if !lays_out && layout.is_some() {
+        return Err(Usage(format!(
+            "--stripe, --width, --copies and --record are for volume create and volume layout, not for volume {what}"
+        )));
+    }
+    if what != "create" && !(args.stores.is_empty() && args.manager.is_none() && args.clients.is_empty()) {
+        return Err(Usage(format!(
+            "--stores, --manager and --clients are for volume create, not for volume {what}"
+        )));
+    }
+    if what != "create" && (args.cluster.is_some() || args.identity.is_some()) {
+        return Err(Usage(format!(
+            "--cluster and --identity are for volume create, not for volume {what}: a volume knows its cluster"
+        )));
+    }
+    if (args.recursive && what != "rm") || (args.force && what != "destroy") {
+        return Err(Usage(format!(
+            "--recursive is for volume rm and --force for volume destroy, not for volume {what}"
+        )));
+    }
+    Ok(())
 }
 
 /// `volume hint volume:NAME/PATH [HINT]`.

@@ -23,5 +23,6 @@ pub(crate) use receipt::receipt;
 pub(crate) use reports::{check, doctor};
 pub(crate) use sorts::{Watched, end_of_sort};
 pub(crate) use volumes::{
-    volume_check, volume_file, volume_files, volume_layout, volume_list, volume_salvage, volume_status,
+    volume_check, volume_destroyed, volume_file, volume_files, volume_layout, volume_list, volume_salvage,
+    volume_status,
 };

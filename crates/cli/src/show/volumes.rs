@@ -20,6 +20,14 @@ pub(crate) fn volume_list(volumes: &[VolumeEntry]) -> String {
     text
 }
 
+/// What was removed.
+pub(crate) fn volume_destroyed(entry: &VolumeEntry) -> String {
+    let VolumeEntry { name, manager, stores, .. } = entry;
+    let mut text = format!("{name}: removed with all its files\n  manager {manager}\n");
+    text.extend(stores.iter().map(|store| format!("  store   {store}\n")));
+    text
+}
+
 /// What there is, and a row for each store.
 pub(crate) fn volume_status(status: &VolumeStatus) -> String {
     let VolumeStatus { name, manager, clients, stores, layout, files, directories, bytes } = status;
@@ -83,9 +91,14 @@ pub(crate) fn volume_check(check: &VolumeCheck) -> String {
 
 /// What was saved, and what was not.
 pub(crate) fn volume_salvage(salvaged: &VolumeSalvage) -> String {
-    let VolumeSalvage { name, files, bytes, problems } = salvaged;
+    let VolumeSalvage { name, files, partial_files, bytes, problems } = salvaged;
     let text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
-    text + &format!("{name}: {} saved, {}\n", counted(*files as usize, "file", "files"), Bytes(*bytes))
+    let partly = if *partial_files > 0 { format!(", {partial_files} in part") } else { String::new() };
+    text + &format!(
+        "{name}: {} saved{partly}, {}\n",
+        counted(*files as usize, "file", "files"),
+        Bytes(*bytes)
+    )
 }
 
 /// A row for each name, as `ls -l` has it.

@@ -65,3 +65,66 @@ fn a_second_signal_ends_a_mount_that_programs_use() {
     assert_eq!(mount.0.wait().unwrap().code(), None);
     drop(open);
 }
+
+/// A shell line with a volume `full` of two stores, the first of which, with the manager, is a small file system `disk`.
+/// `None` where none can be mounted, which is said.
+fn on_a_small_disk(line: &str) -> Option<super::support::Outcome> {
+    let place = Place::new();
+    let line = format!(
+        "export XDG_CONFIG_HOME=$PWD/settings
+        mkdir disk d2 m && mount -t tmpfs -o size=40M none disk || exit 77
+        $T volume create full --stores disk,d2 -q
+        {line}"
+    );
+    let told = place.shell(&format!("exec unshare -m bash -c '{line}'"));
+    if told.status == Some(77) {
+        skipped(&format!("nothing can be mounted here: {}", told.err));
+        return None;
+    }
+    Some(told)
+}
+
+#[test]
+fn what_fails_on_a_full_disk_leaves_nothing_behind() {
+    let told = on_a_small_disk(
+        "$T gen 1M volume:full/x -q 2>/dev/null; echo $?
+        $T volume ls volume:full/; ls disk/full.thalweg-store
+        $T gen 10k volume:full/x -q && $T volume check full -q",
+    );
+    let Some(told) = told else { return };
+    assert_eq!(told.is_done(), "2\nsuperblock\n");
+}
+
+#[test]
+fn files_of_a_volume_are_removed_by_name() {
+    let place = with_volume();
+    let run = |line: &str| place.shell(&format!("XDG_CONFIG_HOME=$PWD/settings {line}"));
+    run("$T volume mkdir volume:films/a/b volume:films/c").is_done();
+    run("$T gen 1k volume:films/a/b/records -q").is_done();
+    run("$T gen 1k volume:films/more -q").is_done();
+    run("$T volume rm volume:films/c volume:films/a")
+        .is_refused(&["/a is a directory that is not empty; add --recursive"]);
+    run("$T volume rm volume:films/none").is_refused(&["/none: No such file"]);
+    run("$T volume rm volume:films/ --recursive").is_refused(&["thalweg volume destroy films"]);
+    run("$T volume ls volume:films/ --recursive").is_refused(&["--recursive is for volume rm"]);
+    run("$T volume rm volume:films/more volume:films/a --recursive").is_done();
+    assert_eq!(run("$T volume ls volume:films/").is_done(), "");
+    run("$T volume check films -q").is_done();
+}
+
+#[test]
+fn on_a_full_disk_a_mount_still_reads_and_removes() {
+    if !Path::new("/dev/fuse").exists() || !thalweg_io::process::is_root() {
+        return skipped("mounting needs /dev/fuse, and here to be root");
+    }
+    let told = on_a_small_disk(
+        "$T mount full m --background -q
+        head -c 5000000 /dev/urandom > m/a && cp m/a m/b || exit
+        dd if=/dev/urandom of=m/big bs=1M count=100 conv=fsync 2>/dev/null && exit 1
+        cat /dev/zero > disk/fill 2>/dev/null
+        ls m && cmp m/a m/b && truncate -s 0 m/b && rm m/big && cp m/a m/c && cmp m/a m/c && umount m
+        rm disk/fill; $T volume check full -q",
+    );
+    let Some(told) = told else { return };
+    assert_eq!(told.is_done(), "a\nb\nbig\n");
+}

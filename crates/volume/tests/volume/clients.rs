@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use thalweg_volume::layout::Policy;
-use thalweg_volume::{File, OpenVolume, Registry, create, open};
+use thalweg_volume::{File, Kind, New, OpenVolume, Place, ROOT, Registry, create, open};
 
 /// Where the other process finds the registry.
 const REGISTRY: &str = "THALWEG_TEST_REGISTRY";
@@ -226,4 +226,36 @@ fn a_process_that_serves_and_hangs_is_an_error_in_time() {
     assert!((9.0..15.0).contains(&watch.seconds()), "{why} after {} s", watch.seconds());
     other.signal(rustix::process::Signal::CONT);
     assert_eq!(pieces(&file), [1]);
+}
+
+/// The state of a thread of this process, as its file in /proc has it behind the name: `S` while it waits.
+fn state(thread: rustix::process::Pid) -> char {
+    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
+#[test]
+fn a_name_is_made_although_the_server_is_killed_before_it_answers() {
+    let bed = Bed::new("unanswered", 1);
+    let other = Other::new(&bed);
+    let here = bed.open();
+    other.signal(rustix::process::Signal::STOP);
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let volume = &here.volume;
+        let made = scope.spawn(move || {
+            tell.send(rustix::thread::gettid()).unwrap();
+            let place = Place { directory: ROOT, name: b"g".to_vec() };
+            let new = New { kind: Kind::File, mode: 0o644, user: 0, group: 0, target: Vec::new() };
+            volume.create_at(place, new)
+        });
+        let thread = told.recv().unwrap();
+        // Its request is sent, and it waits for the answer.
+        while state(thread) != 'S' {
+            std::thread::yield_now();
+        }
+        drop(other);
+        made.join().unwrap().unwrap();
+    });
+    assert_eq!(here.volume.stat(Path::new("g")).unwrap().size, 0);
 }

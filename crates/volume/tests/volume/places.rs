@@ -53,7 +53,10 @@ fn a_volume_is_its_owners_alone_and_stays_while_somebody_has_it_open() {
     fill(&registry);
     let open = volume::open(&registry, "v").unwrap();
     let attached = volume::open(&registry, "v").unwrap();
-    no(volume::destroy(&registry, "v").map(drop), &format!("in use by process {}", std::process::id()));
+    no(
+        volume::destroy(&registry, "v", false).map(drop),
+        &format!("in use by process {}", std::process::id()),
+    );
     drop(open);
     assert!(!attached.volume.list(Path::new("/")).unwrap().is_empty());
     let mode = fs::metadata(dirs[0].join("v.thalweg-manager/socket")).unwrap().permissions().mode();
@@ -99,11 +102,22 @@ fn what_cannot_be_made_leaves_nothing() {
     // What is not the volume's stays, and so does its entry until that is gone.
     let planted = dirs[1].join("v.thalweg-store/planted");
     fs::create_dir(&planted).unwrap();
-    let left = volume::destroy(&registry, "v").unwrap();
-    assert!(left.len() == 1 && left[0].contains("planted"), "{left:?}");
+    let left = volume::destroy(&registry, "v", false).unwrap();
+    assert!(left.len() == 1 && left[0].contains("planted is not the volume's"), "{left:?}");
+    assert!(
+        volume::open(&registry, "v").unwrap().volume.stat(Path::new("d/f")).is_ok(),
+        "nothing was removed"
+    );
     fs::remove_dir(&planted).unwrap();
-    assert_eq!(volume::destroy(&registry, "v").unwrap(), Vec::<String>::new());
+    assert_eq!(volume::destroy(&registry, "v", false).unwrap(), Vec::<String>::new());
     assert!(dirs.iter().all(|dir| fs::read_dir(dir).unwrap().count() == 0), "nothing is left");
+    no(volume::open(&registry, "v"), "no volume 'v'");
+    // With force the name is free again, whatever is left.
+    volume::create(&registry, "v", &dirs, None, &policy(1)).unwrap();
+    fs::create_dir(&planted).unwrap();
+    let left = volume::destroy(&registry, "v", true).unwrap();
+    assert!(left.len() == 1 && left[0].contains("v.thalweg-store"), "{left:?}");
+    assert_eq!(fs::read_dir(dirs[1].join("v.thalweg-store")).unwrap().count(), 1);
     no(volume::open(&registry, "v"), "no volume 'v'");
 }
 
@@ -151,7 +165,88 @@ fn what_stores_have_is_salvaged_with_names_or_without() {
         fs::rename(place.0.join("gone"), dirs[0].join("v.thalweg-manager/manager.db")).unwrap();
         fs::remove_dir_all(dirs[2].join("v.thalweg-store")).unwrap();
         let salvaged = volume::salvage(&registry, "v", &place.0.join("rest")).unwrap();
-        assert_eq!((salvaged.files, salvaged.problems.len()), if copies == 2 { (2, 1) } else { (1, 2) });
-        assert_eq!(place.0.join("rest/d/f").exists(), copies == 2);
+        if copies == 2 {
+            assert_eq!((salvaged.files, salvaged.problems.len()), (2, 1), "{:?}", salvaged.problems);
+            continue;
+        }
+        // A stripe in three is a hole, and each of these is reported.
+        let saved = fs::read(place.0.join("rest/d/f")).unwrap();
+        let lost: Vec<usize> = (0..8).filter(|stripe| saved[stripe * 4096] == 0).collect();
+        assert!((2..=3).contains(&lost.len()) && saved.len() == 30_000, "{lost:?}");
+        assert_eq!((salvaged.files, salvaged.partial_files), (1, 1));
+        assert_eq!(salvaged.bytes, saved.iter().filter(|byte| **byte == 7).count() as u64);
+        assert_eq!(salvaged.problems.len(), 1 + lost.len(), "{:?}", salvaged.problems);
+        for (stripe, told) in lost.iter().zip(&salvaged.problems[1..]) {
+            assert!(told.starts_with(&format!("d/f: bytes {} to ", stripe * 4096)), "{told}");
+        }
     }
+}
+
+#[test]
+fn who_has_lost_the_manager_is_told_of_salvage_and_of_each_reason_once() {
+    let (place, registry, dirs) = Place::new(3);
+    volume::create(&registry, "v", &dirs, Some(&dirs[2]), &policy(1)).unwrap();
+    fs::rename(dirs[0].join("v.thalweg-store"), place.0.join("away")).unwrap();
+    let served = volume::open(&registry, "v").unwrap();
+    // Through the socket, and from this process.
+    for open in [&volume::open(&registry, "v").unwrap(), &served] {
+        let lost = volume::status(open).unwrap().stores[0].lost.clone().unwrap();
+        assert_eq!(lost.matches("No such file").count(), 1, "{lost}");
+    }
+    drop(served);
+    fs::rename(dirs[2].join("v.thalweg-manager"), place.0.join("gone")).unwrap();
+    no(volume::open(&registry, "v"), "thalweg volume salvage v DIR");
+}
+
+#[test]
+fn a_block_that_is_damaged_is_the_only_hole_in_what_is_salvaged() {
+    let (place, registry, dirs) = Place::new(1);
+    volume::create(&registry, "v", &dirs, None, &Policy::default()).unwrap();
+    fill(&registry);
+    let strip = strips(&dirs[0])[0].clone();
+    let mut bytes = fs::read(&strip).unwrap();
+    bytes[10_000] ^= 1;
+    fs::write(&strip, bytes).unwrap();
+    let salvaged = volume::salvage(&registry, "v", &place.0.join("saved")).unwrap();
+    assert_eq!((salvaged.files, salvaged.partial_files, salvaged.bytes), (1, 1, 30_000 - 4096));
+    assert!(
+        salvaged.problems[0].starts_with("d/f: bytes 8192 to 12287 are lost: "),
+        "{:?}",
+        salvaged.problems
+    );
+    let saved = fs::read(place.0.join("saved/d/f")).unwrap();
+    let expected: Vec<u8> = (0..30_000).map(|at| if (8192..12288).contains(&at) { 0 } else { 7 }).collect();
+    assert!(saved == expected);
+}
+
+#[test]
+fn a_check_reads_what_was_closed_and_is_not_durable_yet() {
+    let (_place, registry, dirs) = Place::new(2);
+    volume::create(&registry, "v", &dirs, None, &policy(2)).unwrap();
+    let open = volume::open(&registry, "v").unwrap();
+    let write = |name: &str| {
+        let file = open.volume.create(Path::new(name), 0o644, true).unwrap();
+        file.write_at(0, &[7; 8192]).unwrap();
+        file
+    };
+    drop(write("closed"));
+    let _still_open = write("open");
+    // Another process learns from the stores what is being written here.
+    let check = volume::check(&volume::open(&registry, "v").unwrap()).unwrap();
+    assert_eq!((check.files, check.strips, check.bytes), (2, 8, 32_768), "{:?}", check.problems);
+    assert_eq!(check.problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_process_that_is_ending_is_waited_for() {
+    let (_place, registry, dirs) = Place::new(2);
+    volume::create(&registry, "v", &dirs, None, &policy(1)).unwrap();
+    let open = volume::open(&registry, "v").unwrap();
+    std::thread::scope(|scope| {
+        let destroyed = scope.spawn(|| volume::destroy(&registry, "v", false));
+        std::thread::park_timeout(std::time::Duration::from_millis(300));
+        assert!(!destroyed.is_finished());
+        drop(open);
+        assert_eq!(destroyed.join().unwrap().unwrap(), Vec::<String>::new());
+    });
 }

@@ -105,8 +105,26 @@ fn a_store_is_replaced_from_what_it_has_or_from_copies() {
             Err(why) => assert!(lost[0].contains("/d/f") && why.contains("not at its store"), "{why}"),
         }
         assert!(is_gone || !old.join("v.thalweg-store").exists());
-        assert_eq!(volume::destroy(&registry, "v").unwrap(), Vec::<String>::new());
+        assert_eq!(volume::destroy(&registry, "v", false).unwrap(), Vec::<String>::new());
     }
+}
+
+#[test]
+fn the_manager_moves_with_the_store_that_it_lies_beside() {
+    let (_place, registry, mut dirs) = Place::new(3);
+    let new = dirs.pop().unwrap();
+    volume::create(&registry, "v", &dirs, None, &policy(1)).unwrap();
+    fill(&registry);
+    assert_eq!(volume::replace(&registry, "v", &dirs[0], &new).unwrap(), Vec::<String>::new());
+    assert_eq!(PathBuf::from(registry.find("v").unwrap().manager), new.join("v.thalweg-manager"));
+    assert_eq!(fs::read_dir(&dirs[0]).unwrap().count(), 0, "nothing is left on the old disk");
+    fs::remove_dir(&dirs[0]).unwrap();
+    assert_eq!(content(&registry).unwrap(), [7; 30_000]);
+    assert_eq!(problems(&registry), [""; 0]);
+    // One beside another store stays.
+    fs::create_dir(&dirs[0]).unwrap();
+    volume::replace(&registry, "v", &dirs[1], &dirs[0]).unwrap();
+    assert_eq!(PathBuf::from(registry.find("v").unwrap().manager), new.join("v.thalweg-manager"));
 }
 
 #[test]
