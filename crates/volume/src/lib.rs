@@ -58,6 +58,8 @@ mod serve;
 mod server;
 mod service;
 mod session;
+#[cfg(test)]
+mod sim_test;
 mod sqlite;
 mod store;
 mod stores;

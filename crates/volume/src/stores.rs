@@ -144,6 +144,12 @@ impl Stores {
         Stores { balance: Balance::new(self.slots.len()), ..self }
     }
 
+    /// The same, asked one after the other: in the order that a simulation's seed decides.
+    #[cfg(test)]
+    pub(crate) fn in_turn(slots: Vec<Slot>) -> Stores {
+        Stores { slots, pool: None }
+    }
+
     /// The slots, in order.
     pub(crate) fn slots(&self) -> &[Slot] {
         &self.slots
