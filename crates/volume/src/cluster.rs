@@ -13,6 +13,7 @@ use thalweg_wire::{Id, message};
 
 use crate::alone::{Alone, OpenAlone, OpenVolume, Watch};
 use crate::attach::Attachment;
+use crate::callers::Turns;
 use crate::client::Client;
 use crate::layout::Policy;
 use crate::location::{Location, apart};
@@ -185,7 +186,8 @@ fn open_by(
     watch: &Watch,
 ) -> Result<Arc<Volume>> {
     let place = Location::needed(&entry.manager)?;
-    let manager = RemoteManager { dial: Arc::clone(dial), name: entry.name.clone(), place, work };
+    let manager =
+        RemoteManager { dial: Arc::clone(dial), name: entry.name.clone(), place, work, turns: Turns::new() };
     let (attachment, _) = Attachment::by(Box::new(manager), &entry.name)?;
     let client = Client::by(attachment);
     entry.stores = client.slots()?.iter().map(|place| place.to_string_lossy().into_owned()).collect();
@@ -196,7 +198,7 @@ fn open_by(
 fn slots(dial: &Arc<dyn Dial>, entry: &VolumeEntry, watch: &Watch) -> Result<Vec<Slot>> {
     let volume = number(&of(entry).volume)?;
     let store = |(slot, place): (u32, &String)| {
-        let store = RemoteStore::new(dial, &Location::needed(place)?, (volume, slot), watch);
+        let store = RemoteStore::new(dial, &Location::needed(place)?, (volume, slot), Turns::new(), watch);
         Ok(Ok(Arc::new(store) as Arc<dyn Store>))
     };
     (0..).zip(&entry.stores).map(store).collect()
@@ -232,7 +234,7 @@ impl Alone for OnNodes {
         let change = VolumeChange::MakeStore { name, directory: parent, volume, slot, clients };
         ask(&*self.dial, &place.node, change)?;
         let volume = number(&self.volume)?;
-        Ok(Arc::new(RemoteStore::new(&self.dial, &place, (volume, slot), &Watch::default())))
+        Ok(Arc::new(RemoteStore::new(&self.dial, &place, (volume, slot), Turns::new(), &Watch::default())))
     }
 
     fn remove(&self, directory: &str, slot: u32) -> Result<()> {

@@ -20,6 +20,7 @@ mod attach;
 mod balance;
 mod behind;
 mod cache;
+mod callers;
 mod check;
 mod client;
 mod cluster;

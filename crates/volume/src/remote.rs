@@ -4,7 +4,7 @@
 //! breaks, the next request opens another. A store that cannot be reached fails at once for a while, so that reads use the other
 //! copy without waiting each time.
 //! Invariant: a request is answered, or fails, within about 10 s. A write of which it is not known whether it was
-//! carried out is not repeated: the first may still be on its way.
+//! carried out is not repeated: another client may have written there since.
 //! Non-goals: which node has what.
 
 use std::collections::{BTreeSet, HashMap};
@@ -18,6 +18,7 @@ use thalweg_wire::{Client, Host, Id, Link};
 
 use crate::alone::Watch;
 use crate::attach::{Reach, Way};
+use crate::callers::{Caller, Turns};
 use crate::connection::{Connection, Failure};
 use crate::location::Location;
 use crate::message::{Ask, Attached, Reply, VERSION};
@@ -47,8 +48,14 @@ pub(crate) trait Dial: Send + Sync {
     /// An open link with a node, which somebody reads all the time.
     fn link(&self, node: &str) -> Result<Arc<Link>>;
 
-    /// Opens a stream to a node, and what answers there.
-    fn connect(&self, what: &str, node: &str, request: &VolumeRequest) -> Result<(Connection, Attached)> {
+    /// Opens a stream to a node as this caller, and what answers there.
+    fn connect(
+        &self,
+        what: &str,
+        node: &str,
+        request: &VolumeRequest,
+        caller: Caller,
+    ) -> Result<(Connection, Attached)> {
         let failed = |why: String| Error::Refused(format!("{what}: {why}"));
         let link = self.link(node).map_err(|why| failed(why.to_string()))?;
         let streams = link.open(request.text().as_bytes()).map_err(|why| failed(why.to_string()))?;
@@ -56,7 +63,7 @@ pub(crate) trait Dial: Send + Sync {
             stream::ends(&link, streams).map_err(|why| failed(why.to_string()))?;
         let connection = Connection::new(what, Box::new(from), Box::new(to));
         let connection = connection.quits(move || quit.quit("it did not answer in time"));
-        match connection.ask(&Ask::Attach(VERSION), &[], &mut []) {
+        match connection.ask(&Ask::Attach(VERSION, caller), &[], &mut []) {
             Ok(Reply::Attached(attached)) => Ok((connection, attached)),
             Ok(other) => wrong(&other),
             Err(Failure::Told(why)) => Err(failed(why.to_string())),
@@ -134,6 +141,7 @@ pub(crate) struct RemoteManager {
     pub(crate) place: Location,
     /// What it is asked for, if that is work on the stores.
     pub(crate) work: Option<VolumeWork>,
+    pub(crate) turns: Turns,
 }
 
 impl Reach for RemoteManager {
@@ -149,7 +157,7 @@ impl Reach for RemoteManager {
         let watch = Stopwatch::start();
         loop {
             let attempt = Stopwatch::start();
-            match self.dial.connect(&what, node, &request) {
+            match self.dial.connect(&what, node, &request, self.turns.next()) {
                 Ok((connection, attached)) => {
                     return Ok((Way::There(connection, Mutex::default()), attached.lost));
                 }
@@ -173,6 +181,7 @@ pub(crate) struct RemoteStore {
     node: String,
     slot: u32,
     request: VolumeRequest,
+    turns: Turns,
     state: Mutex<State>,
     watch: Watch,
 }
@@ -228,18 +237,19 @@ impl Unsynced {
                     self.written.pop_first();
                 }
             }
-            StoreRequest::Sync(strip) | StoreRequest::Remove(strip) => _ = self.written.remove(strip),
+            StoreRequest::Sync(strip) | StoreRequest::Remove { strip, .. } => _ = self.written.remove(strip),
             _ => {}
         }
     }
 }
 
 impl RemoteStore {
-    /// The store of a slot of this volume.
+    /// The store of a slot of this volume, for whoever numbers its connections so.
     pub(crate) fn new(
         dial: &Arc<dyn Dial>,
         place: &Location,
         (volume, slot): (u128, u32),
+        turns: Turns,
         watch: &Watch,
     ) -> RemoteStore {
         let Location { node, directory } = place;
@@ -250,6 +260,7 @@ impl RemoteStore {
             node: node.clone(),
             slot,
             request: VolumeRequest::Store { directory, volume: Id(volume).to_string(), slot },
+            turns,
             state: Mutex::default(),
             watch: Arc::clone(watch),
         }
@@ -285,7 +296,7 @@ impl RemoteStore {
             return Ok(connection);
         }
         let watch = Stopwatch::start();
-        match self.dial.connect(&self.what, &self.node, &self.request) {
+        match self.dial.connect(&self.what, &self.node, &self.request, self.turns.next()) {
             Ok((connection, attached)) => {
                 let connection = Arc::new(connection);
                 state.unsynced.boots(attached.boot);

@@ -17,14 +17,15 @@ use std::sync::Arc;
 use thalweg_api::VolumeEntry;
 use thalweg_base::rng::Rng;
 
+use crate::alone::{OpenVolume, Watch};
 use crate::attach::{Attachment, Reach, Way};
+use crate::callers::Turns;
 use crate::check::check;
 use crate::client::Client;
 use crate::layout::Policy;
 use crate::remote::Dial;
-use crate::repair::repair_alone;
 use crate::store::Strip;
-use crate::{OpenVolume, Result, Volume};
+use crate::{Result, Volume, repair};
 use model::Model;
 use network::{Hosts, MANAGER, Port, STORES, STRIPE};
 
@@ -41,6 +42,8 @@ const FILE_BYTES_MAX: u64 = STORES as u64 * STRIPE + 1000;
 
 /// A client, while it lives.
 struct User {
+    /// No two have the same.
+    id: usize,
     port: Arc<Port>,
     volume: Arc<Volume>,
     open: BTreeMap<&'static str, crate::File>,
@@ -50,6 +53,7 @@ struct World {
     rng: Rng,
     hosts: Arc<Hosts>,
     users: Vec<Option<User>>,
+    last_id: usize,
     models: BTreeMap<&'static str, Model>,
     /// Small files that were made, each with whether it is certainly there.
     small: BTreeMap<String, bool>,
@@ -57,21 +61,22 @@ struct World {
 }
 
 /// Finds the manager: once, without waiting.
-struct ByPort(Arc<Port>);
+struct ByPort(Arc<Port>, Turns);
 
 impl Reach for ByPort {
     fn reach(&self, _has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
-        let (connection, attached) = self.0.connect("the manager", MANAGER, &network::request())?;
+        let (connection, attached) =
+            self.0.connect("the manager", MANAGER, &network::request(), self.1.next())?;
         Ok((Way::There(connection, Default::default()), attached.lost))
     }
 }
 
 impl User {
-    fn begin(hosts: &Arc<Hosts>) -> Option<User> {
+    fn begin(hosts: &Arc<Hosts>, id: usize) -> Option<User> {
         let port = Port::new(hosts);
-        let (attachment, _) = Attachment::by(Box::new(ByPort(Arc::clone(&port))), "v").ok()?;
+        let (attachment, _) = Attachment::by(Box::new(ByPort(Arc::clone(&port), Turns::new())), "v").ok()?;
         let volume = Volume::of(Client::by(attachment), Arc::new(port.stores()));
-        Some(User { port, volume, open: BTreeMap::new() })
+        Some(User { id, port, volume, open: BTreeMap::new() })
     }
 
     /// Ends without a word.
@@ -86,12 +91,13 @@ impl World {
         let mut world = World {
             rng: Rng::new(!seed),
             users: (0..CLIENTS).map(|_| None).collect(),
+            last_id: 0,
             models: FILES.map(|name| (name, Model::default())).into(),
             small: BTreeMap::new(),
             made: 0,
             hosts,
         };
-        let first = User::begin(&world.hosts).expect("nothing fails yet");
+        let first = User::begin(&world.hosts, 0).expect("nothing fails yet");
         for name in FILES {
             first.volume.create(Path::new(name), 0o644, true).unwrap();
         }
@@ -110,6 +116,7 @@ impl World {
                 self.users[who].take().into_iter().for_each(User::crash);
             }
             4 | 5 => self.hosts.deliver_late(&mut self.rng),
+            6 if self.rng.one_in(2) => self.hosts.finish_left(),
             _ => self.act(),
         }
         if self.hosts.lost_power() {
@@ -120,7 +127,9 @@ impl World {
     /// A client does something.
     fn act(&mut self) {
         let who = self.rng.below(CLIENTS as u64) as usize;
-        let Some(user) = self.users[who].take().or_else(|| User::begin(&self.hosts)) else { return };
+        self.last_id += 1;
+        let begin = || User::begin(&self.hosts, self.last_id);
+        let Some(user) = self.users[who].take().or_else(begin) else { return };
         self.users[who] = Some(self.acts(who, user));
     }
 
@@ -143,15 +152,16 @@ impl World {
             3 | 4 => {
                 let done = file.sync();
                 self.hosts.note(|| format!("client {who} syncs {name}: {done:?}"));
-                if done.is_ok() {
-                    model.synced(who);
+                match done {
+                    Ok(()) => model.synced(user.id),
+                    Err(_) => model.not_synced(),
                 }
             }
             5 => {
                 let size = self.rng.below(FILE_BYTES_MAX);
                 let done = file.set_size(size);
                 self.hosts.note(|| format!("client {who} cuts {name} to {size}: {done:?}"));
-                model.resize(who, size as usize, done.is_ok());
+                model.resize(user.id, size as usize, done.is_ok());
             }
             6..=8 => {
                 let at = self.rng.below(FILE_BYTES_MAX - 1);
@@ -159,7 +169,7 @@ impl World {
                 let value = self.rng.below(255) as u8 + 1;
                 let done = file.write_at(at, &vec![value; len as usize]);
                 self.hosts.note(|| format!("client {who} writes {value} to {name} at {at}, {len}: {done:?}"));
-                model.write(who, at as usize, len as usize, value, done.is_ok());
+                model.write(user.id, at as usize, len as usize, value, done.is_ok());
             }
             _ => {
                 let mut found = vec![0; file.size() as usize];
@@ -214,10 +224,12 @@ impl World {
         let volume = self.hosts.open_alone();
         self.find(&volume);
         let stores: Vec<String> = (0..STORES).map(|slot| format!("store {slot}")).collect();
-        let entry = VolumeEntry { name: "v".into(), cluster: None, manager: "m".into(), stores };
-        let open = OpenVolume::shared(Arc::clone(&volume), entry);
-        let repaired = repair_alone(&open).unwrap_or_else(|e| self.hosts.fails("repair", &e.to_string()));
+        let repaired = repair::run(&volume, &stores);
+        let repaired = repaired.unwrap_or_else(|e| self.hosts.fails("repair", &e.to_string()));
         self.hosts.note(|| format!("repaired: {repaired:?}"));
+        let (name, manager, clients) = ("v".into(), "m".into(), Vec::new());
+        let entry = VolumeEntry { name, cluster: None, manager, stores, clients };
+        let open = OpenVolume { volume: Arc::clone(&volume), entry, watch: Watch::default() };
         let problems = check(&open).unwrap().problems;
         if !problems.is_empty() {
             self.hosts.fails("check", &problems.join("\n"));

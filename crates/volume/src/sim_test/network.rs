@@ -17,11 +17,12 @@ use thalweg_base::rng::Rng;
 use thalweg_io::sim::{Faults, Sim};
 use thalweg_wire::Link;
 
-use crate::connection::{Connection, Receive, Transmit};
+use crate::alone::Watch;
+use crate::callers::{Caller, Callers, Entered, Turns};
+use crate::connection::{Connection, Receive};
 use crate::location::Location;
 use crate::message::{Ask, Attached, Head, Reply, send};
 use crate::remote::{Dial, RemoteStore};
-use crate::request::StoreRequest;
 use crate::server::{GONE, Server, SessionId};
 use crate::session::{Answering, Session, ask_store, carry_out};
 use crate::store::Store;
@@ -39,10 +40,10 @@ const NO_ROOM: u64 = 4096;
 const LOST_ONE_IN: u64 = 40;
 const FATES: [&str; 3] = ["is lost", "is carried out, and its answer lost", "is late"];
 
-/// What was sent to a store and has not arrived.
+/// What was sent and has not arrived.
 struct Late {
-    slot: usize,
-    life: u64,
+    peer: Peer,
+    entered: Arc<Entered>,
     message: Vec<u8>,
 }
 
@@ -61,6 +62,8 @@ struct State {
     stores: Vec<Option<Arc<LocalStore>>>,
     /// How often each was started.
     lives: Vec<u64>,
+    /// Who asks each of them.
+    callers: Vec<Arc<Callers>>,
     /// How often each lost power.
     boots: Vec<u64>,
     manager: Option<Manager>,
@@ -76,6 +79,7 @@ struct State {
 #[derive(Clone)]
 struct Manager {
     server: Arc<Server>,
+    callers: Arc<Callers>,
     port: Arc<Port>,
 }
 
@@ -129,6 +133,7 @@ impl Hosts {
             disks: (0..STORES as usize).map(disk).collect(),
             stores: vec![None; STORES as usize],
             lives: vec![0; STORES as usize],
+            callers: (0..STORES).map(|_| Arc::default()).collect(),
             boots: vec![0; STORES as usize],
             manager: None,
             manager_life: 0,
@@ -191,6 +196,7 @@ impl Hosts {
         let store = LocalStore::open(&state.disks[slot].io(), &dir(slot), VOLUME, slot as u32).unwrap();
         state.stores[slot] = Some(Arc::new(store));
         state.lives[slot] += 1;
+        state.callers[slot] = Arc::default();
         state.trace.push(format!("store {slot} is up"));
     }
 
@@ -268,12 +274,13 @@ impl Hosts {
         let port = Port::new(self);
         let manager = SqliteManager::open(&self.place.join("meta")).unwrap();
         // If it cannot start now, it is started again later.
-        let Ok(server) = Server::start(Box::new(manager), Arc::new(port.stores()), false) else { return };
+        let stores = Arc::new(port.stores_of_manager());
+        let Ok(server) = Server::with(Box::new(manager), stores, (false, false), None) else { return };
         let mut state = self.state();
         state.manager_life += 1;
         let life = state.manager_life;
         state.gone.push((life, GONE));
-        state.manager = Some(Manager { server, port });
+        state.manager = Some(Manager { server, port, callers: Arc::default() });
         state.trace.push("the manager is up".into());
     }
 
@@ -288,16 +295,34 @@ impl Hosts {
         if at < state.late.len() {
             let late = state.late.remove(at);
             drop(state);
-            self.note(|| format!("a late message arrives at store {}", late.slot));
-            let _ = self.carried_out(&Peer::Store(late.slot, late.life), &late.message);
-            return;
+            return self.arrives(&late);
         }
         let at = at - state.late.len();
         let (life, session) = state.gone.remove(at);
+        let of_session =
+            |late: &mut Late| matches!(late.peer, Peer::Manager(of, by) if (of, by) == (life, session));
+        let before: Vec<Late> = state.late.extract_if(.., of_session).collect();
+        drop(state);
+        before.iter().for_each(|late| self.arrives(late));
+        let state = self.state();
         let manager = state.manager.clone().filter(|_| state.manager_life == life);
         drop(state);
         self.note(|| format!("session {session} ends"));
         manager.into_iter().for_each(|manager| manager.server.end(session));
+    }
+
+    fn arrives(&self, late: &Late) {
+        self.note(|| format!("a late message arrives at {:?}", late.peer));
+        let _ = self.carried_out(&late.peer, &late.entered, &late.message);
+    }
+
+    /// The manager tries again what a lost store kept unfinished.
+    pub(super) fn finish_left(&self) {
+        let manager = self.state().manager.clone();
+        if let Some(Manager { server, .. }) = manager {
+            let done = server.finish_left();
+            self.note(|| format!("the manager finishes what was left: {done:?}"));
+        }
     }
 
     /// The same until nothing is late.
@@ -335,10 +360,14 @@ impl Hosts {
     }
 
     /// What a peer answers to a message; nothing if it is down, or goes down over it.
-    fn carried_out(&self, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
+    fn carried_out(&self, peer: &Peer, entered: &Entered, message: &[u8]) -> Option<Vec<u8>> {
         if !self.is_up(peer) {
             return None;
         }
+        entered.carry_out(|| self.carries_out(peer, message)).flatten()
+    }
+
+    fn carries_out(&self, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
         let mut from = message;
         let head = Head::read(&mut from).unwrap().expect("a message was sent");
         let ask = Ask::decode(&head.body).expect("an ask was sent");
@@ -366,32 +395,25 @@ impl Hosts {
     }
 
     /// Brings a message to its peer, or does not; the answer, if that comes back.
-    fn exchange(&self, peer: &Peer, message: Vec<u8>) -> Option<Vec<u8>> {
+    fn exchange(&self, peer: &Peer, entered: &Arc<Entered>, message: Vec<u8>) -> Option<Vec<u8>> {
         let fate = {
             let mut state = self.state();
             let fate = if state.is_calm { u64::MAX } else { state.rng.below(LOST_ONE_IN) };
-            let fates = if is_write(&message) { &FATES } else { &FATES[..2] };
-            if let Some(what) = fates.get(fate as usize) {
+            if let Some(what) = FATES.get(fate as usize) {
                 state.trace.push(format!("a message to {peer:?} {what}"));
             }
             fate
         };
-        match (fate, peer) {
-            (0, _) => None,
-            (1, _) => self.carried_out(peer, &message).and(None),
-            (2, Peer::Store(slot, life)) if is_write(&message) => {
-                self.state().late.push(Late { slot: *slot, life: *life, message });
+        match fate {
+            0 => None,
+            1 => self.carried_out(peer, entered, &message).and(None),
+            2 => {
+                self.state().late.push(Late { peer: *peer, entered: Arc::clone(entered), message });
                 None
             }
-            _ => self.carried_out(peer, &message),
+            _ => self.carried_out(peer, entered, &message),
         }
     }
-}
-
-/// Only writes come late: whoever has no answer to one does not repeat it.
-fn is_write(mut message: &[u8]) -> bool {
-    let head = Head::read(&mut message).unwrap().expect("a message was sent");
-    matches!(Ask::decode(&head.body), Some(Ask::Store(_, StoreRequest::Write(_))))
 }
 
 /// A store as its node answers for it.
@@ -420,10 +442,20 @@ impl Port {
 
     /// All stores, through this port.
     pub(super) fn stores(self: &Arc<Port>) -> Stores {
+        self.stores_of(|_| Turns::new())
+    }
+
+    /// The same, for the manager.
+    fn stores_of_manager(self: &Arc<Port>) -> Stores {
+        self.stores_of(|slot| Turns::of_manager(VOLUME, slot))
+    }
+
+    fn stores_of(self: &Arc<Port>, turns: impl Fn(u32) -> Turns) -> Stores {
         let dial: Arc<dyn Dial> = Arc::new(Arc::clone(self));
         let store = |slot: u32| {
             let place = Location { node: format!("s{slot}"), directory: dir(slot as usize) };
-            Ok(Arc::new(RemoteStore::new(&dial, &place, VOLUME, slot)) as Arc<dyn Store>)
+            Ok(Arc::new(RemoteStore::new(&dial, &place, (VOLUME, slot), turns(slot), &Watch::default()))
+                as Arc<dyn Store>)
         };
         Stores::in_turn((0..STORES).map(store).collect())
     }
@@ -434,23 +466,33 @@ impl Dial for Arc<Port> {
         unreachable!("streams are made without links")
     }
 
-    fn connect(&self, what: &str, node: &str, _: &VolumeRequest) -> Result<(Connection, Attached)> {
+    fn connect(
+        &self,
+        what: &str,
+        node: &str,
+        _: &VolumeRequest,
+        caller: Caller,
+    ) -> Result<(Connection, Attached)> {
         let state = self.hosts.state();
         let mut attached = Attached::default();
         let peer = match node.strip_prefix('s').map(|slot| slot.parse::<usize>().unwrap()) {
             _ if self.is_gone.load(Ordering::Relaxed) => None,
             Some(slot) => {
                 attached.boot = state.boots[slot].to_string();
-                state.stores[slot].is_some().then(|| Peer::Store(slot, state.lives[slot]))
+                let peer = Peer::Store(slot, state.lives[slot]);
+                state.stores[slot].is_some().then(|| (peer, Arc::clone(&state.callers[slot])))
             }
             None => {
                 let manager = state.manager.as_ref();
-                manager.map(|manager| Peer::Manager(state.manager_life, manager.server.begin()))
+                let peer = |manager: &Manager| Peer::Manager(state.manager_life, manager.server.begin());
+                manager.map(|manager| (peer(manager), Arc::clone(&manager.callers)))
             }
         };
         drop(state);
-        let peer = peer.ok_or_else(|| Error::Refused(format!("{what}: {node} is down")))?;
-        let stream = Arc::new(Stream { port: Arc::clone(self), peer, answers: Mutex::default() });
+        let (peer, callers) = peer.ok_or_else(|| Error::Refused(format!("{what}: {node} is down")))?;
+        let entered = Arc::new(callers.enter("", caller)?);
+        let stream = Stream { port: Arc::clone(self), peer, entered, answers: Mutex::default() };
+        let stream = Arc::new(stream);
         let (from, to) = (From(Arc::clone(&stream)), To(stream, Vec::new()));
         Ok((Connection::new(what, Box::new(from), Box::new(to)), attached))
     }
@@ -465,6 +507,7 @@ impl Dial for Arc<Port> {
 struct Stream {
     port: Arc<Port>,
     peer: Peer,
+    entered: Arc<Entered>,
     /// What has come; none any more when it has ended.
     answers: Mutex<Answers>,
 }
@@ -492,23 +535,17 @@ impl Write for To {
 
     fn flush(&mut self) -> io::Result<()> {
         let message = std::mem::take(&mut self.1);
-        let Stream { port, peer, .. } = &*self.0;
+        let Stream { port, peer, entered, .. } = &*self.0;
         if port.is_gone.load(Ordering::Relaxed) || self.0.answers().has_ended {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let answer = port.hosts.exchange(peer, message);
+        let answer = port.hosts.exchange(peer, entered, message);
         let mut answers = self.0.answers();
         match answer {
             Some(answer) => answers.bytes.extend(answer),
             None => answers.has_ended = true,
         }
         Ok(())
-    }
-}
-
-impl Transmit for To {
-    fn is_ready(&self) -> bool {
-        true
     }
 }
 
