@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+pub use thalweg_table::cluster;
 pub use thalweg_table::{
     CONDITION_BYTES_MAX, Condition, ConditionError, Error, Options, Place, Server, Stop, StoreError, Tls,
 };
-pub use thalweg_table::cluster;
 use thalweg_table::{Store, Wanted};
 
 /// Records of the first batch of a range; each further one has twice as many.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_io::{File, small};
 
+use crate::callers::Turns;
 use crate::client::Answers;
 use crate::connection::{Connection, Failure, PATIENCE};
 use crate::manager::Change;
@@ -46,11 +47,12 @@ pub(crate) trait Reach: Send + Sync {
 struct ByLock {
     name: String,
     meta: PathBuf,
+    turns: Turns,
 }
 
 impl Reach for ByLock {
     fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
-        reach(&self.meta, &self.name, has_open)
+        reach(self, has_open)
     }
 }
 
@@ -82,7 +84,7 @@ pub(crate) struct Here {
 impl Attachment {
     /// Serves the volume with this manager, or attaches to who does. The slots of its stores come with it.
     pub(crate) fn new(meta: &Path, name: &str) -> Result<(Arc<Attachment>, Vec<Slot>)> {
-        let by_lock = ByLock { name: name.into(), meta: meta.into() };
+        let by_lock = ByLock { name: name.into(), meta: meta.into(), turns: Turns::new() };
         let (attachment, lost) = Attachment::by(Box::new(by_lock), name)?;
         let slot = |(slot, lost): (u32, Option<String>)| match lost {
             Some(why) => Err(why),
@@ -197,14 +199,15 @@ fn twice(ask: &Ask) -> Twice {
 
 /// Serves the volume, or attaches to who does; why the store of each slot is lost, if it is. What this client itself has open
 /// it opens again.
-fn reach(meta: &Path, name: &str, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
+fn reach(by: &ByLock, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
+    let ByLock { name, meta, turns } = by;
     let watch = Stopwatch::start();
     loop {
         if let Some(lock) = place::try_lock(meta)? {
             return serve(meta, lock, has_open);
         }
         let mark = small::lock_shared(&meta.join(CLIENTS))?;
-        if let Some((connection, lost)) = serve::connect(meta, name)? {
+        if let Some((connection, lost)) = serve::connect(meta, name, turns)? {
             return Ok((Way::There(connection, Mutex::new(Some(mark))), lost));
         }
         drop(mark);

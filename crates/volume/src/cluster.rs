@@ -14,6 +14,7 @@ use thalweg_wire::{Id, message};
 
 use crate::alone::{Alone, OpenAlone, OpenVolume, Watch};
 use crate::attach::Attachment;
+use crate::callers::Turns;
 use crate::client::Client;
 use crate::forward::Forward;
 use crate::layout::Policy;
@@ -187,7 +188,8 @@ pub(crate) fn open_by(
     watch: &Watch,
 ) -> Result<Arc<Volume>> {
     let place = Location::needed(&entry.manager)?;
-    let manager = RemoteManager { dial: Arc::clone(dial), name: entry.name.clone(), place, work };
+    let manager =
+        RemoteManager { dial: Arc::clone(dial), name: entry.name.clone(), place, work, turns: Turns::new() };
     let (attachment, _) = Attachment::by(Box::new(manager), &entry.name)?;
     let client = Client::by(attachment);
     entry.stores = client.slots()?.iter().map(|place| place.to_string_lossy().into_owned()).collect();
@@ -202,7 +204,9 @@ fn remote_stores(dial: &Arc<dyn Dial>, entry: &VolumeEntry, watch: &Watch) -> Re
     let places = entry.stores.iter().map(|place| Location::needed(place)).collect::<Result<Vec<_>>>()?;
     let nodes: BTreeSet<&String> = places.iter().map(|place| &place.node).collect();
     let peers: Vec<String> = nodes.into_iter().cloned().collect();
-    let store = |(slot, place)| Arc::new(RemoteStore::new(dial, place, (volume, slot), &peers, watch));
+    let store = |(slot, place)| {
+        Arc::new(RemoteStore::new(dial, place, (volume, slot), (&peers, Turns::new()), watch))
+    };
     Ok((0..).zip(&places).map(store).collect())
 }
 
@@ -240,7 +244,8 @@ impl Alone for OnNodes {
         let change = VolumeChange::MakeStore { name, directory: parent, volume, slot, clients };
         ask(&*self.dial, &place.node, change)?;
         let volume = number(&self.volume)?;
-        Ok(Arc::new(RemoteStore::new(&self.dial, &place, (volume, slot), &[], &Watch::default())))
+        let of = (volume, slot);
+        Ok(Arc::new(RemoteStore::new(&self.dial, &place, of, (&[], Turns::new()), &Watch::default())))
     }
 
     fn remove(&self, directory: &str, slot: u32) -> Result<()> {

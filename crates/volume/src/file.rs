@@ -207,7 +207,7 @@ impl Node {
             (state.target, state.unsynced, state.is_noted)
         };
         if is_noted || unsynced != 0 {
-            let outcome = volume.stores.sync(&target, unsynced);
+            let (outcome, synced) = volume.stores.sync(&target, unsynced);
             self.settle_copies(volume, outcome)?;
             let mut state = self.state();
             let settled = state.target.settled | unsynced;
@@ -215,6 +215,11 @@ impl Node {
             state.target.settled = settled;
             state.known = Stamp::of(&told);
             (state.unsynced, state.is_noted, state.is_told) = (0, false, true);
+            drop(state);
+            if !told.unsettled {
+                // Otherwise it may be another writer's bytes in which the copies differ.
+                volume.stores.settle(&target, &synced);
+            }
         } else {
             self.tell_size(volume)?;
         }

@@ -7,6 +7,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_wire::{Client, Terms, cluster};
 
 use super::*;
+use crate::callers::Turns;
 use crate::cluster::{OfCluster, create_on_nodes, open_by};
 use crate::registry::Registry;
 use crate::remote::Links;
@@ -167,14 +168,14 @@ fn only_the_nodes_that_a_client_named_may_forward() {
         let (directory, volume) =
             (place.directory.display().to_string(), thalweg_wire::Id(bed.number).to_string());
         let asked = VolumeRequest::Forward { directory, volume, slot };
-        let (connection, _) = dial.connect("a mirror", &place.node, &asked).unwrap();
+        let (connection, _) = dial.connect("a mirror", &place.node, &asked, Turns::new().next()).unwrap();
         let answer = connection.ask(&Ask::Store(slot, request), &[9; 100], &mut []);
         answer.map(drop).map_err(|why| format!("{why:?}"))
     };
     let node = bed.services.iter().find(|service| service.host.name() != place.node).unwrap();
     let forged = forward(&*bed.dial, StoreRequest::Write(write)).unwrap_err();
     assert!(forged.contains("may only look"), "{forged}");
-    let other = forward(&node.host, StoreRequest::Remove(strip)).unwrap_err();
+    let other = forward(&node.host, StoreRequest::Remove { strip, below: u64::MAX }).unwrap_err();
     assert!(other.contains("for writes"), "{other}");
     forward(&node.host, StoreRequest::Write(write)).unwrap();
     bed.store(slot).peers.held().clear();

@@ -20,6 +20,7 @@ mod attach;
 mod balance;
 mod behind;
 mod cache;
+mod callers;
 mod check;
 mod client;
 mod cluster;
@@ -60,6 +61,8 @@ mod serve;
 mod server;
 mod service;
 mod session;
+#[cfg(test)]
+mod sim_test;
 mod sqlite;
 mod store;
 mod stores;

@@ -76,12 +76,16 @@ impl LocalStore {
 
     /// A strip, opened if it is not; `None` if there is none.
     fn strip(&self, strip: Strip) -> Result<Option<Shared>> {
-        let mut open = self.lock();
+        self.strip_of(&mut self.lock(), strip)
+    }
+
+    /// The same, of those that are open.
+    fn strip_of(&self, open: &mut HashMap<Strip, Shared>, strip: Strip) -> Result<Option<Shared>> {
         if let Some(found) = open.get(&strip) {
             return Ok(Some(Arc::clone(found)));
         }
         let Some((data, sums)) = self.files(strip)? else { return Ok(None) };
-        Ok(OpenStrip::open(data, sums, strip)?.map(|found| keep(&mut open, strip, found)))
+        Ok(OpenStrip::open(data, sums, strip)?.map(|found| keep(open, strip, found)))
     }
 
     /// What a strip of this generation answers.
@@ -160,7 +164,7 @@ impl LocalStore {
             Some(found) => Ok(found),
             None if write.may_create => {
                 // Files of a strip that was still being made.
-                self.remove(write.strip)?;
+                self.remove(write.strip, write.generation)?;
                 self.new_strip(write)?.ok_or_else(|| lost(write.strip))
             }
             None => Err(lost(write.strip)),
@@ -257,8 +261,14 @@ impl Store for LocalStore {
         self.change(strip, generation, |open| open.mend(at, block))
     }
 
-    fn remove(&self, strip: Strip) -> Result<()> {
-        self.lock().remove(&strip);
+    fn remove(&self, strip: Strip, below: u64) -> Result<()> {
+        let mut open = self.lock();
+        if let Ok(Some(found)) = self.strip_of(&mut open, strip)
+            && found.read().is_ok_and(|found| found.header().generation >= below)
+        {
+            return Ok(());
+        }
+        open.remove(&strip);
         for end in [DATA, SUMS] {
             match self.io.remove(&self.path(strip, end)) {
                 Err(e) if e.source.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),

@@ -67,7 +67,8 @@ impl OpenAlone {
             match repair::copy_strip((&**from, strip), (to, strip)) {
                 Ok(()) => {}
                 Err(NotCopied::Unreadable(why)) => {
-                    to.remove(strip)?;
+                    let made = to.facts(strip)?.map_or(0, |facts| facts.generation);
+                    to.remove(strip, made + 1)?;
                     told.push(why.to_string());
                 }
                 // The old store has it still, and stays.

@@ -227,7 +227,7 @@ impl Change {
             | Change::Cut(..)
             | Change::Stale(..)
             | Change::Current(..)
-            | Change::Raise(_)
+            | Change::Raise(..)
             | Change::Forget(_) => true,
             Change::Create(..)
             | Change::Link(..)

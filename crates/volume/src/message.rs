@@ -13,6 +13,7 @@ use std::io::{self, IoSlice, Read};
 use std::ops::Range;
 
 use crate::Error;
+use crate::callers::Caller;
 use crate::codec::{Plain, choice, decode, record};
 use crate::layout::{Layout, Policy};
 use crate::locks::{How, Lock, Verdict};
@@ -33,8 +34,8 @@ const END_MAX: u64 = i64::MAX as u64;
 /// What a client asks whoever serves a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// To be let in, in this version.
-    Attach(u32),
+    /// To be let in, in this version, as this caller.
+    Attach(u32, Caller),
     /// Something of the manager.
     Manager(Request),
     /// Something of the store of a slot.
@@ -99,7 +100,11 @@ impl From<Told> for Error {
     }
 }
 
-choice!(Ask { 0 => Attach { 0: version }, 1 => Manager { 0: request }, 2 => Store { 0: slot, 1: request } });
+choice!(Ask {
+    0 => Attach { 0: version, 1: caller },
+    1 => Manager { 0: request },
+    2 => Store { 0: slot, 1: request },
+});
 choice!(Reply {
     0 => Attached { 0: attached },
     1 => Manager { 0: answer },
@@ -165,7 +170,7 @@ choice!(StoreRequest {
     1 => Write { 0: write },
     2 => Truncate { strip: strip, generation: generation, len: len },
     3 => Sync { 0: strip },
-    4 => Remove { 0: strip },
+    4 => Remove { strip: strip, below: below },
     5 => Facts { 0: strip },
     6 => List {},
     7 => Space {},

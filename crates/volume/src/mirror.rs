@@ -20,6 +20,7 @@ use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_wire::Id;
 use thalweg_wire::threads::spawn;
 
+use crate::callers::Turns;
 use crate::connection::{Connection, Failure};
 use crate::location::Location;
 use crate::message::{Ask, Reply};
@@ -73,6 +74,7 @@ pub(crate) struct Mirror {
     place: Location,
     slot: u32,
     request: VolumeRequest,
+    turns: Turns,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -93,6 +95,7 @@ impl Mirror {
             place,
             slot,
             request: VolumeRequest::Forward { directory, volume: Id(volume).to_string(), slot },
+            turns: Turns::new(),
             state: Mutex::new(State::Closed(0, String::new())),
             changed: Condvar::new(),
         }
@@ -161,7 +164,7 @@ impl Mirror {
 
     fn connect(&self) {
         let watch = Stopwatch::start();
-        let connected = self.dial.connect("a mirror", &self.place.node, &self.request);
+        let connected = self.dial.connect("a mirror", &self.place.node, &self.request, self.turns.next());
         *self.state() = match connected {
             Ok((connection, attached)) => State::Open(Arc::new(connection), attached.boot),
             Err(why) => State::Closed(now_ns() + self.dial.pause_ns(watch.ns()), why.to_string()),

@@ -88,8 +88,8 @@ impl<A: AsksStore> Store for A {
         self.done(StoreRequest::Mend { strip, generation, at }, block, &mut [])
     }
 
-    fn remove(&self, strip: Strip) -> Result<()> {
-        self.done(StoreRequest::Remove(strip), &[], &mut [])
+    fn remove(&self, strip: Strip, below: u64) -> Result<()> {
+        self.done(StoreRequest::Remove { strip, below }, &[], &mut [])
     }
 
     fn facts(&self, strip: Strip) -> Result<Option<StripFacts>> {

@@ -18,47 +18,49 @@ const PAGE: usize = 1000;
 /// Bytes that are copied at a time from one copy to the other.
 const PIECE: usize = 1 << 20;
 
-/// Cuts what is to be cut, and finishes all else that is unfinished and not left to others.
-pub(crate) fn recover(server: &Server, is_left: impl Fn(&Inode) -> bool) -> Result<()> {
-    let mut after = 0;
+/// Cuts what is to be cut, and finishes all else that is unfinished and not left to others; whether no store was lost that was
+/// needed for that.
+pub(crate) fn recover(server: &Server, is_left: impl Fn(&Inode) -> bool) -> Result<bool> {
+    let (mut after, mut is_done) = (0, true);
     loop {
         let left = server.manager.unfinished(after, PAGE)?;
-        let Some(last) = left.last() else { return Ok(()) };
+        let Some(last) = left.last() else { return Ok(is_done) };
         after = last.id;
         for inode in left {
             let inode = if inode.links > 0 { cut(server, inode)? } else { inode };
             if !is_left(&inode) {
-                finish(server, inode)?;
+                is_done &= finish(server, inode)?;
             }
         }
     }
 }
 
-fn finish(server: &Server, inode: Inode) -> Result<()> {
+fn finish(server: &Server, inode: Inode) -> Result<bool> {
     if inode.kind != Kind::File {
-        server.manager.change(&Change::Forget(inode.id))?;
-    } else if inode.links == 0 {
-        server.manager.sync()?;
-        forget(server, &[(inode, u64::MAX)])?;
-    } else {
-        match if inode.unsettled { settle(server, &inode).map(drop) } else { Ok(()) } {
-            // It stays unsettled, and whoever reads it is told.
-            Err(why) if why.is_damage() => {}
-            settled => settled?,
-        }
+        return server.manager.change(&Change::Forget(inode.id)).map(|_| true);
     }
-    Ok(())
+    if inode.links == 0 {
+        server.manager.sync()?;
+        return forget(server, &[(inode, u64::MAX)]);
+    }
+    match if inode.unsettled { settle(server, inode, true) } else { Ok(true) } {
+        // It stays unsettled, and whoever reads it is told.
+        Err(why) if why.is_damage() => Ok(true),
+        settled => settled,
+    }
 }
 
-/// Removes these strips of files, and then from the manager those files of which no store is lost that may have some.
-pub(crate) fn forget(server: &Server, files: &[(Inode, u64)]) -> Result<()> {
+/// Removes these strips of files, and then from the manager those files of which no store is lost that may have some; whether
+/// that was all of them.
+pub(crate) fn forget(server: &Server, files: &[(Inode, u64)]) -> Result<bool> {
     let is_gone = |(inode, strips): &&(Inode, u64)| {
         let Some(target) = Target::of(inode) else { return true };
         let everywhere = Target { stale: [0; 2], ..target };
-        server.stores.each(&everywhere, *strips, |store, strip| store.remove(strip)).why.is_none()
+        server.stores.each(&everywhere, *strips, |store, strip| store.remove(strip, u64::MAX)).why.is_none()
     };
     let gone: Vec<Change> = files.iter().filter(is_gone).map(|(inode, _)| Change::Forget(inode.id)).collect();
-    server.manager.changes(&gone)
+    server.manager.changes(&gone)?;
+    Ok(gone.len() == files.len())
 }
 
 /// Cuts strips for a generation that the manager has and some store may not have.
@@ -72,10 +74,16 @@ fn cut(server: &Server, inode: Inode) -> Result<Inode> {
 }
 
 /// Learns from the stores which strips a file has and how long it is, makes its copies equal, and all of it durable. Whether
-/// all stores could be asked: if not, the file remains unsettled.
-pub(crate) fn settle(server: &Server, inode: &Inode) -> Result<bool> {
+/// all stores could be asked: if not, the file remains unsettled. If a writer is gone without a word (`is_orphaned`), what it
+/// sent may still come, to one copy or both, so a new generation begins in which stores refuse that.
+pub(crate) fn settle(server: &Server, inode: Inode, is_orphaned: bool) -> Result<bool> {
+    let has_copies = inode.layout.is_some_and(|layout| layout.copies > 1);
+    let inode = match has_copies && is_orphaned {
+        true => &server.manager.change(&Change::Raise(inode.id, 0))?,
+        false => &inode,
+    };
     let Some(target) = Target::of(inode) else { return Ok(true) };
-    if target.layout.copies > 1 {
+    if has_copies {
         // A store that cannot hear of the generation cannot be asked below either.
         server.stores.raise(&target, u64::MAX, inode.cut.unwrap_or(inode.size));
     }
@@ -87,7 +95,7 @@ pub(crate) fn settle(server: &Server, inode: &Inode) -> Result<bool> {
             let strip = Strip { inode: inode.id, index, copy };
             match server.stores.of(&target.layout, strip).and_then(|store| store.facts(strip)) {
                 Ok(Some(facts)) if is_outdated(inode, index, &facts) => {
-                    server.stores.of(&target.layout, strip)?.remove(strip)?;
+                    server.stores.of(&target.layout, strip)?.remove(strip, inode.generation)?;
                     found.push((strip, None));
                 }
                 Ok(facts) => found.push((strip, facts)),
@@ -97,9 +105,9 @@ pub(crate) fn settle(server: &Server, inode: &Inode) -> Result<bool> {
         if inode.strips & bit(index) == 0 {
             // What was being made when the process ended may have left files.
             let unborn = found.iter().filter(|(_, facts)| facts.is_none());
-            unborn
-                .map(|(strip, _)| *strip)
-                .try_for_each(|strip| server.stores.of(&target.layout, strip)?.remove(strip))?;
+            unborn.map(|(strip, _)| *strip).try_for_each(|strip| {
+                server.stores.of(&target.layout, strip)?.remove(strip, inode.generation)
+            })?;
         }
         let lens = found.iter().filter_map(|(_, facts)| Some(facts.as_ref()?.len));
         let Some(len) = lens.max() else { continue };

@@ -4,7 +4,7 @@
 //! breaks, the next request opens another. A store that cannot be reached fails at once for a while, so that reads use the other
 //! copy without waiting each time.
 //! Invariant: a request is answered, or fails, within about 10 s. A write of which it is not known whether it was
-//! carried out is not repeated: the first may still be on its way.
+//! carried out is not repeated: another client may have written there since.
 //! Non-goals: which node has what.
 
 use std::collections::{BTreeSet, HashMap};
@@ -18,6 +18,7 @@ use thalweg_wire::{Client, Host, Id, Link};
 
 use crate::alone::Watch;
 use crate::attach::{Reach, Way};
+use crate::callers::{Caller, Turns};
 use crate::connection::{Connection, Failure};
 use crate::forward::Forward;
 use crate::location::Location;
@@ -48,8 +49,14 @@ pub(crate) trait Dial: Send + Sync {
     /// An open link with a node, which somebody reads all the time.
     fn link(&self, node: &str) -> Result<Arc<Link>>;
 
-    /// Opens a stream to a node, and what answers there.
-    fn connect(&self, what: &str, node: &str, request: &VolumeRequest) -> Result<(Connection, Attached)> {
+    /// Opens a stream to a node as this caller, and what answers there.
+    fn connect(
+        &self,
+        what: &str,
+        node: &str,
+        request: &VolumeRequest,
+        caller: Caller,
+    ) -> Result<(Connection, Attached)> {
         let failed = |why: String| Error::Refused(format!("{what}: {why}"));
         let link = self.link(node).map_err(|why| failed(why.to_string()))?;
         let streams = link.open(request.text().as_bytes()).map_err(|why| failed(why.to_string()))?;
@@ -57,7 +64,7 @@ pub(crate) trait Dial: Send + Sync {
             stream::ends(&link, streams).map_err(|why| failed(why.to_string()))?;
         let connection = Connection::new(what, Box::new(from), Box::new(to));
         let connection = connection.quits(move || quit.quit("it did not answer in time"));
-        match connection.ask(&Ask::Attach(VERSION), &[], &mut []) {
+        match connection.ask(&Ask::Attach(VERSION, caller), &[], &mut []) {
             Ok(Reply::Attached(attached)) => Ok((connection, attached)),
             Ok(other) => wrong(&other),
             Err(Failure::Told(why)) => Err(failed(why.to_string())),
@@ -135,6 +142,7 @@ pub(crate) struct RemoteManager {
     pub(crate) place: Location,
     /// What it is asked for, if that is work on the stores.
     pub(crate) work: Option<VolumeWork>,
+    pub(crate) turns: Turns,
 }
 
 impl Reach for RemoteManager {
@@ -150,7 +158,7 @@ impl Reach for RemoteManager {
         let watch = Stopwatch::start();
         loop {
             let attempt = Stopwatch::start();
-            match self.dial.connect(&what, node, &request) {
+            match self.dial.connect(&what, node, &request, self.turns.next()) {
                 Ok((connection, attached)) => {
                     return Ok((Way::There(connection, Mutex::default()), attached.lost));
                 }
@@ -174,6 +182,7 @@ pub(crate) struct RemoteStore {
     place: Location,
     slot: u32,
     request: VolumeRequest,
+    turns: Turns,
     state: Mutex<State>,
     watch: Watch,
 }
@@ -232,19 +241,20 @@ impl Unsynced {
     fn note(&mut self, request: &StoreRequest) {
         match request {
             StoreRequest::Write(write) | StoreRequest::Forward { write, .. } => self.wrote(write.strip),
-            StoreRequest::Sync(strip) | StoreRequest::Remove(strip) => _ = self.written.remove(strip),
+            StoreRequest::Sync(strip) | StoreRequest::Remove { strip, .. } => _ = self.written.remove(strip),
             _ => {}
         }
     }
 }
 
 impl RemoteStore {
-    /// The store of a slot of this volume, to which these nodes may forward.
+    /// The store of a slot of this volume, to which these nodes may forward, for a caller that numbers its connections
+    /// so.
     pub(crate) fn new(
         dial: &Arc<dyn Dial>,
         place: &Location,
         (volume, slot): (u128, u32),
-        peers: &[String],
+        (peers, turns): (&[String], Turns),
         watch: &Watch,
     ) -> RemoteStore {
         let (directory, volume) = (place.directory.display().to_string(), Id(volume).to_string());
@@ -254,6 +264,7 @@ impl RemoteStore {
             place: place.clone(),
             slot,
             request: VolumeRequest::Store { directory, volume, slot, peers: peers.to_vec() },
+            turns,
             state: Mutex::default(),
             watch: Arc::clone(watch),
         }
@@ -289,7 +300,7 @@ impl RemoteStore {
             return Ok(connection);
         }
         let watch = Stopwatch::start();
-        match self.dial.connect(&self.what, &self.place.node, &self.request) {
+        match self.dial.connect(&self.what, &self.place.node, &self.request, self.turns.next()) {
             Ok((connection, attached)) => {
                 let connection = Arc::new(connection);
                 state.unsynced.boots(attached.boot);

@@ -51,8 +51,9 @@ pub(crate) fn run(volume: &Volume, stores: &[String]) -> Result<Vec<String>> {
     })?;
     failed?;
     for (slot, strip) in check::orphans(volume, &seen)? {
-        if let (Ok(store), true) = (&volume.stores.slots()[slot], is_nobodys(volume, slot, strip)?) {
-            store.remove(strip)?;
+        if let Ok(store) = &volume.stores.slots()[slot]
+            && remove_orphan(volume, slot, (&**store, strip))?
+        {
             done.push(format!("{}: {strip}, which no file has, is removed", stores[slot]));
         }
     }
@@ -60,15 +61,23 @@ pub(crate) fn run(volume: &Volume, stores: &[String]) -> Result<Vec<String>> {
     Ok(done)
 }
 
-/// Whether a strip is of no file, also of none that was made meanwhile.
-fn is_nobodys(volume: &Volume, slot: usize, strip: Strip) -> Result<bool> {
+/// Removes a strip, unless a file has it by now. One that its file does not know of was made by a write that came late.
+fn remove_orphan(volume: &Volume, slot: usize, (store, strip): Copy<'_>) -> Result<bool> {
+    let is_place = |layout: &Layout| {
+        let is_one = strip.index < layout.width && strip.copy < layout.copies;
+        is_one && layout.slot(strip.index, strip.copy) as usize == slot
+    };
     match volume.manager.inode(strip.inode) {
-        Ok(Inode { layout: Some(layout), .. }) => {
-            let is_one = strip.index < layout.width && strip.copy < layout.copies;
-            Ok(!is_one || layout.slot(strip.index, strip.copy) as usize != slot)
+        Ok(Inode { layout: Some(layout), .. }) if is_place(&layout) => {
+            // Nobody begins to write while the file is fenced, and who does then makes strips of that generation.
+            let inode = volume.manager.fence(strip.inode)?;
+            let is_unknown = (inode.strips | inode.unsynced) & bit(strip.index) == 0 && !inode.unsettled;
+            let removed = if is_unknown { store.remove(strip, inode.generation) } else { Ok(()) };
+            volume.manager.lift(strip.inode)?;
+            removed.map(|()| is_unknown)
         }
         Err(why) if !why.is_not_found() => Err(why),
-        _ => Ok(true),
+        _ => store.remove(strip, u64::MAX).map(|()| true),
     }
 }
 
@@ -202,7 +211,7 @@ impl<'a> File<'a> {
         if self.is_stale(index, 1 - copy) {
             return Ok(());
         }
-        let generation = self.inode.generation;
+        let mut generation = self.inode.generation;
         self.raise([from, to]);
         // Only what is written from now on is told by the next question.
         from.0.changes(from.1, generation)?;
@@ -215,7 +224,10 @@ impl<'a> File<'a> {
             }
             None if read_through(from, generation).is_err() => return Ok(()),
             None => {
-                to.0.remove(to.1)?;
+                to.0.remove(to.1, generation + 1)?;
+                // What is made is of a later generation than what is removed, also by a request that comes late.
+                self.fenced([from, to], |_| Ok(()))?;
+                generation = self.inode.generation;
                 copy_strip(from, to)?;
                 "is made anew".into()
             }

@@ -151,7 +151,11 @@ pub(crate) enum StoreRequest {
         generation: u64,
         at: u64,
     },
-    Remove(Strip),
+    /// See [`crate::Store::remove`].
+    Remove {
+        strip: Strip,
+        below: u64,
+    },
     Facts(Strip),
     List,
     Space,

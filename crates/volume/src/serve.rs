@@ -19,6 +19,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thalweg_io::small;
 
+use crate::callers::{Callers, Turns};
 use crate::connection::{Connection, PATIENCE, Receive};
 use crate::message::{Ask, Reply, VERSION};
 use crate::server::Server;
@@ -40,6 +41,7 @@ pub(crate) struct Listener {
 struct Shared {
     server: Arc<Server>,
     socket: UnixListener,
+    callers: Arc<Callers>,
     is_closing: AtomicBool,
     clients: Mutex<Vec<(UnixStream, JoinHandle<()>)>>,
 }
@@ -72,14 +74,18 @@ fn is_own(peer: &UnixStream) -> bool {
 
 /// Connects to whoever serves the volume of this manager; why the store of each slot is lost, if it is. Nothing if nobody
 /// serves it now.
-pub(crate) fn connect(meta: &Path, name: &str) -> Result<Option<(Connection, Vec<Option<String>>)>> {
+pub(crate) fn connect(
+    meta: &Path,
+    name: &str,
+    turns: &Turns,
+) -> Result<Option<(Connection, Vec<Option<String>>)>> {
     let (_directory, path) = socket(meta)?;
     let Ok(stream) = UnixStream::connect(&path) else { return Ok(None) };
     let prepared =
         stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
     let (Ok(()), Ok(from), true) = (prepared, stream.try_clone(), is_own(&stream)) else { return Ok(None) };
     let connection = Connection::new(name, Box::new(from), Box::new(stream));
-    match connection.ask(&Ask::Attach(VERSION), &[], &mut []) {
+    match connection.ask(&Ask::Attach(VERSION, turns.next()), &[], &mut []) {
         Ok(Reply::Attached(attached)) => Ok(Some((connection, attached.lost))),
         Err(crate::connection::Failure::Told(why)) => Err(why),
         _ => Ok(None),
@@ -100,6 +106,7 @@ impl Listener {
         let shared = Arc::new(Shared {
             server: Arc::clone(server),
             socket,
+            callers: Arc::default(),
             is_closing: AtomicBool::new(false),
             clients: Mutex::default(),
         });
@@ -158,7 +165,9 @@ impl Shared {
         let (Ok(from), Ok(to)) = (stream.try_clone(), stream.try_clone()) else { return };
         let session = self.server.begin();
         let shut = || _ = stream.shutdown(Shutdown::Both);
-        converse(&Session { server: &self.server, session }, Box::new(from), Box::new(to), &shut);
+        let answering = Session { server: &self.server, session };
+        // Only this user's processes are here.
+        converse(&answering, (&self.callers, ""), (Box::new(from), Box::new(to)), &shut);
         if !self.is_closing.load(Ordering::Acquire) {
             self.server.end_for_good(session);
         }

@@ -8,7 +8,7 @@
 //! Non-goals: who may do what, and how requests come here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use thalweg_base::clock::{Stopwatch, now_ns};
@@ -32,6 +32,8 @@ pub(crate) const GONE: SessionId = 0;
 const GRACE: Duration = PATIENCE;
 /// How long a file is fenced at most, in nanoseconds: clients that wait have to be answered within [`PATIENCE`].
 const FENCE_NS: u64 = 5_000_000_000;
+/// How long to wait before trying again what a lost store kept unfinished.
+const AGAIN: Duration = Duration::from_secs(10);
 /// Entries and inodes in one answer.
 const PAGE: usize = 1000;
 /// Files without names wait until so many can be removed together, or one of them is large.
@@ -45,6 +47,9 @@ pub(crate) struct Server {
     pub(crate) leases: Leases,
     state: Mutex<State>,
     settled: Condvar,
+    me: Weak<Server>,
+    /// Does on threads what nobody waits for. A simulation does it itself, in its order.
+    has_threads: bool,
     /// Kept until the manager is closed, so that nobody else opens it before.
     _lock: Option<File>,
 }
@@ -56,6 +61,8 @@ struct State {
     files: BTreeMap<u64, Opened>,
     /// Files without names that nobody has open, each with the strips that it may have.
     doomed: Vec<(Inode, u64)>,
+    /// A thread waits to try again.
+    finishes_later: bool,
 }
 
 /// Who makes copies current, and the file that is fenced meanwhile, until this time.
@@ -96,11 +103,7 @@ impl Server {
         is_alone: bool,
         lock: Option<File>,
     ) -> Result<Arc<Server>> {
-        let leases = Leases::new(&*manager, !is_alone)?;
-        let (state, settled) = (Mutex::default(), Condvar::new());
-        let server = Server { manager, stores, leases, state, settled, _lock: lock };
-        recover::recover(&server, |inode| !is_alone && server.leave_to_gone(inode))?;
-        let server = Arc::new(server);
+        let server = Server::with(manager, stores, (is_alone, true), lock)?;
         if !is_alone {
             let waiting = Arc::downgrade(&server);
             // Without a thread, what they left is finished when the server ends.
@@ -113,6 +116,81 @@ impl Server {
             });
         }
         Ok(server)
+    }
+
+    /// The same, with or without threads of its own.
+    pub(crate) fn with(
+        manager: Box<dyn Manager>,
+        stores: Arc<Stores>,
+        (is_alone, has_threads): (bool, bool),
+        lock: Option<File>,
+    ) -> Result<Arc<Server>> {
+        let leases = Leases::new(&*manager, !is_alone)?;
+        let (state, settled) = (Mutex::default(), Condvar::new());
+        let server = Arc::new_cyclic(|me| {
+            let me = Weak::clone(me);
+            Server { manager, stores, leases, state, settled, me, has_threads, _lock: lock }
+        });
+        if !recover::recover(&server, |inode| !is_alone && server.leave_to_gone(inode))? {
+            server.finish_later();
+        }
+        Ok(server)
+    }
+
+    /// Does what nobody waits for.
+    fn aside(&self, work: impl FnOnce() + Send + 'static) {
+        match self.has_threads {
+            true => _ = spawn("volume", work),
+            false => work(),
+        }
+    }
+
+    /// Tries again after a while what a lost store kept unfinished. If there is no thread for it, whoever opens the volume
+    /// next does.
+    fn finish_later(&self) {
+        if !self.has_threads || std::mem::replace(&mut self.state().finishes_later, true) {
+            return;
+        }
+        let (me, stores) = (Weak::clone(&self.me), Arc::clone(&self.stores));
+        spawn("volume", move || {
+            let watch = Stopwatch::start();
+            while let Some(left) = AGAIN.checked_sub(Duration::from_nanos(watch.ns())) {
+                std::thread::park_timeout(left);
+            }
+            // Those that are still lost then fail at once, so that the manager is not kept from being closed meanwhile.
+            stores.slots().iter().flatten().for_each(|store| _ = store.space());
+            if let Some(server) = me.upgrade() {
+                server.state().finishes_later = false;
+                if !matches!(server.finish_left(), Ok(true)) {
+                    server.finish_later();
+                }
+            }
+        });
+    }
+
+    /// Finishes what a store that was lost kept unfinished: files without names that nobody has open, and files whose writers
+    /// are gone. Whether nothing is left.
+    pub(crate) fn finish_left(&self) -> Result<bool> {
+        let mut is_done = self.reap()?;
+        let mut after = 0;
+        loop {
+            let left = self.manager.unfinished(after, PAGE)?;
+            let Some(last) = left.last() else { return Ok(is_done) };
+            after = last.id;
+            self.manager.sync()?;
+            for inode in left {
+                let (is_open, is_orphaned) = {
+                    let state = self.state();
+                    let file = state.files.get(&inode.id);
+                    (file.is_some(), file.is_some_and(|file| file.is_orphaned && file.writers.is_empty()))
+                };
+                if inode.links == 0 && !is_open {
+                    is_done &= recover::forget(self, &[(inode, u64::MAX)])?;
+                } else if inode.links > 0 && is_orphaned {
+                    is_done &= self.settle(inode.id)?;
+                }
+            }
+        }
     }
 
     /// Has a file held open for clients that may come back.
@@ -348,7 +426,7 @@ impl Server {
             self.stores.raise(&Target { stale: asked, ..target }, strips, len);
             // Those of other strips, and the one with the stale copy, may be away for long.
             let (stores, everywhere) = (Arc::clone(&self.stores), Target { stale: [0; 2], ..target });
-            spawn("volume", move || _ = stores.raise(&everywhere, u64::MAX, len));
+            self.aside(move || _ = stores.raise(&everywhere, u64::MAX, len));
         }
         Ok(changed)
     }
@@ -399,6 +477,7 @@ impl Server {
 
     /// Notes that a session may write a file.
     fn unsettle(&self, session: SessionId, inode: u64) -> Result<Inode> {
+        self.wait_for_fence(session, inode);
         let mut state = self.state();
         loop {
             match state.files.get(&inode) {
@@ -442,17 +521,19 @@ impl Server {
         Ok(changed)
     }
 
-    /// Finishes what writers that are gone left unfinished, unless a session may still write the file.
-    fn settle(&self, inode: u64) -> Result<()> {
+    /// Finishes what writers that are gone left unfinished, unless a session may still write the file. Whether all stores
+    /// could be asked.
+    fn settle(&self, inode: u64) -> Result<bool> {
         let mut state = self.state();
         let file = state.files.entry(inode).or_default();
         if !file.writers.is_empty() || file.is_settling {
-            return Ok(());
+            return Ok(true);
         }
         file.is_settling = true;
+        let is_orphaned = file.is_orphaned;
         drop(state);
         let settled = match self.manager.inode(inode) {
-            Ok(found) if found.unsettled && found.links > 0 => recover::settle(self, &found),
+            Ok(found) if found.unsettled && found.links > 0 => recover::settle(self, found, is_orphaned),
             Err(e) if !e.is_not_found() => Err(e),
             _ => Ok(true),
         };
@@ -464,7 +545,10 @@ impl Server {
         drop(state);
         self.settled.notify_all();
         self.release(inode)?;
-        settled.map(drop)
+        if !matches!(settled, Ok(true)) {
+            self.finish_later();
+        }
+        settled
     }
 
     fn append(
@@ -559,17 +643,21 @@ impl Server {
         let strips = if is_orphaned { u64::MAX } else { inode.strips | inode.unsynced };
         state.doomed.push((inode, strips));
         drop(state);
-        if wait { Ok(()) } else { self.reap() }
+        if wait { Ok(()) } else { self.reap().map(drop) }
     }
 
-    /// Removes the strips of files that have no names, once it is durable that they have none.
-    fn reap(&self) -> Result<()> {
+    /// Removes the strips of files that have no names, once it is durable that they have none; whether all are gone.
+    fn reap(&self) -> Result<bool> {
         let doomed = std::mem::take(&mut self.state().doomed);
         if doomed.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         self.manager.sync()?;
-        recover::forget(self, &doomed)
+        let are_gone = recover::forget(self, &doomed)?;
+        if !are_gone {
+            self.finish_later();
+        }
+        Ok(are_gone)
     }
 }
 

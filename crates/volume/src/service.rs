@@ -18,6 +18,7 @@ use thalweg_wire::{Host, Link, Peer, Role, Service, Streams};
 
 use crate::allowed::Allowed;
 use crate::alone::Watch;
+use crate::callers::{Callers, Turns};
 use crate::layout::Policy;
 use crate::location::Location;
 use crate::manager::{Change, Manager};
@@ -41,6 +42,7 @@ pub struct VolumeService {
     stores: Mutex<HashMap<PathBuf, KeptStore>>,
     managers: Arc<Managers>,
     mirrors: Arc<Mirrors>,
+    callers: Arc<Callers>,
     is_stopping: AtomicBool,
 }
 
@@ -62,6 +64,7 @@ impl VolumeService {
             stores: Mutex::default(),
             managers: Arc::default(),
             mirrors: Arc::new(Mirrors::new(Arc::new(Arc::clone(host)))),
+            callers: Arc::default(),
             is_stopping: AtomicBool::new(false),
         }
     }
@@ -114,13 +117,11 @@ impl VolumeService {
         let dial: Arc<dyn Dial> = Arc::new(Arc::clone(&self.host));
         let slot = |(slot, place): (u32, &PathBuf)| -> Slot {
             match Location::of(place) {
-                Some(place) if place.node != self.host.name() => Ok(Arc::new(RemoteStore::new(
-                    &dial,
-                    &place,
-                    (facts.volume, slot),
-                    &[],
-                    &Watch::default(),
-                ))),
+                Some(place) if place.node != self.host.name() => {
+                    let turns = Turns::of_manager(facts.volume, slot);
+                    let of = (facts.volume, slot);
+                    Ok(Arc::new(RemoteStore::new(&dial, &place, of, (&[], turns), &Watch::default())))
+                }
                 here => {
                     let dir = here.map_or_else(|| place.clone(), |place| place.directory);
                     let store = self.store(&dir, facts.volume, slot, None);
@@ -134,11 +135,15 @@ impl VolumeService {
     }
 
     /// Serves a stream of requests on this thread.
-    fn converse<A: Answering>(link: &Link, streams: Streams, open: impl FnOnce() -> Result<A>) {
+    fn converse<A: Answering>(&self, link: &Link, streams: Streams, open: impl FnOnce() -> Result<A>) {
         let Ok(Ends { from, to, quit, .. }) = stream::ends(link, streams) else { return };
         let shut = || quit.quit("the node ended the session");
         match open() {
-            Ok(answering) => converse(&answering, Box::new(from), Box::new(to), &shut),
+            Ok(answering) => {
+                let ends = (Box::new(from) as Box<_>, Box::new(to) as Box<_>);
+                let name = format!("{} {}", link.hello().role.name(), link.peer());
+                converse(&answering, (&self.callers, &name), ends, &shut);
+            }
             Err(why) => refuse(Box::new(from), Box::new(to), why),
         }
     }
@@ -223,7 +228,7 @@ impl Service for VolumeService {
         match request {
             VolumeRequest::Manager { directory: dir } => spawn("volume", move || {
                 let open = || service.session(&directory(&dir)?, may_change, None, &link);
-                VolumeService::converse(&link, (out, inc), open);
+                service.converse(&link, (out, inc), open);
             }),
             VolumeRequest::Maintain { directory: dir, work } => {
                 let entry = peer.entry(work.command(), std::slice::from_ref(&dir));
@@ -232,11 +237,11 @@ impl Service for VolumeService {
                         let session = service.session(&directory(&dir)?, may_change, Some(work), &link);
                         session.inspect_err(|why| entry.refused(why)).inspect(|_| entry.ends("done"))
                     };
-                    VolumeService::converse(&link, (out, inc), open);
+                    service.converse(&link, (out, inc), open);
                 })
             }
             VolumeRequest::Store { directory: dir, volume, slot, peers } => spawn("volume", move || {
-                VolumeService::converse(&link, (out, inc), || {
+                service.converse(&link, (out, inc), || {
                     let kept = service.store(&directory(&dir)?, number(&volume)?, slot, Some(&link))?;
                     let named = (may_change && !peers.is_empty()).then(|| kept.peers.name(peers));
                     Ok(StoreSession {
@@ -248,7 +253,7 @@ impl Service for VolumeService {
                 });
             }),
             VolumeRequest::Forward { directory: dir, volume, slot } => spawn("volume", move || {
-                VolumeService::converse(&link, (out, inc), || {
+                service.converse(&link, (out, inc), || {
                     let kept = service.store(&directory(&dir)?, number(&volume)?, slot, Some(&link))?;
                     let is_node = may_change && link.hello().role == Role::Node;
                     Ok(ForwardSession { kept, node: is_node.then(|| link.peer().to_string()) })

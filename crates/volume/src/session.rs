@@ -2,13 +2,15 @@
 //!
 //! Model: a few threads take the requests in turn, and each carries out what it took and answers, so slow requests do not hold
 //! up the others.
-//! Invariant: whoever does not speak this version of the protocol is told, and nothing else of its is carried out.
+//! Invariant: whoever does not speak this version of the protocol is told, and nothing else of its is carried out. Of the
+//! connections of one caller only the last is answered; see callers.rs.
 //! Non-goals: whether the client may do what it asks, and what carries the bytes.
 
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::callers::{Callers, Entered};
 use crate::client::Answers;
 use crate::message::{Ask, Attached, Head, Reply, VERSION, pairs, send};
 use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
@@ -77,7 +79,7 @@ impl Answering for Session<'_> {
 
     fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
         match ask {
-            Ask::Attach(_) => Err(Error::Refused("this connection is attached already".into())),
+            Ask::Attach(..) => Err(Error::Refused("this connection is attached already".into())),
             Ask::Manager(request) => self.server.answer(self.session, request).map(Reply::Manager),
             Ask::Store(slot, request) => match self.server.stores.slots().get(*slot as usize) {
                 Some(Ok(store)) => ask_store(&**store, request, sent, into).map(Reply::Store),
@@ -88,27 +90,33 @@ impl Answering for Session<'_> {
     }
 }
 
-/// Answers a client until there are no more requests. `shut` ends the connection, so that nobody waits at it.
-pub(crate) fn converse(answering: &dyn Answering, mut from: From, mut to: To, shut: &(dyn Fn() + Sync)) {
+/// Answers a client, of this name, until there are no more requests or it has made another connection. `shut` ends the
+/// connection, so that nobody waits at it.
+pub(crate) fn converse(
+    answering: &dyn Answering,
+    (callers, name): (&Arc<Callers>, &str),
+    (mut from, mut to): (From, To),
+    shut: &(dyn Fn() + Sync),
+) {
     let Ok(Some(first)) = Head::read(&mut from) else { return };
-    let reply = match Ask::decode(&first.body) {
-        Some(Ask::Attach(VERSION)) => {
-            Reply::Attached(Attached { lost: answering.lost(), boot: answering.boot() })
-        }
-        Some(Ask::Attach(version)) => {
-            let why = format!("the volume is served in version {VERSION} of its protocol, not {version}");
-            Reply::Failed(Error::Refused(why).into())
-        }
-        _ => return,
+    let entered = match Ask::decode(&first.body) {
+        Some(Ask::Attach(VERSION, caller)) => callers.enter(name, caller),
+        _ => Err(Error::Refused(format!(
+            "the volume is served in version {VERSION} of its protocol; use the same version of thalweg everywhere"
+        ))),
     };
-    if send(&mut to, first.number, &reply, &[]).is_err() || !matches!(reply, Reply::Attached(_)) {
-        return;
-    }
+    let (reply, entered) = match entered {
+        Ok(entered) => {
+            (Reply::Attached(Attached { lost: answering.lost(), boot: answering.boot() }), Some(entered))
+        }
+        Err(why) => (Reply::Failed(why.into()), None),
+    };
+    let (Ok(()), Some(entered)) = (send(&mut to, first.number, &reply, &[]), entered) else { return };
     let (from, to) = (Mutex::new(Some(from)), Mutex::new(to));
     std::thread::scope(|scope| {
         let work = || {
             // A request that panics ends the connection, and no other.
-            if catch_unwind(AssertUnwindSafe(|| work(answering, &from, &to, shut))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| work((answering, &entered), &from, &to, shut))).is_err() {
                 shut();
             }
         };
@@ -128,7 +136,12 @@ pub(crate) fn refuse(mut from: From, mut to: To, why: Error) {
 }
 
 /// Takes requests and answers them until there are no more.
-fn work(answering: &dyn Answering, from: &Mutex<Option<From>>, to: &Mutex<To>, shut: &(dyn Fn() + Sync)) {
+fn work(
+    (answering, entered): (&dyn Answering, &Entered),
+    from: &Mutex<Option<From>>,
+    to: &Mutex<To>,
+    shut: &(dyn Fn() + Sync),
+) {
     let (mut sent, mut data) = (Vec::new(), Vec::new());
     loop {
         let (number, ask) = {
@@ -141,7 +154,10 @@ fn work(answering: &dyn Answering, from: &Mutex<Option<From>>, to: &Mutex<To>, s
                 }
             }
         };
-        let reply = carry_out(answering, &ask, &sent, &mut data);
+        let Some(reply) = entered.carry_out(|| carry_out(answering, &ask, &sent, &mut data)) else {
+            shut();
+            return;
+        };
         let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
         let answered = match send(&mut *to, number, &reply, &data) {
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
@@ -217,8 +233,8 @@ pub(crate) fn ask_store(
             store.mend(*strip, *generation, *at, sent)?;
             StoreAnswer::Done
         }
-        StoreRequest::Remove(strip) => {
-            store.remove(*strip)?;
+        StoreRequest::Remove { strip, below } => {
+            store.remove(*strip, *below)?;
             StoreAnswer::Done
         }
         StoreRequest::Facts(strip) => StoreAnswer::Facts(store.facts(*strip)?),

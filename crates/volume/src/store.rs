@@ -88,8 +88,9 @@ pub trait Store: Send + Sync {
     /// Otherwise there is nothing to do.
     fn mend(&self, strip: Strip, generation: u64, at: u64, block: &[u8]) -> Result<()>;
 
-    /// Removes the strip, if it is there.
-    fn remove(&self, strip: Strip) -> Result<()>;
+    /// Removes the strip, if it is there, of a generation below this one, so that a request that comes late does not remove
+    /// what was made since. Of one that is damaged or was never whole, no generation is known, and what is left goes.
+    fn remove(&self, strip: Strip, below: u64) -> Result<()>;
 
     /// What is known of the strip; `None` if it is not there.
     fn facts(&self, strip: Strip) -> Result<Option<StripFacts>>;

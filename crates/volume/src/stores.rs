@@ -104,6 +104,12 @@ impl Target {
     }
 }
 
+/// Strips that were made durable, and the number of the sync of each copy.
+pub(crate) struct Synced {
+    strips: u64,
+    numbers: HashMap<Strip, u64>,
+}
+
 /// What came of a request to all copies of some strips.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
@@ -178,6 +184,12 @@ impl Stores {
     pub(crate) fn forwarding(self, stores: Vec<Arc<dyn Forward>>) -> Stores {
         assert_eq!(stores.len(), self.slots.len(), "each slot has its store");
         Stores { forwards: Some(Forwards::new(stores)), ..self }
+    }
+
+    /// The same, asked one after the other: in the order that a simulation's seed decides.
+    #[cfg(test)]
+    pub(crate) fn in_turn(slots: Vec<Slot>) -> Stores {
+        Stores { slots, pool: None, balance: None, forwards: None }
     }
 
     /// The slots, in order.
@@ -425,25 +437,30 @@ impl Stores {
         })
     }
 
-    /// Makes these strips durable, and where both copies are, has both stores hear of it.
-    pub(crate) fn sync(&self, target: &Target, strips: u64) -> Outcome {
+    /// Makes these strips durable. With what came of it, the syncs of strips of which both copies are.
+    pub(crate) fn sync(&self, target: &Target, strips: u64) -> (Outcome, Synced) {
         let synced = Mutex::new(HashMap::new());
-        let numbers = || synced.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = self.each(target, strips, |store, strip| {
             let number = store.sync(strip)?;
-            numbers().insert(strip, number);
+            synced.lock().unwrap_or_else(PoisonError::into_inner).insert(strip, number);
             Ok(())
         });
-        if target.layout.copies > 1 {
-            let [first, second] = target.stale;
-            let whole = outcome.done & !(first | second | outcome.failed[0] | outcome.failed[1]);
-            // Where a store does not hear of it, there is more to copy after a crash.
-            let _ = self.each(target, whole, |store, strip| {
-                let number = numbers().get(&strip).copied();
-                number.map_or(Ok(()), |number| store.settle(strip, target.generation, number))
-            });
-        }
-        outcome
+        let [first, second] = target.stale;
+        let strips = match target.layout.copies {
+            1 => 0,
+            _ => outcome.done & !(first | second | outcome.failed[0] | outcome.failed[1]),
+        };
+        let numbers = synced.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (outcome, Synced { strips, numbers })
+    }
+
+    /// Has both stores of these strips hear that both copies are durable.
+    pub(crate) fn settle(&self, target: &Target, synced: &Synced) {
+        // Where a store does not hear of it, there is more to copy after a crash.
+        let _ = self.each(target, synced.strips, |store, strip| {
+            let number = synced.numbers.get(&strip);
+            number.map_or(Ok(()), |number| store.settle(strip, target.generation, *number))
+        });
     }
 
     /// Asks the stores of all copies of these strips.

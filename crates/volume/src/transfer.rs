@@ -35,15 +35,19 @@ impl Memory {
 impl Node {
     /// Notes at the manager that stores may get bytes, if that is not noted.
     fn begin_write(&self, volume: &Volume) -> Result<Target> {
-        let mut state = self.state();
-        if !state.is_noted {
-            volume.manager.change(&Change::Unsettle(state.target.inode))?;
-            if state.target.layout.copies > 1 {
-                // A crash may leave copies that differ, and somebody has to know.
-                volume.manager.sync()?;
-            }
-            state.is_noted = true;
+        let Target { inode, layout, .. } = match self.state() {
+            state if state.is_noted => return Ok(state.target),
+            state => state.target,
+        };
+        let changed = volume.manager.change(&Change::Unsettle(inode))?;
+        if layout.copies > 1 {
+            // A crash may leave copies that differ, and somebody has to know.
+            volume.manager.sync()?;
         }
+        // What is made is of the generation that is known there.
+        self.refresh(volume.memory(), &changed);
+        let mut state = self.state();
+        state.is_noted = true;
         Ok(state.target)
     }
 

@@ -14,7 +14,7 @@ use thalweg_io::process;
 use crate::support::lab::Lab;
 use crate::support::{Outcome, Place, skipped};
 use crate::work::{READ_BYTES, Work, block};
-use crate::{Cell, Fault, Whom};
+use crate::{Fault, Whom};
 
 /// A file that is there before anything happens.
 pub(crate) const BASE: &str = "base";
@@ -84,8 +84,8 @@ pub(crate) fn may_mount() -> bool {
 }
 
 impl Bed {
-    /// A lab for a cell; `None` where that cannot be, which is said.
-    pub(crate) fn new((whom, fault, _): Cell) -> Option<Bed> {
+    /// A lab for this; `None` where that cannot be, which is said.
+    pub(crate) fn new(whom: Whom, fault: Fault) -> Option<Bed> {
         if !may_mount() {
             return None;
         }
@@ -125,8 +125,24 @@ impl Bed {
     }
 
     /// Runs the command as the lab's owner, with settings of its own.
-    fn run(&self, args: &[&str]) -> Outcome {
+    pub(crate) fn run(&self, args: &[&str]) -> Outcome {
         Outcome::of(self.prepared(self.lab.command(args)).output().unwrap())
+    }
+
+    /// The same, ready to run in the network of a host.
+    pub(crate) fn in_network_of(&self, host: &str, args: &[&str]) -> Command {
+        let ours = self.prepared(self.lab.command(args));
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/th{}-{host}", self.lab.id));
+        command.arg(ours.get_program()).args(ours.get_args());
+        command.envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(&self.place.0).stdin(Stdio::null());
+        command
+    }
+
+    /// A file or directory of the test.
+    pub(crate) fn dir(&self, name: &str) -> PathBuf {
+        self.place.0.join(name)
     }
 
     /// Where the volume is mounted.
@@ -137,18 +153,10 @@ impl Bed {
     /// Mounts the volume in the network of n5, seen by all of this machine.
     pub(crate) fn mount(&mut self) {
         let at = self.at();
-        let ours = self.prepared(self.lab.command(&["mount", "films", "n5/mnt", "--cache", "0"]));
-        let mut command = Command::new("nsenter");
-        command
-            .arg(format!("--net=/run/netns/th{}-n5", self.lab.id))
-            .arg(ours.get_program())
-            .args(ours.get_args());
-        command
-            .envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))))
-            .current_dir(&self.place.0);
+        let mut command = self.in_network_of("n5", &["mount", "films", "n5/mnt", "--cache", "0"]);
         let errors =
             std::fs::File::options().create(true).append(true).open(self.place.0.join("errors")).unwrap();
-        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+        let mut process = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         self.mount = Some(Mount { process, at });

@@ -1,6 +1,6 @@
 //! Faults of the hosts of a mirrored volume, seen through a mount: a host with one store, a host with two, the manager's host
 //! and the client are killed, frozen, cut off in both directions or in one, or have a full disk, while a program creates, writes,
-//! syncs or replaces files. Without root, FUSE or the programs of `lab/` each test says that it was skipped.
+//! syncs or replaces files, or while `repair` or `replace` is at work (maintain.rs). Without root, FUSE or the programs of `lab/` each test says that it was skipped.
 //!
 //! Invariant, for every cell: whatever was acknowledged reads back through another client; no strip is left that no file has;
 //! without a store writes continue within [`WRITE_SECONDS_MAX`] and reads within [`READ_SECONDS_MAX`]; without the manager, or
@@ -11,15 +11,18 @@
 
 mod bed;
 mod local;
+mod maintain;
 #[path = "../support/mod.rs"]
 mod support;
 mod work;
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use bed::Bed;
+use maintain::Verb;
 use support::until_within;
 use work::{Ended, Work, Worker};
 
@@ -91,40 +94,84 @@ fn one_fault_of_each_kind_costs_nothing_that_was_acknowledged() {
 }
 
 #[test]
-#[ignore = "takes ten minutes; the selection in the test above is made of these"]
-fn whatever_happens_to_whom_costs_nothing_that_was_acknowledged() {
-    let mut cells = Vec::new();
+fn repair_and_replace_survive_one_fault_of_each_kind() {
+    maintained(&[
+        (Whom::Store, Fault::Kill, Verb::Replace),
+        (Whom::Store, Fault::Freeze, Verb::Repair),
+        (Whom::Manager, Fault::Kill, Verb::Repair),
+        (Whom::Client, Fault::Cut, Verb::Replace),
+    ]);
+}
+
+/// What can happen to each.
+fn faults() -> Vec<(Whom, Fault)> {
+    let mut faults = Vec::new();
     for whom in [Whom::Store, Whom::Machine, Whom::Manager, Whom::Client] {
         for fault in [Fault::Kill, Fault::Freeze, Fault::Cut, Fault::CutOneWay, Fault::DiskFull] {
             // A client has no disk.
             if (whom, fault) != (Whom::Client, Fault::DiskFull) {
-                cells.extend(WORKS.map(|work| (whom, fault, work)));
+                faults.push((whom, fault));
             }
         }
     }
-    matrix(&cells);
+    faults
 }
 
-/// Runs cells, those of the same fault in a lab of their own, and a few labs at a time; prints a row for each.
+#[test]
+#[ignore = "takes ten minutes; the selection in the test above is made of these"]
+fn repair_and_replace_survive_whatever_happens_to_whom() {
+    let verbs = |(whom, fault)| [Verb::Repair, Verb::Replace].map(|verb| (whom, fault, verb));
+    maintained(&faults().into_iter().flat_map(verbs).collect::<Vec<_>>());
+}
+
+#[test]
+#[ignore = "takes ten minutes; the selection in the test above is made of these"]
+fn whatever_happens_to_whom_costs_nothing_that_was_acknowledged() {
+    let works = |(whom, fault)| WORKS.map(|work| (whom, fault, work));
+    matrix(&faults().into_iter().flat_map(works).collect::<Vec<_>>());
+}
+
 fn matrix(cells: &[Cell]) {
-    let groups = Mutex::new(cells.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)));
-    let rows = Mutex::new(Vec::new());
+    let rows = in_labs(cells, Bed::row);
+    show(rows.iter().map(|row| (row as &dyn Display, &row.wrong)));
+}
+
+fn maintained(cells: &[maintain::Cell]) {
+    let rows = in_labs(cells, |bed, cell| bed.maintained(cell));
+    show(rows.iter().map(|row| (row as &dyn Display, &row.wrong)));
+}
+
+/// Runs cells, those of the same fault in a lab of their own, and a few labs at a time: a row for each, in their order.
+fn in_labs<W: Copy + Sync, R: Send>(
+    cells: &[(Whom, Fault, W)],
+    run: impl Fn(&mut Bed, (Whom, Fault, W)) -> R + Sync,
+) -> Vec<R> {
+    let cells: Vec<_> = cells.iter().copied().enumerate().collect();
+    let groups = Mutex::new(cells.chunk_by(|(_, a), (_, b)| (a.0, a.1) == (b.0, b.1)));
+    let rows = Mutex::new(BTreeMap::new());
     let work = || {
         loop {
             let Some(group) = groups.lock().unwrap().next() else { return };
-            let Some(mut bed) = Bed::new(group[0]) else { return };
-            group.iter().for_each(|cell| {
-                let row = bed.row(*cell);
-                rows.lock().unwrap().push(row);
-            });
+            let (whom, fault, _) = group[0].1;
+            let Some(mut bed) = Bed::new(whom, fault) else { return };
+            for (place, cell) in group {
+                let row = run(&mut bed, *cell);
+                rows.lock().unwrap().insert(*place, row);
+            }
         }
     };
     std::thread::scope(|scope| (0..LABS).for_each(|_| drop(scope.spawn(work))));
-    let mut rows = rows.into_inner().unwrap();
-    rows.sort_by_key(|row| cells.iter().position(|cell| *cell == row.cell));
+    rows.into_inner().unwrap().into_values().collect()
+}
+
+/// Prints a row for each cell. None may have anything that should not have been.
+fn show<'a>(rows: impl Iterator<Item = (&'a dyn Display, &'a Vec<String>)>) {
     println!("{:<8} {:<10} {:<7} {:>9} {:>9}  outcome", "whom", "fault", "at", "slowest", "read");
-    rows.iter().for_each(|row| println!("{row}"));
-    let wrong: Vec<&String> = rows.iter().flat_map(|row| &row.wrong).collect();
+    let mut wrong = Vec::new();
+    for (row, its) in rows {
+        println!("{row}");
+        wrong.extend(its);
+    }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

@@ -1,0 +1,162 @@
+//! What a file may hold: for each byte the values that it may have, and the lengths.
+//!
+//! Model: while all goes well, a byte has the value that was written last. A power loss of a store may bring back values that
+//! were not synced since; if a sync fails then, its client is told, and they stay. A write that failed may still be carried out,
+//! until its client has written there again: only its last connection to a store is answered.
+
+/// One file.
+#[derive(Debug)]
+pub(crate) struct Model {
+    /// For each byte the values since its last sync, the oldest first, each with who wrote it.
+    bytes: Vec<Vec<(u8, usize)>>,
+    /// The lengths likewise.
+    lens: Vec<(usize, usize)>,
+    /// What may come at any time.
+    doubtful: Vec<Doubt>,
+    /// For each byte, values that may have come back for good: a sync failed.
+    back: Vec<Vec<u8>>,
+    /// Values that were not synced may have come back.
+    is_unsure: bool,
+}
+
+/// Bytes that were to be written, from and to, when that failed.
+#[derive(Debug, Clone, Copy)]
+struct Doubt {
+    from: usize,
+    to: usize,
+    value: u8,
+    /// Who may still bring them, until that one has written there; none if they come from elsewhere.
+    by: Option<usize>,
+}
+
+impl Default for Model {
+    /// A new file.
+    fn default() -> Model {
+        Model {
+            bytes: Vec::new(),
+            lens: vec![(0, usize::MAX)],
+            doubtful: Vec::new(),
+            back: Vec::new(),
+            is_unsure: false,
+        }
+    }
+}
+
+impl Model {
+    fn len(&self) -> usize {
+        self.lens.last().map_or(0, |(len, _)| *len)
+    }
+
+    fn grow(&mut self, end: usize) {
+        while self.bytes.len() < end {
+            self.bytes.push(vec![(0, usize::MAX)]);
+            self.back.push(Vec::new());
+        }
+    }
+
+    pub(crate) fn write(&mut self, who: usize, at: usize, len: usize, value: u8, is_done: bool) {
+        let end = at + len;
+        self.grow(end);
+        if is_done {
+            self.is_certain(who, at, end);
+            self.bytes[at..end].iter_mut().for_each(|byte| byte.push((value, who)));
+            self.back[at..end].iter_mut().for_each(Vec::clear);
+            self.lens.push((self.len().max(end), who));
+        } else {
+            self.doubtful.push(Doubt { from: at, to: end, value, by: Some(who) });
+            let len = self.len();
+            self.lens.push((len.max(end), who));
+            self.lens.push((len, who));
+        }
+    }
+
+    pub(crate) fn resize(&mut self, who: usize, len: usize, is_done: bool) {
+        let before = self.len();
+        self.grow(len.max(before));
+        if is_done {
+            self.bytes[len..].iter_mut().for_each(|byte| byte.push((0, who)));
+            self.lens.push((len, who));
+        } else {
+            self.doubtful.push(Doubt { from: len, to: self.bytes.len(), value: 0, by: None });
+            self.lens.push((len, who));
+            self.lens.push((before, who));
+        }
+    }
+
+    /// Nothing else of this client comes to these bytes, but what came may come back when power is lost.
+    fn is_certain(&mut self, who: usize, at: usize, end: usize) {
+        let (its, mut rest): (Vec<Doubt>, _) = self.doubtful.iter().partition(|doubt| doubt.by == Some(who));
+        for doubt in its {
+            let came = doubt.from.max(at)..doubt.to.min(end).max(doubt.from.max(at));
+            self.bytes[came].iter_mut().for_each(|byte| byte.push((doubt.value, who)));
+            rest.push(Doubt { to: doubt.to.min(at), ..doubt });
+            rest.push(Doubt { from: doubt.from.max(end), ..doubt });
+        }
+        rest.retain(|doubt| doubt.from < doubt.to);
+        self.doubtful = rest;
+    }
+
+    /// A sync failed, after which those that follow say nothing of what was written before.
+    pub(crate) fn not_synced(&mut self) {
+        for (byte, back) in self.bytes.iter().zip(&mut self.back) {
+            back.extend(byte.iter().map(|(value, _)| value));
+        }
+    }
+
+    /// What this client wrote last is durable.
+    pub(crate) fn synced(&mut self, who: usize) {
+        if let Some(durable) = self.lens.iter().rposition(|(_, by)| *by == who)
+            && self.doubtful.is_empty()
+        {
+            self.lens.drain(..durable);
+        }
+        for byte in &mut self.bytes {
+            if let Some(durable) = byte.iter().rposition(|(_, by)| *by == who) {
+                byte.drain(..durable);
+            }
+        }
+    }
+
+    /// It holds this, and everything is durable. What a write that failed left behind the end comes when the file grows.
+    pub(crate) fn is(&mut self, found: &[u8]) {
+        let bytes = found.iter().map(|byte| vec![(*byte, usize::MAX)]).collect();
+        let behind = |doubt: &Doubt| Doubt { from: doubt.from.max(found.len()), by: None, ..*doubt };
+        let doubtful = self.doubtful.iter().map(behind).filter(|doubt| doubt.from < doubt.to);
+        let doubtful: Vec<Doubt> = doubtful.collect();
+        let ends = doubtful.iter().map(|doubt| doubt.to).chain([found.len()]);
+        let lens = ends.map(|len| (len, usize::MAX)).collect();
+        let back = vec![Vec::new(); found.len()];
+        *self = Model { bytes, lens, doubtful, back, is_unsure: false };
+    }
+
+    /// A store lost what was not synced.
+    pub(crate) fn lost_power(&mut self) {
+        self.is_unsure = true;
+    }
+
+    /// Whether the file may hold this.
+    pub(crate) fn check(&self, found: &[u8]) -> Result<(), String> {
+        let all_went_well = self.doubtful.is_empty() && !self.is_unsure;
+        let may_be = if all_went_well { &self.lens[self.lens.len().saturating_sub(1)..] } else { &self.lens };
+        // What failed may have been done in part.
+        let (least, most) =
+            (may_be.iter().map(|(len, _)| *len).min(), may_be.iter().map(|(len, _)| *len).max());
+        if !(least.unwrap_or(0)..=most.unwrap_or(0)).contains(&found.len()) {
+            return Err(format!("{} bytes, and not one of {:?}", found.len(), self.lens));
+        }
+        for (at, byte) in found.iter().enumerate() {
+            let history = self.bytes.get(at).map_or(&[(0, usize::MAX)][..], |history| history);
+            let may_be = match self.is_unsure {
+                true => history.iter().any(|(value, _)| value == byte),
+                false => history.last().is_some_and(|(value, _)| value == byte),
+            };
+            let is_doubtful = |doubt: &Doubt| (doubt.from..doubt.to).contains(&at) && doubt.value == *byte;
+            let may_come = || self.doubtful.iter().any(is_doubtful);
+            let is_back = || self.back.get(at).is_some_and(|back| back.contains(byte));
+            if !may_be && !may_come() && !is_back() {
+                return Err(format!("byte {at} is {byte}, and not one of {history:?}"));
+            }
+        }
+        Ok(())
+    }
+}

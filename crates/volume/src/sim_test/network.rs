@@ -1,0 +1,579 @@
+//! The hosts of a simulation and the network between them.
+//!
+//! Model: a message arrives when it is sent, as bytes, and its answer is there when the sender looks for it. Whatever fails
+//! ends the connection; the sender then asks again or gives up, as with nodes. Nothing waits, so a seed decides the run.
+//! Invariant: a host that is down answers nothing, and what was meant for it before a crash does not reach it afterwards.
+#![allow(clippy::disallowed_methods)] // The manager's database is on a real disk.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use thalweg_api::VolumeRequest;
+use thalweg_base::rng::Rng;
+use thalweg_io::sim::{Faults, Sim};
+use thalweg_wire::Link;
+
+use crate::alone::Watch;
+use crate::callers::{Caller, Callers, Entered, Turns};
+use crate::connection::{Connection, Receive};
+use crate::location::Location;
+use crate::message::{Ask, Attached, Head, Reply, send};
+use crate::remote::{Dial, RemoteStore};
+use crate::server::{GONE, Server, SessionId};
+use crate::session::{Answering, Session, ask_store, carry_out};
+use crate::store::Store;
+use crate::stores::{Slot, Stores};
+use crate::{Error, LocalStore, Result, SqliteManager, Volume};
+
+pub(super) const STORES: u32 = 3;
+pub(super) const STRIPE: u64 = 4096;
+pub(super) const MANAGER: &str = "m";
+const VOLUME: u128 = 7;
+/// Room of a disk that is not full, and of one that is.
+const ROOM: u64 = 1 << 30;
+const NO_ROOM: u64 = 4096;
+/// One in so many messages is lost before, or after, it was carried out; or is late.
+const LOST_ONE_IN: u64 = 40;
+const FATES: [&str; 3] = ["is lost", "is carried out, and its answer lost", "is late"];
+
+/// What was sent and has not arrived.
+struct Late {
+    peer: Peer,
+    entered: Arc<Entered>,
+    message: Vec<u8>,
+}
+
+/// All hosts.
+pub(super) struct Hosts {
+    seed: u64,
+    place: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    rng: Rng,
+    is_calm: bool,
+    disks: Vec<Sim>,
+    /// Those that are up.
+    stores: Vec<Option<Arc<LocalStore>>>,
+    /// How often each was started.
+    lives: Vec<u64>,
+    /// Who asks each of them.
+    callers: Vec<Arc<Callers>>,
+    /// How often each lost power.
+    boots: Vec<u64>,
+    manager: Option<Manager>,
+    /// How often that was started.
+    manager_life: u64,
+    late: Vec<Late>,
+    /// Sessions whose connection ended, which the manager has not noticed.
+    gone: Vec<(u64, SessionId)>,
+    lost_power: bool,
+    trace: Vec<String>,
+}
+
+#[derive(Clone)]
+struct Manager {
+    server: Arc<Server>,
+    callers: Arc<Callers>,
+    port: Arc<Port>,
+}
+
+/// One end of the network: a client's, or the manager's for its stores.
+pub(super) struct Port {
+    hosts: Arc<Hosts>,
+    is_gone: AtomicBool,
+}
+
+/// Who a connection is with, in which life; with the manager, in which session.
+#[derive(Debug, Clone, Copy)]
+enum Peer {
+    Store(usize, u64),
+    Manager(u64, SessionId),
+}
+
+pub(super) fn request() -> VolumeRequest {
+    VolumeRequest::Manager { directory: "/".into() }
+}
+
+fn dir(slot: usize) -> PathBuf {
+    format!("/s{slot}").into()
+}
+
+fn room(disk: &Sim, slot: usize, bytes: u64) {
+    disk.set_capacity(dir(slot), bytes);
+}
+
+impl Hosts {
+    pub(super) fn new(seed: u64) -> Arc<Hosts> {
+        // The databases are small and synced often, so they are in memory where that is possible.
+        let memory = PathBuf::from("/dev/shm");
+        let above = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let place = above.join(format!("thalweg-sim-{}-{run}", std::process::id()));
+        std::fs::create_dir_all(place.join("meta")).unwrap();
+        let disk = |slot: usize| {
+            let disk = Sim::new(seed * 31 + slot as u64);
+            disk.make_dir(dir(slot));
+            room(&disk, slot, ROOM);
+            LocalStore::create(&disk.io(), &dir(slot), VOLUME, slot as u32).unwrap();
+            disk
+        };
+        let slots =
+            (0..STORES as usize).map(|slot| PathBuf::from(format!("s{slot}:/s{slot}"))).collect::<Vec<_>>();
+        SqliteManager::create(&place.join("meta"), VOLUME, &slots, &super::policy(), (0, 0)).unwrap();
+        let state = State {
+            rng: Rng::new(seed),
+            is_calm: true,
+            disks: (0..STORES as usize).map(disk).collect(),
+            stores: vec![None; STORES as usize],
+            lives: vec![0; STORES as usize],
+            callers: (0..STORES).map(|_| Arc::default()).collect(),
+            boots: vec![0; STORES as usize],
+            manager: None,
+            manager_life: 0,
+            late: Vec::new(),
+            gone: Vec::new(),
+            lost_power: false,
+            trace: Vec::new(),
+        };
+        let hosts = Arc::new(Hosts { seed, place, state: Mutex::new(state) });
+        hosts.revive();
+        hosts
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+
+    pub(super) fn is_calm(&self, is_calm: bool) {
+        self.state().is_calm = is_calm;
+    }
+
+    pub(super) fn note(&self, what: impl FnOnce() -> String) {
+        let what = what();
+        self.state().trace.push(what);
+    }
+
+    pub(super) fn trace(&self) -> Vec<String> {
+        self.state().trace.clone()
+    }
+
+    /// Shows what led to it.
+    pub(super) fn fails(&self, what: &str, why: &str) -> ! {
+        let trace = self.trace();
+        let last = trace.len().saturating_sub(400);
+        panic!("seed {} (THALWEG_SEED): {what}: {why}\n{}", self.seed, trace[last..].join("\n"));
+    }
+
+    /// Whether some store lost what was not synced since the last call.
+    pub(super) fn lost_power(&self) -> bool {
+        std::mem::take(&mut self.state().lost_power)
+    }
+
+    /// Starts whatever is down, and no disk is full.
+    pub(super) fn revive(self: &Arc<Hosts>) {
+        for slot in 0..STORES as usize {
+            self.state().disks[slot].set_faults(Faults::default());
+            self.notice_death(slot);
+            self.revive_store(slot);
+            room(&self.state().disks[slot], slot, ROOM);
+        }
+        self.revive_manager();
+    }
+
+    fn revive_store(&self, slot: usize) {
+        let mut state = self.state();
+        if state.stores[slot].is_some() {
+            return;
+        }
+        state.disks[slot] = state.disks[slot].restart();
+        let store = LocalStore::open(&state.disks[slot].io(), &dir(slot), VOLUME, slot as u32).unwrap();
+        state.stores[slot] = Some(Arc::new(store));
+        state.lives[slot] += 1;
+        state.callers[slot] = Arc::default();
+        state.trace.push(format!("store {slot} is up"));
+    }
+
+    /// A store that is up crashes now or in the middle of something, or starts again.
+    pub(super) fn crash_or_revive_store(&self, rng: &mut Rng) {
+        let slot = rng.below(u64::from(STORES)) as usize;
+        if self.state().stores[slot].is_none() {
+            return self.revive_store(slot);
+        }
+        match rng.below(3) {
+            0 => {
+                let state = self.state();
+                let disk = &state.disks[slot];
+                let crash_at = Some(disk.boundaries() + rng.below(40));
+                disk.set_faults(Faults { crash_at, ..Faults::default() });
+            }
+            power => self.crash_store(slot, power == 1),
+        }
+    }
+
+    fn crash_store(&self, slot: usize, loses_power: bool) {
+        let mut state = self.state();
+        state.trace.push(format!("store {slot} crashes{}", if loses_power { " without power" } else { "" }));
+        state.stores[slot] = None;
+        state.lost_power |= loses_power;
+        state.boots[slot] += u64::from(loses_power);
+        let disk = &state.disks[slot];
+        if loses_power { disk.power_loss() } else { disk.kill() }
+    }
+
+    /// Whether a store died in the middle of a request.
+    fn notice_death(&self, slot: usize) -> bool {
+        let has_died = self.state().disks[slot].io().list(&dir(slot)).is_err();
+        if has_died {
+            self.crash_store(slot, false);
+        }
+        has_died
+    }
+
+    pub(super) fn fill_or_free_disk(&self, rng: &mut Rng) {
+        let slot = rng.below(u64::from(STORES)) as usize;
+        let is_full = rng.one_in(2);
+        self.note(|| format!("the disk of store {slot} has {} room", if is_full { "no" } else { "some" }));
+        room(&self.state().disks[slot], slot, if is_full { NO_ROOM } else { ROOM });
+    }
+
+    pub(super) fn crash_or_revive_manager(self: &Arc<Hosts>) {
+        if self.crash_manager() {
+            self.note(|| "the manager crashes".into());
+        } else {
+            self.revive_manager();
+        }
+    }
+
+    fn crash_manager(&self) -> bool {
+        let Some(manager) = self.state().manager.take() else { return false };
+        manager.port.ends();
+        // What the database has at this moment is what the next process finds.
+        let (meta, left) = (self.place.join("meta"), self.place.join("left"));
+        std::fs::create_dir(&left).unwrap();
+        for entry in std::fs::read_dir(&meta).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), left.join(entry.file_name())).unwrap();
+        }
+        drop(manager);
+        std::fs::remove_dir_all(&meta).unwrap();
+        std::fs::rename(&left, &meta).unwrap();
+        true
+    }
+
+    fn revive_manager(self: &Arc<Hosts>) {
+        if self.state().manager.is_some() {
+            return;
+        }
+        let port = Port::new(self);
+        let manager = SqliteManager::open(&self.place.join("meta")).unwrap();
+        // If it cannot start now, it is started again later.
+        let stores = Arc::new(port.stores_of_manager());
+        let Ok(server) = Server::with(Box::new(manager), stores, (false, false), None) else { return };
+        let mut state = self.state();
+        state.manager_life += 1;
+        let life = state.manager_life;
+        state.gone.push((life, GONE));
+        state.manager = Some(Manager { server, port, callers: Arc::default() });
+        state.trace.push("the manager is up".into());
+    }
+
+    /// One message that is late arrives, or the manager notices that a client is gone.
+    pub(super) fn deliver_late(&self, rng: &mut Rng) {
+        let mut state = self.state();
+        let count = (state.late.len() + state.gone.len()) as u64;
+        if count == 0 {
+            return;
+        }
+        let at = rng.below(count) as usize;
+        if at < state.late.len() {
+            let late = state.late.remove(at);
+            drop(state);
+            return self.arrives(&late);
+        }
+        let at = at - state.late.len();
+        let (life, session) = state.gone.remove(at);
+        let of_session =
+            |late: &mut Late| matches!(late.peer, Peer::Manager(of, by) if (of, by) == (life, session));
+        let before: Vec<Late> = state.late.extract_if(.., of_session).collect();
+        drop(state);
+        before.iter().for_each(|late| self.arrives(late));
+        let state = self.state();
+        let manager = state.manager.clone().filter(|_| state.manager_life == life);
+        drop(state);
+        self.note(|| format!("session {session} ends"));
+        manager.into_iter().for_each(|manager| manager.server.end(session));
+    }
+
+    fn arrives(&self, late: &Late) {
+        self.note(|| format!("a late message arrives at {:?}", late.peer));
+        let _ = self.carried_out(&late.peer, &late.entered, &late.message);
+    }
+
+    /// The manager tries again what a lost store kept unfinished.
+    pub(super) fn finish_left(&self) {
+        let manager = self.state().manager.clone();
+        if let Some(Manager { server, .. }) = manager {
+            let done = server.finish_left();
+            self.note(|| format!("the manager finishes what was left: {done:?}"));
+        }
+    }
+
+    /// The same until nothing is late.
+    pub(super) fn deliver_all(&self) {
+        let mut rng = Rng::new(0);
+        while {
+            let state = self.state();
+            !state.late.is_empty() || !state.gone.is_empty()
+        } {
+            self.deliver_late(&mut rng);
+        }
+    }
+
+    /// The volume in one process with all stores, after the manager ended well.
+    pub(super) fn open_alone(&self) -> Arc<Volume> {
+        let manager = self.state().manager.take();
+        drop(manager);
+        let stores: Vec<Slot> =
+            self.state().stores.iter().map(|store| Ok(store.clone().unwrap() as _)).collect();
+        let manager = SqliteManager::open(&self.place.join("meta")).unwrap();
+        Volume::assemble(Box::new(manager), stores).unwrap_or_else(|e| self.fails("open", &e.to_string()))
+    }
+
+    pub(super) fn end(&self) {
+        std::fs::remove_dir_all(&self.place).unwrap();
+    }
+
+    /// Whether the peer of a connection is the one that it was made with.
+    fn is_up(&self, peer: &Peer) -> bool {
+        let state = self.state();
+        match peer {
+            Peer::Store(slot, life) => state.stores[*slot].is_some() && state.lives[*slot] == *life,
+            Peer::Manager(life, _) => state.manager.is_some() && state.manager_life == *life,
+        }
+    }
+
+    /// What a peer answers to a message; nothing if it is down, or goes down over it.
+    fn carried_out(&self, peer: &Peer, entered: &Entered, message: &[u8]) -> Option<Vec<u8>> {
+        if !self.is_up(peer) {
+            return None;
+        }
+        entered.carry_out(|| self.carries_out(peer, message)).flatten()
+    }
+
+    fn carries_out(&self, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
+        let mut from = message;
+        let head = Head::read(&mut from).unwrap().expect("a message was sent");
+        let ask = Ask::decode(&head.body).expect("an ask was sent");
+        let (mut data, mut answer) = (Vec::new(), Vec::new());
+        let reply = match peer {
+            Peer::Store(slot, _) => {
+                let store = self.state().stores[*slot].clone()?;
+                carry_out(&OfStore(store), &ask, from, &mut data)
+            }
+            Peer::Manager(_, session) => {
+                let Manager { server, .. } = self.state().manager.clone()?;
+                carry_out(&Session { server: &server, session: *session }, &ask, from, &mut data)
+            }
+        };
+        if let Peer::Store(slot, _) = peer
+            && self.notice_death(*slot)
+        {
+            return None;
+        }
+        if let Peer::Store(slot, _) = peer {
+            self.note(|| format!("  store {slot}: {ask:?}: {reply:?}"));
+        }
+        send(&mut answer, head.number, &reply, &data).unwrap();
+        Some(answer)
+    }
+
+    /// Brings a message to its peer, or does not; the answer, if that comes back.
+    fn exchange(&self, peer: &Peer, entered: &Arc<Entered>, message: Vec<u8>) -> Option<Vec<u8>> {
+        let fate = {
+            let mut state = self.state();
+            let fate = if state.is_calm { u64::MAX } else { state.rng.below(LOST_ONE_IN) };
+            if let Some(what) = FATES.get(fate as usize) {
+                state.trace.push(format!("a message to {peer:?} {what}"));
+            }
+            fate
+        };
+        match fate {
+            0 => None,
+            1 => self.carried_out(peer, entered, &message).and(None),
+            2 => {
+                self.state().late.push(Late { peer: *peer, entered: Arc::clone(entered), message });
+                None
+            }
+            _ => self.carried_out(peer, entered, &message),
+        }
+    }
+}
+
+/// A store as its node answers for it.
+struct OfStore(Arc<LocalStore>);
+
+impl Answering for OfStore {
+    fn lost(&self) -> Vec<Option<String>> {
+        Vec::new()
+    }
+
+    fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
+        let Ask::Store(_, request) = ask else { unreachable!("the manager's requests go to the manager") };
+        ask_store(&*self.0, request, sent, into).map(Reply::Store)
+    }
+}
+
+impl Port {
+    pub(super) fn new(hosts: &Arc<Hosts>) -> Arc<Port> {
+        Arc::new(Port { hosts: Arc::clone(hosts), is_gone: AtomicBool::new(false) })
+    }
+
+    /// Whoever is here is gone.
+    pub(super) fn ends(&self) {
+        self.is_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// All stores, through this port.
+    pub(super) fn stores(self: &Arc<Port>) -> Stores {
+        self.stores_of(|_| Turns::new())
+    }
+
+    /// The same, for the manager.
+    fn stores_of_manager(self: &Arc<Port>) -> Stores {
+        self.stores_of(|slot| Turns::of_manager(VOLUME, slot))
+    }
+
+    fn stores_of(self: &Arc<Port>, turns: impl Fn(u32) -> Turns) -> Stores {
+        let dial: Arc<dyn Dial> = Arc::new(Arc::clone(self));
+        let store = |slot: u32| {
+            let place = Location { node: format!("s{slot}"), directory: dir(slot as usize) };
+            Ok(Arc::new(RemoteStore::new(
+                &dial,
+                &place,
+                (VOLUME, slot),
+                (&[], turns(slot)),
+                &Watch::default(),
+            )) as Arc<dyn Store>)
+        };
+        Stores::in_turn((0..STORES).map(store).collect())
+    }
+}
+
+impl Dial for Arc<Port> {
+    fn link(&self, _: &str) -> Result<Arc<Link>> {
+        unreachable!("streams are made without links")
+    }
+
+    fn connect(
+        &self,
+        what: &str,
+        node: &str,
+        _: &VolumeRequest,
+        caller: Caller,
+    ) -> Result<(Connection, Attached)> {
+        let state = self.hosts.state();
+        let mut attached = Attached::default();
+        let peer = match node.strip_prefix('s').map(|slot| slot.parse::<usize>().unwrap()) {
+            _ if self.is_gone.load(Ordering::Relaxed) => None,
+            Some(slot) => {
+                attached.boot = state.boots[slot].to_string();
+                let peer = Peer::Store(slot, state.lives[slot]);
+                state.stores[slot].is_some().then(|| (peer, Arc::clone(&state.callers[slot])))
+            }
+            None => {
+                let manager = state.manager.as_ref();
+                let peer = |manager: &Manager| Peer::Manager(state.manager_life, manager.server.begin());
+                manager.map(|manager| (peer(manager), Arc::clone(&manager.callers)))
+            }
+        };
+        drop(state);
+        let (peer, callers) = peer.ok_or_else(|| Error::Refused(format!("{what}: {node} is down")))?;
+        let entered = Arc::new(callers.enter("", caller)?);
+        let stream = Stream { port: Arc::clone(self), peer, entered, answers: Mutex::default() };
+        let stream = Arc::new(stream);
+        let (from, to) = (From(Arc::clone(&stream)), To(stream, Vec::new()));
+        Ok((Connection::new(what, Box::new(from), Box::new(to)), attached))
+    }
+
+    /// Nothing takes time here.
+    fn pause_ns(&self, _: u64) -> u64 {
+        0
+    }
+}
+
+/// A connection.
+struct Stream {
+    port: Arc<Port>,
+    peer: Peer,
+    entered: Arc<Entered>,
+    /// What has come; none any more when it has ended.
+    answers: Mutex<Answers>,
+}
+
+#[derive(Default)]
+struct Answers {
+    bytes: VecDeque<u8>,
+    has_ended: bool,
+}
+
+impl Stream {
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().expect("no holder panics")
+    }
+}
+
+/// Its direction to the peer, and what is not all sent.
+struct To(Arc<Stream>, Vec<u8>);
+
+impl Write for To {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.1.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let message = std::mem::take(&mut self.1);
+        let Stream { port, peer, entered, .. } = &*self.0;
+        if port.is_gone.load(Ordering::Relaxed) || self.0.answers().has_ended {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let answer = port.hosts.exchange(peer, entered, message);
+        let mut answers = self.0.answers();
+        match answer {
+            Some(answer) => answers.bytes.extend(answer),
+            None => answers.has_ended = true,
+        }
+        Ok(())
+    }
+}
+
+/// Its direction from the peer.
+struct From(Arc<Stream>);
+
+impl Read for From {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.answers().bytes.read(into)
+    }
+}
+
+impl Receive for From {
+    fn wait(&self, _: Duration) -> io::Result<bool> {
+        let answers = self.0.answers();
+        if answers.bytes.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(true) }
+    }
+}
+
+impl Drop for From {
+    fn drop(&mut self) {
+        if let Peer::Manager(life, session) = self.0.peer {
+            self.0.port.hosts.state().gone.push((life, session));
+        }
+    }
+}
