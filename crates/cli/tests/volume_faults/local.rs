@@ -16,9 +16,9 @@ const BYTES: usize = 96 << 20;
 
 /// A mirrored volume in d1, d2 and d3, and a directory for one more store.
 fn volume(place: &Place) {
-    place.shell("mkdir -p d1 d2 d3 d4").is_done();
+    place.shell("mkdir -p d1 d2 d3 d4 m").is_done();
     place.write("in", &(0..BYTES).map(|i| (i >> 12) as u8).collect::<Vec<_>>());
-    run(place, "volume create films --stores d1,d2,d3 --stripe 64KiB --copies 2").is_done();
+    run(place, "volume create films --stores d1,d2,d3 --manager m --stripe 64KiB --copies 2").is_done();
     run(place, "pump -q in volume:films/in").is_done();
 }
 

@@ -266,7 +266,10 @@ impl World {
         for name in FILES {
             let inode = volume.stat(Path::new(name)).unwrap();
             let layout = inode.layout.unwrap();
-            for index in (0..layout.width).filter(|index| inode.strips >> index & 1 == 1) {
+            // A strip without bytes is not asked, and may not know the last generation.
+            let has_bytes = |index: &u32| layout.strip_len(*index, inode.size) > 0;
+            let strips = (0..layout.width).filter(|index| inode.strips >> index & 1 == 1);
+            for index in strips.filter(has_bytes) {
                 let copies = [0, 1].map(|copy| {
                     let strip = Strip { inode: inode.id, index, copy };
                     let mut bytes = vec![0; layout.strip_len(index, inode.size) as usize];
