@@ -4,8 +4,8 @@
 //! scratch [ chunk 0 ][ chunk 1 ] ..   memory [ len|record len|record ..  ]
 //! ```
 //!
-//! Model: records are kept in memory. When it is full, they become a chunk in a scratch file, which is read again
-//! each time. The join writes more than it reads here, because it makes a pair of each record.
+//! Model: records are stored in memory. When it is full, they become a chunk in a scratch file, which is read again
+//! each time. The join writes more bytes than it reads here, because it makes a pair of each record.
 //! Invariant: memory for two chunks, whatever the number of records. A chunk exceeds its limit by at most one record.
 
 use thalweg_io::File;
