@@ -92,7 +92,7 @@ impl<'a> Checkpoints<'a> {
         self.state.lock().expect("no lane panics")
     }
 
-    /// Records that a page of the current epoch is on its way to scratch.
+    /// Counts a page of the current epoch that is on its way to scratch.
     fn page_closed(&self) {
         self.lock().open.back_mut().expect("there is a current epoch").0 += 1;
     }
@@ -444,7 +444,7 @@ impl DistributeLane<'_, '_> {
         *current += 1;
     }
 
-    /// Records that a page of `epoch` is in scratch. Appends the checkpoints that are now complete.
+    /// Counts a page of `epoch` that is now in scratch. Appends the checkpoints that are now complete.
     fn page_written(&self, epoch: u64) -> Result<()> {
         let shared = self.shared;
         let Some(checkpoints) = &shared.config.checkpoints else { return Ok(()) };

@@ -28,7 +28,7 @@ use crate::{Error, Result};
 /// How long to wait for another sort of the same output.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The maximum size of a manifest: the memory divided by `MANIFEST_SHARE`, plus `LISTED_BYTES_MAX` for each page of the
-/// inputs, at the smallest page size. An extent has 16 bytes, a page up to two extents, and a checkpoint 20 per range.
+/// inputs, at the smallest page size. An extent has 16 bytes, a page up to two extents, a checkpoint 20 bytes a range.
 const MANIFEST_SHARE: u64 = 4;
 const LISTED_BYTES_MAX: u64 = 64;
 /// The low bits of an identity that are a hash. The bits above are the memory in KiB, for messages.

@@ -9,7 +9,7 @@
 //! the input are completely in scratch, and where. A frame of kind 3 invalidates the manifest, because its extents
 //! are being freed. Frames of kind 4 follow all checkpoints and are output notes: how much of the output is durable.
 //! Invariant: frames are only appended. The manifest ends at the first torn or damaged frame, and the frames before
-//! it are valid. A run that resumes first truncates the frames that it does not use. A manifest with another identity
+//! it are valid. A run that resumes first removes the frames that it does not use. A manifest with another identity
 //! is not used.
 //! `docs/formats/manifest.md` specifies every byte.
 
@@ -172,8 +172,8 @@ impl Manifest {
         Ok(Some((manifest, contents)))
     }
 
-    /// Truncates torn frames, and the output notes if they are not used. The truncation is durable before their data
-    /// is overwritten, so that no later run trusts an old frame.
+    /// Removes torn frames, and the output notes if they are not used. The removal is durable before their data is
+    /// overwritten, so that no later run trusts an old frame.
     pub(crate) fn continue_after(&self, contents: &Contents, with_note: bool) -> Result<()> {
         let mut end = self.end.lock().expect("no lane panics");
         *end = if with_note { contents.end } else { contents.checkpoints_end };
