@@ -49,8 +49,8 @@ pub fn date(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day from the days since 1970. Years start in March here, so that the leap day is the last day of
-/// its year.
+/// Converts days since 1970 to year, month and day. Years start in March here, so that the leap day is the last day
+/// of its year.
 fn day_of(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468; // From the first of March of the year 0.
     const DAYS_OF_400_YEARS: u64 = 146_097;

@@ -1,7 +1,7 @@
-//! Plain data as bytes: little-endian numbers, and a length before everything that has one.
+//! Encodes plain data as bytes: numbers are little-endian, and data of variable length is preceded by its length.
 //!
-//! Invariant: what is malformed is refused; no length is believed beyond the bytes that are there, so nothing is reserved that
-//! did not come.
+//! Invariant: malformed data is rejected. A length is checked against the bytes that arrived before memory is
+//! reserved.
 //! Non-goals: what the data means.
 
 use std::ffi::OsString;
@@ -9,16 +9,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Data that is written as bytes and read back.
+/// Data that can be encoded as bytes and decoded.
 pub trait Plain: Sized {
-    /// Writes it behind what is there.
+    /// Appends the encoded data to `into`.
     fn put(&self, into: &mut Vec<u8>);
 
-    /// Takes it off the front; `None` if that is not such data.
+    /// Decodes the data at the start of `from` and removes it there; `None` if it is invalid.
     fn take(from: &mut &[u8]) -> Option<Self>;
 }
 
-/// What these bytes are, if they are one such thing and nothing more.
+/// Decodes bytes that contain exactly one value; `None` if they are invalid or more bytes follow.
 pub fn decode<T: Plain>(mut bytes: &[u8]) -> Option<T> {
     let found = T::take(&mut bytes)?;
     bytes.is_empty().then_some(found)
@@ -75,7 +75,7 @@ impl<T: Plain> Plain for Vec<T> {
 
     fn take(from: &mut &[u8]) -> Option<Vec<T>> {
         let len = u32::take(from)? as usize;
-        // Each has a byte at least.
+        // Each element takes at least one byte.
         if len > from.len() {
             return None;
         }
@@ -94,7 +94,7 @@ impl<A: Plain, B: Plain> Plain for (A, B) {
     }
 }
 
-/// Bytes are copied as a whole, which a `Vec<u8>` is not.
+/// The bytes are copied at once; those of a `Vec<u8>` are encoded one by one.
 impl Plain for Box<[u8]> {
     fn put(&self, into: &mut Vec<u8>) {
         (self.len() as u32).put(into);
@@ -160,7 +160,7 @@ impl Plain for PathBuf {
     }
 }
 
-/// A struct as its fields, one behind the other.
+/// Encodes a struct as its fields, one after the other.
 #[macro_export]
 macro_rules! record {
     ($type:ident { $($field:ident),* }) => {
@@ -176,7 +176,7 @@ macro_rules! record {
     };
 }
 
-/// An enum as the number of its variant, and that variant's fields.
+/// Encodes an enum as one byte with the number of the variant, and then the variant's fields.
 #[macro_export]
 macro_rules! choice {
     ($type:ident { $($tag:literal => $variant:ident { $($field:tt: $name:ident),* }),* $(,)? }) => {

@@ -31,7 +31,7 @@ impl Size {
     }
 }
 
-/// Why a size could not be parsed. Each variant has the text.
+/// Why a size could not be parsed. Each variant contains the input text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SizeError {
     /// Not a size.

@@ -1,8 +1,8 @@
-//! Reports a panic of a thread to those who wait for it.
+//! Reports a panic of a thread to the threads that wait for it.
 //!
 //! Model: a guard on the stack of the thread. If the stack is unwound, the guard calls a function.
 //! Invariant: without a panic nothing happens.
-//! Non-goals: recovery; that is up to whoever started the thread.
+//! Non-goals: recovery, which is left to the code that started the thread.
 
 /// Calls this function if it is dropped by a panic.
 pub struct OnPanic<F: FnMut()>(pub F);

@@ -2,9 +2,9 @@
 //!
 //! Model: the kernel may reclaim cached memory when it needs some (`MADV_FREE`). Memory that it did not reclaim need
 //! not be faulted in again, which takes a third of the time of a small sort on a virtual machine.
-//! Invariant: nothing is cached unless the program asked for that, and never more than it allowed. A pool takes a mapping
-//! of its size, or one that is slightly larger and is truncated. When no cached mapping fits, or work with another memory limit begins, the whole cache is
-//! released, so pools and cache together never exceed the limit of the work.
+//! Invariant: memory is cached only if the program allows it, and only up to the given limit. A pool takes a mapping
+//! of its size, or a slightly larger one, which is truncated. If no mapping fits, or if work with another memory
+//! limit begins, the whole cache is released. So pools and cache together never exceed the memory limit.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -25,7 +25,7 @@ struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: a cached mapping belongs to no pool, and whoever takes it owns it alone.
+// SAFETY: a cached mapping belongs to no pool, and the pool that takes it is its only owner.
 unsafe impl Send for Mapping {}
 
 /// Allows this process to cache up to `most_bytes` bytes of dropped pools, for work with the same memory limit.
@@ -43,7 +43,7 @@ pub(crate) fn put(base: NonNull<u8>, bytes: usize) -> bool {
     let mut kept = CACHE.lock().expect("no holder panics");
     let fits = kept.mappings.iter().map(|mapping| mapping.bytes).sum::<usize>() + bytes <= kept.most_bytes;
     if fits {
-        // SAFETY: the caller owns the mapping, and nobody reads its contents.
+        // SAFETY: the caller owns the mapping, and its contents are not read again.
         let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxFree) };
         kept.mappings.push(Mapping { base, bytes });
     }
@@ -62,7 +62,7 @@ pub(crate) fn take(bytes: usize) -> Option<NonNull<u8>> {
     let mapping = kept.mappings.swap_remove(place);
     let rest = mapping.bytes - bytes;
     if rest > 0 {
-        // SAFETY: these are the last bytes of a mapping that nobody uses.
+        // SAFETY: these are the last bytes of a mapping that is not in use.
         let _ = unsafe { munmap(mapping.base.as_ptr().add(bytes).cast(), rest) };
     }
     Some(mapping.base)

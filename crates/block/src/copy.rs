@@ -1,6 +1,6 @@
 //! Copies short byte strings without a function call, which would cost more than copying a record of a few bytes.
 
-/// How many bytes of short strings are copied.
+/// The length that is copied instead of a shorter one.
 const START_BYTES: usize = 16;
 
 /// Copies `from` to `to`, which must be as long.

@@ -1,12 +1,12 @@
 //! Aligned blocks of memory from bounded pools. All data moves in them.
 //!
-//! Model: a [`Pool`] maps all of its memory once, asks for huge pages, and hands out [`Block`]s. Ownership of a block moves
-//! with the data, and a dropped block returns to its pool. A producer without a free block has to wait: that is the
-//! back-pressure.
+//! Model: a [`Pool`] maps all of its memory once, requests huge pages, and hands out [`Block`]s. Ownership of a block
+//! moves with the data, and a dropped block returns to its pool. A producer waits while no block is free: that is
+//! the back-pressure.
 //! Invariant: blocks of a pool never overlap, and no byte of a block is ever uninitialised.
 //! Non-goals: growing, records, files.
 //!
-//! `unsafe` is allowed here, in the system calls of `thalweg_io` and in the buffers that `thalweg_py` lends, and nowhere else.
+//! `unsafe` is allowed only here, in the system calls of `thalweg_io`, and in the buffers that `thalweg_py` exposes.
 #![allow(unsafe_code)]
 
 mod cache;

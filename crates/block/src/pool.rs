@@ -11,7 +11,7 @@ use thalweg_base::units::{Bytes, MIB};
 
 use crate::cache;
 
-/// Alignment of every block: what O_DIRECT asks for on any disk we know.
+/// Alignment of every block. It satisfies O_DIRECT on all disks that we know.
 pub(crate) const ALIGN: usize = 4096;
 /// Below this a pool has too few whole huge pages, and uses ordinary ones.
 const HUGE_FROM_BYTES: usize = 4 * MIB as usize;
@@ -48,8 +48,8 @@ struct Inner {
     retired: AtomicUsize,
     free: Mutex<Vec<u32>>,
     returned: Condvar,
-    /// The number of threads that wait. It changes under the lock of `free`; waking is a system call that is mostly
-    /// not needed.
+    /// The number of waiting threads. It changes under the lock of `free`. If it is 0, the system call that wakes a
+    /// thread is skipped.
     waiting: AtomicUsize,
 }
 
@@ -195,8 +195,8 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// Counts blocks that are held by somebody who may keep them indefinitely. Whoever gives blocks away counts them
-/// here, and stops at a number for which the pool has space. All clones share one count.
+/// Counts blocks whose holder may keep them indefinitely. The code that hands blocks out counts them here, and stops
+/// at a number for which the pool has space. All clones share one count.
 #[derive(Debug, Clone, Default)]
 pub struct Held(Arc<AtomicUsize>);
 
@@ -274,8 +274,8 @@ impl Block {
         self
     }
 
-    /// Returns its memory to the kernel; its pool has one block less from now on. Huge pages are turned off for it,
-    /// because the kernel could otherwise make a huge page there and allocate the memory again.
+    /// Returns the block's memory to the kernel; from now on the pool has one block less. Huge pages are turned off
+    /// for that memory, because the kernel could otherwise make a huge page there and allocate the memory again.
     pub fn retire(mut self) {
         for advice in [Advice::LinuxNoHugepage, Advice::LinuxDontNeed] {
             // SAFETY: the block owns these bytes of its pool's mapping, and is never used again.
@@ -348,7 +348,7 @@ mod tests {
         let at = retired.address();
         retired.retire();
         assert!(pool.capacity() == 1 && pool.try_take().is_none());
-        // SAFETY: the pool and its mapping are alive, and nobody else has these bytes.
+        // SAFETY: the pool and its mapping are alive, and no block with these bytes is in use.
         assert_eq!(unsafe { *at.as_ptr() }, 0, "zeros come again");
         drop(kept);
         assert!(pool.free() == 1 && pool.take().whole()[0] == 7);

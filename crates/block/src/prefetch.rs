@@ -1,6 +1,6 @@
 //! Prefetching. It is safe for any address, because it affects only speed.
 
-/// Prefetches the cache line that holds `bytes[at]`; out of bounds, does nothing.
+/// Prefetches the cache line of `bytes[at]`. Does nothing if `at` is out of bounds.
 #[inline(always)]
 pub fn prefetch(bytes: &[u8], at: usize) {
     if at < bytes.len() {

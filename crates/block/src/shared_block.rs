@@ -31,8 +31,8 @@ struct Shared {
 /// Keeps `pending` above zero until the block is sealed; capacities are smaller.
 const OPEN: u32 = 1 << 31;
 
-// SAFETY: the bytes are accessed only through `Reservation`s, which are disjoint, and through the block, which leaves
-// only after every reservation is committed.
+// SAFETY: the bytes are accessed only through `Reservation`s, which are disjoint, and through the block, which is
+// returned only after every reservation is committed.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -88,7 +88,7 @@ impl SharedBlock {
         Reservation { at, left: length as u32, length: length as u32, shared: Arc::clone(&self.shared) }
     }
 
-    /// Ends the reserving. Returns the block if all reservations are committed; otherwise the last
+    /// Allows no more reservations. Returns the block if all reservations are committed; otherwise the last
     /// `Reservation::commit` returns it.
     pub fn seal(self) -> Option<Block> {
         finish(&self.shared, OPEN, self.reserved)
@@ -120,8 +120,8 @@ impl Reservation {
         self.push_start(bytes, bytes.len())
     }
 
-    /// The same with the first `len` bytes of `bytes`. The bytes that follow them may be written too; the next push
-    /// overwrites those.
+    /// Copies as many of the first `len` bytes of `bytes` as fit, and returns their number. Bytes that follow them may
+    /// be written too; the next push overwrites those.
     #[inline(always)]
     pub fn push_start(&mut self, bytes: &[u8], len: usize) -> usize {
         let n = len.min(self.left as usize);
@@ -134,7 +134,7 @@ impl Reservation {
         n
     }
 
-    /// Prefetches the two cache lines after what is written, for the next record.
+    /// Prefetches the two cache lines after the written bytes, for the next record.
     #[inline(always)]
     pub fn expect(&self) {
         let next = self.at.as_ptr().cast_const();
@@ -145,12 +145,12 @@ impl Reservation {
     /// The bytes written so far.
     pub fn written(&self) -> &[u8] {
         let n = (self.length - self.left) as usize;
-        // SAFETY: `at` has moved `n` bytes from the start of this reservation, which nobody else accesses before the
-        // commit.
+        // SAFETY: `at` has moved `n` bytes from the start of this reservation, which no other thread accesses before
+        // the commit.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().sub(n), n) }
     }
 
-    /// Commits the range. Returns the block if this was the last one of a sealed block.
+    /// Commits the range. Returns the block if this was the last open reservation of a sealed block.
     pub fn commit(self) -> Option<Block> {
         assert_eq!(
             self.left, 0,

@@ -89,7 +89,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A stream of which nothing was read. Variable-length records have at most `limit` bytes.
+    /// A stream before its first block. Variable-length records have at most `limit` bytes.
     pub fn new(layout: Layout, limit: u64) -> Flow {
         Flow {
             layout,
@@ -130,8 +130,8 @@ impl Flow {
         self.block.as_deref().unwrap_or(&[])
     }
 
-    /// Moves to the next record; false at the end. `next` returns blocks, each with the offset of its first valid
-    /// byte.
+    /// Moves to the next record and returns whether there is one. `next` returns blocks, each with the offset of its
+    /// first valid byte.
     #[inline(always)]
     pub fn advance<E>(
         &mut self,
@@ -148,7 +148,7 @@ impl Flow {
         }
     }
 
-    /// The end of the record that begins in the block, and the start of the next one, if it ends in the block.
+    /// If the next record ends in the block: its end, and the start of the record after it.
     #[inline(always)]
     fn whole(&self) -> Option<(usize, usize)> {
         let bytes = self.bytes();
@@ -209,7 +209,7 @@ impl Flow {
         Ok(bytes > 0)
     }
 
-    /// Adds the part of the crossing record that is in the block; true if the record is complete.
+    /// Adds the part of the crossing record that is in the block. Returns whether the record is complete.
     fn complete(&mut self) -> Result<bool, Broken> {
         let bytes = &self.block.as_deref().expect("a block has come")[self.at..];
         let ends = self.layout.completes(&self.crossing, bytes);

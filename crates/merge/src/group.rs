@@ -4,9 +4,9 @@
 //! scratch [ chunk 0 ][ chunk 1 ] ..   memory [ len|record len|record ..  ]
 //! ```
 //!
-//! Model: records are kept in memory. When it is full, they become a chunk in a scratch file, which is read again
-//! each time. The join writes more than it reads here, because it makes a pair of each record.
-//! Invariant: memory for two chunks, whatever the number of records. A chunk exceeds its limit by at most one record.
+//! Model: records are stored in memory. When it is full, they become a chunk in a scratch file, which is read again
+//! each time. The join writes more bytes than it reads here, because it makes a pair of each record.
+//! Invariant: at most two chunks are in memory, whatever their number. Only a chunk of one record exceeds the limit.
 
 use thalweg_io::File;
 use thalweg_pump::Meters;
@@ -29,7 +29,7 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// An empty list that takes at most `limit` bytes of memory.
+    /// An empty list whose chunks have at most `limit` bytes, or one record.
     pub fn new(
         limit: usize,
         make: &'a dyn Fn() -> thalweg_io::Result<File>,

@@ -5,9 +5,9 @@
 //! right  a     b  b  c        (a a) (b b) (b b) (b b) (b b); left also (d -), anti only d
 //! ```
 //!
-//! Model: if a key has only one left record, its right records are streamed past it. Otherwise they are kept in a
+//! Model: if a key has only one left record, its right records are streamed past it. Otherwise they are stored in a
 //! [`Group`].
-//! Invariant: the expected output is computed from the sides alone: the sums of a key's left records times the number
+//! Invariant: the expected output is computed from the inputs alone: the sums of a key's left records times the number
 //! of its right records, and vice versa. This happens while records are read, before pairs are made.
 //! Non-goals: sorting; the format of a pair.
 
@@ -82,7 +82,7 @@ where
         self.flow.record()
     }
 
-    /// Moves to the next record; true if it has the same key.
+    /// Moves to the next record. Returns whether it has the same key.
     fn step(&mut self) -> Result<bool, Failed<E>> {
         let before = self.window;
         let is_there = self.flow.advance(&mut self.next)?;
@@ -99,7 +99,7 @@ where
         Ok(same)
     }
 
-    /// Goes to the next key.
+    /// Moves to the next key.
     fn step_over(&mut self) -> Result<(), Failed<E>> {
         while self.step()? {}
         Ok(())

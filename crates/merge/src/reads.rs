@@ -44,7 +44,7 @@ impl Piece {
 
 struct Input {
     piece: Piece,
-    /// Where the next read begins, and where the next block to return begins.
+    /// The offset of the next read, and the offset of the next block to return.
     ask: u64,
     give: u64,
     /// Blocks that were read.
@@ -56,7 +56,7 @@ pub struct Reads<'a> {
     queue: Box<dyn Queue>,
     pool: &'a Pool,
     meters: &'a Meters,
-    /// Is told the number of bytes read; returns false to stop the lane.
+    /// Gets the number of bytes read. Returns false to stop the lane.
     should_continue: &'a (dyn Fn(u64) -> bool + Sync),
     inputs: Vec<Input>,
 }

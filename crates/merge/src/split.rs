@@ -2,13 +2,13 @@
 //!
 //! Model: split points of about equal distance are chosen from a sample of keys with their origins. In every file, a
 //! binary search finds the first record after each split point. A split point includes an origin, so even a single
-//! key that fills all files is divided. The outputs of the lanes, one after the other, are what a single lane would
-//! produce.
+//! key that fills all files is divided. The concatenated outputs of the lanes are identical to that of a single
+//! lane.
 //! Invariant: both records at each such place are compared, so a file that is out of order there is detected.
-//! Invariant: apart from [`Limits::sample_bytes`] of sampled keys, only one whole record for each split point, and
-//! three temporary ones, are in memory.
-//! Non-goals: records that cannot be found from the middle of a file, which take one lane; unsorted files: disorder
-//! elsewhere is detected by the merge.
+//! Invariant: besides [`Limits::sample_bytes`] of sampled keys, memory contains only one whole record for each split
+//! point, and three temporary ones.
+//! Non-goals: records that cannot be found from the middle of a file, which are merged by one lane; disorder
+//! elsewhere in a file, which the merge detects.
 
 use std::cmp::Ordering;
 
@@ -119,7 +119,7 @@ fn compare(key: &Key, a: &Found, b: &Found) -> Ordering {
     key.compare(&a.record, &b.record).then((a.file, a.from).cmp(&(b.file, b.from)))
 }
 
-/// For every file, the offset of the first record after the split point, and at least `least`.
+/// For every file, the offset of the first record after the split point; at least `least`.
 fn bounds(
     files: &[Input],
     (merge, limits): (&Merge<'_>, Limits),
@@ -129,8 +129,8 @@ fn bounds(
     let bound = |(file, input): (usize, &Input)| {
         let probe = Probe::new(input, file, merge, limits)?;
         let (mut low, mut high) = (least[file], input.metadata.len);
-        // For its own file the answer is known, and the record after it is checked. In an unsorted file it can lie
-        // before the previous split point; the merge of the earlier share then detects that.
+        // In the split point's own file the answer is known, and the next record is checked. In an unsorted file the
+        // split point can lie before the previous one; the merge of the earlier share then detects the disorder.
         if file == split_point.file {
             low = low.max(split_point.to);
             high = low;
@@ -196,7 +196,7 @@ impl Probe {
         let end = match memchr::memchr(b'\n', &line) {
             Some(end) => end,
             None if line.len() < LOOK_BYTES => line.len(),
-            // Read it again when its length is known, to need no more memory than that.
+            // Read it again when its length is known, so that the buffer is no larger than the line.
             None => {
                 let end = (self.line_end(from)? - from) as usize;
                 line = self.read(from, end)?;

@@ -1,10 +1,10 @@
-//! A tournament tree of losers: finds the first of many players, with log2 of their number comparisons after one
-//! changes.
+//! A tournament tree of losers: finds the first of n players. After one player changes, this takes log2(n)
+//! comparisons.
 //!
 //! ```text
 //!            winner
-//!         [ loser 1 ]          a node holds the loser of a match there; the winner's next
-//!     [ loser 2 ] [ loser 3 ]  record plays upwards against the losers on its path only
+//!         [ loser 1 ]          a node holds the loser of its match; the winner's next
+//!     [ loser 2 ] [ loser 3 ]  record plays only against the losers on its path to the root
 //!     p0     p1   p2     p3    (Knuth, volume 3, 5.4.1)
 //! ```
 

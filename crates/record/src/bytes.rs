@@ -5,8 +5,8 @@
 //! sum  =     0   + H(4096, c1) + 0 + H(12288, c3)      mod 2^128; a cell of zeros adds nothing
 //! ```
 //!
-//! Invariant: the sum of a stream is the sum of its parts, if it is divided at multiples of a cell; parts may be read
-//! in any order. Exchanging two cells changes the sum. A hole has the same sum as zeros, so it need not be read.
+//! Invariant: if a stream is divided at multiples of a cell, its sum is the sum of its parts, which may be read in any
+//! order. Exchanging two cells changes the sum. A hole has the same sum as zeros, so it need not be read.
 //! Non-goals: malicious changes; XXH3 only finds accidental ones.
 
 use xxhash_rust::xxh3::xxh3_128;
@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_128;
 /// Bytes of a cell. Parts begin at multiples of it.
 pub const CELL_BYTES: usize = 4096;
 
-/// The sum of `bytes`, which lie at byte `offset` of their stream.
+/// The sum of `bytes` at offset `offset` of their stream.
 pub fn sum_at(offset: u64, bytes: &[u8]) -> u128 {
     assert!(offset.is_multiple_of(CELL_BYTES as u64), "bytes that begin inside a cell");
     let mut sum = 0u128;
@@ -45,7 +45,7 @@ fn placed(offset: u64, hash: u128) -> u128 {
     xxh3_128(&both)
 }
 
-/// Fast: nearly every other cell differs in its first bytes.
+/// Whether all bytes are zero. Fast, because nearly every other cell has a nonzero byte at its start.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(64).all(|line| line.iter().fold(0, |any, b| any | b) == 0)
 }

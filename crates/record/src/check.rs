@@ -1,8 +1,8 @@
 //! Checks a sequence of records, in parts that are read in parallel.
 //!
-//! Model: the sequence is divided into *stretches* at arbitrary bytes, and each is checked by a [`StretchCheck`] of
-//! its own. The end of a record that began before the stretch is kept as its head; the start of a record that ends
-//! after it stays open. When stretches are joined from left to right, each head completes the open record before it.
+//! Model: the sequence is divided into *stretches* at arbitrary bytes, and each is checked by its own [`StretchCheck`].
+//! A record that crosses the start of a stretch leaves its end in the head of that stretch; a record that crosses the
+//! end stays open. When stretches are joined from left to right, each head completes the open record before it.
 //!
 //! ```text
 //! bytes      r r r r|r r r r r r|r r r r r r
@@ -58,9 +58,9 @@ impl Examiner {
     }
 }
 
-/// The index of the first record that is less than the one before. `before` has no such record, and `bytes`, which
-/// follow, have one. It bisects the bytes with the prover itself, so that there is only one comparison. Runs at most
-/// once for each check.
+/// The index of the first record that is less than its predecessor. `before` has no such record; the next `bytes` have
+/// one. Bisects the bytes with the prover itself, so that only one piece of code compares records. Runs at most once
+/// for each check.
 fn first_unordered(mut before: Prover, mut bytes: &[u8]) -> u64 {
     while bytes.len() > 1 {
         let (left, right) = bytes.split_at(bytes.len() / 2);
@@ -72,7 +72,7 @@ fn first_unordered(mut before: Prover, mut bytes: &[u8]) -> u64 {
             (before, bytes) = (after, right);
         }
     }
-    // The last byte ends the record in question, which is not counted yet.
+    // The last byte completes the unordered record, which is not counted yet.
     before.proof().records
 }
 
@@ -98,11 +98,11 @@ enum HeadEnd {
 pub struct StretchCheck {
     layout: Layout,
     examiner: Examiner,
-    /// Where the head ends, until it has ended.
+    /// Where the head ends; `None` once it is complete.
     head_end: Option<HeadEnd>,
-    /// Bytes of a record that began before.
+    /// The end of a record that began before the stretch.
     head: Vec<u8>,
-    /// Bytes of a record that has not ended.
+    /// The start of a record that has not ended.
     open: Vec<u8>,
 }
 
@@ -221,7 +221,7 @@ impl StretchCheck {
         summary
     }
 
-    /// Moves bytes of an earlier record into the head; returns the rest.
+    /// Moves bytes of an earlier record into the head, and returns the remaining bytes.
     fn take_head<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let (taken, left) = match self.head_end {
             None => return bytes,

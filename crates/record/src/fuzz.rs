@@ -69,7 +69,7 @@ pub fn summary(data: &[u8]) {
     assert_eq!(Summary::from_bytes(&at_once.to_bytes()), Ok(at_once), "what was counted is a summary");
 }
 
-/// Any stretch of generated records consists of the records generated alone, and generation continues at its end.
+/// Records generated in one stretch equal those generated one by one, and generation continues at its end.
 pub fn gensort(data: &[u8]) {
     let mut from = Taker(data);
     let bits = from.byte();
@@ -104,8 +104,8 @@ pub fn gensort(data: &[u8]) {
     }
 }
 
-/// Normal forms, windows and comparisons agree with comparing part by part. A record is located where counting split
-/// points says.
+/// Normal forms, windows and comparisons agree with comparing part by part. A record is located in the range that
+/// counting split points gives.
 pub fn keys(data: &[u8]) {
     let mut from = Taker(data);
     let bits = from.byte();

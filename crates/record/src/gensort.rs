@@ -49,7 +49,7 @@ const MASK: [u8; RECORD_BYTES] = [
 pub struct Kind {
     /// Printable records that end in CR LF.
     pub ascii: bool,
-    /// Keys of which many share their first bytes.
+    /// Many keys share their first bytes.
     pub skewed: bool,
 }
 
@@ -220,8 +220,8 @@ fn skewed_bits(r: u128, ascii: bool) -> u32 {
     }
 }
 
-/// The record from which skewed record `n` takes them: the bit length of `n`, except for two quirks of the reference,
-/// which gives the top four of each half its maximum.
+/// The record from which skewed record `n` takes these bits: the bit length of `n`. Like the reference, this rounds
+/// bit lengths of 61..=64 up to 64, and of 125..=128 up to 128.
 fn skew_index(n: u128) -> usize {
     match u128::BITS - n.leading_zeros() {
         61..=64 => 64,

@@ -1,7 +1,7 @@
-//! A record in its buffer, with the bytes after it.
+//! A record in its buffer, including access to the bytes after it.
 //!
 //! Model: eight or sixteen bytes are read at once, and the bytes after the record are masked. For short records this
-//! takes a fifth of the time of a length check. Only at the very end of a block there is nothing to read.
+//! takes a fifth of the time of a length check. Only at the very end of a block are there no bytes after the record.
 
 /// A record, or a part of one, inside a buffer. Bytes after it may be read but do not matter.
 #[derive(Debug, Clone, Copy)]

@@ -1,11 +1,11 @@
 //! Keys: which bytes of a record decide its order, and fast comparison.
 //!
-//! Model: every key has a *normal form*, a byte string whose lexicographic order (a proper prefix is less) is the
-//! order of the keys. A contiguous ascending key is its own normal form. A key with several parts, or with descending
-//! ones, is normalised part by part. If records have variable length, a part may be cut short: then a zero byte is
-//! followed by 255, and two zeros end the part. The bytes of a descending part are inverted.
+//! Model: every key has a *normal form*: a byte string such that the lexicographic order of normal forms (a proper
+//! prefix is less) is the order of the keys. A contiguous ascending key is its own normal form. A key with several
+//! parts or a descending one is normalised part by part. If records may be too short for a part, each of its zero bytes
+//! is followed by 255, and two zeros end the part. The bytes of a descending part are inverted.
 //!
-//! A *window* is 10 bytes of the normal form from some byte on, as an 80-bit number padded with zeros. Invariant: if
+//! A *window* is 10 consecutive bytes of the normal form, as an 80-bit number padded with zeros. Invariant: if
 //! two keys agree before the window and their windows differ, the windows order the keys; if the windows are equal,
 //! `compare_from` the end of the window decides.
 //!
@@ -169,7 +169,7 @@ impl Key {
         }
     }
 
-    /// Compares a record's normal form from byte `skip` with that of another, given from there on.
+    /// Compares a record's normal form from byte `skip` with the same part of another normal form.
     #[inline]
     pub fn compare_with_normal(&self, record: &[u8], skip: usize, normal: &[u8]) -> Ordering {
         match &self.form {
@@ -178,7 +178,7 @@ impl Key {
         }
     }
 
-    /// Compares a record's normal form from byte `skip` with `start`, as far as `start` goes.
+    /// Compares a record's normal form from byte `skip` with `start`, up to the length of `start`.
     #[inline(always)]
     pub fn compare_start(&self, record: &[u8], skip: usize, start: &[u8]) -> Ordering {
         match &self.form {
@@ -324,8 +324,8 @@ fn compare_parts(parts: &[Part], a: &[u8], b: &[u8]) -> Ordering {
     Ordering::Equal
 }
 
-/// Compares two byte strings. The second may be an empty vector, which points to no memory: a memcmp of zero bytes there makes a
-/// masked load of an unmapped page, whose suppressed fault costs about 100 ns.
+/// Compares two byte strings. The second may be an empty vector, whose pointer is dangling: a memcmp of zero bytes
+/// there makes a masked load of an unmapped page, and the suppressed fault costs about 100 ns.
 #[inline(always)]
 fn compare(a: &[u8], b: &[u8]) -> Ordering {
     if b.is_empty() { a.len().cmp(&0) } else { a.cmp(b) }

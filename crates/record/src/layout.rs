@@ -6,9 +6,9 @@
 //! prefixed   [length| bytes ][length| bytes ]          u32, little-endian, counts the bytes after it
 //! ```
 //!
-//! Model: code that walks over records asks the [`Layout`] where they begin and end, and never which layout it is. A
-//! prefixed record includes its prefix; key offsets count from the end of the prefix. Where a prefixed record begins
-//! is known only from the records before it, so one reader reads such a file from its start.
+//! Model: code that walks over records calls the [`Layout`] to find where they begin and end, and does not match on
+//! its variants. A prefixed record includes its prefix; key offsets count from the end of the prefix. The start of a
+//! prefixed record is known only from the records before it, so one reader reads such a file from its start.
 
 use std::fmt;
 
@@ -16,13 +16,13 @@ use crate::tags::TAG_BYTES;
 
 /// Bytes of the length prefix.
 const PREFIX_BYTES: usize = size_of::<u32>();
-/// This many consistent lengths in a row are taken for those of records.
+/// This many consistent lengths in a row are assumed to be lengths of records.
 const GUESS_RECORDS: usize = 8;
-/// The maximum length of a guessed record that continues after the piece.
+/// The maximum length of a record that is guessed to continue after the piece.
 const GUESS_BYTES_MAX: usize = 16 << 20;
 
-/// Evaluates an expression for every complete record in some bytes, from an offset where one begins: with its offset,
-/// the record, and its bytes including the terminator. Returns the end of the last record.
+/// Evaluates an expression for every complete record in some bytes, starting at an offset where a record begins. The
+/// expression gets the offset, the record, and its length including the terminator. Returns the end of the last record.
 ///
 /// This is a macro so that the expression is compiled into each loop; as a closure it cost sorts 5 % more
 /// instructions.
@@ -216,8 +216,8 @@ impl Layout {
         (missing <= more.len()).then_some(missing)
     }
 
-    /// Where the first record begins in a piece of a file, which has `before` bytes before the piece; possibly right
-    /// after the piece. `None` if none does, or if the piece does not determine it.
+    /// The offset of the first record that begins in a piece of a file or right after it. The file has `before` bytes
+    /// before the piece. `None` if no record begins there, or if the piece does not determine where.
     #[inline]
     pub fn first_record(self, piece: &[u8], before: u64) -> Option<usize> {
         match self {
@@ -231,8 +231,8 @@ impl Layout {
         }
     }
 
-    /// Whether an unfinished record can begin with `open` at byte `at` of a file. `before` has the byte before it, if
-    /// there is one.
+    /// Whether an unfinished record can begin with `open` at byte `at` of a file. `before` is the byte before it, or
+    /// empty.
     pub fn may_begin(self, at: u64, before: &[u8], open: &[u8]) -> bool {
         let begins = match self {
             Layout::Fixed(n) => at.is_multiple_of(u64::from(n)),
@@ -242,15 +242,15 @@ impl Layout {
         begins && self.length(open).is_none_or(|n| open.len() < n)
     }
 
-    /// Calls `take` with about `count` of the records that begin in a piece of a file, at equal distances, with their
-    /// offsets and what the piece has of them. The file has `before` bytes before the piece.
+    /// Calls `take` for about `count` records that begin in a piece of a file, at equal distances, with their offsets
+    /// and the bytes of them that the piece contains. The file has `before` bytes before the piece.
     pub fn some_records(self, piece: &[u8], before: u64, count: usize, mut take: impl FnMut(usize, &[u8])) {
         let stride = match self.fixed_bytes() {
             Some(n) => (piece.len() / n / count).max(1) * n,
             None => (piece.len() / count).max(1),
         };
         let first = |at: usize| match self {
-            // Whether a line begins where the piece begins is unknown.
+            // It is unknown whether a line begins at the start of the piece.
             Layout::Lines => Some(at + memchr::memchr(b'\n', &piece[at..])? + 1),
             _ if at == 0 => self.first_record(piece, before).or_else(|| self.guess_first(piece)),
             Layout::Fixed(_) => Some(at),
@@ -269,7 +269,7 @@ impl Layout {
         }
     }
 
-    /// How many of these bytes, which begin with a record, are complete records.
+    /// The length of the complete records in these bytes, which begin with a record.
     pub fn whole(self, bytes: &[u8]) -> usize {
         match self {
             Layout::Fixed(n) => bytes.len() - bytes.len() % n as usize,
@@ -278,8 +278,8 @@ impl Layout {
         }
     }
 
-    /// Guesses where a record begins in a piece that does not determine it: from there on, lengths lead from one
-    /// record to the next. Only good enough for a sample.
+    /// Guesses where a record begins in a piece that does not determine it: at the first offset from which lengths lead
+    /// from record to record. Good enough only for a sample.
     fn guess_first(self, piece: &[u8]) -> Option<usize> {
         if self.is_found_anywhere() {
             return None;
@@ -415,7 +415,7 @@ impl std::str::FromStr for KeyPart {
             Some("desc") => true,
             Some(_) => return Err(wrong()),
         };
-        // A part that reaches further than any record means the rest of the record.
+        // A part longer than any record means the rest of the record.
         let length = length.min(u32::MAX - offset);
         if length == 0 || parts.next().is_some() {
             return Err(wrong());
@@ -424,9 +424,9 @@ impl std::str::FromStr for KeyPart {
     }
 }
 
-/// The complete records in a piece of a file, with their offsets, and where the record begins that continues after
-/// the piece, if that is known. The file has `before` bytes before the piece. If the piece does not determine where
-/// its records begin, that is guessed.
+/// The complete records in a piece of a file, with their offsets; and the offset of the record that continues after
+/// the piece, if known. The file has `before` bytes before the piece. If the piece does not determine where its
+/// records begin, this is guessed.
 pub fn records_in(layout: Layout, piece: &[u8], before: u64) -> (Vec<(usize, &[u8])>, Option<usize>) {
     let Some(first) = layout.first_record(piece, before).or_else(|| layout.guess_first(piece)) else {
         return (Vec::new(), None);
@@ -473,7 +473,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes come, records begin and end where they were written.
+        /// Records begin and end where they were written, however the bytes are divided into pieces.
         #[test]
         fn records_are_found(
             layout in layouts(),
@@ -520,7 +520,7 @@ mod tests {
             prop_assert_eq!(walked, records);
         }
 
-        /// From the middle of a file the first record is found where there is one, or guessed.
+        /// From the middle of a file, the first record is found or guessed.
         #[test]
         fn records_of_a_piece_are_found_or_guessed(
             contents in prop::collection::vec(prop::collection::vec(b'a'..=b'c', 5..20), 12..20),
@@ -531,7 +531,7 @@ mod tests {
                 let bytes = records.concat();
                 let starts: Vec<usize> = records.iter().scan(0, |at, r| Some(std::mem::replace(at, *at + r.len()))).collect();
                 let (found, _) = records_in(layout, &bytes[before..], before as u64);
-                // A line that begins with the piece is not known to.
+                // It is unknown whether a line begins at the start of the piece.
                 let known = if layout == Layout::Lines { before + usize::from(before > 0) } else { before };
                 let expected: Vec<usize> = starts.into_iter().filter(|start| *start >= known).collect();
                 prop_assert_eq!(found.iter().map(|(at, _)| before + at).collect::<Vec<_>>(), expected);

@@ -1,8 +1,8 @@
 //! Finds the newlines in a block.
 //!
 //! Model: 64 bytes at a time become a bit mask of newlines, whose bits are then taken one by one. For short lines a
-//! call of `memchr` costs more than the line itself: this takes a third of the time for lines of 8 bytes, and no more
-//! for long ones.
+//! call of `memchr` costs more than the line itself: this takes a third of that time for lines of 8 bytes, and not
+//! more than `memchr` for long ones.
 
 use thalweg_block::mask_of;
 
@@ -20,7 +20,7 @@ pub fn newlines(bytes: &[u8]) -> Newlines<'_> {
 pub struct Newlines<'b> {
     /// Bytes after the current mask.
     rest: &'b [u8],
-    /// Where they begin; the mask covers the 64 bytes before.
+    /// The offset of `rest`; the mask covers the 64 bytes before it.
     at: usize,
     mask: u64,
 }

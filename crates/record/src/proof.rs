@@ -1,8 +1,8 @@
 //! Proofs: counts, checksum and order of a stream of records, computed from all of its bytes.
 //!
-//! Model: a [`Prover`] gets the consecutive bytes of a stream in pieces of any size, and finds the records itself, so
-//! that it proves the bytes and not what a sorter believes about them. A [`Chain`] joins the proofs of pieces in
-//! order, and compares the neighbours where pieces meet.
+//! Model: a [`Prover`] gets the consecutive bytes of a stream in pieces of any size, and finds the records itself: the
+//! proof depends on the bytes alone, not on what the sorter knows about them. A [`Chain`] joins the proofs of pieces
+//! in order, and compares the neighbours where pieces meet.
 //! Invariant: the checksum is the sum mod 2^128 of the XXH3-128 of each record. It does not depend on order, and
 //! proofs of parts add up. A line is hashed without its newline.
 //! Source of the idea: paper 003, section 5.1.
@@ -63,13 +63,13 @@ pub fn same_records(a: &Proof, b: &Proof) -> bool {
 #[derive(Debug, Clone, Default)]
 struct Kept {
     record: Vec<u8>,
-    /// For a long record: the first bytes of its key's normal form, and the hash of all of it.
+    /// For a long record: the first bytes of its key's normal form, and the hash of the whole normal form.
     long: Option<(Vec<u8>, u128)>,
     /// Bytes of the record, or 0 if unknown.
     len: usize,
 }
 
-/// Two neighbours of unknown order: their keys differ, but agree as far as they were kept.
+/// Two neighbours of unknown order: their keys differ, but their kept parts are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Doubt {
     /// The offset of the second one in the proved bytes.
@@ -104,7 +104,7 @@ impl Kept {
         }
     }
 
-    /// Compares this record with `next`. Keys that agree in the kept part and continue after it are equal if their
+    /// Compares this record with `next`. If keys agree in the kept part and continue after it, they are equal if their
     /// hashes are equal; otherwise their order is unknown.
     fn compare(&self, key: &Key, next: &Kept, keep_bytes: usize) -> Option<Ordering> {
         if self.long.is_none() && next.long.is_none() {
@@ -173,8 +173,8 @@ impl Prover {
         self
     }
 
-    /// Continues after records of which only the proof and the last record are known. [`Prover::ends`] does not have
-    /// the first of them.
+    /// Continues after earlier records, given their proof and the last of them. [`Prover::ends`] then does not return
+    /// the first one.
     pub fn behind(mut self, proof: Proof, last: &[u8]) -> Prover {
         assert!(self.proof.records == 0 && self.carry.is_empty(), "a prover of nothing yet");
         self.proof = proof;
@@ -219,7 +219,7 @@ impl Prover {
         self.carry.extend_from_slice(&bytes[end..]);
     }
 
-    /// Completes a record that began in earlier bytes; returns the rest.
+    /// Completes a record that began in earlier bytes, and returns the remaining bytes.
     fn finish_carry<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let Some(missing) = self.layout.completes(&self.carry, bytes) else {
             self.carry.reserve_exact(bytes.len());
@@ -236,8 +236,8 @@ impl Prover {
         &bytes[missing..]
     }
 
-    /// Adds a record after `previous`. Most neighbours differ in their heads. Many of the others are equal, and need
-    /// no second hash.
+    /// Adds a record after `previous`. Most neighbours differ in their heads. Of the others, many are equal records, so
+    /// the hash is reused.
     #[inline(always)]
     fn step<'b>(&mut self, previous: Option<Seen<'_>>, record: InPlace<'b>) -> Seen<'b> {
         let head = self.key.head(record, 0);
@@ -300,8 +300,8 @@ impl Prover {
         (&self.first.record, &self.last.record)
     }
 
-    /// The last complete record, from which another prover can continue. `None` if it is too long to be kept, or if
-    /// the order before it is unknown.
+    /// The last complete record, after which another prover can continue. `None` if it is too long to be kept, or if
+    /// the order of earlier neighbours is unknown.
     pub fn last(&self) -> Option<&[u8]> {
         let is_known = self.proof.records > 0 && self.last.long.is_none() && self.doubts.is_empty();
         is_known.then_some(&self.last.record[..])

@@ -5,8 +5,8 @@
 //! to its left. A split point includes an origin, so even a single key that fills the whole input is divided evenly,
 //! and stays in input order.
 //!
-//! A record is located by the head of its key after the common prefix of all split points. A table over the heads
-//! between the first and the last split point, for text over the bits that vary, leaves at most a few candidates.
+//! A record is located by the head of its key after the common prefix of all split points. A table is indexed by heads
+//! between the first and the last split point (for text, by the bits that vary), and leaves at most a few candidates.
 //! More of the key is compared only if a head equals that of a split point.
 //!
 //! Non-goals: sampling; moving records.
@@ -17,13 +17,13 @@ use std::sync::Arc;
 use crate::key::{HEAD_BYTES, common_prefix};
 use crate::{InPlace, Key, VaryingBits};
 
-/// The maximum bytes of a key in a split point. Equal keys that end within these bytes are divided by origin. Longer keys
-/// that agree in all of them are not divided, unless the split points omit a common prefix (`behind`).
+/// The maximum bytes of a key in a split point. Equal keys of at most this length are divided by origin. Longer keys
+/// that agree in these bytes are not divided, unless the split points omit a common prefix (`behind`).
 pub const SPLIT_KEY_BYTES_MAX: usize = 64 << 10;
 
 /// A table has at most 2^12 entries, 16 KiB, and every range in memory has one.
 const TABLE_BITS_MAX: u32 = 12;
-/// The fraction of records for which the table may be insufficient.
+/// The maximum fraction of records that fall into a step of the table with a split point, and need a search.
 const CROWDED_SHARE: f64 = 1.0 / 12.0;
 
 /// A key of a sample, or a split point.
@@ -136,8 +136,8 @@ fn split_points_of_sorted<'s>(
     chosen
 }
 
-/// The split point at `at`, as short as distinguishes it from the sampled key `before`. Keys that begin with a
-/// shortened split point are to its right, whatever their origin.
+/// The split point at `at`, truncated after the byte that distinguishes it from the sampled key `before`. Keys that
+/// begin with a shortened split point are to its right, whatever their origin.
 fn shortened(before: Option<&SplitPoint>, at: &SplitPoint) -> SplitPoint {
     let agree = before.map_or(at.normal.len(), |b| common_prefix(&b.normal, &at.normal));
     let keep = if agree < at.normal.len() { agree + 1 } else { at.normal.len() };
@@ -257,7 +257,7 @@ impl SplitPoints {
         if order.is_lt() { 0 } else { self.split_points.len() }
     }
 
-    /// Searches the split points from index `low` on whose head equals the record's.
+    /// Searches the split points whose head equals the record's, starting at index `low`.
     #[inline(never)]
     fn locate_among_equals(
         &self,
@@ -287,9 +287,9 @@ fn squeezed(extract: Option<&VaryingBits>, head: u64) -> u64 {
     extract.map_or(head, |extract| extract.extract(head))
 }
 
-/// The step of a table over `span`, as a power of two. Few records may fall into a step that has a split point. There are as
-/// many records between any two neighbouring split points, so of those the step has the fraction step / gap. Text uses
-/// only few of the numbers, so its steps must be finer.
+/// The step of a table over `span`, as a power of two, such that only few records fall into a step with a split point.
+/// Any two neighbouring split points have equally many records between them, and the step contains the fraction
+/// step / gap of these. Text uses only a small part of the numbers, so its steps must be finer.
 fn shift_for(heads: &[u64], span: u64) -> u32 {
     let span_bits = u64::BITS - span.leading_zeros();
     let crowded = |shift: u32| -> f64 {
@@ -356,9 +356,9 @@ mod tests {
         }
     }
 
-    /// A split point is shortened as far as it differs from its neighbour, and a head is padded with zeros. If keys
-    /// end within the head, a key of `b` and zeros was taken for the split point `b`, and went left or right by its
-    /// origin. What begins with a shortened split point is to its right. Found by the fuzzer.
+    /// A split point is truncated after the byte that differs from its neighbour, and a head is padded with zeros. If
+    /// keys end within the head, a key of `b` and zeros was mistaken for the split point `b`, and went left or right by
+    /// its origin. Keys that begin with a shortened split point are to its right. Found by the fuzzer.
     #[test]
     fn zeros_after_a_shortened_split_point_count() {
         let key = Key::new(Layout::Fixed(4), &[]).unwrap();

@@ -1,4 +1,4 @@
-//! Tags: eight bytes before a record that decide its place in a shuffle.
+//! Tags: eight bytes before each record, which decide its place in a shuffle.
 //!
 //! Model: a tag is a keyed hash of the record's origin, its offset in all inputs together. Sorting by tags is a
 //! uniform random permutation. It depends only on the seed and the origins, not on memory, threads or pages.
@@ -89,7 +89,7 @@ impl Tagger {
 pub struct Untagger(Walk);
 
 impl Untagger {
-    /// `layout` is that of the records without tags.
+    /// `layout` is the layout without tags.
     pub fn new(layout: Layout) -> Untagger {
         Untagger(Walk::new(layout.tagged()))
     }

@@ -188,7 +188,7 @@ impl Summary {
         None
     }
 
-    /// The lines that the reference prints. It refuses an empty sequence; here a line says that it is empty.
+    /// The lines that the reference prints. The reference rejects an empty sequence; this returns a line that says so.
     pub fn report(&self) -> String {
         let mut text = String::new();
         let mut line = |words: fmt::Arguments<'_>| writeln!(text, "{words}").expect("a string takes all");
@@ -217,8 +217,8 @@ fn key(record: &Record) -> u128 {
     u128::from_be_bytes(*head) >> (8 * (16 - KEY_BYTES))
 }
 
-/// How many records are less than, and how many equal to, the one before; `before` is the key before the first.
-/// Branch-free: with unsorted records half of the branches would be mispredicted.
+/// Counts the records that are less than the one before, and those that are equal to it; `before` is the key before
+/// the first. Branch-free: with unsorted records half of the branches would be mispredicted.
 fn count_steps(before: u128, records: &[Record]) -> (u64, u64) {
     let (mut last, mut unordered, mut duplicates) = (before, 0, 0);
     for record in records {
@@ -258,7 +258,7 @@ pub enum SummaryError {
         /// The length.
         found: usize,
     },
-    /// The values contradict each other; the text says which.
+    /// The values contradict each other; the text describes how.
     #[error("not a summary, or a damaged one: {0}")]
     Contradiction(String),
 }

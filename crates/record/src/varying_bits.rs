@@ -1,7 +1,7 @@
 //! Extracts the bits that vary between numbers, so that a table indexed by them has no empty parts.
 //!
-//! Model: heads of text vary in few of their bits: letters in five of eight, digits in four. As numbers they are
-//! clustered, and most steps of a table with equal steps are empty. Bits that are equal in all numbers do not affect
+//! Model: in heads of text only some bits vary: five of eight in a letter, four in a digit. As numbers the heads are
+//! clustered, so most steps of a table with equal steps are empty. Bits that are equal in all numbers do not affect
 //! their order, so they can be left out.
 //!
 //! ```text
@@ -12,9 +12,9 @@
 //! Invariant: the results have the order of the numbers, or are equal.
 //! Non-goals: keeping all bits; numbers that form a single cluster.
 
-/// The maximum number of runs of bits: one for each byte of text.
+/// The maximum number of runs of bits. Five bytes of letters, one run each, have the `BITS_WANTED`.
 const RUNS: usize = 5;
-/// How many bits, from the first that varies, are worth extracting.
+/// No more runs are extracted once they have this many bits.
 const BITS_WANTED: u32 = 24;
 /// If the first run has this many bits, nothing has to be extracted.
 const RUN_BITS_ENOUGH: u32 = 14;
@@ -24,7 +24,7 @@ const RUN_BITS_ENOUGH: u32 = 14;
 pub struct VaryingBits {
     /// For each run, how far it is shifted down, and a mask of its new place.
     runs: [(u32, u64); RUNS],
-    /// The bits left out above the last run, and their common value.
+    /// The bits above the last run that are left out, and their common value.
     left_out: u64,
     alike: u64,
 }
@@ -52,7 +52,7 @@ impl VaryingBits {
         Some(extract)
     }
 
-    /// Whether a number is similar: it agrees in the bits that are left out, up to where it is all zeros.
+    /// Whether a number is similar: its left-out bits have the common value, except in its trailing zero bytes.
     #[inline(always)]
     pub fn fits(&self, number: u64) -> bool {
         let unlike = number & self.left_out ^ self.alike;

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Jobs reserve their stretches one after the other, each in its sequence slot, and then copy in parallel. A block
-//! inside a stretch belongs to its job. A block that several jobs share is a [`SharedBlock`]; the job that finishes
-//! it last sends it.
+//! inside a stretch belongs to its job. A block that several jobs share is a [`SharedBlock`]; the last job to finish
+//! its part sends the block.
 //! Invariant: the pool has enough blocks for all lanes, so no job ever waits for one.
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use thalweg_base::sabotage;
 use thalweg_block::{Block, Pool, Reservation, SharedBlock, copy_start};
 use thalweg_record::Prover;
 
-/// The output stream while it is made.
+/// The output stream during assembly.
 pub(crate) struct Assembler {
     pool: Pool,
     state: Mutex<State>,
@@ -81,9 +81,9 @@ impl Assembler {
         Assembler { pool, state: Mutex::new(state), slot_passed: Condvar::new() }
     }
 
-    /// Waits for the sequence slot of job `index` and reserves the next bytes of the stream. `len` is called inside
-    /// the slot and returns their number; it gets the last key of the job before, and replaces it with its own.
-    /// Returns `None` if `stopped` returns true first.
+    /// Waits for the sequence slot of job `index` and reserves the next bytes of the stream. Inside the slot, `len`
+    /// gets the last key of the previous job, replaces it with the last key of this job, and returns the number of
+    /// bytes. Returns `None` if `stopped` returns true first.
     pub(crate) fn reserve(
         &self,
         index: u64,

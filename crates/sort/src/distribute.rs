@@ -40,7 +40,7 @@ use crate::{Error, Result};
 
 /// How long a lane waits before it polls its own queue, which may hold blocks that other lanes need.
 const POLL: Duration = Duration::from_micros(200);
-/// After this many waits in vain a page that should stay in memory is spilled.
+/// After this many timeouts, a page that was to stay in memory is spilled.
 const POLLS_TO_MAKE_ROOM: u32 = 16;
 
 /// The state that all lanes of a distribution share.
@@ -48,10 +48,10 @@ pub(crate) struct Distribution<'a> {
     config: Config<'a>,
     /// Bytes of a page of a range.
     page_bytes: usize,
-    /// The page whose sequence slot it is.
+    /// The page whose sequence slot is current.
     next: Mutex<u64>,
     slot_passed: Condvar,
-    /// Locked only by the lane whose sequence slot it is.
+    /// Locked only by the lane in its sequence slot.
     slot: Mutex<SlotState>,
     stores: Vec<Mutex<RangeStore>>,
     /// Bytes that are still to be spilled.
@@ -75,8 +75,8 @@ pub(crate) struct Checkpoints<'a> {
 struct CheckpointIntervals {
     /// The current epoch.
     current: u64,
-    /// For each epoch that is not in the manifest yet: the number of pages that are not written, and its checkpoint
-    /// once the epoch has ended.
+    /// For each epoch that is not in the manifest yet: the number of its pages that are not written yet, and its
+    /// checkpoint once the epoch has ended.
     open: VecDeque<(usize, Option<Checkpoint>)>,
     /// For each range, the number of pages that are in the manifest.
     noted: Vec<usize>,
@@ -92,7 +92,7 @@ impl<'a> Checkpoints<'a> {
         self.state.lock().expect("no lane panics")
     }
 
-    /// A page of the current epoch is on its way to scratch.
+    /// Counts a page of the current epoch that is on its way to scratch.
     fn page_closed(&self) {
         self.lock().open.back_mut().expect("there is a current epoch").0 += 1;
     }
@@ -146,7 +146,7 @@ pub(crate) struct Tagging<'a> {
 }
 
 impl Tagging<'_> {
-    /// The place of a record minus its origin, in the file of this page: the places of a file begin at a page boundary.
+    /// For records in the file of this page, the place minus the origin: in each file, places begin at a page boundary.
     fn padding(&self, page: u64) -> u64 {
         self.inputs.map_or(0, |inputs| inputs.padding_before(page))
     }
@@ -154,7 +154,7 @@ impl Tagging<'_> {
 
 /// The space for long lines, which are copied when they cross pages.
 pub(crate) struct RecordRoom {
-    /// The longest line, in bytes, that there is memory for now.
+    /// Bytes of the longest line for which there is memory now.
     bytes: AtomicU64,
     /// The longest line for which pages may be given up.
     max: u64,
@@ -246,7 +246,7 @@ impl<'a> Distribution<'a> {
     }
 
     /// Ends the distribution after all lanes have finished. Returns the ranges and the proof of all records. If a
-    /// file lost its last newline meanwhile, the last line is left out.
+    /// file lost its last newline during the distribution, the last line is omitted.
     pub(crate) fn finish(self) -> Result<(Vec<RangeStore>, Proof)> {
         let cut_off = self.cut_off(&self.slot.lock().expect("no lane panics"));
         let slot = self.slot.into_inner().expect("no lane panics");
@@ -278,11 +278,11 @@ pub(crate) struct DistributeLane<'d, 'a> {
     /// Range and length of each record that lies completely in the block.
     ids: Vec<(u32, u32)>,
     places: Vec<Vec<Reservation>>,
-    /// For each range, the bytes and records that the block has for it.
+    /// For each range, the bytes and records in the block that belong to it.
     wanted: Vec<(u64, u64)>,
     touched: Vec<u32>,
     proof: Proof,
-    /// Places minus origins in the file of the block.
+    /// The place of a record minus its origin, in the file of the block.
     padding: u64,
 }
 
@@ -297,8 +297,8 @@ impl DistributeLane<'_, '_> {
         })
     }
 
-    /// Where the first record begins in a block that has `before` bytes of its file before it. If that depends on the
-    /// preceding block, this waits for the sequence slot.
+    /// The offset in the block at which the first record begins. The file has `before` bytes before the block. If the
+    /// offset depends on the preceding block, this waits for the sequence slot.
     fn first_record(&mut self, block: &Block, page: u64, before: u64) -> Result<usize> {
         let layout = self.shared.config.layout;
         if layout.is_found_anywhere() {
@@ -329,7 +329,7 @@ impl DistributeLane<'_, '_> {
         wanted.1 += 1;
     }
 
-    /// The range of the record at `place`, and the bytes that are put in front of it.
+    /// The range of the record at `place`, and the length of the tag that is put in front of it.
     #[inline(always)]
     fn locate(&self, record: InPlace<'_>, place: u64) -> (usize, usize) {
         let shared = self.shared;
@@ -348,7 +348,7 @@ impl DistributeLane<'_, '_> {
         self.shared.config.tagging.as_ref().map(|tagging| tagging.tags.of(place - padding))
     }
 
-    /// Waits for the sequence slot of this page, and polls the own queue meanwhile.
+    /// Waits for the sequence slot of this page, and polls the lane's own queue while waiting.
     fn wait_for_slot(&mut self, page: u64) -> Result<()> {
         loop {
             self.reap_ready()?;
@@ -364,8 +364,8 @@ impl DistributeLane<'_, '_> {
         }
     }
 
-    /// In the sequence slot: completes the record that the page's start cuts, and reserves space for all other
-    /// records.
+    /// In the sequence slot: completes the record that crosses the start of the page, and reserves space for all
+    /// other records.
     fn in_slot(&mut self, block: &Block, fresh: bool, (first, last): (usize, usize)) -> Result<()> {
         let shared = self.shared;
         let page = block.offset() / shared.config.input_page_bytes;
@@ -427,7 +427,7 @@ impl DistributeLane<'_, '_> {
         let mut ranges = Vec::with_capacity(noted.len());
         for (store, noted) in shared.stores.iter().zip(noted) {
             let store = store.lock().expect("no lane panics");
-            // The real extents follow when all are known; until then only their number counts.
+            // These stand for the real extents until those are known; only their number matters now.
             let extents = vec![Extent::default(); store.pages.len() - *noted];
             *noted = store.pages.len();
             ranges.push(RangeGain { records: store.records, bytes: store.bytes, extents });
@@ -444,7 +444,7 @@ impl DistributeLane<'_, '_> {
         *current += 1;
     }
 
-    /// A page of `epoch` is in scratch. Appends the checkpoints that are now complete.
+    /// Counts a page of `epoch` that is now in scratch. Appends the checkpoints that are now complete.
     fn page_written(&self, epoch: u64) -> Result<()> {
         let shared = self.shared;
         let Some(checkpoints) = &shared.config.checkpoints else { return Ok(()) };
@@ -546,8 +546,8 @@ impl DistributeLane<'_, '_> {
         Ok(())
     }
 
-    /// Waits for a free block and polls the own queue meanwhile. If none comes, because more pages are open than
-    /// planned, it spills a page that was to stay in memory.
+    /// Waits for a free block, and polls the lane's own queue while waiting. If no block becomes free, because more
+    /// pages are open than planned, spills a page that was to stay in memory.
     fn free_block(&mut self) -> Result<Block> {
         let mut polls = 0;
         loop {
@@ -586,8 +586,8 @@ impl DistributeLane<'_, '_> {
         self.make_record_room()
     }
 
-    /// Gives pages back to the kernel to make room for copies of long lines, as far as ranges and queues can spare
-    /// them now.
+    /// Returns pages to the kernel to make room for copies of long lines, but no pages that ranges and queues need
+    /// now.
     fn make_record_room(&mut self) -> Result<()> {
         let (pool, owed) = (&self.shared.config.pool, &self.shared.config.record_room.pages_owed);
         let needed = 2 * self.shared.config.split_points.ranges() + 4 * self.queue.depth();

@@ -1,4 +1,4 @@
-//! A distribution in less memory than its ranges' open pages were thought to take.
+//! A distribution in less memory than was planned for the open pages of its ranges.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,11 +16,11 @@ use crate::scratch::Scratch;
 
 const PAGE_BYTES: usize = 16 << 10;
 const RANGES: usize = 8;
-/// Each range may have an open page, and one that the block at hand fills; soon all others are full.
+/// Each range may have an open page, and one that the current block fills; all others are soon full.
 const PAGES: usize = 2 * RANGES + 2;
 const BLOCKS: usize = 60;
 
-/// Nothing is in excess and nothing is kept free, so every full page stays, until there is no room for the next.
+/// The excess is 0 and no pages are kept free, so all full pages stay in memory until there is no room for another.
 #[test]
 fn resident_pages_are_spilled_instead_of_a_deadlock() {
     let io: Arc<dyn FileSystem> = Arc::new(Sim::new(7));

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Lengths up to 2047 are exact. For a longer line the entry has a lower bound, so that only a 64th of the line is
-//! searched for its end; a longer prefixed record is asked for its length. Places grow in input order, so entries
-//! with equal windows are in input order: the sort is stable, although the sort of the numbers is not.
+//! searched for its end; the length of a longer prefixed record is read from its prefix. Places grow in input order,
+//! so the sort is stable, although the sort of the numbers is not: entries with equal windows stay in input order.
 
 use std::cmp::Ordering;
 
@@ -23,7 +23,7 @@ const LENGTH_BITS: u32 = 12;
 const VALUE_BYTES_MAX: usize = 16;
 /// Keys of records that cross pages are compared in pieces of this size.
 const PIECE_BYTES: usize = 16 << 10;
-/// Lengths below this are stored as they are. For others this bit is set, above 5 bits of exponent and 6 of mantissa.
+/// Lengths below this are stored exactly. For others this bit is set, above 5 bits of exponent and 6 of mantissa.
 const LENGTH_LONG: usize = 1 << (LENGTH_BITS - 1);
 const MANTISSA_BITS: u32 = 6;
 /// The smallest exponent.
@@ -105,7 +105,7 @@ impl Entries {
         entry | ((1 << PLACE_BITS) - 1)
     }
 
-    /// Decides the order of entries with equal keys: the place, above bits that do not matter.
+    /// The number that orders entries with equal keys: the place, above bits that do not matter.
     #[inline(always)]
     pub(crate) fn origin(entry: u128) -> u64 {
         entry as u64 & ((1 << PLACE_BITS) - 1)
@@ -120,7 +120,7 @@ impl Entries {
         }
     }
 
-    /// The length of the record if the entry has it exactly, otherwise a lower bound as the error.
+    /// The length of the record if the entry stores it exactly, otherwise a lower bound as the error.
     #[inline(always)]
     pub(crate) fn known_len(self, entry: u128) -> Result<usize, usize> {
         match self.fixed_bytes {
@@ -195,7 +195,7 @@ impl Entries {
         }
     }
 
-    /// How many bytes the keys of a group share; they are known to share the first `skip`.
+    /// The length of the common prefix of the keys of a group, which is known to be at least `skip`.
     pub(crate) fn shared(self, group: &[u128], pages: &Pages, key: &Key, mut skip: usize) -> usize {
         let (first, others) = group.split_first().expect("a group of some");
         loop {

@@ -58,7 +58,7 @@ pub enum Error {
     CutOff {
         /// The offset of the record.
         at: u64,
-        /// The bytes of it that exist.
+        /// The number of its bytes before the end.
         bytes: u64,
     },
     /// There is not enough scratch space.
@@ -70,7 +70,7 @@ pub enum Error {
         available: u64,
         /// Bytes on the same disks that are reserved for the output.
         beside: u64,
-        /// The configured limit, if that is what is exhausted.
+        /// The configured limit, if it is reached.
         limit: Option<u64>,
         /// The scratch directories.
         directories: Vec<PathBuf>,
@@ -133,7 +133,7 @@ pub enum Error {
     /// This sort cannot resume.
     #[error("resuming needs {what}")]
     NotResumable {
-        /// What it would need.
+        /// The missing requirement.
         what: &'static str,
     },
     /// Another process is writing the same output.
@@ -162,7 +162,7 @@ pub enum Error {
         "{BLOCKS_HELD_MAX} blocks of the sorter are held, the most that there is room for; put or drop some first"
     )]
     BlocksHeld,
-    /// The receipt was asked for before the end of the output.
+    /// The receipt was requested before the end of the output.
     #[error(
         "a receipt is of the whole output: {bytes} bytes of it were taken and there are more; take the rest first"
     )]

@@ -12,7 +12,7 @@
 //! While the disk reads and writes at the same time, both move at the mixed rate; the rest moves at the rate of its
 //! direction. Spilling ends before reading does, and loading overlaps with writing.
 //! Invariant: this is a pure function. Stages have the same names and byte counts as in the receipt.
-//! Non-goals: disks of different speed, the time of sampling, a page cache that changes meanwhile.
+//! Non-goals: disks of different speed, the time of sampling, changes of the page cache during the sort.
 
 use thalweg_api::{Hardware, Plan, PlanStage};
 
@@ -21,10 +21,10 @@ const RATED_RECORD_BYTES: f64 = 100.0;
 /// The fraction of the cost of distributing such a record that does not depend on its size. Measured on one core: 30
 /// ns for records of 16 bytes, 103 ns for 100, 1,000 ns for 1,000.
 const DISTRIBUTE_RECORD_SHARE: f64 = 0.35;
-/// The same for sorting and gathering: 104 ns for records of 16 bytes, 110 ns for 100, 300 ns for 1,000.
+/// This fraction for sorting and gathering: 104 ns for records of 16 bytes, 110 ns for 100, 300 ns for 1,000.
 const SORT_RECORD_SHARE: f64 = 0.85;
 
-/// The layout of a sort, as far as a forecast needs it.
+/// The properties of a sort that a forecast needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Facts {
     /// Bytes of all inputs.
@@ -101,7 +101,7 @@ fn distribute(facts: &Facts, hardware: &Hardware) -> PlanStage {
     .stage(hardware)
 }
 
-/// An optional pass between: from scratch to scratch.
+/// An optional pass between these two, from scratch to scratch.
 fn distribute_again(facts: &Facts, hardware: &Hardware) -> PlanStage {
     let bytes = facts.again_bytes;
     let share = bytes as f64 / facts.input_bytes.max(1) as f64;
@@ -147,10 +147,10 @@ fn sync(facts: &Facts, hardware: &Hardware) -> PlanStage {
 /// The work of one stage.
 struct Work {
     name: &'static str,
-    /// As the receipt counts them.
+    /// Counted as in the receipt.
     read_bytes: u64,
     written_bytes: u64,
-    /// Without what the page cache serves.
+    /// Without bytes from the page cache.
     disk_read_bytes: u64,
     disk_written_bytes: u64,
     core_seconds: f64,
@@ -180,7 +180,7 @@ impl Work {
     }
 }
 
-/// Seconds that a disk needs to read and write these bytes, at the same time as far as possible.
+/// Seconds that a disk needs to read and write these bytes, with as much overlap as possible.
 pub fn disk_seconds(read_bytes: u64, written_bytes: u64, hardware: &Hardware) -> f64 {
     let Hardware { read_bytes_per_second: read, write_bytes_per_second: write, .. } = *hardware;
     // Two independent disks reach twice the rate of the slower one. A higher mixed rate is measurement noise.

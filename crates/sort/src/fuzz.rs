@@ -1,8 +1,8 @@
 //! Entry points for fuzzers: arbitrary manifests, and damaged files of a killed sort. Each function takes any bytes
 //! and panics if an invariant is broken. `fuzz/` calls them, and the tests replay its corpora.
 //!
-//! Model: a sort of half a megabyte with tiny pages is killed once on a simulated disk. The fuzzer damages what it
-//! left, and another sort resumes from it.
+//! Model: a sort of half a megabyte with tiny pages is killed once on a simulated disk. The fuzzer damages the files
+//! that it left, and another sort resumes from them.
 //! Invariant: damage is detected and the sort starts over, so the output is right. A forged manifest with valid
 //! hashes may also cause a clean error or another order of equal keys, but never other records or unordered keys.
 //! Invariant: nothing here is compiled into a release.
@@ -36,7 +36,7 @@ fn scratch_path() -> PathBuf {
     Path::new("/scratch").join(hidden::elsewhere(Path::new("/out/sorted"), "scratch"))
 }
 
-/// What a killed sort left, and the output it should have made.
+/// The files that a killed sort left, and its expected output.
 struct Left {
     layout: Layout,
     key: KeyPart,
@@ -64,7 +64,7 @@ impl Left {
             Layout::Fixed(_) => some_records(),
             _ => some_of_any_length(layout),
         };
-        // Few keys with many duplicates, so that the order of equal records shows.
+        // Only a few keys, so that there are many duplicates and their order is tested.
         let key = KeyPart { offset: 0, length: 2, descending: layout == Layout::Lines };
         let sim = stage(&input);
         let sort = sort_on(&sim, layout, key);
@@ -108,7 +108,7 @@ impl Left {
     }
 }
 
-/// A sort of the input on this disk, which resumes from what is there.
+/// A sort of the input on this disk, which resumes from the files that are there.
 fn sort_on(sim: &Sim, layout: Layout, key: KeyPart) -> Sort {
     let io = sim.io();
     let at = |path: &str| Location::new(&io, path);
@@ -306,8 +306,8 @@ fn frames_of(manifest: &[u8]) -> Option<Vec<(u8, Vec<u8>)>> {
     (!frames.is_empty()).then_some(frames)
 }
 
-/// Parses any bytes as a manifest, and any frames with valid hashes: what is read must be written back unchanged, and
-/// what is accepted must be safe to resume from.
+/// Parses any bytes as a manifest, and any frames with valid hashes: a parsed manifest must be written back unchanged,
+/// and an accepted one must be safe to resume from.
 pub fn manifest(data: &[u8]) {
     let mut from = Taker(data);
     let mut bytes = Vec::new();
@@ -402,8 +402,8 @@ mod tests {
         Path::new("/gone").join(scratch_path().file_name().unwrap())
     }
 
-    /// Anyone who could write beside an output could plant a manifest that named any file as scratch. A resuming sort
-    /// then read that file, failed, and removed it. Now only files with the name of this sort's scratch are touched.
+    /// Any user with write access to the output's directory could plant a manifest that named any file as scratch. A
+    /// resuming sort then read that file, failed, and removed it. Now only this sort's scratch names are touched.
     #[test]
     fn a_manifest_cannot_cause_removal_of_other_files() {
         let left = Left::one_of(0);
@@ -418,8 +418,8 @@ mod tests {
         assert!(sim.get("/out/sorted").as_ref() == Some(&left.expected));
     }
 
-    /// Missing scratch files were dropped from the list that extents index by number, so pages were searched in the
-    /// wrong file. Only the last files of the list may be missing.
+    /// Extents refer to scratch files by their index in a list. Missing files were dropped from that list, so pages
+    /// were searched in the wrong file. Now only the last files of the list may be missing.
     #[test]
     fn pages_are_read_from_the_right_file() {
         let left = Left::one_of(1);
@@ -437,8 +437,8 @@ mod tests {
     }
 
     /// The carry of a checkpoint, the start of a record, went from the manifest into the output unchecked, and the
-    /// proof agreed with it: a changed byte gave a sorted output of other records. Found by the fuzzer. It is now
-    /// compared with the input.
+    /// proof agreed with it: a changed byte gave a sorted output of other records. Found by the fuzzer. The carry is
+    /// now compared with the input.
     #[test]
     fn a_carry_must_agree_with_the_input() {
         let left = Left::one_of(1);

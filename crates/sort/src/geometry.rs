@@ -4,11 +4,11 @@
 //! memory  [ process ][ transfer: reads, then output ][ main: pages of records, entries of a range ]
 //! ```
 //!
-//! In the first pass the main pool holds one open page for each range and everything that was not spilled. In the
-//! second pass ranges are loaded into what is free. Both passes must fit, so the number of ranges is chosen to keep
-//! as many records as possible in memory: more ranges are smaller, but need more open pages. If memory leaves a
-//! choice, a range is as large as one core's share of the cache: gathering from 16 MB took half the CPU of gathering
-//! from 1 GB, including the copy into ranges (2.2 s instead of 4.4 s for 10 M records).
+//! In the first pass the main pool holds one open page for each range, and all pages that were not spilled. In the
+//! second pass ranges are loaded into the free pages. Both passes must fit. The number of ranges is chosen to keep as
+//! many records as possible in memory: more ranges are smaller, but need more open pages. If memory leaves a choice,
+//! a range is as large as one core's share of the cache: gathering from 16 MB took half the CPU of gathering from
+//! 1 GB, including the copy into ranges (2.2 s instead of 4.4 s for 10 M records).
 //! Invariant: all bulk memory is part of this layout; everything else counts as `process`.
 
 use thalweg_base::units::{KIB, MIB};
@@ -27,13 +27,13 @@ pub(crate) const PAGE_BYTES_MIN: u64 = 16 * KIB;
 const RANGE_MARGIN: f64 = 1.35;
 /// Gathering from ranges of this size hits the cache.
 const RANGE_BYTES_WANTED: u64 = 6 * MIB;
-/// The fraction of the sort's own memory that transfer blocks larger than pages may take, and the least memory for
-/// such blocks.
+/// Transfer blocks are larger than pages only if they take at most 1/`TRANSFER_SHARE` of the sort's own memory, and
+/// if this memory is at least `TRANSFER_MEMORY_MIN`.
 const TRANSFER_SHARE: u64 = 48;
 const TRANSFER_MEMORY_MIN: u64 = 96 * MIB;
 /// With more ranges than this, pages would be too small.
 const RANGES_MAX: usize = 4096;
-/// A range has a number of 16 bits; some numbers are reserved for ranges that are distributed again.
+/// The number of a range has 16 bits; some numbers are reserved for ranges that are distributed again.
 const RANGES_LIMIT: usize = 1 << 15;
 /// Code, libraries and small allocations that become resident during a sort.
 const PROCESS_GROWS_BYTES: u64 = 1200 * KIB;
@@ -49,7 +49,7 @@ pub(crate) const BUCKET_ENTRIES: u64 = 4096;
 /// A line of this size among short ones does not break the memory limit, even if the sample missed it.
 pub(crate) const HIDDEN_RECORD_BYTES: u64 = MIB;
 
-/// The maximum number of output notes: each waits for the disk.
+/// The maximum number of output notes. Each of them waits for the disk.
 const NOTES_MAX: u64 = 32;
 /// The minimum bytes between two notes, or a quarter of the memory if that is less.
 const NOTE_BYTES_MIN: u64 = 16 << 20;
@@ -160,7 +160,7 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Keeps the pools, and chooses at most `ranges_max` ranges, and buckets, for what is known now.
+    /// Keeps the pools, and chooses the numbers of ranges (at most `ranges_max`) and buckets again, for `given`.
     pub(crate) fn with_ranges_for(self, given: &Given, ranges_max: usize) -> Geometry {
         match Base::of(given, self.lanes, self.page_bytes as u64).best(given, ranges_max) {
             Some(best) => Geometry { main_pages: self.main_pages, ..best },
@@ -212,7 +212,7 @@ impl Geometry {
                 return good.max_by_key(|g| g.page_bytes);
             }
         }
-        // As many ranges as open pages are possible; these ranges are distributed again.
+        // As many ranges as there can be open pages; these ranges are distributed again.
         let bases = page_sizes(given).map(|p| Base::of(given, 1, p));
         let base = bases.max_by_key(|b| b.main_pages.min(200)).expect("there is a page size");
         let ranges = (base.main_pages / 3).min(RANGES_LIMIT as u64) as usize;
@@ -248,8 +248,8 @@ impl Geometry {
         (bytes / NOTES_MAX).max(NOTE_BYTES_MIN.min(memory / 4))
     }
 
-    /// Whether a range that is one record of this size can be sorted. It cannot be divided further. If nothing is
-    /// spilled there are pages for all.
+    /// Whether a range that consists of one record of this size can be sorted; it cannot be divided further. If no
+    /// page is spilled, there is space for every record.
     pub(crate) fn has_room_for(&self, record_bytes: u64) -> bool {
         let Geometry { buckets_per_range, lanes, chunk_entries, page_bytes, main_pages, .. } = *self;
         let entries = entry_pages(1, buckets_per_range, lanes, chunk_entries, page_bytes);
@@ -272,8 +272,8 @@ pub(crate) fn entry_pages(
     chunks.div_ceil((page_bytes / (chunk_entries * 16)) as u64) + lanes as u64
 }
 
-/// How many copies of a record that crosses pages exist at once: two during distribution, and one in each lane, for
-/// the proof of the output. A key of several parts is compared in another copy.
+/// The number of copies of a record that crosses pages: two during distribution, and one in each lane, for the proof
+/// of the output. To compare a key of several parts, each lane needs another copy.
 pub(crate) fn long_copies(key: &Key, lanes: usize) -> u64 {
     2 + lanes as u64 * copies_per_lane(key)
 }
@@ -307,7 +307,7 @@ pub(crate) fn least_memory(given: u64, fits: impl Fn(u64) -> bool) -> u64 {
 /// The number of pages to keep free during distribution; with fewer, pages are spilled.
 #[derive(Debug)]
 pub(crate) struct KeepFree {
-    /// The size of a step: `pages` has a number for an input of one step, of two steps, and so on.
+    /// The size of a step. `pages` has one number for an input of one step, one for two steps, and so on.
     step_bytes: u64,
     pages: Vec<usize>,
 }
@@ -396,7 +396,7 @@ impl Base {
         }
     }
 
-    /// Entries in a chunk: few if the page is small, so that partial chunks waste little.
+    /// Entries in a chunk: fewer if pages are small, so that partial chunks waste little.
     fn chunk_entries(&self) -> usize {
         if self.page_bytes >= 256 * KIB { 256 } else { 64 }
     }

@@ -92,7 +92,7 @@ impl Handover {
         self.state.lock().expect("no holder panics")
     }
 
-    /// Asks the sort to stop.
+    /// Requests that the sort stop.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         // A lane checks the flag under the lock, so it sees the flag or is woken.
@@ -146,7 +146,7 @@ impl Handover {
         }
     }
 
-    /// Program: waits this long at most until there is a next output block, or an end, or an error.
+    /// Program: waits at most `patience` for the next output block, the end or an error. Returns whether there is one.
     pub(crate) fn wait_output(&self, patience: Duration) -> bool {
         let waits = |state: &mut State| {
             matches!(state.outcome, Outcome::Running) && !state.output.contains_key(&state.taken_bytes)
@@ -208,7 +208,7 @@ impl Handover {
         Ok(())
     }
 
-    /// Sort: sets the outcome, and drops what will not be taken.
+    /// Sort: sets the outcome, and drops blocks that will not be taken.
     pub(crate) fn end(&self, outcome: Result<Receipt>) {
         let mut state = self.lock();
         if matches!(state.outcome, Outcome::Running) {
@@ -226,7 +226,7 @@ impl Handover {
     }
 }
 
-/// The sort asks its handover whether to stop.
+/// The sort checks its handover to see whether to stop.
 impl Watch for Handover {
     fn stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)

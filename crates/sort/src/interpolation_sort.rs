@@ -26,7 +26,7 @@ const INSERTIONS_MAX: usize = 24;
 /// Sorts entries. It reuses its table of slots.
 #[derive(Debug, Default)]
 pub(crate) struct InterpolationSort {
-    /// First the position for the next entry of each slot; in the end, the end of each slot.
+    /// During the sort, the position for the next entry of each slot; after it, the end of each slot.
     slots: Vec<u32>,
 }
 

@@ -67,8 +67,8 @@ pub fn run(sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
     }
 }
 
-/// Sorts a stream that a program hands over, and hands over the result. `spilled` keeps the scratch files, because
-/// freeing them can take as long as writing them.
+/// Sorts a stream that a program hands over, and hands over the result. The scratch files are moved to `spilled`, to be
+/// freed later: that can take as long as writing them.
 pub(crate) fn run_handed(
     sort: &Sort,
     watch: &dyn Watch,
@@ -92,7 +92,7 @@ struct Run<'a> {
     geometry: Geometry,
     planned_records: u64,
     record_room: RecordRoom,
-    /// The forecast; none for a stream.
+    /// The forecast; `None` for a stream.
     plan: Option<Plan>,
     names: Names,
     /// The exclusive claim to the output's hidden names; none if the output is a stream.
@@ -204,7 +204,7 @@ impl<'a> Run<'a> {
         Ok(Run { stages: Mutex::new(vec![stage]), ..run })
     }
 
-    /// Lays out the sort of a stream of which the beginning is in memory.
+    /// Lays out the sort of a stream whose beginning is in memory.
     fn of_filled(
         sort: &'a Sort,
         watch: &'a dyn Watch,
@@ -252,12 +252,12 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Bytes of the input as far as known.
+    /// Bytes of the input that are known so far.
     fn input_bytes(&self) -> u64 {
         self.feed.as_ref().map_or(self.inputs.bytes(), Feed::bytes)
     }
 
-    /// Runs both passes. What fits in memory stays there between them; the rest goes to `spilled`.
+    /// Runs both passes. Records that fit in memory stay there between them; the others go to `spilled`.
     fn run(&self, left: Option<Leftover>, spilled: &mut Option<Scratch>) -> Result<Receipt> {
         let geometry = &self.geometry;
         let mut scratch = Scratch::new(
@@ -412,13 +412,13 @@ impl<'a> Run<'a> {
         Ok(receipt)
     }
 
-    /// Often enough to lose little in a crash, and rarely enough that closing all pages costs little.
+    /// Pages between checkpoints: few, to lose little in a crash, but enough to make closing all pages cheap.
     fn checkpoint_pages(&self) -> u64 {
         let Geometry { ranges, page_bytes, transfer_bytes, .. } = self.geometry;
         (self.inputs.pages() / 32).max((2 * ranges * page_bytes / transfer_bytes) as u64).max(1)
     }
 
-    /// Resumes from what an earlier run left, or creates a manifest if there will be something to note.
+    /// Resumes from the files of an earlier run, or creates a manifest if this run will write to it.
     fn resume_from(
         &self,
         left: Option<Leftover>,
@@ -447,8 +447,8 @@ impl<'a> Run<'a> {
         Ok((Some(left.manifest), left.resumed, left.start))
     }
 
-    /// Distributes again every range that is too large for memory: a third pass if there is little memory, or a
-    /// remedy if the sample was wrong.
+    /// Distributes every range again that is too large for memory. This is a third pass if memory is small, or a
+    /// correction if the sample was wrong.
     fn refine(
         &self,
         mut ranges: Vec<Range>,
@@ -490,7 +490,7 @@ impl<'a> Run<'a> {
         Ok(ranges)
     }
 
-    /// Divides one range into about `count`. `sample_whole` samples all of it.
+    /// Divides one range into about `count` ranges. With `sample_whole`, the whole range is sampled.
     fn distribute_again(
         &self,
         range: Range,

@@ -1,4 +1,4 @@
-//! What an earlier run of the same sort left: finds and validates it, and resumes from it or removes it.
+//! The files that an earlier run of the same sort left: finds and validates them, and resumes from or removes them.
 //!
 //! Invariant: names depend on the output's path alone, so a run finds only its own files. A file that this user did
 //! not create is an error and stays untouched. A sort resumes only if the identity is the same and every scratch file
@@ -28,13 +28,13 @@ use crate::{Error, Result};
 /// How long to wait for another sort of the same output.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The maximum size of a manifest: the memory divided by `MANIFEST_SHARE`, plus `LISTED_BYTES_MAX` for each page of the
-/// smallest size in the inputs. An extent has 16 bytes, each page may have two, and a checkpoint has 20 bytes for each range.
+/// inputs, at the smallest page size. An extent has 16 bytes, a page up to two extents, a checkpoint 20 bytes a range.
 const MANIFEST_SHARE: u64 = 4;
 const LISTED_BYTES_MAX: u64 = 64;
 /// The low bits of an identity that are a hash. The bits above are the memory in KiB, for messages.
 const HASH_BITS: u32 = 88;
 
-/// The exclusive right to the partial output, as long as this lives. Without it a run touches no hidden name.
+/// The exclusive right to the partial output, while this exists. A run without it does not touch any hidden name.
 pub(crate) struct Claim {
     file: File,
     /// Whether this run created the file, which is then empty.
@@ -42,8 +42,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Opens the partial output or creates it. An error if a living process has it. The files of a killed process can
-    /// stay open for a moment, until io_uring has ended its requests, so this waits a little.
+    /// Opens or creates the partial output. Fails if a running process has claimed it. The files of a killed process
+    /// can stay open until io_uring has ended its requests, so this waits up to `PATIENCE`.
     pub(crate) fn take(sort: &Sort, names: &Names) -> Result<Claim> {
         let taken = look_until(PATIENCE, || Claim::try_take(names).transpose());
         match taken {
@@ -74,7 +74,7 @@ impl Claim {
             return Ok(None);
         }
         let claim = Claim { file, is_new };
-        // Its owner may have renamed or removed it meanwhile.
+        // Its owner may have renamed or removed the file in the meantime.
         Ok(claim.is_there().then_some(claim))
     }
 
@@ -90,13 +90,13 @@ impl Claim {
     }
 }
 
-/// Removes what an earlier run left. The claim is then to an empty partial output.
+/// Removes the files of an earlier run. Afterwards the claim is to an empty partial output.
 pub(crate) fn start_over(claim: Option<Claim>, sort: &Sort, names: &Names) -> Result<Option<Claim>> {
     let is_new = |claim: &&Claim| claim.is_new;
     let stays: Vec<Location> = claim.iter().filter(is_new).map(|claim| claim.file.location()).collect();
     clear_but(candidates(&sort.scratch, names), &stays)?;
     match claim {
-        // It was removed with everything else.
+        // Its file was removed with all others.
         Some(claim) if !claim.is_new => {
             drop(claim);
             Claim::take(sort, names).map(Some)
@@ -167,7 +167,7 @@ pub(crate) fn find(
     clear_but(others, &files)?;
     manifest.continue_after(&contents, start.is_some())?;
     if start.is_none() && !files.iter().any(|file| file.path == by.names.partial.path) {
-        // The output starts over, so it need not keep its space until then.
+        // The output starts from the beginning, so the space of its old contents can be freed now.
         let _ = by.names.partial.open(Access::Update).and_then(|partial| partial.set_len(0));
     }
     Ok(Ok(Leftover {
@@ -196,7 +196,7 @@ fn why_not(contents: &Contents, identity: u128, unique: bool) -> CannotResume {
     }
 }
 
-/// The valid part of what is left, and where the output continues. Changes nothing.
+/// The valid part of the files that are left, and the point at which the output continues. Does not change them.
 fn usable_state(
     by: &Validator<'_>,
     contents: &Contents,
@@ -311,8 +311,8 @@ fn holds(file: &File, extent: &Extent) -> bool {
     n.is_ok_and(|n| n == page.len()) && page_hash(&page) == extent.hash
 }
 
-/// Removes the files of killed sorts of an output that is about to be made in another way. Files of a running sort
-/// stay, and so do those that cannot be removed.
+/// Removes the files of killed sorts of an output that another operation is about to write. Files of a running sort
+/// stay, and so do files that cannot be removed.
 pub fn clear_killed(output: &Location) {
     let names = Names::of_file(output);
     let left = files(&[output.directory()], &names);
@@ -324,8 +324,8 @@ pub fn clear_killed(output: &Location) {
     }
 }
 
-/// Removes files except those in `stays`, whatever their paths. If one of them was not created by this user, that is
-/// an error and none is removed.
+/// Removes files except those that are also in `stays`, under any path. If one of `files` was not created by this
+/// user, fails and removes none.
 fn clear_but(files: Vec<Location>, stays: &[Location]) -> Result<()> {
     let mut own = Vec::new();
     for file in files {

@@ -1,4 +1,4 @@
-//! The manifest: the durable list of what a sort has finished, from which a later run can resume.
+//! The manifest: the durable list of the work that a sort has finished, from which a later run can resume.
 //!
 //! ```text
 //! file    "thalweg manifest 2\n" frame frame frame ...           beside the output, under a hidden name
@@ -9,8 +9,8 @@
 //! the input are completely in scratch, and where. A frame of kind 3 invalidates the manifest, because its extents
 //! are being freed. Frames of kind 4 follow all checkpoints and are output notes: how much of the output is durable.
 //! Invariant: frames are only appended. The manifest ends at the first torn or damaged frame, and the frames before
-//! it are valid. A run that resumes first cuts off what it does not use. A manifest with another identity is not
-//! used.
+//! it are valid. A run that resumes first removes the frames that it does not use. A manifest with another identity
+//! is not used.
 //! `docs/formats/manifest.md` specifies every byte.
 
 use std::path::PathBuf;
@@ -34,11 +34,11 @@ const KIND_VOID: u8 = 3;
 const KIND_OUTPUT: u8 = 4;
 /// The maximum size of a manifest.
 const BYTES_MAX: u64 = 1 << 32;
-/// The longest frame to read when only scratch files are wanted. With pages of 1 MiB it describes 1/32 of 8 TiB.
+/// The longest frame to read when only the scratch files are needed. With pages of 1 MiB it describes 1/32 of 8 TiB.
 const LOOKED_AT_BYTES_MAX: u64 = 4 << 20;
 /// To recognise a scratch file, at most this many of its pages are compared with the manifest.
 pub(crate) const PAGES_LOOKED_AT: usize = 8;
-/// The number of a file in an extent is one byte.
+/// The maximum number of files: their number in an extent has one byte.
 const FILES_MAX: usize = 256;
 
 /// The identity of the sort, and its layout.
@@ -141,8 +141,8 @@ impl Manifest {
         }
     }
 
-    /// The last checkpoint of the manifest at a location, if it is valid. Of all listed pages it has only the first
-    /// [`PAGES_LOOKED_AT`] of each scratch file, in one range.
+    /// The last checkpoint of the manifest at a location, if the manifest is valid. Of the listed pages, it contains
+    /// only the first [`PAGES_LOOKED_AT`] of each scratch file, all in one range.
     pub(crate) fn look(location: &Location) -> Option<Checkpoint> {
         let file = location.open(Access::Update).ok()?;
         let mut frames = Frames::of(&file, LOOKED_AT_BYTES_MAX).ok()?;
@@ -162,7 +162,7 @@ impl Manifest {
         let Some(layout) = frames.layout()? else { return Ok(None) };
         let contents = match layout.identity == identity {
             false => Some(Contents::only(layout, frames.at)),
-            // A part of a manifest does not tell whether the manifest is valid.
+            // A part of a manifest is not enough to decide whether the manifest is valid.
             true if frames.len > bytes_max => None,
             true => frames.contents(layout, Vec::push)?,
         };
@@ -172,7 +172,7 @@ impl Manifest {
         Ok(Some((manifest, contents)))
     }
 
-    /// Cuts off torn frames, and the output notes if they are not used. This is durable before their data is
+    /// Removes torn frames, and the output notes if they are not used. The removal is durable before their data is
     /// overwritten, so that no later run trusts an old frame.
     pub(crate) fn continue_after(&self, contents: &Contents, with_note: bool) -> Result<()> {
         let mut end = self.end.lock().expect("no lane panics");
@@ -206,7 +206,7 @@ impl Manifest {
         self.is_void.load(Ordering::Relaxed)
     }
 
-    /// Appends an output note. What it describes must already be durable.
+    /// Appends an output note. The output that it describes must already be durable.
     pub(crate) fn output_note(&self, note: &OutputNote) -> Result<()> {
         assert!(!self.is_void(), "nothing is noted in a manifest that does not hold");
         self.append(&note_frame(note))?;
@@ -224,7 +224,7 @@ impl Manifest {
         self.has_note() || (self.has_checkpoint.load(Ordering::Relaxed) && !self.is_void())
     }
 
-    /// Whether the file stays when this is dropped. A new manifest stays only on request; that of an earlier run
+    /// Sets whether the file stays when this is dropped. A new manifest stays only on request; that of an earlier run
     /// stays until this run has adopted everything in it.
     pub(crate) fn keep(&self, keep: bool) {
         self.keep.store(keep, Ordering::Relaxed);
@@ -496,7 +496,7 @@ fn read_note(from: &mut Reader<'_>) -> Option<OutputNote> {
     from.0.is_empty().then_some(OutputNote { ranges, bytes, unique, proof, dropped, last, tail_hash })
 }
 
-/// Takes numbers off the front of some bytes; `None` if too few are left.
+/// Takes numbers off the front of some bytes; `None` if too few bytes are left.
 struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {

@@ -13,7 +13,7 @@ use crate::options::Sort;
 /// The names of the files that a sort creates besides its output.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
-    /// The output until it is complete.
+    /// The name of the output until it is complete.
     pub(crate) partial: Location,
     /// The manifest, in the directory of the output.
     pub(crate) manifest: Location,

@@ -17,11 +17,11 @@ pub const SCRATCH_FILES_MAX: usize = 1 << 8;
 /// The maximum number of blocks of a sorter that a program may hold at once, input and output blocks together.
 pub const BLOCKS_HELD_MAX: usize = 8;
 
-/// The maximum bytes of a record that a proof keeps to compare neighbouring pieces. Every lane has a proof, and the
-/// whole output has one.
+/// The maximum bytes that a proof keeps of a record, to compare neighbouring pieces. There is a proof for every lane
+/// and one for the whole output.
 const PROVE_KEEP_BYTES: usize = 64 << 10;
 
-/// Why a sort cannot resume from what an earlier run left.
+/// Why a sort cannot resume from the files of an earlier run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CannotResume {
     /// A file does not contain what the earlier run wrote.
@@ -59,7 +59,7 @@ pub struct Sort {
     pub output: Location,
     /// Whether the output is a pipe, a terminal or a device.
     pub output_is_stream: bool,
-    /// How records are laid out.
+    /// The layout of the records.
     pub layout: Layout,
     /// The parts of the key; the whole record if empty.
     pub keys: Vec<KeyPart>,
@@ -77,7 +77,7 @@ pub struct Sort {
     pub shuffle: Option<u64>,
     /// Keep only the first of records with equal keys.
     pub unique: bool,
-    /// Resume from what an earlier run left.
+    /// Resume from the files of an earlier run.
     pub resume: bool,
     /// Whether to compute checksums. Without them a proof only counts records and bytes.
     pub hashing: bool,

@@ -1,9 +1,9 @@
 //! Sorts the entries of a bucket.
 //!
-//! Entries are sorted as numbers. If windows tie and the keys go on, these entries get a later window and are sorted
-//! again, until the keys differ or end: a radix sort from the most significant digit with digits of ten bytes. Before
-//! each new window the bytes that the whole group shares are skipped, so a long common prefix costs one comparison
-//! for each record, and not one for every ten bytes.
+//! Entries are sorted as numbers. If windows are equal and the keys continue, these entries get a later window and are
+//! sorted again, until the keys differ or end. This is an MSD radix sort with digits of ten bytes. Before each new
+//! window the common prefix of the group is skipped, so a long common prefix costs one comparison for each record,
+//! and not one for every ten bytes.
 //!
 //! Invariant: the result is ordered by (key, place); if the key is the whole record, by the key. A bucket far larger
 //! than the sample predicted needs no extra memory.
@@ -119,8 +119,8 @@ impl Ties<'_, '_> {
         }
     }
 
-    /// Sorts entries whose windows at `skip` are equal. Keys that end inside the window differ only in how many zeros
-    /// they have, because padding is zeros: the shorter is less, and all of them are less than keys that go on.
+    /// Sorts entries whose windows at `skip` are equal. Windows are padded with zeros, so keys that end inside them
+    /// differ only in their number of zeros: the shorter is less, and all of them are less than longer keys.
     fn group(&mut self, group: &mut [u128], base: usize, skip: usize) {
         let end = skip + WINDOW_BYTES;
         if self.partition.key().ends_within(skip) {
@@ -152,14 +152,14 @@ impl Ties<'_, '_> {
         }
     }
 
-    /// `count` entries from `base` have equal keys, and are already in input order.
+    /// Collects the repeats among `count` entries from `base`, which have equal keys and are already in input order.
     fn repeat_all(&mut self, count: usize, base: usize) {
         if self.noting {
             self.repeats.extend((base + 1..base + count).map(|at| at as u32));
         }
     }
 
-    /// Sorts entries whose keys agree up to `end` and go on.
+    /// Sorts entries whose keys agree up to `end` and continue after it.
     fn going_on(&mut self, group: &mut [u128], base: usize, end: usize) {
         if group.len() <= SMALL_GROUP {
             return self.small_group(group, base, end);

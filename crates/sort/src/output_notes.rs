@@ -9,8 +9,8 @@
 //!
 //! Model: ranges are written in order, and sorting a range again gives the same bytes. So the output up to the end of
 //! a range is a prefix that a later run would only repeat. When enough of it is written, one lane syncs the file and
-//! appends a note, while the others go on. They may not overwrite what a run that resumes at the last note would
-//! need: scratch may lie in the output file.
+//! appends a note, while the others continue. Scratch may lie in the output file, so they must not overwrite pages
+//! that a run needs if it resumes at the last note.
 //! Invariant: a note is appended only after its bytes are durable. A run resumes from a note only if the file is long
 //! enough and ends there as the note says. Noted bytes are not written again, except for the block in which they end.
 //! Non-goals: bytes that the disk changes later; `check` reads the file.
@@ -39,7 +39,7 @@ const POLL: Duration = Duration::from_millis(1);
 /// Where this run starts in the output: at its first byte, or after what an earlier run wrote.
 #[derive(Debug, Default)]
 pub(crate) struct ResumePoint {
-    /// What is already there; empty by default.
+    /// The output that is already there; empty by default.
     pub(crate) note: OutputNote,
     /// The start of the block in which the output continues.
     pub(crate) head: Vec<u8>,
@@ -136,7 +136,7 @@ pub(crate) struct Notes<'a> {
     file: File,
     block_bytes: usize,
     unique: bool,
-    /// What is written, block by block.
+    /// The written prefix, block by block.
     pub(crate) prefix: Prefix,
     /// The minimum number of bytes between two notes.
     every: u64,
@@ -186,7 +186,7 @@ impl<'a> Notes<'a> {
         }
     }
 
-    /// All jobs up to the end of a range have ended.
+    /// Adds the end of a range, after all jobs up to it have ended.
     fn reached(&self, bound: OutputNote) {
         let mut bounds = self.bounds.lock().expect("no lane panics");
         // Of the bounds that are written only the last one matters.
@@ -199,7 +199,7 @@ impl<'a> Notes<'a> {
     }
 
     /// All jobs up to the end of `ranges` ranges have ended, but no note is possible there: hashing is off, or the
-    /// last record is too long. Nobody waits for that note.
+    /// last record is too long. Lets lanes continue without that note.
     fn passed(&self, ranges: u64) {
         self.noted.fetch_max(ranges as usize - self.begun, Ordering::Release);
         self.changed.notify_all();
@@ -271,8 +271,8 @@ impl<'a> OutputLane<'a> {
 impl Sink for OutputLane<'_> {
     type Error = Error;
 
-    /// Waits if the block would overwrite what a resumed run needs, until a later note is written. The pages of a
-    /// range lie after the block that ends the range, so the lanes that are behind never wait.
+    /// While the block would overwrite bytes that a resumed run needs, waits for a later note. The pages of a range
+    /// lie after the block that ends the range, so lanes that have fallen behind never wait.
     fn put(&mut self, block: Block) -> Result<()> {
         let Some(notes) = self.notes else { return Ok(self.lane.put(block)?) };
         let end = block.offset() + block.len() as u64;

@@ -7,9 +7,9 @@
 //!
 //! Model: ranges are written in order. If every region lies after the end of the output of its ranges, the output
 //! reaches a region only after the pages in it were read. A region is as large as the planned size of its ranges, and
-//! the shift is the sum of three parts: one region, because the ranges of a region are written before it is reached;
-//! the distance between two output notes, so that only durable output allows overwriting; and a margin for sampling
-//! errors. A page that does not fit in its region goes to a later one or to the tail.
+//! the shift is the sum of three parts: one region, because all ranges of a region are written before it is reached;
+//! the distance between two output notes, because pages may be overwritten only when the output of their ranges is
+//! durable; and a margin for sampling errors. A page that does not fit in its region goes to a later one or the tail.
 //! Invariant: no page that is still to be read is overwritten. `move_overtaken` checks this before the first byte of
 //! output, when the true sizes of ranges are known.
 //! Non-goals: separate disks for scratch; outputs of unknown size.
@@ -17,11 +17,11 @@
 use crate::geometry::Geometry;
 use crate::options::Sort;
 
-/// More regions mean a smaller shift, but more places that are written in turn.
+/// The maximum number of regions. More regions mean a smaller shift, but more places that are written in turn.
 const REGIONS_MAX: u64 = 128;
 /// With this many pages in a region, the space lost at its end is small.
 const REGION_PAGES_MIN: u64 = 32;
-/// The margin for sampling errors, as a fraction of the output.
+/// The margin for sampling errors is 1/`ERROR_SHARE` of the output.
 const ERROR_SHARE: u64 = 32;
 
 /// The regions of the output file for spilled pages.
@@ -109,7 +109,7 @@ mod tests {
         OutputScratch::of(bytes, &geometry).map(|within| (within, geometry))
     }
 
-    /// With ranges of equal size: each one ends, as output, before the first place of its pages, by more than the
+    /// With ranges of equal size, the output of each range ends before the first place of its pages, by more than the
     /// distance between two notes.
     #[test]
     fn the_output_stays_behind_what_is_still_to_be_read() {

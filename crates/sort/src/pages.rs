@@ -8,7 +8,7 @@
 //!
 //! Invariant: a place is a byte of this string. The bytes of a record are contiguous in it, but may lie in several
 //! blocks.
-//! Non-goals: order; loading pages.
+//! Non-goals: sorting; loading pages.
 
 use std::sync::OnceLock;
 
@@ -38,7 +38,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Space for pages with these lengths, in order, each at most `page_bytes`.
+    /// Makes slots for pages with these lengths, in order, each at most `page_bytes`.
     pub(crate) fn new(page_bytes: usize, lens: impl Iterator<Item = usize>) -> Pages {
         assert!(page_bytes.is_power_of_two());
         let segment_starts = segment_starts(page_bytes, lens);

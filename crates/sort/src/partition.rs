@@ -3,10 +3,10 @@
 //!
 //! Model: the lane that installs a page scatters it: each record that lies completely in the page becomes an entry in
 //! this lane's chunks of the record's bucket. Records that cross pages are added when the partition is sealed, from
-//! the bounds that each page left. If only the preceding record tells where a record begins, one lane at a time walks
-//! over the pages that have arrived without a gap.
+//! the bounds that were stored for each page. If the start of a record is known only from the record before it, one
+//! lane at a time walks over the pages that have arrived without a gap.
 //! Invariant: every record has one entry in one bucket. Buckets are (low, high] ranges of (key, place).
-//! Non-goals: sorting; deciding what fits, which the geometry does.
+//! Non-goals: sorting; deciding what fits in memory, which the geometry does.
 
 use std::sync::{Mutex, OnceLock};
 
@@ -40,7 +40,7 @@ pub(crate) struct Config<'a> {
     pub(crate) layout: Layout,
     /// Split points between buckets.
     pub(crate) split_points: SplitPoints,
-    /// For each bucket, how many bytes its keys share; windows skip them.
+    /// For each bucket, the length of the common prefix of its keys, which windows skip.
     pub(crate) skips: Vec<usize>,
     /// Entries in a chunk.
     pub(crate) chunk_entries: usize,
@@ -56,9 +56,9 @@ pub(crate) struct Partition<'a> {
     pub(crate) pages: Pages,
     config: Config<'a>,
     entries: Entries,
-    /// For each page, where its first record begins and its last complete one ends; none if no record begins in it.
+    /// For each page, the start of its first record and the end of its last complete one, if a record begins in it.
     bounds: Vec<OnceLock<Option<(u32, u32)>>>,
-    /// How far the records were walked over, for layouts that need it.
+    /// The end of the records that were walked over, for layouts that need it.
     walked: Mutex<Walked>,
     lanes: Vec<Mutex<LaneScatter>>,
     /// After sealing: the buckets in order, each with the bytes that its windows skip.
@@ -73,7 +73,7 @@ struct Walked {
 }
 
 impl Bucket {
-    /// Adds what a lane scattered into it.
+    /// Adds the entries that a lane scattered into this bucket.
     fn take(&mut self, lane: LaneBucket) {
         self.bytes += lane.bytes;
         let from = self.chunks.len();
@@ -156,8 +156,8 @@ impl<'a> Partition<'a> {
         Ok(())
     }
 
-    /// For layouts in which only the preceding record tells where one begins: scatters the records that end in the
-    /// pages that have arrived without a gap.
+    /// For layouts in which the start of a record is known only from the record before it: scatters the records that
+    /// end in the pages that have arrived without a gap.
     fn walk_on(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), PoolExhausted> {
         let layout = self.config.layout;
         let mut walked = self.walked.lock().expect("no lane panics");
@@ -269,8 +269,8 @@ impl<'a> Partition<'a> {
     }
 
     /// Splits a bucket that is far larger than the sample predicted, by a sample of its own, so that sorting it needs
-    /// no more memory than any other. Emptied chunks are reused, so each part needs one additional chunk; admission
-    /// counts those.
+    /// no more memory than other buckets. Emptied chunks are reused, so each part needs one additional chunk, which
+    /// admission has reserved.
     fn split(
         &self,
         bucket: Bucket,

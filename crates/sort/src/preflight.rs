@@ -1,11 +1,11 @@
-//! The preflight check: is there enough disk space? It runs before anything is created, and its figures explain a
-//! disk that becomes full later.
+//! The preflight check: is there enough disk space? It runs before any file is created, and its figures are added to
+//! the error if a disk becomes full later.
 //!
 //! Model: the output is reserved as a whole. Spilled data takes what remains on the disks of the scratch directories,
 //! up to the limit. Directories on one disk share its space.
-//! Invariant: a plan and a run refuse in the same cases with the same message. A file system of unknown size is not
-//! judged.
-//! Non-goals: reserving space; quotas and file size limits, which show only when they are hit.
+//! Invariant: a plan and a run fail in the same cases with the same message. A file system of unknown size is not
+//! checked.
+//! Non-goals: reserving space; quotas and file size limits, which are detected only when they are exceeded.
 
 use std::io::ErrorKind;
 
@@ -16,7 +16,7 @@ use crate::names::Names;
 use crate::options::Sort;
 use crate::{Error, Result};
 
-/// Padding and pages that are closed early add this fraction of the spilled bytes.
+/// Padding and pages that are closed early add 1/`PAD_SHARE` of the spilled bytes.
 const PAD_SHARE: u64 = 50;
 
 /// The disk space that a sort still needs.
@@ -71,11 +71,11 @@ pub(crate) fn preflight(sort: &Sort, scratch: &[Location], takes: &DiskNeeds) ->
     look(sort, scratch, takes, &[])
 }
 
-/// The same for a plan, which creates nothing: files that the sort would remove first count as free space.
+/// The check for a plan, which creates no files: files that the sort would remove first count as free space.
 pub(crate) fn preflight_of_plan(sort: &Sort, takes: &DiskNeeds) -> Result<()> {
     let names = Names::of(sort);
     if sort.resume && names.manifest.stat().is_ok() {
-        // How much is already there is known only when the sort resumes.
+        // The space that is already in use is known only when the sort resumes.
         return Ok(());
     }
     look(sort, &sort.scratch, takes, &leftover::files(&sort.scratch, &names))
@@ -138,7 +138,7 @@ pub(crate) fn with_figures(error: Error, sort: &Sort, names: &Names, takes: &Dis
                 let (needed, directories) = (takes.scratch_bytes(), vec![directory.path]);
                 Error::ScratchFull { needed, available, beside: 0, limit: None, directories, resumable }
             } else {
-                // With a quota, for example, the figures of the disk would explain nothing.
+                // With a quota, for example, the figures of the disk would not explain the error.
                 Error::Io(e)
             }
         }
@@ -146,7 +146,7 @@ pub(crate) fn with_figures(error: Error, sort: &Sort, names: &Names, takes: &Dis
     }
 }
 
-/// Whether a disk or quota is full, and not one file too large.
+/// Whether a disk or quota is full; false if a file is too large.
 fn is_out_of_room(e: &thalweg_io::Error) -> bool {
     matches!(e.source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }

@@ -66,8 +66,8 @@ pub(crate) struct Range {
     pub(crate) high: Option<SplitPoint>,
 }
 
-/// Makes ranges. Every `per_range`-th split point bounds a range, and those between bound its buckets. Origins of the
-/// latter become places in the range. `base` is a prefix that the split points omit.
+/// Makes ranges. Every `per_range`-th split point bounds a range, and those between bound its buckets. The origins of
+/// bucket bounds become places in the range. `base` is a prefix that the split points omit.
 pub(crate) fn ranges_of(
     stores: Vec<RangeStore>,
     base: &Arc<[u8]>,
@@ -82,7 +82,7 @@ pub(crate) fn ranges_of(
             let from = (i * per_range).min(split_points.len());
             let to = (from + per_range - 1).min(split_points.len());
             let mut inner = split_points[from..to].to_vec();
-            // Where in the range the records of one key lie is unknown: assume an even spread.
+            // The places of the records of one key in the range are unknown: assume an even spread.
             for group in inner.chunk_by_mut(|a, b| a.normal == b.normal) {
                 let parts = group.len() as u64 + 1;
                 for (split_point, part) in group.iter_mut().zip(1..) {
@@ -96,8 +96,8 @@ pub(crate) fn ranges_of(
         .collect()
 }
 
-/// The lowest byte of the output file that is still to be read for these ranges; then the same without the first
-/// range, and so on.
+/// For each n: the lowest byte of the output file that is still to be read when the first n of these ranges are
+/// done.
 pub(crate) fn needed_within(ranges: &[Range], scratch: &Scratch) -> Vec<u64> {
     let mut first = u64::MAX;
     let mut places = vec![first];

@@ -11,7 +11,7 @@ use crate::range::{RangeStore, Stored};
 use crate::scratch::Scratch;
 use crate::{Error, Result};
 
-/// What reading a range back needs.
+/// Everything that is needed to read a range back.
 #[derive(Clone, Copy)]
 pub(crate) struct Replay<'a> {
     pub(crate) store: &'a RangeStore,

@@ -1,11 +1,11 @@
 //! Samples a range that is to be distributed again: some keys, their weights in bytes, and their common prefix.
 //!
 //! Model: if records are short and similar in length, a sample of some pages is enough. Otherwise the whole range is
-//! read, and every so many bytes a key is kept. Keys are kept up to a length limit. If keys that agree up to that
-//! limit hold more than half of the bytes, another sample is taken of what follows their common prefix. So every
-//! distribution divides a range, however long the common prefix is.
+//! read, and a key is sampled at regular distances in bytes. Sampled keys are truncated to a length limit. If keys
+//! that agree up to that limit have more than half of the bytes, another sample is taken of the bytes that follow their
+//! common prefix. So every distribution divides a range, however long the common prefix is.
 //!
-//! Invariant: every sampled key begins with the base; the sample has what follows the base.
+//! Invariant: every sampled key begins with the base; the sample contains the bytes that follow the base.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use crate::replay::{Replay, ReplayLane};
 const PAGES: usize = 256;
 /// Keys from each of these pages.
 const KEYS_PER_PAGE: usize = 64;
-/// The number of keys for which a sample has space at least.
+/// A sample has space for at least this many keys.
 const KEYS_MIN: u64 = 256;
 
 /// A sample of a range.
 pub(crate) struct Resample {
     /// A common prefix of the keys.
     pub(crate) base: Arc<[u8]>,
-    /// What follows the prefix in each key, and the bytes of records that this key represents.
+    /// The rest of each key after the prefix, and the bytes of records that this key represents.
     pub(crate) keys: Vec<(SplitPoint, u64)>,
 }
 
-/// What to sample, and how much of each key.
+/// The range to sample, and the limits of the sample.
 pub(crate) struct Request<'a> {
     pub(crate) replay: Replay<'a>,
     pub(crate) queue: &'a dyn Fn() -> Result<Box<dyn Queue>>,
@@ -44,8 +44,8 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// A sample of at least `wanted` keys if possible: from some pages, or from the whole range if they have too few
-    /// or `whole` is set.
+    /// Takes a sample of at least `wanted` keys if possible: from some pages, or from the whole range if the pages have
+    /// too few keys or `whole` is set.
     pub(crate) fn sample(&self, wanted: usize, whole: bool) -> Result<Resample> {
         if !whole {
             let mut keys = self.of_pages()?;
@@ -95,7 +95,7 @@ impl Request<'_> {
         Ok(start)
     }
 
-    /// Reads the whole range and returns a key every so many bytes, without `base`.
+    /// Reads the whole range and returns keys at regular distances in bytes, without `base`.
     fn of_records(&self, base: &[u8]) -> Result<Vec<(SplitPoint, u64)>> {
         let mut keys: Vec<(SplitPoint, u64)> = Vec::new();
         let (mut stride, mut seen, mut held) = (1u64, 0u64, 0u64);

@@ -13,16 +13,16 @@ use crate::Result;
 
 /// The maximum number of chunks.
 const CHUNKS_MAX: u64 = 1024;
-/// Bytes of a chunk. Many small chunks tell more than a few large ones.
+/// Bytes of a chunk. Many small chunks are more representative than a few large ones.
 const CHUNK_BYTES: usize = 16 << 10;
 /// One chunk for this many bytes of input.
 const BYTES_PER_CHUNK: u64 = 2 << 20;
 /// The maximum number of records from a chunk.
 const RECORDS_PER_CHUNK: usize = 96;
 
-/// Records that are read one by one if the chunks have too few.
+/// The number of records to read one by one if the chunks have too few.
 const SPARSE_RECORDS: u64 = 64;
-/// If records cannot be found from the middle of a file: how many are read from the start.
+/// The number of records to read from the start, if records cannot be found from the middle of a file.
 const FIRST_RECORDS: u64 = 1024;
 
 /// A sample of an input.
@@ -30,7 +30,7 @@ const FIRST_RECORDS: u64 = 1024;
 pub(crate) struct Sample {
     /// Sampled keys with their places in the stream of pages.
     pub(crate) keys: Vec<SplitPoint>,
-    /// Variable-length records whose ends were seen, and the bytes in which they were seen.
+    /// The number of variable-length records whose ends are in the chunks, and the bytes of these chunks.
     seen_records: u64,
     seen_bytes: u64,
     /// The longest variable-length record that was measured. Records are measured only if the chunks have too few.
@@ -86,7 +86,7 @@ pub(crate) fn take_sample(
     Ok(sample)
 }
 
-/// How far the end of a line is searched, to say how much memory it needs.
+/// The maximum distance to search for the end of a line, to report how much memory the line needs.
 const MEASURED_BYTES_MAX: u64 = 4 * GIB;
 
 /// The maximum length of one key in a sample of this size.
@@ -94,8 +94,8 @@ fn key_limit(keys_bytes_max: u64) -> usize {
     SPLIT_KEY_BYTES_MAX.min(keys_bytes_max as usize / 16)
 }
 
-/// Adds keys of single records if the chunks had too few: records are so long that few begin in a chunk, or their
-/// keys lie behind it. Reads a few whole records at equal distances.
+/// Adds keys of single records if the chunks had too few: because records are so long that few begin in a chunk, or
+/// their keys lie after its end. Reads up to `SPARSE_RECORDS` records at equal distances.
 pub(crate) fn add_sparse(
     sample: &mut Sample,
     inputs: &Inputs,
@@ -130,7 +130,7 @@ pub(crate) fn add_sparse(
             let len = record.len() as u64 + more.unwrap_or(MEASURED_BYTES_MAX);
             sample.longest_seen = sample.longest_seen.max(len);
             if len > record_max {
-                // The sort will fail and say how much memory this line needs.
+                // The sort will fail and report how much memory this line needs.
                 break;
             }
         }
@@ -142,7 +142,7 @@ pub(crate) fn add_sparse(
     Ok(())
 }
 
-/// The same if records cannot be found from the middle of a file: adds the first records of every file.
+/// Adds keys of the first records of every file, if records cannot be found from the middle of a file.
 fn add_first(
     sample: &mut Sample,
     inputs: &Inputs,
@@ -172,8 +172,8 @@ fn add_first(
     Ok(())
 }
 
-/// Reads the start of the first line after byte `from`, as much as a split point needs. Returns where it begins;
-/// `None` if there is none within about `line_max` bytes.
+/// Reads the start of the first line after byte `from`, as much as a split point needs. Returns the line's offset;
+/// `None` if no line begins within about `line_max` bytes.
 fn read_line(
     file: &thalweg_io::InputFile,
     from: u64,

@@ -1,9 +1,9 @@
-//! Scratch files: space for what does not fit in memory, one file in each scratch directory.
+//! Scratch files: space for pages that do not fit in memory, one file in each scratch directory.
 //!
 //! Model: pages get extents in the directories in turn; a full directory is skipped. Space is reserved ahead in
 //! steps, because writes into reserved space run in parallel and writes that extend a file do not. Files are created
-//! when they are first needed, so a sort that fits in memory creates none. The partial output may be a scratch file
-//! itself (`output_scratch.rs`): then nothing has to be freed at the end, which on a disk with discard takes as long
+//! when they are first needed, so a sort that fits in memory creates none. The partial output may itself be a scratch
+//! file (`output_scratch.rs`): then there is no space to free at the end. On a disk with discard, freeing takes as long
 //! as writing.
 //! Invariant: usage never exceeds the limit. Every extent is checked by its hash when it is read, and its records
 //! again by the proof of the output.
@@ -126,7 +126,7 @@ impl Scratch {
         }
     }
 
-    /// The same with unlinked files. A later run cannot resume from them.
+    /// Unlinks the files as soon as they are open if `nameless` is set. A later run cannot resume from them.
     pub(crate) fn nameless(mut self, nameless: bool) -> Scratch {
         self.nameless = nameless;
         self
@@ -160,8 +160,8 @@ impl Scratch {
         }
     }
 
-    /// Puts the files of earlier runs, with these extents, before the directories of this run. A directory of the
-    /// same file continues where that one ended. `within` returns the regions of a file if it is the output.
+    /// Puts the files of earlier runs, with these extents, before the directories of this run. If a directory of this
+    /// run has one of these files, new pages follow its extents. If a file is the output, `within` returns its regions.
     pub(crate) fn adopt<'e>(
         &mut self,
         files: &[Location],
@@ -243,7 +243,7 @@ impl Scratch {
         Op { kind: Kind::Read, file, at: extent.offset(), block, tag }
     }
 
-    /// Returns the page if it is what was written.
+    /// Returns the page if its contents are those that were written.
     pub(crate) fn verify(&self, mut block: Block, extent: &Extent) -> Result<Block> {
         if block.len() < extent.len as usize {
             return Err(self.damaged(extent));
@@ -260,7 +260,7 @@ impl Scratch {
         let room = (len as u64).next_multiple_of(EXTENT_ALIGN);
         let used = self.used.fetch_add(room, Ordering::Relaxed) + room;
         if used <= self.limit {
-            // One number for each page: with a number for each attempt, a lane could try the same full directory
+            // One number for each page. If every attempt took one, a lane could try the same full directory
             // twice.
             let first = self.next.fetch_add(1, Ordering::Relaxed);
             for further in 0..self.directories.len() {
@@ -286,7 +286,7 @@ impl Scratch {
     pub(crate) fn release(&self, extent: &Extent) {
         let directory = &self.directories[extent.directory() as usize];
         self.used.fetch_sub(extent.room(), Ordering::Relaxed);
-        // Inside the regions it is unknown whether the next page may lie there.
+        // Inside the regions, not every page may be written to the freed space.
         if directory.within.is_none_or(|within| extent.offset() >= within.room()) {
             let mut state = directory.state.lock().expect("no lane panics");
             state.free.entry(extent.room()).or_default().push(extent.offset());
@@ -403,7 +403,7 @@ mod tests {
     use super::*;
     use thalweg_io::sim::Sim;
 
-    /// Two lanes shared the numbers that selected directories, so one of them met the full directory twice and never
+    /// Two lanes shared the numbers that select directories, so one of them tried the full directory twice and never
     /// the one with space: a sort failed although scratch was far from full. Now an allocation tries every directory.
     #[test]
     fn concurrent_lanes_all_find_the_directory_with_space() {

@@ -1,13 +1,13 @@
 //! The sorted stream: loads ranges in order, sorts them bucket by bucket, and gathers the records into output blocks.
 //!
-//! Model: a lane that is asked for a block does the most urgent work there is: continue its job, take in pages whose
+//! Model: when a block is requested from a lane, it does the most urgent work: continue its job, take in pages whose
 //! reads are complete, start the next job, request more pages. It waits only if there is no work. While one range is
-//! gathered, the next ones are loaded as far as memory allows (admission).
+//! gathered, as many of the next ones are loaded as memory allows (admission).
 //!
 //! ```text
 //! range i    [pages in memory] -> buckets -> jobs -> blocks out
 //! range i+1  [scratch] => reads => scatter into buckets
-//! range i+2  waits for admission: pages and entries must fit in what is free
+//! range i+2  waits for admission: pages and entries must fit in free memory
 //! ```
 //!
 //! Invariant: jobs are numbered in output order, and each reserves its stretch of the output in its sequence slot.
@@ -38,7 +38,7 @@ use crate::{Error, Result};
 
 /// How long a lane without work waits before it checks again.
 const POLL: Duration = Duration::from_millis(1);
-/// How many records ahead of the current one are prefetched.
+/// The number of records that are prefetched ahead of the current one.
 const PREFETCH_RECORDS: usize = 24;
 /// Written bytes are added to the proof in steps of about this size, while they are in the cache.
 const PROVE_STEP_BYTES: usize = 32 << 10;
@@ -75,7 +75,7 @@ pub(crate) struct Sorted<'a> {
     state: Mutex<State<'a>>,
     changed: Condvar,
     joined: Mutex<Joined>,
-    /// Records that are in the output, or will be.
+    /// The number of records that are in the output, or will be.
     records: AtomicU64,
 }
 
@@ -153,8 +153,8 @@ impl<'a> Sorted<'a> {
         }
     }
 
-    /// After all lanes have ended: the proof of the output, the proof of what was dropped, and the length of the
-    /// output. Neighbours that agree in the part that proofs keep are compared in the output file, if there is one.
+    /// After all lanes have ended, returns the proof of the output, the proof of the dropped records, and the length of
+    /// the output. If neighbours agree in the part that proofs keep, they are compared in the output file, if any.
     pub(crate) fn finish(self, output: Option<&File>) -> Result<(Proof, Proof, u64)> {
         let (mut prover, dropped) = self.joined.into_inner().expect("no lane panics").finish();
         let end = self.assembler.end();
@@ -420,7 +420,7 @@ impl<'a> SortedLane<'_, 'a> {
         if config.unique {
             ordered.drop_repeats(&mut drop_one);
         }
-        // In the sequence slot: the last key of the job before may continue here.
+        // In the sequence slot: records with the last key of the previous job may continue here.
         let take = |last_key: &mut Option<Vec<u8>>| {
             if config.unique && !ordered.entries.is_empty() {
                 let normal = |entry| entries.with_record(entry, pages, |r| config.key.normal(r, usize::MAX));
@@ -483,7 +483,7 @@ impl<'a> SortedLane<'_, 'a> {
                 unproved = 0;
             }
         }
-        // A job without bytes may still have got the last block of the stream.
+        // A job without bytes may still have received the last block of the stream.
         self.finished.extend(now.cursor.drain_finished());
         self.end_job();
     }
@@ -527,7 +527,7 @@ impl Source for SortedLane<'_, '_> {
         Ok(self.finished.pop())
     }
 
-    /// Sorts and gathers until there is a block, or the end.
+    /// Sorts and gathers until there is a block or the stream ends.
     fn wait(&mut self) -> Result<bool> {
         while self.finished.is_empty() {
             if self.gathering.is_some() {

@@ -1,4 +1,4 @@
-//! A sort inside a program, which puts blocks or bytes and takes sorted blocks.
+//! A sort inside a program. The program puts blocks or bytes, and takes sorted blocks.
 //!
 //! ```text
 //! put => [ memory fills ] -- full, or the input ends --> the sort starts on a thread of its own
@@ -6,8 +6,8 @@
 //! next <= handover <= lanes                               blocks of the transfer pool
 //! ```
 //!
-//! Model: at first memory is filled. When it is full, or the input ends, the sort starts. From then on blocks to be
-//! filled come from the transfer pool, and a missing free block is the back-pressure.
+//! Model: at first memory is filled. When it is full, or the input ends, the sort starts. From then on, blocks to be
+//! filled come from the transfer pool, and while none is free the program waits: that is the back-pressure.
 //! Invariant: the memory limit is that of the sorter alone, including the blocks that the program holds: at most
 //! [`BLOCKS_HELD_MAX`] at once, input and output together. Both pools have extra blocks for them.
 //! Invariant: dropping either end stops the sort and waits for it; no scratch files and no memory remain.
@@ -30,10 +30,10 @@ use crate::options::{BLOCKS_HELD_MAX, Sort};
 use crate::stream::{Expected, Feed, Filled, Room};
 use crate::{Error, Result};
 
-/// The blocks that the program holds, and one that the sorter itself holds.
+/// The maximum number of blocks that the program holds, plus one that the sorter itself holds.
 const OUTSIDE_PAGES: usize = BLOCKS_HELD_MAX + 1;
-/// Output blocks for each lane that may wait to be taken: two jobs' worth, so that a lane need not wait for the one
-/// before it.
+/// The number of output blocks for each lane that may wait to be taken: as many as two jobs fill, so that a lane need
+/// not wait for the lane before it.
 const WINDOW_PAGES: usize = 8;
 /// The transfer pool already has four blocks for the sink of a lane; one of them is the block with which the lane
 /// waits.
@@ -130,7 +130,7 @@ impl Sorter {
         })
     }
 
-    /// Describes the input before it comes. Split points are chosen from this if memory cannot hold the input.
+    /// Describes the input before it arrives. Split points are chosen from this if memory cannot hold the input.
     pub fn expect(&mut self, expected: Expected) {
         match &mut self.phase {
             Phase::Filling(filling) => filling.room.expect(expected),
@@ -158,7 +158,7 @@ impl Sorter {
         }
     }
 
-    /// Puts a block of records. A block from `block` is not copied if it is full, or the first or the last.
+    /// Puts a block of records. A block from [`Sorter::block`] is copied only if a page is partly filled.
     pub fn put(&mut self, block: Block) -> Result<()> {
         assert!(!self.ended, "a block after the end of the input");
         let is_ours = block.is_of(&self.main) || block.is_of(&self.transfer);
@@ -197,7 +197,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// Passes on a page that is full or the last.
+    /// Passes on a page that is full or the last one.
     fn put_page(&mut self, mut page: Block) -> Result<()> {
         page.set_offset(self.bytes);
         self.bytes += page.len() as u64;
@@ -255,10 +255,10 @@ impl Sorter {
         let (main, transfer) = (self.main.clone(), self.transfer.clone());
         self.engine.thread = Some(std::thread::spawn(move || {
             let ending = Ending(handover);
-            // The memory stays until the program has the last block.
+            // The memory is not freed before the program has the last block.
             let _kept = (main.clone(), transfer.clone());
             let filled = Filled { feed, room, main, transfer, ended };
-            // Scratch files are freed after the program has learned of the end.
+            // Scratch files are freed after the program has received the end.
             let mut spilled = None;
             let outcome = run_handed(&sort, &*ending.0, filled, clock, &mut spilled);
             ending.0.end(outcome.map(|mut receipt| {
@@ -279,7 +279,7 @@ impl SorterOutput {
         Ok(self.engine.joined(next)?.map(|block| block.held(&self.held)))
     }
 
-    /// Waits this long at most. True if `next_block` would not wait now, nor `receipt` at the end.
+    /// Waits at most `patience`. Returns whether `next_block`, or `receipt` at the end, would now return at once.
     pub fn wait(&self, patience: Duration) -> bool {
         self.engine.handover.wait_output(patience)
     }
@@ -345,7 +345,7 @@ fn room_of(sort: &Sort) -> Result<Room> {
         if needed <= beside_bytes {
             return Ok(room);
         }
-        // Larger pages need more, but there is a largest size.
+        // Larger pages need more memory, but the page size has a maximum.
         beside_bytes = needed;
     }
 }
@@ -421,7 +421,7 @@ mod tests {
         }
     }
 
-    /// The beginning of a stream tells nothing about the rest, and memory holds an eighth of it. With a sample of the
+    /// The beginning of a stream is not representative, and memory holds an eighth of the stream. With a sample of the
     /// whole, in which one key represents a third, no byte is spilled twice.
     #[test]
     fn an_expectation_determines_the_split_points() {

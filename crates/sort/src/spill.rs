@@ -48,10 +48,10 @@ pub(crate) fn evict<'r>(
     Ok(freed)
 }
 
-/// Moves spilled pages that the output would overwrite before they are read. This happens if the sample was very
-/// wrong, or where pages of an earlier run lie. The output of the ranges begins at `end`, without the `tag_bytes` of
-/// each record, in blocks of the size of `pool`. A later run does not know the new places: if it needs such a page,
-/// it finds it damaged and starts over.
+/// Moves spilled pages that the output would overwrite before they are read. Such pages exist if the sample was very
+/// wrong, or if an earlier run wrote them. The output of the ranges begins at `end`, without the `tag_bytes` of each
+/// record, in blocks of the size of `pool`. A later run does not know the new places: if it needs such a page, the
+/// page is damaged at its old place and the run starts over.
 pub(crate) fn move_overtaken(
     ranges: &mut [Range],
     mut end: u64,

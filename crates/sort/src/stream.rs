@@ -1,6 +1,6 @@
 //! A stream as the input: standard input, a pipe, or pages that a program hands over.
 //!
-//! Model: memory is filled first, and what is in it is the sample for the split points, unless the program has a
+//! Model: memory is filled first, and its contents are the sample for the split points, unless the program provides a
 //! better one. Then the pages in memory are distributed, followed by the rest of the stream. If later records differ
 //! from the sample, for example because the stream is sorted, some range grows too large and is distributed again.
 //! Invariant: pages come out in order, each once.
@@ -26,12 +26,12 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A stream that does not fit in memory is laid out as if it had this many times the size of memory.
 const STREAM_MEMORIES: u64 = 10;
-/// The line length for which a stream reserves space. Longer lines take pages when they come.
+/// The line length for which a stream reserves space. Longer lines take pages when they arrive.
 pub(crate) const RECORD_BYTES: u64 = 256 << 10;
 /// Pages kept free for a stream that fits in memory, so that no lane waits for another.
 pub(crate) const KEEP_FREE_PAGES: usize = 16;
 
-/// What is known about a stream before it comes.
+/// Facts about a stream that are known before it arrives.
 #[derive(Debug, Default)]
 pub struct Expected {
     keys: Vec<SplitPoint>,
@@ -81,8 +81,8 @@ impl Room {
         self.expected = expected;
     }
 
-    /// After `feed` was read into memory, as the whole stream or its beginning: returns what the sort should be laid
-    /// out for, and sampled keys.
+    /// After the whole stream or its beginning was read into the memory of `feed`: returns the facts that the layout
+    /// needs, and sampled keys.
     pub(crate) fn seen(self, feed: &Feed, ended: bool, sort: &Sort, key: &Key) -> (Given, Vec<SplitPoint>) {
         let Room { mut given, rough, expected } = self;
         let (seen, record_bytes) = feed.sample(key, rough.sample_bytes);
@@ -100,19 +100,19 @@ impl Room {
         if self.expected.keys.is_empty() { 0 } else { self.expected.bytes }
     }
 
-    /// How many pages are read into memory before they are distributed.
+    /// The number of pages that are read into memory before they are distributed.
     pub(crate) fn pages(&self) -> usize {
-        // The rest is for open pages: every range may need one before a page of the input is free again.
+        // The other pages are for ranges: each may need an open one before a page of the input is free again.
         self.rough.main_pages - (self.rough.main_pages / 6).max(4 * KEEP_FREE_PAGES)
     }
 
-    /// The maximum number of ranges while that many pages are full.
+    /// The maximum number of ranges while `pages()` pages are full.
     pub(crate) fn ranges_max(&self) -> usize {
         self.rough.main_pages - self.pages() - 2 * KEEP_FREE_PAGES
     }
 }
 
-/// The beginning of a stream in memory, and the pools.
+/// The pools, and the beginning of a stream in memory.
 pub(crate) struct Filled {
     pub(crate) feed: Feed,
     pub(crate) room: Room,

@@ -1,8 +1,8 @@
 //! The survey before a sort starts: opens and samples the inputs, lays out memory, chooses split points.
 //!
 //! Invariant: a plan and a run use the same survey.
-//! Non-goals: allocating the memory of the sort; creating any file. Only as many blocks of the pool are touched as
-//! the sample has reads in flight.
+//! Non-goals: allocating the memory of the sort; creating any file. The number of blocks touched in the pool is at
+//! most the number of reads that the sample has in flight.
 
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
@@ -29,7 +29,7 @@ const RESIDENT_VARIES_BYTES: u64 = MIB / 2;
 /// Standard input, output and error.
 const STANDARD_FILES: u64 = 3;
 
-/// What is known before the start.
+/// The results of the survey.
 pub(crate) struct Survey {
     pub(crate) key: Key,
     pub(crate) inputs: Inputs,
@@ -44,7 +44,7 @@ pub(crate) struct Survey {
     pub(crate) transfer: Pool,
 }
 
-/// What an earlier attempt has learned that the sample did not show.
+/// Facts that the sample did not show, from an earlier attempt.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
     /// There are at least this many records.
@@ -117,7 +117,7 @@ impl Survey {
         let Geometry { transfer_bytes, transfer_blocks, .. } = geometry;
         if self.transfer.block_size() != transfer_bytes || self.transfer.capacity() != transfer_blocks {
             self.inputs.set_page_bytes(transfer_bytes);
-            // No page of the new pool is touched before the old one is gone.
+            // No page of the new pool is touched before the old pool is dropped.
             self.transfer = Pool::new(transfer_bytes, transfer_blocks)?;
         }
         self.geometry = geometry;
@@ -125,7 +125,7 @@ impl Survey {
         Ok(())
     }
 
-    /// What a forecast needs.
+    /// The facts that a forecast needs.
     pub(crate) fn facts(&self, sort: &Sort) -> Facts {
         let Survey { geometry, inputs, .. } = self;
         let page_bytes = geometry.page_bytes as u64;
@@ -185,14 +185,14 @@ pub fn lay_out(sort: &Sort) -> Result<Facts> {
     Ok(survey.facts(sort))
 }
 
-/// What is to be laid out.
+/// The sort to lay out.
 struct Request<'a> {
     sort: &'a Sort,
     key: &'a Key,
     given: Given,
     /// The assumed maximum size of a variable-length record.
     record_bytes: u64,
-    /// The size of the longest record that was seen.
+    /// The size of the longest record that is known.
     known_record_bytes: u64,
 }
 
@@ -239,8 +239,8 @@ impl Request<'_> {
         Geometry::fitting(&self.given).ok_or_else(|| self.too_small(|given| self.fitting(given).is_some()))
     }
 
-    /// The error with the least memory that is enough, even if slightly more is resident at the start of the next
-    /// run.
+    /// The error with the least memory that is enough, even if slightly more memory is resident at the start of the
+    /// next run.
     fn too_small(&self, fits: impl Fn(&Given) -> bool) -> Error {
         let resident_bytes = self.given.resident_bytes + RESIDENT_VARIES_BYTES;
         // With less memory the next run would fail at a long record.

@@ -1,7 +1,7 @@
 //! Validates a manifest: whether its contents can be true for this sort.
 //!
-//! Invariant: contents that pass cause no failed assertion later. Numbers are consistent, pages lie where pages can
-//! lie, the next record begins where it can and agrees with the input, and all files have names of this sort.
+//! Invariant: contents that pass cause no failed assertion later. Numbers are consistent, pages lie at possible places,
+//! the next record begins at a possible place and agrees with the input, and all files have names of this sort.
 //! Non-goals: whether the bytes in scratch are right; pages have hashes, and the output has a proof.
 
 use std::path::Path;
@@ -87,7 +87,7 @@ impl Validator<'_> {
     }
 
     /// Whether a record begins at page `next_page`, or the carry is the start of the record that continues there. If
-    /// the file does not tell, the ranges must have all `bytes` before the carry.
+    /// this cannot be determined from the file, the ranges must contain all bytes of the inputs before the carry.
     fn follows_ranges(&self, last: &Checkpoint, page_bytes: u64, bytes: u64) -> bool {
         let (mut first, mut before) = (0, 0);
         for input in self.inputs.files() {
@@ -110,7 +110,7 @@ impl Validator<'_> {
     /// part of a manifest that goes into the output.
     fn is_carry_of(&self, input: &Input, at: u64, carry: &[u8]) -> bool {
         let Some(from) = at.checked_sub(carry.len() as u64) else { return false };
-        // With the byte before them, if there is one.
+        // Also read the byte before them, if there is one.
         let before = from.min(1) as usize;
         let mut there = vec![0; before + carry.len()];
         let Ok(file) = input.file() else { return false };
