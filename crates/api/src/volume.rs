@@ -40,7 +40,7 @@ pub struct VolumeCluster {
 /// A volume that is mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeMount {
-    /// What it is called.
+    /// The name of the volume.
     pub name: String,
     /// The directory.
     pub at: String,
@@ -151,7 +151,7 @@ pub struct VolumeSalvage {
     pub name: String,
     /// The number of complete files.
     pub files: u64,
-    /// The number of files of which some bytes are lost and others were saved.
+    /// The number of files that are only partly saved.
     #[serde(default)]
     pub partial_files: u64,
     /// The bytes that were saved.
