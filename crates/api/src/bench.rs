@@ -97,7 +97,7 @@ pub struct BenchTarget {
 pub struct BenchRow {
     /// The name with which it is requested.
     pub name: String,
-    /// The work in words.
+    /// A description of the work.
     pub work: String,
     /// Bytes of the input.
     pub bytes: u64,

@@ -23,7 +23,7 @@ pub enum Work {
     /// Each puts its range in order.
     #[default]
     Sort,
-    /// Each puts its range in order; the inputs are already in order.
+    /// Each merges its range of the inputs, which are already in order.
     Merge,
     /// All records get a random order, which depends only on the seed and the inputs, not on the number of nodes.
     Shuffle(u64),

@@ -42,7 +42,7 @@ pub struct PartReceipt {
     pub checksum: u128,
 }
 
-/// What a partition made: a part of its receipt, whose invariant is out = in over all parts together.
+/// The part of a receipt about the parts of a partition. Invariant: out = in over all parts together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartitionReceipt {
     /// `range`, `hash` or `robin`.

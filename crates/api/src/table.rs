@@ -96,6 +96,6 @@ pub struct TableRecord {
 /// The result of removing a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableDropped {
-    /// Nodes that could not be reached, each with the reason. They keep their buckets until their processes end.
+    /// Nodes that could not be reached, each with the reason. They keep their buckets of it until they end.
     pub left: Vec<String>,
 }

@@ -19,7 +19,7 @@ pub struct VolumeEntry {
     pub cluster: Option<VolumeCluster>,
     /// The directory of its manager; on a cluster, after the name of its node and a colon.
     pub manager: String,
-    /// The directories of its stores, written likewise, in the order of their slots.
+    /// The directories of its stores in the same form, in the order of their slots.
     pub stores: Vec<String>,
     /// The clients that may use it; all, if none are named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

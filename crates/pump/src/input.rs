@@ -20,7 +20,7 @@ use thalweg_record::Layout;
 
 use crate::{Meters, ReadAhead, Source};
 
-/// What is wrong with inputs.
+/// An error of the inputs.
 #[derive(Debug, thiserror::Error)]
 pub enum InputsError {
     /// The system refused an operation.

@@ -1,4 +1,4 @@
-//! The errors of a river. Each message is one line that says what, where and how much, and often what helps.
+//! The errors of a river. Each message is one line that says what, where and how much, and often the remedy.
 
 use thalweg_base::units::Bytes;
 use thalweg_record::Layout;

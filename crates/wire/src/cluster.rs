@@ -45,7 +45,7 @@ const RENEWAL_LOOK: Duration = Duration::from_millis(10);
 pub const HOSTS_MAX: usize = 1024;
 /// The most clients of a cluster.
 pub const CLIENTS_MAX: usize = 256;
-/// The most dropped members that are remembered. Older ones are told that they are not listed.
+/// The most dropped members that are remembered. Older ones are refused as not listed.
 const DROPPED_MAX: usize = 1024;
 /// How long before a certificate's end to warn.
 const WARNING_SECONDS: u64 = 30 * DAY_SECONDS;

@@ -4,7 +4,7 @@
 //! returns [`Effect`]s for the owner of the socket and the streams. Both sides say hello first. Either side may open
 //! streams; each direction of a stream ends with an end or an abort, and the stream is forgotten when both have ended.
 //! Invariant: a block is sent only for a credit, and a credit is a buffer that the receiver has reserved. So a receiver
-//! always has a place for what arrives, and a stream that nobody reads never delays another. A violation closes the
+//! always has a place for what arrives, and a stream that is not read never delays another. A violation closes the
 //! link with one [`Fault`]; nothing happens after that.
 //! Non-goals: clocks, sockets, contents of blocks.
 

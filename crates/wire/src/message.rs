@@ -1,7 +1,7 @@
 //! Messages on a stream: each is a JSON object followed by bytes.
 //!
 //! ```text
-//! [bytes of the object: u32][bytes behind it: u32][JSON][bytes] ...       on channel 0, cut into frames anywhere
+//! [bytes of the object: u32][bytes after it: u32][JSON][bytes] ...       on channel 0, cut into frames anywhere
 //! ```
 //!
 //! Invariant: an object has at most [`OBJECT_MAX`] bytes, followed by at most [`BEHIND_MAX`]; a longer message is an

@@ -375,7 +375,7 @@ pub fn refusal(why: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => {
             "its certificate names another host; see the addresses in the cluster file".into()
         }
-        // The same words as for the encrypted alerts of a link.
+        // The same text as for the encrypted alerts of a link.
         rustls::Error::AlertReceived(alert @ AlertDescription::CertificateRevoked) => {
             crate::seal::alert(u8::from(*alert)).into()
         }
