@@ -3,7 +3,6 @@
 //! Model: an identity is a directory of small files: the cluster file, the authority's certificate, a certificate and
 //! its key. A certificate names its host, and in a second name the node, the cluster and the role.
 //! Invariant: a peer is accepted only if the cluster's authority has signed its certificate, the certificate is valid
-//! Invariant: a peer is accepted only if the cluster's authority has signed its certificate, the certificate is valid
 //! today, and the signed cluster file lists its id with its key. Keys are in files that only their owner may read, and
 //! in no message.
 

@@ -2,8 +2,8 @@
 //!
 //! Model: a peer opens a stream with the name of a service and a body ([`thalweg_api::Request`]). The node checks the
 //! name and the peer's rights, and hands over the stream. A service may also add routes to the node's HTTP port and
-//! name and the peer's rights, and hands over the stream. A service may also add routes to the node's HTTP port and
 //! rows to its metrics, and is notified when the node stops.
+//! Non-goals: HTTP itself; authentication.
 
 use std::sync::Arc;
 use std::time::Duration;
