@@ -23,7 +23,7 @@ pub struct AuditLine {
     /// For a relayed request, the other hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
-    /// Its words: the first bytes of a command, the ends of a transfer.
+    /// Its arguments: the first bytes of a command, the ends of a transfer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub words: Vec<String>,
     /// How it ended, or `running`.

@@ -88,7 +88,7 @@ pub struct BenchTarget {
     pub target: String,
     /// The measured value.
     pub measured: String,
-    /// Whether it is met; none if the necessary values were not measured.
+    /// Whether it is met; `None` if the necessary values were not measured.
     pub met: Option<bool>,
 }
 
@@ -97,7 +97,7 @@ pub struct BenchTarget {
 pub struct BenchRow {
     /// The name with which it is requested.
     pub name: String,
-    /// The work in words.
+    /// A description of the work.
     pub work: String,
     /// Bytes of the input.
     pub bytes: u64,
@@ -107,7 +107,7 @@ pub struct BenchRow {
     pub ours: BenchMeasure,
     /// The floor, if it was measured.
     pub floor: Option<BenchFloor>,
-    /// What it is compared with.
+    /// The contenders that it is compared with.
     pub others: Vec<BenchOther>,
     /// Its targets.
     pub targets: Vec<BenchTarget>,
@@ -179,10 +179,10 @@ pub struct BenchReport {
     pub notes: Vec<String>,
 }
 
-/// What a process prints that read or wrote a file for `bench volume`.
+/// The output of a process that read or wrote a file for `bench volume`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub struct AccessRun {
-    /// From its first request to its last, or to the end of its fsync.
+    /// Seconds from its first request to its last, or to the end of its fsync.
     pub seconds: f64,
     /// Bytes that it moved.
     pub bytes: u64,
@@ -211,7 +211,7 @@ pub struct RivalRun {
     pub error: String,
 }
 
-/// The part of iperf3's JSON output that is used: what its receiver got.
+/// The part of iperf3's JSON output that is used.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub struct Iperf {
     /// The sums at its end.

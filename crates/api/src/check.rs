@@ -1,8 +1,8 @@
 //! Messages of a check on several nodes, between the client and each node.
 //!
 //! ```text
-//! asks:  Check(CheckShare)                                              end
-//! node:                     Said::Progress, ...   Said::Done       end
+//! client:  Check(CheckShare)                              end
+//! node:                         Progress, ...   Done      end
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -13,14 +13,14 @@ use crate::{PieceEnd, Proof, hex};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckShare {
-    /// Patterns as in a shell, as words with escapes.
+    /// Shell patterns, as strings with escapes.
     pub inputs: Vec<String>,
     /// Bytes of a record; none means lines.
     pub record: Option<u32>,
     /// Whether records begin with their length; then there is no `record`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prefixed: bool,
-    /// The parts of the key: offset, length, and whether it sorts downwards.
+    /// The parts of the key: offset, length, and whether it is descending.
     pub keys: Vec<(u32, u32, bool)>,
 }
 

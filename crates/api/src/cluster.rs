@@ -48,7 +48,7 @@ pub struct ClusterHost {
     /// The SHA-256 of the public key in its certificate: 64 hexadecimal digits.
     #[serde(default)]
     pub key: String,
-    /// Its roles; free words.
+    /// Its roles; any names.
     pub roles: Vec<String>,
     /// Directories for data.
     pub data: Vec<String>,

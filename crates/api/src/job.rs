@@ -23,7 +23,7 @@ pub enum Work {
     /// Each puts its range in order.
     #[default]
     Sort,
-    /// The same, for inputs that are already in order.
+    /// Each merges its range of the inputs, which are already in order.
     Merge,
     /// All records get a random order, which depends only on the seed and the inputs, not on the number of nodes.
     Shuffle(u64),
@@ -52,7 +52,7 @@ impl Work {
         }
     }
 
-    /// Bytes of output for so many bytes of input, if that is known. It is unknown for a join.
+    /// Bytes of output for `input_bytes` bytes of input, if that is known. It is unknown for a join.
     pub fn output_bytes(&self, input_bytes: u64) -> u64 {
         if *self == Work::Join { 0 } else { input_bytes }
     }
@@ -74,14 +74,14 @@ pub enum JoinKind {
     /// A left record with each right record of its key.
     #[default]
     Inner,
-    /// Those, and left records without a match.
+    /// Left records with each match, and left records without a match.
     Left,
     /// Only left records without a match.
     Anti,
 }
 
 impl JoinKind {
-    /// The word for it.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             JoinKind::Inner => "inner",
@@ -118,14 +118,14 @@ pub struct JobOptions {
     /// What nodes do with the records.
     #[serde(default)]
     pub work: Work,
-    /// The inputs, as words with escapes. For the nodes' own inputs, shell patterns.
+    /// The inputs, as strings with escapes. For the nodes' own inputs, shell patterns.
     pub inputs: Vec<String>,
     /// Whether each node has its own inputs; otherwise all read the same.
     pub own_inputs: bool,
     /// Whether the client serves the inputs to all nodes.
     #[serde(default)]
     pub lent_inputs: bool,
-    /// The output, as a word with escapes.
+    /// The output, as a string with escapes.
     pub output: String,
     /// Whether each node writes its range to its own output; otherwise all write to the same one.
     pub own_output: bool,
@@ -137,16 +137,16 @@ pub struct JobOptions {
     /// Whether records begin with their length; then there is no `record`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prefixed: bool,
-    /// The parts of the key: offset, length, and whether it sorts downwards.
+    /// The parts of the key: offset, length, and whether it is descending.
     pub keys: Vec<(u32, u32, bool)>,
     /// Keep only the first of records with equal keys.
     pub unique: bool,
     /// Memory of each node, if it was given.
     pub memory_bytes: Option<u64>,
-    /// The same as percent of what each node has available.
+    /// Memory of each node, as percent of what it has available.
     #[serde(default)]
     pub memory_percent: Option<f64>,
-    /// Scratch directories, as words with escapes.
+    /// Scratch directories, as strings with escapes.
     pub scratch: Vec<String>,
     /// The most scratch space of each node, in bytes.
     pub scratch_limit: Option<u64>,
@@ -183,7 +183,7 @@ impl JobOptions {
 pub struct JobSpec {
     /// The job's id: 32 hexadecimal digits.
     pub job: String,
-    /// Who asked for it.
+    /// The client or node that requested it.
     pub by: String,
     /// The work.
     pub ask: JobOptions,
@@ -193,7 +193,7 @@ pub struct JobSpec {
     pub coordinator: Option<String>,
     /// Why each earlier attempt failed.
     pub failed: Vec<String>,
-    /// The files that earlier attempts wrote to, as words with escapes. They must not be given a name any more.
+    /// The files that earlier attempts wrote to, as strings with escapes. They must not get their final names any more.
     pub lost: Vec<String>,
 }
 
@@ -203,16 +203,16 @@ pub struct JobSpec {
 pub struct JobAttempt {
     /// The hosts that take part, in the order of their ranges.
     pub hosts: Vec<String>,
-    /// The index of the host that this is sent to.
+    /// The index of the host that receives this message.
     pub index: usize,
     /// As in [`JobSpec`].
     pub failed: Vec<String>,
     /// As in [`JobSpec`].
     pub lost: Vec<String>,
-    /// The range that is to be sorted, if it is that of a node that was lost when all others had theirs: what they wrote
-    /// stays, and gets its name with what this attempt writes.
+    /// The range to sort, if it is that of a node that was lost after all others had written theirs: their files stay,
+    /// and get their names together with those of this attempt.
     pub range: Option<LostRange>,
-    /// Whose hosts decide what becomes of it, if it continues without its client.
+    /// The attempt whose hosts vote on the outcome, if the job continues without its client.
     pub vote: Option<AttemptId>,
 }
 
@@ -254,38 +254,38 @@ pub enum ToParticipant {
     Sample {
         /// Bytes of the inputs of the nodes before it, if each has its own.
         before_bytes: u64,
-        /// Memory of the node that has the least, for which rivers are laid out.
+        /// Memory of the node that has the least; the rivers are sized for it.
         least_bytes: u64,
         /// Bytes of all inputs.
         all_bytes: u64,
     },
-    /// Sort, with the split points that follow. After them comes a sample of the node's range if it may be of use.
+    /// Sort. The split points follow, and after them a sample of the node's range if it may be of use.
     Go {
-        /// For each side, pages of each node's inputs; of what all have, those that each reads.
+        /// For each side, the pages of each node's own inputs; if inputs are shared, the pages that each node reads.
         pages: Vec<Vec<u64>>,
         /// The expected bytes of the node's range.
         range_bytes: u64,
         /// The file that all write to, under its temporary name.
         shared: Option<String>,
-        /// Bytes of the split points in what follows.
+        /// Bytes of the split points that follow.
         cuts_bytes: u64,
     },
     /// The offset of the node's range in the shared output.
     Start(u64),
-    /// All nodes have written. Complete your outputs and make them durable under their temporary names, then answer.
+    /// All nodes have written. Complete your outputs and make them durable under their temporary names, then reply.
     Ready {
         /// Bytes of the file.
         bytes: u64,
-        /// The bytes that are no whole sector, of this node's range or, in a shared file, of all nodes' ranges.
+        /// Bytes that do not fill a sector, of this node's range or, in a shared file, of all nodes' ranges.
         edges: Vec<Edge>,
     },
     /// The attempt is committed. Name your outputs, if you have not done so.
     Publish,
-    /// This attempt is stopped. Remove everything of it, then answer.
+    /// This attempt is stopped. Remove everything that it left, then reply.
     Stop,
     /// The job has ended.
     End(Box<AttemptEnd>),
-    /// It was only a question. There is nothing to remember.
+    /// The job was only a plan. Remember nothing of it.
     Forget,
 }
 
@@ -322,9 +322,9 @@ pub enum FromParticipant {
         /// The file that all nodes write to, if this node created it.
         shared: Option<String>,
     },
-    /// So many bytes of its inputs have gone into the river, and so many of its range have been written.
+    /// Bytes of its inputs that have gone into the river, and bytes of its range that have been written.
     Progress(u64, u64),
-    /// Its range has so many bytes.
+    /// The bytes of its range.
     Range(u64),
     /// Everything is written, under temporary names.
     Done(Box<ParticipantEnd>),
@@ -347,15 +347,15 @@ pub enum FromParticipant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Trouble {
-    /// The node lost contact with another, perhaps the one of this index, which knows why.
+    /// The node lost contact with another, perhaps the one of this index. The other node knows the cause.
     Follows(Option<usize>),
     /// There is no room on a disk of the node.
     Full,
-    /// Somebody cancelled the job there.
+    /// The job was cancelled on the node.
     Cancelled,
     /// The node is shutting down.
     Leaves,
-    /// Anything else, which would happen again in another attempt.
+    /// Any other cause, which would recur in another attempt.
     Asked,
 }
 
@@ -403,7 +403,7 @@ pub enum ClientFileRequest {
         file: usize,
         /// The first byte.
         at: u64,
-        /// How many. Fewer are returned at the end of the file.
+        /// The number of bytes. Fewer are returned at the end of the file.
         bytes: u64,
     },
     /// The bytes after this message belong to the output.
@@ -429,7 +429,7 @@ pub struct ClientFile {
     pub modified_ns: i64,
 }
 
-/// Bytes that are no whole sector, and their offset.
+/// Bytes that do not fill a sector, and their offset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
@@ -475,7 +475,7 @@ pub struct ParticipantEnd {
     pub dropped: Proof,
     /// The first and the last record that it wrote.
     pub ends: [PieceEnd; 2],
-    /// The bytes of its range that are no whole sector.
+    /// The bytes of its range that do not fill a sector.
     pub edges: Vec<Edge>,
     /// Its entry in the receipt.
     pub node: NodeReceipt,

@@ -10,7 +10,7 @@ use crate::{CommandRequest, Finding, ParticipantView};
 pub struct RelayRequest {
     /// The hosts, by their names.
     pub on: Vec<String>,
-    /// The request for each of them, which is no relay itself.
+    /// The request for each of them, which must not be a relay.
     pub ask: Box<CommandRequest>,
 }
 
@@ -28,7 +28,7 @@ pub struct ExecRequest {
     pub stdin: bool,
     /// Whether it continues without the client. Its output is then kept and not sent.
     pub detach: bool,
-    /// It is killed after so many milliseconds, if given.
+    /// The command is killed after this many milliseconds, if given.
     pub timeout_ms: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ pub struct JobReport {
     pub id: String,
     /// The host.
     pub host: String,
-    /// Who asked for it: a client or a node, by the name in its certificate.
+    /// The client or node that requested it, by the name in its certificate.
     #[serde(default)]
     pub by: String,
     /// The program and its arguments, or the verb and its arguments.
@@ -100,7 +100,7 @@ pub struct JobReport {
 pub struct JobList {
     /// One for each job and host.
     pub jobs: Vec<JobReport>,
-    /// A line for each host that could not be asked.
+    /// A line for each host that could not be reached.
     pub errors: Vec<String>,
 }
 
@@ -180,13 +180,13 @@ pub struct HostReport {
     pub address: String,
     /// Its status, if it answered.
     pub status: Option<NodeStatus>,
-    /// Why it did not, otherwise.
+    /// Why it did not answer, otherwise.
     pub error: Option<String>,
     /// How long the answer took.
     pub seconds: f64,
 }
 
-/// What `exec` did on each host.
+/// The results of `exec` on each host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExecReport {
     /// The job's id.
@@ -204,7 +204,7 @@ pub struct HostEnd {
     pub host: String,
     /// How it ended there, if the node reported that.
     pub end: Option<ExecEnd>,
-    /// Why it did not, otherwise.
+    /// Why it did not report that, otherwise.
     pub error: Option<String>,
     /// Wall-clock seconds.
     pub seconds: f64,
@@ -249,7 +249,7 @@ pub struct HostSteps {
 pub struct HostStep {
     /// The host.
     pub host: String,
-    /// What was done, or was already so.
+    /// What was done, or had been done before.
     pub done: Option<String>,
     /// Why it failed.
     pub error: Option<String>,

@@ -1,4 +1,4 @@
-//! What the receipt of a partition has beside others.
+//! The part of a receipt that only a partition has.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +11,14 @@ pub enum PartitionPick {
     /// By the range of its key: parts of about equal size, which follow each other in order.
     #[default]
     Range,
-    /// By a hash of its key: equal keys meet in one part.
+    /// By a hash of its key: equal keys go to one part.
     Hash,
-    /// One after the other.
+    /// In turn.
     Robin,
 }
 
 impl PartitionPick {
-    /// The word for it.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             PartitionPick::Range => "range",
@@ -33,7 +33,7 @@ impl PartitionPick {
 pub struct PartReceipt {
     /// Its name.
     pub path: String,
-    /// How many records.
+    /// The number of records.
     pub records: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
@@ -42,21 +42,21 @@ pub struct PartReceipt {
     pub checksum: u128,
 }
 
-/// What a partition made: a part of its receipt, whose invariant is out = in over all parts together.
+/// The part of a receipt about the parts of a partition. Invariant: out = in over all parts together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartitionReceipt {
     /// `range`, `hash` or `robin`.
     pub pick: String,
     /// The parts in order.
     pub parts: Vec<PartReceipt>,
-    /// How much more the largest part has than the mean, as a share of it; by bytes.
+    /// By how much the largest part exceeds the mean number of bytes, as a fraction of the mean.
     pub spread: f64,
     /// Bytes of the inputs that were read for the sample.
     pub sampled_bytes: u64,
 }
 
 impl PartitionReceipt {
-    /// Of parts in the order of their numbers.
+    /// The receipt for these parts, in the order of their numbers.
     pub fn new(pick: PartitionPick, parts: Vec<PartReceipt>, sampled_bytes: u64) -> PartitionReceipt {
         let largest = parts.iter().map(|part| part.file_bytes).max().unwrap_or(0);
         let mean = parts.iter().map(|part| part.file_bytes).sum::<u64>() as f64 / parts.len() as f64;

@@ -1,8 +1,8 @@
-//! The plan: what a run will do and take, said before it starts.
+//! The plan: what a run will do and need, predicted before it starts.
 
 use serde::{Deserialize, Serialize};
 
-/// Rates of this machine, measured at another size than what is planned, or assumed.
+/// Rates of this machine, assumed or measured with another amount of data than the plan's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Hardware {
     /// Bytes of records that the cores' rates were measured on; 0 if nothing was measured and all rates
@@ -16,7 +16,7 @@ pub struct Hardware {
     pub read_bytes_per_second: f64,
     /// Bytes per second of large writes to the scratch or output disk.
     pub write_bytes_per_second: f64,
-    /// Bytes per second, read and written added, when both go on at once.
+    /// Bytes per second, read and written together, when both happen at once.
     pub mixed_bytes_per_second: f64,
     /// Seconds to make durable what was written.
     pub sync_seconds: f64,
@@ -54,17 +54,17 @@ pub struct Plan {
     pub records: u64,
     /// Bytes of a block, the unit of traffic with inputs and output.
     pub block_bytes: u64,
-    /// How many ranges the keys are cut into.
+    /// The number of ranges of keys.
     pub ranges: u32,
     /// Lanes (threads) that do the work.
     pub lanes: u32,
-    /// The promise for the whole process.
+    /// The memory limit of the whole process.
     pub memory_bytes: u64,
     /// Scratch space that will be needed.
     pub scratch_bytes: u64,
     /// Files open at once, at most.
     pub open_files: u32,
-    /// The rates the prediction rests on.
+    /// The rates on which the prediction is based.
     pub hardware: Hardware,
     /// Stages in order.
     pub stages: Vec<PlanStage>,

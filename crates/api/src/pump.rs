@@ -38,7 +38,7 @@ pub struct PumpEnd {
     pub clocks_per_byte: Option<f64>,
 }
 
-/// What a transfer did. It succeeded only if `checksum_out` is `checksum_in`.
+/// The result of a transfer. It succeeded only if `checksum_out` is `checksum_in`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PumpReceipt {
     /// `pump`.
@@ -119,7 +119,7 @@ pub struct PumpLink {
     pub bytes_per_completion: f64,
 }
 
-/// The kind of a failure, for whoever cannot match the error itself because it happened in another process.
+/// The kind of a failure, for a process that cannot match the error itself because it happened in another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
@@ -156,9 +156,9 @@ impl PumpVerdict {
     }
 }
 
-/// A request to a node to take part in a transfer. Ends are words: `path:` and a path whose odd bytes are `%` and two
-/// digits of hexadecimal, `zero:BYTES`, `noise:BYTES` or `null:`; over ssh also
-/// `home:` and a path below the user's directory there.
+/// A request to a node to take part in a transfer. Ends are strings: `path:` and a path whose unusual bytes are `%` and
+/// two hexadecimal digits, `zero:BYTES`, `noise:BYTES` or `null:`; over ssh also `home:` and a path below the user's
+/// home directory there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PumpRequest {
@@ -184,7 +184,7 @@ pub struct PumpRequest {
     pub checksum: bool,
 }
 
-/// What the user should know at once about work that runs, and that is not an error.
+/// A notice about running work that the user should see at once, and that is not an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     /// One line.
@@ -199,7 +199,7 @@ pub struct Note {
 pub enum PumpSaid {
     /// Bytes done, and bytes in all or 0 if that is unknown.
     Progress(u64, u64),
-    /// To be shown at once.
+    /// A notice to show at once.
     Note(Note),
     /// The first message, if it connects to another end that ssh started: its certificate, as PEM.
     Authority(String),
@@ -225,8 +225,8 @@ pub struct SshAnswer {
     pub authority: String,
 }
 
-/// How the source of a transfer, which ssh started, meets the sink, which ssh started elsewhere: streams that the source
-/// opens in its channel are passed on to the sink by whoever has both channels.
+/// How the source of a transfer, which ssh started, meets the sink, which ssh started elsewhere: streams that the
+/// source opens in its channel are passed on to the sink by the process that has both channels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SshMeeting {
     /// The first message of the sink, without its address if no direct link should be tried.

@@ -34,7 +34,7 @@ pub enum ProbeRequest {
     },
     /// Measure the cores now. Answered with [`ProbeSaid::Rates`], with assumed rates of disks, and 0 for links.
     Cores,
-    /// Send to this host for a time, and report what arrived. Answered with [`ProbeSaid::Sent`].
+    /// Send to this host for this time, and report what arrived. Answered with [`ProbeSaid::Sent`].
     Send {
         /// The host.
         to: String,
@@ -63,7 +63,7 @@ pub enum ProbeRequest {
 pub struct ExchangeAsk {
     /// The hosts.
     pub hosts: Vec<String>,
-    /// The index of the host that is asked.
+    /// The index of the host that receives this request.
     pub index: usize,
     /// Bytes that each sends to each other in a round.
     pub bytes: u64,
@@ -100,7 +100,7 @@ pub struct ExchangeReport {
     pub seconds: Vec<f64>,
 }
 
-/// What a node answers.
+/// An answer of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ProbeSaid {

@@ -4,7 +4,7 @@
 //! {"service":"exec","body":{"run":{"job":"...","command":["uname"], ...}}}
 //! ```
 //!
-//! Model: each service has its own type of body here; whoever forwards a request reads only the name.
+//! Model: each service has its own type of body here; a node that forwards a request reads only the name.
 //! Non-goals: a list of all services; a node has those that it was given.
 
 use serde::de::DeserializeOwned;
@@ -85,7 +85,7 @@ pub enum CommandRequest {
     /// Run a command. Channel 1 of the answer is its standard output, 2 its standard error; the result is an
     /// [`ExecEnd`](crate::ExecEnd).
     Run(ExecRequest),
-    /// Do nothing, and answer with an [`ExecEnd`](crate::ExecEnd): what a job without a process costs.
+    /// Do nothing, and answer with an [`ExecEnd`](crate::ExecEnd): measures the cost of a job without a process.
     Ping,
     /// Relay the request to other hosts over the links that this node keeps. Blocks of the answer have the host's index
     /// as their offset; channels 1 and 2 are as in [`CommandRequest::Run`], and channel 3 carries each host's
@@ -152,14 +152,14 @@ pub enum VolumeRequest {
         /// The manager's directory.
         directory: String,
     },
-    /// The same, for work on the volume's stores: no other session is open meanwhile.
+    /// This stream is the only session with the manager in this directory, for work on the volume's stores.
     Maintain {
         /// The manager's directory.
         directory: String,
-        /// What it is for, as the audit log calls it.
+        /// The work, which the audit log names.
         work: VolumeWork,
     },
-    /// This stream carries requests to the store in this directory, in the same messages.
+    /// This stream carries requests to the store in this directory, in the messages of docs/formats/volume.md.
     Store {
         /// The store's directory.
         directory: String,
@@ -188,16 +188,16 @@ pub enum VolumeRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VolumeWork {
-    /// Copies are made equal.
+    /// Make copies equal.
     Repair,
-    /// A store is added.
+    /// Add a store.
     AddStore,
-    /// A store is replaced.
+    /// Replace a store.
     Replace,
 }
 
 impl VolumeWork {
-    /// The command that does it.
+    /// The name of its command.
     pub fn command(self) -> &'static str {
         match self {
             VolumeWork::Repair => "volume repair",
@@ -215,7 +215,7 @@ pub enum VolumeChange {
     MakeStore {
         /// The name of the volume.
         name: String,
-        /// The directory in which that of the store is made.
+        /// The directory in which the store's directory is made.
         directory: String,
         /// The id of the volume.
         volume: String,
@@ -229,7 +229,7 @@ pub enum VolumeChange {
     MakeManager {
         /// The name of the volume.
         name: String,
-        /// The directory in which that of the manager is made.
+        /// The directory in which the manager's directory is made.
         directory: String,
         /// The id of the volume.
         volume: String,
@@ -266,32 +266,32 @@ impl ServiceRequest for VolumeRequest {
 pub enum TableRequest {
     /// This stream carries requests of a client and their replies, in the messages of docs/formats/table.md.
     Session,
-    /// This stream carries messages of another node, and nothing back.
+    /// This stream carries messages of another node, and no replies.
     Peer,
     /// To the registrar: make a table. The result is its [`TableEntry`].
     Create {
         /// Its name.
         name: String,
-        /// Records of a bucket.
+        /// The most records of a bucket.
         capacity: u64,
-        /// Bytes of keys and values of a bucket.
+        /// The most bytes of keys and values of a bucket.
         capacity_bytes: u64,
     },
-    /// To the registrar: say which tables there are. The result is a [`TableList`](crate::TableList).
+    /// To the registrar: list the tables. The result is a [`TableList`](crate::TableList).
     List,
     /// To the registrar: remove a table. The result is a [`TableDropped`](crate::TableDropped).
     Drop {
         /// Its name.
         name: String,
     },
-    /// From the registrar: have the first bucket of a new table.
+    /// From the registrar: create the first bucket of a new table.
     Begin(TableEntry),
-    /// From the registrar: remove all of a table.
+    /// From the registrar: remove this node's buckets of a table.
     End {
         /// Its id.
         id: String,
     },
-    /// Say what you have of a table. The result is a [`TableShare`](crate::TableShare).
+    /// Report this node's share of a table. The result is a [`TableShare`](crate::TableShare).
     Share {
         /// Its id.
         id: String,

@@ -1,4 +1,4 @@
-//! What is said about tables.
+//! Reports about tables.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct TableServer {
     /// Where Redis clients connect: `ADDRESS:PORT` or `unix:PATH`.
     pub resp: String,
-    /// Bytes for records and what orders them.
+    /// Bytes for records and their index.
     pub memory_bytes: u64,
     /// Whether clients have to give a password.
     pub password: bool,
@@ -20,9 +20,9 @@ pub struct TableEntry {
     pub name: String,
     /// Its id, which no other table ever has: 16 hexadecimal digits.
     pub id: String,
-    /// Records of a bucket; with more it is split.
+    /// The most records of a bucket; a larger one is split.
     pub capacity: u64,
-    /// Bytes of keys and values of a bucket, likewise.
+    /// The most bytes of keys and values of a bucket; a larger one is split.
     pub capacity_bytes: u64,
     /// The node that had the first bucket.
     pub home: String,
@@ -35,18 +35,18 @@ pub struct TableList {
     pub tables: Vec<TableEntry>,
 }
 
-/// What a node has of a table.
+/// A node's share of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableShare {
     /// The node.
     pub node: String,
     /// Its buckets, in order.
     pub buckets: Vec<TableBucket>,
-    /// Bytes in use for records of all tables and what orders them.
+    /// Bytes in use for the records of all tables and their indexes.
     pub memory_used_bytes: u64,
-    /// The most bytes for them.
+    /// The limit of these bytes.
     pub memory_bytes: u64,
-    /// Intervals of which changes may be lost because another node failed, each with its reason.
+    /// Intervals of keys whose changes may be lost because another node failed, each with its reason.
     pub losses: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ pub struct TableShare {
 pub struct TableBucket {
     /// Its first key, in hexadecimal; empty for the beginning.
     pub from: String,
-    /// The key that all of its keys are below, in hexadecimal; none at the end.
+    /// The exclusive upper bound of its keys, in hexadecimal; `None` at the end.
     pub to: Option<String>,
     /// How often its keys have changed hands.
     pub epoch: u64,
@@ -76,11 +76,11 @@ pub struct TableStatus {
     pub records: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// What each node has that could be asked.
+    /// The share of each node that could be reached.
     pub nodes: Vec<TableShare>,
-    /// Nodes that could not be asked, each with the reason.
+    /// Nodes that could not be reached, each with the reason.
     pub unreachable: Vec<String>,
-    /// Intervals that no node has that could be asked, as `FROM..TO`.
+    /// Intervals of keys that no reachable node has, as `FROM..TO`.
     pub missing: Vec<String>,
 }
 
@@ -93,9 +93,9 @@ pub struct TableRecord {
     pub value: String,
 }
 
-/// What became of a table that was removed.
+/// The result of removing a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableDropped {
-    /// Nodes that could not be told, each with the reason. What they have of it is gone when they end.
+    /// Nodes that could not be reached, each with the reason. They keep their buckets of it until they end.
     pub left: Vec<String>,
 }

@@ -19,7 +19,7 @@ pub struct VolumeEntry {
     pub cluster: Option<VolumeCluster>,
     /// The directory of its manager; on a cluster, after the name of its node and a colon.
     pub manager: String,
-    /// The directories of its stores, written likewise, in the order of their slots.
+    /// The directories of its stores in the same form, in the order of their slots.
     pub stores: Vec<String>,
     /// The clients that may use it; all, if none are named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -40,7 +40,7 @@ pub struct VolumeCluster {
 /// A volume that is mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeMount {
-    /// What it is called.
+    /// The name of the volume.
     pub name: String,
     /// The directory.
     pub at: String,
@@ -151,7 +151,7 @@ pub struct VolumeSalvage {
     pub name: String,
     /// The number of complete files.
     pub files: u64,
-    /// The number of files of which some bytes are lost and others were saved.
+    /// The number of files that are only partly saved.
     #[serde(default)]
     pub partial_files: u64,
     /// The bytes that were saved.

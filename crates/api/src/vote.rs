@@ -23,7 +23,7 @@ pub struct AttemptId {
 pub struct Ballot {
     /// The number of rounds before it.
     pub round: u32,
-    /// The host that proposes.
+    /// The host that makes the proposal.
     pub host: String,
 }
 
@@ -58,9 +58,9 @@ pub enum Decision {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadyFile {
-    /// Its temporary name, as a word with escapes.
+    /// Its temporary name, as a string with escapes.
     pub hidden: String,
-    /// Its final name, as a word with escapes.
+    /// Its final name, as a string with escapes.
     pub name: String,
     /// The file itself.
     pub file: FileStamp,
@@ -80,7 +80,7 @@ pub struct FileStamp {
     pub modified_ns: i64,
 }
 
-/// A question of a host to another one about a job.
+/// A question of one host to another about a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VoteRequest {
@@ -88,7 +88,7 @@ pub struct VoteRequest {
     pub job: String,
     /// The host that asks.
     pub from: String,
-    /// The attempt that is asked about.
+    /// The attempt in question.
     pub attempt: AttemptId,
     /// The question.
     pub ask: VoteAsk,
@@ -123,7 +123,7 @@ pub enum VoteSaid {
     Learned(Vec<String>),
     /// The ballot is below one that was promised.
     Outbid(Ballot),
-    /// The host still hears this coordinator.
+    /// The host is still in contact with this coordinator.
     Hears(String),
     /// The host knows of a later attempt, or of a decision.
     Knows {

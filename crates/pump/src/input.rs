@@ -20,7 +20,7 @@ use thalweg_record::Layout;
 
 use crate::{Meters, ReadAhead, Source};
 
-/// What is wrong with inputs.
+/// An error of the inputs.
 #[derive(Debug, thiserror::Error)]
 pub enum InputsError {
     /// The system refused an operation.
@@ -67,7 +67,7 @@ pub enum InputsError {
 }
 
 impl InputsError {
-    /// The error of a file of so many bytes, the last `left` of which are not a whole record.
+    /// The error of a file of `len` bytes, the last `left` of which are not a whole record.
     pub fn cut_off(path: &Path, layout: Layout, len: u64, left: u64) -> InputsError {
         let path = path.display().to_string();
         match layout.fixed_bytes() {
@@ -150,7 +150,7 @@ impl fmt::Debug for Input {
     }
 }
 
-/// Files that are not kept open are opened in a few lanes, each with a few reads of small files in flight.
+/// The number of files open at once if they do not stay open: those of a few lanes, each with a few small files.
 const OPEN_IN_PASSING: u64 = 16;
 
 /// All input files as one stream of pages.
@@ -164,7 +164,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Opens the inputs' files at the same time if so many are allowed. Raises the soft limit if necessary.
+    /// How many of `count` files may be open at once: all, or only a few. Raises the soft limit if necessary.
     pub fn open_at_once(count: usize) -> u64 {
         let (open, count) = (process::open_files(), count as u64);
         let may_be = host::allow_open_files(open + 2 * count.max(OPEN_IN_PASSING)).saturating_sub(open);
@@ -216,7 +216,7 @@ impl Inputs {
         self.bytes
     }
 
-    /// How many of the files are open at once.
+    /// The number of files that are open at once.
     pub fn open_files(&self) -> u64 {
         let kept = self.inputs.iter().filter(|input| input.kept.is_some()).count() as u64;
         kept + (self.inputs.len() as u64 - kept).min(OPEN_IN_PASSING)
@@ -232,7 +232,7 @@ impl Inputs {
         &self.inputs[self.index_of(page)]
     }
 
-    /// The index of that file.
+    /// The index of the file that page `page` belongs to.
     pub fn index_of(&self, page: u64) -> usize {
         assert!(page < self.pages);
         self.inputs.partition_point(|i| i.first_page <= page) - 1
@@ -244,20 +244,20 @@ impl Inputs {
         (input, at - input.first_page * self.page_bytes)
     }
 
-    /// The difference between positions in the stream of pages and bytes of the inputs, from page `page` to the end of
+    /// The bytes by which positions in the stream of pages exceed those in the inputs, from page `page` to the end of
     /// its file: the last pages of the files before it may be short.
     pub fn padding_before(&self, page: u64) -> u64 {
         let input = self.file_of(page);
         input.first_page * self.page_bytes - input.first_byte
     }
 
-    /// How many bytes page `page` has.
+    /// The number of bytes in page `page`.
     pub fn page_len(&self, page: u64) -> usize {
         let input = self.file_of(page);
         (input.len() - (page - input.first_page) * self.page_bytes).min(self.page_bytes) as usize
     }
 
-    /// Fails unless the records that were read, of so many bytes, are all there are.
+    /// Fails unless `came`, the bytes of the records that were read, is the bytes of all inputs.
     pub fn check_all_came(&self, came: u64) -> Result<(), InputsError> {
         let bytes = self.bytes;
         if came == bytes { Ok(()) } else { Err(InputsError::NotAll { came, bytes }) }
@@ -341,7 +341,7 @@ impl<'a> InputLane<'a> {
         InputLane { inputs, open: None, ahead, pages: Box::new(pages), exhausted: false }
     }
 
-    /// Whether no page follows the last one. Known in time if there was a free block to read more.
+    /// Whether no page follows the last one; also false if there was no free block to look for one.
     pub fn is_over(&self) -> bool {
         self.exhausted && self.ahead.pending() == 0
     }

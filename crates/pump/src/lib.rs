@@ -8,7 +8,7 @@
 //! i + 2n, ...
 //!
 //! Invariant: `finish` is called once, after the last block, and only if nothing failed. Dropping a sink without it aborts.
-//! Non-goals: what the bytes mean.
+//! Non-goals: the meaning of the bytes.
 
 mod ends;
 mod input;

@@ -68,7 +68,7 @@ impl Output {
         Ok(ready)
     }
 
-    /// The same, and renames the file to its final name.
+    /// Makes the contents durable and renames the file to its final name.
     pub fn publish(&self, bytes: u64) -> Result<()> {
         self.settle(bytes)?;
         self.rename()?;
@@ -113,7 +113,7 @@ impl Drop for Output {
 #[derive(Debug)]
 pub struct Prefix {
     bytes: AtomicU64,
-    /// The written stretches behind the prefix: start and end.
+    /// The written stretches after the prefix: start and end.
     apart: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -128,7 +128,7 @@ impl Prefix {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Records that so many bytes at `at` are written.
+    /// Records that `len` bytes at `at` are written.
     pub fn add(&self, at: u64, len: u64) {
         let mut apart = self.apart.lock().expect("no lane panics");
         apart.insert(at, at + len);
@@ -153,7 +153,7 @@ impl<'a> FileLane<'a> {
         FileLane { file: file.clone(), behind: WriteBehind::new(queue, meters), prefix: None }
     }
 
-    /// Calls a function for every block that is written.
+    /// Adds every block that is written to this prefix.
     pub fn telling(self, prefix: Option<&'a Prefix>) -> FileLane<'a> {
         FileLane { prefix, ..self }
     }

@@ -37,7 +37,7 @@ impl<'a, T> ReadAhead<'a, T> {
         self.slots.len()
     }
 
-    /// The most such reads.
+    /// The most pending reads.
     pub fn depth(&self) -> usize {
         self.queue.depth()
     }
@@ -62,7 +62,7 @@ impl<'a, T> ReadAhead<'a, T> {
         self.queue.submit(Op { kind: Kind::Read, file: file.clone(), at, block, tag });
     }
 
-    /// Queues a block that is complete already, behind the pending reads.
+    /// Queues a block that is complete already, after the pending reads.
     pub fn ready(&mut self, block: Block, about: T) {
         let tag = self.next_tag;
         self.next_tag += 1;
@@ -71,7 +71,6 @@ impl<'a, T> ReadAhead<'a, T> {
 
     /// Waits for the next block in order; `None` if nothing is pending. It is shorter than requested only at the end of
     /// the file.
-    /// file ended.
     pub fn next_block(&mut self) -> Result<Option<(Block, T)>> {
         loop {
             let Some(front) = self.slots.front_mut() else { return Ok(None) };

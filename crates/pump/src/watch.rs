@@ -1,4 +1,4 @@
-//! How the caller of long work follows and stops it.
+//! How the caller of long work observes and stops it.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ pub trait Watch: Sync {
     /// A stage begins. `total_bytes` is 0 if the total is unknown.
     fn begin(&self, _stage: &str, _index: u64, _stages: u64, _total_bytes: u64) {}
 
-    /// So many more bytes of the stage are done.
+    /// This many more bytes of the stage are done.
     fn advance(&self, _bytes: u64) {}
 
     /// Whether to stop.
@@ -18,7 +18,7 @@ pub trait Watch: Sync {
     /// Reports something that the user should know at once and that is not an error.
     fn note(&self, _note: &dyn Display) {}
 
-    /// The same for what was left of stopped work, from which a later run can resume.
+    /// Reports what stopped work left, from which a later run can resume.
     fn note_resumable(&self, _note: &dyn Display) {}
 }
 

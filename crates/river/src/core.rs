@@ -53,9 +53,9 @@ pub enum Event {
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Store the batch that arrived, under its name.
+    /// Store the batch that arrived, under its id.
     Keep,
-    /// Give out the batch of this name, which came from this source.
+    /// Give out the batch of this id, which came from this source.
     Give(usize, BatchId),
     /// Send this to a source.
     Say(usize, Head),
@@ -138,7 +138,7 @@ impl Sums {
 #[derive(Debug, Default)]
 struct Lane {
     arrived: Sums,
-    /// The sums in its end message.
+    /// The sums that its end message reports.
     said: Option<Sums>,
     given: u64,
 }

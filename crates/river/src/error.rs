@@ -1,4 +1,4 @@
-//! The errors of a river. Each message is one line that says what, where and how much, and often what helps.
+//! The errors of a river. Each message is one line that says what, where and how much, and often the remedy.
 
 use thalweg_base::units::Bytes;
 use thalweg_record::Layout;
@@ -49,7 +49,7 @@ pub enum Error {
     /// Memory could not be mapped.
     #[error(transparent)]
     Memory(#[from] thalweg_block::PoolError),
-    /// The link to another process failed. The number is that of the end there.
+    /// The link to another process failed. The number is that of the end in the other process.
     #[error("{1}")]
     Link(usize, thalweg_wire::LinkError),
 }

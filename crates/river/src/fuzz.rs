@@ -15,7 +15,7 @@ const SOURCES: usize = 3;
 const KINDS: [Kind; 7] =
     [Kind::Batch, Kind::End, Kind::Close, Kind::Finish, Kind::Lost, Kind::Credit, Kind::Gone];
 
-/// What decodes must encode to the same bytes. The check is also made valid, so that the fields behind it are tested.
+/// Bytes that decode must encode to the same bytes. The checksum is also corrected, to test the other fields.
 pub fn heads(data: &[u8]) {
     for bytes in data.chunks(HEAD_BYTES) {
         let mut mended = bytes.to_vec();
@@ -30,7 +30,7 @@ pub fn heads(data: &[u8]) {
     }
 }
 
-/// Sends any messages from any source, in any order, to the core of an outlet.
+/// Sends arbitrary messages from arbitrary sources, in any order, to the core of an outlet.
 pub fn outlet(data: &[u8]) {
     let Some((&[how, exclusive, float], messages)) = data.split_first_chunk() else { return };
     let rules = Rules {
@@ -56,7 +56,7 @@ struct Desk {
     core: Core,
     /// Batches that are stored, and their sources.
     kept: BTreeMap<BatchId, usize>,
-    /// Names that were given out.
+    /// Ids of batches that were given out.
     gone: BTreeSet<BatchId>,
     /// The sources of batches that were given out and not freed.
     given: Vec<usize>,

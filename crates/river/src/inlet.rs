@@ -49,7 +49,7 @@ pub struct Inlet {
     at: u64,
     /// The start of a record that continues in the next bytes.
     carry: Vec<u8>,
-    /// The same for batches of another river, for each lane.
+    /// For each lane, the start of a record that continues in the next batch of another river.
     partials: Partials,
     /// The next lane for round robin, or the lane of the open batch for the least busy outlet.
     hint: usize,
@@ -313,7 +313,7 @@ impl Inlet {
         self.end_split(false)
     }
 
-    /// Ends the split. With `finishes` each outlet also learns that this was the last one.
+    /// Ends the split. With `finishes`, each outlet also learns that it was the last one.
     fn end_split(&mut self, finishes: bool) -> Result<()> {
         if !self.is_open {
             return Ok(());
@@ -353,7 +353,7 @@ impl Inlet {
         (outlet + 2 * outlets - (self.index + 1) % outlets) % outlets
     }
 
-    /// Tells an outlet what its lanes got.
+    /// Tells an outlet which batches its lanes got.
     fn close(&mut self, outlet: usize) -> Result<()> {
         let mut close = Head { kind: Kind::Close, ..self.sums[0] };
         (close.lane, close.sequence, close.records, close.bytes, close.checksum) = (0, 0, 0, 0, 0);

@@ -1,8 +1,8 @@
 //! The transport over links, between processes and machines.
 //!
 //! Model: each pair of inlet and outlet has a stream of a link. A batch is one block, its head before its records.
-//! Control messages have a channel of their own, or come with the end of the stream. Whoever reads the link delivers
-//! messages to the mailbox of the right end, so some thread must read it, as a node does for its links.
+//! Control messages have a channel of their own, or come with the end of the stream. The thread that reads the link
+//! delivers messages to the mailbox of the right end, so some thread must read it, as a node does for its links.
 //! Invariant: each stream has its own buffers besides those of the river, so a message always finds a buffer, and a
 //! slow outlet does not block other streams of the link.
 
@@ -67,7 +67,7 @@ struct LinkTransport {
     /// The number of the end on the other side.
     to: usize,
     out: Outgoing,
-    /// Control messages that are sent together: each would take a whole block, and a link has few.
+    /// Control messages that are sent together: each alone would take a whole block, of which a link has few.
     controls: Vec<u8>,
 }
 

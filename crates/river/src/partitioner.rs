@@ -12,7 +12,7 @@ type Own = dyn Fn(&[u8], u64) -> usize + Send + Sync;
 pub enum Partitioner {
     /// By ranges of the key: lane i gets the keys in (split point i - 1, split point i]. Origins decide ties.
     Range(SplitPoints),
-    /// The same, but only for records of these ranges, of which the first is lane 0. Other records are dropped.
+    /// By ranges of the key, but only these ranges; the first of them is lane 0. Other records are dropped.
     Among(SplitPoints, Range<usize>),
     /// By a hash of the key: equal keys go to one lane.
     Hash,
@@ -22,7 +22,7 @@ pub enum Partitioner {
     Copy,
     /// To the outlet with the most unused credits: a slow outlet gets less.
     LeastBusy,
-    /// As this function decides.
+    /// By this function.
     Own(Box<Own>),
 }
 

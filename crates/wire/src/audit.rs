@@ -5,8 +5,8 @@
 //! change nothing, and messages between nodes within a job, get no entry.
 //! Invariant: no environment, input or output is recorded, and at most [`WORDS_BYTES_MAX`] bytes of a command. At most
 //! [`REFUSED_A_MINUTE`] lines a minute are about refusals of one peer, or of all unauthenticated peers together; the
-//! rest is counted, so that nobody can flood the log. If the log cannot be written, that is reported once, and nothing
-//! stops.
+//! rest is only counted, so that no peer can flood the log. If the log cannot be written, that is reported once, and
+//! nothing stops.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,9 +25,9 @@ const AUDIT_FILE: &str = "audit.log";
 /// The number of files that are kept, and their size.
 const FILES: usize = 8;
 const FILE_BYTES: u64 = 4 << 20;
-/// The most bytes of a command's words.
+/// The most bytes of a command's arguments that are logged.
 const WORDS_BYTES_MAX: usize = 1024;
-/// The most bytes of the kind of request, which over HTTP may be any word.
+/// The most bytes of the kind of request, which over HTTP may be any text.
 const WHAT_BYTES_MAX: usize = 32;
 /// The most bytes of a job's id.
 const JOB_BYTES_MAX: usize = 32;
@@ -45,7 +45,7 @@ struct State {
     came: Vec<(Weak<Link>, SocketAddr)>,
     /// Whether the failure to write the log was reported.
     told: bool,
-    /// Refusals by the peer's id; those of unauthenticated peers are under none.
+    /// Refusals by the peer's id; all unauthenticated peers share the empty id.
     refused: BTreeMap<String, Refused>,
 }
 
@@ -57,7 +57,7 @@ struct Refused {
     untold: u64,
 }
 
-/// The peer that requests something.
+/// The peer that sends a request.
 #[derive(Debug, Clone, Default)]
 pub struct Who {
     /// Its name and address.
@@ -117,11 +117,11 @@ impl Audit {
         self.begin(Who { peer, proved: None }, "connect", &[]).refused(why);
     }
 
-    /// If another line about this peer's refusals may be written, the number of refusals before it that were not
-    /// logged.
+    /// The number of this peer's earlier refusals that were not logged; `None` if no line about this one may be
+    /// written.
     fn may_tell(&self, id: &str, minute: u64) -> Option<u64> {
         let mut state = self.state();
-        // Peers without unlogged refusals are forgotten.
+        // Drops peers that have neither a refusal in this minute nor an unlogged one.
         state.refused.retain(|_, refused| refused.minute == minute || refused.untold > 0);
         let refused = state.refused.entry(id.to_string()).or_default();
         if refused.minute != minute {
@@ -155,7 +155,7 @@ fn cut(text: &str, bytes: usize) -> String {
     text[..text.floor_char_boundary(bytes)].to_string()
 }
 
-/// The first bytes of a command, with each word as far as they reach.
+/// The arguments of a command, cut off after [`WORDS_BYTES_MAX`] bytes in all.
 fn shown(words: &[String]) -> Vec<String> {
     let mut left = WORDS_BYTES_MAX;
     let mut shown = Vec::new();
@@ -186,7 +186,7 @@ impl Entry {
         self
     }
 
-    /// Sets the other hosts that are asked.
+    /// Sets the other hosts to which the request is relayed.
     pub fn on(mut self, hosts: &[String]) -> Entry {
         self.line.on = shown(hosts);
         self

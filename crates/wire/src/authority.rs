@@ -75,7 +75,7 @@ impl Authority {
         Ok(self.issuer.key().sign(bytes)?)
     }
 
-    /// Makes a certificate that is valid for so many days from now; with a negative number it has expired.
+    /// Makes a certificate that is valid for `days` days from now; with a negative number it has expired.
     pub fn issue(&self, named: &Named, days: i64) -> Result<Issued, IdentityError> {
         assert_eq!(named.cluster, self.cluster, "an authority speaks for its own cluster");
         if !is_host_name(&named.host) {
@@ -125,7 +125,7 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERAL_TIME: u8 = 0x18;
 
-/// The first DER element of these bytes: its tag, its contents, and the bytes behind it.
+/// The first DER element of these bytes: its tag, its contents, and the bytes after it.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk()?;
     let (len, rest) = match first {

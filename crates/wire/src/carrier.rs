@@ -17,7 +17,7 @@ use thalweg_io::{pipe, socket};
 use crate::error::What;
 use crate::seal::{Opening, RECORD_BYTES, RECORD_EXTRA_BYTES, RECORD_HEAD_BYTES, Sealing};
 
-/// How often an idle receiver checks its link, where nobody can wake it.
+/// How often an idle receiver checks its link, if no other thread can wake it.
 pub(crate) const MOMENT: Duration = Duration::from_millis(250);
 /// The most encrypted bytes received at a time.
 const OPENING_BYTES: usize = 256 << 10;
@@ -123,10 +123,10 @@ pub(crate) struct TcpReceive {
     /// Encrypted bytes that have arrived, from `start` on.
     buffer: Vec<u8>,
     start: usize,
-    /// The decrypted payload in the buffer that nobody has taken yet; it lies before `start`.
+    /// The part of the buffer with decrypted payload that was not returned yet; it lies before `start`.
     plain: std::ops::Range<usize>,
     receives: u64,
-    /// The silence after which the caller is told.
+    /// The read timeout of the socket.
     moment: Duration,
 }
 
@@ -179,7 +179,7 @@ impl Receive for TcpReceive {
                 continue;
             }
             clock.begun = filled > 0;
-            // At least so many bytes are still to come.
+            // At least this many bytes are still to come.
             let left = into.len() - filled;
             let want = left + left.div_ceil(RECORD_BYTES) * RECORD_EXTRA_BYTES;
             if !self.has(RECORD_HEAD_BYTES, want, clock)? {

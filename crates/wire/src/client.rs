@@ -33,7 +33,7 @@ impl Client {
         Ok(Client { directory: identity.into(), asked: AtomicBool::new(false), credentials, file })
     }
 
-    /// The same, provided that its cluster has this name, if one is given.
+    /// Like [`load`](Client::load), but fails if `name` is given and is not the name of the client's cluster.
     pub fn load_named(identity: &Path, name: Option<&str>) -> ClusterResult<Client> {
         let client = Client::load(identity)?;
         if let Some(name) = name.filter(|name| *name != client.file.name) {
@@ -76,7 +76,7 @@ impl Client {
         Ok(hosts)
     }
 
-    /// Opens a link with a host, for blocks of so many bytes.
+    /// Opens a link with a host, for blocks of `block_bytes` bytes.
     pub fn link(&self, host: &ClusterHost, block_bytes: usize) -> ClusterResult<Link> {
         let address = cluster::address_of(host)?;
         let link = self.credentials.connect(&host.name, address, terms(block_bytes))?;
@@ -84,7 +84,7 @@ impl Client {
         Ok(link)
     }
 
-    /// Opens a link with a host. A thread reads it when nobody else does.
+    /// Opens a link with a host. A thread reads it when no other thread does.
     pub fn kept_link(&self, host: &ClusterHost, block_bytes: usize) -> Result<Arc<Link>> {
         let cut = |why: String| LinkError::new(&host.name, What::Cut(why));
         let link = self.link(host, block_bytes).map_err(|why| match why {
@@ -118,7 +118,7 @@ impl Client {
             let Ok(text) = message::ask(link, &HostRequest::Cluster(None).text()) else { return };
             if let Ok(Some(file)) = cluster::newer(&self.directory, &self.file, &text) {
                 self.credentials.identity().members.set(&file);
-                // A client that may not write there asks again next time.
+                // A client that may not write there requests the file again next time.
                 let _ = small::write(&self.directory.join(CLUSTER_FILE), text.as_bytes());
             }
         } else if theirs < self.file.epoch

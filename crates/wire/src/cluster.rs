@@ -38,14 +38,14 @@ const HOSTS: &str = "hosts";
 const CLIENTS: &str = "clients";
 /// The owner's own name as a client.
 const OWNER: &str = "client";
-/// How often, and at which interval, to check whether a key and its certificate match: one is written after the other.
+/// How often, and at which interval, to check whether a key and its certificate match: their files are written in turn.
 const RENEWAL_LOOKS: usize = 20;
 const RENEWAL_LOOK: Duration = Duration::from_millis(10);
 /// The most hosts of a cluster.
 pub const HOSTS_MAX: usize = 1024;
 /// The most clients of a cluster.
 pub const CLIENTS_MAX: usize = 256;
-/// The most dropped members that are remembered. Older ones are told that they are not listed.
+/// The most dropped members that are remembered. Older ones are refused as not listed.
 const DROPPED_MAX: usize = 1024;
 /// How long before a certificate's end to warn.
 const WARNING_SECONDS: u64 = 30 * DAY_SECONDS;
@@ -61,7 +61,7 @@ pub fn client_directory(owner: &Path, client: &str) -> PathBuf {
     owner.join(CLIENTS).join(client)
 }
 
-/// Words before a colon that have another meaning, so no host may have them as its name.
+/// Prefixes of paths with another meaning, such as `volume:`; no host may have such a name.
 const SCHEMES: [&str; 6] = ["volume", "table", "nodes", "client", "null", "zero"];
 
 /// Parses a host: `NAME`, `NAME=ADDRESS` or `NAME=ADDRESS:PORT`, perhaps followed by `@WORD,WORD`; each word is a role,
@@ -152,7 +152,7 @@ pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// An error if the directory belongs to another user, who could replace the identities.
+/// Fails if the directory belongs to another user, who could replace the identities.
 fn is_own(owner: &Path) -> Result<()> {
     match small::is_of_another(owner) {
         true => Err(Error::NotOwned(owner.into())),
@@ -160,7 +160,7 @@ fn is_own(owner: &Path) -> Result<()> {
     }
 }
 
-/// An error if the directory holds a cluster.
+/// Fails if the directory already holds a cluster.
 fn is_free(owner: &Path) -> Result<()> {
     if small::read(&owner.join(CLUSTER_FILE)).is_err() {
         return Ok(());
@@ -231,8 +231,8 @@ pub fn drop_named(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// Makes new certificates, keys and ids for these hosts and clients, or for all. Old certificates are refused wherever
-/// the new cluster file is known. A file from before cluster files were signed, or links encrypted, is brought up to
+/// Makes new certificates, keys and ids for these hosts and clients, or for all. Hosts that have the new cluster file
+/// refuse the old certificates. A file from before cluster files were signed, or links encrypted, is brought up to
 /// date.
 pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     let (mut file, cluster, authority, _alone) = opened(owner, read_unsigned)?;
@@ -242,7 +242,7 @@ pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     if let Some(name) = names.iter().find(|name| !is_known(name)) {
         return Err(unknown(&file, name));
     }
-    // A file from before it contained keys needs all of them.
+    // Files of format 1 contain no keys, so all members get one.
     let old = std::mem::replace(&mut file.format, 2) == 1;
     file.links = Links::Sealed;
     if file.clients.is_empty() {
@@ -292,8 +292,8 @@ pub fn unknown(file: &ClusterFile, host: &str) -> Error {
     Error::UnknownHost { host: host.into(), cluster: file.name.clone(), hosts }
 }
 
-/// Verifies a cluster file that somebody sent. Returns it if its epoch is larger than that of the file in `directory`,
-/// and nothing if it is the same file.
+/// Verifies a cluster file that was received or installed. Returns it if its epoch is larger than that of `ours`, and
+/// `None` if it is the same file.
 pub fn newer(directory: &Path, ours: &ClusterFile, text: &str) -> Result<Option<ClusterFile>> {
     let authority = certificate(&small::read(&directory.join(AUTHORITY_FILE))?)?;
     let theirs = verify(text, &authority).map_err(Rejected::NotVerified)?;
@@ -391,7 +391,7 @@ fn issue_to(owner: &Path, authority: &Authority, cluster: Id, host: &mut Cluster
     Ok(())
 }
 
-/// The same for a client.
+/// Makes a client's certificate and records its key in the client's entry.
 fn issue_to_client(
     owner: &Path,
     authority: &Authority,
@@ -415,8 +415,8 @@ fn issue(directory: &Path, authority: &Authority, named: &Named) -> Result<Strin
     key_of(&issued.certificate).ok_or_else(|| Error::Malformed("the certificate has no key".into()))
 }
 
-/// Writes the cluster file into all directories, the owner's last, because that one counts. A directory of a host or a
-/// client may have been moved; nodes then tell each other, and their clients.
+/// Writes the cluster file into all directories, the owner's last, because that one is authoritative. If the directory
+/// of a host or a client has been moved, it gets the file from a node.
 fn publish(owner: &Path, file: &ClusterFile, authority: &Authority) -> Result<()> {
     let text = sign(file, authority)?;
     let hosts = file.hosts.iter().map(|host| host_directory(owner, &host.name));

@@ -128,7 +128,7 @@ pub enum ClusterError {
     Asked(String),
 }
 
-/// What is wrong with the description of a host, `NAME=ADDRESS:PORT@WORD,WORD`. Each variant holds the wrong word.
+/// What is wrong with the description of a host, `NAME=ADDRESS:PORT@WORD,WORD`. Each variant holds the wrong part.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadHost {
@@ -147,7 +147,7 @@ pub enum BadHost {
          digits, '-' and '.'"
     )]
     Name(String),
-    /// A word that begins paths of another kind, such as `volume:`.
+    /// A prefix of paths of another kind, such as `volume:`.
     #[error("a host cannot be called '{0}': paths that begin with {0}: mean something else")]
     Reserved(String),
     /// Not an address.

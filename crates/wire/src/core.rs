@@ -4,7 +4,7 @@
 //! returns [`Effect`]s for the owner of the socket and the streams. Both sides say hello first. Either side may open
 //! streams; each direction of a stream ends with an end or an abort, and the stream is forgotten when both have ended.
 //! Invariant: a block is sent only for a credit, and a credit is a buffer that the receiver has reserved. So a receiver
-//! always has a place for what arrives, and a stream that nobody reads never delays another. A violation closes the
+//! always has a place for what arrives, and a stream that is not read never delays another. A violation closes the
 //! link with one [`Fault`]; nothing happens after that.
 //! Non-goals: clocks, sockets, contents of blocks.
 
@@ -44,7 +44,7 @@ pub enum Event {
     Broken(FrameError),
     /// This side opens a stream.
     Open(Vec<u8>),
-    /// This side has reserved so many more blocks for a stream.
+    /// This side has reserved this many more blocks for a stream.
     Reserve(u32, u64),
     /// This side sends a block, for which it has a credit.
     Put(Head),
@@ -120,10 +120,10 @@ pub enum Fault {
     /// A request or a result that is too long.
     #[error("sent an {0:?} of more than {1} bytes")]
     Long(Kind, usize),
-    /// The peer does not read this many frames that it should.
+    /// The peer left this many frames unread and sent more that needs an answer.
     #[error("has left {0} answers unread and continues to ask")]
     Deaf(usize),
-    /// The peer was silent for so many milliseconds.
+    /// The peer was silent for this many milliseconds.
     #[error("has said nothing for {:.1} s", *.0 as f64 / 1e3)]
     Silent(u64),
     /// The peer closed the link and reported this violation.
@@ -344,7 +344,7 @@ impl Core {
         }
     }
 
-    /// Limits the peer's requests and results to so many bytes from now on.
+    /// Limits the peer's requests and results to `bytes` bytes from now on.
     pub(crate) fn bound_payloads(&mut self, bytes: usize) {
         self.payload_bytes_max = bytes;
     }
@@ -392,7 +392,7 @@ impl Core {
         state.ok_or(Fault::Stream(head.kind, head.stream))
     }
 
-    /// The stream of a frame that may have crossed its end: `None` if it is forgotten.
+    /// The stream of a frame that the peer may have sent before it knew of the end; `None` if it is forgotten.
     fn known(&mut self, head: &Head) -> Result<Option<&mut Stream>, Fault> {
         let next = if self.began(head.stream) { self.next_stream } else { self.next_theirs };
         if head.stream == 0 || head.stream >= next {
@@ -408,13 +408,13 @@ impl Core {
         if self.streams.len() >= STREAMS_MAX {
             return Err(Fault::Streams);
         }
-        // The link ends after two thousand million streams.
+        // The link ends after 2^31 streams of the peer.
         self.next_theirs = stream.checked_add(2).ok_or(Fault::Streams)?;
         self.streams.insert(stream, Stream::default());
         Ok(())
     }
 
-    /// Opens a stream; without an effect, the link has the maximum of streams.
+    /// Opens a stream. Returns no effects if the link has the maximum of streams.
     fn open(&mut self, request: Vec<u8>) -> Vec<Effect> {
         let stream = self.next_stream;
         // Half of the maximum for each side.

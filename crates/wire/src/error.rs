@@ -22,7 +22,7 @@ pub struct LinkError {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum What {
-    /// Nobody answers, or not in time.
+    /// The peer does not answer, or not in time.
     Unreachable(String),
     /// One side rejects the other's certificate, or the bytes are not a handshake.
     Refused(String),
@@ -38,9 +38,9 @@ pub enum What {
     GivenUp,
     /// The link has the maximum of streams.
     Full,
-    /// A request or a result of so many bytes is too long.
+    /// A request or a result of this many bytes is too long.
     Long(usize),
-    /// A block has so many bytes, and the peer accepts at most so many.
+    /// A block of the first number of bytes, where the peer accepts at most the second.
     Block(usize, usize),
 }
 

@@ -5,8 +5,8 @@
 //! exporter secret --label--> secret of the label --"exporter", hash of the context--> key
 //! ```
 //!
-//! Invariant: both ends of a link derive the same key from the same label and context, and nobody else can. Another
-//! link, label or context has another key.
+//! Invariant: both ends of a link derive the same key from the same label and context, and no third party can. Another
+//! link, label or context gives another key.
 //! Non-goals: the use of keys, nonces, and limits of use.
 
 use ring::digest::digest;

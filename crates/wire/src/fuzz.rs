@@ -8,7 +8,7 @@ use crate::frame::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, HEAD_BYTES, Head, Kind};
 use crate::hello::{Hello, Id, Role};
 
 /// A peer sends these bytes to a side with two open streams. If the first byte is odd, headers are corrected, to reach
-/// the code behind the checks.
+/// the code after the checks.
 pub fn frames(data: &[u8]) {
     let Some((&how, mut rest)) = data.split_first() else { return };
     let ours = Hello { cluster: Id(1), node: Id(1), role: Role::Node, block_bytes: 1 << 20, epoch: 0 };
@@ -57,7 +57,7 @@ fn closes(effects: &[Effect]) {
 
 type Decoded = Result<Head, crate::frame::FrameError>;
 
-/// The header at the beginning of these bytes, and the bytes behind it.
+/// The header at the beginning of these bytes, and the bytes after it.
 fn head_of(bytes: &[u8], mended: bool, sequence: u32) -> Option<(Decoded, &[u8])> {
     let (head, behind) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     if !mended {

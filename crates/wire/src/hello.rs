@@ -88,7 +88,7 @@ pub enum HelloError {
         if .0 == .1 { format!("protocol {}", .0) } else { format!("protocols {} to {}", .0, .1) }
     )]
     Version(u16, u16),
-    /// Its largest block, of so many bytes, is too small.
+    /// Its largest block, of this many bytes, is too small.
     #[error("blocks of at most {0} bytes, where {BLOCK_BYTES_MIN} are the least")]
     Blocks(u32),
 }

@@ -52,7 +52,7 @@ pub struct Host {
     pub(crate) stopping: Latch,
 }
 
-/// A gate that closes once and wakes all who wait for it.
+/// A gate that closes once and wakes all waiting threads.
 #[derive(Default)]
 pub(crate) struct Latch {
     closed: Mutex<bool>,
@@ -65,7 +65,7 @@ impl Latch {
         self.change.notify_all();
     }
 
-    /// Waits until it is closed, at most so long; returns whether it is closed.
+    /// Waits for at most `patience` until it is closed; returns whether it is closed.
     pub(crate) fn wait(&self, patience: Duration) -> bool {
         let closed = self.closed.lock().expect("no holder panics");
         *self.change.wait_timeout_while(closed, patience, |closed| !*closed).expect("no holder panics").0
@@ -126,7 +126,7 @@ impl Host {
         let _ = self.on_change.set(Box::new(call));
     }
 
-    /// Stops all services, waits at most so long for each, and closes all links.
+    /// Stops all services, waits for each for at most `patience`, and closes all links.
     pub fn stop(&self, patience: Duration) {
         self.stopping.close();
         let services = std::mem::take(&mut *self.services.write().expect("no holder panics"));
@@ -134,7 +134,7 @@ impl Host {
         self.links.lock().expect("no holder panics").iter().for_each(|(_, link)| link.close());
     }
 
-    /// Waits until this host stops, at most so long; returns whether it stops.
+    /// Waits for at most `patience` until this host stops; returns whether it stops.
     pub fn is_stopping_within(&self, patience: Duration) -> bool {
         self.stopping.wait(patience)
     }
@@ -201,8 +201,8 @@ impl Host {
         self.credentials().map_or(May::All, |credentials| credentials.identity().members.may(peer))
     }
 
-    /// Loads a certificate that was installed meanwhile, and a newer cluster file. Open links stay for the work on
-    /// them; kept links are dialled again, so that the others see the new certificate.
+    /// Loads newly installed files: a certificate and a newer cluster file. Open links stay for the work on them. If
+    /// the certificate has a new id, kept links are dialled again, so that the other hosts see it.
     pub(crate) fn reload_identity(&self) {
         let Some(directory) = self.directory.as_deref() else { return };
         let now = files_in(directory);
@@ -223,7 +223,7 @@ impl Host {
         let (Ok(credentials), Ok(text)) = (Credentials::of(identity), cluster::text_in(directory)) else {
             return;
         };
-        // An older list, or another of the same epoch, is ignored, with its certificate.
+        // If the list is older, or another one of the same epoch, it is ignored with its certificate.
         if self.take_cluster(&text).is_ok() {
             if credentials.identity().node != ours.node {
                 self.mesh.forget_all();
@@ -235,7 +235,7 @@ impl Host {
 
     /// Accepts a newer cluster file: stores it, closes all links and connections of peers that it does not list, and
     /// passes it on. Returns the current epoch, and whether it is new. A file that cannot be stored, for example
-    /// because the disk is full, stays in effect until the node ends.
+    /// because the disk is full, is in effect until the node ends.
     pub fn take_cluster(&self, text: &str) -> Result<(u64, bool)> {
         let (Some(directory), Some(credentials)) = (&self.directory, self.credentials()) else {
             return Err(Error::NoIdentity);
@@ -269,7 +269,7 @@ impl Host {
         self.agree_at(link, link.hello().epoch);
     }
 
-    /// The same, for a peer whose cluster file has the epoch `theirs`.
+    /// Brings both ends of a link to the newer of their cluster files. The peer's has the epoch `theirs`.
     pub(crate) fn agree_at(&self, link: &Link, theirs: u64) {
         let Some(credentials) = self.credentials() else { return };
         let ours = credentials.identity().members.epoch();
@@ -295,7 +295,7 @@ impl Host {
         self.links.lock().expect("no holder panics").push((peer, link.clone()));
         // A panic ends this link; its peer sees that it is closed.
         let _ = caught(|| self.serve_streams(peer, link));
-        // From now on nobody reads it.
+        // From now on no thread reads it.
         link.close();
         self.links.lock().expect("no holder panics").retain(|(_, other)| !Arc::ptr_eq(other, link));
         self.mesh.forget(link);
@@ -371,7 +371,7 @@ impl Host {
         let entry = || -> Entry { peer.entry("cluster file", &[]) };
         match &taken {
             Ok((epoch, true)) => entry().ends(format!("epoch {epoch} holds")),
-            // Every host that knows of it sends it.
+            // Every host that has this file sends it.
             Ok((_, false)) => {}
             Err(why) => entry().refused(why),
         }

@@ -5,7 +5,6 @@
 //! Invariant: a peer is accepted only if the cluster's authority has signed its certificate, the certificate is valid
 //! today, and the signed cluster file lists its id with its key. Keys are in files that only their owner may read, and
 //! in no message.
-//! owner may read, and in no message.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -50,7 +49,7 @@ pub enum IdentityError {
         .0.display()
     )]
     Clear(PathBuf),
-    /// Others may read a key.
+    /// Other users can read a key.
     #[error("the key {} may be read by others; chmod 600 it, and if others may have read it renew it", .0.display())]
     Open(PathBuf),
     /// A certificate cannot carry this name.
@@ -134,8 +133,8 @@ pub fn read_cluster(directory: &Path) -> Result<(ClusterFile, Id), IdentityError
     }
 }
 
-/// The same for the owner, who is about to sign it: it may be from before cluster files were signed, or links
-/// encrypted.
+/// Reads the cluster file for the owner, who is about to sign it: it may be from before cluster files were signed, or
+/// links encrypted.
 pub fn read_unsigned(directory: &Path) -> Result<(ClusterFile, Id), IdentityError> {
     let (path, text) = cluster_text(directory)?;
     let file = match from_json::<ClusterFile>(&text) {

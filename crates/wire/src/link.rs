@@ -1,15 +1,15 @@
 //! A link: the core, a carrier, and the threads that wait for either.
 //!
-//! Model: a link has no thread of its own. A thread that waits for a block, a credit or a new stream reads frames while
-//! no other thread does, and hands frames of other streams to their threads. So a block is received by the thread that
-//! wants it, into the buffer that it reserved. Senders write their own frames. [`Link::keep`] adds a thread that reads
-//! when nobody else has for a while, for links whose owner may be busy longer than the peer's timeout.
+//! Model: a link needs no thread of its own. A thread that waits for a block, a credit or a new stream reads frames
+//! while no other thread does, and hands frames of other streams to their threads. So a block is received by the thread
+//! that wants it, into the buffer that it reserved. Senders write their own frames. [`Link::keep`] adds a thread that
+//! reads when no other has for a while, for links whose owner may be busy longer than the peer's timeout.
 //! Invariant: a reader never waits for a writer or for the carrier: its answers are sent when there is room, or by the
 //! thread that is sending. Otherwise two sides that both write would each wait for the other to read. So a side that
-//! streams in both directions reads on a thread of its own. A closed link reports the first cause to everyone.
+//! streams in both directions reads on a thread of its own. A closed link reports the first cause to all its users.
 //! Invariant: a thread that panics while it uses a link closes that link, and nothing else.
 //! Invariant: the memory that a peer can occupy is bounded: [`REQUESTS_MAX`] x [`PAYLOAD_BYTES_MAX`] of requests that
-//! nobody has accepted, and [`ANSWERS_MAX`] frames that it does not read. A stream that is given up before it was
+//! were not accepted yet, and [`ANSWERS_MAX`] frames that it does not read. A stream that is given up before it was
 //! accepted leaves nothing.
 //! Non-goals: reopening; the meaning of requests and blocks.
 
@@ -70,7 +70,7 @@ pub(crate) struct State {
     input: Option<Box<dyn Receive>>,
     /// The time of the last read.
     read_ms: u64,
-    /// The number of threads that wait for a change. Waking takes a system call, and mostly nobody waits.
+    /// The number of threads that wait for a change. Waking takes a system call, and usually no thread waits.
     waiting: usize,
     asked: VecDeque<(u32, Vec<u8>)>,
     opened: Option<u32>,
@@ -89,7 +89,7 @@ pub(crate) struct Inbox {
     pub(crate) end: Option<std::result::Result<Vec<u8>, What>>,
     /// Called when something arrives.
     pub(crate) news: Option<Box<dyn Fn(News) + Send>>,
-    /// Takes what arrives, which then does not wait here.
+    /// Receives what arrives, which is then not queued here.
     pub(crate) given: Option<Given>,
 }
 
@@ -193,7 +193,7 @@ impl Link {
         }))))
     }
 
-    /// Says hello unless that has happened, and waits for the peer's hello.
+    /// Says hello unless this side has done so, and waits for the peer's hello.
     pub(crate) fn exchange_hellos(&self) -> Result<()> {
         let shared = &self.0.0;
         shared.flush()?;
@@ -280,8 +280,8 @@ impl Link {
         shared.wake(&shared.lock());
     }
 
-    /// Limits the peer's requests and results to so many bytes from now on, instead of [`PAYLOAD_BYTES_MAX`], and what
-    /// may wait accordingly.
+    /// Limits the peer's requests and results to `bytes` bytes from now on, instead of [`PAYLOAD_BYTES_MAX`], and the
+    /// requests that may wait accordingly.
     pub fn bound_payloads(&self, bytes: usize) {
         self.0.0.lock().core.bound_payloads(bytes);
     }
@@ -291,7 +291,7 @@ impl Link {
         self.0.0.lock().closed.is_none()
     }
 
-    /// Starts a thread that answers the peer while nobody here reads. It ends with the link.
+    /// Starts a thread that answers the peer while no other thread reads. It ends with the link.
     pub fn keep(&self) -> std::io::Result<()> {
         let weak = Arc::downgrade(&self.0.0);
         let builder = std::thread::Builder::new().name("keeper".into()).stack_size(KEEPER_STACK_BYTES);
@@ -322,9 +322,9 @@ impl Drop for Owner {
     }
 }
 
-/// Reads once if nobody has for a while; false when the link is gone.
+/// Reads once if no thread has for a while; false when the link is gone.
 fn keep_once(weak: &Weak<Shared>) -> bool {
-    // Not woken by the reads of others, which happen with every frame.
+    // Reads by other threads happen with every frame, and do not wake this one.
     std::thread::park_timeout(Duration::from_millis(KEEPER_MS));
     let Some(shared) = weak.upgrade() else { return false };
     let mut state = shared.lock();
@@ -351,7 +351,7 @@ impl Shared {
             let mut state = poisoned.into_inner();
             for inbox in state.streams.values_mut() {
                 let (news, given) = (inbox.news.take(), inbox.given.take());
-                // The thread that panicked may be among those that are told.
+                // The callback that panicked may be among these.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     if let Some(news) = news {
                         news(News::End);
@@ -402,7 +402,7 @@ impl Shared {
         state.opened.take().ok_or_else(|| self.error(What::Full))
     }
 
-    /// Waits until `ready` returns something, reading frames while nobody else does.
+    /// Waits until `ready` returns something, reading frames while no other thread does.
     pub(crate) fn wait<T>(&self, mut ready: impl FnMut(&mut State) -> Option<T>) -> Result<T> {
         let mut state = self.lock();
         loop {
@@ -643,7 +643,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The same for a reader, which does not wait for the carrier either: frames that do not fit are sent later.
+    /// Like `flush`, for a reader: it does not wait for the carrier either, so frames that do not fit are sent later.
     pub(crate) fn flush_what_fits(&self) {
         while !self.lock().outbox.is_empty() {
             let Some(mut out) = self.try_out() else { break };
@@ -653,7 +653,7 @@ impl Shared {
         }
     }
 
-    /// Sends the frames that wait; false if not all fitted and only these are to be sent. If a block of the stream
+    /// Sends the frames that wait. Returns false if, with `only_what_fits`, some did not fit. If a block of the stream
     /// `followed` comes next, the last frame is sent with it.
     fn drain(&self, out: &mut Out, only_what_fits: bool, followed: Option<u32>) -> Result<bool> {
         let mut held = 0;
@@ -679,8 +679,8 @@ impl Shared {
         }
     }
 
-    /// Sends a block that the core has permitted, with the frames that wait before it; false if the stream was given up
-    /// before: nothing of it may follow that.
+    /// Sends a block that the core has permitted, after the frames that wait. Returns false if the stream was given up
+    /// in the meantime: then the block must not be sent.
     pub(crate) fn send_block(&self, head: Head, payload: &mut [u8]) -> Result<bool> {
         let mut out = self.out();
         self.drain(&mut out, false, Some(head.stream))?;

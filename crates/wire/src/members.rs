@@ -113,7 +113,6 @@ pub(crate) enum Standing {
 
 /// The members of a cluster. Clones share one list, which may change while links use it. The default has no list: then
 /// the authority's signature is enough.
-/// all are whom the authority has signed.
 #[derive(Clone, Default)]
 pub struct Members(Arc<Mutex<Roll>>);
 
@@ -158,7 +157,7 @@ impl Members {
         members
     }
 
-    /// Takes the members of this file, unless a newer file was set meanwhile, and closes the links of all others.
+    /// Takes the members of this file, unless a newer file is already set, and closes the links of all others.
     pub fn set(&self, file: &ClusterFile) {
         let member =
             |name: &str, key: &str, role, may| Member { name: name.into(), role, key: key.into(), may };

@@ -23,7 +23,7 @@ use crate::{Id, Link, Role, cluster, log, message};
 
 /// How often to check for missing links, and for changes in the identity's directory.
 const ROUND: Duration = Duration::from_secs(1);
-/// How long a starting node waits for news from the others.
+/// How long a starting node waits for newer cluster files of the others.
 const CATCH_UP: Duration = Duration::from_secs(1);
 /// The most hosts that it asks at the same time.
 const CATCH_UP_MAX: usize = 128;
@@ -31,7 +31,7 @@ const CATCH_UP_MAX: usize = 128;
 const CROWDED: Duration = Duration::from_millis(50);
 /// The most links that are dialled at a time.
 const DIALS_MAX: usize = 8;
-/// In larger clusters a node would hold too many unused links.
+/// The most hosts of a mesh: in larger clusters a node would hold too many unused links.
 const MESH_MAX: usize = 128;
 /// The longest pause between two attempts, in rounds.
 const PAUSE_ROUNDS_MAX: u64 = 32;
@@ -254,7 +254,7 @@ fn process_at(link: &Link) -> Option<HostProcess> {
 }
 
 impl Host {
-    /// The hosts whose certificate two processes showed lately.
+    /// The hosts whose certificate two processes have shown recently.
     pub fn twice(&self) -> Vec<String> {
         self.mesh.twice()
     }
@@ -354,7 +354,7 @@ mod tests {
     use super::*;
     use crate::Terms;
 
-    /// What went wrong: epochs were compared only when a link was dialled, so an open link never brought news.
+    /// What went wrong: epochs were compared only when a link was dialled, so an open link never brought a newer file.
     #[test]
     #[allow(clippy::disallowed_methods)] // Tests listen themselves.
     fn links_that_stand_bring_the_news_that_got_lost() {
@@ -392,7 +392,7 @@ mod tests {
         serving.join().unwrap();
         std::fs::remove_dir_all(&owner).unwrap();
     }
-    /// What went wrong: a node with a full disk went on serving clients that the newer file had dropped.
+    /// What went wrong: a node with a full disk continued to serve clients that the newer file had dropped.
     #[test]
     #[allow(clippy::disallowed_methods)] // The test replaces the file directly.
     fn a_cluster_file_that_cannot_be_kept_holds() {

@@ -1,7 +1,7 @@
 //! Messages on a stream: each is a JSON object followed by bytes.
 //!
 //! ```text
-//! [bytes of the object: u32][bytes behind it: u32][JSON][bytes] ...       on channel 0, cut into frames anywhere
+//! [bytes of the object: u32][bytes after it: u32][JSON][bytes] ...       on channel 0, cut into frames anywhere
 //! ```
 //!
 //! Invariant: an object has at most [`OBJECT_MAX`] bytes, followed by at most [`BEHIND_MAX`]; a longer message is an
@@ -13,13 +13,13 @@ use crate::{Incoming, Link, LinkError, Outgoing, Result, What};
 
 /// The most bytes of an object.
 const OBJECT_MAX: usize = 4 << 20;
-/// The most bytes behind it.
+/// The most bytes after it.
 const BEHIND_MAX: usize = 64 << 20;
 /// Blocks that are reserved for incoming messages.
 const WINDOW: usize = 2;
 const HEAD_BYTES: usize = 8;
 
-/// Sends a request that is answered with the end of its stream alone, and waits for that.
+/// Sends a request that is answered only with the result of its stream, and waits for that.
 pub fn ask(link: &Link, request: &str) -> Result<String> {
     let mut inc = link.ask(request.as_bytes(), None)?;
     while inc.next_on()?.is_some() {}
@@ -68,7 +68,7 @@ impl Reader {
         Ok(Reader { inc: inc.takes(&pool, WINDOW), peer: peer.to_string(), rest: Vec::new() })
     }
 
-    /// The next message: an object and the bytes behind it; nothing at the end of the stream.
+    /// The next message: an object and the bytes after it; `None` at the end of the stream.
     #[allow(clippy::should_implement_trait)] // An iterator cannot report errors.
     pub fn next(&mut self) -> Result<Option<(String, Vec<u8>)>> {
         loop {

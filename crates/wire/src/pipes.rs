@@ -1,9 +1,9 @@
 //! A link through two pipes that another program encrypts, as ssh does.
 //!
-//! Model: each side first sends one line ([`Pipes::say`], [`Pipes::hear`]), by which they find out whether they are
+//! Model: each side first sends one line ([`Pipes::say`], [`Pipes::hear`]), which shows whether the sides are
 //! compatible; then frames use the same pipes, unencrypted, because the program below encrypts them.
-//! Invariant: whoever made the pipes authenticates the other end. A pipe that makes no progress for a peer's timeout is
-//! cut, like a socket.
+//! Invariant: the caller that made the pipes authenticates the other end. A pipe that makes no progress for a peer's
+//! timeout is cut, like a socket.
 //! Non-goals: starting the other end.
 
 use std::io::{ErrorKind, IoSlice};
@@ -71,7 +71,7 @@ impl Pipes {
             if early.len() >= LINE_BYTES_MAX {
                 return Ok(Heard::Part(std::mem::take(early)));
             }
-            // Also while a few bytes keep arriving.
+            // Checked even while a few bytes keep arriving.
             if !continues() {
                 return Ok(Heard::Nothing);
             }

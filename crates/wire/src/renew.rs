@@ -23,7 +23,7 @@ use rustls::{ConnectionTrafficSecrets, KeyLog};
 
 /// The message that announces a new key: a handshake message of type 24 with one byte, which requests nothing.
 pub(crate) const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
-/// The same, requesting a new key of the receiver too.
+/// The message that announces a new key, and requests a new key from the receiver too.
 pub(crate) const KEY_UPDATE_BOTH: [u8; 5] = [24, 0, 0, 1, 1];
 
 const IV_BYTES: usize = 12;
@@ -156,7 +156,7 @@ mod tests {
     use crate::seal::{Opening, RECORD_EXTRA_BYTES, RECORD_HEAD_BYTES, Sealing};
     use crate::{Credentials, Role, TemporaryIdentity, Terms, new_id};
 
-    /// Both sides of a meeting, which update their keys after so many records.
+    /// The credentials of two sides, which update their keys after `records` records.
     fn credentials(records: u64) -> [Credentials; 2] {
         let meeting = new_id();
         let sides = [Role::Client, Role::Node].map(|role| TemporaryIdentity::new(meeting, role).unwrap());

@@ -20,7 +20,7 @@ use crate::renew::{KEY_UPDATE, KEY_UPDATE_BOTH, Traffic};
 pub(crate) const RECORD_BYTES: usize = 16 << 10;
 /// Bytes of a record's header.
 pub(crate) const RECORD_HEAD_BYTES: usize = 5;
-/// Bytes behind the payload: the type, and the tag.
+/// Bytes after the payload: the type, and the tag.
 pub(crate) const RECORD_TAIL_BYTES: usize = 17;
 /// The overhead of a record.
 pub(crate) const RECORD_EXTRA_BYTES: usize = RECORD_HEAD_BYTES + RECORD_TAIL_BYTES;
@@ -35,7 +35,7 @@ const TYPE_ALERT: u8 = 21;
 const TYPE_HANDSHAKE: u8 = 22;
 const TYPE_DATA: u8 = 23;
 
-/// Why records cannot be sent or received any more.
+/// Why no more records can be sent or received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SealError {
     /// Damaged, or encrypted with another key.
@@ -138,7 +138,7 @@ pub(crate) struct Sealing {
 }
 
 impl Sealing {
-    /// Continues after a handshake with this secret. Takes a new key after so many records.
+    /// Continues after a handshake with this secret. Takes a new key after `records_per_key` records.
     pub(crate) fn new(first: First, secret: &[u8], records_per_key: u64) -> Result<Sealing, SealError> {
         Ok(Sealing { key: Key::new(first, secret)?, records_per_key, asked: Arc::default() })
     }
@@ -180,8 +180,8 @@ impl Sealing {
         Ok(())
     }
 
-    /// Encrypts the first [`RECORD_BYTES`] of `bytes`, which holds at least one more, in place. Returns the bytes that
-    /// go before and behind them.
+    /// Encrypts the first [`RECORD_BYTES`] of `bytes`, which holds at least one more, in place. Returns the bytes to
+    /// send before and after them.
     pub(crate) fn in_place(
         &mut self,
         bytes: &mut [u8],
@@ -206,7 +206,7 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Continues after a handshake with this secret. The flag is set when the peer requests a new key of the other
+    /// Continues after a handshake with this secret. The flag is set when the peer requests a new key for the other
     /// direction.
     pub(crate) fn new(first: First, secret: &[u8], asked: Arc<AtomicBool>) -> Result<Opening, SealError> {
         Ok(Opening { key: Key::new(first, secret)?, asked })
@@ -220,7 +220,7 @@ impl Opening {
         if sound { Ok(len) } else { Err(SealError::Record(head[0], len)) }
     }
 
-    /// Decrypts a record in place; returns the length of the payload behind the header. A key update has no payload.
+    /// Decrypts a record in place; returns the length of the payload after the header. A key update has no payload.
     pub(crate) fn open(&mut self, record: &mut [u8]) -> Result<usize, SealError> {
         let head: [u8; RECORD_HEAD_BYTES] = record[..RECORD_HEAD_BYTES].try_into().expect("a header");
         let nonce = self.key.nonce()?;

@@ -2,7 +2,7 @@
 //!
 //! Model: a peer opens a stream with the name of a service and a body ([`thalweg_api::Request`]). The node checks the
 //! name and the peer's rights, and hands over the stream. A service may also add routes to the node's HTTP port and
-//! rows to its metrics, and is told when the node stops.
+//! rows to its metrics, and is notified when the node stops.
 //! Non-goals: HTTP itself; authentication.
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub trait Service: Send + Sync {
         Vec::new()
     }
 
-    /// Ends its work because the node stops; waits at most so long.
+    /// Ends its work because the node stops; waits for at most `patience`.
     fn stop(&self, _patience: Duration) {}
 }
 
@@ -69,10 +69,10 @@ pub enum Method {
     Post,
 }
 
-/// Who may use a route.
+/// The peers that may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody whom the cluster file lists.
+    /// All peers that the cluster file lists.
     Listed,
     /// Clients with all rights.
     Owner,
@@ -84,7 +84,7 @@ pub struct Route {
     pub method: Method,
     /// The path.
     pub path: &'static str,
-    /// Who may use it.
+    /// The peers that may use it.
     pub access: Access,
     /// The function that answers for this id, on a thread that may block.
     pub answer: Box<dyn Fn(&str) -> Reply + Send + Sync>,
@@ -94,7 +94,7 @@ pub struct Route {
 pub enum Reply {
     /// A JSON object.
     Json(String),
-    /// Nothing has that id; the text says what was looked for.
+    /// Nothing has that id; the text says what was requested.
     Missing(String),
     /// JSON objects as server-sent events, each sent when the iterator returns it.
     Events(Box<dyn Iterator<Item = String> + Send>),

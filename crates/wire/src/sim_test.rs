@@ -149,7 +149,7 @@ impl World {
         match rng.below(12) {
             0..=3 => {
                 let blocks = 1 + rng.below(3);
-                // Like a link: reserved buffers are counted before the core is told.
+                // Like a link: reserved buffers are counted before the core learns of them.
                 *side.buffers.entry(stream).or_default() += blocks;
                 self.apply(at, Event::Reserve(stream, blocks));
             }
@@ -235,7 +235,7 @@ fn run(seed: u64) {
             }
         }
         Trouble::Cut | Trouble::Freeze => {
-            // Nothing arrives any more: both sides notice at the specified time, and not before.
+            // Nothing more arrives: both sides notice at the specified time, and not before.
             world.wires = Default::default();
             let dead_ms = Timeouts::default().dead_ms;
             world.now_ms += dead_ms - 1;

@@ -1,7 +1,7 @@
 //! The two directions of a stream, as a sink and a source of blocks.
 //!
 //! Invariant: [`Outgoing::put`] waits for a credit, and [`Incoming`] grants one for each block that it reserves in its
-//! pool, at most its window at a time. Dropping either before its end gives up the stream, and the peer is told.
+//! pool, at most its window at a time. Dropping either before its end gives up the stream, and notifies the peer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,13 +38,13 @@ impl Outgoing {
     }
 
     /// Sends a block on one of the stream's 16 channels, with its offset, when there is a credit for it. The bytes may
-    /// be encrypted in place, so the block comes back only to be dropped.
+    /// be encrypted in place, so the block is then dropped.
     pub fn put_on(&mut self, channel: u8, mut block: Block) -> Result<()> {
         let offset = block.offset();
         self.send_at((channel, offset), &mut block)
     }
 
-    /// Sends bytes that are not a block, after those sent this way before, in as many frames as necessary.
+    /// Sends bytes that are not a block, after those of earlier calls, in as many frames as necessary.
     pub fn send(&mut self, channel: u8, bytes: &mut [u8]) -> Result<()> {
         let most = self.shared.lock().core.block_bytes() as usize;
         for some in bytes.chunks_mut(most) {
@@ -92,8 +92,7 @@ impl Outgoing {
         })
     }
 
-    /// Completes this direction with a result of at most [`PAYLOAD_BYTES_MAX`] bytes. If it is longer, the peer is told
-    /// so.
+    /// Completes this direction with a result of at most [`PAYLOAD_BYTES_MAX`] bytes. A longer one aborts the stream.
     pub fn end(&mut self, result: &[u8]) -> Result<()> {
         assert!(!self.ended, "a direction ends once");
         self.ended = true;
@@ -111,7 +110,7 @@ impl Outgoing {
         self.say(Event::Abort(self.stream, why.to_string()))
     }
 
-    /// Whether the peer has given up the stream or gone. Reads nothing.
+    /// Whether the peer has given up the stream, or the link is closed. Reads nothing.
     pub fn is_given_up(&self) -> bool {
         let state = self.shared.lock();
         state.closed.is_some() || (!self.ended && state.core.may_put(self.stream).is_none())
@@ -196,7 +195,7 @@ impl Given {
     }
 }
 
-/// Reserves blocks beyond the window. One credit frame announces several, unless the peer may be waiting.
+/// Reserves blocks up to the window, if at most half of it is reserved: so one credit frame announces several blocks.
 fn more_blocks(pool: &Pool, window: usize, have: usize) -> Vec<Block> {
     let most = if have > 0 && have * 2 > window { have } else { window };
     (have..most).map_while(|_| pool.try_take()).collect()
@@ -209,7 +208,7 @@ pub struct Incoming {
     pool: Option<Pool>,
     window: usize,
     result: Option<Vec<u8>>,
-    /// It was handed over.
+    /// Whether the stream was handed over by [`Incoming::give`].
     is_given: bool,
 }
 
@@ -275,8 +274,8 @@ impl Incoming {
     }
 
     /// Gives everything that arrives to `hear`, until the end or an error, without a thread that waits for it. The
-    /// thread that reads the link calls `hear`, which must not wait or use the link. For every block that is handed
-    /// over the pool must have another, or the stream is given up.
+    /// thread that reads the link calls `hear`, which must not wait or use the link. Whenever a block is handed over,
+    /// the pool must have another, or the stream is given up.
     ///
     /// The side that opened the stream announces the credits with its next frame, or within a second.
     pub fn give(mut self, pool: &Pool, window: usize, mut hear: impl FnMut(Gift) + Send + 'static) {
@@ -303,7 +302,7 @@ impl Incoming {
         }
     }
 
-    /// Whether the peer or the link has gone before the end. Reads nothing.
+    /// Whether the peer has given up the stream, or the link is closed. Reads nothing.
     pub fn is_given_up(&self) -> bool {
         let state = self.shared.lock();
         let end = state.streams.get(&self.stream).and_then(|inbox| inbox.end.as_ref());
@@ -320,7 +319,7 @@ impl Incoming {
         Quit { shared: self.shared.clone(), stream: self.stream }
     }
 
-    /// Reserves what the window allows and the pool has, and tells the peer.
+    /// Reserves the blocks that the window allows and the pool has, and grants the peer credits for them.
     fn reserve(&mut self) -> Result<()> {
         let Some(pool) = &self.pool else { return Ok(()) };
         let mut state = self.shared.lock();

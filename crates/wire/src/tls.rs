@@ -1,7 +1,7 @@
 //! TLS 1.3 with certificates on both sides.
 //!
 //! Model: rustls does the handshake; then its keys go to this crate's own encryption, which works in place where rustls
-//! copies. A handshake is read record by record, so that no byte behind it remains in rustls's buffers.
+//! copies. A handshake is read record by record, so that no byte after it remains in rustls's buffers.
 //! Invariant: a peer is accepted only after both certificates were verified; a handshake takes at most
 //! [`HANDSHAKE_SECONDS`].
 //! Non-goals: earlier versions of TLS, resumed sessions, servers without client certificates.
@@ -135,7 +135,7 @@ impl Credentials {
         (Arc::new(config), agreed)
     }
 
-    /// The same for opening one connection.
+    /// The configuration for opening one connection, and the place for its secrets.
     pub(crate) fn client(&self) -> (Arc<ClientConfig>, Agreed) {
         let agreed = Agreed::default();
         let mut config = (*self.client).clone();
@@ -143,7 +143,7 @@ impl Credentials {
         (Arc::new(config), agreed)
     }
 
-    /// Takes new keys after so many records.
+    /// Takes new keys after this many records.
     #[cfg(test)]
     pub(crate) fn renewing_after(self, records_per_key: u64) -> Credentials {
         Credentials { records_per_key, ..self }
@@ -163,7 +163,7 @@ impl Credentials {
         Ok(link)
     }
 
-    /// The same, with a request ([`Link::ask`]) in the same write as the hello, which saves a round trip.
+    /// Opens a link and sends a request ([`Link::ask`]) in the same write as the hello, which saves a round trip.
     pub fn connect_and_ask(
         &self,
         (name, address): (&str, SocketAddr),
@@ -209,7 +209,7 @@ impl Credentials {
         self.adopt(socket, (connection, agreed), terms)
     }
 
-    /// A link over a connection after its handshake. Records behind the handshake may have been read, if they were read
+    /// A link over a connection after its handshake. Records after the handshake may have been read, if they were read
     /// completely.
     pub fn adopt(&self, socket: TcpStream, shook: (Connection, Agreed), terms: Terms) -> Result<Link> {
         let link = self.before_hello(socket, shook, terms)?;
@@ -234,7 +234,7 @@ impl Credentials {
             return Err(failed(What::Refused("it did not ask for a link".into())));
         }
         let mut early = Vec::new();
-        // It ends with "would block", because the connection goes on.
+        // It ends with "would block", because the connection stays open.
         let _ = connection.reader().read_to_end(&mut early);
         let secrets = match connection {
             Connection::Client(client) => client.dangerous_extract_secrets(),
@@ -249,7 +249,7 @@ impl Credentials {
         let opening = Opening::new(rx, &agreed.secret(!began), sealing.asked());
         let opening = opening.map_err(|e| failed(e.into()))?;
         let transmit = TcpTransmit { socket: socket.clone(), sealing, staged: Vec::new() };
-        // The reader checks in time for a sign of life of ours, and each frame of the peer wakes it before.
+        // The reader wakes with each frame of the peer, and in time to send this side's next sign of life.
         let moment = Duration::from_millis(terms.patience.ping_ms);
         let receive = TcpReceive::new(socket, opening, early, moment).map_err(cut)?;
         let (proved, exporter) = (Some((named.node, named.role)), Exporter::new(&agreed.exporter_secret()));
@@ -276,7 +276,7 @@ fn peer_of(socket: &TcpStream) -> String {
     socket.peer_addr().map_or_else(|_| "a peer that has gone".into(), |address| address.to_string())
 }
 
-/// Does the handshake, reading no byte behind it.
+/// Does the handshake, reading no byte after it.
 fn shake(
     socket: &TcpStream,
     mut connection: Connection,
@@ -305,7 +305,7 @@ fn shake(
 
 /// Reads one TLS record, within the rest of the handshake's time.
 fn read_record(socket: &TcpStream, record: &mut Vec<u8>, watch: Stopwatch) -> std::result::Result<(), What> {
-    /// The most bytes behind a record's header (RFC 8446, 5.2).
+    /// The most bytes after a record's header (RFC 8446, 5.2).
     const RECORD_BYTES_MAX: usize = (16 << 10) + 256;
     record.resize(5, 0);
     read_exact(socket, record, watch)?;
@@ -340,7 +340,7 @@ fn read_exact(
     Ok(())
 }
 
-/// Why nobody answers at an address, and the remedy.
+/// Why there is no answer at an address, and the remedy.
 pub fn unreachable(why: &std::io::Error) -> String {
     let remedy = match why.kind() {
         ErrorKind::ConnectionRefused => "no node listens there; thalweg cluster up starts it",
@@ -375,7 +375,7 @@ pub fn refusal(why: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => {
             "its certificate names another host; see the addresses in the cluster file".into()
         }
-        // The same words as for the encrypted alerts of a link.
+        // The same text as for the encrypted alerts of a link.
         rustls::Error::AlertReceived(alert @ AlertDescription::CertificateRevoked) => {
             crate::seal::alert(u8::from(*alert)).into()
         }
