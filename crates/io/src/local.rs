@@ -1,8 +1,8 @@
 //! Directories of the operating system.
 //!
 //! Model: a directory is a descriptor, and every operation is a system call relative to it (openat and its relatives)
-//! that does not follow links. A path of several names is resolved by openat2 with RESOLVE_BENEATH, or name by name where
-//! that call is not available.
+//! that does not follow links. A path of several names is resolved by openat2 with RESOLVE_BENEATH, or name by name
+//! where that call is not available.
 //! Non-goals: the queues that move bytes, which a back end has ([`uring`](crate::uring), [`threads`](crate::threads)).
 
 use std::any::Any;
@@ -266,7 +266,7 @@ impl Dir for LocalDir {
 
     fn try_lock(&self) -> bool {
         let locked = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        // Without locks on this file system, processes cannot be told apart.
+        // A file system without locks cannot tell processes apart.
         locked != Err(Errno::WOULDBLOCK)
     }
 
@@ -309,7 +309,7 @@ impl Dir for LocalDir {
 
     fn reopen_dir(&self, name: &OsStr) -> Result<Arc<dyn Dir>> {
         let opened = self.open_dir(name);
-        // An unopenable file may be a link, or belong to another user.
+        // What cannot be opened may be a link, or belong to another user.
         let there = opened.as_ref().map_or_else(|_| self.attributes_of(name), |dir| dir.attributes())?;
         os::check_own(self.fd.as_fd(), Path::new(name), &there, None)
             .map_err(|e| Error::new(Action::Open, self.path.join(name), e))?;

@@ -44,11 +44,11 @@ use disk::{Course, Disk, of, of_transfer};
 /// Faults and their frequencies. Zero and `None` mean never.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// One in so many attempts moves less than it could.
+    /// One in this many attempts moves less than it could.
     pub short_one_in: u64,
-    /// One in so many attempts is interrupted by a signal.
+    /// One in this many attempts is interrupted by a signal.
     pub eintr_one_in: u64,
-    /// One in so many attempts, syncs or changes of length fails with EIO.
+    /// One in this many attempts, syncs or changes of length fails with EIO.
     pub eio_one_in: u64,
     /// The space in bytes of each file system without a [`Sim::set_capacity`].
     pub enospc_after_bytes: Option<u64>,
@@ -136,7 +136,7 @@ impl Sim {
         self.lock().lose_power();
     }
 
-    /// The disk as the next process finds it, without faults. The old process dies, and its calls go on failing.
+    /// The disk as the next process finds it, without faults. The old process dies, and its calls keep failing.
     pub fn restart(&self) -> Sim {
         Sim(Arc::new(Mutex::new(self.lock().survivor())))
     }
@@ -192,13 +192,13 @@ impl Sim {
         self.lock().open_files()
     }
 
-    /// Bytes read so far from files whose name began like this when they were opened.
+    /// Bytes read so far from files whose name began with `prefix` when they were opened.
     pub fn bytes_read(&self, prefix: impl AsRef<Path>) -> u64 {
         let disk = self.lock();
         disk.traffic.iter().filter(|(path, _)| path.starts_with(&prefix)).map(|(_, t)| t.read).sum()
     }
 
-    /// Bytes written so far to files whose name began like this when they were opened.
+    /// Bytes written so far to files whose name began with `prefix` when they were opened.
     pub fn bytes_written(&self, prefix: impl AsRef<Path>) -> u64 {
         let disk = self.lock();
         disk.traffic.iter().filter(|(path, _)| path.starts_with(&prefix)).map(|(_, t)| t.written).sum()
