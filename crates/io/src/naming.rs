@@ -85,8 +85,7 @@ pub fn give_name(hidden: &Path, name: &Path, file: Stamp, before: Option<Stamp>)
     }
 }
 
-/// Renames where names cannot be exchanged. If no file is to be replaced, it first tries a hard link, which replaces
-/// none.
+/// Renames where names cannot be exchanged. If it is to replace no file, it first tries a hard link, which never does.
 fn plainly(hidden: &Path, name: &Path, file: Stamp, replaces: bool) -> Result<bool> {
     let linked = if replaces { Err(Errno::NOSYS) } else { link(hidden, name) };
     match linked {

@@ -218,8 +218,7 @@ impl Case {
         resumed
     }
 
-    /// Whether a transfer has succeeded without anybody seeing its result. Running it again would put the tree into
-    /// itself.
+    /// Whether a transfer has succeeded although its result was lost. Running it again would put the tree into itself.
     fn is_complete(&self, tree: &dyn Tree, tried: &Tried) -> bool {
         self.look(tree, self.to).as_ref() == Some(&tried.source) && !has_hidden(tree)
     }

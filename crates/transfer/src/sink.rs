@@ -1,7 +1,7 @@
 //! The writing end of a lane: writes every parcel to its place, with several writes in flight.
 //!
-//! Invariant: the checksum of what was written is computed from the block that is handed to the write. The lane that writes the
-//! last piece of a file finishes it.
+//! Invariant: the checksum of written data is computed from the block that is handed to the write. The lane that writes
+//! the last piece of a file finishes it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -176,7 +176,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
 
     fn look_at_all(&mut self, place: &Arc<Directory<'a>>, mut found: Vec<Found>) -> Result<()> {
         if self.shared.far.is_some() {
-            // The peer would take them for its own.
+            // The peer would mistake them for its own.
             found.retain(|found| !self.passes_over_hidden(place, found));
         }
         let mut there = Vec::new();
@@ -270,7 +270,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(())
     }
 
-    /// Whether the file is moved under another name of the same tree; then this one becomes a further name.
+    /// Whether the file is moved under another name of the same tree; if so, this one is recorded as a further name.
     fn has_first_name(&self, place: &Directory<'a>, there: &OsString, facts: &Attributes) -> Result<bool> {
         let Some(own) = place.facts() else { return Ok(false) };
         if !place.is_kept() {
