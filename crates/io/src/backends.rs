@@ -3,7 +3,7 @@
 //! Model: a lane has one queue for everything that it reads and writes. If all its files are on one back end, it is
 //! that back end's queue. Otherwise it is a [`JointQueue`], which contains a queue of each back end and dispatches
 //! operations by file.
-//! Invariant: all of them together have at most the requested depth in flight.
+//! Invariant: all queues together have at most the requested depth in flight.
 //! Non-goals: completions in chronological order; a lane waits for one back end at a time.
 
 use std::fmt;

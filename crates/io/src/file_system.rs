@@ -1,4 +1,4 @@
-//! The capabilities of a back end, in three traits, so that users ask for no more than they need.
+//! The capabilities of a back end, in three traits, so that users require no more than they need.
 //!
 //! ```text
 //! Backend          queues for open files       for outputs that are created and named elsewhere

@@ -160,8 +160,8 @@ fn set_attributes(fd: impl AsFd, attributes: &Attributes) -> rustix::io::Result<
         let (user, group) = (Uid::from_raw(attributes.user), Gid::from_raw(attributes.group));
         let given = rustix::fs::fchown(fd, Some(user), Some(group));
         if given.is_err() {
-            // Without the right to give files away, the file keeps its owner, but not the rights that its first owner
-            // gave it.
+            // If the owner cannot be changed, it stays; the set-ID bits were meant for the other owner, and are
+            // dropped.
             mode &= 0o1777;
             let _ = rustix::fs::fchown(fd, None, Some(group));
         }
@@ -391,7 +391,7 @@ impl Dir for LocalDir {
     fn set_link_attributes(&self, name: &OsStr, attributes: &Attributes) -> Result<()> {
         self.on(Action::Protect, name, |n| {
             let (user, group) = (Some(Uid::from_raw(attributes.user)), Some(Gid::from_raw(attributes.group)));
-            // Without the right to give it away, it keeps its owner.
+            // If the owner cannot be changed, it stays.
             let _ = rustix::fs::chownat(&self.fd, n, user, group, AtFlags::SYMLINK_NOFOLLOW);
             rustix::fs::utimensat(&self.fd, n, &times_of(attributes), AtFlags::SYMLINK_NOFOLLOW)
         })

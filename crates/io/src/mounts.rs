@@ -1,6 +1,6 @@
 //! Whether one directory is inside another, through any mounts, and what is mounted on a directory.
 //!
-//! Model: the table of mounts tells the file system and the directory of each mount, so a directory has one identity
+//! Model: the table of mounts lists the file system and the directory of each mount, so a directory has one identity
 //! however many bind mounts show it.
 //! Non-goals: stacked file systems (overlays), which show one directory under two identities.
 

@@ -22,7 +22,7 @@ use crate::{Action, Error, Result};
 const OTHERS_SECONDS: f64 = 2.0;
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The identity of a file and its contents. Without the inode's change time, which a rename changes.
+/// The identity of a file and its contents. The inode's change time is not part of it, because a rename changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// Its number on its file system.
@@ -59,7 +59,7 @@ pub fn give_name(hidden: &Path, name: &Path, file: Stamp, before: Option<Stamp>)
     let _only = lock(hidden, name, file)?;
     let there = Stamp::of(name)?;
     if there == Some(file) {
-        // Another host did it, and may have stopped before it removed the old file, or the second name of the new one.
+        // Another host named it, and may have stopped before it removed the old file or the new file's second name.
         let rest = Stamp::of(hidden)?;
         if rest.is_some() && (rest == before || rest == there) {
             remove(hidden)?;
@@ -85,7 +85,7 @@ pub fn give_name(hidden: &Path, name: &Path, file: Stamp, before: Option<Stamp>)
     }
 }
 
-/// Renames where names cannot be exchanged. If it is to replace no file, it first tries a hard link, which never does.
+/// Renames without an exchange. If no file is to be replaced, it first tries a hard link, which never replaces one.
 fn plainly(hidden: &Path, name: &Path, file: Stamp, replaces: bool) -> Result<bool> {
     let linked = if replaces { Err(Errno::NOSYS) } else { link(hidden, name) };
     match linked {
@@ -187,8 +187,8 @@ mod tests {
         std::fs::remove_dir_all(&place).unwrap();
     }
 
-    /// What went wrong: two hosts named one output at the same time. One had checked, the other exchanged the files,
-    /// the first exchanged them back, and the other removed what it took for the old file: the output.
+    /// What went wrong: two hosts named one output at the same time. After one had checked, the other exchanged the
+    /// files, the first exchanged them back, and the other removed the output, which it took for the old file.
     #[test]
     fn of_two_that_give_a_name_at_once_neither_removes_the_output() {
         let (place, hidden, name) = place("two");

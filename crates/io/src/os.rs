@@ -550,7 +550,7 @@ pub fn unplanted(path: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Whether a link is one of `/proc`, which lead to open files whatever their text says.
+/// Whether a link is in `/proc`: such links lead to open files, whatever their targets say.
 fn leads_to_open_file(link: &Path) -> bool {
     rustix::fs::statfs(directory_of(link)).is_ok_and(|there| there.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
@@ -682,7 +682,7 @@ fn finish(
 fn read_whole(id: FileId, at: u64, into: &mut [u8]) -> io::Result<usize> {
     let progress = Progress::new(Kind::Read, is_direct(id), into.len());
     finish(id, Kind::Read, at, progress, |done| {
-        // A read of a pipe returns the same before its first writer opens it and after its last one closed it.
+        // A read of a pipe returns 0 bytes both before its first writer opens it and after its last one closes it.
         while is_stream(id) && !is_ready_within(id, PollFlags::IN, MOMENT) {}
         read_once(id, at + done as u64, &mut into[done..])
     })

@@ -80,8 +80,8 @@ pub fn wait(child: Child) -> io::Result<(ExitStatus, Usage)> {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     let mut status = 0;
     loop {
-        // SAFETY: the child is ours and nobody has waited for it, since that takes the `Child`; both
-        // pointers are to live values of the types that the call fills.
+        // SAFETY: the child is ours and was not waited for, since that takes the `Child`; both pointers are to live
+        // values of the types that the call fills.
         let ended = unsafe { libc::wait4(child.id() as libc::pid_t, &mut status, 0, &mut usage) };
         if ended >= 0 {
             break;

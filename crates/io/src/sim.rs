@@ -5,7 +5,7 @@
 //! [`Sim::kill`] or a [`Sim::power_loss`] leaves.
 //! Invariant: the same seed and the same calls give the same faults and the same bytes. (With several threads the order
 //! of calls depends on them.)
-//! Invariant: synced data is never lost, and a name only if its directory was not synced.
+//! Invariant: synced data is never lost; a name is lost only if its directory was not synced.
 //! Non-goals: speed, permissions, streams (a file opened as one is written by offset).
 //!
 //! Short transfers and interruptions happen below the loop that continues them, so that tests exercise the real loop.
@@ -131,7 +131,7 @@ impl Sim {
         self.lock().die();
     }
 
-    /// Cuts the power: unsynced data may also vanish or tear, and so do all changes of names after some moment.
+    /// Cuts the power: unsynced data may also vanish or tear, and unsynced name changes are lost from a random one on.
     pub fn power_loss(&self) {
         self.lock().lose_power();
     }

@@ -22,7 +22,7 @@ const STACK_BYTES: usize = 128 << 10;
 pub struct Threads(Arc<Team>);
 
 impl Threads {
-    /// At most `threads` operations at a time, over all queues. Threads start when first needed.
+    /// A back end with at most `threads` operations at a time, over all queues. Threads start when first needed.
     pub fn new(threads: usize) -> Threads {
         assert!(threads > 0, "a team of no threads");
         let shared = Shared { limit: threads, state: Mutex::default(), work: Condvar::new() };

@@ -123,7 +123,7 @@ impl Flight {
         &self.op.file
     }
 
-    /// An empty transfer is complete before its first attempt.
+    /// Whether the operation is complete. An empty one is complete before its first attempt.
     pub(crate) fn is_complete(&self) -> bool {
         self.progress.is_complete()
     }

@@ -1,9 +1,9 @@
 //! The file system of a transfer's end: its directories, the names in them, and their attributes.
 //!
 //! ```text
-//! Tree  a file system: opens a directory by its path, and answers for its open files
+//! Tree  a file system: opens directories by path, and has the attributes of open files
 //!   |
-//! Dir   an open directory: everything in it is reached through it and a bare name
+//! Dir   an open directory, which reaches everything in it by a bare name
 //! ```
 //!
 //! Model: an open directory stays the same if it is renamed, and no path is resolved twice or grows too long. Symbolic

@@ -25,8 +25,8 @@ const OWN_POSITION: u64 = u64::MAX;
 pub struct Uring(());
 
 impl Uring {
-    /// Asks the kernel for a ring and does nothing on it once; an error if it refuses, as it does
-    /// in many containers.
+    /// Asks the kernel for a ring and submits one no-op to it; an error if the kernel refuses, as it does in many
+    /// containers.
     pub fn new() -> Result<Uring> {
         probe().map_err(|e| Error::new(Action::Setup, "io_uring", explain(e)))?;
         Ok(Uring(()))

@@ -11,8 +11,8 @@
 //! up again. Nothing is touched before it is locked. A file that has lost its name belonged to another process, and is
 //! complete.
 //! Invariant: a directory is used or cleared only if a journal lists it: another user with write access to its parent
-//! may have renamed any directory to the name, even one that he could not clear himself. An empty directory is removed,
-//! because its creator may have been killed before listing it.
+//! may have renamed any directory to the name, even one that this other user could not clear. An empty directory is
+//! removed, because its creator may have been killed before listing it.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;

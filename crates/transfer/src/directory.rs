@@ -181,7 +181,7 @@ impl<'a> Directory<'a> {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Remembers that the source has this name.
+    /// Records that the source has this name.
     pub(crate) fn add_source_name(&self, name: OsString) {
         self.named.lock().expect("no lane panics").insert(name);
     }

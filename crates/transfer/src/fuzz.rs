@@ -30,7 +30,7 @@ fn mended(data: &[u8]) -> Vec<u8> {
     mended
 }
 
-/// The contents are consistent, and come only from the valid lines.
+/// Asserts that the contents are consistent, and come only from the valid lines.
 fn is_sound(data: &[u8], told: &JournalContents) {
     assert!(told.end <= data.len());
     assert_eq!(*told, parse(&data[..told.end]), "what comes behind the sound part changes nothing");

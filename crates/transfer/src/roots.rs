@@ -234,8 +234,8 @@ fn named_before(
     Ok(Some(roots))
 }
 
-/// Refuses sources that the peer offers but was not asked for: in an existing directory it would choose the names. A
-/// stream has no name and is alone.
+/// Refuses sources that the peer offers without a request: otherwise it could choose names in an existing directory. A
+/// stream has no name, and is the only source.
 pub(crate) fn check_asked(paths: &[PathBuf], roots: &[Offered], peer: &str) -> Result<()> {
     let (asked, offered) = match paths.iter().zip(roots).find(|(path, root)| !is_asked(path, root)) {
         Some((path, root)) => {

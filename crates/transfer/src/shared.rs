@@ -202,7 +202,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Counts a complete file, with the checksums of both ends. They are kept if it has further names.
+    /// Counts a complete file, with the checksums of both ends, which are stored if it has further names.
     pub(crate) fn whole(&self, key: &[u8], len: u64, sums: (u128, u128), names: u64) {
         count(&self.counts.files, 1);
         count(&self.counts.bytes, len);

@@ -159,7 +159,7 @@ impl Small<'_> {
         written
     }
 
-    /// Creates the file, replacing one of an earlier run. Nobody else has access while the tree has a hidden name, so
+    /// Creates the file, replacing one of an earlier run. No other user has access while the tree has a hidden name, so
     /// the file gets its final permissions at once.
     fn make_staged(&self, dir: &dyn Dir, name: &OsStr) -> Result<File> {
         let make = || dir.create_file(name, self.facts.mode & 0o777 | 0o200, false);

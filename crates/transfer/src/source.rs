@@ -194,7 +194,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         found.into_iter().try_for_each(|found| self.look_at(place, found, there.next().flatten()))
     }
 
-    /// Whether this is a hidden file of a transfer or a sort; then a note says that it is skipped.
+    /// Whether this is a hidden file of a transfer or a sort; if so, notes that it is skipped.
     fn passes_over_hidden(&self, place: &Directory<'a>, found: &Found) -> bool {
         let is_hidden = is_hidden(found.name.as_bytes());
         if is_hidden {
@@ -287,7 +287,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(true)
     }
 
-    /// Reads as many waiting small files into a block as it holds.
+    /// Fills a block with as many of the waiting small files as fit.
     fn pack(&mut self, mut block: Block) -> Result<()> {
         let mut pack = Vec::new();
         let mut filled = 0;

@@ -101,13 +101,13 @@ impl<'a> WorkQueue<'a> {
         self.news.notify_one();
     }
 
-    /// A lane has examined the names that it took.
+    /// Records that a lane has examined the names that it took.
     pub(crate) fn looked(&self) {
         self.lock().looking -= 1;
         self.news.notify_all();
     }
 
-    /// The stream has ended.
+    /// Records the end of the stream.
     pub(crate) fn ended(&self) {
         if let Some((_, cursor)) = &mut self.lock().current {
             cursor.end_now();

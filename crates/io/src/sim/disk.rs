@@ -184,7 +184,7 @@ impl Disk {
         }
     }
 
-    /// The power fails: each change that was not synced survives or does not.
+    /// The power fails: the first of each file system's waiting changes survive, and any part of the unsynced data.
     pub(crate) fn lose_power(&mut self) {
         self.die();
         for volume in 0..self.volumes.len() {
