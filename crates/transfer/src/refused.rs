@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thalweg_base::units::Bytes;
 
-/// Why a transfer, or a file of it, is refused. The destination is as it was.
+/// Why a transfer is refused before it begins, or a file or tree of it later.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
