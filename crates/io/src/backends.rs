@@ -3,8 +3,8 @@
 //! Model: a lane has one queue for everything that it reads and writes. If all its files are on one back end, it is
 //! that back end's queue. Otherwise it is a [`JointQueue`], which contains a queue of each back end and dispatches
 //! operations by file.
-//! Invariant: all of them together have at most the requested depth in flight.
-//! Non-goals: completions in order of time: a waiting lane waits for one back end at a time.
+//! Invariant: all queues together have at most the requested depth in flight.
+//! Non-goals: completions in chronological order; a lane waits for one back end at a time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{Backend, Done, Handle, Op, Queue, Result};
 pub struct Backends(Vec<Arc<dyn Backend>>);
 
 impl Backends {
-    /// Adds a back end, unless it is there.
+    /// Adds a back end, unless the set has it already.
     pub fn add(&mut self, backend: Arc<dyn Backend>) {
         if !self.0.iter().any(|known| is_same(known, &backend)) {
             self.0.push(backend);
@@ -34,7 +34,7 @@ impl Backends {
         names.join("+")
     }
 
-    /// The reason of the first fallback, if any.
+    /// The reason for the first fallback, if any.
     pub fn fallback(&self) -> Option<String> {
         self.0.iter().find_map(|backend| backend.fallback())
     }
@@ -82,7 +82,7 @@ impl JointQueue {
         &mut *part.expect("a queue is for the back ends that it was made for").1
     }
 
-    /// A completion of any part, asked in rotation.
+    /// Takes a completion of any part; the parts are asked in rotation.
     fn find(&mut self, wait: bool) -> Option<Done> {
         for _ in 0..self.parts.len() {
             let part = self.next;

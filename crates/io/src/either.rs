@@ -1,7 +1,7 @@
 //! io_uring with threads as the fallback.
 //!
-//! Model: every queue is a ring until the system refuses to make one, for lack of open files or of locked memory. All later
-//! queues use threads, which need neither. Both move the same files, so callers cannot tell which kind of queue they have.
+//! Model: every queue is a ring until the system refuses to create one, for lack of file descriptors or locked memory.
+//! Later queues use threads, which need neither. Both transfer the same files, so callers cannot tell them apart.
 //! Invariant: the reason for a fallback is kept for the receipt.
 //! Non-goals: returning to rings when resources are free again.
 
@@ -19,7 +19,7 @@ pub struct Either {
     uring: Uring,
     threads: Threads,
     made_rings: AtomicBool,
-    /// The reason of the fallback.
+    /// The reason for the fallback.
     refusal: OnceLock<String>,
 }
 

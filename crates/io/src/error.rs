@@ -25,7 +25,7 @@ pub enum Action {
     Rename,
     /// Removing a name.
     Remove,
-    /// Giving a file the permissions of another.
+    /// Copying permissions from another file.
     Protect,
     /// Reading attributes of a file or a file system.
     Stat,
@@ -75,13 +75,13 @@ impl Error {
         Error { action, path: path.as_ref().to_path_buf(), offset: Some(offset), source }
     }
 
-    /// The same for a sync that failed after the output at `path` got its name.
+    /// Marks the error of a sync that failed after the output at `path` got its name.
     pub fn undoable(self, path: &Path) -> Error {
         let source = std::io::Error::new(self.source.kind(), Undoable(path.to_path_buf(), self.source));
         Error { source, ..self }
     }
 
-    /// Whether the output has its name in spite of the error.
+    /// Whether the output has its name in spite of the error; see [`Error::undoable`].
     pub fn is_undoable(&self) -> bool {
         self.source.get_ref().is_some_and(|why| why.is::<Undoable>())
     }

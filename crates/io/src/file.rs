@@ -37,7 +37,7 @@ impl Handle {
         Handle(Arc::new(Inner { id, direct, path: path.to_path_buf(), backend }))
     }
 
-    /// The back end's id of it.
+    /// The id that the back end gave it.
     pub fn id(&self) -> FileId {
         self.0.id
     }

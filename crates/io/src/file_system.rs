@@ -1,7 +1,7 @@
-//! The capabilities of a back end, in three traits, so that users ask for no more than they need.
+//! The capabilities of a back end, in three traits, so that users require no more than they need.
 //!
 //! ```text
-//! Backend          queues for open files       for an output that somebody else creates and names
+//! Backend          queues for open files       for outputs that are created and named elsewhere
 //!   ReadFiles      opens files to read them    for inputs
 //!     FileSystem   creates and names files     for a process's own files
 //! ```
@@ -30,9 +30,8 @@ pub fn real_name(path: &Path) -> PathBuf {
     real.unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Checks repeatedly whether something has appeared, for about `patience`. For example, a ring of a killed process
-/// holds its files a moment longer, and there is no event for a released lock.
-/// killed process had asked of a ring holds its files a moment longer, and nobody tells when a mark goes.
+/// Calls `look` until it returns something, for about `at_most`. There is no event to wait for: none reports a released
+/// lock, and the ring of a killed process keeps its files open for a moment.
 pub fn look_until<T>(at_most: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
     let (mut pause, mut waited) = (PAUSES[0], Duration::ZERO);
@@ -62,13 +61,13 @@ pub enum Access {
     /// A new file that only its owner may use, for writing and reading. It bypasses the page cache if possible. An
     /// error if the name exists; links are not followed.
     CreateDirect,
-    /// The same through the page cache.
+    /// Like `CreateDirect`, but through the page cache.
     Create,
     /// A file that an earlier process of this user created, for writing and reading. It bypasses the page cache if
-    /// possible. An error if it is a link, not a regular file, has other names too, or has another owner than a file
-    /// that is created in its directory now (on some shares that is not the user of this process).
+    /// possible. An error if it is a link or not a regular file, has other names too, or does not have the owner that a
+    /// new file in its directory would get (on some shares, that is not the user of this process).
     UpdateDirect,
-    /// The same through the page cache.
+    /// Like `UpdateDirect`, but through the page cache.
     Update,
     /// Anything that exists (a pipe, a terminal, a device), to be written in order at its own position, whatever offset
     /// is given. `/dev/stdout` and the like continue at the position of their file.
@@ -106,7 +105,7 @@ pub struct Metadata {
     pub inode: u64,
     /// When its contents last changed, in nanoseconds of the file system's clock. Its owner can set this time.
     pub modified_ns: i128,
-    /// When its contents or attributes last changed. Nobody can set this time.
+    /// When its contents or attributes last changed. No process can set this time.
     pub changed_ns: i128,
     /// The permission bits.
     pub mode: u32,
@@ -118,9 +117,8 @@ impl Metadata {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// Whether both describe the same file with the same contents. A rename, a new mode or a new name change
+    /// Whether both describe the same file with the same contents. A rename, a new mode or a new name changes
     /// [`Metadata::changed_ns`], but not this.
-    /// name, all of which change [`Metadata::changed_ns`].
     pub fn has_contents_of(&self, other: &Metadata) -> bool {
         self.is_same(other) && (self.len, self.modified_ns) == (other.len, other.modified_ns)
     }
@@ -142,7 +140,7 @@ pub trait Backend: Send + Sync {
     /// Its name in the receipt: `uring`, `threads`, `uring+threads` after a fallback, `sim`.
     fn name(&self) -> &'static str;
 
-    /// The reason of a fallback.
+    /// The reason for a fallback.
     fn fallback(&self) -> Option<String> {
         None
     }
@@ -240,7 +238,7 @@ pub trait FileSystem: ReadFiles {
     /// Removes a name.
     fn remove(&self, path: &Path) -> Result<()>;
 
-    /// The names in a directory, sorted, each with the directory before it.
+    /// The entries of a directory as paths that begin with the directory, sorted.
     fn list(&self, path: &Path) -> Result<Vec<PathBuf>>;
 
     /// The space of the file system that holds `path`.

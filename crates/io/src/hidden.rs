@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! DIR/.NAME.thalweg-END             in the directory of the output NAME
-//! SCRATCH/.NAME-HASH.thalweg-END    in another directory, which outputs of the same name may share; HASH is a hash of the
+//! SCRATCH/.NAME-HASH.thalweg-END    in another directory, which outputs of one name may share; HASH is a hash of the
 //!                                   output's canonical path
 //! DIR/.thalweg-WHAT-PID-RANDOM      a file that no later run looks for
 //! ```
 //!
-//! Invariant: different outputs have different hidden names, whatever the bytes and length of their own names, and a hidden
-//! name never exceeds the limit of a file name. Others can guess some of these names, so such a file is opened only as
-//! [`Access`](crate::Access) describes: as a new file, or as an existing regular file of this user.
+//! Invariant: different outputs have different hidden names, whatever the bytes and length of their own names, and a
+//! hidden name never exceeds the limit of a file name. Other users can guess some of these names, so a file is opened
+//! only as [`Access`](crate::Access) describes: as a new file, or as an existing regular file of this user.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
@@ -54,12 +54,12 @@ pub fn is_hidden(name: &[u8]) -> bool {
     name.starts_with(b".") && name.windows(MARK.len()).any(|some| some.eq_ignore_ascii_case(MARK))
 }
 
-/// A hidden name that nobody can guess, for a file that no later run looks for.
+/// An unguessable hidden name, for a file that no later run looks for.
 pub fn unique(what: &str) -> String {
     format!(".thalweg-{what}-{}-{}", std::process::id(), random())
 }
 
-/// A number that nobody can guess.
+/// An unguessable number.
 pub fn random() -> u64 {
     RandomState::new().hash_one(0)
 }

@@ -48,7 +48,7 @@ pub fn install(hooks: Hooks) {
     let _ = HOOKS.set(hooks);
 }
 
-/// The limit on open files, after asking the program to allow `files`.
+/// Asks the program to allow `files` open files. Returns the resulting limit.
 pub fn allow_open_files(files: u64) -> u64 {
     let read = || getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     HOOKS.get().map_or_else(read, |hooks| (hooks.allow_open_files)(files))

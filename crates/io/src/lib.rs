@@ -1,16 +1,16 @@
 //! The only system calls on data.
 //!
-//! Model: a [`FileSystem`] opens [`File`]s, and every [`Backend`] makes [`Queue`]s for its files. A queue belongs to one
-//! thread, which submits operations on blocks and reaps their completions. No other thread has to be woken for a
+//! Model: a [`FileSystem`] opens [`File`]s, and every [`Backend`] makes [`Queue`]s for its files. A queue belongs to
+//! one thread, which submits operations on blocks and reaps their completions. No other thread has to be woken for a
 //! completion, which would cost about 30 us of CPU on the reference machine.
-//! Invariant: a queue owns a block from its submission to its completion. Short reads and writes are continued here, so a
+//! Invariant: a queue owns a block from its submission to its completion. Short reads and writes are continued here; a
 //! caller sees a short read only at the end of a file.
 //! Non-goals: records, retries of failed operations, policy.
 //!
-//! The back ends are [`uring`] (Linux io_uring), [`threads`] (a few threads with pread and pwrite), [`either`] (io_uring,
-//! with threads as the fallback) and [`sim`] (a simulated disk with faults and crashes from a seed).
-//! Directories are a seam of their own, [`tree`], with [`local`] and [`sim`] behind it.
-#![allow(clippy::disallowed_methods)] // This crate is the address of files.
+//! The back ends are [`uring`] (Linux io_uring), [`threads`] (some threads with pread and pwrite), [`either`]
+//! (io_uring, with threads as the fallback) and [`sim`] (a simulated disk with faults and crashes from a seed).
+//! Directories have an interface of their own, [`tree`], which [`local`] and [`sim`] implement.
+#![allow(clippy::disallowed_methods)] // All access to files is in this crate.
 
 mod backends;
 pub mod either;

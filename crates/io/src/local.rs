@@ -1,8 +1,8 @@
 //! Directories of the operating system.
 //!
 //! Model: a directory is a descriptor, and every operation is a system call relative to it (openat and its relatives)
-//! that does not follow links. A path of several names is resolved by openat2 with RESOLVE_BENEATH, or name by name where
-//! that call is not available.
+//! that does not follow links. A path of several names is resolved by openat2 with RESOLVE_BENEATH, or name by name
+//! where that call is not available.
 //! Non-goals: the queues that move bytes, which a back end has ([`uring`](crate::uring), [`threads`](crate::threads)).
 
 use std::any::Any;
@@ -160,8 +160,8 @@ fn set_attributes(fd: impl AsFd, attributes: &Attributes) -> rustix::io::Result<
         let (user, group) = (Uid::from_raw(attributes.user), Gid::from_raw(attributes.group));
         let given = rustix::fs::fchown(fd, Some(user), Some(group));
         if given.is_err() {
-            // Without the right to give files away, the file keeps its owner, but not the rights that its first owner
-            // gave it.
+            // If the owner cannot be changed, it stays; the set-ID bits were meant for the other owner, and are
+            // dropped.
             mode &= 0o1777;
             let _ = rustix::fs::fchown(fd, None, Some(group));
         }
@@ -266,7 +266,7 @@ impl Dir for LocalDir {
 
     fn try_lock(&self) -> bool {
         let locked = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        // Without locks on this file system, processes cannot be told apart.
+        // A file system without locks cannot tell processes apart.
         locked != Err(Errno::WOULDBLOCK)
     }
 
@@ -309,7 +309,7 @@ impl Dir for LocalDir {
 
     fn reopen_dir(&self, name: &OsStr) -> Result<Arc<dyn Dir>> {
         let opened = self.open_dir(name);
-        // An unopenable file may be a link, or belong to another user.
+        // What cannot be opened may be a link, or belong to another user.
         let there = opened.as_ref().map_or_else(|_| self.attributes_of(name), |dir| dir.attributes())?;
         os::check_own(self.fd.as_fd(), Path::new(name), &there, None)
             .map_err(|e| Error::new(Action::Open, self.path.join(name), e))?;
@@ -391,7 +391,7 @@ impl Dir for LocalDir {
     fn set_link_attributes(&self, name: &OsStr, attributes: &Attributes) -> Result<()> {
         self.on(Action::Protect, name, |n| {
             let (user, group) = (Some(Uid::from_raw(attributes.user)), Some(Gid::from_raw(attributes.group)));
-            // Without the right to give it away, it keeps its owner.
+            // If the owner cannot be changed, it stays.
             let _ = rustix::fs::chownat(&self.fd, n, user, group, AtFlags::SYMLINK_NOFOLLOW);
             rustix::fs::utimensat(&self.fd, n, &times_of(attributes), AtFlags::SYMLINK_NOFOLLOW)
         })

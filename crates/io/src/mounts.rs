@@ -1,6 +1,6 @@
 //! Whether one directory is inside another, through any mounts, and what is mounted on a directory.
 //!
-//! Model: the table of mounts tells the file system and the directory of each mount, so a directory has one identity
+//! Model: the table of mounts lists the file system and the directory of each mount, so a directory has one identity
 //! however many bind mounts show it.
 //! Non-goals: stacked file systems (overlays), which show one directory under two identities.
 
@@ -13,8 +13,8 @@ use crate::{Result, small};
 /// The kernel's table of mounts, as this process sees it.
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// The types of the file systems that are mounted on a directory, as the kernel names them; the one that is seen is the last.
-/// The path is canonical.
+/// The types of the file systems that are mounted on a directory, as the kernel names them; the last one hides the
+/// others. The path is canonical.
 pub fn mounts_at(directory: &Path) -> Result<Vec<String>> {
     Ok(types_at(directory, &small::read(Path::new(TABLE))?))
 }
@@ -42,14 +42,14 @@ pub(crate) fn contains(outer: &Path, inner: &Path) -> bool {
     }
 }
 
-/// A file system's number, and the path in it.
+/// The number of the path's file system, and the path in it.
 fn place_of(path: &Path, table: &[u8]) -> Option<(Vec<u8>, PathBuf)> {
     let mut best: Option<(PathBuf, Vec<u8>, PathBuf)> = None;
     for line in table.split(|b| *b == b'\n') {
         let words: Vec<&[u8]> = line.split(|b| *b == b' ').take(5).collect();
         let [_, _, device, root, point] = words[..] else { continue };
         let point = unescaped(point);
-        // Of two mounts on one point the later hides the earlier.
+        // A later mount on the same point hides an earlier one.
         if path.starts_with(&point) && best.as_ref().is_none_or(|(longest, ..)| point.starts_with(longest)) {
             best = Some((point, device.to_vec(), unescaped(root)));
         }

@@ -1,8 +1,8 @@
 //! Gives a finished file its final name, exactly once, and replaces only the file that had that name before.
 //!
-//! Invariant: a file that somebody else puts under the name meanwhile keeps it. That needs a file system that can
-//! exchange two names, which NFS cannot. If several hosts name one file at the same time, it always has one of its
-//! names, because a host renames it only under its lock.
+//! Invariant: if another process gives the name to its own file in the meantime, that file keeps it. This needs a file
+//! system that can exchange two names; NFS cannot. If several hosts name one file at the same time, it always has one
+//! of its two names, because a host renames it only under its lock.
 //! Non-goals: making the name durable; see [`crate::FileSystem::sync_directory`].
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -18,11 +18,11 @@ use thalweg_base::clock::Stopwatch;
 
 use crate::{Action, Error, Result};
 
-/// How long others may take to name a file, and how often to check whether they have.
+/// How long to wait for another host to name a file, and how often to check.
 const OTHERS_SECONDS: f64 = 2.0;
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The identity of a file and its contents. Without the inode's change time, which a rename changes.
+/// The identity of a file and its contents. The inode's change time is not part of it, because a rename changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// Its number on its file system.
@@ -52,14 +52,14 @@ impl Stamp {
     }
 }
 
-/// Renames `hidden`, which is `file`, to `name`, if that still belongs to `before`. False if it does not: then both
-/// files are as they were. True as well if it was done before. Where names cannot be exchanged, a file that gets the
-/// name between the last check and the rename is replaced as well, if there was a file before.
+/// Renames `hidden`, which is `file`, to `name`, if that still belongs to `before`; true also if this was done earlier.
+/// False if another file has the name: then both are unchanged. Where names cannot be exchanged, a file that gets the
+/// name between the last check and the rename is replaced if `before` is a file, or if there are no hard links.
 pub fn give_name(hidden: &Path, name: &Path, file: Stamp, before: Option<Stamp>) -> Result<bool> {
     let _only = lock(hidden, name, file)?;
     let there = Stamp::of(name)?;
     if there == Some(file) {
-        // Another host did it, and may have stopped before it removed the old file, or the second name of the new one.
+        // Another host named it, and may have stopped before it removed the old file or the new file's second name.
         let rest = Stamp::of(hidden)?;
         if rest.is_some() && (rest == before || rest == there) {
             remove(hidden)?;
@@ -67,7 +67,7 @@ pub fn give_name(hidden: &Path, name: &Path, file: Stamp, before: Option<Stamp>)
         return Ok(true);
     }
     match Stamp::of(hidden)? {
-        // The file had its name, and the user has since changed that.
+        // The file got its name, and the user has since moved or removed it.
         None => return Ok(true),
         Some(found) if there == before && found == file => {}
         Some(_) => return Ok(false),
@@ -85,7 +85,7 @@ pub fn give_name(hidden: &Path, name: &Path, file: Stamp, before: Option<Stamp>)
     }
 }
 
-/// The same for a file system without such calls. A link replaces nothing.
+/// Renames without an exchange. If no file is to be replaced, it first tries a hard link, which never replaces one.
 fn plainly(hidden: &Path, name: &Path, file: Stamp, replaces: bool) -> Result<bool> {
     let linked = if replaces { Err(Errno::NOSYS) } else { link(hidden, name) };
     match linked {
@@ -104,11 +104,11 @@ fn plainly(hidden: &Path, name: &Path, file: Stamp, replaces: bool) -> Result<bo
     }
 }
 
-/// Locks the file where its file system has locks, so that hosts name it one after the other: what one of them sees
-/// stays true until it has acted. A lock ends with its process.
+/// Locks the file, if its file system has locks, so that hosts name it one after another, and what a host sees stays
+/// true until it has acted. A lock ends with its process.
 fn lock(hidden: &Path, name: &Path, file: Stamp) -> Result<Option<File>> {
     let begun = Stopwatch::start();
-    // A host that exchanges the names meanwhile does so once.
+    // Another host may exchange the names in the meantime, but only once.
     for path in [hidden, name, hidden] {
         if Stamp::of(path)? != Some(file) {
             continue;
@@ -134,7 +134,7 @@ fn lock(hidden: &Path, name: &Path, file: Stamp) -> Result<Option<File>> {
     Ok(None)
 }
 
-/// A host that did it completed it.
+/// Removes a file. If it does not exist, another host has removed it.
 fn remove(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::new(Action::Remove, path, e)),
@@ -187,8 +187,8 @@ mod tests {
         std::fs::remove_dir_all(&place).unwrap();
     }
 
-    /// What went wrong: two hosts named one output at the same time. One had checked, the other exchanged the files,
-    /// the first exchanged them back, and the other removed what it took for the old file: the output.
+    /// What went wrong: two hosts named one output at the same time. After one had checked, the other exchanged the
+    /// files, the first exchanged them back, and the other removed the output, which it took for the old file.
     #[test]
     fn of_two_that_give_a_name_at_once_neither_removes_the_output() {
         let (place, hidden, name) = place("two");
@@ -211,8 +211,8 @@ mod tests {
         std::fs::remove_dir_all(&place).unwrap();
     }
 
-    /// As where names cannot be exchanged: a plain rename replaced a file that the user had put there after the last
-    /// check.
+    /// What went wrong where names cannot be exchanged: a plain rename replaced a file that the user had put there
+    /// after the last check.
     #[test]
     fn where_there_was_nothing_a_name_replaces_nothing_without_the_kernels_help_either() {
         let (place, hidden, name) = place("plainly");

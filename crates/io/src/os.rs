@@ -1,7 +1,7 @@
 //! System calls that the real back ends share: everything but their queues.
 //!
 //! Model: a [`FileId`] is the file descriptor with two flags in its upper bits, direct and stream (a pipe, terminal or
-//! device, which has no offsets), so no table of open files is needed. A back end implements [`Queues`], and with that is a
+//! device, which has no offsets), so no table of open files is needed. A back end that implements [`Queues`] is a
 //! [`FileSystem`].
 //! Invariant: a call that a signal interrupts is repeated, and every error names the file.
 //! Non-goals: deciding how files are opened.
@@ -32,9 +32,9 @@ use crate::{
     Space, directory_of, hidden,
 };
 
-/// The mark of a stream in a [`FileId`].
+/// The flag of a stream in a [`FileId`].
 const STREAM: i32 = 1 << 30;
-/// The mark of a direct file in a [`FileId`].
+/// The flag of a direct file in a [`FileId`].
 const DIRECT: i32 = 1 << 29;
 /// The most that a misaligned read of a direct file copies through at a time.
 const BOUNCE_BYTES: usize = 256 << 10;
@@ -213,7 +213,7 @@ impl<T: Queues> FileSystem for T {
     }
 }
 
-/// Whether a file has no offsets, so that its operations go one after the other.
+/// Whether a file has no offsets, so that its operations run one after another.
 pub(crate) fn is_stream(id: FileId) -> bool {
     id.0 & STREAM != 0
 }
@@ -222,19 +222,19 @@ fn is_direct(id: FileId) -> bool {
     id.0 & DIRECT != 0
 }
 
-/// The operating system's name for it.
+/// The file descriptor.
 pub(crate) fn descriptor(id: FileId) -> RawFd {
     id.0 & !(STREAM | DIRECT)
 }
 
-/// The file as the standard library sees it, without the duty to close it.
+/// The file as the standard library's type, which here does not close it when dropped.
 pub(crate) fn borrow(id: FileId) -> ManuallyDrop<StdFile> {
     // SAFETY: an id comes from `open` and is used only while its `File` lives, so the descriptor is
     // open; `ManuallyDrop` leaves closing to `Backend::close`.
     ManuallyDrop::new(unsafe { StdFile::from_raw_fd(descriptor(id)) })
 }
 
-/// An empty path means the current directory, as the parent of a bare name does.
+/// The path, or `.` if it is empty, as the parent of a bare name is.
 pub(crate) fn or_here(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
@@ -288,9 +288,8 @@ fn open_direct(mut options: OpenOptions, path: &Path) -> io::Result<(FileId, boo
     }
 }
 
-/// Opens a file if an earlier process of this user created and left it. Does not touch anything else. A
-/// file that should belong to `heir` may belong to that user already. A path that does not begin at the root begins
-/// at `at`, as in all that follows.
+/// Opens a file that an earlier process of this user created and left, and touches nothing else. A file that is meant
+/// for `heir` may already belong to that user. A relative path begins at `at`, here and in the functions below.
 pub(crate) fn reopen(
     at: BorrowedFd<'_>,
     path: &Path,
@@ -322,7 +321,7 @@ pub(crate) fn check_own(
     there: &Attributes,
     heir: Option<u32>,
 ) -> io::Result<()> {
-    // If no file can be created to compare with, because the disk is full, the owner decides.
+    // If no file can be created for comparison (the disk is full), the expected owner is this process's user.
     let own = || made_beside(at, path).map_or(rustix::process::geteuid().as_raw(), |made| made.user);
     let what = match there.kind {
         EntryKind::Link => "a symbolic link".into(),
@@ -342,7 +341,7 @@ pub(crate) fn not_ours(what: &str) -> io::Error {
     ))
 }
 
-/// The attributes of a new file in the directory of `path`: who owns it, and its permission bits. Only the file system knows.
+/// The attributes of a new file in the directory of `path`: its owner and permission bits, which only the system knows.
 fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Attributes> {
     let trial = directory_of(path).join(hidden::unique("trial"));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -382,7 +381,7 @@ fn open_read_pipe(path: &Path, patience: Duration) -> io::Result<Option<StdFile>
     let nobody = |e: &io::Error| e.raw_os_error() == Some(libc::ENXIO);
     let mut opened = options.open(path);
     if opened.as_ref().is_err_and(nobody) {
-        // Only an open that blocks would be woken when a reader comes.
+        // Only a blocking open would be woken when a reader arrives.
         std::thread::sleep(patience);
         opened = options.open(path);
     }
@@ -405,8 +404,8 @@ fn stat(path: &Path) -> io::Result<Metadata> {
     Ok(Metadata { is_regular, ..facts(&there) })
 }
 
-/// Whether a file has as many bytes as its attributes say. For files of `/proc` these say 0 bytes and for files of `/sys` 4096,
-/// whatever the length, and no blocks of a disk. Such a file is read as a stream.
+/// Whether a file has as many bytes as its attributes say. Files of `/proc` report 0 bytes and files of `/sys` 4096,
+/// whatever their length, and no blocks of a disk. Such a file is read as a stream.
 fn ends_where_it_says(path: &Path, metadata: &StdMetadata) -> bool {
     if metadata.len() > 0 && metadata.blocks() > 0 {
         return true;
@@ -418,8 +417,8 @@ fn ends_where_it_says(path: &Path, metadata: &StdMetadata) -> bool {
     read.is_err() || read.is_ok_and(|bytes| bytes == expected_bytes)
 }
 
-/// Whether direct access works in units of [`ALIGN`], where the file system says so at all. Some
-/// accept the flag for files (encrypted, journalled) that they cannot read that way.
+/// Whether direct access works in units of [`ALIGN`]; true if the file system does not report it. Some accept the flag
+/// for files (encrypted, journalled) that they cannot read that way.
 fn suits_direct(file: &StdFile) -> bool {
     let Ok(about) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else { return true };
     about.stx_mask & StatxFlags::DIOALIGN.bits() == 0
@@ -433,7 +432,7 @@ fn clear_flag(file: &StdFile, flag: OFlags) -> io::Result<()> {
     Ok(fcntl_setfl(file, fcntl_getfl(file)?.difference(flag))?)
 }
 
-/// Sets an option of a socket that is a number.
+/// Sets a numeric socket option.
 pub(crate) fn set_socket_option(
     socket: &impl AsFd,
     (level, name): (libc::c_int, libc::c_int),
@@ -441,7 +440,7 @@ pub(crate) fn set_socket_option(
 ) -> io::Result<()> {
     let fd = socket.as_fd().as_raw_fd();
     let bytes = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the descriptor is open, and `value` is as long as is said.
+    // SAFETY: the descriptor is open, and `value` has `bytes` bytes.
     let result = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), bytes) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -466,7 +465,7 @@ pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Resul
     // A link is replaced, so the attributes of its target do not matter.
     let old = match rustix::fs::statat(at, like, AtFlags::SYMLINK_NOFOLLOW).map(Attributes::from) {
         Ok(there) => {
-            // Neither do those of a file that another user put there meanwhile.
+            // Nor do those of a file that another user planted there.
             let directory = Attributes::from(rustix::fs::statat(at, directory_of(like), AtFlags::empty())?);
             Some(there).filter(|there| there.kind == EntryKind::File && !is_planted(there, &directory))
         }
@@ -496,7 +495,7 @@ pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Resul
     Ok(())
 }
 
-/// The permission bits that no new file of this process has, from /proc: the system call would change them for a moment.
+/// The permission bits that new files of this process lack, from /proc: the system call would change them for a moment.
 fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
@@ -525,16 +524,16 @@ fn check_replace(path: &Path) -> io::Result<()> {
     )))
 }
 
-/// The target of the links that begin at an output's name, which another user must not have prepared. In a directory
-/// like `/tmp`, which is sticky and writable by everybody, a link, a pipe or a file is accepted only if it belongs to
-/// this user or to the directory's owner; so is everything that a link leads to. The kernel has the same rule for an
-/// open that may create a file: `fs.protected_symlinks`, `_fifos` and `_regular` (proc_sys_fs(5)). The directories of
-/// the path are not checked. Fails with [`Action::Create`]. The caller must not follow links at that name, because
-/// another user may put one there at any time.
+/// Resolves the links at an output's name; fails with [`Action::Create`] if another user may have prepared them. In a
+/// sticky directory that everybody may write to, such as `/tmp`, a link, a pipe or a file is accepted only if it
+/// belongs to this user or to the directory's owner; so is everything that a link leads to. The kernel has the same
+/// rule for an open that may create a file: `fs.protected_symlinks`, `_fifos` and `_regular` (proc_sys_fs(5)). The
+/// directories of the path are not checked. The caller must not follow links at the returned path, because another user
+/// may put one there at any time.
 pub fn unplanted(path: &Path) -> Result<PathBuf> {
-    /// As many as the system follows.
+    /// The most links that the system follows.
     const LINKS_MAX: usize = 40;
-    // With a slash or a dot behind it a link would be followed here.
+    // `components` drops a final slash or dot, with which `lstat` would follow a link.
     let mut path: PathBuf = path.components().collect();
     for _ in 0..LINKS_MAX {
         let Ok(there) = rustix::fs::lstat(&path).map(Attributes::from) else { break };
@@ -551,7 +550,7 @@ pub fn unplanted(path: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Whether a link is one of `/proc`, which lead to open files whatever their text says.
+/// Whether a link is in `/proc`: such links lead to open files, whatever their targets say.
 fn leads_to_open_file(link: &Path) -> bool {
     rustix::fs::statfs(directory_of(link)).is_ok_and(|there| there.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
@@ -563,7 +562,7 @@ fn planted(there: &Attributes) -> io::Error {
     ))
 }
 
-/// An error if another user replaced a stream that is to be written since [`unplanted`] looked.
+/// An error if another user has replaced the stream since [`unplanted`] checked its path.
 fn check_stream(stream: &StdFile, path: &Path) -> io::Result<()> {
     let (opened, there) =
         (Attributes::from(rustix::fs::fstat(stream)?), Attributes::from(rustix::fs::lstat(path)?));
@@ -660,7 +659,7 @@ fn is_ready_within(id: FileId, events: PollFlags, patience: Duration) -> bool {
     poll(&mut [PollFd::new(&*borrow(id), events)], Some(&patience)).is_ok_and(|ready| ready > 0)
 }
 
-/// Attempts until `progress` is complete; returns how much was moved.
+/// Repeats attempts until `progress` is complete. Returns the number of bytes moved.
 fn finish(
     id: FileId,
     kind: Kind,
@@ -683,7 +682,7 @@ fn finish(
 fn read_whole(id: FileId, at: u64, into: &mut [u8]) -> io::Result<usize> {
     let progress = Progress::new(Kind::Read, is_direct(id), into.len());
     finish(id, Kind::Read, at, progress, |done| {
-        // A read of a pipe returns the same before its first writer opens it and after its last one closed it.
+        // A read of a pipe returns 0 bytes both before its first writer opens it and after its last one closes it.
         while is_stream(id) && !is_ready_within(id, PollFlags::IN, MOMENT) {}
         read_once(id, at + done as u64, &mut into[done..])
     })

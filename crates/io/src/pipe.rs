@@ -1,7 +1,7 @@
 //! Pipes to and from another process, with a time limit on every call.
 //!
-//! Invariant: a descriptor is read and written only after [`be_patient`] has made it non-blocking. At the end of a pipe a
-//! read returns 0 bytes; when the time is up a call fails with `WouldBlock`.
+//! Invariant: a descriptor is read and written only after [`be_patient`] has made it non-blocking. A read at the end of
+//! a pipe returns 0 bytes; when the time is up, a call fails with `WouldBlock`.
 //! Non-goals: files, and the sockets in [`crate::socket`].
 
 use std::io::{self, IoSlice};
@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-/// The wanted capacity of a pipe: a block. The default of 64 KiB wakes both sides sixteen times for one.
+/// The desired capacity of a pipe: a block. With the default of 64 KiB, each block would wake both sides sixteen times.
 const HOLDS_BYTES: usize = 1 << 20;
 
 /// Makes a descriptor non-blocking, and enlarges the pipe if possible.
@@ -23,12 +23,12 @@ pub fn be_patient(fd: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives what is there, at most `into`; `WouldBlock` if nothing arrives for `patience`.
+/// Receives the available bytes, at most as many as fit; `WouldBlock` if nothing arrives for `patience`.
 pub fn receive(fd: &OwnedFd, into: &mut [u8], patience: Duration) -> io::Result<usize> {
     when_ready(fd, PollFlags::IN, patience, || rustix::io::read(fd, &mut *into))
 }
 
-/// Sends what fits; `WouldBlock` if nothing does for `patience`.
+/// Sends as many bytes as fit; `WouldBlock` if none do for `patience`.
 pub fn send(fd: &OwnedFd, slices: &[IoSlice<'_>], patience: Duration) -> io::Result<usize> {
     when_ready(fd, PollFlags::OUT, patience, || rustix::io::writev(fd, slices))
 }

@@ -20,7 +20,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 pub struct Usage {
     /// User and system CPU seconds of all threads.
     pub cpu_seconds: f64,
-    /// Those of the system alone.
+    /// System CPU seconds alone.
     pub kernel_seconds: f64,
     /// The most memory that was resident at once, in bytes.
     pub peak_bytes: u64,
@@ -51,37 +51,37 @@ pub fn thread_cpu_seconds() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// Clocks of a core in a second, if the kernel reports them.
+/// Clock cycles of a core per second, if the kernel reports them.
 pub fn clock_hz() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("cpu MHz"))?;
     Some(line.trim_start_matches(['\t', ' ', ':']).trim().parse::<f64>().ok()? * 1e6)
 }
 
-/// Whether this process is that of the system's administrator.
+/// Whether this process runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The user and the group that own what this process makes.
+/// The user and the group of files that this process creates.
 pub fn user_and_group() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// What tells this boot of the machine from all others; empty if the system does not say.
+/// The id of the current boot of the machine; empty if the system does not report it.
 pub fn boot() -> String {
     let id = crate::small::read(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
     String::from_utf8_lossy(&id).trim().into()
 }
 
-/// Waits for a child to end. Returns its status, and what it and the children that it waited for have used.
+/// Waits for a child to end. Returns its status, and the usage of it and of the children that it waited for.
 pub fn wait(child: Child) -> io::Result<(ExitStatus, Usage)> {
     // SAFETY: as in `usage`.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     let mut status = 0;
     loop {
-        // SAFETY: the child is ours and nobody has waited for it, since that takes the `Child`; both
-        // pointers are to live values of the types that the call fills.
+        // SAFETY: the child is ours and was not waited for, since that takes the `Child`; both pointers are to live
+        // values of the types that the call fills.
         let ended = unsafe { libc::wait4(child.id() as libc::pid_t, &mut status, 0, &mut usage) };
         if ended >= 0 {
             break;
@@ -141,8 +141,8 @@ pub fn stay_on_one_core() -> io::Result<()> {
     Ok(sched_setaffinity(None, &one)?)
 }
 
-/// One of the kernel's limits on this process, the soft one that holds now, in its own unit:
-/// `Max open files`, `Max locked memory`. `u64::MAX` if there is none.
+/// The soft limit on this process that the kernel calls `name`, such as `Max open files` or `Max locked memory`, in its
+/// own unit. `u64::MAX` if there is none.
 pub fn limit(name: &str) -> Option<u64> {
     limit_in(&std::fs::read_to_string("/proc/self/limits").ok()?, name)
 }
@@ -155,13 +155,13 @@ fn limit_in(table: &str, name: &str) -> Option<u64> {
     }
 }
 
-/// How many files this process has open, pipes and sockets counted.
+/// The number of open files of this process, including pipes and sockets.
 pub fn open_files() -> u64 {
     // The listing itself is one of them.
     std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64).saturating_sub(1)
 }
 
-/// Raises the soft limit on open files to so many, or to the hard limit if that is less; returns what holds now.
+/// Raises the soft limit on open files to `files`, or to the hard limit if that is less. Returns the resulting limit.
 pub fn allow_open_files(files: u64) -> u64 {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -171,13 +171,13 @@ pub fn allow_open_files(files: u64) -> u64 {
     if now < most && setrlimit(Resource::Nofile, limit).is_ok() { most } else { now }
 }
 
-/// What stays mapped of the program and its libraries while it sorts or moves data, in bytes.
+/// Bytes of the program and its libraries that stay mapped while it sorts or moves data.
 const CODE_BYTES: u64 = 4480 << 10;
 /// The allocator's own default, until something larger is freed.
 const LARGE_BYTES: libc::c_int = 128 << 10;
 
-/// Memory resident now, in bytes. Of mapped files, which are the program itself, [`CODE_BYTES`] are counted whatever
-/// is mapped: how much is depends on how they lie in the page cache, and [`prepare_allocator`] gives the rest back.
+/// Resident memory in bytes. Mapped files, which are the program itself, always count as [`CODE_BYTES`]: how much is
+/// mapped depends on their place in the page cache, and [`prepare_allocator`] unmaps the rest.
 pub fn resident_bytes() -> u64 {
     match ["RssAnon:", "RssShmem:"].map(status_field) {
         [Some(anonymous), shared] => anonymous + shared.unwrap_or(0) + CODE_BYTES,
@@ -185,16 +185,16 @@ pub fn resident_bytes() -> u64 {
     }
 }
 
-/// To be called before memory is divided. Unmaps the code of the start, and makes every allocation of at least
-/// [`LARGE_BYTES`] a mapping of its own, which grows without a copy and returns to the kernel when it is freed. By default the
-/// allocator moves such allocations to its heap once one was freed: sorts in 16 MiB with lines of 2 MB held 3 MiB more.
+/// To be called before memory is divided. Unmaps the startup code, and gives allocations of at least [`LARGE_BYTES`]
+/// their own mappings, which grow without a copy and return to the kernel when freed. By default the allocator moves
+/// them to its heap once one was freed: sorts in 16 MiB with lines of 2 MB held 3 MiB more.
 pub fn prepare_allocator() {
     shed_code();
     #[cfg(target_env = "gnu")]
     set_allocator(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
 }
 
-/// To be called at the start of a process that runs long and has many threads: all threads then allocate from one heap. By
+/// To be called at the start of a long-running process with many threads: all threads then allocate from one heap. By
 /// default each has its own, which keeps freed memory: 12 MB after a node's part in 90 sorts, now 2.
 pub fn one_heap() {
     #[cfg(target_env = "gnu")]
@@ -211,22 +211,22 @@ fn set_allocator(parameter: libc::c_int, value: libc::c_int) {
 
 /// Returns the free memory of the allocator to the kernel.
 pub fn trim() {
-    // SAFETY: it touches only what nobody has allocated.
+    // SAFETY: it touches only memory that is not allocated.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0)
     };
 }
 
-/// Unmaps the code and constants that were mapped so far, which are mostly those of the start. Pages that are needed again
-/// are mapped again, from the page cache. Code with a breakpoint of a debugger stays, and so do constants that were relocated at
-/// the start; if the kernel does not show which these are, everything stays.
+/// Unmaps the code and constants that are mapped so far, mostly those of the startup. Pages that are needed later are
+/// mapped again from the page cache. Code with a debugger's breakpoint stays, and so do constants that were relocated
+/// at startup; if the kernel does not show which these are, everything stays.
 fn shed_code() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let Ok(pages) = std::fs::File::open("/proc/self/pagemap") else { return };
     for constant in maps.lines().filter_map(constant_of) {
         if is_all_of_a_file(&pages, &constant) {
-            // SAFETY: nobody has written to these pages, so what is mapped again is what was there.
+            // SAFETY: these pages were never written, so mapping them again restores what was there.
             unsafe {
                 libc::madvise(constant.start as *mut libc::c_void, constant.len(), libc::MADV_DONTNEED)
             };
@@ -234,7 +234,7 @@ fn shed_code() {
     }
 }
 
-/// The addresses of a line of the kernel's table of mappings, if a file's code or constants lie there.
+/// The address range in a line of the kernel's table of mappings, if it maps a file's code or constants.
 fn constant_of(line: &str) -> Option<Range<usize>> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
@@ -243,11 +243,11 @@ fn constant_of(line: &str) -> Option<Range<usize>> {
     is_constant.then_some(address(start)?..address(end)?)
 }
 
-/// Whether all pages there are still those of the file, and none is a private copy.
+/// Whether all pages in this range are still those of the file, and none is a private copy.
 fn is_all_of_a_file(pages: &std::fs::File, addresses: &Range<usize>) -> bool {
     const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
     const OF_A_FILE: u64 = 1 << 61;
-    // SAFETY: a constant of the system is asked for.
+    // SAFETY: the call only returns a constant of the system.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let mut entries = vec![0; addresses.len() / page_bytes * size_of::<u64>()];
     let at = (addresses.start / page_bytes * size_of::<u64>()) as u64;
@@ -258,8 +258,8 @@ fn is_all_of_a_file(pages: &std::fs::File, addresses: &Range<usize>) -> bool {
     pages.read_exact_at(&mut entries, at).is_ok() && entries.chunks_exact(size_of::<u64>()).all(is_of_a_file)
 }
 
-/// Anonymous memory that is in huge pages now, in bytes. Since Linux 6.7 a scan of the page tables counts it; before, a sum
-/// over all pages, which takes five times as long.
+/// Bytes of anonymous memory in huge pages. Since Linux 6.7 a scan of the page tables counts them; before, a sum over
+/// all pages, which takes five times as long.
 pub fn huge_page_bytes() -> u64 {
     let summed = || {
         let sums = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
@@ -268,8 +268,8 @@ pub fn huge_page_bytes() -> u64 {
     scanned_huge_bytes().unwrap_or_else(summed)
 }
 
-/// Bytes of anonymous huge pages as `PAGEMAP_SCAN` finds them, if the kernel has it. Only for x86-64, whose end of user space is
-/// known here.
+/// Bytes of anonymous huge pages according to `PAGEMAP_SCAN`, if the kernel has it. Only for x86-64, whose end of user
+/// space is known here.
 fn scanned_huge_bytes() -> Option<u64> {
     const IS_FILE: u64 = 1 << 2;
     const IS_PRESENT: u64 = 1 << 3;
@@ -299,7 +299,7 @@ fn scanned_huge_bytes() -> Option<u64> {
         return_mask: u64,
     }
     const PAGEMAP_SCAN: libc::Ioctl = libc::_IOWR::<Scan>(b'f' as u32, 16);
-    /// Where addresses of user space end.
+    /// The end of user space.
     const END: u64 = (1 << 47) - (1 << 12);
     if !cfg!(target_arch = "x86_64") {
         return None;
@@ -319,7 +319,7 @@ fn scanned_huge_bytes() -> Option<u64> {
             return_mask: IS_HUGE,
             ..Scan::default()
         };
-        // SAFETY: the kernel writes to the scan and to no more regions than it is told of, and both are there.
+        // SAFETY: the kernel writes only to `scan` and to the regions whose number it gets, and both are alive.
         let found = unsafe { libc::ioctl(pages.as_raw_fd(), PAGEMAP_SCAN, &mut scan) };
         let found = regions.get(..usize::try_from(found).ok()?)?;
         bytes += found.iter().map(|region| region.end - region.start).sum::<u64>();
@@ -328,8 +328,8 @@ fn scanned_huge_bytes() -> Option<u64> {
     Some(bytes)
 }
 
-/// Memory that a new job could use without pushing others out, in bytes: the kernel's estimate, or
-/// what is left to the control groups, whichever is less.
+/// Memory that a new job could use without displacing other processes, in bytes: the kernel's estimate, or what the
+/// control groups have left, whichever is less.
 pub fn available_memory_bytes() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let machine = field(&info, "MemAvailable:").unwrap_or(1 << 30);
@@ -354,7 +354,7 @@ pub fn group_memory_bytes() -> Option<u64> {
 /// A control group that bounds this process's memory.
 struct Group {
     limit_bytes: u64,
-    /// Without pages that the page cache could free.
+    /// Excludes pages that the page cache could free.
     used_bytes: u64,
 }
 
@@ -376,7 +376,7 @@ fn memory_groups() -> Vec<Group> {
             ),
             _ => continue,
         };
-        // In a container the path may be the one outside it; then only the root is visible.
+        // In a container this may be the path outside of it; then only the root is visible.
         for path in Path::new(path).ancestors() {
             let folder: PathBuf = Path::new(root).join(path.strip_prefix("/").unwrap_or(path));
             let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
@@ -413,14 +413,14 @@ mod tests {
         const BYTES: usize = 64 << 20;
         let mut memory = vec![0u8; BYTES];
         let at = memory.as_mut_ptr().align_offset(2 << 20);
-        // SAFETY: an advice about memory that is this function's.
+        // SAFETY: this only gives advice about memory of this function.
         unsafe { libc::madvise(memory[at..].as_mut_ptr().cast(), 60 << 20, libc::MADV_HUGEPAGE) };
         memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
         let sums = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
         let summed = field(&sums, "AnonHugePages:").unwrap();
-        // Older kernels scan nothing.
+        // Older kernels have no such scan.
         let Some(scanned) = scanned_huge_bytes() else { return };
-        // Other tests come and go meanwhile.
+        // Other tests use memory at the same time.
         assert!(scanned.abs_diff(summed) <= 8 << 20, "{scanned} by a scan, {summed} by the sum");
         drop(std::hint::black_box(memory));
     }
@@ -433,7 +433,7 @@ mod tests {
         }
         let usage = usage();
         assert!(usage.cpu_seconds > 0.0);
-        // Of the code so much is counted as a command comes to use, which is more than this process has.
+        // The code counts as what a command uses, which is more than this process has mapped.
         let own = resident_bytes() - CODE_BYTES;
         assert!(usage.peak_bytes >= own && own > 100_000, "{own} of {}", usage.peak_bytes);
         assert!(available_memory_bytes() > 1 << 20);
@@ -478,7 +478,7 @@ Max locked memory         unlimited            unlimited            bytes
 
     #[test]
     fn open_files_are_counted() {
-        // Others of these tests open some meanwhile.
+        // Other tests open files at the same time.
         let (before, held) = (open_files(), 1000);
         let files: Vec<_> = (0..held).filter_map(|_| std::fs::File::open("/proc/self/fd").ok()).collect();
         assert!(before >= 3 && open_files() >= files.len() as u64);

@@ -48,8 +48,8 @@ pub struct Done {
     pub file: Handle,
     /// The offset.
     pub at: u64,
-    /// The block, returned. After a read its length is the number of bytes read, which is less than asked for only at the
-    /// end of the file. After an error its contents are undefined.
+    /// The block, returned. After a read its length is the number of bytes read, which is less than requested only at
+    /// the end of the file. After an error its contents are undefined.
     pub block: Block,
     /// The submitter's number.
     pub tag: u64,

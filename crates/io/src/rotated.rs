@@ -4,9 +4,9 @@
 //! DIR/NAME, DIR/NAME.1, ... DIR/NAME.(files - 1)        the newest first
 //! ```
 //!
-//! Invariant: each line is appended by a single write. The log opens only a regular file that belongs to this user and has
-//! one name, and follows no link; it leaves anything else alone. When `files` files have `file_bytes` bytes each, the
-//! oldest is deleted.
+//! Invariant: each line is appended by a single write. The log opens only a regular file that belongs to this user and
+//! has one name, and follows no link; it leaves anything else alone. When `files` files have `file_bytes` bytes each,
+//! the oldest is deleted.
 //! Non-goals: lines that survive a power failure.
 
 use std::fs::{self, OpenOptions};

@@ -5,7 +5,7 @@
 //! [`Sim::kill`] or a [`Sim::power_loss`] leaves.
 //! Invariant: the same seed and the same calls give the same faults and the same bytes. (With several threads the order
 //! of calls depends on them.)
-//! Invariant: synced data is never lost, and a name only if its directory was not synced.
+//! Invariant: synced data is never lost; a name is lost only if its directory was not synced.
 //! Non-goals: speed, permissions, streams (a file opened as one is written by offset).
 //!
 //! Short transfers and interruptions happen below the loop that continues them, so that tests exercise the real loop.
@@ -44,11 +44,11 @@ use disk::{Course, Disk, of, of_transfer};
 /// Faults and their frequencies. Zero and `None` mean never.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// One in so many attempts moves less than it could.
+    /// One in this many attempts moves less than it could.
     pub short_one_in: u64,
-    /// One in so many attempts is interrupted by a signal.
+    /// One in this many attempts is interrupted by a signal.
     pub eintr_one_in: u64,
-    /// One in so many attempts, syncs or changes of length fails with EIO.
+    /// One in this many attempts, syncs or changes of length fails with EIO.
     pub eio_one_in: u64,
     /// The space in bytes of each file system without a [`Sim::set_capacity`].
     pub enospc_after_bytes: Option<u64>,
@@ -131,12 +131,12 @@ impl Sim {
         self.lock().die();
     }
 
-    /// Cuts the power: unsynced data may also vanish or tear, and so do all changes of names after some moment.
+    /// Cuts the power: unsynced data may also vanish or tear, and unsynced name changes are lost from a random one on.
     pub fn power_loss(&self) {
         self.lock().lose_power();
     }
 
-    /// The disk as the next process finds it, without faults. The old process dies, and its calls go on failing.
+    /// The disk as the next process finds it, without faults. The old process dies, and its calls keep failing.
     pub fn restart(&self) -> Sim {
         Sim(Arc::new(Mutex::new(self.lock().survivor())))
     }
@@ -192,13 +192,13 @@ impl Sim {
         self.lock().open_files()
     }
 
-    /// Bytes read so far from files whose name began like this when they were opened.
+    /// Bytes read so far from files whose name began with `prefix` when they were opened.
     pub fn bytes_read(&self, prefix: impl AsRef<Path>) -> u64 {
         let disk = self.lock();
         disk.traffic.iter().filter(|(path, _)| path.starts_with(&prefix)).map(|(_, t)| t.read).sum()
     }
 
-    /// Bytes written so far to files whose name began like this when they were opened.
+    /// Bytes written so far to files whose name began with `prefix` when they were opened.
     pub fn bytes_written(&self, prefix: impl AsRef<Path>) -> u64 {
         let disk = self.lock();
         disk.traffic.iter().filter(|(path, _)| path.starts_with(&prefix)).map(|(_, t)| t.written).sum()

@@ -56,12 +56,12 @@ pub fn lock(path: &Path) -> Result<Locked> {
     wait_for_lock(path, fs::File::lock)
 }
 
-/// The same for a lock that others may share.
+/// Waits for a shared lock on a file, which is created empty if necessary.
 pub fn lock_shared(path: &Path) -> Result<Locked> {
     wait_for_lock(path, fs::File::lock_shared)
 }
 
-/// The lock on a file, if nobody has it.
+/// Locks a file; `None` if another process holds the lock.
 pub fn try_lock(path: &Path) -> Result<Option<Locked>> {
     let file = lock_file(path)?;
     match file.try_lock() {
@@ -99,7 +99,7 @@ pub fn list(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(all(path)?.into_iter().filter(|path| !begins_with(path, ".")).collect())
 }
 
-/// Removes the remains of interrupted writes to a directory. Nobody may be writing there.
+/// Removes the remains of interrupted writes to a directory. No process may be writing there.
 pub fn remove_unfinished(path: &Path) -> Result<()> {
     let beginning = format!(".thalweg-{PARTIAL}-");
     all(path)?.iter().filter(|path| begins_with(path, &beginning)).try_for_each(|path| remove(path))
@@ -148,7 +148,7 @@ pub fn make_new_directory(path: &Path) -> Result<()> {
     fs::DirBuilder::new().mode(0o700).create(path).map_err(|e| Error::new(Action::Create, path, e))
 }
 
-/// An error unless this is a directory of this user that nobody else may enter, and not a link.
+/// An error unless this is a directory, not a link, that belongs to this user and is closed to all others.
 pub fn check_own_directory(path: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let failed = |e| Error::new(Action::Open, path, e);
@@ -167,13 +167,13 @@ pub fn remove_directory(path: &Path) -> Result<()> {
     fs::remove_dir(path).map_err(|e| Error::new(Action::Remove, path, e))
 }
 
-/// Whether it belongs to another user.
+/// Whether a file belongs to another user.
 pub fn is_of_another(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     fs::metadata(path).is_ok_and(|there| there.uid() != rustix::process::geteuid().as_raw())
 }
 
-/// Whether others than the owner may read or write it.
+/// Whether users other than the owner may read or write a file.
 pub fn is_open_to_others(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o077 != 0)

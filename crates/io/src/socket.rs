@@ -35,8 +35,8 @@ pub fn wait_for_either(socket: &TcpStream, patience: Duration) {
     let _ = poll(&mut [PollFd::new(socket, PollFlags::IN | PollFlags::OUT)], Some(&patience));
 }
 
-/// The most unsent bytes in the kernel. Credits wait behind them, and fewer stay in the caches: 8 % more throughput
-/// over an unshaped link, 8 % less time for two nodes that sort with a delay of 10 ms.
+/// The most unsent bytes in the kernel: few, since credits queue behind them, and they stay in the caches. Throughput
+/// over an unshaped link is 8 % higher, and two nodes that sort with a delay of 10 ms take 8 % less time.
 const UNSENT_BYTES: libc::c_int = 256 << 10;
 
 /// A socket option of Linux 6.16, which libc does not name yet: the shortest time before a retransmission, 200 ms by
@@ -47,13 +47,13 @@ const TCP_RTO_MIN_US: libc::c_int = 45;
 const RESEND_US: libc::c_int = 10_000;
 /// An option of Linux 6.15: the longest time before a retransmission, 120 s by default.
 const TCP_RTO_MAX_MS: libc::c_int = 44;
-/// The smallest value that the kernel accepts. Where 23 hosts sent to each at the same time, a connection with
-/// occasional losses waited 4.5 s and more before a retransmission; peers that heard nothing for 5 s considered each
+/// The smallest value that the kernel accepts. When 23 hosts sent to each host at the same time, a connection with
+/// occasional losses waited 4.5 s or more before a retransmission; peers that received nothing for 5 s considered each
 /// other dead.
 const RESEND_AT_LAST_MS: libc::c_int = 1_000;
 /// The kernel counts from the first retransmission, even while acknowledgements arrive, as long as packets have to be
-/// retransmitted: of 24 hosts that sent to each other one gave up a working connection. So the limit is this many
-/// timeouts; readers and senders notice a silent peer before.
+/// retransmitted: one of 24 hosts that sent to each other gave up a working connection. So the limit is this many
+/// timeouts; readers and senders notice a silent peer earlier.
 const UNACKNOWLEDGED: u32 = 12;
 /// The time limit of the first attempt to connect.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(60);
@@ -80,8 +80,8 @@ pub fn resend_soon(socket: &impl AsFd) {
     }
 }
 
-/// Sends small frames at once, with few unsent bytes; ends a send without progress for `patience`, and, after many
-/// times that, a connection whose peer machine no longer answers.
+/// Sends small frames at once, with few unsent bytes. Fails a send that makes no progress for `patience`, and, after a
+/// multiple of that, a connection whose peer machine no longer answers.
 pub fn be_impatient(socket: &TcpStream, patience: Duration) -> io::Result<()> {
     socket.set_nodelay(true)?;
     set_socket_option(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), UNSENT_BYTES)?;

@@ -2,8 +2,8 @@
 //!
 //! Model: the descriptor is duplicated. Opening its name would start again at byte 0 of a redirected file and overwrite
 //! what is there, and fails for a socket.
-//! Invariant: using a standard descriptor that was closed when the program started is an error. The standard library opens
-//! `/dev/null` in its place before `main`, so writes would be lost and reads would find nothing.
+//! Invariant: using a standard descriptor that was closed when the program started is an error. The standard library
+//! opens `/dev/null` in its place before `main`, so writes would be lost and reads would find nothing.
 //! Non-goals: descriptors of files that this process has opened itself.
 #![allow(unsafe_code)]
 
@@ -62,7 +62,7 @@ fn descriptor_in(directory: &Path, name: &str) -> Option<RawFd> {
     (directory.starts_with(own) && directory.ends_with("fd")).then(|| name.parse().ok())?
 }
 
-/// The open file that such a descriptor is.
+/// A duplicate of such a descriptor.
 pub(crate) fn duplicate(fd: RawFd) -> io::Result<StdFile> {
     if (0..3).contains(&fd) && CLOSED_AT_START.load(Ordering::Relaxed) >> fd & 1 == 1 {
         let why = "it was closed when this program was started; redirect it, or name a file";
@@ -73,12 +73,12 @@ pub(crate) fn duplicate(fd: RawFd) -> io::Result<StdFile> {
     if copy < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `copy` was made here and belongs to nobody else.
+    // SAFETY: `copy` was made here and has no other owner.
     Ok(unsafe { StdFile::from_raw_fd(copy) })
 }
 
 /// The open descriptor that a path stands for, if its position is past the first byte, or if it is a pipe. Opening such
-/// a path again would start at that byte, or wait for another writer.
+/// a path again would start at the first byte, or wait for another writer.
 pub(crate) fn standing_inside(path: &Path) -> io::Result<Option<StdFile>> {
     let Some(fd) = standard_descriptor(path) else { return Ok(None) };
     let mut file = duplicate(fd)?;

@@ -1,7 +1,7 @@
 //! The back end where io_uring is not available: a thread pool with pread and pwrite.
 //!
-//! Model: all queues share one pool. It starts a thread when work is waiting and no thread is idle, up to its limit. Each
-//! queue has an inbox for its completions.
+//! Model: all queues share one pool. It starts a thread when work is waiting and no thread is idle, up to its limit.
+//! Each queue has an inbox for its completions.
 //! Invariant: the pool ends when the back end and all of its queues have been dropped.
 //! Non-goals: an order of operations, fairness between queues.
 
@@ -22,7 +22,7 @@ const STACK_BYTES: usize = 128 << 10;
 pub struct Threads(Arc<Team>);
 
 impl Threads {
-    /// At most `threads` operations at a time, over all queues. Threads start when first needed.
+    /// A back end with at most `threads` operations at a time, over all queues. Threads start when first needed.
     pub fn new(threads: usize) -> Threads {
         assert!(threads > 0, "a team of no threads");
         let shared = Shared { limit: threads, state: Mutex::default(), work: Condvar::new() };
@@ -101,7 +101,7 @@ impl Work {
     fn carry_out(self) {
         let done = match self.calls {
             None => self.flight.run(os::attempt, os::length, os::wait_ready),
-            // Only direct files and streams are asked for length and readiness, and it has neither.
+            // Length and readiness are queried only for direct files and streams, and `calls` has neither.
             Some(calls) => self.flight.run(
                 |id, kind, at, bytes| calls.attempt(id, kind, at, bytes),
                 |_| unreachable!("no file of it is direct"),

@@ -123,7 +123,7 @@ impl Flight {
         &self.op.file
     }
 
-    /// An empty transfer is complete before its first attempt.
+    /// Whether the operation is complete. An empty one is complete before its first attempt.
     pub(crate) fn is_complete(&self) -> bool {
         self.progress.is_complete()
     }
@@ -285,7 +285,7 @@ mod tests {
     fn a_direct_read_inside_a_page_ends_only_where_the_file_does() {
         let mut p = Progress::new(Kind::Read, true, 3 * ALIGN);
         assert!(matches!(p.apply(Ok(ALIGN), never), Step::Again));
-        // 512 bytes past the next page, but the file goes on: that page is read again.
+        // 512 bytes past the next page, but the file continues: that page is read again.
         assert!(matches!(p.apply(Ok(ALIGN + 512), |n| n > 3 * ALIGN), Step::Again));
         assert_eq!(p.done(), 2 * ALIGN);
         assert!(matches!(p.apply(Ok(100), |n| n == 2 * ALIGN + 100), Step::Complete));

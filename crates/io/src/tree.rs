@@ -1,15 +1,15 @@
 //! The file system of a transfer's end: its directories, the names in them, and their attributes.
 //!
 //! ```text
-//! Tree  a file system: opens a directory by its path, and answers for its open files
+//! Tree  a file system: opens directories by path, and has the attributes of open files
 //!   |
-//! Dir   an open directory: everything in it is reached through it and a bare name
+//! Dir   an open directory, which reaches everything in it by a bare name
 //! ```
 //!
 //! Model: an open directory stays the same if it is renamed, and no path is resolved twice or grows too long. Symbolic
 //! links are never followed below a [`Dir`].
-//! Invariant: no operation leaves its directory. A name that is empty, is `..` or contains a slash is refused before the
-//! file system sees it, and a path of several names ([`Dir::open_below`]) is resolved beneath the directory.
+//! Invariant: no operation leaves its directory. A name that is empty, is `..` or contains a slash is refused before
+//! the file system sees it, and a path of several names ([`Dir::open_below`]) is resolved beneath the directory.
 //! Invariant: an error names the whole path.
 //! Non-goals: deciding what to copy.
 //!
@@ -61,7 +61,7 @@ pub struct Attributes {
     pub group: u32,
     /// When its contents last changed, in nanoseconds since 1970. Its owner can set this time.
     pub modified_ns: i128,
-    /// When its contents or attributes last changed. Nobody can set this time.
+    /// When its contents or attributes last changed. No process can set this time.
     pub changed_ns: i128,
 }
 
@@ -86,7 +86,7 @@ pub trait Tree: fmt::Debug + Send + Sync {
     /// Opens a directory by its path, following links.
     fn open_dir(&self, path: &Path) -> Result<Arc<dyn Dir>>;
 
-    /// The same, but for a link at the end of the path.
+    /// Opens a directory by its path, but does not follow a link at the end of the path.
     fn open_dir_itself(&self, path: &Path) -> Result<Arc<dyn Dir>> {
         self.open_dir(path)
     }
@@ -99,7 +99,7 @@ pub trait Tree: fmt::Debug + Send + Sync {
         inner.starts_with(outer)
     }
 
-    /// The path without links that an output's name leads to. An error if another user may have prepared it to receive our
+    /// The path of an output with its links resolved. An error if another user may have prepared them to receive our
     /// output; see [`unplanted`](crate::unplanted).
     fn unplanted(&self, path: &Path) -> Result<PathBuf> {
         Ok(self.canonical(path).unwrap_or_else(|_| path.to_path_buf()))
@@ -172,8 +172,8 @@ pub trait Dir: Any + fmt::Debug + Send + Sync {
     /// Creates a directory that only its owner may enter; false if the name is taken.
     fn make_dir(&self, name: &OsStr) -> Result<bool>;
 
-    /// Opens a file to be read; with `direct` past the page cache, if the cache holds less than half of the file and the
-    /// file system allows it.
+    /// Opens a file for reading; with `direct` past the page cache, if the cache holds less than half of the file and
+    /// the file system allows it.
     fn open_file(&self, name: &OsStr, direct: bool) -> Result<File>;
 
     /// Creates a file with these permissions, to be written and read. An error if the name is taken.

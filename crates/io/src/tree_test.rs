@@ -1,4 +1,4 @@
-//! The promises of every file system, tested on the local one and on the simulated one.
+//! The contract of every file system, tested on the local one and on the simulated one.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -2,10 +2,10 @@
 //!
 //! Model: an operation is submitted to the kernel at once, and the thread that reaps takes completions from the ring
 //! itself. The rest of a short transfer is submitted again.
-//! Invariant: the kernel knows the address of a block only while the block is in a slot, and only a completion empties a
-//! slot.
-//! Non-goals: registered buffers and files (the limit of locked memory is 8 MiB for ordinary users, and with blocks of 1 MiB
-//! they save nothing that can be measured), polling, sharing a ring between threads.
+//! Invariant: the kernel knows the address of a block only while the block is in a slot, and only a completion empties
+//! a slot.
+//! Non-goals: registered buffers and files (ordinary users may lock only 8 MiB of memory, and with blocks of 1 MiB the
+//! savings cannot be measured), polling, sharing a ring between threads.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -25,8 +25,8 @@ const OWN_POSITION: u64 = u64::MAX;
 pub struct Uring(());
 
 impl Uring {
-    /// Asks the kernel for a ring and does nothing on it once; an error if it refuses, as it does
-    /// in many containers.
+    /// Asks the kernel for a ring and submits one no-op to it; an error if the kernel refuses, as it does in many
+    /// containers.
     pub fn new() -> Result<Uring> {
         probe().map_err(|e| Error::new(Action::Setup, "io_uring", explain(e)))?;
         Ok(Uring(()))
@@ -52,8 +52,8 @@ impl Queues for Uring {
 
 fn build(depth: usize) -> io::Result<IoUring> {
     let entries = u32::try_from(depth.max(2)).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // Without cooperative or deferred task running: with blocks of 1 MiB at depth 4 neither made a measurable difference,
-    // from disk or from memory, and the latter ties a queue to the thread that created it.
+    // Without cooperative or deferred task running: with blocks of 1 MiB at depth 4 neither made a measurable
+    // difference, from disk or from memory, and the latter ties a queue to the thread that created it.
     IoUring::builder().dontfork().build(entries)
 }
 

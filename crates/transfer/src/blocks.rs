@@ -8,6 +8,6 @@ pub const BLOCK_BYTES: usize = MIB as usize;
 pub const DEPTH: usize = 16;
 /// The blocks that a lane can hold: those in flight, the one that it works on, and one to read files back.
 pub(crate) const LANE_BLOCKS: usize = 2 * DEPTH + 2;
-/// The blocks that a lane can hold whose data comes from a peer: those with credits, those being written, and one in its
-/// hands.
+/// The blocks with data from a peer that a lane can hold: those with credits, those being written, and the one that it
+/// works on.
 pub(crate) const RECEIVE_BLOCKS: usize = 2 * DEPTH;

@@ -6,13 +6,13 @@
 //!   lock, still has the name          | another process holds the lock: try again for [`PATIENCE`]
 //! ```
 //!
-//! Invariant: this process writes only to files and directories that it created here, or that an earlier process of the same
-//! user left, so nobody else reads or writes their contents. An open file stays in use: its name is not looked up again.
-//! Nothing is touched before it is locked. A file that lost its name meanwhile belonged to another process, and is
+//! Invariant: this process writes only to files and directories that it created here, or that an earlier process of
+//! this user left, so no other user reads or writes their contents. An open file stays in use: its name is not looked
+//! up again. Nothing is touched before it is locked. A file that has lost its name belonged to another process, and is
 //! complete.
-//! Invariant: a directory is used or cleared only if a journal lists it, because whoever may write to its parent may have
-//! renamed another directory to the name, even one that they could not clear. An empty directory is removed: its creator may
-//! have been killed before listing it.
+//! Invariant: a directory is used or cleared only if a journal lists it: another user with write access to its parent
+//! may have renamed any directory to the name, even one that this other user could not clear. An empty directory is
+//! removed, because its creator may have been killed before listing it.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -29,8 +29,8 @@ use crate::{Error, Result};
 /// How long to wait for a file that another process has locked.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Creates and locks a file of that name, for its owner alone. A file that an earlier run left is removed; it may
-/// already belong to the `heir`, the user to whom the file was to be given.
+/// Creates and locks a file of that name, for its owner alone. Removes a file that an earlier run left, which may
+/// already belong to `heir`, the future owner.
 pub(crate) fn claim_new(
     tree: &dyn Tree,
     dir: &dyn Dir,
@@ -86,13 +86,13 @@ pub(crate) fn claim_directory(dir: &dyn Dir, name: &OsStr, journal: &Journal) ->
     })
 }
 
-/// Removes the file that an earlier run left under that name, or the directory if it is one of these.
+/// Removes the file that an earlier run left under that name, or the directory if it is one of `trees`.
 pub(crate) fn clear(tree: &dyn Tree, dir: &dyn Dir, name: &OsStr, trees: &[MadeTree]) -> Result<()> {
     wait(dir, name, || Ok(clear_now(tree, dir, name, trees, None)?.then_some(())))
 }
 
 /// Gives a complete tree, which is open here, its final name. An error if another directory has its hidden name, which
-/// anybody with write access to the parent could arrange.
+/// any user with write access to the parent could arrange.
 pub(crate) fn give_tree_name(dir: &dyn Dir, tree: &dyn Dir, partial: &OsStr, name: &OsStr) -> Result<()> {
     let facts = tree.attributes()?;
     let check = |now: &OsStr| match bears(dir, now, &facts)? {
@@ -119,7 +119,7 @@ fn wait<T>(dir: &dyn Dir, name: &OsStr, mut look: impl FnMut() -> Result<Option<
     look_until(PATIENCE, || look().transpose()).unwrap_or_else(|| Err(Error::Busy(dir.path().join(name))))
 }
 
-/// False if another process has it.
+/// Removes what [`clear`] removes, without waiting; false if another process has it.
 fn clear_now(
     tree: &dyn Tree,
     dir: &dyn Dir,
@@ -151,7 +151,7 @@ fn clear_now(
 
 /// Locks a file that has this name; false if another process has it, or it no longer has the name.
 fn is_ours(tree: &dyn Tree, dir: &dyn Dir, name: &OsStr, file: &File) -> Result<bool> {
-    // Without locks on this file system, processes cannot be told apart.
+    // A file system without locks cannot tell processes apart.
     Ok((file.mark() || !file.is_marked_by_another()) && bears(dir, name, &tree.attributes(file)?)?)
 }
 

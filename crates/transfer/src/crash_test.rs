@@ -1,8 +1,8 @@
 //! Transfers on a simulated disk that are killed, or lose power, at every operation.
 //!
 //! Invariant: whatever was durable before stays. A new tree is absent or complete; a file in an existing directory is
-//! the old one or the new one. The same transfer completes when resumed, and leaves nothing hidden. What is complete
-//! then survives a power loss.
+//! the old one or the new one. The same transfer completes when resumed, and leaves nothing hidden. The result of a
+//! complete transfer survives a power loss.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -218,8 +218,7 @@ impl Case {
         resumed
     }
 
-    /// Whether a transfer has succeeded without anybody seeing its result. Running it again would put the tree into
-    /// itself.
+    /// Whether a transfer has succeeded although its result was lost. Running it again would put the tree into itself.
     fn is_complete(&self, tree: &dyn Tree, tried: &Tried) -> bool {
         self.look(tree, self.to).as_ref() == Some(&tried.source) && !has_hidden(tree)
     }

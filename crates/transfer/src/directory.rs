@@ -1,8 +1,8 @@
 //! A directory of the source, together with the one at the destination that it becomes.
 //!
-//! Model: whoever works on an entry of a directory holds a reference to it. When the last reference is dropped, all
-//! entries exist, and the directory gets its permissions and times. A directory refers to its parent, so this happens
-//! from the leaves up.
+//! Model: work on an entry holds a reference to its directory. When the last reference is dropped, all entries exist,
+//! and the directory gets its permissions and times. A directory refers to its parent, so this happens from the leaves
+//! up.
 //! Invariant: a directory of the destination is created by the first lane that needs it.
 
 use std::collections::HashSet;
@@ -181,7 +181,7 @@ impl<'a> Directory<'a> {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Remembers that the source has this name.
+    /// Records that the source has this name.
     pub(crate) fn add_source_name(&self, name: OsString) {
         self.named.lock().expect("no lane panics").insert(name);
     }
@@ -196,7 +196,7 @@ impl<'a> Directory<'a> {
         self.source.as_deref().expect("names are read in directories that there are")
     }
 
-    /// The path in the transfer of one of its names.
+    /// The path, in the transfer, of a name in this directory.
     pub(crate) fn key_of(&self, name: &OsStr) -> Vec<u8> {
         let mut key = self.key.clone();
         if !key.is_empty() {
@@ -282,8 +282,8 @@ impl<'a> Directory<'a> {
         Ok(there.set_attributes(facts)?)
     }
 
-    /// Removes what an earlier run created and the source no longer has, except for files that are resumed. Only in trees that
-    /// still have a hidden name.
+    /// Removes what an earlier run created and the source no longer has, except files that are resumed. Only in trees
+    /// that still have a hidden name.
     fn remove_strangers(
         &self,
         there: &dyn Dir,

@@ -12,7 +12,7 @@ use crate::ssh_error::{SshError, SshFault};
 /// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a transfer failed. The source is never changed, and the destination is as it was before.
+/// Why a transfer failed. The source is unchanged; files that were complete before may have their names.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,7 +22,7 @@ pub enum Error {
     /// Memory could not be mapped.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The arguments contradict each other or what is at the destination.
+    /// The arguments contradict each other or the destination.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// A source changed while it was read.
@@ -47,7 +47,7 @@ pub enum Error {
     /// Another process writes this file or tree.
     #[error("another process is writing {}; wait for it, or choose another DEST", .0.display())]
     Busy(PathBuf),
-    /// A link with the other end broke.
+    /// The link to the other end broke.
     #[error(
         "{}{}",
         .0,
@@ -94,7 +94,7 @@ impl Error {
         Error::Protocol(peer.into())
     }
 
-    /// The message about it to the other end.
+    /// The message that reports it to the other end.
     pub(crate) fn verdict(&self) -> PumpVerdict {
         PumpVerdict::failed(self, self.kind())
     }

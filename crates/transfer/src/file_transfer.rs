@@ -2,8 +2,8 @@
 //!
 //! Model: a [`Cursor`] hands out pieces. Each lane reads and writes its pieces, and the lane that writes the last one
 //! finishes the file. From time to time a lane lists the written ranges in the journal, with their checksum.
-//! Invariant: a range is listed only after the partial file was synced. The file gets its name only if the source is still
-//! unchanged and the checksums of both ends agree. A file that is dropped before that leaves either a partial file that a
+//! Invariant: a range is listed only after the partial file was synced. The file gets its name only if the source is
+//! still unchanged and the checksums of both ends agree. If it is dropped before that, it leaves a partial file that a
 //! later run can resume, or nothing.
 
 use std::ffi::OsString;
@@ -28,18 +28,18 @@ use crate::refused::Refused;
 use crate::shared::{Shared, count};
 use crate::{Error, Result, hidden_names};
 
-/// A lane lists ranges after it has written so many bytes,
+/// A lane lists ranges after it has written this many bytes,
 const NOTE_BYTES: u64 = if cfg!(test) { MIB } else { 64 * MIB };
 const NOTE_SECONDS_MIN: f64 = if cfg!(test) { 0.0 } else { 0.25 };
-/// or after so many seconds, but at most so many times for a file, which bounds the journal.
+/// or after this many seconds, but at most this many times for a file, which bounds the journal.
 const NOTE_SECONDS: f64 = 1.0;
 const NOTES_MAX: u64 = 1 << 14;
 /// The most ranges that the peer may announce: a journal has at most [`NOTES_MAX`] for each file and each time that it
 /// was resumed.
 const RANGES_MAX: usize = 1 << 20;
-/// How many cells of the listed ranges are compared with the source before a file is resumed.
+/// The number of cells of the listed ranges that are compared with the source before a file is resumed.
 const PROBES: usize = 8;
-/// Every n-th range is compared, with n rounded down, which gives less than twice as many.
+/// Every n-th range is compared, with n rounded down, so that fewer than twice as many are compared.
 const _: () = assert!(2 * PROBES <= CELLS);
 
 /// The source of the bytes.
@@ -48,7 +48,7 @@ pub(crate) enum Origin {
     /// A stream, read in order until it ends.
     Stream(InputFile),
     Zeros,
-    /// Blocks that were filled with noise before.
+    /// Blocks that were filled with noise in advance.
     Noise,
     /// The peer, which has a file of this name.
     Peer(PathBuf),
@@ -155,7 +155,7 @@ impl<'a> FileTransfer<'a> {
         (FileTransfer::new(shared, origin, goal, key), cursor)
     }
 
-    /// Opens both ends of a file.
+    /// Opens the source and the destination of a file.
     pub(crate) fn open(shared: &'a Shared<'a>, entry: Entry<'a>) -> Result<(FileTransfer<'a>, Cursor)> {
         let Entry { place, name, there } = entry;
         let source = place.source().open_file(&name, true)?;
@@ -173,8 +173,8 @@ impl<'a> FileTransfer<'a> {
         Ok((moving, cursor))
     }
 
-    /// Opens the destination of a file that the peer sends, and tells what of it exists; nothing if it is to start
-    /// `anew`.
+    /// Opens the destination of a file that the peer sends. Also returns what of it exists, which is nothing if it
+    /// starts `anew`.
     pub(crate) fn arrives(
         shared: &'a Shared<'a>,
         place: &Arc<Directory<'a>>,
@@ -191,7 +191,7 @@ impl<'a> FileTransfer<'a> {
         Ok((moving, known))
     }
 
-    /// The destination of a file from the peer, with this goal.
+    /// A transfer of a file from the peer to `goal`.
     pub(crate) fn to(
         shared: &'a Shared<'a>,
         goal: Goal,
@@ -420,7 +420,7 @@ impl Drop for FileTransfer<'_> {
     }
 }
 
-/// What of a file exists at the destination; its number in the journal, if it is listed; and some of its cells.
+/// What exists of a file at the destination: ranges, some cells, and its number in the journal if it is listed.
 #[derive(Default)]
 pub(crate) struct Existing {
     pub(crate) ranges: Ranges,
@@ -451,7 +451,7 @@ fn far_goal(
                 for (at, len, sum) in ranges {
                     let end = known.ranges.last_key_value().map_or(0, |(at, (len, _))| at + len);
                     let is_next = at >= end && len > 0 && at.is_multiple_of(CELL_BYTES as u64);
-                    // The partial file may be longer than the file is now; then the file starts anew.
+                    // The partial file may be longer than the file is now; then the file is sent from the start.
                     if !is_next || at.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
                         return Err(Error::protocol("the other end"));
                     }
@@ -590,7 +590,7 @@ fn join(ranges: &mut Ranges, mut at: u64, mut len: u64, mut sum: u128) {
     ranges.insert(at, (len, sum));
 }
 
-/// The part of a file that was not handed out yet. Holes, and ranges that the destination has, are skipped.
+/// The part of a file that was not handed out yet. Skips holes, and ranges that the destination has.
 pub(crate) struct Cursor {
     at: u64,
     end: u64,

@@ -1,7 +1,7 @@
 //! Entry points for fuzzers: journals and messages of arbitrary bytes. They panic where an invariant is broken. `fuzz/`
 //! calls them, and the tests replay its corpus.
 //!
-//! Invariant: builds for users contain nothing of this.
+//! Invariant: builds for users do not contain this module.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::journal::{JournalContents, line, parse};
 use crate::message::{Message, TAIL_BYTES_MAX, Tail, is_bare};
 
-/// Reads a journal as it is, and again with a correct hash in every line, to reach the code behind the hashes.
+/// Reads a journal as it is, and again with a correct hash in every line, to reach the code after the hash check.
 pub fn journal(data: &[u8]) {
     is_sound(data, &parse(data));
     let mended = mended(data);
@@ -30,7 +30,7 @@ fn mended(data: &[u8]) -> Vec<u8> {
     mended
 }
 
-/// The contents are consistent, and come only from the valid lines.
+/// Asserts that the contents are consistent, and come only from the valid lines.
 fn is_sound(data: &[u8], told: &JournalContents) {
     assert!(told.end <= data.len());
     assert_eq!(*told, parse(&data[..told.end]), "what comes behind the sound part changes nothing");
@@ -63,7 +63,7 @@ pub fn messages(data: &[u8]) {
         if let Tail::Pack(pack) = &tail {
             assert!(pack.iter().all(|small| is_bare(small.name.as_bytes())), "{pack:?}");
         }
-        // No sender writes one that is so long.
+        // No sender writes a longer one.
         if block.len() - start < TAIL_BYTES_MAX / 2 {
             assert_eq!(Tail::decode(&tail.encode()), Some((tail, 0)), "a tail is read as it was written");
         }

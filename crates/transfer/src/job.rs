@@ -40,14 +40,14 @@ use crate::source::SourceLane;
 use crate::work_queue::{Found, WorkQueue};
 use crate::{Error, Result, hidden_names};
 
-/// After so many bytes of small files, the system is asked to write them back.
+/// After this many bytes of small files, the system is asked to write them back.
 const FLUSH_BYTES: u64 = 64 * MIB;
 
 /// The name of the one stage of a transfer.
 pub const STAGE: &str = "read+write";
 
-/// Moves all sources to the destination. The receipt's invariant: out = in. That a source is not its own destination is
-/// checked if both file systems are one `Arc`.
+/// Moves all sources to the destination. The receipt's invariant: out = in. Refuses a source that is its own
+/// destination, but notices this only if both file systems are one `Arc`.
 pub fn run(
     transfer: &Transfer,
     source: &Arc<dyn Tree>,
@@ -136,7 +136,7 @@ impl<'j> Job<'j> {
         })
     }
 
-    /// The journal, with its contents if this run resumes from it. Otherwise removes what an earlier run left.
+    /// Opens the journal, with its contents if this run resumes from it. Otherwise removes what an earlier run left.
     fn journal(&self, dir: &Arc<dyn Dir>) -> Result<(Journal, JournalContents)> {
         let identity = self.roots.identity(self.transfer.hashing)?;
         let name = hidden_names::journal(&self.roots.stem);
@@ -152,12 +152,12 @@ impl<'j> Job<'j> {
         }
         let mut named = self.roots.roots.iter().filter(|root| !root.there.is_empty());
         let cleared = named.try_for_each(|root| {
-            // A transfer may have created the directory for this file alone, or for this file first.
+            // The journal of a transfer of this source alone, or of this source first, may list the directory.
             let its = told_by(&**dir, &hidden_names::journal(&root.there), None).trees;
             clear(&**self.dest, &**dir, &hidden_names::partial(&root.there), &[journal.trees(), its].concat())
         });
         if cleared.is_err() && told.end == 0 {
-            // The directory was created for this transfer.
+            // The journal was created by this transfer.
             let _ = journal.remove();
         }
         cleared?;
@@ -202,12 +202,12 @@ impl<'j> Job<'j> {
         Ok(clock.seconds())
     }
 
-    /// Tells the caller that the one stage of a transfer begins.
+    /// Reports to the caller that the only stage of a transfer begins.
     pub(crate) fn begin_stage(&self, total_bytes: u64) {
         self.watch.begin(STAGE, 1, 1, total_bytes);
     }
 
-    /// The number of bytes, or 0 if only reading a tree would tell.
+    /// The number of bytes, or 0 if it is known only after reading a tree.
     pub(crate) fn total_bytes(&self) -> Result<u64> {
         let mut total = 0;
         for source in &self.transfer.sources {
@@ -331,15 +331,15 @@ impl<'j> Job<'j> {
         Ok(())
     }
 
-    /// After everything is written: makes hard links, makes everything durable, and gives new trees their names. `sum`
-    /// is the source's checksum if the peer sent it.
+    /// After everything is written: creates hard links, makes everything durable, and gives new trees their names.
+    /// `sum` is the source's checksum if the peer sent it.
     pub(crate) fn finish(&self, shared: &Shared<'_>, dir: &Arc<dyn Dir>, sum: Option<u128>) -> Result<()> {
         let links = std::mem::take(&mut *shared.links.lock().expect("no lane panics"));
         for more in &links.more {
             let root = &self.roots.roots[more.top as usize].there;
             let first = more.first.key(root);
-            // The first name may be a file that was there before only if the transfer resumes: complete files are not
-            // sent again.
+            // The first name may be a file that this run did not receive only if the transfer resumes: complete files
+            // are not sent again.
             if self.part == Part::Sink && !shared.resume && !links.has_moved(&first) {
                 return Err(Refused::NotSent(dir.path().join(OsStr::from_bytes(&first))).into());
             }
@@ -358,7 +358,7 @@ impl<'j> Job<'j> {
         }
         for (number, root) in self.roots.roots.iter().enumerate().filter(|(_, root)| root.is_new) {
             let partial = hidden_names::partial(&root.there);
-            // An honest source announces each of them.
+            // An honest source announces every new tree.
             let Some(tree) = shared.staged(number as u64) else { return Err(Error::protocol("the source")) };
             if let Some(facts) = &root.facts {
                 tree.set_attributes(facts)?;
@@ -443,7 +443,7 @@ impl<'j> Job<'j> {
             }
         }
         if hopeless {
-            // A later run would start this one file anew.
+            // A later run would start this one file from the beginning.
             let _ = dir.remove(&hidden_names::partial(&self.roots.stem));
         }
         if worth {

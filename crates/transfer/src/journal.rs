@@ -8,8 +8,8 @@
 //! 3be7aa... range 0 0 67108864 5d3e...         bytes of it that are durable in the partial file, with their checksum
 //! ```
 //!
-//! Invariant: a line is appended only when what it describes is durable. The first torn or damaged line ends the journal; the
-//! lines before it still hold. Checksums add up, so nothing that is listed is read again.
+//! Invariant: a line is appended only when what it describes is durable. The first torn or damaged line ends the
+//! journal; the lines before it stay valid. Checksums are additive, so nothing that is listed is read again.
 //! `docs/formats/journal.md` describes every byte.
 
 use std::collections::{BTreeMap, HashMap};
@@ -35,7 +35,7 @@ const LINE_BYTES_MAX: usize = 4 << 20;
 const READ_BYTES: usize = 64 << 10;
 /// The most memory for the contents: ranges of 20 TB and more, if each has the 64 MB that are listed together.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
-/// The memory that a file or a tree, and a range take besides names.
+/// The memory of a file or a tree, and of a range, without names.
 const FILE_BYTES: u64 = 256;
 const RANGE_BYTES: u64 = 64;
 
@@ -98,7 +98,7 @@ impl MadeTree {
         Ok(MadeTree { inode, born_ns, name: name.as_bytes().to_vec() })
     }
 
-    /// Whether it is one of these.
+    /// Whether it is one of `trees`.
     pub(crate) fn is_in(&self, trees: &[MadeTree]) -> bool {
         let is_it = |other: &MadeTree| {
             let born = self.born_ns == other.born_ns || self.born_ns == 0 || other.born_ns == 0;
@@ -134,7 +134,7 @@ pub(crate) fn parse(bytes: &[u8]) -> JournalContents {
     read_lines(read, |_| true).expect("it is in memory")
 }
 
-/// Reads the valid part line by line, with a function that reads at an offset. Of a job other than the wanted one it
+/// Reads the valid part line by line, with a function that reads at an offset. For a job other than the wanted one, it
 /// keeps only the trees.
 fn read_lines(
     read: impl Fn(u64, &mut [u8]) -> Result<usize>,
@@ -205,7 +205,7 @@ impl<W: Fn(u128) -> bool> Lines<W> {
             Said::Job(identity) if told.identity.is_none() => told.identity = Some(identity),
             Said::Tree(tree) if told.identity.is_some() => told.trees.push(tree),
             Said::File(noted, key) if told.identity.is_some() && noted.number == keys.len() as u64 => {
-                // A file that was started anew is listed again; the last entry counts.
+                // A file that starts over is listed again; the last entry counts.
                 told.files.insert(key.clone(), noted);
                 keys.push(key);
             }
@@ -301,7 +301,7 @@ pub fn unescaped(word: &str) -> Option<Vec<u8>> {
     Some(key)
 }
 
-/// Reads a journal. Somebody may have put another file there, of any size.
+/// Reads a journal. Another file of any size may be in its place.
 fn read(file: &File, wanted: Option<u128>) -> Result<JournalContents> {
     match file.metadata()?.len < BYTES_MAX {
         true => read_lines(|at, into| Ok(file.read_at(at, into)?), |job| Some(job) == wanted),
@@ -369,7 +369,7 @@ impl Journal {
         self.written.lock().expect("no lane panics").trees.clone()
     }
 
-    /// Lists a tree durably, so that its contents are worth something after a power loss too.
+    /// Lists a tree durably, so that its contents can be used after a power loss too.
     pub(crate) fn list_tree(&self, tree: MadeTree) -> Result<()> {
         let mut written = self.written.lock().expect("no lane panics");
         let MadeTree { inode, born_ns, name } = &tree;

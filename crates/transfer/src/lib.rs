@@ -1,4 +1,4 @@
-//! Transfers of files and trees from one place to another: complete, proved, and resumable.
+//! Transfers of files and trees from one place to another: complete, verified, and resumable.
 //!
 //! ```text
 //! WorkQueue               directories that are being listed, files that wait, the large file that all lanes share
@@ -10,10 +10,10 @@
 //! ```
 //!
 //! Model: each lane pumps parcels on its own thread, at its own offsets. The source and the destination are each a
-//! [`Tree`](thalweg_io::tree::Tree); this crate knows no other file system. Small files travel packed, many to a block, so
-//! that their cost is that of their names and not of their blocks.
-//! Invariant: nothing gets its name in DEST before it is complete. What came out is what went in, by checksums that depend
-//! neither on the number of lanes nor on the sizes of blocks (`thalweg_record::sum_at`).
+//! [`Tree`](thalweg_io::tree::Tree); this crate knows no other file system. Small files travel packed, many to a block,
+//! so that they cost as much as their names and not as their blocks.
+//! Invariant: nothing gets its name in DEST before it is complete. The output equals the input, by checksums that do
+//! not depend on the number of lanes or the sizes of blocks (`thalweg_record::sum_at`).
 //! Invariant: what the journal lists is durable, and is not read again.
 //! Non-goals: access control lists, extended attributes, and a consistent snapshot of a tree that others change.
 

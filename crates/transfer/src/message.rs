@@ -1,8 +1,8 @@
 //! The messages that the two ends of a transfer exchange, and the descriptions of blocks.
 //!
-//! Model: a message has a tag byte and fields that have a fixed width or are preceded by their length, little-endian. On the
-//! control stream each message is preceded by its length. A block of a lane is followed by a description of its contents
-//! ([`Tail`]), with its length and hash.
+//! Model: a message has a tag byte and little-endian fields, which have a fixed width or are preceded by their length.
+//! On the control stream each message is preceded by its length. A block of a lane is followed by a description of its
+//! contents ([`Tail`]), with its length and hash.
 //! Invariant: a message is accepted only if all of it can be decoded, and names in it are bare: none leads out of its
 //! directory. `docs/formats/pump.md` describes every byte.
 
@@ -16,12 +16,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The most bytes of a message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// The most ranges in a message, names in a question, and cells that are shown for comparison. A decoder rejects more,
-/// because an entry of [`Message::There`] takes one byte in the message and 48 in memory.
+/// The most ranges in a message, names in a request, and cells to be compared. A decoder rejects more, because an entry
+/// of [`Message::There`] takes one byte in the message and 48 in memory.
 pub(crate) const RANGES: usize = 4096;
 pub(crate) const ASKED: usize = 64;
 pub(crate) const CELLS: usize = 16;
-/// The most bytes of a block's description, and of the hash and the length behind it.
+/// The most bytes of a block's description, and the bytes of the hash and the length after it.
 pub(crate) const TAIL_BYTES_MAX: usize = 64 << 10;
 const TAIL_END: usize = 12;
 
@@ -66,9 +66,9 @@ pub(crate) enum Message {
     /// A file that is sent in pieces: its number, its directory's number, its name, and its attributes; or only a
     /// length, for a stream.
     File(u64, u64, OsString, Option<Attributes>, Option<u64>),
-    /// Whether a file starts anew. Pieces follow.
+    /// Whether a file starts from the beginning. Pieces follow.
     Take(u64, bool),
-    /// A file was sent in so many pieces, with this checksum.
+    /// A file was sent in this many pieces, with this checksum.
     FileEnd(u64, u64, u128),
     /// Asks which of these names of a directory exist.
     Ask(u64, Vec<OsString>),
@@ -81,7 +81,7 @@ pub(crate) enum Message {
     Ranges(Vec<(u64, u64, u128)>, bool),
     /// Cells of the file that exists, to be compared with the source.
     Cells(Vec<(u64, Vec<u8>)>),
-    /// For each name asked for: the length and time of the file with that name.
+    /// For each requested name: the length and time of the file with that name.
     There(Vec<Option<(u64, i128)>>),
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Named {
 pub(crate) enum Tail {
     /// A piece of this file, at this offset.
     Piece(u64, u64),
-    /// Small files and links, one behind the other.
+    /// Small files and links, one after another.
     Pack(Vec<Small>),
 }
 
@@ -132,7 +132,7 @@ impl Offer {
 }
 
 impl Message {
-    /// The encoded message, with its length in front.
+    /// Appends the encoded message, preceded by its length.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         let start = into.len();
         into.extend_from_slice(&[0; 4]);
@@ -307,7 +307,7 @@ impl Message {
 }
 
 impl Tail {
-    /// The encoded description, as it stands behind the block's bytes.
+    /// The encoded description, which follows the block's bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let to = &mut Writer(&mut bytes);
@@ -370,8 +370,8 @@ impl Tail {
     }
 }
 
-/// Whether this is a name in a directory, and none under which a transfer or a sort keeps state to resume from: a later
-/// run would trust it.
+/// Whether this is a name in a directory, but not a hidden one, under which a transfer or a sort keeps state to resume
+/// from: a later run would trust it.
 pub(crate) fn is_bare(name: &[u8]) -> bool {
     let is_name = !name.is_empty() && name != b"." && name != b"..";
     is_name && !name.iter().any(|b| *b == b'/' || *b == 0) && !is_hidden(name)
@@ -482,7 +482,7 @@ impl<'b> Reader<'b> {
         self.path().filter(|path| is_down(path))
     }
 
-    /// The announced number of entries, if enough bytes follow for them.
+    /// Decodes the announced number of entries, if enough bytes follow for them.
     fn many<T>(&mut self, one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         self.at_most(usize::MAX, one)
     }
@@ -653,7 +653,7 @@ mod tests {
         }
     }
 
-    /// Any bytes are decoded or rejected, from a seed.
+    /// Mutations from a seed are decoded or rejected.
     #[test]
     fn mutations_of_messages_are_answered() {
         let all: Vec<Vec<u8>> = samples()

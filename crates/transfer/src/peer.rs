@@ -4,7 +4,7 @@
 //! stream ([`Peer::listen`]), and one that ends all streams when something fails here ([`Peer::attend`]), so that
 //! threads that wait for the peer wake up.
 //! Invariant: of the errors at both ends, the user sees the cause and not its consequence. After a link was closed,
-//! this end waits [`ECHO_SECONDS`] for an error that the peer reported before.
+//! this end waits [`ECHO_SECONDS`] for an error that the peer reported earlier.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -25,11 +25,11 @@ use crate::{Error, Result};
 pub const FRAME_BYTES: usize = BLOCK_BYTES + TAIL_BYTES_MAX;
 /// Credits for frames of the control stream.
 const CONTROL_WINDOW: usize = 2;
-/// Messages are sent when so many bytes have gathered, or before the next block.
+/// Messages are sent when this many bytes are queued, or before the next block.
 const GATHERED_BYTES: usize = 32 << 10;
 /// How long to wait for the cause of a failure.
 const ECHO_SECONDS: f64 = 1.0;
-/// The most answers that wait for the thread that asked, and how long further ones wait.
+/// The most answers queued for the thread that made the request, and how long to wait while the queue is full.
 const ANSWERS: usize = 4;
 const BREATH: Duration = Duration::from_millis(1);
 /// How often to check for a failure.
@@ -79,11 +79,11 @@ pub(crate) struct Peer<'w> {
     is_source: bool,
     out: Mutex<Out>,
     answers: (SyncSender<Message>, Mutex<Receiver<Message>>),
-    /// Whether a thread has asked a question and waits for its answer.
+    /// Whether a thread has made a request and waits for its answer.
     asked: AtomicBool,
     /// The last message of the peer.
     verdict: OnceLock<PumpVerdict>,
-    /// How the control stream ended: whether the peer ended it on purpose.
+    /// Set when the control stream has ended: whether the peer ended it on purpose.
     deaf: OnceLock<bool>,
     files: AtomicU64,
     dirs: AtomicU64,
@@ -147,7 +147,7 @@ impl<'w> Peer<'w> {
         Ok(())
     }
 
-    /// Sends a question, and returns the answers one by one. One thread asks at a time.
+    /// Sends a request, and passes the answers to `take` one by one. One thread at a time makes requests.
     pub(crate) fn ask(&self, message: &Message, take: impl FnMut(Message) -> Result<bool>) -> Result<()> {
         let answers = self.answers.1.lock().expect("no lane panics");
         self.asked.store(true, Ordering::Relaxed);
@@ -184,8 +184,8 @@ impl<'w> Peer<'w> {
         }
     }
 
-    /// Passes on an answer, and waits until the thread that asked has taken those before it. An answer that nobody
-    /// asked for is an error: waiting for a taker would block the control stream, even its end.
+    /// Queues an answer for the thread that made the request; waits while the queue is full. An answer without a
+    /// request is an error: waiting for a taker would block the control stream, even its end.
     pub(crate) fn answered(&self, shared: &Shared<'_>, mut answer: Message) -> Result<()> {
         while self.asked.load(Ordering::Relaxed) {
             let Err(TrySendError::Full(back)) = self.answers.0.try_send(answer) else { return Ok(()) };
@@ -271,7 +271,7 @@ impl<'w> Peer<'w> {
     pub(crate) fn give_up(&self, verdict: &PumpVerdict) {
         let stream = self.out.lock().expect("no lane panics").stream.take();
         if let Some(mut stream) = stream {
-            // A peer that cannot be told notices that the link ends.
+            // A peer that the reason does not reach notices that the link ends.
             let _ = if self.is_source {
                 stream.abort(&to_json(verdict))
             } else {
@@ -345,7 +345,7 @@ impl Control {
         Error::protocol(&self.peer)
     }
 
-    /// The error if no more messages came, or none that can be understood.
+    /// The error if the control stream ended, or sent a message that cannot be understood.
     pub(crate) fn refusal(&self) -> Error {
         let said = self.result().map(String::from_utf8_lossy).unwrap_or_default();
         if said.is_empty() { self.protocol_error() } else { self.told(&said) }

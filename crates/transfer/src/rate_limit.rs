@@ -1,6 +1,6 @@
 //! A limit on bytes per second: a token bucket that holds a tenth of a second's worth.
 //!
-//! Invariant: in any interval at most the rate's share, plus the capacity of the bucket, plus one block passes.
+//! Invariant: any interval lets pass at most the rate times its length, plus the bucket's capacity, plus one block.
 
 use std::sync::Mutex;
 use std::time::Duration;

@@ -88,7 +88,7 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
     }
 }
 
-/// The memory limit of blocks. On links each lane has blocks of its own.
+/// The memory limit of blocks. A lane that receives from a peer has further blocks for the frames.
 fn block_bytes(job: &Job<'_>, shared: &Shared<'_>) -> u64 {
     let beside = if job.part == Part::Sink { job.lanes * RECEIVE_BLOCKS * FRAME_BYTES } else { 0 };
     (shared.pool.capacity() * shared.pool.block_size() + beside) as u64

@@ -3,9 +3,9 @@
 //! Model: the sink lanes of a transfer on one machine, with a [`ReceiveLane`] instead of reads. The control stream
 //! announces directories and files by number ([`Arrivals`]). A lane waits if it receives a block for one that was not
 //! announced yet.
-//! Invariant: a directory is finished when as many names as the source counted have arrived; a file is finished when all of
-//! its pieces are written and their checksum is the source's.
-//! Invariant: the source is not trusted. It may offer only the paths that it was asked for, if this end asked. In the
+//! Invariant: a directory is finished when as many names as the source counted have arrived; a file, when all of its
+//! pieces are written and their checksum is the source's.
+//! Invariant: the source is not trusted. If this end requested certain paths, the source may offer only those. In the
 //! parent of the roots, which may hold anything, it reaches only the roots that it offered. Unfinished announcements
 //! are bounded by [`TOLD_BYTES_MAX`] and [`DEPTH_MAX`].
 
@@ -42,7 +42,7 @@ use crate::{Error, Result};
 
 /// Blocks to read files back with, for each lane.
 const READ_BACK_BLOCKS: usize = 2;
-/// The most memory for the source's unfinished announcements: open directories and files, names asked for, further
+/// The most memory for the source's unfinished announcements: open directories and files, requested names, further
 /// names, and checksums of files that may get them. An honest source has few open at a time; more than a million files
 /// with one further name each fit.
 const TOLD_BYTES_MAX: u64 = 512 << 20;
@@ -50,12 +50,12 @@ const TOLD_BYTES_MAX: u64 = 512 << 20;
 const KNOWN_BYTES: u64 = 512;
 /// The deepest tree.
 const DEPTH_MAX: u32 = 4096;
-/// How often a lane that waits checks whether to go on.
+/// How often a waiting lane checks whether to continue.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Receives everything from the other end into the destination. The source chooses how it is moved. The receipt is that
-/// of this end, with the source's checksum. If this end asked for certain paths, and whether to resume, it accepts
-/// nothing else.
+/// Receives everything from the other end into the destination. The source chooses the options. The receipt is that of
+/// this end, with the source's checksum. `asked` are the paths that this end requested, and whether to resume; it then
+/// accepts nothing else.
 pub fn receive(
     dest: &To,
     asked: Option<(&[PathBuf], bool)>,
@@ -117,7 +117,7 @@ pub fn receive(
     Ok(merged(theirs, ours, transport.peer(), false))
 }
 
-/// The most lanes that the other end may ask for.
+/// The most lanes that the other end may request.
 pub(crate) const LANES_MAX: usize = 64;
 
 fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Peer<'_>, inc: Control, offer: &Offer) -> Result<f64> {
@@ -252,7 +252,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         Err(Refused::TooManyOpen(TOLD_BYTES_MAX).into())
     }
 
-    /// The checksum of a file with several names is kept to the end.
+    /// The checksum of a file with several names is stored until the end.
     fn remembers_sum(&self, facts: &Attributes) -> Result<()> {
         match facts.links > 1 {
             true => self.remembers(&mut self.lock(), KNOWN_BYTES / 4),
@@ -387,7 +387,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         self.far.flush()
     }
 
-    /// The goal of the bytes if it is not a file in a directory.
+    /// The destination of the bytes if it is not a file in a directory.
     fn goal_of(&self, stream: Option<Goal>) -> Result<Option<Goal>> {
         Ok(match (stream, &self.job.transfer.dest) {
             (Some(goal), _) => Some(goal),
@@ -432,7 +432,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         let bytes = names.iter().map(|name| KNOWN_BYTES / 4 + name.len() as u64).sum();
         let mut state = self.lock();
         self.remembers(&mut state, bytes)?;
-        // They are forgotten with the directory.
+        // They are freed with the directory.
         if let Some(known) = state.dirs.get_mut(&dir) {
             known.bytes += bytes;
         }
@@ -496,7 +496,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         }
     }
 
-    /// Waits until the control stream has announced it.
+    /// Waits until the control stream has announced what `find` looks for.
     fn told<T>(&self, find: impl Fn(&State<'a>) -> Option<T>) -> Result<T> {
         let mut state = self.lock();
         loop {
@@ -513,7 +513,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         }
     }
 
-    /// Whether everything that was announced has arrived, and the source's checksum.
+    /// Checks that everything that was announced has arrived. Returns the source's checksum.
     fn all_came(self) -> Result<u128> {
         let state = self.state.into_inner().expect("no lane panics");
         match self.sum.get() {
@@ -523,7 +523,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     }
 }
 
-/// Counts names that arrived in a directory. When all have, the directory is forgotten here, and the caller drops it.
+/// Counts names that arrived in a directory. When all have, it is removed here, and the caller drops it.
 fn came<'a>(state: &mut State<'a>, dir: u64, names: u64) -> Vec<Arc<Directory<'a>>> {
     let (mut dir, mut names, mut whole) = (dir, names, Vec::new());
     while let Some(known) = state.dirs.get_mut(&dir) {
@@ -540,7 +540,7 @@ fn came<'a>(state: &mut State<'a>, dir: u64, names: u64) -> Vec<Arc<Directory<'a
     whole
 }
 
-/// Counts pieces that arrived of a file. After the last one it is forgotten here.
+/// Counts pieces that arrived of a file. After the last one, the file is removed here.
 fn piece_came(state: &mut State<'_>, file: u64, pieces: u64) {
     if let Some(coming) = state.files.get_mut(&file) {
         coming.came += pieces;

@@ -1,11 +1,11 @@
-//! Why a transfer is refused: its arguments contradict each other or what is at the destination.
+//! Why a transfer is refused: its arguments contradict each other or the destination.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use thalweg_base::units::Bytes;
 
-/// Why a transfer, or a file of it, is refused. The destination is as it was.
+/// Why a transfer is refused before it begins, or a file or tree of it later.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
@@ -42,7 +42,7 @@ pub enum Refused {
         .0.display()
     )]
     Special(PathBuf),
-    /// The peer offers other sources than those it was asked for.
+    /// The peer offers other sources than those that were requested.
     #[error(
         "{peer} was asked for {asked} and offers {offered}, so nothing was touched; name SOURCE by its own name, and \
          do not trust {peer} if you did"
@@ -50,9 +50,9 @@ pub enum Refused {
     Offer {
         /// The peer.
         peer: String,
-        /// What it was asked for.
+        /// The requested sources.
         asked: String,
-        /// What it offers.
+        /// The offered sources.
         offered: String,
     },
     /// A stream, which has no name, would go into this directory.
@@ -64,15 +64,15 @@ pub enum Refused {
     /// Two sources have this name at the destination.
     #[error("two sources are called '{}'; send them to different directories", .0.display())]
     SameName(OsString),
-    /// Several sources would go to what is not a directory.
+    /// Several sources would go to something that is not a directory.
     #[error("{count} sources need a directory to go to, and {} is none; make it first", .dest.display())]
     ManySources {
-        /// How many.
+        /// The number of sources.
         count: usize,
         /// The destination.
         dest: PathBuf,
     },
-    /// The destination was written as a directory, and there is none.
+    /// The destination was written as a directory, and does not exist.
     #[error("there is no directory {}; make it first", .0.display())]
     NoDirectory(PathBuf),
     /// The destination's directory does not exist.
@@ -102,7 +102,7 @@ pub enum Refused {
         /// The destination.
         dest: PathBuf,
     },
-    /// The source has more open directories, files and further names than fit in so many bytes of memory.
+    /// The source has more open directories, files and further names than fit in this many bytes of memory.
     #[error(
         "the source has more directories, files and further names open than {} of memory hold; move fewer at once",
         Bytes(*.0)

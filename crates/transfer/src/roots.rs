@@ -33,9 +33,9 @@ pub enum From {
     Path(PathBuf),
     /// A pipe, a terminal or a device, read in order until it ends.
     Stream(PathBuf),
-    /// So many zeros.
+    /// This many zeros.
     Zeros(u64),
-    /// So many bytes of noise, from memory.
+    /// This many bytes of noise, from memory.
     Noise(u64),
 }
 
@@ -55,7 +55,7 @@ pub enum To {
 pub struct Transfer {
     /// The sources, at least one.
     pub sources: Vec<From>,
-    /// Where they go.
+    /// The destination.
     pub dest: To,
     /// The number of lanes.
     pub streams: usize,
@@ -84,7 +84,7 @@ pub(crate) struct Root {
     pub(crate) is_new: bool,
 }
 
-/// All sources and the destination.
+/// All sources and the destination, examined.
 #[derive(Default)]
 pub(crate) struct Roots {
     pub(crate) roots: Vec<Root>,
@@ -148,7 +148,7 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Whether a peer may give it this name; it is empty if only the contents are moved.
+    /// Whether a peer may give it this name; an empty name means that only the contents are moved.
     pub(crate) fn may_be_called(&self, name: &OsStr) -> bool {
         let bytes = name.as_bytes();
         (is_bare(bytes) && bytes.len() <= NAME_BYTES_MAX) || (bytes.is_empty() && self.contents)
@@ -234,8 +234,8 @@ fn named_before(
     Ok(Some(roots))
 }
 
-/// Refuses sources that the peer offers but was not asked for: in an existing directory it would choose the names. A
-/// stream has no name and is alone.
+/// Refuses sources that the peer offers without a request: otherwise it could choose names in an existing directory. A
+/// stream has no name, and is the only source.
 pub(crate) fn check_asked(paths: &[PathBuf], roots: &[Offered], peer: &str) -> Result<()> {
     let (asked, offered) = match paths.iter().zip(roots).find(|(path, root)| !is_asked(path, root)) {
         Some((path, root)) => {
@@ -283,7 +283,7 @@ pub(crate) fn look_at_offer(tree: &dyn Tree, to: &To, offer: &Offer, peer: &str)
     }
 }
 
-/// `shared` is the file system if both ends are on one.
+/// Matches the sources with the destination. `shared` is the file system if both ends are on the same one.
 fn settled(
     to: &To,
     dest: Option<Destination>,
@@ -331,7 +331,7 @@ struct Destination {
 }
 
 fn destination(tree: &dyn Tree, path: &Path, is_tree: bool, count: usize) -> Result<Destination> {
-    // A symbolic link at the end of the path is followed as far as it leads.
+    // Symbolic links at the end of the path are followed.
     let real = tree.unplanted(path)?;
     if let Some(dir) = if_directory(tree.open_dir_itself(&real))? {
         return Ok(Destination { dir, path: real, name: None, there: None });

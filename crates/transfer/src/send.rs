@@ -2,8 +2,8 @@
 //!
 //! Model: the work queue and the source lanes of a transfer on one machine, with a [`SendLane`] instead of writes. It
 //! appends a description to each block and sends it on the stream of its lane.
-//! Invariant: a directory or file is announced by number on the control stream before a lane refers to it. The checksum of a
-//! file is sent only when all of the file has been sent and it has not changed.
+//! Invariant: a directory or file is announced by number on the control stream before a lane refers to it. The checksum
+//! of a file is sent only when all of the file has been sent and it has not changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

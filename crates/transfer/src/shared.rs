@@ -1,4 +1,4 @@
-//! The state that is shared by the lanes of a transfer: options, counts, and whether to go on.
+//! The state that is shared by the lanes of a transfer: options, counts, and whether to continue.
 //!
 //! Invariant: the first error is the transfer's, and after it no lane begins anything new.
 
@@ -76,7 +76,7 @@ pub(crate) struct OneMore {
     /// The attributes of the directory, which the new name changes.
     pub(crate) facts: Attributes,
     pub(crate) first: Name,
-    /// The root that both lie in.
+    /// The root that contains both.
     pub(crate) top: u64,
 }
 
@@ -95,12 +95,12 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Whether the file whose first name has this key was moved as one with several names.
+    /// Whether a file with several names, the first of which has this key, was moved.
     pub(crate) fn has_moved(&self, first: &[u8]) -> bool {
         self.sums.contains_key(&xxh3_128(first))
     }
 
-    /// Keeps a name. Also returns how many more bytes of memory that takes.
+    /// Stores a name. Also returns how many bytes of memory that adds.
     pub(crate) fn name(&mut self, dir: &Path, own: OsString) -> (Name, usize) {
         let (dir, dir_bytes) = match self.dirs.get(dir) {
             Some(known) => (Arc::clone(known), 0),
@@ -152,7 +152,7 @@ impl Shared<'_> {
         self.staged.lock().expect("no lane panics").get(&root).cloned()
     }
 
-    /// An error if nothing new should begin.
+    /// An error if the transfer has failed or was stopped.
     pub(crate) fn goes_on(&self) -> Result<()> {
         let stop = self.failed.load(Ordering::Relaxed) || self.watch.stopped();
         if stop { Err(Error::Stopped) } else { Ok(()) }
@@ -187,13 +187,13 @@ impl Shared<'_> {
             || self.error.lock().expect("no lane panics").as_ref().is_some_and(|e| !is_echo(e))
     }
 
-    /// The message about the end to the peer.
+    /// The message that reports the failure to the peer.
     pub(crate) fn verdict(&self) -> PumpVerdict {
         let error = self.error.lock().expect("no lane panics");
         error.as_ref().unwrap_or(&Error::Stopped).verdict()
     }
 
-    /// Waits until so many bytes may pass.
+    /// Waits until the rate limit lets this many bytes pass.
     pub(crate) fn pass(&self, bytes: u64) {
         if let Some(limit) = &self.limit {
             let watch = thalweg_base::clock::Stopwatch::start();
@@ -202,7 +202,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Counts a complete file, with the checksums of both ends. They are kept if it has further names.
+    /// Counts a complete file, with the checksums of both ends, which are stored if it has further names.
     pub(crate) fn whole(&self, key: &[u8], len: u64, sums: (u128, u128), names: u64) {
         count(&self.counts.files, 1);
         count(&self.counts.bytes, len);

@@ -1,7 +1,7 @@
 //! The writing end of a lane: writes every parcel to its place, with several writes in flight.
 //!
-//! Invariant: the checksum of what was written is computed from the block that is handed to the write. The lane that writes the
-//! last piece of a file finishes it.
+//! Invariant: the checksum of written data is computed from the block that is handed to the write. The lane that writes
+//! the last piece of a file finishes it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -159,7 +159,7 @@ impl Small<'_> {
         written
     }
 
-    /// Creates the file, replacing one of an earlier run. Nobody else has access while the tree has a hidden name, so
+    /// Creates the file, replacing one of an earlier run. No other user has access while the tree has a hidden name, so
     /// the file gets its final permissions at once.
     fn make_staged(&self, dir: &dyn Dir, name: &OsStr) -> Result<File> {
         let make = || dir.create_file(name, self.facts.mode & 0o777 | 0o200, false);

@@ -176,7 +176,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
 
     fn look_at_all(&mut self, place: &Arc<Directory<'a>>, mut found: Vec<Found>) -> Result<()> {
         if self.shared.far.is_some() {
-            // The peer would take them for its own.
+            // The peer would mistake them for its own.
             found.retain(|found| !self.passes_over_hidden(place, found));
         }
         let mut there = Vec::new();
@@ -194,7 +194,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         found.into_iter().try_for_each(|found| self.look_at(place, found, there.next().flatten()))
     }
 
-    /// Whether this is a hidden file of a transfer or a sort; then a note says that it is skipped.
+    /// Whether this is a hidden file of a transfer or a sort; if so, notes that it is skipped.
     fn passes_over_hidden(&self, place: &Directory<'a>, found: &Found) -> bool {
         let is_hidden = is_hidden(found.name.as_bytes());
         if is_hidden {
@@ -270,7 +270,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(())
     }
 
-    /// Whether the file is moved under another name of the same tree; then this one becomes a further name.
+    /// Whether the file is moved under another name of the same tree; if so, this one is recorded as a further name.
     fn has_first_name(&self, place: &Directory<'a>, there: &OsString, facts: &Attributes) -> Result<bool> {
         let Some(own) = place.facts() else { return Ok(false) };
         if !place.is_kept() {
@@ -287,7 +287,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(true)
     }
 
-    /// Reads as many waiting small files into a block as it holds.
+    /// Fills a block with as many of the waiting small files as fit.
     fn pack(&mut self, mut block: Block) -> Result<()> {
         let mut pack = Vec::new();
         let mut filled = 0;

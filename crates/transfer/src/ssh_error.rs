@@ -5,7 +5,7 @@ use std::fmt;
 /// What went wrong with the other end of a transfer over ssh.
 #[derive(Debug)]
 pub struct SshError {
-    /// The host as ssh was told it: `USER@HOST:PORT`.
+    /// The host as it was passed to ssh: `USER@HOST:PORT`.
     pub host: String,
     /// What went wrong.
     pub what: SshFault,
@@ -22,12 +22,12 @@ pub enum SshFault {
     Start {
         /// The program.
         program: String,
-        /// What the system said.
+        /// The system's error.
         why: std::io::Error,
     },
     /// The pipes to ssh cannot be used.
     Channel(std::io::Error),
-    /// Nothing came from the remote program for so many seconds.
+    /// The remote program sent nothing for this many seconds.
     Silent(f64),
     /// The remote program's greeting cannot be understood.
     Greeting(String),
@@ -42,36 +42,36 @@ pub enum SshFault {
     Noise(String),
     /// The remote host accepted no key.
     Denied {
-        /// What ssh said.
+        /// The message of ssh.
         said: String,
     },
     /// ssh does not know the key of the remote host.
     UnknownHostKey {
-        /// What ssh said.
+        /// The message of ssh.
         said: String,
     },
     /// The remote shell does not find the program.
     NoProgram {
         /// The program.
         program: String,
-        /// What the shell said.
+        /// The message of the shell.
         said: String,
     },
     /// The remote shell cannot run the program.
     NotExecutable {
         /// The program.
         program: String,
-        /// What the shell said.
+        /// The message of the shell.
         said: String,
     },
     /// ssh cannot reach the host.
     Unreachable {
-        /// What ssh said.
+        /// The message of ssh.
         said: String,
     },
-    /// The remote program is a thalweg that does not know such transfers.
+    /// The remote program is a thalweg that does not support such transfers.
     TooOld {
-        /// What it said.
+        /// Its message.
         said: String,
     },
     /// ssh ended with a status.
@@ -80,19 +80,19 @@ pub enum SshFault {
         status: i32,
         /// The remote program.
         program: String,
-        /// What ssh or the remote shell said.
+        /// The message of ssh or the remote shell.
         said: String,
     },
-    /// ssh was ended by a signal, or closed its output, before the remote program spoke.
+    /// ssh was ended by a signal, or closed its output, before the remote program sent anything.
     EarlyEnd {
-        /// What ssh said.
+        /// The message of ssh.
         said: String,
     },
     /// ssh ended during the transfer.
     Ended {
         /// The status, or the signal that ended it.
         how: SshEnd,
-        /// What ssh or the remote program said.
+        /// The message of ssh or the remote program.
         said: String,
         /// How the transfer failed because of it.
         then: String,

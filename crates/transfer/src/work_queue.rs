@@ -1,8 +1,8 @@
 //! What the lanes do next: list a directory, start a file, or move a piece of a large file.
 //!
-//! Model: a stack of directories that are being listed, a queue of files, and the one file that is being moved in pieces. A
-//! lane that has free blocks takes work from here. Names are handed out in small batches, and several lanes look at their
-//! batches at the same time.
+//! Model: a stack of directories that are being listed, a queue of files, and the one file that is being moved in
+//! pieces. A lane with free blocks takes work from here. Names are handed out in small batches, and several lanes look
+//! at their batches at the same time.
 //! Invariant: memory is bounded by the depth of a tree, not by its size: listing a directory continues only after the
 //! directories found in it have been listed.
 
@@ -101,13 +101,13 @@ impl<'a> WorkQueue<'a> {
         self.news.notify_one();
     }
 
-    /// A lane has examined the names that it took.
+    /// Records that a lane has examined the names that it took.
     pub(crate) fn looked(&self) {
         self.lock().looking -= 1;
         self.news.notify_all();
     }
 
-    /// The stream has ended.
+    /// Records the end of the stream.
     pub(crate) fn ended(&self) {
         if let Some((_, cursor)) = &mut self.lock().current {
             cursor.end_now();
@@ -174,8 +174,8 @@ fn piece<'a>(tree: &dyn Tree, state: &mut State<'a>) -> Result<Option<Work<'a>>>
     Ok(moving.let_go().then_some(Work::Whole(moving)))
 }
 
-/// The directory that a lane lists next: the newest one that this lane has listed or no lane has, otherwise the newest.
-/// So two lanes seldom create files in one directory, where the kernel would serialise them.
+/// The directory that a lane lists next: the newest one that this lane or no lane has listed, otherwise the newest. So
+/// two lanes seldom create files in one directory, where the kernel would serialise them.
 fn scan_for(scans: &[Scan<'_>], lane: usize) -> Option<usize> {
     let free = scans.iter().rposition(|scan| scan.lane.is_none_or(|other| other == lane));
     free.or(scans.len().checked_sub(1))

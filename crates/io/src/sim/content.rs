@@ -1,11 +1,10 @@
 //! The bytes of one simulated file: what a reader sees, and what a power loss may leave of it.
 //!
-//! Model: pages that were ever written, and for each page changed since the last sync what it was
-//! then.
+//! Model: the pages that were ever written, and the former contents of each page that changed since the last sync.
 //!
 //! ```text
 //! pages   | A2 | B | (hole) | D2 |        what a reader sees
-//! before  | A1 |            | none |      what the medium surely has, where that differs
+//! before  | A1 |            | none |      what the medium is sure to have, where that differs
 //! ```
 //! Invariant: without a power loss `before` and the durable length have no effect.
 //! Non-goals: names, and who may write.
@@ -14,9 +13,9 @@ use std::collections::BTreeMap;
 
 use thalweg_base::rng::Rng;
 
-/// Bytes that a medium writes whole or not at all.
+/// The bytes that a medium writes atomically.
 const SECTOR: usize = 512;
-/// Bytes of a page: the unit of space, and of what a crash cuts a write into.
+/// The size of a page: the unit of space, and of the pieces into which a crash cuts a write.
 pub(crate) const PAGE: usize = 4096;
 
 type Page = Box<[u8; PAGE]>;
@@ -26,11 +25,11 @@ pub(crate) struct Content {
     len: u64,
     durable_len: u64,
     pages: BTreeMap<u64, Page>,
-    /// What was durable of the pages that changed since; `None` is a hole.
+    /// The durable contents of the pages that changed since the last sync; `None` is a hole.
     before: BTreeMap<u64, Option<Page>>,
-    /// Pages from the start that have room on the disk, written or not.
+    /// The number of pages from the start that are reserved on the disk, written or not.
     reserved: u64,
-    /// Pages that have room on the disk.
+    /// The number of pages that are allocated on the disk.
     allocated: u64,
 }
 
@@ -63,7 +62,7 @@ impl Content {
         self.allocated * PAGE as u64
     }
 
-    /// The next stretch of the first `len` bytes from `at` on that was written: its first byte, and the one after its last.
+    /// The next written stretch at or after `at` in the first `len` bytes: its first byte, and the one after its last.
     pub(crate) fn next_data(&self, at: u64, len: u64) -> Option<(u64, u64)> {
         let first = self.pages.range(at / PAGE as u64..).next().map(|(page, _)| *page)?;
         let end = (first..).find(|page| !self.pages.contains_key(page))?;
@@ -71,7 +70,7 @@ impl Content {
         (from < len).then_some((from, len.min(end * PAGE as u64)))
     }
 
-    /// Copies what there is from `at` on; returns how much that was.
+    /// Copies the bytes from `at` on. Returns how many there were.
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> usize {
         let there = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX).min(into.len());
         let mut done = 0;
@@ -86,7 +85,7 @@ impl Content {
         there
     }
 
-    /// Writes as much as `room` more pages on the disk allow; returns how much that was.
+    /// Writes as many bytes as `room` more pages on the disk allow. Returns how many that were.
     pub(crate) fn write(&mut self, at: u64, from: &[u8], mut room: u64) -> usize {
         let mut done = 0;
         for (page, start, n) in split(at, from.len()) {
@@ -108,7 +107,7 @@ impl Content {
         done
     }
 
-    /// The page, to be changed; what it was is kept until the next sync.
+    /// A page to be changed; its former contents are kept until the next sync.
     fn change(&mut self, page: u64) -> &mut [u8; PAGE] {
         self.before.entry(page).or_insert_with(|| self.pages.get(&page).cloned());
         self.pages.entry(page).or_insert_with(blank)
@@ -125,7 +124,7 @@ impl Content {
         self.count_allocated();
     }
 
-    /// What lies behind the end of the file reads as zeros when the file grows again.
+    /// Zeros the bytes after the end of the file, which must read as zeros when the file grows again.
     fn cut_page(&mut self, len: u64) {
         let (page, start) = (len / PAGE as u64, (len % PAGE as u64) as usize);
         if start > 0 && self.pages.contains_key(&page) {
@@ -133,7 +132,7 @@ impl Content {
         }
     }
 
-    /// How many more pages on the disk `reserve(len)` takes.
+    /// The number of pages that `reserve(len)` adds on the disk.
     pub(crate) fn reserve_takes(&self, len: u64) -> u64 {
         let wanted = len.div_ceil(PAGE as u64);
         if wanted <= self.reserved {
@@ -157,7 +156,7 @@ impl Content {
         self.durable_len = self.len;
     }
 
-    /// Forgets by chance what was not synced: all of it, none, or page by page, and torn.
+    /// Loses changes since the last sync at random: all, none, or page by page, some of them torn.
     pub(crate) fn lose_power(&mut self, rng: &mut Rng) {
         // All and nothing are as likely as the mixture, because many errors need one of them.
         let mode = rng.below(4);

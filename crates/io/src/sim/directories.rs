@@ -1,6 +1,6 @@
 //! The directories of a simulated disk: paths, and the operations of a [`Dir`](crate::tree::Dir) on inodes.
 //!
-//! Model: an absolute path begins at one root and a relative one at another, so that nothing depends on where a test runs.
+//! Model: absolute paths begin at one root and relative ones at another, so that nothing depends on where a test runs.
 //! Every operation names a directory by its inode, as a descriptor would.
 
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use super::disk::{Disk, Inode, Kind, ROOTS, system};
 use super::names::Settings;
 use crate::tree::{Attributes, EntryKind};
 
-/// As many links as the system follows in one path.
+/// The most links that the system follows in one path.
 const LINKS_MAX: usize = 40;
 
 impl Disk {
@@ -25,7 +25,7 @@ impl Disk {
         }
     }
 
-    /// A directory's own volume and kind, as every operation in it needs them.
+    /// The inode with this number; an error if it is not a directory.
     fn directory(&self, number: u64) -> io::Result<&Inode> {
         match self.inodes.get(&number) {
             Some(inode) if inode.kind == Kind::Directory => Ok(inode),
@@ -34,7 +34,7 @@ impl Disk {
         }
     }
 
-    /// What a path leads to, through links: the inode, and the path without links.
+    /// Resolves a path through links. Returns the inode, and the path without links.
     pub(crate) fn walk(&self, path: &Path) -> io::Result<(u64, PathBuf)> {
         let mut rest: VecDeque<OsString> = path.iter().map(OsStr::to_os_string).collect();
         let (mut number, mut real) = root_of(path);
@@ -81,7 +81,7 @@ impl Disk {
         Ok((self.directory_at(path.parent().unwrap_or(Path::new("")))?, name))
     }
 
-    /// Makes a directory and those above it, durable.
+    /// Creates a directory and its parents, durably.
     pub(crate) fn make_dirs(&mut self, path: &Path) -> u64 {
         let (mut number, _) = root_of(path);
         for name in path.iter().filter(|name| *name != "/" && *name != ".") {
@@ -112,7 +112,7 @@ impl Disk {
         paths
     }
 
-    /// What a name in a directory leads to.
+    /// The inode that a name in a directory leads to.
     pub(crate) fn lookup(&self, directory: u64, name: &OsStr) -> io::Result<u64> {
         self.directory(directory)?;
         match name == "." {
@@ -121,13 +121,13 @@ impl Disk {
         }
     }
 
-    /// The directory of a name in a directory; a link to one is none.
+    /// The directory with this name in a directory; an error for a link to one.
     pub(crate) fn lookup_directory(&self, directory: u64, name: &OsStr) -> io::Result<u64> {
         let number = self.lookup(directory, name)?;
         self.directory(number).map(|_| number)
     }
 
-    /// The file of a name in a directory; a link to one is none.
+    /// The file with this name in a directory; an error for a link to one.
     pub(crate) fn lookup_file(&self, directory: u64, name: &OsStr) -> io::Result<u64> {
         let number = self.lookup(directory, name)?;
         match self.inodes[&number].kind {
@@ -162,7 +162,7 @@ impl Disk {
         })
     }
 
-    /// Makes something new under a name that is free.
+    /// Creates an inode under a name that must be free.
     pub(crate) fn make(&mut self, directory: u64, name: &OsStr, kind: Kind, mode: u32) -> io::Result<u64> {
         let volume = self.directory(directory)?.volume;
         self.require_free(directory, name)?;
@@ -222,7 +222,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Removes a name: of an empty directory, or of anything else.
+    /// Removes a name: that of an empty directory if `is_directory`, otherwise of anything but a directory.
     pub(crate) fn unlink(&mut self, directory: u64, name: &OsStr, is_directory: bool) -> io::Result<()> {
         if name == "." {
             return Err(system(libc::EINVAL));
@@ -248,7 +248,7 @@ impl Disk {
         }
     }
 
-    /// Sets what can be set; of a link no mode.
+    /// Sets the attributes, except the mode of a link.
     pub(crate) fn set(&mut self, number: u64, settings: Settings) -> io::Result<()> {
         let inode = self.inodes.get_mut(&number).ok_or_else(|| system(libc::ENOENT))?;
         let mode = if matches!(inode.kind, Kind::Link(_)) { inode.settings.mode } else { settings.mode };

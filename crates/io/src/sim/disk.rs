@@ -1,9 +1,9 @@
 //! The state of a simulated disk: inodes, open files, free space, and the points at which it may fail.
 //!
-//! Model: names lead to inodes ([`Names`](super::names::Names)), which are files, directories or links. A file system has its
-//! own free space, so that one scratch directory can be full and another not.
-//! Invariant: if a change of a file's attributes is durable, so are the bytes that were written before it, as on ext4 in its
-//! usual mode (data=ordered).
+//! Model: names lead to inodes ([`Names`](super::names::Names)), which are files, directories or links. Each file
+//! system has its own free space, so that one scratch directory can be full and another not.
+//! Invariant: if a change of a file's attributes is durable, so are the bytes written before it, as on ext4 in its
+//! default mode (data=ordered).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -77,7 +77,7 @@ struct Pending {
 pub(crate) struct Course {
     /// Whether they move whole pages, as direct access does.
     pub(crate) direct: bool,
-    /// Whether the last attempt was interrupted. Then the next one is not, because signals do not come for ever.
+    /// Whether the last attempt was interrupted. Then the next one is not, because signals do not arrive forever.
     pub(crate) interrupted: bool,
 }
 
@@ -184,7 +184,7 @@ impl Disk {
         }
     }
 
-    /// The power fails: each change that was not synced survives or does not.
+    /// The power fails: the first of each file system's waiting changes survive, and any part of the unsynced data.
     pub(crate) fn lose_power(&mut self) {
         self.die();
         for volume in 0..self.volumes.len() {
@@ -231,7 +231,7 @@ impl Disk {
         number
     }
 
-    /// Notes that the contents of an inode change now. The time becomes durable with them.
+    /// Records that the contents of an inode change now. The time becomes durable with them.
     pub(crate) fn touch(&mut self, number: u64) {
         let now = self.number();
         let inode = self.inode(number);
@@ -239,7 +239,7 @@ impl Disk {
         inode.changed = now;
     }
 
-    /// Notes that an attribute of an inode changes now.
+    /// Records that an attribute of an inode changes now.
     pub(crate) fn change_now(&mut self, number: u64) {
         let now = self.number();
         self.inode(number).changed = now;
@@ -262,7 +262,7 @@ impl Disk {
         self.inode(root).volume = volume;
     }
 
-    /// Makes an empty file under a name that is free.
+    /// Creates an empty file under a name that must be free.
     pub(crate) fn create(&mut self, path: &Path) -> io::Result<u64> {
         let (directory, name) = self.entry_at(path)?;
         self.make(directory, name, Kind::File, 0o644)
@@ -522,7 +522,7 @@ impl Disk {
         }
     }
 
-    /// Checks an attempt at a direct file as the kernel does, which answers EINVAL.
+    /// Asserts the alignment that the kernel requires of a direct file; it would return EINVAL.
     pub(crate) fn assert_aligned(&self, id: FileId, at: u64, bytes: &[u8]) {
         let aligned = at.is_multiple_of(ALIGN as u64)
             && bytes.len().is_multiple_of(ALIGN)

@@ -1,7 +1,7 @@
 //! The names of a simulated disk, and the changes that are not durable yet.
 //!
-//! Model: an entry is a name in a directory, and leads to an inode. A change of entries or attributes waits in the journal
-//! of its file system until a directory or the file system is synced; a power loss keeps the first few of those that wait.
+//! Model: an entry is a name in a directory that leads to an inode. Changes of entries or attributes wait in the
+//! journal of their file system until a directory or the file system is synced; a power loss keeps the first few.
 //! Invariant: a change is durable only together with all changes before it on its file system, as with every journal in
 //! use. So a rename is never half done.
 //! Non-goals: what an inode is.

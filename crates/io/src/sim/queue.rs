@@ -21,9 +21,9 @@ pub(crate) struct SimQueue {
 
 struct Pending {
     flight: Flight,
-    /// The disk's number of a write.
+    /// The disk's number for a write in flight.
     number: Option<u64>,
-    /// The process had died at the submission.
+    /// The error if the process was dead at the submission.
     failure: Option<io::Error>,
 }
 

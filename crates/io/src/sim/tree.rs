@@ -1,7 +1,7 @@
 //! The simulated disk as a file system with directories.
 //!
 //! Model: a [`Dir`] holds the inode of a directory, so it stays the same if that is renamed. One process uses the disk,
-//! as user 1000, so nobody else holds a lock.
+//! as user 1000, so no other process holds a lock.
 //! Non-goals: permissions, which are stored and not enforced.
 
 use std::any::Any;
@@ -133,7 +133,7 @@ impl Dir for SimDir {
     }
 
     fn created_ns(&self) -> i128 {
-        // Inode numbers are used once, in order of time.
+        // Inode numbers are never reused, and increase with time.
         i128::from(self.number)
     }
 
