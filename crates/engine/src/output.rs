@@ -1,8 +1,8 @@
 //! Where a verb's bytes go: a file that gets its name when it is whole, or a stream.
 //!
 //! Invariant: after any failure no new file has a name, and an older file is unchanged. A file that replaces another
-//! has its permission bits and, if this process may set it, its owner; a symbolic link stays, and its target is
-//! replaced. Non-goals: keeping an older file's access lists, extended attributes and other names.
+//! has its permission bits and, if allowed, its owner; a symbolic link stays, and its target is made or replaced.
+//! Non-goals: keeping an older file's access lists, extended attributes and other names.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;

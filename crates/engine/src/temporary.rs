@@ -1,7 +1,7 @@
 //! Temporary names of incomplete outputs, and the removal of those whose process has died.
 //!
 //! ```text
-//! DIR/.NAME.thalweg-PID-N.partial         N is a number that nobody can guess, or that of an attempt on several nodes
+//! DIR/.NAME.thalweg-PID-N.partial         N is an unguessable number, or that of an attempt on several nodes
 //! ```
 //!
 //! Invariant: a partial output is removed only if its name is one for this output, no running process here

@@ -348,7 +348,7 @@ pub(super) struct Joining<'a> {
 }
 
 impl Joining<'_> {
-    /// Calls `emit` with each record that is made, with what ends it, and how many there are with it.
+    /// Calls `emit` with each record that is made, its terminator included, and with the number of records so far.
     pub(super) fn run(
         &self,
         (left, right): (&mut Sorted, &mut Sorted),

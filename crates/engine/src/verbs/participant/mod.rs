@@ -482,7 +482,7 @@ impl PreparedParticipant {
                 if self.base.options.own_output {
                     self.output = Some(self.create(&self.base.paths[0], reserved)?);
                 }
-                // Who made it knows nothing of what this host's kernel may still hold.
+                // The maker of the file does not know what this host's kernel may still hold.
                 let mut others = None;
                 let file: &Handle = match (&self.output, &self.base.lent.output, shared) {
                     (Some(output), ..) => output.file(),

@@ -83,7 +83,7 @@ pub(super) struct SortStage<'a> {
     pub(super) expected: Expected,
 }
 
-/// Puts all that the outlet gives into a sorter. Returns it, and how many bytes that is without a fixed number for each
+/// Puts all that the outlet gives into a sorter. Returns the sorter and the bytes without tags of `tag_bytes` for each
 /// record; `None` if stopped.
 pub(super) fn fill(
     outlet: &mut Outlet,
