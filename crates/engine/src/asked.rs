@@ -1,4 +1,4 @@
-//! What cannot be done as it was asked, found before anything is touched.
+//! Requests that a verb refuses before it touches anything.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use thalweg_base::units::Bytes;
 
 use crate::{AskedOfCluster, Endpoint};
 
-/// Why a verb refuses what it was asked.
+/// Why a verb refuses a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Asked {
-    /// A path cannot be used as it was asked.
+    /// A path cannot be used as requested.
     #[error("{0}")]
     Path(BadPath),
-    /// The nodes of a cluster do not do this.
+    /// The nodes of a cluster do not support this.
     #[error("{0}")]
     Cluster(AskedOfCluster),
     /// A verb does not have this option.
@@ -39,17 +39,17 @@ pub enum Asked {
     /// Records of these two lengths are too long to be joined.
     #[error("records of {0} and {1} bytes are too long to be joined")]
     JoinedTooLong(u32, u32),
-    /// One side of a join has lines and the other has not.
+    /// The two sides of a join have records of different formats.
     #[error(
         "lines are joined with lines, records of a fixed length with such records, prefixed with prefixed"
     )]
     JoinLayouts,
-    /// A process holds no such number of nodes.
+    /// Too many nodes for one process.
     #[error("{nodes} nodes are too many for one process, which holds at most {max}")]
     Nodes {
-        /// How many were asked for.
+        /// The number requested.
         nodes: usize,
-        /// How many there may be.
+        /// The most that are allowed.
         max: usize,
     },
     /// Several nodes cannot write to this stream; none is named if it is standard output.
@@ -68,9 +68,9 @@ pub enum Asked {
     /// There are too many scratch directories.
     #[error("{count} scratch directories are too many; name at most {max}")]
     TooManyScratch {
-        /// How many.
+        /// The number given.
         count: usize,
-        /// How many there may be.
+        /// The most that are allowed.
         max: usize,
     },
     /// Records are too long to be shuffled.
@@ -88,12 +88,12 @@ pub enum Asked {
     /// A partition cannot have this many parts.
     #[error("{parts} parts: a partition has 1 to {max} parts")]
     Parts {
-        /// How many were asked for.
+        /// The number requested.
         parts: usize,
-        /// How many there may be.
+        /// The most that are allowed.
         max: usize,
     },
-    /// A summary was asked for of records that have none.
+    /// A summary was requested for records that cannot have one.
     #[error("a summary needs records of 100 bytes with the key 0:10")]
     Summary,
     /// There is no input.
@@ -102,28 +102,28 @@ pub enum Asked {
     /// More records than a file can hold.
     #[error("{count} records of {record_bytes} bytes are more than a file can hold, which is {max}")]
     TooManyRecords {
-        /// How many were asked for.
+        /// The number requested.
         count: u128,
-        /// Bytes of one.
+        /// Bytes of one record.
         record_bytes: usize,
-        /// How many there may be.
+        /// The most that are allowed.
         max: u64,
     },
     /// Records beyond the last one that can be generated.
     #[error("{count} records from {start} on go past record {}, the last there is", u128::MAX)]
     PastLastRecord {
-        /// How many were asked for.
+        /// The number requested.
         count: u64,
-        /// The number of the first.
+        /// The number of the first record.
         start: u128,
     },
     /// An input has an empty name.
     #[error("an empty name; name a file, or - for a stream")]
     NoName,
-    /// This end is not on this machine.
+    /// This endpoint is not on this machine.
     #[error("'{0}' is not on this machine; name a file, or say which cluster has it")]
     Elsewhere(Endpoint),
-    /// An end of a transfer that belongs to verbs on records.
+    /// An endpoint that only verbs on records accept, not transfers.
     #[error("'{0}' is for verbs on records; a transfer takes HOST:/PATH")]
     NotForTransfer(Endpoint),
     /// A source of a transfer that is not on the file system of the first one.
@@ -147,13 +147,13 @@ pub enum Asked {
     /// A stream of this process was named as a file of another host.
     #[error("a stream of this process is not on another host")]
     StreamOnHost,
-    /// Neither end of a transfer between hosts is on another host.
+    /// Neither endpoint of a transfer between hosts is on another host.
     #[error("neither end of the transfer is on another host")]
     NoRemoteEnd,
     /// The sources of a transfer are on several hosts.
     #[error("all sources of a transfer must be on one host; run one transfer for each host")]
     SourcesOnHosts,
-    /// A node does not know this end of a transfer.
+    /// A node does not understand this endpoint of a transfer.
     #[error("'{0}' is not an end of a transfer that a node knows")]
     NotAnEnd(String),
     /// A transfer has no destination, or several.
@@ -162,29 +162,29 @@ pub enum Asked {
     /// Too many streams of a transfer.
     #[error("{streams} streams are too many; a transfer has at most {max}")]
     Streams {
-        /// How many were asked for.
+        /// The number requested.
         streams: usize,
-        /// How many there may be.
+        /// The most that are allowed.
         max: usize,
     },
-    /// A cluster that is simulated cannot have this many nodes.
+    /// A simulated cluster cannot have this many nodes.
     #[error("{nodes} simulated nodes; there can be 1 to {max}")]
     SimulatedNodes {
-        /// How many were asked for.
+        /// The number requested.
         nodes: u32,
-        /// How many there may be.
+        /// The most that are allowed.
         max: u32,
     },
-    /// A cluster that is simulated would have more memory than a number can hold.
+    /// A simulated cluster would have more memory than fits in a number.
     #[error("the simulated nodes have more memory than can be counted")]
     SimulatedMemory,
-    /// Nodes of this process and those of a cluster were asked for.
+    /// Nodes of this process and nodes of a cluster were both requested.
     #[error("a cluster has nodes of its own; run it there, or on nodes of this process")]
     NodesOfCluster,
-    /// A node runs so many transfers, the maximum.
+    /// A node already runs this many transfers, the maximum.
     #[error("this node runs {0} transfers, the maximum; wait for one to end")]
     TransfersMax(usize),
-    /// A node runs the transfer with this id.
+    /// A node already runs the transfer with this id.
     #[error("this node runs transfer {0} already")]
     TransferRuns(String),
     /// Only the nodes of a cluster run a job without their client.
@@ -192,7 +192,7 @@ pub enum Asked {
     DetachedHere,
 }
 
-/// Why a path cannot be used as it was asked.
+/// Why a path cannot be used as requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadPath {
@@ -202,18 +202,18 @@ pub enum BadPath {
     /// The output is a directory.
     #[error("{} is a directory; name a file in it", .0.display())]
     OutputDirectory(PathBuf),
-    /// The output may not be written.
+    /// The output is read-only.
     #[error("{} is read-only; remove it, or allow writing with chmod u+w", .0.display())]
     ReadOnly(PathBuf),
     /// A path that does not end in the name of a file.
     #[error("'{}' is no name for a file", .0.display())]
     NoFileName(PathBuf),
-    /// The output's directory is something else.
+    /// The parent of the output is not a directory.
     #[error("cannot create {}: {} is not a directory", .output.display(), .directory.display())]
     NotInDirectory {
         /// The output.
         output: PathBuf,
-        /// What should be a directory.
+        /// The path that should be a directory.
         directory: PathBuf,
     },
     /// The output's directory does not exist.
@@ -224,7 +224,7 @@ pub enum BadPath {
         /// The directory.
         directory: PathBuf,
     },
-    /// A scratch directory is something else.
+    /// A scratch directory is not a directory.
     #[error("scratch {} is not a directory; name one that is", .0.display())]
     ScratchNotDirectory(PathBuf),
     /// Ranges need a sample, and this stream can be read only once.
@@ -239,7 +239,7 @@ pub enum BadPath {
     /// A part would be something other than a file.
     #[error("{} is not a file, and a part must be one", .0.display())]
     PartNotFile(PathBuf),
-    /// Two names made of this pattern are the same file.
+    /// Two names that this pattern produces are the same file.
     #[error("some names of '{}' lead to the same file", .0.display())]
     SamePart(PathBuf),
     /// A plan needs the size of its inputs, and this is a stream.
@@ -275,14 +275,14 @@ pub enum Needs {
 pub struct TooLittleMemory {
     /// Bytes that were given.
     pub given: u64,
-    /// What they are for.
+    /// What needs the memory.
     pub by: Needs,
-    /// The least that would do, where that is known.
+    /// The least that would be enough, if known.
     pub needed: Option<u64>,
 }
 
 impl TooLittleMemory {
-    /// What is said behind "is too small": who needs how much, and what to do.
+    /// The end of the message, after "is too small": what needs how much memory, and the remedy.
     pub fn need(&self) -> String {
         let (user, needs, remedy) = match self.by {
             Needs::Sort => ("a sort".to_string(), "needs", ""),

@@ -3,10 +3,10 @@
 //! Model: a plan measures for about half a second and keeps the result for a day under the user's cache
 //! directory, one file for each pair of disks, back end, host and version. A sort only looks there: it
 //! never spends more than the reading of one small file, and assumes slow rates if there is none.
-//! Invariant: what is measured is far smaller than what is worth predicting, and never the work itself: cores
+//! Invariant: a measurement is far smaller than any work worth predicting, and never does the work itself: cores
 //! are measured on records of our own, disks on at most an eighth of an input.
-//! Invariant: no failure here fails a verb; what cannot be measured is assumed, and the plan says so.
-//! Non-goals: how fast a disk is after minutes of writing, or beside the work of others.
+//! Invariant: no failure here fails a verb; a rate that cannot be measured is assumed, and the plan says so.
+//! Non-goals: how fast a disk is after minutes of writing, or under other load.
 
 mod cpu;
 mod disk;
@@ -20,7 +20,7 @@ use thalweg_sort::Sort;
 
 use crate::{Error, IoChoice, Result, machine};
 
-/// How long a calibration holds: a day.
+/// How long a calibration is valid: a day.
 const VALID_SECONDS: u64 = 24 * 60 * 60;
 /// The longest time for each part of a thorough measurement of a disk: long enough that a rate limiter that works in
 /// intervals of tenths of a second shows.
@@ -33,12 +33,12 @@ pub fn calibration_bytes() -> u64 {
     cpu::RECORDS * thalweg_record::RECORD_BYTES as u64
 }
 
-/// The rates that are known without measuring: kept ones, or assumed ones.
+/// The rates that are known without measuring: stored or assumed.
 pub(crate) fn known(sort: &Sort) -> Hardware {
     cache_path(sort).and_then(|path| read_cached(&path)).unwrap_or_else(assumed)
 }
 
-/// The rates that are kept, or else measured now and kept.
+/// The stored rates, or else rates that are measured now and stored.
 pub(crate) fn measured(sort: &Sort) -> Hardware {
     let path = cache_path(sort);
     if let Some(kept) = path.as_ref().and_then(read_cached) {
@@ -47,7 +47,7 @@ pub(crate) fn measured(sort: &Sort) -> Hardware {
     match measure(sort) {
         Some(hardware) => {
             if let Some(path) = &path {
-                // A directory that cannot be written costs the next plan another measurement.
+                // If the directory cannot be written, the next plan measures again.
                 let _ = keep(path, &hardware);
             }
             hardware
@@ -56,7 +56,7 @@ pub(crate) fn measured(sort: &Sort) -> Hardware {
     }
 }
 
-/// What any machine of the last ten years reaches.
+/// Rates that any machine of the last ten years reaches.
 fn assumed() -> Hardware {
     Hardware {
         measured_bytes: 0,
@@ -80,7 +80,7 @@ fn measure(sort: &Sort) -> Option<Hardware> {
     is_usable(&hardware).then_some(hardware)
 }
 
-/// What was measured of a disk, now. Rounded, so that the rates are equal to those that are read back from JSON.
+/// Sets the measured rates of a disk. Rounded, so that the rates are equal to those that are read back from JSON.
 fn with_disk(hardware: Hardware, disk: &disk::Rates) -> Hardware {
     Hardware {
         measured_at_seconds: wall_seconds(),
@@ -92,7 +92,7 @@ fn with_disk(hardware: Hardware, disk: &disk::Rates) -> Hardware {
     }
 }
 
-/// The same for the cores.
+/// Sets the measured rates of the cores.
 fn with_cores(hardware: Hardware, cpu: &cpu::Rates) -> Hardware {
     Hardware {
         measured_bytes: calibration_bytes(),
@@ -123,7 +123,7 @@ fn check_rates(hardware: Hardware) -> Result<Hardware> {
     is_usable(&hardware).then_some(hardware).ok_or(Error::Rates)
 }
 
-/// The cores' rates, measured now on one of them; all others as they are assumed.
+/// The rates of one core, measured now; all other rates are assumed.
 pub(crate) fn cores_here() -> Hardware {
     let measured = machine::io(IoChoice::Auto).ok().and_then(|(io, _)| cpu::measure(&io, 1).ok());
     measured.map_or_else(assumed, |cpu| with_cores(assumed(), &cpu))
@@ -142,7 +142,7 @@ pub(crate) fn is_usable(hardware: &Hardware) -> bool {
     hardware.cores > 0 && sync_is_sane && rates.iter().all(|rate| rate.is_finite() && *rate >= 1.0)
 }
 
-/// Where the calibration for this sort's disks is kept; nowhere if there is no cache directory.
+/// Where the calibration for this sort's disks is stored; `None` if there is no cache directory.
 fn cache_path(sort: &Sort) -> Option<Location> {
     let scratch = sort.scratch.first()?;
     let read = sort.inputs.first()?.stat().ok()?.device;

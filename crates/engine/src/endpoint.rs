@@ -33,18 +33,18 @@ pub enum Endpoint {
     Null,
     /// A path, zeros or nothing on a host of a cluster, written `HOST:/PATH`, `HOST:zero:SIZE` or `HOST:null:`.
     Host(String, Box<Endpoint>),
-    /// A path where ssh goes, written `ssh://[USER@]HOST[:PORT]/PATH`.
+    /// A path on a host that ssh connects to, written `ssh://[USER@]HOST[:PORT]/PATH`.
     Ssh(SshHost, PathBuf),
 }
 
 /// A host that ssh connects to. For what is not given, ssh uses the user's own configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshHost {
-    /// Who logs in.
+    /// The user who logs in.
     pub user: Option<String>,
-    /// The host, or its name in those settings.
+    /// The host, or its alias in the configuration of ssh.
     pub host: String,
-    /// The port of its ssh.
+    /// The port of its ssh server.
     pub port: Option<u16>,
 }
 
@@ -78,7 +78,7 @@ impl Endpoint {
         }
     }
 
-    /// The file that this machine reads it from; an error if it is elsewhere.
+    /// The path that this machine reads it from, or an error if it is on another machine.
     pub(crate) fn input_path(&self) -> Result<&Path> {
         self.here("/dev/stdin")
     }
@@ -88,10 +88,10 @@ impl Endpoint {
         matches!(self, Endpoint::Nodes(_) | Endpoint::Client(_))
     }
 
-    /// An end of a transfer, from a word.
+    /// Parses an argument as an endpoint of a transfer.
     ///
     /// # Errors
-    /// [`BadEndpoint`] if the word cannot be understood.
+    /// [`BadEndpoint`] if the argument cannot be parsed.
     pub fn of_transfer(word: &OsStr) -> std::result::Result<Endpoint, BadEndpoint> {
         if word == "-" {
             return Ok(Endpoint::Standard);
@@ -124,7 +124,7 @@ impl Endpoint {
     }
 }
 
-/// An end of a verb on records, from a word.
+/// Parses an argument of a verb on records.
 impl From<&OsStr> for Endpoint {
     fn from(word: &OsStr) -> Endpoint {
         let bytes = word.as_bytes();
@@ -140,28 +140,28 @@ impl From<&OsStr> for Endpoint {
     }
 }
 
-/// The same.
+/// Parses an argument of a verb on records.
 impl From<&str> for Endpoint {
     fn from(word: &str) -> Endpoint {
         Endpoint::from(OsStr::new(word))
     }
 }
 
-/// A file of this name, whatever is in it.
+/// The file at this path, even if the path looks like another kind of endpoint.
 impl From<&Path> for Endpoint {
     fn from(path: &Path) -> Endpoint {
         Endpoint::Path(path.into())
     }
 }
 
-/// The same.
+/// The file at this path, even if the path looks like another kind of endpoint.
 impl From<PathBuf> for Endpoint {
     fn from(path: PathBuf) -> Endpoint {
         Endpoint::Path(path)
     }
 }
 
-/// As it is written.
+/// As written on the command line.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -185,20 +185,20 @@ impl fmt::Display for Endpoint {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadEndpoint {
-    /// It begins with `ssh://` and names no host or no path.
+    /// It begins with `ssh://`, but names no host or no path.
     #[error("'{0}' is not where ssh could go; write ssh://[USER@]HOST[:PORT]/PATH")]
     Ssh(String),
-    /// It names a host and no path from its root.
+    /// It names a host, but no absolute path.
     #[error(
         "'{word}' names host {host} and no path from its root; write {host}:/PATH, or ./{word} for a file"
     )]
     NoPath {
-        /// The word.
+        /// The argument.
         word: String,
         /// The host.
         host: String,
     },
-    /// The size behind `zero:` is not a size.
+    /// The text after `zero:` is not a size.
     #[error("{0}")]
     Size(String),
 }
@@ -211,7 +211,7 @@ fn zeros(size: &[u8]) -> std::result::Result<Endpoint, BadEndpoint> {
     parse_bytes(&String::from_utf8_lossy(size)).map(Endpoint::Zeros).map_err(BadEndpoint::Size)
 }
 
-/// What stands behind `ssh://`.
+/// Parses the text after `ssh://`.
 fn ssh(rest: &[u8]) -> Option<Endpoint> {
     let (head, at) = rest.split_at(rest.iter().position(|b| *b == b'/')?);
     let head = str::from_utf8(head).ok()?;

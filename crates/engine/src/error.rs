@@ -1,4 +1,4 @@
-//! What can go wrong with a verb: the errors of the rooms below, and those of the verbs themselves.
+//! The errors of the verbs: those of the crates below, and their own.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It cannot be done as it was asked. Nothing was touched.
+    /// The request cannot be carried out. Nothing was touched.
     #[error(transparent)]
     Asked(#[from] Asked),
     /// The memory is too small. Nothing was touched.
@@ -67,7 +67,7 @@ pub enum Error {
         at: Option<u64>,
         /// The most bytes that a record may have.
         limit: u64,
-        /// How the records lie in the input.
+        /// The layout of the records in the input.
         layout: Layout,
     },
     /// An input ends inside a record.
@@ -87,24 +87,24 @@ pub enum Error {
         needed: u64,
         /// Its directory.
         directory: PathBuf,
-        /// Bytes that are free there; nothing if the limit is that of one file.
+        /// Bytes that are free there; `None` if the limit is the size of one file.
         available: Option<u64>,
     },
-    /// Only some parts of a partition have their names.
+    /// Only some parts of a partition have their final names.
     #[error("{why}; of {all} parts {}", in_place(.first, .last, *.named))]
     SomeParts {
-        /// Why the others have not.
+        /// Why the others do not.
         why: Box<Error>,
-        /// The first of those that have.
+        /// The first part that has its name.
         first: PathBuf,
-        /// The last of those that have.
+        /// The last part that has its name.
         last: PathBuf,
-        /// How many have.
+        /// How many have their names.
         named: usize,
         /// How many parts there are.
         all: usize,
     },
-    /// The process may not have as many files open as the parts take.
+    /// The parts need more open files than the process may have.
     #[error(
         "{parts} parts take {needed} open files, and {limit} are allowed; raise ulimit -n, or make fewer parts"
     )]
@@ -113,7 +113,7 @@ pub enum Error {
         parts: usize,
         /// How many files would be open.
         needed: u64,
-        /// How many may be.
+        /// How many may be open.
         limit: u64,
     },
     /// Another node writes the same output.
@@ -156,14 +156,14 @@ pub enum Error {
         /// All records that came.
         records: u64,
     },
-    /// What a check is to add up is not a summary.
+    /// An input of a check that adds up summaries is not a summary.
     #[error("{} {}", .path.display(), not_a_summary(*.at, .why.as_deref()))]
     BadSummary {
         /// The file.
         path: PathBuf,
         /// The byte at which the summary begins.
         at: u64,
-        /// What is wrong with it; nothing if it is missing.
+        /// What is wrong with it; `None` if it is missing.
         why: Option<String>,
     },
     /// Summaries count more records or bytes than fit in a number.
@@ -175,10 +175,10 @@ pub enum Error {
     /// A link with a node broke or was refused.
     #[error(transparent)]
     Link(#[from] thalweg_wire::LinkError),
-    /// Another process, or the way to it, failed; the text says how.
+    /// Another process, or the connection to it, failed; the text says how.
     #[error("{why}")]
     Node {
-        /// What it says.
+        /// Its message.
         why: String,
         /// The kind of its failure.
         kind: FailureKind,
@@ -186,7 +186,7 @@ pub enum Error {
     /// A signal of this number stopped the verb; leftovers are removed.
     #[error("interrupted by signal {0}")]
     Interrupted(i32),
-    /// Another participant is gone and knows why: the one at this place, if that is known.
+    /// Another participant is gone, and knows why; its place, if known.
     #[error("{0}")]
     Gone(String, Option<usize>),
 }
@@ -201,7 +201,7 @@ impl Error {
         }
     }
 
-    /// Whether the data was examined and is wrong: unordered, damaged, or what came out is not what went in.
+    /// Whether the data was examined and is wrong: unordered, damaged, or not the same in the output as in the input.
     pub fn is_wrong(&self) -> bool {
         use thalweg_river::Error::{Damaged, Fault};
         match self {
@@ -226,7 +226,7 @@ impl Error {
         }
     }
 
-    /// Its kind, for another process.
+    /// The kind of the error, as another process is told.
     pub fn kind(&self) -> FailureKind {
         match self {
             Error::Transfer(why) => why.kind(),
@@ -279,7 +279,7 @@ fn not_a_summary(at: u64, why: Option<&str>) -> String {
 
 /// The usual remedy of a failed operation on a file, where there is one.
 fn remedy(error: &thalweg_io::Error) -> &'static str {
-    /// The process has as many files open as it may.
+    /// The process has as many open files as it may.
     const EMFILE: i32 = 24;
     use std::io::ErrorKind::*;
     match error.source.kind() {
@@ -306,7 +306,7 @@ impl From<AskedOfCluster> for Error {
     }
 }
 
-/// The reader of a pipe that has gone ends a verb as the signal for that ends other programs.
+/// If the reader of a pipe has closed it, a verb ends as other programs do on SIGPIPE.
 impl From<thalweg_io::Error> for Error {
     fn from(why: thalweg_io::Error) -> Error {
         const SIGPIPE: i32 = 13;

@@ -1,4 +1,4 @@
-//! What cannot be asked of nodes, and what goes wrong in a job on several nodes.
+//! Requests that nodes refuse, and what goes wrong in a job on several nodes.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use thalweg_base::units::Bytes;
 
 use crate::Endpoint;
 
-/// Why nodes, mostly those of a cluster, refuse what they were asked. Nothing was touched.
+/// Why nodes, mostly those of a cluster, refuse a request. Nothing was touched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskedOfCluster {
-    /// This verb was to resume, to go without proofs or to use a certain I/O back end.
+    /// This verb was given an option to resume, to skip proofs or to choose the I/O back end.
     #[error("a {0} on the nodes of a cluster cannot resume, go without proofs or choose its I/O back end")]
     Options(&'static str),
-    /// A check was to merge summaries or to use a certain I/O back end.
+    /// A check was given an option to merge summaries or to choose the I/O back end.
     #[error("a check on the nodes of a cluster cannot merge summaries or choose its I/O back end")]
     CheckOptions,
     /// This verb was given no input.
@@ -34,20 +34,20 @@ pub enum AskedOfCluster {
     /// Standard input or output.
     #[error("nodes read and write files, and '-' is a stream of this process")]
     Standard,
-    /// An end that is not a file of nodes.
+    /// An endpoint that is not a file of nodes.
     #[error("nodes read and write files, and '{0}' is none{hint}", hint = if_volume(.0))]
     NotAFile(Endpoint),
-    /// Parts were to be written to the client.
+    /// A partition was to write its parts to the client.
     #[error(
         "parts are written where nodes are; name them as all nodes see them, or with nodes:, and pump them here"
     )]
     ClientParts,
-    /// A plan for files of the client.
+    /// A plan was requested for files of the client.
     #[error(
         "nobody has measured how fast a client's files come to the nodes or go back; plan for files that nodes have"
     )]
     ClientPlan,
-    /// A client was to leave a job that reads or writes its files.
+    /// A job that reads or writes files of its client was to run without the client.
     #[error(
         "a client whose files the nodes read or write has to stay; wait for the end, or pump the files to the nodes"
     )]
@@ -61,7 +61,7 @@ pub enum AskedOfCluster {
     /// A pattern that is not text.
     #[error("{} is no text, and a pattern must be", .0.display())]
     PatternNotText(PathBuf),
-    /// A pattern that cannot be understood, and why.
+    /// A pattern that cannot be parsed, and why.
     #[error("{} is no pattern: {}", .0.display(), .1)]
     BadPattern(PathBuf, String),
     /// A pattern that no file matches.
@@ -76,18 +76,18 @@ pub enum JobFault {
     /// Split points that cannot divide the ranges.
     #[error("{count} split points cannot divide {ranges} ranges")]
     SplitPoints {
-        /// How many came.
+        /// How many arrived.
         count: usize,
         /// How many ranges there are.
         ranges: usize,
     },
-    /// Split points that cannot be decoded, in so many bytes.
+    /// This many bytes cannot be decoded to split points.
     #[error("no split points can be decoded from {0} bytes")]
     Packed(usize),
-    /// Another number of inputs than the job has.
+    /// The number of inputs is not that of the job.
     #[error("{came} inputs were described, and there are {expected}")]
     Inputs {
-        /// How many came.
+        /// How many arrived.
         came: usize,
         /// How many there are.
         expected: usize,
@@ -102,7 +102,7 @@ pub enum JobFault {
         /// How many pages each gets.
         dealt: Vec<u64>,
     },
-    /// Nodes describe their inputs in ways that do not agree, or a node samples inputs that have no page.
+    /// The nodes' descriptions of their inputs do not agree, or a node samples inputs that have no page.
     #[error("the nodes' descriptions of their inputs do not agree")]
     Described,
     /// No file was made for all nodes to write to.
@@ -111,10 +111,10 @@ pub enum JobFault {
     /// A path that cannot be decoded.
     #[error("'{0}' is no path")]
     Path(String),
-    /// A place among so many nodes that there is not.
+    /// A place that does not exist among this many nodes.
     #[error("there is no place {0} among {1} nodes")]
     Place(usize, usize),
-    /// A lost range is to be sorted, and nothing of the attempt before is left.
+    /// A lost range is to be sorted, but nothing of the previous attempt is left.
     #[error("nothing of the attempt before is left")]
     NothingKept,
     /// The stream to the coordinator was given up.
@@ -132,24 +132,24 @@ pub enum JobFault {
     /// These hosts cannot be reached: a line for each.
     #[error("{}", .0.join("; "))]
     Unreached(Vec<String>),
-    /// An attempt failed that may not be followed by another, and what became of the outputs, where that is known.
+    /// An attempt failed and no other may follow; and what became of the outputs, if known.
     #[error("{}{}", .0, .1.map_or(String::new(), |outputs| format!("; {outputs}")))]
     Failed(String, Option<&'static str>),
-    /// The last attempt that a job may have failed.
+    /// The last attempt that a job is allowed has failed.
     #[error("{last}; that was attempt {max}, and the last")]
     Attempts {
-        /// Why.
+        /// Why it failed.
         last: String,
-        /// How many there may be.
+        /// The most attempts that are allowed.
         max: usize,
     },
-    /// Outputs that cannot have their names: a line for each.
+    /// Outputs that cannot get their final names: a line for each.
     #[error("{}", .0.join("; "))]
     Unnamed(Vec<String>),
-    /// An output that was ready is not at its temporary name any more.
+    /// An output that was ready is no longer at its temporary name.
     #[error("{} is gone", .0.display())]
     OutputGone(PathBuf),
-    /// A complete output did not get its name.
+    /// A complete output did not get its final name.
     #[error(
         "{}; the output is whole, at {}",
         .why.as_ref().map_or_else(
@@ -163,7 +163,7 @@ pub enum JobFault {
         name: PathBuf,
         /// Where the output is.
         hidden: PathBuf,
-        /// What the system refused; nothing if the file of that name has changed.
+        /// The system's error; `None` if the file of that name has changed.
         why: Option<thalweg_io::Error>,
     },
     /// The coordinator cannot take part in the vote on an attempt, for this reason.
@@ -172,16 +172,16 @@ pub enum JobFault {
     /// The system has no thread left to do this.
     #[error("no thread to {0} with: {1}")]
     Thread(&'static str, std::io::Error),
-    /// No node is heard any more.
+    /// No more messages can arrive from any node.
     #[error("no node is heard any more")]
     Silence,
-    /// This host ended a stream before it had said all.
+    /// This host ended a stream before it had sent everything.
     #[error("{0} said nothing more")]
     Ended(String),
     /// This host is being measured.
     #[error("it is being measured already; try again when that has ended")]
     Measuring,
-    /// This node runs as many checks as it may.
+    /// This node already runs the maximum number of checks.
     #[error("this node already runs {0} checks, the maximum; wait for one to end")]
     ChecksMax(usize),
     /// A first or last record that is too long for nodes to compare.
@@ -195,7 +195,7 @@ pub enum JobFault {
         /// The most it may have.
         max: u64,
     },
-    /// The result of a node's check.
+    /// The result of a node's check is impossible.
     #[error("the result of {host}'s check is impossible: {why}")]
     Check {
         /// The node.
@@ -205,7 +205,7 @@ pub enum JobFault {
     },
 }
 
-/// What to do instead with a file of a volume.
+/// The hint for a file of a volume.
 fn if_volume(end: &Endpoint) -> &'static str {
     match end {
         Endpoint::Volume(_) => " that they have; do it on this machine",

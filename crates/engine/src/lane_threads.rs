@@ -11,7 +11,7 @@ use thalweg_base::unwinding::OnPanic;
 
 use crate::{Error, Progress, Result};
 
-/// What the lanes of a verb have in common.
+/// The state that the lanes of a verb share.
 pub(crate) struct Lanes<'a> {
     progress: &'a Progress,
     failed: AtomicBool,
@@ -23,12 +23,12 @@ impl<'a> Lanes<'a> {
         Lanes { progress, failed: AtomicBool::new(false), error: Mutex::new(None) }
     }
 
-    /// Whether a lane should take another block. What it has made when this turns false is not used.
+    /// Whether a lane should take another block. Once this is false, the results of all lanes are discarded.
     pub(crate) fn should_continue(&self) -> bool {
         !self.failed.load(Ordering::Relaxed) && self.progress.cancelled().is_none()
     }
 
-    /// Runs `work` for lanes 0 to `count` - 1, each on a thread of its own; gives back what they made,
+    /// Runs `work` for lanes 0 to `count` - 1, each on a thread of its own. Returns their results
     /// in order.
     pub(crate) fn run<T: Send>(
         self,
@@ -59,8 +59,8 @@ impl<'a> Lanes<'a> {
         Ok(made.into_iter().map(|part| part.expect("a lane that made nothing has said why")).collect())
     }
 
-    /// Says why a lane has failed; the others stop. Once the verb is cancelled, that is why: lanes miss what others no
-    /// longer bring.
+    /// Records why a lane failed, which stops the others. After the verb was cancelled, the reason is always that:
+    /// lanes may then fail only because others no longer deliver.
     pub(crate) fn fail(&self, error: Error) {
         let error = self.progress.cancelled().map_or(error, Error::Interrupted);
         self.error.lock().expect("no holder panics").get_or_insert(error);

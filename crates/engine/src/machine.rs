@@ -12,13 +12,13 @@ use thalweg_pump::Inputs;
 use crate::volumes::Volumes;
 use crate::{Endpoint, Error, IoChoice, Result, WorkOptions};
 
-/// A lane of a sort has one ring for what it takes and one for what it gives.
+/// A lane of a sort has one ring for its input and one for its output.
 const RINGS_OF_LANE: u64 = 2;
-/// Files that a sort has open beside its inputs and scratch: the manifest, the output, and one in passing.
+/// Files that a sort has open beside its inputs and scratch: the manifest, the output, and one that is open briefly.
 const FILES_BESIDE: u64 = 3;
 
-/// The back end that was chosen, and why it is not the best one from the start if it is not. What it
-/// turned out to be, and why, it tells in the end itself.
+/// The chosen back end and, if it is not the best one from the start, the reason. At the end the back end itself
+/// reports what it used, and why.
 pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
     let threads = || Threads::new(threads_for_io());
     match choice {
@@ -36,17 +36,17 @@ pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn FileSystem>, Option<String
 
 /// The file systems of a verb: those that hold its inputs, its output and its scratch.
 pub(crate) struct Disks {
-    /// Of inputs that are in no volume.
+    /// The file system of inputs that are not in a volume.
     inputs: Arc<dyn ReadFiles>,
     pub(crate) output: Arc<dyn FileSystem>,
     pub(crate) scratch: Arc<dyn FileSystem>,
     volumes: Volumes,
-    /// Why they are not the best from the start.
+    /// Why they are not the best ones from the start.
     fallback: Option<String>,
 }
 
 impl Disks {
-    /// Those of inputs and an output; what is in no volume is on this machine.
+    /// The file systems of inputs and an output; files that are not in a volume are on this machine.
     pub(crate) fn of<'a>(
         choice: IoChoice,
         inputs: impl IntoIterator<Item = &'a Endpoint>,
@@ -55,13 +55,13 @@ impl Disks {
         Disks::with(io(choice)?, inputs, output)
     }
 
-    /// Those of some work.
+    /// The file systems of some work.
     pub(crate) fn of_work(options: &WorkOptions) -> Result<Disks> {
         Disks::of_local(io(options.io)?, options)
     }
 
-    /// Those of a sort with so many lanes, inputs and scratch directories. Where rings would take the open files that it
-    /// needs itself, it goes without them.
+    /// The file systems of a sort. It does without rings if, with its lanes, inputs and scratch directories, rings
+    /// would take the open files that it needs itself.
     pub(crate) fn of_sort(options: &WorkOptions) -> Result<Disks> {
         Disks::of_local(io_of_sort(options)?, options)
     }
@@ -70,7 +70,7 @@ impl Disks {
         let right = options.right.iter().flat_map(|right| &right.inputs);
         let scratch = Arc::clone(&local.0);
         let disks = Disks::with(local, options.inputs.iter().chain(right), Some(&options.output))?;
-        // Who names directories names those of this machine.
+        // Directories that the user names are on this machine.
         Ok(if options.scratch.is_empty() { disks } else { Disks { scratch, ..disks } })
     }
 
@@ -86,7 +86,7 @@ impl Disks {
         Ok(Disks { inputs: local, output, scratch, volumes, fallback })
     }
 
-    /// These.
+    /// Separate file systems for inputs, output and scratch.
     #[cfg(test)]
     pub(crate) fn apart(
         inputs: Arc<dyn FileSystem>,
@@ -96,7 +96,7 @@ impl Disks {
         Disks { inputs, output, scratch, volumes: Volumes::default(), fallback: None }
     }
 
-    /// That of an input.
+    /// The file system of an input.
     pub(crate) fn of_input(&self, end: &Endpoint) -> Arc<dyn ReadFiles> {
         self.volumes.of(end).map_or_else(|| Arc::clone(&self.inputs), |volume| volume as _)
     }
@@ -106,7 +106,7 @@ impl Disks {
         own.into_iter().chain([Arc::clone(&self.inputs) as _]).chain(self.volumes.backends()).collect()
     }
 
-    /// What the receipt calls them.
+    /// Their name in the receipt.
     pub(crate) fn name(&self) -> String {
         self.backends().name()
     }
@@ -129,7 +129,7 @@ fn io_of_sort(options: &WorkOptions) -> Result<(Arc<dyn FileSystem>, Option<Stri
     io(options.io)
 }
 
-/// Lanes, if so many or nothing was asked for.
+/// The number of lanes: as requested, else one for each core.
 pub(crate) fn lanes(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(cores).max(1)
 }
@@ -139,22 +139,22 @@ fn threads_for_io() -> usize {
     (cores() * 4).clamp(4, 16)
 }
 
-/// Cores that this process may run on. Asked once: the answer takes several files of the kernel's.
+/// Cores that this process may run on. Read once, because that takes several of the kernel's files.
 pub(crate) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// Where the kernel does not say how much memory there is, no more than this is used.
+/// The most memory to use if the kernel does not say how much there is.
 const UNTOLD_MEMORY_BYTES_MAX: u64 = 1 << 40;
 
-/// The memory that a size means: what is available is 100 %, and more than the machine has is what it has.
+/// The bytes that a size means: 100 % is the available memory, and the result is at most the machine's memory.
 pub(crate) fn memory_bytes(size: Size) -> u64 {
     let most = match process::machine_memory_bytes() {
         0 => UNTOLD_MEMORY_BYTES_MAX,
         bytes => bytes,
     };
-    // What is available costs more to learn than a small sort takes.
+    // Reading the available memory takes longer than a small sort.
     let bytes = match size {
         Size::Bytes(bytes) => bytes,
         percent => percent.of(process::available_memory_bytes()),
@@ -162,7 +162,7 @@ pub(crate) fn memory_bytes(size: Size) -> u64 {
     bytes.min(most)
 }
 
-/// Half of the memory that is available, for who did not say.
+/// The memory to use if none is given: half of what is available.
 pub(crate) fn default_memory_bytes() -> u64 {
     process::available_memory_bytes() / 2
 }

@@ -1,15 +1,15 @@
-//! The model of a sort on several nodes: from what each can do to how long each stage takes, and why.
+//! The model of a sort on several nodes: predicts from each node's rates how long each stage takes, and why.
 //!
-//! Model (after the HPVM MinuteSort paper, which measures the parts and models the whole): in a stage all that takes part
-//! works side by side, so the slowest sets its time; of all others, only one piece is not hidden behind it.
+//! Model (after the HPVM MinuteSort paper, which measures the parts and models the whole): in a stage all resources
+//! work in parallel, so the slowest sets its time; of each of the others, only one piece does not overlap with it.
 //!
 //! ```text
-//! sample       disk of i      the chunks that it looks at
-//! read+river   disk of i      reads its input; spills what of its range does not fit
-//!              link of i      sends what is of other ranges, receives what others read of its own
-//!              trunk          what is read in one half of the hosts and belongs to the other
+//! sample       disk of i      reads the sampled chunks
+//! read+river   disk of i      reads its input; spills the part of its range that does not fit
+//!              link of i      sends records of other ranges, receives those of its own
+//!              trunk          carries records from one half of the hosts to the other
 //!              cores of i     one lane finds the range of each record
-//! sort+write   cores of i     what fits in memory is distributed first, and nothing hides that
+//! sort+write   cores of i     first distribute what fits in memory, without overlap
 //!              disk of i      loads what was spilled, writes the range
 //! ```
 //!
@@ -29,22 +29,22 @@ pub use self::simulated::{Simulated, simulate};
 use crate::calibrate;
 use crate::verbs::{MEMORY_BYTES_MIN, sampled_bytes, sorter_bytes};
 
-/// What a line is taken for when only bytes are known.
+/// The assumed length of a line when only the bytes of an input are known.
 pub const LINE_BYTES: u32 = 100;
-/// What records have of a sorter's memory before it spills, a part of it less some bytes: measured, 1 GB through a pipe in
-/// 1 GiB keeps 690 MB, and a share of 30 MB in 19 MiB keeps 7.
+/// How much of a sorter's memory records fill before it spills: a fraction, less some bytes. Measured: 1 GB through a
+/// pipe in 1 GiB keeps 690 MB, and a share of 30 MB in 19 MiB keeps 7.
 const ROOM: (f64, f64) = (0.65, 6e6);
 /// Bytes of a piece: about a page of the river, and a range of a sorter.
 const PAGE_BYTES: f64 = MIB as f64;
 const RANGE_BYTES: f64 = 6e6;
-/// Of what each would read, or have as its range, if all had the same: less is hardly anything.
+/// Less than this fraction of an equal share, to read or as a range, is hardly anything.
 const HARDLY: f64 = 0.05;
-/// What is as slow as the slowest to this part limits a stage with it.
+/// A resource that takes at least this fraction of the slowest one's time limits the stage too.
 const AS_SLOW: f64 = 0.9;
 /// The most hosts that are named as what limits a stage.
 const NAMED_MAX: usize = 3;
 
-/// One node, and what it is to do.
+/// One node and its share of the work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeFacts {
     /// Its host.
@@ -74,12 +74,12 @@ pub struct Facts {
     pub rates_from: RatesFrom,
 }
 
-/// Bytes of records that so much memory of a sorter holds.
+/// Bytes of records that this much memory of a sorter holds.
 fn room(sorter_bytes: u64) -> f64 {
     (sorter_bytes as f64 * ROOM.0 - ROOM.1).max(0.0)
 }
 
-/// Whether rates can be divided by. Links of 0 are those of a node alone.
+/// Whether it is safe to divide by the rates. Links of 0 mean that the node is alone.
 pub fn is_sound(rates: &NodeRates) -> bool {
     let links = [rates.send_bytes_per_second, rates.receive_bytes_per_second];
     calibrate::is_usable(&rates.hardware)
@@ -87,20 +87,20 @@ pub fn is_sound(rates: &NodeRates) -> bool {
         && rates.trunk_bytes_per_second.is_none_or(|rate| rate.is_finite() && rate >= 1.0)
 }
 
-/// The same for all: so many bytes, read and sorted in equal shares.
+/// Divides `all_bytes` into equal shares, to read and to sort.
 pub fn equal(mut facts: Facts, all_bytes: u64) -> Facts {
     let share = all_bytes / facts.nodes.len().max(1) as u64;
     facts.nodes.iter_mut().for_each(|node| (node.read_bytes, node.range_bytes) = (share, share));
     facts
 }
 
-/// What one node has to do in a stage, in seconds of each thing that does it.
+/// The load of one node in a stage: the seconds that each of its resources needs.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Loads {
     disk: f64,
     link: f64,
     cores: f64,
-    /// Before all that, with nothing beside it.
+    /// Before all of these, without overlap.
     alone: f64,
 }
 
@@ -109,19 +109,19 @@ impl Loads {
         self.alone + self.disk.max(self.link).max(self.cores)
     }
 
-    /// With one of so many pieces of all but the slowest.
+    /// Seconds of the stage: the slowest load, and of each other load one of `pieces` pieces.
     fn seconds(&self, pieces: f64) -> f64 {
         let most = self.disk.max(self.link).max(self.cores);
         self.alone + most + (self.disk + self.link + self.cores - most) / pieces.max(1.0)
     }
 }
 
-/// What is the same for all nodes.
+/// The facts that are the same for all nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct All {
     /// Of all inputs.
     bytes: f64,
-    /// Of the memory that a node has, what its sorter has not.
+    /// The part of a node's memory that its sorter does not have.
     beside_bytes: u64,
     record_bytes: f64,
 }
@@ -148,7 +148,7 @@ impl Facts {
 }
 
 impl All {
-    /// What of a range fits in the node's memory.
+    /// How much of a range fits in the node's memory.
     fn room(&self, node: &NodeFacts) -> f64 {
         room(node.memory_bytes.saturating_sub(self.beside_bytes))
     }
@@ -157,7 +157,7 @@ impl All {
         (range - self.room(node)).max(0.0)
     }
 
-    /// Bytes that a node with such shares sends, and receives.
+    /// Bytes that a node with these shares sends and receives.
     fn crossing(&self, read: f64, range: f64) -> [f64; 2] {
         let all = self.bytes.max(1.0);
         [read * (1.0 - range / all), range * (1.0 - read / all)]
@@ -198,7 +198,7 @@ impl All {
     }
 }
 
-/// What such a sort will take, stage by stage.
+/// Predicts the time of a sort, stage by stage.
 pub fn predict(facts: &Facts) -> ClusterPlan {
     let all = facts.all();
     let names: Vec<&str> = facts.nodes.iter().map(|node| node.host.as_str()).collect();
@@ -283,7 +283,7 @@ fn stage(
     }
 }
 
-/// What is slowest: one thing of one node, of a few, or of all.
+/// Names the bottleneck: one resource of one node, of several nodes, or of all.
 fn limit(hosts: &[&str], loads: &[Loads]) -> String {
     type Of = fn(&Loads) -> f64;
     let disk: Of = |load| load.disk;

@@ -1,4 +1,4 @@
-//! What the verbs can be asked, as typed: nothing here has looked at the machine yet.
+//! The options of the verbs, as typed: nothing here depends on the machine yet.
 
 use std::path::PathBuf;
 
@@ -25,15 +25,15 @@ pub enum IoChoice {
 pub struct WorkOptions {
     /// What is done with them.
     pub work: Work,
-    /// Where the records are, in order; standard input if empty. Of a join, the left side, which is one input.
+    /// Where the records are, in order; standard input if empty. For a join, the left side, which is one input.
     pub inputs: Vec<Endpoint>,
-    /// Where the result goes. May be one of the inputs. Of a partition, a path with `{}` where a part's number goes.
+    /// Where the result goes. May be one of the inputs. For a partition, a path with `{}` where a part's number goes.
     pub output: Endpoint,
-    /// How records lie in the inputs.
+    /// The layout of the records in the inputs.
     pub layout: Layout,
     /// The parts of the key; the whole record if empty.
     pub keys: Vec<KeyPart>,
-    /// The right side of a join, and nothing else.
+    /// The right side of a join; `None` for all other work.
     pub right: Option<RightSide>,
     /// Memory for the whole process; half of what is available if not given.
     pub memory: Option<Size>,
@@ -43,11 +43,11 @@ pub struct WorkOptions {
     pub scratch_limit: Option<Size>,
     /// Threads that work side by side; one for each core if not given.
     pub threads: Option<usize>,
-    /// Whether all nodes have equal shares, however fast they are; else each has as much as it does in the same time.
+    /// Whether all nodes have equal shares, however fast they are; else each has as much as it can do in the same time.
     pub equal_shares: bool,
-    /// Of a sort or a merge: keep only the first of records with equal keys.
+    /// For a sort or a merge: keep only the first of records with equal keys.
     pub unique: bool,
-    /// Of a sort: continue from what an earlier run of the same command left.
+    /// For a sort: continue from what an earlier run of the same command left.
     pub resume: bool,
     /// The I/O back end.
     pub io: IoChoice,
@@ -56,7 +56,7 @@ pub struct WorkOptions {
 }
 
 impl WorkOptions {
-    /// Some work by whole records, with everything as it is if not given.
+    /// Some work with whole records as keys, and defaults for all other options.
     pub fn new(work: Work, inputs: Vec<Endpoint>, output: Endpoint, layout: Layout) -> WorkOptions {
         WorkOptions {
             work,
@@ -79,7 +79,7 @@ impl WorkOptions {
 }
 
 impl WorkOptions {
-    /// Fails if something is asked for that this work does not have.
+    /// Fails if an option is set that this work does not have.
     pub fn check(&self) -> Result<()> {
         let is_sort = self.work == Work::Sort;
         let wrong = [
@@ -97,25 +97,25 @@ impl WorkOptions {
     }
 }
 
-/// The right side of a join, and what is made of both.
+/// The right side of a join, and how both sides are joined.
 #[derive(Debug, Clone)]
 pub struct RightSide {
     /// Where its records are: one input, or on a cluster any number of files.
     pub inputs: Vec<Endpoint>,
-    /// How records lie in them: as in the left side, in lines or with a length.
+    /// The layout of the records in them: as in the left side, in lines or with a length.
     pub layout: Layout,
-    /// The parts of the key, alike in lengths and directions to those of the left side; the whole record if empty.
+    /// The parts of the key, with the lengths and directions of those of the left side; the whole record if empty.
     pub keys: Vec<KeyPart>,
     /// Which records to give.
     pub kind: JoinKind,
-    /// What stands between the parts of a line.
+    /// The separator between the parts of a line.
     pub between: Vec<u8>,
 }
 
 /// How a [`Sorter`](crate::Sorter) is to sort.
 #[derive(Debug, Clone)]
 pub struct SorterOptions {
-    /// How records lie in what is put.
+    /// The layout of the records that are put.
     pub layout: Layout,
     /// The parts of the key; the whole record if empty.
     pub keys: Vec<KeyPart>,
@@ -136,7 +136,7 @@ pub struct SorterOptions {
     pub proof: bool,
 }
 
-/// Lines, compared as a whole, in what the machine offers.
+/// Lines, compared as a whole, with the memory and threads that the machine offers.
 impl Default for SorterOptions {
     fn default() -> SorterOptions {
         SorterOptions {
@@ -175,7 +175,7 @@ pub struct GenOptions {
 pub struct CheckOptions {
     /// The files, partitions of one sequence in order; with `merge`, summaries in order.
     pub inputs: Vec<Endpoint>,
-    /// How records lie in the files.
+    /// The layout of the records in the files.
     pub layout: Layout,
     /// The parts of the key; the whole record if empty.
     pub keys: Vec<KeyPart>,
@@ -198,11 +198,11 @@ pub struct PumpOptions {
     pub streams: Option<usize>,
     /// The most bytes in a second.
     pub limit: Option<u64>,
-    /// Go on from what an earlier run of the same command left.
+    /// Continue from what an earlier run of the same command left.
     pub resume: bool,
     /// Read back what was written.
     pub verify: bool,
-    /// Move so many bytes of noise from memory instead.
+    /// Move this many bytes of noise from memory instead.
     pub no_disk: Option<u64>,
     /// Whether to take checksums.
     pub checksum: bool,
@@ -211,7 +211,7 @@ pub struct PumpOptions {
 }
 
 impl PumpOptions {
-    /// A transfer with everything as it is if not given.
+    /// A transfer with defaults for all other options.
     pub fn new(sources: Vec<Endpoint>, dest: Endpoint) -> PumpOptions {
         PumpOptions {
             sources,

@@ -1,7 +1,7 @@
 //! Where a verb's bytes go: a file that gets its name when it is whole, or a stream.
 //!
-//! Invariant: whatever fails, nothing new bears a name afterwards, and an older file is as it was. What replaces a file has
-//! its permission bits, and its owner where this process may; a link stays, and what it leads to is made or replaced.
+//! Invariant: after any failure no new file has a name, and an older file is unchanged. A file that replaces another
+//! has its permission bits and, if allowed, its owner; a symbolic link stays, and its target is made or replaced.
 //! Non-goals: keeping an older file's access lists, extended attributes and other names.
 
 use std::ffi::OsStr;
@@ -15,10 +15,10 @@ use thalweg_pump::Output;
 
 use crate::{BadPath, Endpoint, Error, Progress, Result, temporary};
 
-/// How long to wait for whoever reads a stream before looking whether to stop.
+/// How long to wait for a stream's reader before checking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Where bytes go, once looked at.
+/// The kind of place that an output goes to.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     /// A regular file, or a name that is free for one.
@@ -69,7 +69,7 @@ fn ends_in_slash(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 
-/// A name that nothing has yet, and to which this one leads.
+/// A name that no file has yet, and to which this path leads.
 fn fresh(io: &Arc<dyn FileSystem>, typed: &Path, path: PathBuf) -> Result<Target> {
     if path.file_name().is_none() || ends_in_slash(typed) {
         return Err(BadPath::NoFileName(typed.to_path_buf()).into());
@@ -94,7 +94,7 @@ pub(crate) fn create(output: &Location, bytes: u64) -> Result<Output> {
     create_named(output, &temporary::name(&output.path), bytes)
 }
 
-/// The same under a number that nobody else takes, for a file in a directory that several hosts see.
+/// Like [`create`], with a number that no other process uses, for a file in a directory that several hosts see.
 pub(crate) fn create_as(output: &Location, number: u64, bytes: u64) -> Result<Output> {
     create_named(output, &temporary::name_as(&output.path, number), bytes)
 }
@@ -117,12 +117,12 @@ fn create_named(output: &Location, name: &OsStr, bytes: u64) -> Result<Output> {
             available,
         }
     })?;
-    // Where there are no marks, the number of the process has to tell whether it is alive.
+    // Where marks are not supported, the process id in the name has to tell whether the process is alive.
     output.file().mark();
     Ok(output)
 }
 
-/// Opens a stream to be written. Who waits for its reader still hears that it should stop.
+/// Opens a stream for writing. A wait for its reader can be cancelled.
 pub(crate) fn open_stream(stream: &Location, progress: &Progress) -> Result<File> {
     loop {
         if let Some(signal) = progress.cancelled() {
@@ -144,8 +144,8 @@ pub(crate) fn publish(output: Output, path: &Path, bytes: u64) -> Result<()> {
     output.publish(bytes).map_err(|e| named(e, path))
 }
 
-/// The error under the name that the user gave, not the temporary one, unless that is in the way. What is wrong with the
-/// directory stays the directory's.
+/// Puts the name that the user gave into the error, not the temporary one, unless that is in the way. An error about
+/// the directory keeps the directory's name.
 pub(crate) fn named(e: IoError, path: &Path) -> Error {
     match e.source.kind() {
         ErrorKind::AlreadyExists => e.into(),
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// A link that another user made was not there when that was looked at, and was followed a moment later: what it led to was
+    /// Another user made a symbolic link between the check of the name and its use. It was followed, and its target was
     /// replaced.
     #[test]
     fn another_users_link_that_comes_and_goes_is_never_followed() {

@@ -1,4 +1,4 @@
-//! Progress of a running verb, shared between the engine, which writes it, and whoever shows it.
+//! Progress of a running verb, shared between the engine, which writes it, and the code that shows it.
 
 use std::fmt::{self, Display};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ pub struct Progress {
     notes_to: OnceLock<Notes>,
 }
 
-/// Whoever is told at once.
+/// The receiver of notes, called at once.
 struct Notes(Box<dyn Fn(&Note) + Send + Sync>);
 
 impl fmt::Debug for Notes {
@@ -39,7 +39,7 @@ pub struct ProgressView {
     pub stages: u64,
     /// Bytes of the stage that are done.
     pub done_bytes: u64,
-    /// Bytes of the stage in all; 0 if nobody knows (a pipe).
+    /// Bytes of the stage in all; 0 if unknown (a pipe).
     pub total_bytes: u64,
 }
 
@@ -75,7 +75,7 @@ impl Progress {
         self.done_bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Says that so many more bytes are done.
+    /// Adds to the bytes that are done.
     pub fn advance(&self, bytes: u64) {
         self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -93,17 +93,17 @@ impl Progress {
         }
     }
 
-    /// Has `receive` called with every note. Only the first call counts.
+    /// Sets the receiver of notes. Only the first call counts.
     pub fn notes_to(&self, receive: impl Fn(&Note) + Send + Sync + 'static) {
         let _ = self.notes_to.set(Notes(Box::new(receive)));
     }
 
-    /// Reports what the user should know at once, if anybody asked for notes.
+    /// Reports what the user should know at once, if there is a receiver of notes.
     pub fn note(&self, line: &str) {
         self.pass_on(&Note { text: line.to_string(), resumable: false });
     }
 
-    /// Passes a note on, if anybody asked for notes.
+    /// Passes a note on, if there is a receiver of notes.
     pub fn pass_on(&self, note: &Note) {
         if let Some(Notes(receive)) = self.notes_to.get() {
             receive(note);

@@ -17,7 +17,7 @@ use thalweg_sort::{Expected, SCRATCH_FILES_MAX, Sort, SorterOutput};
 use crate::verbs::{MEMORY_BYTES_MIN, scratch_limit};
 use crate::{Asked, Error, Needs, Result, SorterOptions, TooLittleMemory, machine};
 
-/// The most memory that a sorter takes for itself if nobody says: a program has other things to hold.
+/// The most memory of a sorter if none is given: a program needs memory for other things too.
 const MEMORY_BYTES_USUAL: u64 = 1024 * MIB;
 
 /// Sorts records that a program has, of any number, in the memory it is given: a [`Sink`] that becomes a
@@ -85,7 +85,7 @@ const MEMORY_BYTES_USUAL: u64 = 1024 * MIB;
 /// same memory: [`Sorter::block`] and [`Sorter::put_bytes`] wait while there is no free one.
 ///
 /// # Ends
-/// An error of the engine comes out of the next call, in the command's words: `--memory` in it is
+/// The next call returns an error of the engine, in the terms of the command: `--memory` in it is
 /// [`SorterOptions::memory`], and so on. Dropping the sorter, or what it became, at any moment
 /// stops the sort, waits for its threads (some milliseconds), removes its scratch and gives its memory back.
 pub struct Sorter {
@@ -104,7 +104,7 @@ impl Sorter {
         Sorter::on(options, &io, fallback)
     }
 
-    /// The same with scratch on this file system.
+    /// Like [`Sorter::new`], with scratch on this file system.
     pub(crate) fn on(
         options: &SorterOptions,
         io: &Arc<dyn FileSystem>,
@@ -114,7 +114,7 @@ impl Sorter {
         Ok(Sorter { inner, io: Arc::clone(io), fallback })
     }
 
-    /// Tells what is known of the records, before any are put.
+    /// Sets what is known of the records, before any are put.
     pub(crate) fn expect(&mut self, expected: Expected) {
         self.inner.expect(expected);
     }
@@ -167,8 +167,8 @@ pub struct Sorted {
 }
 
 impl Sorted {
-    /// Waits this long at most. True if `next` would not wait now, nor `receipt` at the end: for a program that looks
-    /// after something else in between.
+    /// Waits this long at most. Returns whether `next`, or `receipt` at the end, would not wait now: for a program that
+    /// does other work in between.
     pub fn wait(&self, patience: Duration) -> bool {
         self.inner.wait(patience)
     }
@@ -182,9 +182,9 @@ impl Sorted {
     }
 }
 
-/// `next` gives `None` only when the proof of the output is that of the input, and an error otherwise; also
-/// if the program holds [`BLOCKS_HELD_MAX`](Sorter::BLOCKS_HELD_MAX) blocks, which is no more an error when it has
-/// dropped some.
+/// `next` gives `None` only when the proof of the output is that of the input, and an error otherwise. It also gives an
+/// error while the program holds [`BLOCKS_HELD_MAX`](Sorter::BLOCKS_HELD_MAX) blocks; it can be called again when some
+/// are dropped.
 impl Source for Sorted {
     type Error = Error;
 
@@ -193,7 +193,7 @@ impl Source for Sorted {
     }
 }
 
-/// What was asked, made definite.
+/// Resolves the options on this machine.
 fn resolve(options: &SorterOptions, io: &Arc<dyn FileSystem>) -> Result<Sort> {
     let memory_bytes = match options.memory {
         Some(size) => machine::memory_bytes(size),

@@ -1,11 +1,11 @@
-//! Hidden names of outputs that are not whole yet, and what becomes of those whose process has died.
+//! Temporary names of incomplete outputs, and the removal of those whose process has died.
 //!
 //! ```text
-//! DIR/.NAME.thalweg-PID-N.partial         N is a number that nobody can guess, or that of an attempt on several nodes
+//! DIR/.NAME.thalweg-PID-N.partial         N is an unguessable number, or that of an attempt on several nodes
 //! ```
 //!
-//! Invariant: a partial output is removed only if its name is one for this output, no process here that goes on
-//! has its number, and nobody, on this machine or another, holds the mark that its maker put on it.
+//! Invariant: a partial output is removed only if its name is one for this output, no running process here
+//! has its PID, and no process, on this machine or another, holds the mark that its maker put on it.
 //! Non-goals: the names that a sort uses; those are the sort crate's.
 
 use std::ffi::{OsStr, OsString};
@@ -17,12 +17,12 @@ use thalweg_io::{Access, Location, directory_of, hidden, look_until, process};
 
 const END: &[u8] = b".partial";
 
-/// A name that no other output has: neither of another process nor of this one.
+/// A name that no other output of any process has.
 pub(crate) fn name(output: &Path) -> OsString {
     name_as(output, hidden::random())
 }
 
-/// The same with a number that is nobody else's on any host.
+/// The temporary name with a number that no other output on any host has.
 pub(crate) fn name_as(output: &Path, number: u64) -> OsString {
     let mut name = beginning(output);
     name.extend_from_slice(format!("{}-{number}", std::process::id()).as_bytes());
@@ -30,7 +30,7 @@ pub(crate) fn name_as(output: &Path, number: u64) -> OsString {
     OsString::from_vec(name)
 }
 
-/// Removes what processes that died left of this output. What cannot be removed is in nobody's way.
+/// Removes what dead processes left of this output. Files that cannot be removed do no harm.
 pub(crate) fn clear(output: &Location) {
     let beginning = beginning(&output.path);
     for path in output.fs.list(directory_of(&output.path)).unwrap_or_default() {
@@ -43,11 +43,11 @@ pub(crate) fn clear(output: &Location) {
     }
 }
 
-/// Whether another process writes this output with the same number, as nodes of one sort do that see one directory.
+/// Whether another process writes this output with the same number, as two nodes of a sort do that share a directory.
 pub(crate) fn another(output: &Location, number: u64) -> bool {
     let (beginning, ending) = (beginning(&output.path), format!("-{number}.partial"));
     let is_another = |path: &std::path::PathBuf| {
-        // The other one may be ready for its name already.
+        // The other output may be ready for its final name already.
         let path = path.with_extension("partial");
         let Some(name) = path.file_name() else { return false };
         maker(name, &beginning).is_some_and(|maker| maker != std::process::id())
@@ -56,8 +56,8 @@ pub(crate) fn another(output: &Location, number: u64) -> bool {
     output.fs.list(directory_of(&output.path)).unwrap_or_default().iter().any(is_another)
 }
 
-/// Whether this is a file of this user's, and nobody has it. Who was killed a moment ago, and what it had asked of a ring,
-/// holds it for some milliseconds more, which is waited for.
+/// Whether this is a file of this user that no process holds. A process that was killed a moment ago, or its requests
+/// in a ring, hold it for some milliseconds more, for which this waits.
 fn is_let_go(left: &Location) -> bool {
     const PATIENCE: Duration = Duration::from_millis(200);
     let Ok(file) = left.open(Access::Update) else { return false };

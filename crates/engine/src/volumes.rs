@@ -12,7 +12,7 @@ use crate::{Endpoint, Result};
 pub(crate) struct Volumes(Vec<Arc<VolumeFs>>);
 
 impl Volumes {
-    /// Those of these ends.
+    /// Opens the volumes of these endpoints.
     pub(crate) fn open<'a>(ends: impl IntoIterator<Item = &'a Endpoint>) -> Result<Volumes> {
         let mut volumes = Volumes::default();
         for end in ends {
@@ -24,12 +24,12 @@ impl Volumes {
         Ok(volumes)
     }
 
-    /// What moves their bytes.
+    /// The back ends that move their bytes.
     pub(crate) fn backends(&self) -> impl Iterator<Item = Arc<dyn Backend>> {
         self.0.iter().map(|volume| Arc::clone(volume) as _)
     }
 
-    /// The volume of an end, if it is in one.
+    /// The volume of an endpoint, if it is in one.
     pub(crate) fn of(&self, end: &Endpoint) -> Option<Arc<VolumeFs>> {
         let Endpoint::Volume(path) = end else { return None };
         self.0.iter().find(|volume| volume.name() == path.volume()).cloned()

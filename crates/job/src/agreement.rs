@@ -22,14 +22,14 @@ use crate::local::Local;
 use crate::vote::core::{Event, Question};
 use crate::vote::{GaveUp, Proposal};
 
-/// How long a host may take to vote. A slower host counts as silent, though a late answer of it is not wrong.
+/// How long a host may take to vote. A slower host counts as silent, though a late answer is still valid.
 pub(crate) const VOTE_SECONDS: f64 = 2.0;
 /// How often a proposal checks whether another host has ended it.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Has the hosts of an attempt decide what becomes of it. The decision is about that attempt, whatever has followed it, and may
-/// be another host's proposal. This ends: there are at most two questions, and a host that does not answer one within
-/// [`VOTE_SECONDS`] counts as silent.
+/// Lets the hosts of an attempt decide its outcome. The decision is about that attempt, even if others have followed
+/// it, and may be another host's proposal. This ends: there are at most two questions, and a host that does not answer
+/// one within [`VOTE_SECONDS`] counts as silent.
 pub(crate) fn decide(
     local: &Arc<Local>,
     (job, number): (&str, u32),
@@ -87,9 +87,9 @@ fn request(local: &Local, job: &str, attempt: &AttemptId, ask: &VoteAsk) -> Vote
     VoteRequest { job: job.into(), from: local.name().into(), attempt: attempt.clone(), ask: ask.clone() }
 }
 
-/// A host, and what it is asked.
+/// A host, and the request to it.
 type VoteRequestTo = (String, VoteRequest);
-/// The host that was asked, what, and its answer, if there was one.
+/// The host that was asked, the request, and its answer, if there was one.
 pub(crate) type Answer = (String, VoteRequest, Option<VoteSaid>);
 
 /// Asks a host on a thread of its own.
@@ -110,13 +110,13 @@ fn ask_one(local: &Arc<Local>, host: &str, request: VoteRequest, tell: Sender<An
 /// A decision, and the job and the attempt that it is about.
 pub(crate) type Told<'a> = ((&'a str, &'a AttemptId), &'a Decision);
 
-/// Tells these hosts what was decided about an attempt; nobody waits for their answers.
+/// Sends these hosts the decision about an attempt, without waiting for their answers.
 pub(crate) fn tell(local: &Arc<Local>, about: Told<'_>, (hosts, names_shared): (&[String], bool)) {
     let (tell, _) = channel();
     hosts.iter().for_each(|host| tell_one(local, about, (host, names_shared), &tell));
 }
 
-/// Each answers with the outputs that kept their temporary names, or not at all.
+/// Sends the decision to one host. It answers with the outputs that kept their temporary names, or not at all.
 pub(crate) fn tell_one(
     local: &Arc<Local>,
     ((job, attempt), decision): Told<'_>,
@@ -146,7 +146,7 @@ fn learn(local: &Arc<Local>, request: VoteRequest) -> VoteSaid {
     carried.answer.expect("whoever asks is answered")
 }
 
-/// Answers another host.
+/// Answers the request of another host.
 pub(crate) fn serve(local: &Arc<Local>, link: &Link, request: VoteRequest) -> VoteSaid {
     if link.hello().role != Role::Node || link.peer() != request.from {
         return VoteSaid::Abstains(format!("{} asks in the name of {}", link.peer(), request.from));
@@ -165,7 +165,7 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Link, request: VoteRequest) -> Vo
     said
 }
 
-/// Ends a job of this node as its hosts decided, if they did.
+/// Ends a job of this node as its hosts decided, if they have decided.
 pub(crate) fn end_as_decided(local: &Local, job: &str) {
     let Some(here) = local.jobs.find(job).filter(|job| !job.has_ended()) else { return };
     let Some((_, Some(decision))) = local.votes.known(job) else { return };
@@ -173,7 +173,7 @@ pub(crate) fn end_as_decided(local: &Local, job: &str) {
     local.jobs.end_sort(&here, end_of(decision, &kept));
 }
 
-/// How a job ended about which this was decided. `kept` are outputs that kept their temporary names.
+/// The end of a job for this decision. `kept` are outputs that kept their temporary names.
 pub(crate) fn end_of(decision: Decision, kept: &[String]) -> AttemptEnd {
     match decision {
         Decision::Committed { receipt, .. } if kept.is_empty() => {

@@ -3,8 +3,8 @@
 //! Model: the client opens one stream to every node. Each node examines files of its own as one piece of the sequence,
 //! reports progress, and at the end what it found, with its first and last record. The client joins the pieces in the order
 //! of the hosts, so order and duplicates are also counted across the borders of nodes.
-//! Invariant: a node that fails, goes or is silent ends the check, and the error names it. A node whose client has gone stops
-//! within [`PROGRESS`]. A node runs at most [`CHECKS_MAX`] at once.
+//! Invariant: a node that fails, disconnects or is silent ends the check, and the error names it. If its client has
+//! disconnected, a node stops within [`PROGRESS`]. A node runs at most [`CHECKS_MAX`] at once.
 //! Non-goals: files that all nodes see; those are checked on one machine.
 
 use std::sync::Arc;
@@ -31,11 +31,11 @@ use crate::node::Node;
 
 /// The most checks that a node does at once: each has up to 72 MB of blocks.
 const CHECKS_MAX: usize = 4;
-/// How often a node says how far it is, and learns whether anybody still hears it.
+/// How often a node reports progress, and learns whether the client still listens.
 const PROGRESS: Duration = Duration::from_millis(100);
-/// How often it is looked whether somebody asked to stop.
+/// How often to check whether the check was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
-/// The longest first or last record that a node can tell.
+/// The longest first or last record that a node can report.
 const END_BYTES_MAX: usize = 512 << 10;
 const STACK_BYTES: usize = 256 << 10;
 
@@ -69,7 +69,7 @@ pub fn check(cluster: &Cluster, options: &CheckOptions, progress: &Progress) -> 
     check_joined(options, pieces, &watch)
 }
 
-/// What all nodes found, in their order.
+/// The results of all nodes, in their order.
 fn hear(said: &Receiver<Said>, count: usize, progress: &Progress) -> Result<Vec<Examined>> {
     let mut found: Vec<Option<Examined>> = vec![None; count];
     let mut shown = Shown { progress, done: vec![None; count], bytes: 0 };
@@ -92,12 +92,12 @@ fn hear(said: &Receiver<Said>, count: usize, progress: &Progress) -> Result<Vec<
     Ok(found.into_iter().flatten().collect())
 }
 
-/// How far all nodes are, as it is shown.
+/// The progress of all nodes, as it is shown.
 struct Shown<'p> {
     progress: &'p Progress,
-    /// Bytes that each has examined, of how many; nothing until it has said so.
+    /// For each node the bytes that it has examined, and the total; `None` until it has reported that.
     done: Vec<Option<(u64, u64)>>,
-    /// What is shown of them.
+    /// The sum of these bytes that is shown.
     bytes: u64,
 }
 
@@ -105,7 +105,7 @@ impl Shown<'_> {
     fn advance(&mut self, node: usize, done: (u64, u64)) {
         let begun = self.done.iter().all(Option::is_some);
         self.done[node] = Some(done);
-        // How much there is, is known when all have said so.
+        // The total is known when all nodes have reported theirs.
         let Some(known) = self.done.iter().copied().collect::<Option<Vec<_>>>() else { return };
         if !begun {
             self.progress.begin(
@@ -121,10 +121,10 @@ impl Shown<'_> {
     }
 }
 
-/// What one node said, or why it says nothing more.
+/// A message of one node, or why none will follow.
 type Said = (usize, Result<CheckSaid>);
 
-/// One node's part, as it is asked for.
+/// The request to one node.
 struct Ask {
     index: usize,
     client: Arc<Client>,
@@ -203,9 +203,9 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Serves a stream on which a check was asked for, to its end.
+/// Serves a stream on which a check was requested, to its end.
 pub(crate) fn serve(local: &Local, link: &Link, request: &CheckShare, (mut out, inc): Streams) {
-    // To want no more before the end would give the stream up.
+    // To want no more before the end would abort the stream.
     let mut hearing = match message::Reader::new(inc, link.peer(), FRAME_BYTES) {
         Ok(hearing) => hearing,
         Err(why) => return drop(out.abort(&why.to_string())),
@@ -254,7 +254,7 @@ fn tell(out: &mut Outgoing, said: &CheckSaid) -> Result<()> {
     Ok(message::send(out, &to_json(said), &[])?)
 }
 
-/// What was asked, made definite on this host.
+/// The options of the check, resolved on this host.
 fn options_of(node: &dyn Node, request: &CheckShare) -> Result<CheckOptions> {
     Ok(CheckOptions {
         inputs: matching(node, &request.inputs)?.into_iter().map(Endpoint::Path).collect(),

@@ -1,5 +1,5 @@
-//! Jobs on the nodes of a cluster, as a client asks for them: it coordinates a job itself, has a node do that, or asks only
-//! what would be done.
+//! The client's side of jobs on the nodes of a cluster: it coordinates a job itself, has a node coordinate it, or only
+//! asks for a plan.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Cluster {
     pub on: Vec<String>,
 }
 
-/// Does some work on the nodes of a cluster, with memory and scratch of each as the options say.
+/// Runs some work on the nodes of a cluster, with memory and scratch of each as the options say.
 ///
 /// The receipt's invariant is that of the same work on one machine; a sort's output is in order from each node's range to
 /// the next's, and each part of a partition lies with one node.
@@ -63,7 +63,7 @@ pub fn run(cluster: &Cluster, options: &WorkOptions, progress: &Progress) -> Res
     })
 }
 
-/// The files that this client lends, if it does.
+/// Makes the server of this client's files, if the job uses any.
 fn server_of(ask: &JobOptions, options: &WorkOptions) -> Result<Option<Arc<Server>>> {
     if !ask.lends() {
         return Ok(None);
@@ -76,7 +76,7 @@ fn server_of(ask: &JobOptions, options: &WorkOptions) -> Result<Option<Arc<Serve
     Ok(Some(Arc::new(Server::of(&paths.collect::<Vec<&Path>>())?)))
 }
 
-/// The receipt of a partition, whose parts nodes have written, each where it is.
+/// The receipt of a partition whose parts were written by nodes, with the place of each part.
 pub(crate) fn parted(receipt: Receipt, pick: PartitionPick, own_output: bool) -> Receipt {
     let named = |node: &NodeReceipt, part: &PartReceipt| {
         let path = if own_output { format!("{}:{}", node.host, part.path) } else { part.path.clone() };
@@ -89,13 +89,13 @@ pub(crate) fn parted(receipt: Receipt, pick: PartitionPick, own_output: bool) ->
     Receipt { partition, ..receipt }
 }
 
-/// What the nodes would have to sort, with their names, and nothing comes of it.
+/// What the nodes would have to sort, with their names; nothing is run.
 fn found(meant: &Meant, job: JobSpec) -> Result<(Found, Vec<String>)> {
     let to = |name: &str| meant.linked(name);
     Coordinator::new(job, meant.reach(&to), &Progress::default())?.found()
 }
 
-/// Says what a sort on the nodes of a cluster would do. Runs nothing.
+/// Plans a sort on the nodes of a cluster. Runs nothing.
 pub fn plan(cluster: &Cluster, options: &WorkOptions) -> Result<ClusterPlan> {
     let ask = ask_of(options)?;
     if ask.lends() {
@@ -114,7 +114,7 @@ pub fn plan(cluster: &Cluster, options: &WorkOptions) -> Result<ClusterPlan> {
     Ok(plan::shared(&ask, plan::facts(&ask, (&meant.all, &names), &found, rates)))
 }
 
-/// Has a node coordinate it, the first of the hosts that can be reached, and does not wait for its end.
+/// Has the first of the hosts that can be reached coordinate the job, and does not wait for its end.
 pub fn detach(cluster: &Cluster, options: &WorkOptions) -> Result<Detached> {
     let ask = ask_of(options)?;
     if ask.lends() {
@@ -139,7 +139,7 @@ pub fn detach(cluster: &Cluster, options: &WorkOptions) -> Result<Detached> {
     Err(JobFault::Unreached(unreached).into())
 }
 
-/// The cluster and the hosts that are meant.
+/// The cluster, and the hosts that were selected.
 struct Meant {
     client: Client,
     hosts: Vec<ClusterHost>,

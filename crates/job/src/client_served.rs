@@ -1,18 +1,18 @@
-//! Files of the client that nodes sort, or that what is sorted is written to: the client serves them, and every node has a
-//! file system that reads and writes them there.
+//! Files of the client that nodes sort or write: the client serves them, and every node has a file system that reads
+//! and writes them over the link.
 //!
 //! ```text
 //! node:    ClientFileRequest, ClientFileRequest [bytes]       ClientFileRequest            on a stream for each queue; two questions at most wait
-//! client:                   [head][bytes]         [head]...  answers in the order of the questions
+//! client:                   [head][bytes]         [head]...  answers in the order of the requests
 //! head:    [errno: u32][bytes that follow: u64]              in a frame of its own; little-endian
 //! ```
 //!
-//! Model: [`serve`] answers whatever a peer opens on a link, as long as the link stands. At a node [`ClientInputs`] is a back
-//! end whose files can be read, and [`client_output`] a file that queues can write to. So all nodes see the same files, and
-//! nothing that reads inputs knows that they lie elsewhere.
+//! Model: [`serve`] answers all requests of a peer on a link, as long as the link is open. At a node [`ClientInputs`]
+//! is a back end whose files can be read, and [`client_output`] a file that queues can write to. So all nodes see the
+//! same files, and the code that reads inputs does not know that they are elsewhere.
 //! Invariant: a node names files by their place among the inputs, and reads no others. It writes to the output of the attempt
-//! that it takes part in, as long as that runs, and to nothing else. An answer tells what the file holds at that moment; a
-//! node notices that it has changed by looking again, as with a file of its own.
+//! that it takes part in, as long as that runs, and to nothing else. An answer has what the file holds at that moment;
+//! a node notices that it has changed by looking again, as with a file of its own.
 //! Non-goals: streams, which cannot be read twice, nor written at any place.
 
 use std::collections::VecDeque;
@@ -30,13 +30,13 @@ use thalweg_io::{
 };
 use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What, message};
 
-/// What is in front of names of the client's files.
+/// The prefix of the names of the client's files.
 pub(crate) const CLIENT: &str = "client:";
-/// Questions of a queue that wait for an answer: no more than the client has room for, so nobody waits to ask.
+/// Requests of a queue that wait for an answer: no more than the client has room for, so sending one never waits.
 const ASKED: usize = 2;
 /// The most streams of a link at once: for each side of a join one that blocks and one for pages, and one for what is written.
 const STREAMS_MAX: usize = 8;
-/// Bytes that are asked for behind a page, and kept: the line that begins in it may end there.
+/// Bytes that are read after a page, and kept: the line that begins in it may end there.
 const TAIL_BYTES: usize = 4 << 10;
 /// A shorter read is no page.
 const PAGE_BYTES_MIN: usize = 64 << 10;
@@ -47,7 +47,7 @@ const WINDOW: usize = 3;
 const HEAD_BYTES: usize = 12;
 const STACK_BYTES: usize = 256 << 10;
 
-/// What a client lends.
+/// The files that a client serves.
 pub(crate) struct Server {
     io: Arc<dyn FileSystem>,
     inputs: Vec<InputFile>,
@@ -56,7 +56,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Opens the inputs that it lends.
+    /// Opens the inputs that it serves.
     pub(crate) fn of(inputs: &[&Path]) -> Result<Server> {
         let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
         let open = |path: &&Path| -> Result<InputFile> {
@@ -70,18 +70,18 @@ impl Server {
         Ok(Server { io, inputs, output: Mutex::default() })
     }
 
-    /// The disk with what it lends.
+    /// The file system of the served files.
     pub(crate) fn io(&self) -> &Arc<dyn FileSystem> {
         &self.io
     }
 
-    /// From now on nodes write to this output of this attempt.
+    /// From now on, nodes write to this output of this attempt.
     pub(crate) fn serve_output(&self, attempt: u32, output: File) {
         *self.output.lock().expect("no holder panics") = Some((attempt, output));
     }
 }
 
-/// Answers what the peer asks on this link about the files, until the link ends.
+/// Answers the peer's requests for the files on this link, until the link ends.
 pub(crate) fn serve(server: &Arc<Server>, link: &Arc<Link>) -> std::io::Result<()> {
     let (server, link) = (Arc::clone(server), Arc::clone(link));
     let thread = |name: &str| std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES);
@@ -94,7 +94,7 @@ pub(crate) fn serve(server: &Arc<Server>, link: &Arc<Link>) -> std::io::Result<(
                 continue;
             }
             let (server, link, streams) = (Arc::clone(&server), Arc::clone(&link), Arc::clone(&streams));
-            // What went wrong is told to whoever asks, by the stream's end.
+            // The end of the stream tells the peer of a failure.
             let answer = move || {
                 let _ = server.answer(&link, out, inc);
                 streams.fetch_sub(1, Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    /// Sends so many bytes from here on, or as many as there are.
+    /// Sends this many bytes from here on, or as many as there are.
     fn read(
         &self,
         out: &mut Outgoing,
@@ -173,7 +173,7 @@ impl Server {
         Ok(())
     }
 
-    /// Writes what came to the output, if it is of the attempt whose output that is.
+    /// Writes the bytes that follow to the output, if it is that of this attempt.
     fn write(
         &self,
         out: &mut Outgoing,
@@ -215,7 +215,7 @@ fn head(out: &mut Outgoing, errno: i32, bytes: u64) -> std::result::Result<(), L
     out.send(0, &mut head)
 }
 
-/// Says what the system said; only where that is no number the stream ends.
+/// Answers with the system's error number; without a number, the stream ends.
 fn refuse(out: &mut Outgoing, why: Error) -> std::result::Result<(), Failed> {
     match why.errno() {
         Some(errno) => Ok(head(out, errno, 0)?),
@@ -236,14 +236,14 @@ fn told(found: &Metadata) -> ClientFile {
 pub(crate) struct Client {
     link: Arc<Link>,
     request: String,
-    /// For what is asked one by one.
+    /// For requests that are made one by one.
     way: Mutex<Option<Way>>,
-    /// What came behind pages: of which file, from where.
+    /// Bytes that came after pages: their file, their offset and the bytes.
     tails: Mutex<VecDeque<(FileId, u64, Vec<u8>)>>,
 }
 
 impl Client {
-    /// The client at the other end of a link; `request` says to it what its files are for.
+    /// The client at the other end of a link; `request` tells it what its files are for.
     pub(crate) fn new(link: &Arc<Link>, request: String) -> Arc<Client> {
         let (link, way, tails) = (Arc::clone(link), Mutex::default(), Mutex::default());
         Arc::new(Client { link, request, way, tails })
@@ -264,7 +264,7 @@ impl Client {
         Ok(Way { out, inc: inc.takes(&pool, WINDOW), peer })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     fn answer(&self, ask: &ClientFileRequest, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
         let mut way = self.way.lock().expect("no holder panics");
         if way.is_none() {
@@ -294,7 +294,7 @@ impl Client {
         })
     }
 
-    /// Takes what was kept of the bytes from here on, if as many are.
+    /// Copies bytes from here on out of a kept tail, if it has enough. Returns whether it did.
     fn kept(&self, id: FileId, at: u64, into: &mut [u8]) -> bool {
         let tails = self.tails.lock().expect("no holder panics");
         let tail =
@@ -311,7 +311,7 @@ impl Client {
     }
 }
 
-/// A stream of questions and answers.
+/// A stream of requests and answers.
 struct Way {
     out: Outgoing,
     inc: Incoming,
@@ -323,7 +323,7 @@ impl Way {
         message::send(&mut self.out, &to_json(ask), behind)
     }
 
-    /// Gives the bytes of the answer to the oldest question, piece by piece, to `take`.
+    /// Gives the bytes of the answer to the oldest request, piece by piece, to `take`.
     fn answer(&mut self, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
         let head = self.next()?;
         let Some((errno, bytes)) = head.split_first_chunk::<4>() else { return Err(self.wrong()) };
@@ -442,11 +442,11 @@ pub(crate) fn client_output(client: &Arc<Client>, name: &Path, attempt: u32) -> 
 /// Reads and writes, answered in their order. Nothing is ready before it is waited for.
 struct ClientQueue {
     client: Arc<Client>,
-    /// Of what it writes to; none if it reads.
+    /// The attempt whose output it writes to; `None` if it reads.
     attempt: Option<u32>,
     way: Way,
     depth: usize,
-    /// Those that were asked for, or could not be.
+    /// Requests that were sent, or could not be.
     asked: VecDeque<(Op, std::io::Result<()>)>,
     waiting: VecDeque<Op>,
 }
@@ -569,7 +569,7 @@ mod tests {
         }
         let expected = [vec![b'0'; 8 << 10], vec![b'1'; 8 << 10], vec![b'2'; 8 << 10]].concat();
         assert!(std::fs::read(&output).unwrap() == expected);
-        // What comes late.
+        // A write that comes too late.
         let late = client_output(&asking, Path::new("client:out"), 1);
         let mut queue = late.backend().queue(1).unwrap();
         let mut block = pool.take();

@@ -7,10 +7,10 @@ use thalweg_engine::Error;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// The node ends its jobs and begins no more.
+    /// The node is ending its jobs and begins no more.
     #[error("{SHUTTING_DOWN}")]
     GoesDown,
-    /// The node runs so many jobs or sorts, the maximum.
+    /// The node already runs this many jobs or sorts, the maximum.
     #[error("this node already runs {0} {1}, the maximum; wait for one to end")]
     Full(usize, &'static str),
     /// This job runs on this node.
@@ -52,7 +52,7 @@ pub enum Refused {
         /// The number of the attempt.
         number: u32,
     },
-    /// The node has a vote in so many jobs that are not decided, the maximum.
+    /// The node has a vote in this many undecided jobs, the maximum.
     #[error("this node has {0} jobs that are not decided, the maximum; bring their hosts back")]
     Undecided(usize),
     /// The node cannot vote; the text of its vote says why.
@@ -65,10 +65,10 @@ pub enum Refused {
 
 /// Why jobs end with their node.
 pub(crate) const SHUTTING_DOWN: &str = "the node is going down";
-/// The signal in whose name what runs here is stopped.
+/// The signal that counts as the reason when work on this node is stopped.
 pub(crate) const SIGTERM: i32 = 15;
 
-/// What a host, or the link with it, says went wrong.
+/// An error that a host, or the link with it, reported.
 pub(crate) fn said_by(host: &str, why: impl std::fmt::Display) -> Error {
     Error::Node { why: format!("{host}: {why}"), kind: FailureKind::Operating }
 }

@@ -1,14 +1,14 @@
-//! Exchanges: every node sends the same number of bytes to every other, in a chosen order, and it is measured how long that
-//! takes.
+//! Exchanges: every node sends the same number of bytes to every other, in a chosen order, and the time that this takes
+//! is measured.
 //!
-//! Model: the client talks to every node on a stream of its own, and each node opens one to every other. Then come rounds:
-//! all are told to go, each sends to the others, waits until they have everything, and reports that.
+//! Model: the client talks to every node on a stream of its own, and each node opens one to every other. Then come
+//! rounds: all are told to begin, each sends to the others, waits until they have everything, and reports that.
 //!
 //! ```text
 //! together   one thread for each of the others
-//! same       one after the other, and everybody begins with the first host
-//! shifted    one after the other from the next host on, so that no two send to the same if all are as fast
-//! paced      as shifted, but only when one has everything the next gets something
+//! same       one after the other, and all nodes begin with the first host
+//! shifted    one after the other from the next host on, so that no two send to the same one if all are as fast
+//! paced      like shifted, but the next host gets something only when the one before has everything
 //! ```
 //!
 //! Invariant: a node reports a round only when those it sent to have counted what arrived. At most [`BYTES_MAX`] for each
@@ -36,24 +36,24 @@ const BYTES_MAX: u64 = 1 << 30;
 const ROUNDS_MAX: u32 = 1000;
 /// Bytes that are sent at once.
 const SENT_BYTES: usize = 256 << 10;
-/// Blocks that are reserved for what comes of one node.
+/// Blocks that are reserved for what one node sends.
 const WINDOW: usize = 4;
-/// Bytes of a block on a link with somebody who only asks.
+/// Bytes of a block on a link with a client that only sends requests.
 const ASKED_BYTES: usize = 64 << 10;
-/// What is said when it goes on, and when all has come.
+/// The message that a round begins, and that everything has arrived.
 const WORD: [u8; 1] = [1];
 const STACK_BYTES: usize = 256 << 10;
 
-/// Fewer bytes than this for each two are a short exchange: 24 nodes with 400 kB took 1.19 s shifted and 1.30 together, 8
-/// nodes with 2 MB 1.67 and 1.35.
+/// Fewer bytes than this for each pair are a short exchange: 24 nodes with 400 kB took 1.19 s shifted and 1.30
+/// together, 8 nodes with 2 MB 1.67 and 1.35.
 const SHORT_BYTES: u64 = 1 << 20;
 
-/// The schedule that is best for so many bytes between each two.
+/// The best schedule for this many bytes between each pair.
 fn best(bytes: u64) -> Schedule {
     if bytes < SHORT_BYTES { Schedule::Shifted } else { Schedule::Together }
 }
 
-/// Has these hosts, or all, exchange so many bytes between each two, so often; by the best schedule if none is said.
+/// Has these hosts, or all, exchange this many bytes in each pair, for a number of rounds; `None` is the best schedule.
 pub fn exchange(
     identity: &Path,
     on: &[String],
@@ -87,7 +87,7 @@ pub fn exchange(
     Ok(ExchangeReport { hosts: names, bytes, schedule, seconds })
 }
 
-/// A node that takes part, as whoever asks sees it.
+/// A node that takes part, as the client sees it.
 struct Asked {
     host: String,
     out: Outgoing,
@@ -96,10 +96,10 @@ struct Asked {
 }
 
 impl Asked {
-    /// Asks it, and waits until it is ready.
+    /// Sends it the request, and waits until it is ready.
     fn open(client: &Client, host: &ClusterHost, ask: ExchangeAsk) -> Result<Asked> {
         let link = client.link(host, ASKED_BYTES)?;
-        // While one is heard the others are not, and a round may last longer than a node is patient.
+        // While one node is read the others are not, and a round may last longer than the timeout of a node.
         link.keep()
             .map_err(|e| Error::Asked(format!("no thread for the link with {} is left: {e}", host.name)))?;
         let request = JobRequest::Probe(ProbeRequest::Exchange(ask)).text();
@@ -133,7 +133,7 @@ fn pool(block_bytes: usize) -> Result<Pool> {
 
 /// Takes part in an exchange to its end.
 pub(crate) fn serve(node: &dyn Node, ask: &ExchangeAsk, (mut out, inc): Streams) {
-    // To want no more before the end would give the stream up.
+    // To want no more before the end would abort the stream.
     let mut inc = match pool(ASKED_BYTES) {
         Ok(pool) => inc.takes(&pool, WINDOW),
         Err(why) => return drop(out.abort(&why.to_string())),
@@ -173,7 +173,7 @@ fn take_part(node: &dyn Node, ask: &ExchangeAsk, out: &mut Outgoing, inc: &mut I
     Ok(())
 }
 
-/// The others, in the order in which they get something.
+/// The other hosts, in the order in which this node sends to them.
 fn order(ask: &ExchangeAsk) -> Vec<String> {
     let mut hosts = ask.hosts.clone();
     if ask.index < hosts.len() {
@@ -200,7 +200,7 @@ fn together(others: &mut [Other], bytes: u64) -> Result<()> {
     })
 }
 
-/// Another node, as one that sends sees it.
+/// Another node, as the sender sees it.
 struct Other {
     out: Outgoing,
     inc: Incoming,
@@ -223,7 +223,7 @@ impl Other {
         Ok(())
     }
 
-    /// Waits until it has everything.
+    /// Waits until it has received everything.
     fn hear(&mut self) -> Result<()> {
         match self.inc.next_on()? {
             Some(_) => Ok(()),
@@ -232,7 +232,7 @@ impl Other {
     }
 }
 
-/// Takes what another node sends, and says of each round that it has all of it.
+/// Receives what another node sends, and reports the end of each round.
 pub(crate) fn take((bytes, rounds): (u64, u32), (mut out, inc): Streams) {
     let taken = (|| -> Result<()> {
         let mut inc = inc.takes(&pool(FRAME_BYTES)?, WINDOW);

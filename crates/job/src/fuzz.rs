@@ -1,5 +1,5 @@
-//! What fuzzers ask of this crate: anything that a peer may send on a stream. Takes any bytes and panics where an invariant is
-//! broken; `fuzz/` calls it, and the tests play its corpus back.
+//! Entry points for fuzzers: anything that a peer may send on a stream. Takes any bytes and panics where an invariant
+//! is broken; `fuzz/` calls them, and the tests play its corpus back.
 //!
 //! Invariant: nothing here is compiled into a build that users get.
 
@@ -15,10 +15,10 @@ use thalweg_wire::message::take;
 
 use crate::job_options::part_of;
 
-/// The most that is heard of a message's own bytes here.
+/// The most bytes after a message that are read here.
 const KEYS_BYTES: usize = 1 << 16;
 
-/// A stream of messages, cut anywhere: heard the same as whole, each understood or refused in one line.
+/// A stream of messages, cut anywhere: read the same as whole, each parsed or refused in one line.
 pub fn asked(data: &[u8]) {
     let (mut whole, mut messages) = (data.to_vec(), Vec::new());
     let end = loop {
@@ -73,7 +73,7 @@ fn is_understood(text: &str) {
     }
 }
 
-/// What is made of a request before anything is looked at.
+/// What is done with a request before anything is opened.
 fn looks_at(request: &JobRequest) {
     let (record, prefixed, keys) = match request {
         JobRequest::Sort(job) | JobRequest::Coordinate(job) => {
@@ -88,7 +88,7 @@ fn looks_at(request: &JobRequest) {
     }
 }
 
-/// What is understood is said and understood the same again.
+/// A message that can be parsed is written and parsed the same again.
 fn same<T: PartialEq + Debug>(
     text: &str,
     read: fn(&str) -> Result<T, String>,

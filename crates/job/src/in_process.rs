@@ -1,8 +1,8 @@
 //! A job whose nodes are all in this process: the participants of a cluster's job, with nothing but memory between them.
 //!
 //! Model: the steps that the coordinator takes with nodes of a cluster, as calls. A node cannot be lost without the
-//! others, so there is one attempt, nobody votes, and the first error ends it.
-//! Invariant: the same bytes as one node's: the river gives out pages in their order, and sorters are stable.
+//! others, so there is one attempt, without votes, and the first error ends it.
+//! Invariant: the output is that of one node: the river gives out pages in their order, and sorters are stable.
 //! Non-goals: streams, which cannot be sampled; resuming an earlier run.
 
 use std::sync::{Condvar, Mutex};
@@ -25,10 +25,10 @@ use crate::ranges::{Ranges, ranges};
 
 /// More nodes than this should be machines of their own.
 const NODES_MAX: usize = 256;
-/// How often a node that waits for those before it looks whether to stop.
+/// How often a node that waits for those before it checks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Does some work on so many nodes in this process, which share its memory and its cores.
+/// Runs some work on `nodes` nodes in this process, which share its memory and its cores.
 ///
 /// The receipt's invariant, and the output, are those of the same work on one node.
 pub fn run_in_process(options: &WorkOptions, nodes: usize, progress: &Progress) -> Result<Receipt> {
@@ -70,7 +70,7 @@ impl<'a> InProcess<'a> {
         };
         let first = share(0, options.memory)?;
         let (all_bytes, memory_bytes) = first.found();
-        // What is available may be less by now.
+        // The available memory may be less by now.
         let others = (1..nodes).map(|node| share(node, Some(Size::Bytes(memory_bytes))));
         let shares = std::iter::once(Ok(first)).chain(others).collect::<Result<Vec<Participant>>>()?;
         Ok(InProcess { options, watch, shares, all_bytes, memory_bytes })
@@ -124,14 +124,14 @@ impl<'a> InProcess<'a> {
             receipt.stages.push(Stage::new("sync", publishing.seconds()));
             receipt.seconds = watch.seconds();
         }
-        // The nodes are one process, and not hosts that anybody knows.
+        // The nodes are one process, and not hosts that a user knows.
         receipt.cpu_seconds = process::usage().cpu_seconds;
         receipt.nodes.clear();
         Ok(receipt)
     }
 }
 
-/// Makes the file that all write to; whether it is written past the page cache.
+/// Makes the file that all write to. Returns whether it is written past the page cache.
 fn lend(
     output: &mut ClientOutput,
     prepared: &mut [PreparedParticipant],
@@ -143,8 +143,8 @@ fn lend(
     Ok(file.is_direct())
 }
 
-/// Runs `work` for every node on a thread of its own. Of several errors, returns one that is a cause and not the loss of another
-/// node.
+/// Runs `work` for every node on a thread of its own. Of several errors, returns a cause rather than the loss of
+/// another node.
 fn of_each<N: Send, T: Send>(
     nodes: impl IntoIterator<Item = N>,
     work: impl Fn(N) -> Result<T> + Sync,
@@ -174,17 +174,17 @@ struct Together<'a, B> {
     split_points: Vec<SplitPoint>,
     pages: &'a [Vec<u64>],
     watch: Stopwatch,
-    /// Called by the first that writes.
+    /// Called by the first node that writes.
     begins: B,
     known: Mutex<Known>,
     news: Condvar,
 }
 
-/// What of it changes.
+/// The part of it that changes.
 struct Known {
     /// The ends of each side's river that were not taken yet. Made by the first node that needs one.
     rivers: Vec<Vec<Option<(Inlet, Outlet)>>>,
-    /// How long ranges are.
+    /// The lengths of the ranges.
     bytes: Vec<Option<u64>>,
     writes: bool,
     failed: bool,
@@ -218,7 +218,7 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
         let _tells = OnPanic(|| self.fail());
         let place = PlaceOf { together: self, node, crossed_seconds: Mutex::new(0.0) };
         let of_parts = Progress::default();
-        // Parts are written while the input is read, and are no stage of their own.
+        // Parts are written while the input is read, and are not a stage of their own.
         let written = if is_parted { &of_parts } else { progress };
         let mut rivers = |prepared: &PreparedParticipant, side: usize| self.ends(prepared, side, node);
         let ran =
@@ -228,7 +228,7 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
         Ok((prepared, end))
     }
 
-    /// Stops the other nodes after one has failed. Ends of rivers that were not taken are dropped, so no node waits for them.
+    /// Stops the other nodes after one has failed, and drops ends of rivers not taken yet, so no node waits for them.
     fn fail(&self) {
         let mut known = self.known.lock().expect("no holder panics");
         known.failed = true;
@@ -238,7 +238,7 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
         drop(untaken);
     }
 
-    /// The ends of a side's river that are this node's. The first that comes makes all of them.
+    /// This node's ends of a side's river. The first node that calls this makes those of all nodes.
     fn ends(&self, prepared: &PreparedParticipant, side: usize, node: usize) -> Result<(Inlet, Outlet)> {
         let mut known = self.known.lock().expect("no holder panics");
         if known.failed {
@@ -258,7 +258,7 @@ fn another_failed() -> Error {
     Error::Gone("another node has failed".into(), None)
 }
 
-/// A node's place among them.
+/// A node's place among all nodes of the job.
 struct PlaceOf<'a, B> {
     together: &'a Together<'a, B>,
     node: usize,
@@ -307,7 +307,7 @@ mod tests {
 
     const TEXT: &[u8] = b"b\na\nc\n";
 
-    /// A sort of the text in a directory of this name, which is empty but for that.
+    /// A sort of a text in a new directory of this name.
     fn sort(name: &str) -> (PathBuf, WorkOptions) {
         let place = std::env::temp_dir().join(format!("thalweg-{name}-{}", std::process::id()));
         fs::create_dir_all(&place).unwrap();
@@ -317,7 +317,7 @@ mod tests {
         (place, WorkOptions { memory: Some(Size::Bytes(64 << 20)), ..options })
     }
 
-    /// What a sort does with a file that `change` changes behind its back, when it has been opened.
+    /// Runs a sort whose file `change` modifies after it was opened.
     fn sorted(change: impl FnOnce(&Path)) -> Result<u64> {
         let (place, options) = sort("changed");
         let job = InProcess::open(&options, 2)?;
@@ -328,7 +328,7 @@ mod tests {
         Ok(receipt?.output.records)
     }
 
-    /// Nobody took its ends of the river, and the others waited for what would come of them.
+    /// No thread took the node's ends of the river, and the others waited for what would come of them.
     #[test]
     fn a_node_that_fails_before_it_comes_to_the_river_ends_all() {
         let (place, options) = sort("early");
@@ -352,7 +352,7 @@ mod tests {
         fs::remove_dir_all(&place).unwrap();
     }
 
-    /// A last newline that became another byte was given a newline more, and the receipt said that the invariant holds.
+    /// A last newline that became another byte got one more newline, and the receipt said that the invariant holds.
     #[test]
     fn others_than_all_bytes_of_the_input_are_an_error() {
         assert_eq!(sorted(|_| {}).unwrap(), 3);

@@ -1,8 +1,8 @@
 //! The messages of the coordinator to a participant, in order, for the thread that waits for them.
 //!
-//! Invariant: when the coordinator stops the attempt or disconnects, the attempt is cancelled at once. A node that did not run
-//! for as long as its links wait considers itself lost, because the others do too, and because the messages in its sockets are
-//! old.
+//! Invariant: when the coordinator stops the attempt or disconnects, the attempt is cancelled at once. A node that did
+//! not run for as long as the timeout of its links considers itself lost, because the others do too, and because the
+//! messages in its sockets are old.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,7 +17,7 @@ use thalweg_wire::{LinkError, Timeouts};
 use crate::error::SIGTERM;
 use crate::jobs::Job;
 
-/// How often a thread that waits looks whether to continue.
+/// How often a waiting thread checks whether to continue.
 const LOOK: Duration = Duration::from_millis(50);
 /// The most messages that wait.
 const WAITING_MAX: usize = 16;
@@ -42,7 +42,7 @@ pub(crate) enum Heard {
     Told(ToParticipant),
     /// The job was cancelled on this node, with this reason.
     Cancelled(String),
-    /// Nothing more will come, and why.
+    /// No more messages will come, and why.
     Gone(Lost),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Inbox {
 struct State {
     told: VecDeque<(ToParticipant, Vec<u8>)>,
     gone: Option<Lost>,
-    /// The progress of the attempt that runs.
+    /// The progress of the running attempt.
     progress: Option<Arc<Progress>>,
 }
 
@@ -100,7 +100,7 @@ impl Inbox {
         }
     }
 
-    /// From now on cancels this attempt when it should stop.
+    /// Sets the attempt that is cancelled when it should stop.
     pub(crate) fn minds(&self, progress: Option<Arc<Progress>>) {
         let mut state = self.state.lock().expect("no holder panics");
         state.progress = progress;
@@ -124,7 +124,7 @@ impl Inbox {
         }
     }
 
-    /// The next message that `wanted` takes, for an attempt that runs; others are skipped. Nothing if the attempt is to
+    /// The next message that `wanted` takes, for a running attempt; others are skipped. `None` if the attempt is to
     /// stop.
     pub(crate) fn wait<T>(
         &self,
@@ -141,7 +141,7 @@ impl Inbox {
         None
     }
 
-    /// Looks for a message, and waits a moment if there is none.
+    /// Checks for a message, and waits a moment if there is none.
     fn look<T>(&self, mut what: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
         let mut state = self.state.lock().expect("no holder panics");
         if let Some(found) = what(&mut state) {
@@ -158,7 +158,7 @@ impl Inbox {
     }
 }
 
-/// Whether a short wait took so long that this process cannot have run meanwhile.
+/// Whether a short wait took so long that this process cannot have run in between.
 pub(crate) fn stood_still(moment: &Stopwatch) -> bool {
     moment.seconds() * 1e3 >= Timeouts::default().dead_ms as f64
 }

@@ -18,7 +18,7 @@ use thalweg_transfer::{escaped, unescaped};
 use crate::client_served::CLIENT;
 use crate::node::Node;
 
-/// A path as a word.
+/// A path as text.
 pub(crate) fn word_of(path: &Path) -> String {
     escaped(path.as_os_str().as_bytes())
 }
@@ -28,7 +28,7 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(OsString::from_vec(bytes)))
 }
 
-/// What is asked, in words that mean the same on every host.
+/// The options of a client as a request that means the same on every host.
 pub(crate) fn ask_of(options: &WorkOptions) -> Result<JobOptions> {
     let WorkOptions { work, output, right, .. } = options;
     let verb = work.verb();
@@ -83,9 +83,9 @@ pub(crate) fn ask_of(options: &WorkOptions) -> Result<JobOptions> {
     })
 }
 
-/// An end of the work, as a word.
+/// An endpoint of the work as text.
 fn word_of_end(end: &Endpoint) -> Result<String> {
-    // What all nodes have, and what is the client's, is named from the root.
+    // Files that all nodes have, and the client's own, get absolute paths.
     let absolute = |path: &Path| match std::path::absolute(path) {
         Ok(path) => Ok(word_of(&path)),
         Err(why) => Err(Error::from(thalweg_io::Error::new(Action::Stat, path, why))),
@@ -117,7 +117,7 @@ fn words_of(keys: &[KeyPart]) -> Vec<(u32, u32, bool)> {
     keys.iter().map(|part| (part.offset, part.length, part.descending)).collect()
 }
 
-/// The same as options, with paths as they are named in it.
+/// The request as options, with the paths as they are in the request.
 pub(crate) fn options_of(ask: &JobOptions) -> Result<WorkOptions> {
     let paths = |words: &[String]| words.iter().map(|word| path_of(word)).collect::<Result<Vec<PathBuf>>>();
     let inputs = paths(&ask.inputs)?.into_iter().map(Endpoint::Path).collect();
@@ -154,7 +154,7 @@ pub(crate) fn share_of(node: &dyn Node, job: &JobSpec, attempt: &JobAttempt) -> 
         };
         sort.output = Endpoint::Path(here(path_of(&name)?));
     }
-    // Beside the output, unless that is the client's.
+    // The scratch is beside the output, unless that is the client's.
     if ask.lent_output && sort.scratch.is_empty() {
         sort.scratch.push(PathBuf::new());
     }
@@ -202,7 +202,7 @@ pub(crate) fn range_of(within: &KeyRange) -> LostRange {
     LostRange { low: within.low.as_ref().map(bound), high: within.high.as_ref().map(bound) }
 }
 
-/// A number for an attempt of a job that no other has, on any host: ids are random.
+/// A number for an attempt of a job that no other attempt has, on any host: ids are random.
 pub(crate) fn number_of(job: &str, attempt: u32) -> u64 {
     let random = job.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0);
     random.wrapping_add(u64::from(attempt))

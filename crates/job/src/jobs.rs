@@ -1,4 +1,4 @@
-//! The jobs of a node: what runs, what has ended, and how.
+//! The jobs of a node: which run, which have ended, and how.
 //!
 //! Invariant: at most [`RUNNING_MAX`] run at once. Of those that have ended the last [`ENDED_MAX`] are remembered for
 //! [`ENDED_SECONDS`], each with its receipt, or with the last [`TAIL_BYTES`] of its output if there was no client to take it.
@@ -27,7 +27,7 @@ const TAIL_BYTES: usize = 64 << 10;
 
 /// One job, shared by the threads that run it and those that answer questions about it.
 pub struct Job {
-    /// What was asked.
+    /// The request.
     pub request: ExecRequest,
     host: String,
     by: String,
@@ -44,17 +44,17 @@ struct Live {
     output_bytes: u64,
     tail: VecDeque<u8>,
     share: Option<ParticipantView>,
-    /// Since its stage began.
+    /// Since its current stage began.
     stage: Stopwatch,
 }
 
 impl Job {
-    /// Asks whoever runs it to end it.
+    /// Asks the thread that runs it to end it.
     pub fn cancel(&self, why: &str) {
         self.live.lock().expect("no holder panics").cancelled.get_or_insert(why.to_string());
     }
 
-    /// Why it should end, if it should.
+    /// Why it should end, if it was cancelled.
     pub fn cancelled(&self) -> Option<String> {
         self.live.lock().expect("no holder panics").cancelled.clone()
     }
@@ -64,12 +64,12 @@ impl Job {
         self.watch.seconds()
     }
 
-    /// Notes the process that runs it.
+    /// Sets the process that runs it.
     pub fn runs_as(&self, pid: u32) {
         self.live.lock().expect("no holder panics").pid = Some(pid);
     }
 
-    /// Changes what is shown of this node's part in it.
+    /// Changes the report of this node's part in it.
     pub(crate) fn show(&self, change: impl FnOnce(&mut ParticipantView)) {
         let mut live = self.live.lock().expect("no holder panics");
         let view = live.share.get_or_insert_default();
@@ -91,7 +91,7 @@ impl Job {
         live.end.as_ref().is_some_and(|(_, seconds)| self.watch.seconds() - seconds > ENDED_SECONDS)
     }
 
-    /// Counts output, and keeps the end of it if nobody else takes it.
+    /// Counts output, and keeps the end of it if no client takes it.
     pub fn said(&self, bytes: &[u8]) {
         let mut live = self.live.lock().expect("no holder panics");
         live.output_bytes += bytes.len() as u64;
@@ -102,7 +102,7 @@ impl Job {
         }
     }
 
-    /// Waits a while for a change; the report after it.
+    /// Waits a while for a change. Returns the report after it.
     pub fn wait(&self, seen: &JobReport, patience: Duration) -> JobReport {
         let live = self.live.lock().expect("no holder panics");
         let same = |live: &mut Live| live.end.is_none() && live.output_bytes == seen.output_bytes;
@@ -145,12 +145,12 @@ pub fn begun(begun: Result<(), Refused>) -> ExecEnd {
     begun.map_or_else(failed, |()| running)
 }
 
-/// How a job without a process fails.
+/// The end of a failed job without a process.
 pub fn failed(why: impl ToString) -> ExecEnd {
     ExecEnd { state: JobState::Failed, status: None, signal: None, why: Some(why.to_string()) }
 }
 
-/// A command as lists show it, without the last words of a very long one.
+/// A command as lists show it, without the last arguments of a very long one.
 fn shown(command: &[String]) -> Vec<String> {
     let mut bytes = 0;
     let fits = |word: &&String| {
@@ -180,12 +180,12 @@ struct Table {
 }
 
 impl Jobs {
-    /// A new job, if there is room for it.
+    /// Begins a new job, if there is room for it.
     pub fn begin(&self, request: ExecRequest, host: &str, by: &str) -> Result<Arc<Job>, Refused> {
         self.begin_in(&mut self.table.lock().expect("no holder panics"), request, host, by)
     }
 
-    /// A sort on several nodes that a client asks this node to coordinate. It must not have begun here before.
+    /// Begins a sort on several nodes that this node is to coordinate. It must not have begun here before.
     pub(crate) fn begin_coordinated(&self, request: &JobSpec, host: &str) -> Result<Arc<Job>, Refused> {
         let mut table = self.table.lock().expect("no holder panics");
         let is_it = |job: &Arc<Job>| job.request.job == request.job;
@@ -195,7 +195,7 @@ impl Jobs {
         self.begin_sort_in(&mut table, request, host)
     }
 
-    /// A sort on several nodes. If it runs here already because another node coordinated it until now, that job.
+    /// Begins a sort on several nodes, or returns it if it runs here already because another node coordinated it.
     pub(crate) fn begin_sort(&self, request: &JobSpec, host: &str) -> Result<Arc<Job>, Refused> {
         let mut table = self.table.lock().expect("no holder panics");
         let is_it = |job: &&Arc<Job>| job.request.job == request.job;
@@ -307,7 +307,7 @@ impl Jobs {
         self.emptied.notify_all();
     }
 
-    /// Removes a job that was only a question.
+    /// Removes a job that was only a request for a plan.
     pub(crate) fn forget(&self, job: &Arc<Job>) {
         let mut table = self.table.lock().expect("no holder panics");
         table.running.retain(|other| !Arc::ptr_eq(other, job));
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
     use thalweg_api::from_json;
 
-    /// What went wrong: a coordinator that had been cut off began a job again on a node where it had ended, and the node lost its
+    /// A coordinator that had been cut off began a job again on a node where it had ended, and the node lost its
     /// record of that end.
     #[test]
     fn a_job_that_is_done_is_not_begun_again() {

@@ -1,4 +1,4 @@
-//! What a node keeps of jobs: those that run and have run, the rivers that it takes part in, its votes.
+//! What a node keeps of jobs: those that run and have ended, the rivers that it takes part in, its votes.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
@@ -20,12 +20,12 @@ pub(crate) struct Local {
     pub(crate) votes: Votes,
     /// How many checks run.
     pub(crate) checks: AtomicUsize,
-    /// Held by whoever measures this host.
+    /// Held by the thread that measures this host.
     pub(crate) probing: Mutex<()>,
 }
 
 impl Local {
-    /// That of a host, whose jobs are listed here.
+    /// The side of a host, whose jobs are listed here.
     pub(crate) fn of(host: &Arc<Host>, jobs: &Arc<Jobs>) -> Local {
         Local {
             votes: Votes::load(host.name(), host.directory()),

@@ -2,8 +2,8 @@
 //!
 //! Model: each host names its own outputs; the output that all wrote to is named by the host that made it, or after
 //! [`NAMING_SECONDS`] by another one.
-//! Invariant: this ends only when all outputs have their names, the job is cancelled or the node goes down; what has no
-//! name then is said in a line.
+//! Invariant: this ends only when all outputs have their names, the job is cancelled or the node goes down; a line
+//! reports each output that has no name then.
 //! Non-goals: how a file gets its name ([`crate::vote`]).
 
 use std::collections::BTreeSet;
@@ -19,14 +19,14 @@ use crate::local::Local;
 
 /// How long the host that made the shared output has to name it, before another one does.
 const NAMING_SECONDS: f64 = 8.0;
-/// How often it is looked whether the job was cancelled.
+/// How often to check whether the job was cancelled.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long to wait before a host that cannot be reached is told again.
+/// How long to wait before a host that could not be reached is told again.
 const NAMES_AGAIN: Duration = Duration::from_secs(1);
 
-/// Has the outputs of a committed attempt named: a shared output by the node that made it, or else by this node or another
-/// one; each host's own output by that host. This waits for as long as it takes, unless the job is cancelled. Returns a line
-/// for each output that kept its temporary name, or may have.
+/// Has the outputs of a committed attempt named: a shared output by the node that made it, or else by this node or
+/// another one; each host's own output by that host. This waits as long as necessary, unless the job is cancelled.
+/// Returns a line for each output that kept its temporary name, or may have.
 pub(crate) fn name_all(local: &Arc<Local>, about: Told<'_>, maker: Option<&str>) -> Vec<String> {
     let hosts = &about.0.1.hosts;
     let Some(maker) = maker else { return name_own(local, about) };
@@ -44,7 +44,7 @@ fn name_shared(local: &Arc<Local>, about: Told<'_>, namers: &[&str]) -> Vec<Stri
     let mut told = BTreeSet::new();
     loop {
         for namer in namers {
-            // Who has not answered yet is not told again.
+            // A host that has not answered yet is not told again.
             if told.insert(namer.to_string()) {
                 tell_one(local, about, (namer, true), &tell);
             }
@@ -79,7 +79,7 @@ fn name_own(local: &Arc<Local>, about: Told<'_>) -> Vec<String> {
     let mut waiting = about.0.1.hosts.clone();
     while !waiting.is_empty() && !goes(local, about.0.0) {
         for host in &waiting {
-            // Who has not answered yet is not told again.
+            // A host that has not answered yet is not told again.
             if told.insert(host.clone()) {
                 tell_one(local, about, (host, false), &tell);
             }
@@ -106,7 +106,7 @@ fn name_own(local: &Arc<Local>, about: Told<'_>) -> Vec<String> {
     kept
 }
 
-/// Whether nothing waits for the job's outputs to be named any more.
+/// Whether waiting for the names of the job's outputs should end.
 fn goes(local: &Local, job: &str) -> bool {
     local.node.is_stopping_within(Duration::ZERO)
         || local.jobs.find(job).is_some_and(|job| job.cancelled().is_some())

@@ -15,7 +15,7 @@ pub trait Node: Send + Sync {
     /// The names of all hosts of the cluster, in the order of its file.
     fn hosts(&self) -> Vec<String>;
 
-    /// What the cluster file says of it.
+    /// The cluster file's entry for it.
     fn declared(&self) -> Option<ClusterHost>;
 
     /// Where it keeps files of its own, if it has an identity.
@@ -24,12 +24,12 @@ pub trait Node: Send + Sync {
     /// A link with the node of a host, itself included.
     fn link_with(&self, host: &str) -> Result<Arc<Link>, LinkError>;
 
-    /// Waits until it goes down, or so long; whether it goes down.
+    /// Waits until it goes down, or this long. Returns whether it goes down.
     fn is_stopping_within(&self, patience: Duration) -> bool;
 }
 
 impl dyn Node + '_ {
-    /// Where paths begin that do not begin at the root: the first of the host's directories for data, or where this
+    /// The directory that relative paths start from: the first of the host's directories for data, or where this
     /// process was started.
     pub(crate) fn data(&self) -> PathBuf {
         let first = self.declared().and_then(|host| host.data.into_iter().next()).map(PathBuf::from);

@@ -38,7 +38,7 @@ use crate::rivers::{Links, join, named};
 use crate::successor;
 use crate::vote::{clear, name, ready_file};
 
-/// How often a participant reports progress, and looks whether the job was cancelled on this node.
+/// How often a participant reports progress, and checks whether the job was cancelled on this node.
 const PROGRESS: Duration = Duration::from_millis(100);
 /// The most bytes of the split points, and of the keys sampled from a range, once they are unpacked.
 const SPLIT_POINTS_BYTES_MAX: usize = 64 << 20;
@@ -110,7 +110,7 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out
 struct CoordinatorSender(Mutex<Option<Outgoing>>);
 
 impl CoordinatorSender {
-    /// Gives the stream up, with the reason.
+    /// Aborts the stream, with the reason.
     fn give_up(&self, why: &str) {
         let out = self.0.lock().expect("no holder panics").take();
         let _ = out.map(|out| out.abort(why));
@@ -144,11 +144,11 @@ struct Session<'a> {
     /// What this node wrote in an earlier attempt, kept while it sorts the range of a lost node too. Both ranges get
     /// their names together.
     kept: Option<PreparedParticipant>,
-    /// Outputs that lack only their names, if the client coordinates.
+    /// Outputs that only need their final names, if the client coordinates.
     ready: Vec<ReadyFile>,
 }
 
-/// What follows when this node's range is written.
+/// What follows after this node's range is written.
 enum Written {
     /// The outputs are to be made ready for their names, with this many bytes and these edges.
     Ready(Box<PreparedParticipant>, (u64, Vec<Edge>)),
@@ -221,7 +221,7 @@ impl Session<'_> {
         Ok(shared)
     }
 
-    /// Gives the outputs of a client's job their names.
+    /// Gives the outputs of a client's job their final names.
     fn publish(&mut self) -> FromParticipant {
         FromParticipant::Published(name(&std::mem::take(&mut self.ready)))
     }
@@ -300,7 +300,7 @@ impl Session<'_> {
         FromParticipant::Failed { trouble, why: why.to_string() }
     }
 
-    /// Runs an attempt to its end. Notes the file that all nodes write to.
+    /// Runs an attempt to its end. Records the file that all nodes write to.
     fn run(
         &self,
         attempt: &JobAttempt,
@@ -347,7 +347,7 @@ impl Session<'_> {
             let pages = pages.get(side).ok_or(JobFault::Inputs { came, expected: side + 1 })?;
             let of_job = (&self.request, attempt, side);
             let (ends, its) = join(&*self.local.node, of_job, (&self.place, should_continue), |to, from| {
-                // Rivers that share links have names of their own.
+                // Rivers that share links have different names.
                 let river = river.wrapping_add((side as u64) << 32);
                 Ok(prepared.river(side, river, split_points.clone(), pages)?.node(attempt.index, to, from)?)
             })?;
@@ -430,7 +430,7 @@ struct RunningAttempt<'a> {
     watch: Stopwatch,
     /// Whether the output is the node's own, so that its range begins at byte 0.
     own: bool,
-    /// The stage behind the river.
+    /// The stage after the river.
     last_stage: &'static str,
     /// Whether the attempt has ended.
     ends: AtomicBool,

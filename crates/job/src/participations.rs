@@ -1,7 +1,7 @@
 //! The jobs that a node takes part in, each with the streams that other nodes have opened for its attempt.
 //!
-//! Invariant: at most [`SORTS_MAX`] jobs at once, each with one coordinator at a time. Only streams of the attempt that
-//! runs are taken.
+//! Invariant: at most [`SORTS_MAX`] jobs at once, each with one coordinator at a time. Only streams of the running
+//! attempt are taken.
 //! Non-goals: what goes over the streams.
 
 use std::collections::HashMap;
@@ -25,11 +25,11 @@ const KEEPS_FROM_BYTES: u64 = 128 << 20;
 const SORTS_MAX: usize = 16;
 /// How long a job's new coordinator waits for this node to finish with the one before.
 const ENTER: Duration = Duration::from_secs(12);
-/// How long the streams of the other nodes may take to come.
+/// How long the streams of the other nodes may take to arrive.
 const STREAMS_SECONDS: f64 = 10.0;
 /// The most rivers of an attempt: those of a join's two sides.
 const SIDES: usize = 2;
-/// How often a thread that waits looks whether to continue.
+/// How often a waiting thread checks whether to continue.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A stream of another node, and its link.
@@ -67,7 +67,7 @@ impl Participations {
         }
     }
 
-    /// Whether somebody coordinates this job here.
+    /// Whether a coordinator of this job is connected.
     pub(crate) fn knows(&self, job: &str) -> bool {
         self.table.lock().expect("no holder panics").contains_key(job)
     }
@@ -87,12 +87,12 @@ impl Participations {
         if table.len() >= SORTS_MAX {
             return Err(Refused::Full(SORTS_MAX, "sorts"));
         }
-        // Their resident memory is measured together with that of others that run at the same time.
+        // The resident memory of sorts that run at the same time is measured together.
         if table.is_empty() {
             let JobOptions { memory_bytes, memory_percent, .. } = ask;
             let kept_bytes =
                 if memory_bytes.is_some_and(|bytes| bytes < KEEPS_FROM_BYTES) { 0 } else { KEPT_BYTES };
-            // The bits of a percentage equal no amount of memory.
+            // The bits of a percentage are never equal to an amount of memory.
             let memory = memory_bytes.unwrap_or(memory_percent.unwrap_or(0.0).to_bits());
             begin_work(memory, kept_bytes);
             host::reset_peak();
@@ -102,7 +102,7 @@ impl Participations {
     }
 }
 
-/// A job's place in the table, as long as its coordinator is there.
+/// A job's place in the table, as long as its coordinator is connected.
 pub(crate) struct Place<'n> {
     participations: &'n Participations,
     job: String,
@@ -126,7 +126,7 @@ impl Place<'_> {
         drop(before);
     }
 
-    /// The streams of all other nodes, when all have come.
+    /// Waits for the streams of all other nodes.
     pub(crate) fn streams(
         &self,
         (attempt, side): (&JobAttempt, usize),

@@ -1,7 +1,7 @@
-//! What a sort on the nodes of a cluster will do: what they found, given to the model.
+//! The plan of a sort on the nodes of a cluster: what they found, given to the model.
 //!
-//! Model: every node opens its inputs, as for a sort, and reports how large they are ([`crate::client`] asks, and nothing
-//! comes of it). Rates are those that nodes keep from a probe; if one node keeps none, all are measured in short.
+//! Model: every node opens its inputs, as for a sort, and reports how large they are ([`crate::client`] asks, and
+//! nothing is run). Rates are those that nodes keep from a probe; if one node keeps none, all are measured briefly.
 //! Non-goals: asking; running anything.
 
 use thalweg_api::{ClusterPlan, JobOptions, NodePlan, NodeRates, RatesFrom};
@@ -14,7 +14,7 @@ pub(crate) struct Found {
     pub(crate) all_bytes: u64,
 }
 
-/// What one of them has.
+/// What one of the nodes has.
 pub(crate) struct FoundOf {
     pub(crate) input_bytes: u64,
     pub(crate) memory_bytes: u64,
@@ -22,30 +22,30 @@ pub(crate) struct FoundOf {
 }
 
 impl Found {
-    /// Memory of the node that has least.
+    /// The memory of the node that has the least.
     pub(crate) fn least_bytes(&self) -> u64 {
         self.nodes.iter().map(|node| node.memory_bytes).min().unwrap_or(0)
     }
 
-    /// The rates that they keep, if all do.
+    /// The rates that the nodes keep, if all keep some.
     pub(crate) fn rates(&self) -> Option<Vec<NodeRates>> {
         self.nodes.iter().map(|node| node.rates).collect()
     }
 }
 
-/// What the model says of a sort that has begun on hosts of these names, of all those that there are, if all nodes keep rates.
+/// The model's prediction for a sort that has begun on some of all hosts, if all its nodes keep rates.
 pub(crate) fn kept(ask: &JobOptions, hosts: (&[String], &[String]), found: &Found) -> Option<ClusterPlan> {
     let rates = found.rates()?;
     Some(shared(ask, facts(ask, hosts, found, (rates, RatesFrom::Probe))))
 }
 
-/// The plan of a sort in the shares that it will have: the best for rates that are kept, else equal ones.
+/// The plan of a sort with the shares that it will have: the best ones if the nodes keep rates, else equal ones.
 pub(crate) fn shared(ask: &JobOptions, facts: Facts) -> ClusterPlan {
     let equal = ask.equal || facts.rates_from != RatesFrom::Probe;
     model::predict(&if equal { facts } else { model::best(facts, ask.own_inputs) })
 }
 
-/// What the model needs to know of a sort with such inputs on nodes of such rates.
+/// The facts for the model about a sort of these inputs on nodes with these rates.
 pub(crate) fn facts(
     ask: &JobOptions,
     (all, names): (&[String], &[String]),
@@ -70,7 +70,7 @@ pub(crate) fn facts(
     }
 }
 
-/// What each of so many nodes reads, and its range, as weights: equal ones where there is no plan.
+/// The weights of what each of `count` nodes reads, and of its range; equal ones without a plan.
 pub(crate) fn shares(plan: Option<&ClusterPlan>, count: usize) -> [Vec<u64>; 2] {
     let of = |bytes: fn(&NodePlan) -> u64| match plan {
         Some(plan) if plan.input_bytes > 0 => plan.nodes.iter().map(bytes).collect(),

@@ -1,9 +1,9 @@
-//! How fast a node is: how it measures that, and the rates that it keeps.
+//! The rates of a node: how it measures them, and how it stores them.
 //!
-//! Model: disk and cores are measured by the engine, in the node's directory for data. A link is measured by sending over
-//! the one that is kept with the other host, which counts what arrives; so the bytes go the way of a river's batches.
-//! What a probe of the whole cluster found is kept beside the node's certificate, because it is the host's own. In the
-//! cluster file every change would be a new epoch, and would have to be brought to all hosts.
+//! Model: the engine measures disk and cores, in the node's data directory. A link is measured by sending over
+//! the one that is open to the other host, which counts what arrives; so the bytes go the way of a river's batches.
+//! The rates from a probe of the whole cluster are stored beside the node's certificate, because they are the host's
+//! own. In the cluster file every change would be a new epoch, and would have to be distributed to all hosts.
 //! Invariant: one measurement at a time on a node. None lasts longer than its parts' declared times; none leaves a file.
 //! Non-goals: which node sends to which, and when ([`crate::rates`]).
 
@@ -27,14 +27,14 @@ use crate::local::Local;
 const RATES_FILE: &str = "rates.json";
 /// Bytes that are sent at once.
 const SENT_BYTES: usize = 256 << 10;
-/// The longest that a link is measured.
+/// The longest that sending over a link is measured.
 const SEND_MS_MAX: u64 = 5_000;
-/// What arrives in this time is not counted: connections begin slowly, and what shapes links lets some of it pass.
+/// What arrives in this time is not counted: connections start slowly, and traffic shapers let a burst pass.
 const WARM_SECONDS: f64 = 0.1;
-/// Blocks that are reserved for what comes.
+/// Blocks that are reserved for what arrives.
 const WINDOW: usize = 8;
 
-/// The rates that this node keeps, if they can be used.
+/// The stored rates of this node, if they are usable.
 pub(crate) fn kept_rates(local: &Local) -> Option<NodeRates> {
     let bytes = small::read(&rates_file(local)?).ok()?;
     let rates: NodeRates = from_json(std::str::from_utf8(&bytes).ok()?.trim()).ok()?;
@@ -54,9 +54,9 @@ fn rates_file(local: &Local) -> Option<PathBuf> {
     Some(local.node.directory()?.join(RATES_FILE))
 }
 
-/// Serves a stream on which rates are asked for, to its end.
+/// Serves a stream on which rates are requested, to its end.
 pub(crate) fn serve(local: &Local, request: ProbeRequest, (mut out, inc): Streams) {
-    // Where nothing is taken, `inc` stays until the answer has left: to want no more before would give the stream up.
+    // If nothing is taken, `inc` stays until the answer was sent: to want no more before would abort the stream.
     let said = match request {
         ProbeRequest::Exchange(ask) => return exchange::serve(&*local.node, &ask, (out, inc)),
         ProbeRequest::TakeRounds { bytes, rounds } => return exchange::take((bytes, rounds), (out, inc)),
@@ -75,7 +75,7 @@ pub(crate) fn serve(local: &Local, request: ProbeRequest, (mut out, inc): Stream
     };
 }
 
-/// Measures something of this host, unless somebody does already.
+/// Measures something of this host, unless another measurement is running.
 fn here(local: &Local, measure: impl FnOnce() -> Result<Hardware>) -> Result<ProbeSaid> {
     let _turn = match local.probing.try_lock() {
         Err(TryLockError::WouldBlock) => {
@@ -92,7 +92,7 @@ fn here(local: &Local, measure: impl FnOnce() -> Result<Hardware>) -> Result<Pro
     })))
 }
 
-/// Sends to a host for so long; what arrived there.
+/// Sends to a host for `milliseconds`. Returns what arrived there.
 fn send(local: &Local, to: &str, milliseconds: u64) -> Result<ProbeSaid> {
     let link = local.node.link_with(to)?;
     let ask = JobRequest::Probe(ProbeRequest::Take).text();
@@ -108,12 +108,12 @@ fn send(local: &Local, to: &str, milliseconds: u64) -> Result<ProbeSaid> {
     Ok(said.map_err(|why| LinkError::new(to, What::Cut(why)))?)
 }
 
-/// Counts what comes.
+/// Counts the bytes that arrive.
 fn take(inc: Incoming) -> Result<ProbeSaid> {
     let pool = Pool::new(FRAME_BYTES, WINDOW + 1)?;
     let mut inc = inc.takes(&pool, WINDOW);
     let watch = Stopwatch::start();
-    // When counting began, what was counted, and when the last of it came.
+    // When counting began, the bytes counted, and when the last of them arrived.
     let (mut from, mut bytes, mut last) = (None, 0, 0.0);
     while let Some((_, block)) = inc.next_on()? {
         last = watch.seconds();

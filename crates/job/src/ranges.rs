@@ -1,4 +1,4 @@
-//! What each node of an attempt is to expect, from the samples of all of them.
+//! What each node of an attempt can expect, from the samples of all nodes.
 
 use thalweg_api::Work;
 use thalweg_engine::participant::{KeyRange, by_range, deal, split_points};
@@ -14,12 +14,12 @@ const KEYS_BYTES_MAX: u64 = 8 << 20;
 /// The split points, and the ranges that they make.
 pub(crate) struct Ranges {
     pub(crate) split_points: Vec<SplitPoint>,
-    /// Of each node: bytes of its range, and some of its keys, if they help.
+    /// For each node the bytes of its range and, if they help, some of its keys.
     pub(crate) expected: Vec<(u64, Vec<SplitPoint>)>,
 }
 
-/// Divides `all_bytes` of records, of whose keys `sample` is a part, into ranges whose sizes are to each other as these
-/// weights, for nodes with so much memory.
+/// Divides `all_bytes` of records, of whose keys `sample` is a part, into ranges with sizes in the ratio of `weights`,
+/// for nodes with this much memory.
 pub(crate) fn ranges(
     sort: &WorkOptions,
     mut sample: Vec<SplitPoint>,
@@ -33,7 +33,7 @@ pub(crate) fn ranges(
     let keys = by_range(sample, &split_points, memory_bytes.len());
     let dealt = deal(all_bytes, weights).into_iter().zip(memory_bytes);
     let expect = |(mut keys, (dealt_bytes, memory_bytes)): (Vec<SplitPoint>, (u64, &u64))| {
-        // Where a hot key must not be parted, ranges are as large as they come.
+        // If a hot key must not be split, ranges have the size that results.
         let range_bytes = match is_sorted && sampled > 0 {
             true => (u128::from(all_bytes) * keys.len() as u128 / sampled) as u64,
             false => dealt_bytes,

@@ -1,13 +1,13 @@
-//! How fast the nodes of a cluster are: the rates that they keep, or rates measured now.
+//! The rates of the nodes of a cluster: those that they keep, or those measured now.
 //!
 //! Model: all nodes measure their disks at the same time, and then their cores, so that nodes on one machine share it as they
 //! do when they sort. Then each sends to the next, so that every link carries the same both ways; and each sends to the one
-//! half the cluster further, so that everything crosses whatever lies between the halves.
-//!
+//! do when they sort. Then each sends to the next, so that every link carries the same both ways; and each sends to the
+//! one half the cluster further, so that all traffic crosses whatever is between the halves.
 //! ```text
 //! next    n1 -> n2 -> n3 -> n4 -> n1        a link's rate is the best of these
-//! across  n1 -> n3, n2 -> n4, n3 -> n1 ...  much less in all: a trunk, which carries that
-//! back    n4 -> n3 -> n2 -> n1 -> n4        only then: links whose next lies beyond the trunk
+//! across  n1 -> n3, n2 -> n4, n3 -> n1 ...  much less in all: a trunk, and this is its rate
+//! back    n4 -> n3 -> n2 -> n1 -> n4        only then: for links whose next host is beyond the trunk
 //! ```
 //!
 //! Invariant: a probe takes [`SEND_MS`] for each of its two or three rounds, and the time of [`thalweg_engine::probe_disk`]
@@ -23,17 +23,17 @@ use thalweg_api::{
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::{Client, ClusterError as Error, ClusterResult as Result, LinkError, What, message};
 
-/// How long each node sends, if it is to be thorough, and for a plan that waits.
+/// How long each node sends in a thorough measurement, and when a plan waits for it.
 const SEND_MS: u64 = 1000;
 const SEND_MS_SHORT: u64 = 400;
-/// Bytes of a block on a link with somebody who only asks.
+/// Bytes of a block on a link with a client that only sends requests.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Fewer hosts than this have no halves that several links join.
+/// With fewer hosts than this, no half has several links to the other.
 const HALVES_MIN: usize = 4;
-/// What crosses between the halves, to what the same links carry to their neighbours, is a trunk's if it is less.
+/// If the traffic across, relative to that of the same links to their neighbours, is less than this, a trunk limits it.
 const TRUNK_SHARE: f64 = 0.8;
 
-/// Measures these hosts, or all, and has each keep what was found.
+/// Measures these hosts, or all, and has each store its rates.
 pub fn probe(identity: &Path, on: &[String]) -> Result<ProbeReport> {
     let watch = Stopwatch::start();
     let client = Client::load(identity)?;
@@ -91,13 +91,13 @@ pub(crate) fn measure(client: &Client, hosts: &[ClusterHost], thorough: bool) ->
     Ok(rates)
 }
 
-/// What every host sent in bytes per second, to the one so many further.
+/// The bytes per second that every host sent to the one `further` places after it.
 struct Round {
     further: usize,
     sent: Vec<f64>,
 }
 
-/// What each half sends to the other, if that is less than links carry.
+/// The rate from each half to the other, if it is less than the links carry.
 fn trunk(next: &[f64], across: &[f64]) -> Option<f64> {
     let half = across.len() / 2;
     let all = |rates: &[f64]| rates.iter().sum::<f64>();
@@ -106,7 +106,7 @@ fn trunk(next: &[f64], across: &[f64]) -> Option<f64> {
     is_less.then_some(each_way)
 }
 
-/// Bytes per second that arrive of each host at the one so many further, all at once.
+/// Bytes per second from each host to the one `further` places after it, all measured at once.
 fn sent(client: &Client, hosts: &[ClusterHost], further: usize, milliseconds: u64) -> Result<Vec<f64>> {
     let to = |i: usize, _: &ClusterHost| ProbeRequest::Send {
         to: hosts[(i + further) % hosts.len()].name.clone(),
@@ -128,7 +128,7 @@ fn elsewhere(host: &ClusterHost) -> Error {
     Error::Asked(format!("{} sent an answer that does not belong here", host.name))
 }
 
-/// Asks all of them at once; the answers in their order.
+/// Sends a request to all hosts at once. Returns the answers in the order of the hosts.
 fn ask_all(
     client: &Client,
     hosts: &[ClusterHost],
@@ -137,7 +137,7 @@ fn ask_all(
     at_once(hosts, |i, host| ask(client, host, what(i, host)))
 }
 
-/// Does something for each of several, with its place, on a thread of its own; the outcomes in their order.
+/// Runs a function for each item, with its index, on a thread of its own. Returns the results in order.
 pub(crate) fn at_once<T: Sync, R: Send>(
     each: &[T],
     what: impl Fn(usize, &T) -> Result<R> + Sync,
@@ -156,7 +156,7 @@ fn ask(client: &Client, host: &ClusterHost, what: ProbeRequest) -> Result<ProbeS
     from_json(&said).map_err(|why| Error::Asked(format!("{}: an answer that is none: {why}", host.name)))
 }
 
-/// Why a node gave up, behind its name.
+/// The reason why a node gave up, after its name.
 pub(crate) fn named(host: &str, why: &LinkError) -> Error {
     match &why.what {
         What::Aborted(text) => Error::Asked(format!("{host}: {text}")),

@@ -1,4 +1,4 @@
-//! The rivers of an attempt: a stream to every other node and from each of them, on the links that are kept.
+//! The rivers of an attempt: a stream to every other node and from each of them, on the open links.
 //!
 //! Non-goals: what the ends of a river do with records.
 
@@ -13,7 +13,7 @@ use thalweg_wire::Link;
 use crate::node::Node;
 use crate::participations::Place;
 
-/// Names the host of a river's end that has gone: its number would mean nothing to a reader.
+/// Names the host of a river's lost end: its number would mean nothing to a reader.
 pub(crate) fn named(why: Error, hosts: &[String]) -> Error {
     let Error::River(river) = &why else { return why };
     let Some(place) = river.missed() else { return why };
@@ -33,7 +33,7 @@ pub(crate) fn named(why: Error, hosts: &[String]) -> Error {
 pub(crate) struct Links(pub(crate) Vec<(Arc<Link>, (u64, u64))>);
 
 impl Links {
-    /// How many bytes they have carried since: sent and received.
+    /// How many bytes they have carried since then: sent and received.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let since = |(link, before): &(Arc<Link>, (u64, u64))| {
             let now = link.bytes();
@@ -42,8 +42,8 @@ impl Links {
         self.0.iter().map(since).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
     }
 
-    /// The same failure, but without the place of a node whose links are all open: it gave its streams up, and reports itself
-    /// which node it misses.
+    /// The same failure, but without the place of a node whose links are all open: it aborted its streams, and reports
+    /// itself which node it misses.
     pub(crate) fn missed(&self, why: Error, hosts: &[String]) -> Error {
         let Error::Gone(text, Some(place)) = why else { return why };
         let with_it = |(link, _): &&(Arc<Link>, _)| hosts.get(place).is_some_and(|host| link.peer() == host);
@@ -52,8 +52,8 @@ impl Links {
     }
 }
 
-/// Opens a stream to every other node and waits for theirs. `build` makes the ends of the river of them: how outlets
-/// are reached, and how inlets are.
+/// Opens a stream to every other node and waits for theirs. `build` makes the inlet and the outlet from them: how
+/// outlets are reached, and how inlets are.
 pub(crate) fn join(
     node: &dyn Node,
     (job, attempt, side): (&JobSpec, &JobAttempt, usize),

@@ -1,4 +1,4 @@
-//! What a node tells about its jobs over HTTP.
+//! The reports of a node about its jobs over HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use thalweg_wire::{Access, Method, Reply, Route};
 
 use crate::jobs::{Job, Jobs};
 
-/// How long a job that was cancelled may take to end before it is reported as it is.
+/// How long a cancelled job may take to end before it is reported as it is.
 const CANCEL_SECONDS: f64 = 3.0;
-/// How often an event is sent at least, and how long a change may wait.
+/// The longest time between two events, and until a change is reported.
 const EVENT: Duration = Duration::from_millis(500);
 
 /// Routes to these jobs.

@@ -18,7 +18,7 @@ pub struct JobService {
 }
 
 impl JobService {
-    /// On this host, with its jobs among these. A host with an identity settles what it had voted on before.
+    /// The service on this host, with these jobs. A host with an identity settles what it voted on before.
     pub fn new(host: &Arc<Host>, jobs: &Arc<Jobs>) -> JobService {
         let local = Arc::new(Local::of(host, jobs));
         if host.directory().is_some() {
@@ -28,7 +28,7 @@ impl JobService {
         JobService { local }
     }
 
-    /// How a job ended for a participant.
+    /// Reports to a participant how a job ended.
     fn ended(local: &Local, entry: &mut Entry, id: &str) {
         match local.jobs.find(id).map(|job| job.report()) {
             Some(job) => {

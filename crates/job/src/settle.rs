@@ -1,8 +1,8 @@
-//! Settles what was left undecided: jobs that this node has a vote in and that nobody continues. Its process may have ended
-//! before it heard of a decision, with outputs that lack only their names, or without any.
+//! Settles what was left undecided: jobs that this node has a vote in and that no node continues. Its process may have
+//! ended before it learned of a decision, with outputs that only need their final names, or without any.
 //!
-//! Invariant: nothing is proposed for a job that runs here, nor decided while a quorum cannot be asked or anybody hears its
-//! coordinator. Outputs that stay in doubt are reported in the node's log, once for each reason.
+//! Invariant: nothing is proposed for a job that runs here, or decided while no quorum can be reached or a host still
+//! hears its coordinator. Outputs that stay in doubt are reported in the node's log, once for each reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) fn settle(local: &Arc<Local>) {
     }
 }
 
-/// Settles all jobs with outputs that wait, and one of the others, because each takes a while if its hosts are unreachable.
+/// Settles all jobs with outputs that wait, and one of the others, because unreachable hosts make each take a while.
 pub(crate) fn settle_some(local: &Arc<Local>, round: usize) {
     let undecided = local.votes.seats().into_iter().filter_map(|seat| {
         let record = seat.state.try_lock().ok()?.core.record().clone();

@@ -3,8 +3,8 @@
 //! Model: a node that misses the coordinator proposes to the hosts of the attempt, in turn with the others, that it
 //! coordinates the next attempt ([`crate::vote`]). Hosts that still hear the coordinator refuse. So the decision is one of
 //! four: this node continues, another one does, the attempt was committed, or the job has ended.
-//! Invariant: nobody coordinates an attempt except by such a decision. [`FOLLOW_SECONDS`] after it missed the coordinator at
-//! the latest, a node knows how the job ended, or reports in one line why it does not.
+//! Invariant: no host coordinates an attempt except by such a decision. [`FOLLOW_SECONDS`] after it missed the
+//! coordinator at the latest, a node knows how the job ended, or reports in one line why it does not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,16 +25,16 @@ use crate::vote::{GaveUp, Proposal};
 
 /// How long a node proposes to continue a job before it gives up.
 const FOLLOW_SECONDS: f64 = 20.0;
-/// How long each host that comes before it in the attempt has for its own proposal.
+/// The time for its own proposal of each host that is before this one in the attempt.
 const TURN_SECONDS: f64 = 0.5;
 /// How long another host's proposal may take: two questions, and the time between.
 const PROPOSAL_SECONDS: f64 = 2.0 * VOTE_SECONDS + 0.5;
 /// How long it waits before it proposes again.
 const AGAIN_SECONDS: f64 = 1.0;
-/// How often it looks.
+/// How often it checks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Coordinates a job that a client asks for, on a thread of its own.
+/// Coordinates a job that a client requests, on a thread of its own.
 pub(crate) fn begin(local: &Arc<Local>, request: JobSpec) -> Result<(), Refused> {
     if request.coordinator.as_deref() != Some(local.name()) {
         return Err(Refused::OtherCoordinator);
@@ -53,7 +53,7 @@ pub(crate) fn begin(local: &Arc<Local>, request: JobSpec) -> Result<(), Refused>
     Err(Refused::NoThread)
 }
 
-/// Coordinates it to its end.
+/// Coordinates the job to its end.
 fn coordinate(local: &Arc<Local>, job: &Arc<Job>, request: JobSpec) {
     let to = |host: &str| local.node.link_with(host);
     let progress = Progress::default();
@@ -67,7 +67,7 @@ fn coordinate(local: &Arc<Local>, job: &Arc<Job>, request: JobSpec) {
     local.jobs.end_sort(job, end);
 }
 
-/// Follows a job whose coordinator is lost, until it is known what becomes of it.
+/// Follows a job whose coordinator is lost, until its outcome is known.
 pub(crate) fn follow(local: &Arc<Local>, job: &Arc<Job>, request: JobSpec, why: &str) {
     let lost = request.coordinator.clone().unwrap_or_default();
     if lost == local.name() {
@@ -86,7 +86,7 @@ pub(crate) fn follow(local: &Arc<Local>, job: &Arc<Job>, request: JobSpec, why: 
             let end = AttemptEnd { state: JobState::Cancelled, why: Some(why), receipt: None };
             return local.jobs.end_sort(job, end);
         }
-        // Two that propose at once outbid each other.
+        // Two hosts that propose at the same time outbid each other.
         let is_asked =
             local.votes.asked_seconds(&request.job).is_some_and(|seconds| seconds < PROPOSAL_SECONDS);
         if missed.seconds() < next_seconds || is_asked {

@@ -1,4 +1,4 @@
-//! What a node keeps of its votes, on a real disk.
+//! The stored votes of a node, on a real disk.
 #![allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
 
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ impl Place {
         Votes::load("n1", Some(&self.0))
     }
 
-    /// A node that reaches nobody.
+    /// A node that reaches no other.
     fn node(&self) -> Arc<Local> {
         let host = Arc::new(Host::embedded("n1", Terms::default()));
         let local = Local::of(&host, &Arc::new(Jobs::default()));
@@ -70,7 +70,7 @@ fn ready(name: &str) -> ReadyFile {
     ReadyFile { hidden: format!(".{name}.ready"), name: name.into(), file, before: None }
 }
 
-/// A job that goes on at a node.
+/// A job that runs at a node.
 fn begun(node: &Local) -> Arc<Job> {
     let asked = ExecRequest {
         job: JOB.into(),
@@ -83,7 +83,7 @@ fn begun(node: &Local) -> Arc<Job> {
     node.jobs.begin(asked, "n1", "client").unwrap()
 }
 
-/// Has a job's outputs named until that waits for this host, and cancels it then; what is said of them.
+/// Names a job's outputs until that waits for this host, and then cancels it. Returns the lines about the outputs.
 fn named_until_cancelled(
     node: &Arc<Local>,
     hosts: &[&str],
@@ -113,8 +113,8 @@ fn record(job: &str, attempt: AttemptId) -> VoteRecord {
     Core::new("n1", job, attempt).record().clone()
 }
 
-/// A node was killed while it wrote a record: the file without its name was read as one more record of that job, and was taken
-/// for the last if the directory had it last. So a vote that had been answered was forgotten.
+/// A node was killed while it wrote a record: the unfinished file was read as one more record of that job, and counted
+/// as the last if the directory listed it last. So a vote that had been answered was forgotten.
 #[test]
 fn a_record_that_was_not_finished_is_no_vote() {
     let place = Place::new("unfinished");
@@ -135,7 +135,7 @@ fn a_record_that_was_not_finished_is_no_vote() {
     assert_eq!(std::fs::read_dir(place.0.join(DIRECTORY)).unwrap().count(), 2, "nothing unfinished is left");
 }
 
-/// Records were synced, but not the name of their directory: a power cut took all votes of a node that had made it just before.
+/// Records were synced, but not their directory's name: a power failure lost all votes of a node that had just made it.
 #[test]
 fn the_directory_of_votes_is_there_before_the_first() {
     let place = Place::new("directory");
@@ -143,7 +143,7 @@ fn the_directory_of_votes_is_there_before_the_first() {
     assert!(place.0.join(DIRECTORY).is_dir());
 }
 
-/// A proposal of a host that could not keep its vote asked nobody and had no end, so its job ran for ever, whoever cancelled it.
+/// A proposal of a host that could not store its vote asked no host and never ended: its job ran on, even if cancelled.
 #[test]
 fn who_cannot_keep_a_vote_proposes_nothing_and_says_why() {
     let place = Place::new("broken");
@@ -158,8 +158,8 @@ fn who_cannot_keep_a_vote_proposes_nothing_and_says_why() {
     assert_eq!(told.recv_timeout(Duration::from_secs(20)).unwrap(), Err(GaveUp::NoVote(entered)));
 }
 
-/// A host proposed what it wanted of attempt 1 when its record was at attempt 2 already: the outputs of the first were committed
-/// as those of the second, and who had not moved on yet was told that they were to get their names.
+/// A host made a proposal for attempt 1 when its record was at attempt 2 already: the outputs of the first were
+/// committed as those of the second, and hosts that had not moved on yet were told that they were to get their names.
 #[test]
 fn what_is_wanted_of_one_attempt_is_not_proposed_for_another() {
     let place = Place::new("moved-on");
@@ -180,7 +180,7 @@ fn an_output_that_nobody_named_is_waited_for() {
     assert!(kept.len() == 1 && kept[0].contains("it is whole, at .out.ready, and n2 names it"), "{kept:?}");
 }
 
-/// A host answers pings, but its disk does not come to an end: nobody was told whom the job waits for, and it could not be
+/// A host answers pings, but its disk hangs: no report said which host the job waited for, and it could not be
 /// cancelled.
 #[test]
 fn a_host_whose_disk_hangs_does_not_keep_a_job_from_being_cancelled() {
@@ -194,7 +194,7 @@ fn a_host_whose_disk_hangs_does_not_keep_a_job_from_being_cancelled() {
     assert_eq!(kept, ["n1 has not given its output its name yet, and will when it can be reached"]);
 }
 
-/// A node that was killed with outputs ready kept them, and nobody was told where, nor what they waited for.
+/// A node that was killed with outputs ready kept them, and nothing reported where, or what they waited for.
 #[test]
 fn outputs_in_doubt_are_told_once_for_each_reason() {
     let place = Place::new("doubt");
@@ -204,7 +204,7 @@ fn outputs_in_doubt_are_told_once_for_each_reason() {
     small::write(&place.record(JOB), to_json(&kept).as_bytes()).unwrap();
     let node = place.node();
     let seat = node.votes.seat(JOB).unwrap();
-    // It reaches nobody, and says so.
+    // It reaches no other node, and says so.
     settle_some(&node, 1);
     let mut state = seat.state.lock().unwrap();
     assert_eq!(state.doubt, Some(GaveUp::Few(1, 3)));
@@ -217,7 +217,7 @@ fn outputs_in_doubt_are_told_once_for_each_reason() {
     assert_eq!(state.core.record().ready, kept.ready);
 }
 
-/// A host that was killed inside a job kept an undecided record for ever; 1,024 of them, and it took part in nothing any more.
+/// A host that was killed inside a job kept an undecided record for ever; with 1,024 of them, it could not join a job.
 #[test]
 fn a_job_that_nobody_goes_on_with_is_decided_or_makes_room_in_the_end() {
     let place = Place::new("room");
@@ -242,7 +242,7 @@ fn a_job_that_nobody_goes_on_with_is_decided_or_makes_room_in_the_end() {
     assert!(node.votes.known(&id(4)).is_none() && !place.record(&id(4)).exists(), "the oldest goes");
     assert!(node.votes.known(&id(3)).is_some() && node.votes.known(&id(5)).is_some());
     assert!(node.enter_vote(&id(4), &attempt(2, &["n1", "n2"])).is_err(), "it has no vote");
-    // One that has only this host is decided.
+    // A job that has only this host is decided.
     (0..JOBS_MAX)
         .filter(|number| *number != 4)
         .for_each(|number| std::fs::remove_file(place.record(&id(number))).unwrap());
@@ -275,8 +275,8 @@ fn an_output_whose_name_the_user_has_taken_is_kept_and_its_place_told() {
     assert_eq!(std::fs::read_to_string(&hidden).unwrap(), "sorted");
 }
 
-/// A host heard that the job was committed before its coordinator said that the output had kept its temporary name, as the user
-/// had taken its name: the host told that the job was done.
+/// A host learned that the job was committed before its coordinator reported that the output had kept its temporary
+/// name, because the user had taken its name: the host reported that the job was done.
 #[test]
 fn a_committed_job_ends_as_its_coordinator_says() {
     for is_coordinated in [true, false] {

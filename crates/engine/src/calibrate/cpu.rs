@@ -1,8 +1,8 @@
-//! The cores' rates: the engine itself, with records of our own.
+//! The cores' rates, measured by running the engine on generated records.
 //!
-//! Model: the records lie in a file that the page cache holds, and the output is thrown away, so that
-//! of a stage's seconds all that was not waiting is work. The median of three runs counts; the first
-//! one also touches code and memory for the first time.
+//! Model: the records are in a file in the page cache, and the output is discarded, so all of a stage's time
+//! that is not spent waiting is work. The median of three runs counts, because the first run also touches
+//! code and memory for the first time.
 //! Non-goals: records of other lengths, which the forecast computes from these.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct Rates {
     pub(super) sort: f64,
 }
 
-/// Measures both, with so many lanes at once.
+/// Measures both rates, with `lanes` lanes at once.
 pub(super) fn measure(io: &Arc<dyn FileSystem>, lanes: usize) -> Result<Rates> {
     let records = Records::make(io)?;
     let sort = records.sort(lanes);
@@ -41,7 +41,7 @@ pub(super) fn measure(io: &Arc<dyn FileSystem>, lanes: usize) -> Result<Rates> {
     Ok(Rates { distribute: rate(distribute), sort: rate(gather) })
 }
 
-/// Seconds of a stage, without those that its lanes waited on the mean.
+/// Seconds of a stage, less the mean wait of its lanes.
 fn busy_seconds(receipt: &Receipt, name: &str, lanes: usize) -> f64 {
     let of = |s: &Stage| s.seconds - (s.waited_read_seconds + s.waited_write_seconds) / lanes as f64;
     receipt.stages.iter().filter(|stage| stage.name == name).map(of).sum()
@@ -84,7 +84,7 @@ impl Records {
 
 impl Drop for Records {
     fn drop(&mut self) {
-        // It is in the directory of temporary files, which somebody else empties if need be.
+        // If this fails, the file stays in the directory for temporary files, which the system cleans up.
         let _ = self.0.remove();
     }
 }

@@ -3,7 +3,7 @@
 //! Model: blocks of a mebibyte, past the page cache, eight in flight. Reads come from the input, a few
 //! neighbouring blocks at each of several places far apart; writes go to a file in the scratch directory
 //! whose name is removed as soon as it is open, so that nothing is left even by a process that is killed.
-//! Invariant: of an input no more than an eighth is read; no part begins anything after the time that it is given.
+//! Invariant: no more than an eighth of an input is read; no part starts an operation after its time is up.
 //! Non-goals: finding the best depth and size, which `bench io` does.
 
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use thalweg_io::{
 };
 
 const BLOCK_BYTES: u64 = MIB;
-/// What two lanes of a sort have in flight.
+/// As many operations in flight as two lanes of a sort have.
 const DEPTH: usize = 8;
 /// Blocks of each part.
 const BLOCKS: u64 = 64;
-/// Fewer blocks than this say nothing; then reads come from the file that was just written.
+/// Fewer blocks than this measure nothing; then reads come from the file that was just written.
 const BLOCKS_MIN: u64 = 8;
 /// Neighbouring blocks at each place.
 const TOGETHER: u64 = 8;
-/// How long a part lasts where a plan waits for it.
+/// Seconds of each part when a plan waits for the result.
 pub(super) const PART_SECONDS: f64 = 0.33;
 
 /// Bytes per second.
 pub(super) struct Rates {
     pub(super) read: f64,
     pub(super) write: f64,
-    /// Read and written added.
+    /// The sum of bytes read and bytes written.
     pub(super) mixed: f64,
     pub(super) sync_seconds: f64,
 }
@@ -62,13 +62,13 @@ pub(super) fn measure(
     let (source, places) = places_of(input, &trial, written_bytes);
     let reads = places.iter().map(|&at| (Kind::Read, source.clone(), at));
     let (read_bytes, read_seconds) = carry_out(&mut *queue, &pool, part_seconds, reads)?;
-    // Into room that nobody has written to yet, as scratch and output are.
+    // Into space that has not been written before, as is that of scratch and output.
     let pairs = places.iter().take(BLOCKS as usize / 2).enumerate().flat_map(|(i, &at)| {
         let to = (BLOCKS + i as u64) * BLOCK_BYTES;
         [(Kind::Read, source.clone(), at), (Kind::Write, trial.handle().clone(), to)]
     });
     let (mixed_bytes, mixed_seconds) = carry_out(&mut *queue, &pool, part_seconds, pairs)?;
-    // Where the page cache is in between, a write is done when it is synced.
+    // Through the page cache, a write is complete only after the sync.
     let late = if trial.is_direct() { 0.0 } else { sync_seconds };
     Ok(Rates {
         read: read_bytes as f64 / read_seconds,
@@ -78,7 +78,7 @@ pub(super) fn measure(
     })
 }
 
-/// A file without a name, with room for all that will be written.
+/// A file without a name, with room for all writes.
 fn trial_file(directory: &Location) -> Result<File> {
     let location = directory.at(directory.path.join(hidden::unique("calibration")));
     let file = location.open(Access::CreateDirect)?;
@@ -87,7 +87,7 @@ fn trial_file(directory: &Location) -> Result<File> {
     Ok(file)
 }
 
-/// Something that a disk cannot make smaller.
+/// Fills the blocks of a pool with bytes that a disk cannot compress.
 fn fill(pool: &Pool) {
     let mut rng = Rng::new(1);
     let mut blocks: Vec<Block> = (0..DEPTH).map(|_| pool.take()).collect();
@@ -97,7 +97,7 @@ fn fill(pool: &Pool) {
     }
 }
 
-/// The file to read from and where: the input if an eighth of it is enough, else what was just written.
+/// The file to read, and the offsets: the input if an eighth of it is enough, else the file that was just written.
 fn places_of(input: Option<&InputLocation>, trial: &File, written_bytes: u64) -> (Handle, Vec<u64>) {
     let opened = input.and_then(|input| input.open(Caching::Direct).ok());
     if let Some(file) = opened.filter(|file| file.is_direct())
@@ -111,7 +111,7 @@ fn places_of(input: Option<&InputLocation>, trial: &File, written_bytes: u64) ->
     (trial.handle().clone(), (0..written_bytes / BLOCK_BYTES).map(|i| i * BLOCK_BYTES).collect())
 }
 
-/// Bytes of a file of `len` at which blocks are read.
+/// The offsets at which blocks of a file of `len` bytes are read.
 fn places_in(len: u64) -> Vec<u64> {
     let blocks = (len / 8 / BLOCK_BYTES).min(BLOCKS);
     let groups = blocks.div_ceil(TOGETHER).max(1);

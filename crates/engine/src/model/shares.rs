@@ -1,25 +1,25 @@
 //! Shares of unequal nodes: who reads how much, and how large each range is.
 //!
-//! Model: bytes are moved from the node that is better off with fewer to the one that minds more the least, in steps that
-//! become smaller while nothing gets better. What is made small is the sum over both stages of a mean that nearly is the
-//! slowest load: with the slowest itself, nothing would seem better before all that are as slow had given something.
-//! Invariant: pure, and bounded; where equal shares are nearly as good they stay, so that what was measured a little differently
-//! on equal nodes changes nothing.
+//! Model: moves bytes from the node that gains most from having fewer to the node that loses least by having more, in
+//! steps that shrink when no move helps. Minimizes the sum over both stages of a power mean that is close to the
+//! slowest load: with the slowest load itself, no move would help before all equally slow nodes had given some bytes.
+//! Invariant: pure, and bounded; equal shares stay if they are nearly as good, so small differences in the measured
+//! rates of equal nodes change nothing.
 
 use super::{All, Facts, predict};
 
-/// Shares other than equal ones have to be so much faster.
+/// Unequal shares must be faster than equal ones by this factor.
 const GAIN_MIN: f64 = 1.1;
 /// The power of the mean: of two loads that differ by a tenth, the lesser counts a sixth.
 const POWER: i32 = 16;
-/// The first step is this part of an equal share, and the last.
+/// The first and the last step, as fractions of an equal share.
 const STEPS: (f64, f64) = (0.5, 0.002);
-/// Of an equal share, the least that a node's range is: every node has one.
+/// The smallest range of a node, as a fraction of an equal share: every node has a range.
 const RANGE_MIN: f64 = 0.01;
 /// The most moves.
 const MOVES_MAX: usize = 8192;
 
-/// The shares under which a sort of these nodes takes the least time. Where each node's input is its own,
+/// The shares with which a sort on these nodes takes the least time. If each node has its own input,
 /// only ranges change.
 pub fn best(facts: Facts, own_inputs: bool) -> Facts {
     if facts.nodes.len() < 2 || facts.all().bytes < facts.nodes.len() as f64 {
@@ -43,7 +43,7 @@ struct Search<'a> {
     all: All,
     reads: Vec<f64>,
     ranges: Vec<f64>,
-    /// Of both stages, the loads of each node to the power, and their sums.
+    /// For both stages, the loads of each node to the power [`POWER`], and their sums.
     powers: Vec<[f64; 2]>,
     sums: [f64; 2],
     /// Bytes that the first half reads, and those of its ranges.
@@ -127,7 +127,7 @@ impl<'a> Search<'a> {
         loads.map(|load| load.slowest().powi(POWER))
     }
 
-    /// What both stages would cost if these nodes had so much more to read, and so much more of a range.
+    /// The cost of both stages if these nodes had this much more to read, and this much more of a range.
     fn cost(&self, changes: &[(usize, f64, f64)]) -> f64 {
         let (mut sums, mut near) = (self.sums, self.near);
         for &(i, read, range) in changes {
@@ -153,7 +153,7 @@ impl<'a> Search<'a> {
         for (i, node) in found.nodes.iter_mut().enumerate() {
             (node.read_bytes, node.range_bytes) = (bytes(self.reads[i]), bytes(self.ranges[i]));
         }
-        // What is left of all when each has whole bytes is the first one's.
+        // The first node gets the bytes that are left after rounding.
         let all = |of: fn(&super::NodeFacts) -> u64, facts: &Facts| facts.nodes.iter().map(of).sum::<u64>();
         let left = |of| all(of, self.facts).saturating_sub(all(of, &found));
         let (read, range) = (left(|node| node.read_bytes), left(|node| node.range_bytes));

@@ -1,4 +1,4 @@
-//! A cluster that nobody has: so many equal nodes of such disks and links.
+//! A simulated cluster: a number of equal nodes with given rates of disks and links.
 //!
 //! Invariant: nothing is opened. Only the rates of cores are those of this machine.
 
@@ -9,12 +9,12 @@ use super::{Facts, LINE_BYTES, NodeFacts, equal, room};
 use crate::verbs::sorter_bytes;
 use crate::{Asked, Layout, Result, calibrate};
 
-/// What nodes have if nobody says.
+/// The memory of a node if none is given.
 const MEMORY_BYTES: u64 = 64 * GIB;
 /// The most nodes; more need a better model than that of equal ones.
 const NODES_MAX: u32 = 100_000;
 
-/// What was typed of a cluster to simulate.
+/// The description of a cluster to simulate, as typed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Simulated {
     /// How many nodes.
@@ -25,7 +25,7 @@ pub struct Simulated {
     pub link_bytes_per_second: f64,
     /// Memory of each node.
     pub memory_bytes: Option<u64>,
-    /// Bytes of the inputs of all nodes; without it, what one pass can take.
+    /// Bytes of the inputs of all nodes; without it, as many as one pass can sort.
     pub data_bytes: Option<u64>,
     /// Cores of each node; without it, as many as here.
     pub cores: Option<u32>,
@@ -33,7 +33,7 @@ pub struct Simulated {
     pub trunk_bytes_per_second: Option<f64>,
 }
 
-/// What the model needs to know of it.
+/// The facts of a simulated cluster, for the model.
 pub fn simulate(asked: &Simulated, layout: Layout, memory_bytes: Option<u64>) -> Result<Facts> {
     if asked.nodes == 0 || asked.nodes > NODES_MAX {
         return Err(Asked::SimulatedNodes { nodes: asked.nodes, max: NODES_MAX }.into());

@@ -27,7 +27,7 @@ fn rates(disk: f64, link: f64) -> NodeRates {
     }
 }
 
-/// Nodes of such disks and links with a share of so many bytes each.
+/// Nodes with these rates of disks and links, and `share` bytes each.
 fn facts(nodes: &[(f64, f64)], share: f64) -> Facts {
     let node = |(i, &(disk, link)): (usize, &(f64, f64))| NodeFacts {
         host: format!("n{}", i + 1),
@@ -79,7 +79,7 @@ fn one_node_has_no_links_and_a_trunk_is_named_where_it_limits() {
     let alone = predict(&facts(&[(20.0 * MB, 0.0)], 100.0 * MB));
     assert!(alone.stages[1].bottleneck == "n1's disk" && alone.stages[1].crossing_bytes == 0, "{alone:?}");
     let mut halves = facts(&[(1e9, 12.5 * MB); 4], 100.0 * MB);
-    // Of 200 MB of either half, 100 cross at 5 MB/s.
+    // Each half reads 200 MB, of which 100 cross at 5 MB/s.
     halves.trunk_bytes_per_second = Some(5.0 * MB);
     let plan = predict(&halves);
     assert!(close(plan.stages[1].seconds, 20.0) && plan.bottleneck == "read+river, trunk", "{plan:?}");
@@ -136,7 +136,7 @@ fn who_has_more_memory_gets_a_larger_range() {
         found.nodes[0].range_bytes > 210_000_000 && found.nodes[3].range_bytes < 190_000_000,
         "{found:?}"
     );
-    // All that is alike has what the least of them has for its river.
+    // The rivers of all nodes have the memory that the node with the least can give.
     let spilled = |memory: u64| {
         let mut all = facts(&[(20.0 * MB, 1e9); 2], 400.0 * MB);
         all.nodes[0].memory_bytes = 256 << 20;
@@ -164,7 +164,7 @@ fn shares_follow_the_disks_where_disks_limit() {
     }
     let sum: u64 = found.nodes.iter().map(|node| node.range_bytes).sum();
     assert!(sum.abs_diff(400_000_000) < 10, "{sum}");
-    // Where each has its own input only ranges can follow.
+    // If each node has its own input, only ranges can change.
     let own = best(minutesort(), true);
     assert!(own.nodes.iter().all(|node| node.read_bytes == 100_000_000), "{own:?}");
     assert!(own.nodes[0].range_bytes > 2 * own.nodes[2].range_bytes, "{own:?}");

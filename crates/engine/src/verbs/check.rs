@@ -1,12 +1,12 @@
 //! `check`: whether files are one sorted sequence, and what is in it.
 //!
 //! Model: the files are parts of one sequence, in the order given. Each lane reads a stretch of
-//! neighbouring pages and examines it; the stretches are joined from left to right. What cannot be
-//! read at any place (a pipe, standard input) is one stretch, read by one thread and examined by
+//! neighbouring pages and examines it; the stretches are joined from left to right. An input without
+//! random access (a pipe, standard input) is one stretch, read by one thread and examined by
 //! another. With `merge` the inputs are summaries that earlier checks wrote. Pieces that other processes examined are
 //! joined in the same way.
 //! Invariant: the result is that of reading from beginning to end, whatever the number of lanes.
-//! Non-goals: mending anything.
+//! Non-goals: repairing anything.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,11 +32,11 @@ const PAGE_BYTES: usize = 1_024_000;
 const _: () = assert!(PAGE_BYTES.is_multiple_of(ALIGN) && PAGE_BYTES.is_multiple_of(RECORD_BYTES));
 /// Reads in flight for each lane.
 const DEPTH: usize = 8;
-/// More lanes than this no disk keeps busy: one examines 2 GB/s.
+/// No disk keeps more lanes than this busy: one examines 2 GB/s.
 const LANES_MAX: usize = 8;
 /// Blocks of a stream: one is read, one is examined, two wait in between.
 const STREAM_BLOCKS: usize = 4;
-/// How often a silent stream is left to see whether the verb was cancelled.
+/// How often a wait for a silent stream checks whether the verb was cancelled.
 const LOOK_UP: Duration = Duration::from_millis(100);
 /// A record that crosses pages is held whole; one longer than this is more likely a wrong layout.
 const RECORD_BYTES_MAX: usize = 256 * MIB as usize;
@@ -80,7 +80,7 @@ fn examine_on(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Res
     Ok(whole)
 }
 
-/// What a sequence is found to be whose pieces were examined elsewhere, each told of with the name of its host.
+/// The result for a sequence whose pieces were examined elsewhere, each given with the name of its host.
 pub fn check_joined(
     options: &CheckOptions,
     pieces: Vec<(String, Examined)>,
@@ -99,7 +99,7 @@ pub fn check_joined(
     Ok(Check { nodes, ..found })
 }
 
-/// The key, if what is asked for can be told of it.
+/// The key, or an error if the check cannot be done by it.
 pub fn check_key(options: &CheckOptions) -> Result<Key> {
     let key = Key::new(options.layout, &options.keys)?;
     if options.summary.is_some() && !is_benchmark(options.layout, &key) {
@@ -115,7 +115,7 @@ fn some_inputs(options: &CheckOptions) -> Result<()> {
     Ok(())
 }
 
-/// What was found, but for the time it took.
+/// The result of a check, without its duration.
 struct Found {
     check: Check,
     /// If the records are the Sort Benchmark's.
@@ -135,7 +135,7 @@ impl Found {
         Found { check, summary: is_benchmark(whole.layout(), key).then(|| whole.summary()) }
     }
 
-    /// Writes the summary where that was asked for.
+    /// Completes the result, and writes the summary if one was requested.
     fn told(self, options: &CheckOptions, disks: &Disks, watch: &Stopwatch) -> Result<Check> {
         if let (Some(path), Some(summary)) = (&options.summary, &self.summary) {
             Target::of(&disks.output, &Endpoint::Path(path.clone()))?.write_whole(&summary.to_bytes())?;
@@ -151,7 +151,7 @@ fn merge(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Result<F
     for input in inputs_of(disks, &options.inputs)? {
         let path = &input.path;
         let file = input.open(Caching::Cached)?;
-        // Many summaries at a time, and yet no file of data is read whole by mistake.
+        // Enough for many summaries, but not for a whole data file that was named by mistake.
         let mut bytes = vec![0; 1000 * SUMMARY_BYTES];
         let mut at = 0;
         loop {
@@ -198,8 +198,8 @@ fn merge(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Result<F
 enum Part {
     /// Files that can be read at any place.
     Files(Inputs),
-    /// What can be read once, from beginning to end. Opened when it is its turn: opening a pipe waits
-    /// for whoever writes it.
+    /// An input that can be read only once, from beginning to end. Opened in its turn: opening a pipe waits
+    /// for its writer.
     Stream(InputLocation),
 }
 
@@ -212,9 +212,9 @@ impl Part {
     }
 }
 
-/// Looks at all inputs before the first is read, so that what is wrong with the last one shows now.
+/// Inspects all inputs before the first is read, so that a problem with the last one shows now.
 fn parts(inputs: Vec<InputLocation>, options: &CheckOptions) -> Result<Vec<Part>> {
-    // What cannot be looked at counts as a file here: opening it will say what is the matter.
+    // An input that cannot be inspected counts as a file here: opening it reports the error.
     let known = |input: InputLocation| (input.is_stream(), input);
     let inputs: Vec<(bool, InputLocation)> = inputs.into_iter().map(known).collect();
     let mut parts = Vec::new();
@@ -273,7 +273,7 @@ impl Examination<'_> {
         Ok(())
     }
 
-    /// Fails if the file that ends before page `page` ends inside a record, where only reading it tells.
+    /// Fails if the file that ends before page `page` ends inside a record, for layouts where only reading it tells.
     fn check_end(&self, inputs: &Inputs, page: u64, stretch: &StretchCheck) -> Result<()> {
         let left = stretch.unfinished() as u64;
         if self.layout.is_found_anywhere() || left == 0 {
@@ -330,8 +330,8 @@ impl Examination<'_> {
     }
 }
 
-/// Opens a stream and reads it to its end, on a thread of its own, as long as the `Arc` lives. Nobody waits for that thread: a
-/// pipe may stay without a writer or silent for ever, and a cancelled check should not.
+/// Opens a stream and reads it to its end, on a thread of its own, as long as the `Arc` lives. Nothing joins that
+/// thread: a pipe may have no writer, or stay silent, for ever, and a cancelled check must not wait for it.
 pub(super) fn read_along(
     stream: InputLocation,
     pool: Pool,

@@ -85,7 +85,7 @@ fn on_three_disks(test: &str, verb: impl Fn(&[Disk; 3], &Disks)) {
     }
 }
 
-/// Records of few keys, so many.
+/// `count` records with few different keys.
 fn records(count: usize) -> Vec<[u8; RECORD]> {
     let mut rng = Rng::new(7);
     let record = |i| (u128::from(rng.next_u64() % 1000) << 64 | i as u128).to_be_bytes();

@@ -1,9 +1,9 @@
 //! `doctor`: what this machine offers and lacks.
 //!
 //! Model: one small function for each thing looked at, from what the kernel says to a [`Finding`]: the
-//! number that was seen and, where it is weak, one remedy. What is a matter of a directory (direct I/O,
-//! queue depth, free space) is looked at for each directory given and for the current one.
-//! Invariant: looks, and changes nothing; the file that direct I/O is tried on is gone when it returns.
+//! number that was seen and, where it is weak, one remedy. Properties of a directory (direct I/O,
+//! queue depth, free space) are examined for each directory given and for the current one.
+//! Invariant: changes nothing; the file that direct I/O is tried on is gone when it returns.
 //! Non-goals: measuring rates (`bench` does), remedying.
 
 use std::path::{Path, PathBuf};
@@ -18,17 +18,17 @@ use thalweg_io::{Access, Action, File, FileSystem, Kind, Op, hidden, process};
 
 use crate::{Result, machine};
 
-/// A disk keeps busy with fewer requests than this; with less, lanes wait for each other in the kernel.
+/// Fewer requests also keep a disk busy, but then lanes wait for each other in the kernel.
 const QUEUE_REQUESTS_MIN: u64 = 32;
 /// An eighth of a gigabyte of `--memory`, the window that may be registered with the ring.
 const LOCKED_BYTES_MIN: u64 = 128 * MIB;
-/// A sort does with 64; many inputs, and links to many nodes, want more.
+/// A sort needs only 64; many inputs, and links to many nodes, need more.
 const OPEN_FILES_MIN: u64 = 1024;
-/// What a link of 10 Gbit/s and 1 ms has under way, rounded up.
+/// The bandwidth-delay product of a link of 10 Gbit/s and 1 ms, rounded up.
 const SOCKET_BYTES_MIN: u64 = 4 * MIB;
-/// Neighbours of a cluster's size; the kernel's 128 forgets some on each exchange of all with all.
+/// Entries of the neighbour table for a cluster; the kernel's 128 forgets some on each all-to-all exchange.
 const NEIGHBOURS_MIN: [u64; 3] = [1024, 4096, 8192];
-/// Less free space than this is soon full.
+/// With less free space than this, a disk is soon full.
 const FREE_BYTES_MIN: u64 = 10 * GIB;
 /// Below this, passes multiply.
 const MEMORY_BYTES_MIN: u64 = GIB;
@@ -36,7 +36,7 @@ const MEMORY_BYTES_MIN: u64 = GIB;
 const BALLOON_REPORTING: usize = 5;
 const DIRECT_BYTES: usize = 4 * KIB as usize;
 
-/// What this machine offers and lacks, and the same of the directories given and the current one.
+/// Reports what this machine, the directories given and the current directory offer and lack.
 pub fn doctor(scratch: &[PathBuf]) -> Result<DoctorReport> {
     let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
     let mut findings = vec![io_uring()];
@@ -65,7 +65,7 @@ fn missing(name: impl Into<String>, seen: String, remedy: String) -> Finding {
     Finding { name: name.into(), verdict: Verdict::Missing, seen, remedy }
 }
 
-/// Good from `enough` on; else weak.
+/// Good if `number` is at least `enough`, else weak.
 fn at_least(name: &str, number: u64, enough: u64, seen: String, remedy: &str) -> Finding {
     if number >= enough { good(name, seen) } else { weak(name, seen, remedy.to_string()) }
 }
@@ -173,7 +173,7 @@ fn block_device(device: u64) -> Option<String> {
     let (major, minor) = numbers_of(device);
     let link = match std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) {
         Ok(link) => link,
-        // File systems over several disks have numbers of their own; the table of mounts has one disk.
+        // File systems over several disks have device numbers of their own; the mount table names one disk.
         Err(_) => {
             let (_, source) = mount_of(&kernel_says("/proc/self/mountinfo")?, device)?;
             let name = std::fs::canonicalize(source).ok()?.file_name()?.to_owned();
@@ -261,7 +261,7 @@ fn free_memory() -> Finding {
     }
 }
 
-/// Whether a balloon, whose features are told as digits, tells its host which pages are free.
+/// Whether a balloon, whose features are given as digits, reports free pages to its host.
 fn tells_free_pages(features: &str) -> bool {
     features.as_bytes().get(BALLOON_REPORTING) == Some(&b'1')
 }

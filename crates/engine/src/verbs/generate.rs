@@ -1,9 +1,9 @@
 //! `gen`: writes the Sort Benchmark's records.
 //!
 //! Model: the output is cut into pages of 10,240 whole records. Each lane takes the next page that
-//! nobody has, leaps to its first record, makes it in a block, proves the block and hands it to the
+//! no lane has taken, skips to its first record, makes it in a block, proves the block and hands it to the
 //! write; the proofs are joined in the order of pages. A stream gets its pages from one lane, in order.
-//! Invariant: what is handed to the write is so many records and bytes as were asked for.
+//! Invariant: the writes are given exactly the requested number of records and bytes.
 //! Non-goals: what the records contain; that is the record crate's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,7 @@ const _: () = assert!(PAGE_BYTES.is_multiple_of(ALIGN));
 const DEPTH: usize = 8;
 /// Blocks of a stream: one is written, one is made, one waits in between.
 const STREAM_BLOCKS: usize = 3;
-/// More lanes than this no disk keeps busy: one makes and proves 3 GB/s.
+/// No disk keeps more lanes than this busy: one makes and proves 3 GB/s.
 const LANES_MAX: usize = 8;
 
 /// Writes the Sort Benchmark's records.
@@ -52,7 +52,7 @@ pub(super) fn generate_on(disks: &Disks, options: &GenOptions, progress: &Progre
     let receipt = ran.receipt("gen", "generate+write");
     let written = receipt.io.output.written_bytes;
     let output = *job.chain.into_inner().expect("no holder panics").finish().proof();
-    // Nobody but the generator knows what the records should hash to; count and bytes were asked for.
+    // Only the generator knows the checksum of its records; count and bytes are those requested.
     let input = Proof { records: job.count, bytes, ..output };
     let whole = match &target {
         Target::File(file) => file.stat()?.len == bytes,
@@ -148,7 +148,7 @@ impl<'a> Job<'a> {
         let pool = Pool::new(PAGE_BYTES, STREAM_BLOCKS)?;
         let (made, to_write) = mpsc::sync_channel(STREAM_BLOCKS);
         std::thread::scope(|scope| {
-            // Ends early when nobody takes what it makes.
+            // Ends early when the receiver is gone.
             scope.spawn(|| {
                 let made = made;
                 (0..self.pages()).all(|page| made.send(self.make(page, pool.take())).is_ok())

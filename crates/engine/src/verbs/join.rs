@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Model: both sides are sorted by their keys, each in its half of the memory, and walked together. A record of the output is
-//! the left record and behind it the right one; of lines, with what was asked for between them. Where `left` finds no
-//! right record there are zeros, and of lines nothing.
-//! Invariant: out = the sum over keys of left x right. What must come out is known from the sorted sides: how many records,
+//! the left record followed by the right one; with lines, the separator is between them. Where `left` finds no
+//! right record there are zeros, or nothing for lines.
+//! Invariant: out = the sum over keys of left x right. The expected output is known from the sorted sides: its records,
 //! and the sums over all left and all right parts. It is compared with the parts of each record that was made, and the
 //! records that were made with those in the blocks that were handed to the write.
 //! Non-goals: keys that are not bytes; columns.
@@ -38,16 +38,16 @@ use crate::{
 const DEPTH: usize = 4;
 /// Blocks of the output: in flight, the one that is filled, and one at its end.
 const OUT_BLOCKS: usize = DEPTH + 2;
-/// Of the memory, so much is not the sorters': blocks, and records that several others want.
+/// 1/`OWN_SHARE` of the memory is not the sorters': blocks, and records that match several others.
 const OWN_SHARE: u64 = 8;
-/// Blocks are so much of the memory, within bounds.
+/// A block is 1/`BLOCK_SHARE` of the memory, within bounds.
 const BLOCK_SHARE: u64 = 512;
 const BLOCK_BYTES: (u64, u64) = (32 * KIB, MIB);
 /// Code, stacks and small things that become resident while a join runs.
 const PROCESS_GROWS_BYTES: u64 = 3 * MIB;
-/// So many records are made before somebody looks whether to stop.
+/// Records that are made between two checks whether to stop.
 const LOOK_RECORDS: u64 = 4096;
-/// How long to wait for a pipe before doing so.
+/// How long to wait for a pipe before such a check.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Joins two inputs. The receipt's invariant: out = the sum over keys of left x right.
@@ -123,7 +123,7 @@ pub(super) fn join_on(disks: &Disks, options: &WorkOptions, progress: &Progress)
     })
 }
 
-/// The right side, how records lie on both sides, and the keys of both.
+/// The right side, the layouts of both sides, and their keys.
 fn sides(options: &WorkOptions) -> Result<(&RightSide, [Layout; 2], [Key; 2])> {
     let right = options.right.as_ref().ok_or(Asked::RightSide)?;
     let layouts = [options.layout, right.layout];
@@ -153,9 +153,9 @@ pub(super) fn keys(layouts: [Layout; 2], keys: [&[KeyPart]; 2]) -> Result<[Key; 
 /// How memory is laid out.
 struct Room {
     memory_bytes: u64,
-    /// What each sorter has.
+    /// The memory of each sorter.
     sorter_bytes: u64,
-    /// What a chunk of a group has, of which there are two in memory.
+    /// Bytes of a chunk of a group; two chunks are in memory.
     group_bytes: usize,
     block_bytes: usize,
     line_max: u64,
@@ -193,14 +193,14 @@ struct Job<'a> {
     meters: Meters,
 }
 
-/// What was made, and what had to be.
+/// What was made, and what was expected.
 #[derive(Default)]
 pub(super) struct Made {
     pub(super) parts: Parts,
     promised: ExpectedJoin,
 }
 
-/// Sums over the parts of all records that were made, and over these.
+/// Sums over the left parts, the right parts and the whole of all records that were made.
 #[derive(Default)]
 pub(super) struct Parts {
     left: Proof,
@@ -209,7 +209,7 @@ pub(super) struct Parts {
 }
 
 impl Made {
-    /// Fails if it is not what came out, as so many bytes of such records, or not what had to come.
+    /// Fails if the parts are not those expected, or the records not those of the output, of `written` bytes.
     pub(super) fn look_at(&self, output: &Proof, (layout, written): (Layout, u64)) -> Result<()> {
         let Made { parts, promised } = self;
         let is_made =
@@ -224,7 +224,7 @@ impl Made {
         })
     }
 
-    /// What is told of it, with what went in.
+    /// The sides for the receipt; `left` and `right` are the proofs of the inputs.
     pub(super) fn sides(&self, left: Proof, right: Proof, output: &Proof) -> Sides {
         let pairs = self.parts.right.records;
         Sides { left, right, pairs, unmatched: output.records - pairs }
@@ -277,7 +277,7 @@ impl Job<'_> {
         sorter.sorted()
     }
 
-    /// What was done since the stages before, beside what sorters spill.
+    /// The work since the stages `before`, without what sorters spill.
     fn stage(&self, name: &str, watch: &Stopwatch, before: &[Stage]) -> Stage {
         let mut stage = Stage::new(name, watch.seconds());
         (stage.waited_read_seconds, stage.waited_write_seconds) = self.meters.stage.take_seconds();
@@ -339,16 +339,16 @@ pub(super) struct Joining<'a> {
     pub(super) keys: [Key; 2],
     pub(super) kind: JoinKind,
     pub(super) form: Form<'a>,
-    /// What a chunk of a group has, of which there are two in memory, and the longest line.
+    /// Bytes of a chunk of a group, of which two are in memory, and of the longest line.
     pub(super) group_bytes: usize,
     pub(super) line_max: u64,
-    /// For records of one key that memory is too small for.
+    /// For groups of records of one key that do not fit in memory.
     pub(super) scratch: &'a Location,
     pub(super) meters: &'a Meters,
 }
 
 impl Joining<'_> {
-    /// Calls `emit` with each record that is made, with what ends it, and how many there are with it.
+    /// Calls `emit` with each record that is made, its terminator included, and with the number of records so far.
     pub(super) fn run(
         &self,
         (left, right): (&mut Sorted, &mut Sorted),
@@ -381,7 +381,7 @@ impl Joining<'_> {
         Ok(made)
     }
 
-    /// A file that nobody sees.
+    /// A file without a name.
     fn scratch_file(&self) -> thalweg_io::Result<File> {
         let location = self.scratch.at(self.scratch.path.join(hidden::unique("join")));
         let file = location.open(Access::Create)?;
@@ -400,7 +400,7 @@ pub(super) struct Form<'a> {
     pub(super) layout: Layout,
     /// Between the left and the right part.
     between: &'a [u8],
-    /// Whether records are put whole into others, which is how those with a prefix remain apart.
+    /// Whether whole records are nested in others, which keeps the two parts of prefixed records apart.
     nests: bool,
 }
 
@@ -412,7 +412,7 @@ impl<'a> Form<'a> {
         Form { layout, between, nests: pairs && layout.prefix(0).is_some() }
     }
 
-    /// Makes a record, with what ends it, of its parts, and adds what it has of them to `made`.
+    /// Makes a record, with its terminator, from its parts, and adds the parts to `made`.
     fn make(&self, record: &mut Vec<u8>, left_record: &[u8], right: Option<&[u8]>, made: &mut Parts) {
         record.clear();
         if self.nests {

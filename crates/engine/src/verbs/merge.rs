@@ -1,13 +1,13 @@
 //! The verb `merge`: inputs that are in order become one.
 //!
 //! Model: files are parted by key into as many stretches as there are lanes, each of which merges its pieces of all files
-//! and writes its stretch of the output. Pipes, and `--unique`, of which nobody knows how long a stretch gets, are merged
+//! and writes its stretch of the output. Pipes, and `--unique`, with which a stretch's length is unknown, are merged
 //! by one lane.
-//! More inputs than may be open, or than memory has blocks for, take a pass more, as levels of merges would: they are
-//! sorted, which needs few of them at a time. So are files with longer lines than a merge has memory for. Which it is is
-//! decided before any pipe is opened: what came through one that is opened and let go of is lost.
+//! More inputs than may be open, or than memory has blocks for, take one more pass, as a multi-level merge would: they
+//! are sorted, which needs few of them at a time. So are files with lines that are too long for a merge's memory. This
+//! is decided before any pipe is opened: closing a pipe loses what has come through it.
 //! Invariant: out + dropped = in, and out is in order; the records that came fill the files that they came from.
-//! Non-goals: saying which of so many inputs is not in order; what comes out is.
+//! Non-goals: saying which of very many inputs is not in order; the output is in order.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,11 +35,11 @@ const OUT_BLOCKS: usize = DEPTH + 2;
 const BLOCK_BYTES_MAX: u64 = MIB;
 /// The most reads in flight.
 const READS_MAX: usize = 256;
-/// A lane for each so many bytes, at most.
+/// The least bytes for each lane.
 const LANE_BYTES_MIN: u64 = 16 * MIB;
 /// Code, stacks and small things that become resident while a merge runs.
 const PROCESS_GROWS_BYTES: u64 = 2 * MIB;
-/// Open files beside inputs and rings: standard ones, the output, one in passing.
+/// Open files beside inputs and rings: standard ones, the output, one that is open briefly.
 const FILES_BESIDE: u64 = 5;
 
 /// Merges inputs that are in order. The receipt's invariant: out + dropped = in, and out is in order.
@@ -117,7 +117,7 @@ struct Sorted {
 }
 
 impl Sorted {
-    /// Opens the files; `None` if so many inputs may not be open.
+    /// Opens the files; `None` if the process may not have this many inputs open.
     fn open(disks: &Disks, options: &WorkOptions) -> Result<Option<Sorted>> {
         let all = inputs_of(disks, &options.inputs)?;
         let needed = process::open_files() + all.len() as u64 + FILES_BESIDE;
@@ -151,19 +151,19 @@ struct Room {
 }
 
 impl Room {
-    /// For so many inputs; `None` if there is too little memory.
+    /// The layout for this many inputs; `None` if there is too little memory.
     fn of(options: &WorkOptions, inputs: usize, lanes: usize) -> Option<Room> {
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         let resident = host::prepare_memory() + PROCESS_GROWS_BYTES;
-        // Where records cross blocks, each flow copies two, and a proof one; it keeps two more, to compare them with
-        // those of other lanes. One is kept to know those of equal keys by.
+        // If records cross blocks, each flow copies two, and a proof one; the proof keeps two more, to compare them
+        // with those of other lanes. One more is kept to recognize equal keys.
         let copies = (lanes * (2 * inputs + 3) + usize::from(options.unique)) as u64;
         let (copied, line_max) = match options.layout.fixed_bytes() {
             Some(n) => (copies * n as u64, u64::MAX),
             None => (memory_bytes / 4, memory_bytes / 4 / copies),
         };
         let mut room = Room { memory_bytes, lanes, inputs, block_bytes: ALIGN, line_max };
-        // Of the block in which two lanes meet, the later one has its part apart.
+        // In the block where two lanes meet, the later lane keeps its part separately.
         let blocks = (room.blocks() + lanes - 1) as u64;
         let least = resident + copied + blocks * ALIGN as u64;
         if memory_bytes < least && lanes > 1 {
@@ -174,7 +174,7 @@ impl Room {
         Some(room)
     }
 
-    /// What all lanes can hold at once: of each input one block and those ahead.
+    /// Blocks that all lanes can hold at once: for each input one and those read ahead, and those of the output.
     fn blocks(&self) -> usize {
         self.lanes * (self.inputs * (AHEAD + 1) + OUT_BLOCKS)
     }
@@ -195,8 +195,8 @@ impl Job<'_> {
     /// What each lane merges.
     fn shares(&self) -> Result<Vec<Share>> {
         let Room { lanes, block_bytes, line_max, .. } = *self.room;
-        // No block is taken yet. Half of what they will take is the sample's; the other half is for the lines between
-        // lanes, since whatever lies in one block may be as long as that.
+        // No block is taken yet. The sample gets half of the blocks' memory; the other half is for the lines between
+        // lanes, since a line inside one block may be as long as the block.
         let sample_bytes = self.pool.capacity() as u64 * block_bytes as u64 / 2;
         let limits = Limits { sample_bytes, line_bytes: line_max.max(block_bytes as u64) };
         let mut shares = split(&self.inputs.files, &self.merge, lanes, limits).map_err(|e| self.error(e))?;
@@ -217,7 +217,7 @@ impl Job<'_> {
         Ok((merged, *prover.proof(), written))
     }
 
-    /// The same into a stream.
+    /// Merges into a stream. Returns what was merged, the proof of the output, and its bytes.
     fn to_stream(&self, file: &File) -> Result<(Merged, Proof, u64)> {
         let (merged, ends) = self.run(self.shares()?, || Ok(StreamLane::new(file, &self.meters)))?;
         let (prover, written) = close(ends, |_| unreachable!("one lane writes all of it"))?;

@@ -47,19 +47,19 @@ use crate::{
     machine,
 };
 
-/// More parts than this are rather a sort's.
+/// More parts than this are a task for a sort.
 const PARTS_MAX: usize = 4096;
 /// Files that are open beside inputs and parts.
 const FILES_BESIDE: u64 = 16;
 /// Room that is reserved for a part beyond its share.
 const RESERVED: (u64, u64) = (103, 100);
-/// How long a stream may be silent before anybody looks whether to stop.
+/// How long to wait for a silent stream before checking whether to stop.
 const LOOK_UP: Duration = Duration::from_millis(100);
 
-/// How records are parted: by what, into how many parts, whether equal keys may lie in several of them.
+/// How records are partitioned: by what, into how many parts, and whether equal keys may be in several parts.
 type How = (PartitionPick, usize, bool);
 
-/// Parts the records of files or of a stream among several files. The receipt's invariant: out = in.
+/// Partitions the records of files or of a stream among several files. The receipt's invariant: out = in.
 pub(super) fn partition(options: &WorkOptions, how: How, progress: &Progress) -> Result<Receipt> {
     partition_on(&Disks::of_work(options)?, options, how, progress)
 }
@@ -93,12 +93,12 @@ pub(super) fn partition_on(
 /// Where the records are.
 enum Input {
     Files(Inputs),
-    /// What can be read once, from beginning to end.
+    /// An input that can be read only once, from beginning to end.
     Stream(InputLocation),
 }
 
 impl Input {
-    /// 0 if nobody knows.
+    /// 0 if unknown.
     fn bytes(&self) -> u64 {
         match self {
             Input::Files(inputs) => inputs.bytes(),
@@ -107,7 +107,7 @@ impl Input {
     }
 }
 
-/// What was asked, made definite on this machine.
+/// A partition, with its options resolved on this machine.
 struct Job<'a> {
     options: &'a WorkOptions,
     how: How,
@@ -119,7 +119,7 @@ struct Job<'a> {
     shape: Shape,
     meters: Meters,
     sampled_bytes: u64,
-    /// Of what went in.
+    /// The proof of the input.
     proof: Proof,
 }
 
@@ -199,7 +199,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Moves everything; what comes back is whole and durable under hidden names.
+    /// Moves all records. The parts that it returns are complete and durable under temporary names.
     fn run(&mut self, pick: Partitioner, progress: &Progress) -> Result<Vec<Part>> {
         let Shape { inlets, outlets, .. } = self.shape;
         let pages = match &self.input {
@@ -228,7 +228,7 @@ impl<'a> Job<'a> {
             let outcome = match end {
                 End::In(mut inlet) => {
                     let outcome = self.feed(lanes, progress, &mut inlet, lane, &read_pool);
-                    // Said before the inlet goes, so that this is why the others stop.
+                    // Recorded before the inlet is dropped, so that the others stop with this error.
                     outcome.map_err(|error| lanes.fail(error)).ok().map(Done::In)
                 }
                 End::Out(mut outlet, mut parts) => {
@@ -252,7 +252,7 @@ impl<'a> Job<'a> {
         Ok(parts)
     }
 
-    /// One inlet's pages, or the whole stream.
+    /// Feeds one inlet with its pages, or with the whole stream.
     fn feed(
         &self,
         lanes: &Lanes<'_>,
@@ -291,7 +291,7 @@ impl<'a> Job<'a> {
         Ok(*inlet.proof())
     }
 
-    /// One outlet's parts.
+    /// Drains one outlet into its parts.
     fn drain(&self, lanes: &Lanes<'_>, outlet: &mut Outlet, parts: &mut [Part], pool: &Pool) -> Result<()> {
         let first =
             parts.first().and_then(|part| self.names.iter().position(|name| name.path == part.path()));
@@ -324,13 +324,13 @@ enum End {
     Out(Box<Outlet>, Vec<Part>),
 }
 
-/// What came of it.
+/// The result of a lane's work.
 enum Done {
     In(Proof),
     Out(Vec<Part>),
 }
 
-/// Each outlet with the parts that are its lanes.
+/// Pairs each outlet with the parts that are its lanes.
 fn of_outlets(outlets: Vec<Outlet>, parts: &mut Vec<Part>) -> impl Iterator<Item = End> {
     let (count, all) = (outlets.len(), parts.len());
     let mut parts = std::mem::take(parts).into_iter();
@@ -342,7 +342,7 @@ fn of_outlets(outlets: Vec<Outlet>, parts: &mut Vec<Part>) -> impl Iterator<Item
     ends.into_iter()
 }
 
-/// Looks at the inputs: files, or one stream.
+/// Inspects the inputs: files, or one stream.
 fn open(disks: &Disks, options: &WorkOptions) -> Result<Input> {
     let inputs = inputs_of(disks, &options.inputs)?;
     match &inputs[..] {
@@ -391,7 +391,7 @@ mod tests {
 
     const TEXT: &[u8] = b"b\na\nc\n";
 
-    /// What a partition does with a file that `change` changes behind its back, when it has been looked at.
+    /// Runs a partition whose input `change` modifies after it was inspected.
     fn parted(change: impl FnOnce(&Sim)) -> Result<usize> {
         let sim = Sim::new(1);
         sim.put("/d/in", TEXT);
@@ -414,7 +414,7 @@ mod tests {
         made
     }
 
-    /// A last newline that became another byte was given a newline more, and the receipt said that the invariant holds.
+    /// A last newline that became another byte got one more newline, and the receipt said that the invariant holds.
     #[test]
     fn others_than_all_bytes_of_the_input_are_an_error_and_no_part() {
         assert_eq!(parted(|_| {}).unwrap(), 2);

@@ -1,9 +1,9 @@
-//! The verb `plan`: what a sort would do, take and last, and on which rates that rests.
+//! The verb `plan`: what a sort would do and need, how long it would take, and which rates that is based on.
 //!
 //! Model: the sort is resolved and laid out as `sort` does it, sample included; then the machine is
 //! measured, or what an earlier plan measured is used; then the forecast is arithmetic.
 //! Invariant: runs nothing; no name is left on any disk but that of the kept calibration.
-//! Non-goals: streams, whose size nobody knows before their end.
+//! Non-goals: streams, whose size is unknown before their end.
 
 use thalweg_api::Plan;
 use thalweg_io::Location;
@@ -14,7 +14,7 @@ use crate::machine::Disks;
 use crate::output::Target;
 use crate::{BadPath, Progress, Result, WorkOptions, calibrate};
 
-/// Says what a sort would do. Runs nothing.
+/// Plans a sort. Runs nothing.
 pub fn plan(options: &WorkOptions) -> Result<Plan> {
     let disks = Disks::of_sort(options)?;
     let definite = resolve(options, &disks)?;
@@ -25,7 +25,7 @@ pub fn plan(options: &WorkOptions) -> Result<Plan> {
     Ok(forecast(&facts, &hardware))
 }
 
-/// Whether everything is where it should be for this sort.
+/// Checks whether everything is where it should be for this sort.
 fn check_places(options: &WorkOptions, definite: &Sort, disks: &Disks) -> Result<()> {
     for input in &definite.inputs {
         let there = input.stat()?;

@@ -1,4 +1,4 @@
-//! The verb `pump`: what was asked, made definite on this machine, and moved.
+//! The verb `pump`: resolves the options on this machine, and runs the transfer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use thalweg_transfer::{From as Origin, To, Transfer};
 use crate::volumes::Volumes;
 use crate::{Asked, Endpoint, Error, Progress, PumpOptions, Result, machine};
 
-/// More lanes than this no disk keeps busy.
+/// No disk keeps more lanes than this busy.
 const STREAMS_MAX: usize = 64;
 
 /// Moves files, trees or streams. The receipt's invariant: out = in.
@@ -25,7 +25,7 @@ pub fn pump(options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     Ok(receipt)
 }
 
-/// What a transfer with another process needs of this crate: ends made definite on this machine. For the node crate.
+/// What a transfer with another process needs of this crate: endpoints resolved on this machine. For the node crate.
 pub mod ends {
     use super::*;
 
@@ -36,7 +36,7 @@ pub mod ends {
         Ok((if is_sink { to } else { from }, fallback))
     }
 
-    /// All but the destination.
+    /// The transfer without its destination.
     pub fn sources(options: &PumpOptions, tree: &dyn Tree) -> Result<Transfer> {
         super::sources(options, tree.io())
     }
@@ -76,12 +76,12 @@ fn trees(options: &PumpOptions) -> Result<(Trees, Option<String>)> {
     Ok(([source, dest], fallback))
 }
 
-/// The error of a transfer that somebody may have stopped.
+/// The error of a transfer that may have been cancelled.
 fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
     use thalweg_transfer::Error::*;
     match (error, progress.cancelled()) {
         (Stopped, signal) => Error::Interrupted(signal.unwrap_or(0)),
-        // Whoever stops closes the links and tells the other end, and who waits for one of them hears of that.
+        // Cancelling closes the links and tells the other end, so threads that wait for either see these errors.
         (Link(_) | Protocol(_), Some(signal)) => Error::Interrupted(signal),
         (Peer { kind, .. }, Some(signal)) if kind != FailureKind::Wrong => Error::Interrupted(signal),
         (Io(e), _) => e.into(),
@@ -146,7 +146,7 @@ fn dest(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<To> {
         Endpoint::Volume(path) => Ok(To::Path(path.as_path().into())),
         Endpoint::Path(path) => match io.stat(named(path)?) {
             Ok(there) if !there.is_regular && !there.is_directory => Ok(To::Stream(unplanted(path)?)),
-            // What is not there is made; what cannot be looked at will say so when it is opened.
+            // A path that does not exist is created; one that cannot be inspected reports that when it is opened.
             _ => Ok(To::Path(path.clone())),
         },
     }

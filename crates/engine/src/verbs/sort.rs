@@ -1,4 +1,4 @@
-//! The verbs `sort` and `shuffle`: what was asked, made definite on this machine, and run.
+//! The verbs `sort` and `shuffle`: resolves the options on this machine, and runs the sort.
 //!
 //! A shuffle is a sort by random tags: every record is given a tag, a hash of the seed and of the byte at which it begins
 //! in all inputs together (`record::Tags`). So the same seed and inputs give the same output, whatever the memory and the
@@ -25,7 +25,7 @@ pub(super) fn sort(options: &WorkOptions, progress: &Progress) -> Result<Receipt
     sort_on(&Disks::of_sort(options)?, options, progress)
 }
 
-/// The same on these disks.
+/// Sorts or shuffles on these disks.
 pub(super) fn sort_on(disks: &Disks, options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     let mut definite = resolve(options, disks)?;
     if definite.shuffle.is_none() {
@@ -39,7 +39,7 @@ pub(super) fn sort_on(disks: &Disks, options: &WorkOptions, progress: &Progress)
     Ok(receipt)
 }
 
-/// The error of a sort that somebody may have stopped.
+/// The error of a sort that may have been cancelled.
 pub(super) fn error_of(error: thalweg_sort::Error, progress: &Progress) -> Error {
     match error {
         thalweg_sort::Error::Stopped => Error::Interrupted(progress.cancelled().unwrap_or(0)),
@@ -50,7 +50,7 @@ pub(super) fn error_of(error: thalweg_sort::Error, progress: &Progress) -> Error
 /// The least memory that a sort promises to live in.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 
-/// What was typed, made definite.
+/// Resolves the options on this machine.
 pub(super) fn resolve(options: &WorkOptions, disks: &Disks) -> Result<Sort> {
     let shuffle = match options.work {
         Work::Shuffle(seed) => {
@@ -80,7 +80,7 @@ pub(super) fn resolve(options: &WorkOptions, disks: &Disks) -> Result<Sort> {
         layout: options.layout,
         keys: options.keys.clone(),
         memory_bytes,
-        // Who names directories or a limit has a disk in mind.
+        // A user who names directories or a limit has a disk in mind.
         within_output: options.scratch.is_empty() && options.scratch_limit.is_none(),
         scratch,
         scratch_limit,
@@ -93,7 +93,7 @@ pub(super) fn resolve(options: &WorkOptions, disks: &Disks) -> Result<Sort> {
     })
 }
 
-/// Fails if records that lie so have no room for a tag.
+/// Fails if records of this layout have no room for a tag.
 pub(super) fn has_room(layout: Layout) -> Result<()> {
     let most = u32::MAX - TAG_BYTES as u32;
     if layout.fixed_bytes().is_some_and(|n| n > most as usize) {
@@ -114,7 +114,7 @@ pub(crate) fn scratch_limit(asked: Option<Size>, scratch: &[Location]) -> u64 {
     asked.map_or(u64::MAX, |size| size.of(space))
 }
 
-/// Where scratch goes: if nobody says, beside the output, or for a stream where temporary files go.
+/// The scratch directories: by default that of the output or, for a stream, the one for temporary files.
 pub(super) fn scratch_directories(
     asked: &[PathBuf],
     target: &Target,
@@ -125,7 +125,7 @@ pub(super) fn scratch_directories(
         Target::File(file) => vec![directory_of(&file.path).to_path_buf()],
         Target::Stream(_) => vec![std::env::temp_dir()],
     };
-    // A directory that is named twice has one scratch file all the same.
+    // A directory that is named twice still has only one scratch file.
     let mut once: Vec<(u64, u64, PathBuf)> = Vec::with_capacity(scratch.len());
     for directory in scratch {
         let there = io.stat(&directory)?;

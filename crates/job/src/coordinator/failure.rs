@@ -1,4 +1,4 @@
-//! What follows when an attempt fails: its cause is found, all stop, and others go on where that may help.
+//! What follows when an attempt fails: its cause is found, all nodes stop, and others continue if that may help.
 
 use thalweg_api::{AttemptEnd, FromParticipant, JobState, ToParticipant, Trouble, to_json};
 use thalweg_base::clock::Stopwatch;
@@ -7,19 +7,19 @@ use thalweg_wire::{LinkError, What, message};
 
 use super::{ATTEMPTS_MAX, Coordinator, LOOK};
 
-/// How long to wait for a better cause when a node reports a failure: a node that only misses another one notices that up
-/// to a second before the coordinator.
+/// How long to wait for a better cause when a node reports a failure: a node that only misses another one notices that
+/// up to a second before the coordinator.
 const CAUSE_SECONDS: f64 = 0.7;
 const FOLLOWING_SECONDS: f64 = 1.3;
-/// How long nodes may take to leave nothing of an attempt behind; a node that takes longer is lost. No node waits for
-/// another longer than links are patient.
+/// How long nodes may take to remove everything of an attempt; a node that takes longer is lost. No node waits for
+/// another longer than the timeout of links.
 const STOP_SECONDS: f64 = 12.0;
 
 /// Why an attempt failed.
 pub(super) enum Failure {
     /// Because of this node.
     Node(usize, Reason, String),
-    /// Because of something that another attempt would not mend.
+    /// Because of something that another attempt would not fix.
     Job(Error),
 }
 
@@ -39,10 +39,10 @@ impl From<Error> for Failure {
 }
 
 impl Coordinator<'_> {
-    /// Clears the failed attempt, and continues without the node that failed it; an error if that is impossible.
+    /// Clears the failed attempt, and continues without the node that caused it; an error if that is impossible.
     pub(super) fn go_on_after(&mut self, failure: Failure) -> Result<()> {
         let (id, reason, why) = match failure {
-            // Who stood still has nobody to stop any more.
+            // A coordinator that was suspended has no nodes to stop any more.
             Failure::Job(error @ Error::Gone(..)) => return Err(error),
             Failure::Job(error) => {
                 self.stop();
@@ -71,7 +71,7 @@ impl Coordinator<'_> {
                 true
             }
             Reason::Said(Trouble::Asked) => true,
-            // A full disk is a node's own matter; when a second node's is full, it is one that all share.
+            // A full disk is the node's own problem; when a second node's disk is full, it may be one that all share.
             Reason::Said(Trouble::Full) => std::mem::replace(&mut self.full, true) || self.lent.is_some(),
             Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost => false,
         };
@@ -101,7 +101,7 @@ impl Coordinator<'_> {
         Ok(())
     }
 
-    /// Continues without a node, which is told how the job ended for it if it still listens.
+    /// Continues without a node, and tells it how the job ended for it, if it still listens.
     pub(super) fn part_with(&mut self, id: usize, end: Option<AttemptEnd>) {
         let Some(place) = self.place_of(id) else { return };
         let mut peer = self.peers.remove(place);
@@ -113,7 +113,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Has all nodes clear the attempt; returns a line for each that was lost meanwhile.
+    /// Has all nodes clear the attempt. Returns a line for each that was lost while it did.
     pub(super) fn stop(&mut self) -> Vec<String> {
         let mut lost: Vec<(usize, String)> = Vec::new();
         let mut waiting: Vec<usize> = Vec::new();
@@ -143,8 +143,8 @@ impl Coordinator<'_> {
         lost.into_iter().map(line).collect()
     }
 
-    /// The best explanation of this failure that can be had: a node that is lost explains more than one that failed, and a
-    /// node that failed more than those that only miss another. If all that is known is which node misses which, the cause
+    /// The best available explanation of this failure: a node that is lost explains more than one that failed, and a
+    /// node that failed more than those that only miss another. If it is only known which node misses which, the cause
     /// is the node that most others miss.
     pub(super) fn cause(&self, id: usize, reason: (Reason, String)) -> Failure {
         let rank = |reason: &Reason| match reason {
@@ -181,14 +181,14 @@ impl Coordinator<'_> {
             }
         }
         let (id, (reason, why)) = best;
-        // Who says that it misses somebody is missed for that. Of several, the last: it is the least likely to be who
-        // coordinates.
+        // Others miss a node that reports that it misses another one just because of that. Of several, the last: it is
+        // the least likely to be the coordinator.
         let of_all =
             missed.into_iter().zip(misses).zip(&self.peers).filter(|((of_it, _), _)| !of_it.is_empty());
         let most = of_all.max_by_key(|((of_it, misses), _)| (!misses, of_it.len()));
         match (reason, most) {
             (Reason::Said(Trouble::Follows(_)), Some(((of_it, _), missing))) => {
-                // Of what is said of it, what names it.
+                // Of the reports about it, one that names it.
                 let why = of_it.iter().find(|why| why.contains(&missing.name)).unwrap_or(&of_it[0]);
                 Failure::Node(missing.id, reason, format!("others miss it: {why}"))
             }
@@ -197,7 +197,7 @@ impl Coordinator<'_> {
     }
 }
 
-/// What the end of a link or a stream says of a node.
+/// What the end of a link or a stream shows about a node.
 pub(super) fn reason_of(why: &LinkError) -> (Reason, String) {
     match &why.what {
         // It did not get as far as an attempt.

@@ -5,10 +5,10 @@
 //!                                 [ n1 | n2 | n4 ]                and sort these keys of all inputs once more
 //! ```
 //!
-//! Model: once all that a node had to send has arrived, the others need nothing of it any more. They write their ranges to
+//! Model: once all that a node had to send has arrived, the others no longer need it. They write their ranges to
 //! the end, and the next attempt is for the keys of the lost node, in its place of the output.
-//! Invariant: the lost range takes the same bytes of the output as it would have taken: a node that only stood still, and
-//! continues, writes what already stands there.
+//! Invariant: the lost range takes the same bytes of the output as it would have taken: a node that was only suspended,
+//! and continues, writes the same bytes that are there already.
 //! Non-goals: a node that is lost earlier; only that node knows how much of its input it had sent.
 
 use std::ops::Range;
@@ -19,23 +19,23 @@ use thalweg_record::SplitPoint;
 
 use super::{Attempted, Coordinator, Failure, Peer, Reason, Whose};
 
-/// What an attempt wrote but for the range of a node that was lost.
+/// What an attempt wrote, except for the range of a lost node.
 pub(super) struct Kept {
-    /// The ends of the other shares, in the order of their ranges, and how many are before the one that was lost.
+    /// The ends of the other shares, in the order of their ranges, and how many are before the lost one.
     ends: Vec<ParticipantEnd>,
     place: usize,
-    /// What of the keys was lost.
+    /// The keys that were lost.
     pub(super) within: KeyRange,
-    /// What of the output was: where it begins, and how long it is.
+    /// The part of the output that was lost: where it begins, and how long it is.
     pub(super) at: u64,
     pub(super) bytes: u64,
-    /// What all write to, and who made it, if it was a node.
+    /// The file that all write to, and the node that made it, if a node did.
     pub(super) shared: Option<String>,
     pub(super) maker: Option<usize>,
 }
 
 impl Coordinator<'_> {
-    /// What all have done; if one is lost meanwhile that may be, what the others have done is kept.
+    /// The results of all nodes. If one is lost that can be spared, the results of the others are kept.
     pub(super) fn ends(
         &mut self,
         split_points: &[SplitPoint],
@@ -70,8 +70,8 @@ impl Coordinator<'_> {
         (all, again)
     }
 
-    /// Whether the attempt continues without the node at this place: it has nothing against it but that it is lost, leaves or has
-    /// no room; records have come; it is known how long its range is, or will be; and somebody else made the output.
+    /// Whether the attempt can continue without the node at this place: its only trouble is that it is lost, leaves or
+    /// has no room; records have arrived; its range's length is or will be known; and it did not make the output.
     pub(super) fn may_spare(&mut self, place: usize, reason: Reason) -> bool {
         let ask = &self.job.ask;
         let is_gone = matches!(reason, Reason::Lost | Reason::Said(Trouble::Leaves | Trouble::Full));
@@ -85,13 +85,13 @@ impl Coordinator<'_> {
         may
     }
 
-    /// Whether the lengths of all other ranges say how long one is.
+    /// Whether the length of a range can be computed from those of all others.
     fn others_tell(&self) -> bool {
         let ask = &self.job.ask;
         !ask.unique && matches!(ask.work, Work::Sort | Work::Merge | Work::Shuffle(_))
     }
 
-    /// How long the range is of whoever was lost, once that is known.
+    /// Computes the length of the lost node's range, once that is possible.
     pub(super) fn measure_spared(&mut self) {
         let Some(place) = self.spared.filter(|place| self.peers[*place].range.is_none()) else { return };
         if self.others_tell() {
@@ -101,12 +101,12 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Bytes of all ranges of this attempt, of what is as long as the inputs.
+    /// Bytes of all ranges of this attempt, if the output is as long as the inputs.
     pub(super) fn bytes_to_write(&self) -> u64 {
         self.kept.as_ref().map_or(self.all_bytes, |kept| kept.bytes)
     }
 
-    /// Begins anew if who made the output is among those that are lost.
+    /// Forgets what was kept if the maker of the output is among the lost nodes.
     pub(super) fn keep_what_has_an_output(&mut self) {
         let maker = self.kept.as_ref().and_then(|kept| kept.maker);
         if maker.is_some_and(|maker| self.place_of(maker).is_none()) {
@@ -114,7 +114,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// The place of whoever made the output that all write to.
+    /// The place of the node that made the output that all write to.
     pub(super) fn maker(&self) -> usize {
         self.kept.as_ref().and_then(|kept| kept.maker).and_then(|id| self.place_of(id)).unwrap_or(0)
     }

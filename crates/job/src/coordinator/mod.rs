@@ -4,9 +4,9 @@
 //! `thalweg_api::ToParticipant` lists. A thread reads each stream, and all messages go through one queue. If a node is lost or
 //! has no room, and the others have the same inputs, all stop and the rest begin again: an attempt is a whole sort.
 //! Invariant: nothing gets its name before every node of an attempt has written all of its range, and the proofs of all
-//! participants, joined in the order of their ranges, hold. No attempt begins before every node that lives has reported that
-//! nothing of the one before is left, and the file that a lost node may still write to is removed before the next is made.
-//! There are at most [`ATTEMPTS_MAX`].
+//! participants, joined in the order of their ranges, hold. No attempt begins before every live node has reported that
+//! nothing of the one before is left, and the file that a lost node may still write to is removed before the next is
+//! made. There are at most [`ATTEMPTS_MAX`].
 //! Non-goals: keeping anything of an attempt that failed, except what [`lost_range`] says.
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ use streams::{Said, hear, open};
 
 /// The most attempts of one job.
 pub(crate) const ATTEMPTS_MAX: usize = 5;
-/// How often it is looked whether to stop.
+/// How often to check whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long nodes may take to acknowledge the end.
 const END_SECONDS: f64 = 1.0;
@@ -53,7 +53,7 @@ const END_SECONDS: f64 = 1.0;
 const SAMPLE_BYTES: usize = 256 << 20;
 
 type Attempted<T> = std::result::Result<T, Failure>;
-/// What each node answered; and which node was lost, and why.
+/// What each node answered, and which node was lost, if any, and why.
 type AllBut<T> = (Vec<Option<T>>, Option<(usize, Reason, String)>);
 
 /// A participant, as the coordinator sees it.
@@ -94,29 +94,29 @@ pub(crate) struct Coordinator<'a> {
     tell: Sender<Said>,
     said: Receiver<Said>,
     peers: Vec<Peer>,
-    /// How many participants were told where their range begins.
+    /// How many participants were sent the beginning of their range.
     starts_told: usize,
     /// The place in this attempt of a node that is lost, while the others still write their ranges.
     spared: Option<usize>,
     /// What was kept of the attempt before.
     kept: Option<Kept>,
-    /// Bytes of all inputs, and whether they have crossed the river.
+    /// Bytes of all inputs, and whether all of them have crossed the river.
     all_bytes: u64,
     crossed: bool,
-    /// Whether some node may have given its own output its name.
+    /// Whether some node may have given its own output its final name.
     names: bool,
-    /// The node that coordinates, if no client does: then the job's hosts vote on each attempt.
+    /// The node that coordinates, if the client does not: then the job's hosts vote on each attempt.
     node: Option<Arc<Local>>,
-    /// Whether somebody cancelled the job at a node.
+    /// Whether the job was cancelled at a node.
     cancelled: bool,
     /// Whether a node ran out of room.
     full: bool,
-    /// The output that this client serves, and what serves it.
+    /// The output that this client serves, and its server.
     lent: Option<(Arc<Server>, ClientOutput)>,
 }
 
 impl<'a> Coordinator<'a> {
-    /// Of this job, on hosts that are reached this way.
+    /// The coordinator of this job, on hosts that `reach` connects to.
     pub(crate) fn new(job: JobSpec, reach: Reach<'a>, progress: &'a Progress) -> Result<Coordinator<'a>> {
         let (tell, said) = channel();
         Ok(Coordinator {
@@ -141,12 +141,12 @@ impl<'a> Coordinator<'a> {
         })
     }
 
-    /// With an output that this client serves.
+    /// Adds an output that this client serves.
     pub(crate) fn lending(self, lent: Option<(Arc<Server>, ClientOutput)>) -> Coordinator<'a> {
         Coordinator { lent, ..self }
     }
 
-    /// By this node, without its client.
+    /// Makes this node coordinate, without its client.
     pub(crate) fn of_node(self, node: &Arc<Local>) -> Coordinator<'a> {
         Coordinator { node: Some(Arc::clone(node)), ..self }
     }
@@ -196,7 +196,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Opens a stream to every host, all at once, and asks it to take part.
+    /// Opens a stream to every host, all at once, and sends the request to take part.
     fn ask_all(&mut self) -> Result<()> {
         let request = JobRequest::Sort(self.job.clone()).text();
         let (hosts, reach) = (self.job.hosts.clone(), self.reach);
@@ -334,7 +334,7 @@ impl<'a> Coordinator<'a> {
         let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
         let work = self.job.ask.work;
         let mut receipt = receipt(&self.sort, (&ends, again), input_file_bytes, self.watch.seconds())?;
-        // The model is one of sorts, of what nodes have.
+        // The model is only for sorts of files that the nodes have.
         let plan = plan.iter().filter(|_| work == Work::Sort && !self.job.ask.lends());
         for (stage, said) in receipt.stages.iter_mut().zip(plan.flat_map(|plan| &plan.stages)) {
             stage.predicted_seconds = Some(said.seconds);
@@ -355,14 +355,14 @@ impl<'a> Coordinator<'a> {
             }
         }
         if self.job.coordinator.is_none() {
-            // Who coordinates as a node is counted there.
+            // If a node coordinates, its own receipt counts its CPU seconds.
             receipt.cpu_seconds += process::usage().cpu_seconds;
         }
         Ok(receipt)
     }
 
-    /// Tells each node to begin, with split points for ranges of these weights. Returns the split points as the nodes have
-    /// them.
+    /// Tells each node to begin, with split points for ranges of these weights. Returns the split points in the form
+    /// that the nodes have.
     fn send_off(
         &mut self,
         (pages, shared): (&[Vec<u64>], &Option<String>),
@@ -402,7 +402,7 @@ impl<'a> Coordinator<'a> {
         Ok((found?, self.names()))
     }
 
-    /// What all participants find when they open their inputs.
+    /// What all participants found when they opened their inputs.
     fn find(&mut self) -> Attempted<Found> {
         let nodes = self.each(|said, _| match said {
             FromParticipant::Found { input_bytes, memory_bytes, rates } => {
@@ -438,7 +438,7 @@ impl<'a> Coordinator<'a> {
         self.each_of(Whose::All, what).map(|(all, _)| all.into_iter().flatten().collect())
     }
 
-    /// The same of some of them; and which node was lost, if one may be, and why.
+    /// The next such message of some participants; and which node was lost, if one may be, and why.
     fn each_of<T>(
         &mut self,
         whose: Whose,
@@ -507,7 +507,7 @@ impl<'a> Coordinator<'a> {
         Ok((all, lost))
     }
 
-    /// Tells participants where their ranges begin, as soon as all before them have reported how long theirs are.
+    /// Tells participants where their ranges begin, as soon as all before them have reported their lengths.
     fn tell_starts(&mut self) -> Attempted<()> {
         self.measure_spared();
         let mut at = self.kept.as_ref().map_or(0, |kept| kept.at);

@@ -1,4 +1,4 @@
-//! The outputs of an attempt: made ready by the nodes, then named, by the word of the client or by a vote.
+//! The outputs of an attempt: made ready by the nodes, then named, by decision of the client or by a vote.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::vote::Proposal;
 
 use super::{Attempted, Coordinator, Reason, Whose, reason_of};
 
-/// What is said when an attempt fails before names are given.
+/// The message when an attempt fails before outputs are named.
 pub(crate) const NONE_NAMED: &str = "no output has its name, and all inputs are as they were";
-/// What is said when an attempt fails while names are given.
+/// The message when an attempt fails while outputs are being named.
 const SOME_NAMED: &str =
     "some outputs may have their names, and that of a node that is lost lies whole beside its own, hidden";
 
 impl Coordinator<'_> {
-    /// What became of the outputs, if why the attempt failed does not say that.
+    /// What became of the outputs, if the reason of the failure does not say that.
     pub(super) fn outputs_after(&self, reason: Reason) -> Option<&'static str> {
         match (reason, self.names) {
             (_, true) => Some(SOME_NAMED),
@@ -30,7 +30,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Makes the file that the nodes write to in this attempt, if it is ours, and tells what they call it.
+    /// Makes the file that the nodes write to in this attempt, if it is ours, and returns the nodes' name for it.
     pub(super) fn lend_output(&mut self) -> Result<Option<String>> {
         let Some((server, output)) = &mut self.lent else { return Ok(None) };
         let file = output.begin(self.job.ask.work.output_bytes(self.all_bytes), self.kept.is_some())?;
@@ -38,8 +38,8 @@ impl Coordinator<'_> {
         Ok(Some(self.job.ask.output.clone()))
     }
 
-    /// Has all outputs named: of a job that continues without its client when its hosts have agreed on that. Returns what kept
-    /// its temporary name, a line each.
+    /// Has all outputs named; in a job without its client, once its hosts have agreed on that. Returns a line for each
+    /// output that kept its temporary name.
     pub(super) fn publish(&mut self, ends: &[ParticipantEnd], receipt: &Receipt) -> Attempted<Vec<String>> {
         let (bytes, edges) = whole(ends);
         if let Some((_, output)) = &mut self.lent {
@@ -68,12 +68,12 @@ impl Coordinator<'_> {
         }
     }
 
-    /// The client's word is the commitment.
+    /// The client's decision is the commitment.
     fn publish_for_client(&mut self, maker: Option<usize>) -> Attempted<Vec<String>> {
-        // Parts of fewer nodes would stand beside those that have their names by then.
+        // With fewer nodes, another attempt's parts would be beside those that have their names by then.
         self.names = true;
         let Some(maker) = maker else {
-            // Whoever is not told clears what others have named.
+            // A node that is not told removes its output, while others have named theirs.
             let mut lost = None;
             for peer in &mut self.peers {
                 if let Err(why) = message::send(&mut peer.out, &to_json(&ToParticipant::Publish), &[]) {
@@ -91,7 +91,7 @@ impl Coordinator<'_> {
         Ok(kept)
     }
 
-    /// It is done, whoever of them is lost from here on.
+    /// Tells all others, even if some are lost: the attempt is committed.
     fn tell_all_others(&mut self, but: Option<usize>) {
         let told = to_json(&ToParticipant::Publish);
         for (place, peer) in self.peers.iter_mut().enumerate() {
@@ -101,7 +101,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Has the hosts commit the attempt, and all outputs named. Waits for hosts with outputs of their own as long as it takes.
+    /// Has the hosts commit the attempt, and all outputs named. Waits as long as needed for hosts with own outputs.
     fn commit(
         &mut self,
         node: &Arc<Local>,
@@ -126,12 +126,12 @@ impl Coordinator<'_> {
             _ => None,
         })?;
         let shared = said.0.into_iter().flatten().flatten().next();
-        // Should another attempt follow, nobody needs it any more.
+        // If another attempt follows, this file is no longer needed.
         self.job.lost.extend(shared.iter().map(|shared| shared.hidden.clone()));
         Ok(shared)
     }
 
-    /// Waits until they have given names.
+    /// Waits until these participants have named their outputs.
     fn published(&mut self, whose: Whose) -> Attempted<Vec<String>> {
         let said = self.each_of(whose, |said, _| match said {
             FromParticipant::Published(kept) => Some(kept),
@@ -141,7 +141,7 @@ impl Coordinator<'_> {
     }
 }
 
-/// What a coordinator says whose attempt another one has replaced.
+/// The message of a coordinator whose attempt was replaced by another one.
 pub(super) fn superseded(decision: &Decision) -> String {
     match decision {
         Decision::Committed { .. } => "the attempt was committed by another host".into(),
@@ -150,12 +150,12 @@ pub(super) fn superseded(decision: &Decision) -> String {
     }
 }
 
-/// What one says whom this attempt has replaced.
+/// The message of a coordinator that this attempt has replaced.
 pub(super) fn followed_by(next: &AttemptId) -> String {
     format!("{} took the sort over as attempt {}", next.coordinator, next.number)
 }
 
-/// Bytes of the file that all write to, and what of it is no whole sector of any node's range.
+/// Bytes of the file that all write to, and its edges, which are not whole sectors of any node's range.
 fn whole(ends: &[ParticipantEnd]) -> (u64, Vec<Edge>) {
     let bytes = ends.iter().map(|end| end.node.output.1).sum();
     (bytes, ends.iter().flat_map(|end| end.edges.clone()).collect())
@@ -170,8 +170,8 @@ mod tests {
     use super::super::{Peer, Reach};
     use super::*;
 
-    /// The link with the first of three nodes was lost when all were ready: the two others were not told, cleared what they had
-    /// written when they were stopped, and n1 may have had its name by then.
+    /// The link with the first of three nodes was lost when all were ready: the two others were not told, removed their
+    /// outputs when they were stopped, and n1 may have had its name by then.
     #[test]
     fn all_are_told_that_their_outputs_get_names_whoever_is_lost() {
         let job = r#"{"job": "j", "by": "", "hosts": [], "coordinator": null, "failed": [], "lost": [], "ask": {"inputs": [],

@@ -20,7 +20,7 @@ pub(crate) struct Reach<'a> {
     pub(crate) all: &'a [String],
 }
 
-/// A message of one node, or why there will be none any more.
+/// A message of one node, or why no more will come.
 pub(super) type Said = (usize, std::result::Result<(FromParticipant, Vec<u8>), LinkError>);
 
 /// Reads what a node sends, on a thread of its own, to the end.

@@ -26,7 +26,7 @@ impl Coordinator<'_> {
             }
             Ok(other) => end.why = Some(format!("{why}; {}", outputs::superseded(&other))),
             Err(GaveUp::Other(next)) => end.why = Some(format!("{why}; {}", outputs::followed_by(&next))),
-            // That is why it ended.
+            // The job ended for this reason.
             Err(GaveUp::NoVote(cause)) if why.contains(&cause) => {}
             Err(GaveUp::NoVote(cause)) => end.why = Some(format!("{why}; {cause}")),
             Err(_) => {
@@ -36,7 +36,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// The attempt that runs, as its hosts vote on it. Its coordinator always has a vote.
+    /// The running attempt, as its hosts vote on it. Its coordinator always has a vote.
     pub(super) fn attempt_id(&self) -> AttemptId {
         let coordinator = self.job.coordinator.clone().unwrap_or_default();
         let mut hosts = self.names();
@@ -46,24 +46,24 @@ impl Coordinator<'_> {
         AttemptId { number: self.number(), coordinator, hosts }
     }
 
-    /// The attempt that begins: the first, or the one that the hosts of the one before decided on. Its hosts may be more than
-    /// those that take part, and are in the order in which they were before.
+    /// The attempt that begins: the first, or the one that the previous attempt's hosts decided on. It may have more
+    /// hosts than those that take part, in the same order as before.
     pub(super) fn voted_for(&self, node: &Local) -> AttemptId {
         let known = node.votes.known(&self.job.job).map(|(attempt, _)| attempt);
         known.filter(|attempt| attempt.number == self.number()).unwrap_or_else(|| self.attempt_id())
     }
 
-    /// The number of the attempt that runs.
+    /// The number of the running attempt.
     fn number(&self) -> u32 {
         self.job.failed.len() as u32 + 1
     }
 
-    /// What the hosts of the attempt that runs decide about it.
+    /// What the hosts of the running attempt decide about it.
     fn vote(&self, node: &Arc<Local>, want: Proposal) -> std::result::Result<Decision, GaveUp> {
         agreement::decide(node, (&self.job.job, self.number()), want)
     }
 
-    /// That attempt as they know it, unless this host has moved on.
+    /// The running attempt as its hosts know it, unless this host has moved on.
     pub(super) fn voted_on(&self, node: &Local) -> Result<AttemptId> {
         let gone = |why: String| Error::Gone(why, None);
         match node.votes.known(&self.job.job) {
@@ -88,8 +88,8 @@ impl Coordinator<'_> {
         })
     }
 
-    /// Has the hosts agree that another attempt follows, coordinated by this node, of those that are left. Goes without those
-    /// that do not answer.
+    /// Has the hosts agree that another attempt follows, coordinated by this node, on the remaining hosts. Leaves out
+    /// hosts that do not answer.
     pub(super) fn supersede(&mut self, line: &str) -> Result<()> {
         let Some(node) = self.node.clone() else { return Ok(()) };
         let want = Proposal::Supersede(self.attempt_id().hosts, line.to_string());
@@ -99,7 +99,7 @@ impl Coordinator<'_> {
         };
         let before = self.voted_on(&node).map_err(told)?;
         let decision = self.decide(&node, want).map_err(told)?;
-        // Whoever is left out hears of it.
+        // The hosts that are left out are told too.
         agreement::tell(&node, ((&self.job.job, &before), &decision), (&before.hosts, false));
         match decision {
             Decision::Superseded { next, .. } if next.coordinator == node.name() => {

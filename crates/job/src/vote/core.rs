@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Model: every attempt is one instance of single-decree consensus among its own hosts (Lamport, "Paxos Made Simple",
-//! 2001). Its decision is that it is committed, that a certain attempt of fewer hosts follows, or that none does. So the
-//! electorate shrinks only by a decision of the electorate before. [`Core::apply`] takes an event and says what is to be
-//! done, in that order; it has no clock, no disk and no socket.
+//! 2001). Its decision is that it is committed, that a given attempt with fewer hosts follows, or that none does. So
+//! the electorate shrinks only by a decision of the electorate before. [`Core::apply`] takes an event and returns what
+//! to do, in order; it has no clock, no disk and no socket.
 //! Invariant: an attempt has at most one decision, so at most one attempt of a job is committed. [`Effect::Keep`] precedes
 //! every answer that depends on it. Outputs are named only after the decision "committed", and cleared only after another.
 //! Non-goals: when a host should propose, and what an attempt does.
@@ -20,35 +20,35 @@ use thalweg_api::{AttemptId, Ballot, Decision, JobState, ReadyFile, VoteAsk, Vot
 /// What happens to a host.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
-    /// It has begun anew, with what it had kept.
+    /// It has restarted, with the record that it had kept.
     Restarted,
     /// The coordinator of an attempt has it take part.
     Enter(AttemptId),
-    /// Whether the host hears the attempt's coordinator. While it does, it makes no promise to anybody else.
+    /// Whether the host hears the attempt's coordinator. While it does, it makes no promise to any other host.
     Hears(bool),
-    /// Its own outputs of the attempt of this number are whole, durable, and lack only their names.
+    /// Its own outputs of the attempt with this number are complete, durable, and only need their final names.
     Ready(u32, Vec<ReadyFile>),
     /// The outputs of the last [`Effect::Name`] have been dealt with.
     Named,
-    /// It should have this decided about the attempt of this number.
+    /// It should propose this for the attempt with this number.
     Propose(u32, Proposal),
-    /// Another host asks.
+    /// Another host sends a request.
     Asked(String, AttemptId, VoteAsk),
     /// Another host answers.
     Said(String, Question, VoteSaid),
     /// Another host does not answer.
     Silent(String, Question),
-    /// Whoever proposes does not wait for an end any more.
+    /// The proposing thread no longer waits for an outcome.
     Withdraw,
 }
 
-/// What is answered: a late answer to another question is no vote for this one.
+/// What an answer is for: a late answer to another question is no vote for this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Question {
     /// The attempt's number.
     number: u32,
     ballot: Ballot,
-    /// Whether to accept, or to promise.
+    /// Whether it asks to accept, or to promise.
     accepts: bool,
 }
 
@@ -64,65 +64,65 @@ impl Question {
     }
 }
 
-/// What a host would like to be decided.
+/// What a host proposes.
 #[derive(Debug, Clone)]
 pub(crate) enum Proposal {
-    /// All of the attempt is written: it is to be committed.
+    /// The attempt is fully written: it is to be committed.
     Commit(Decision),
-    /// An attempt is to follow, of those of these hosts that can be asked, coordinated by this one.
+    /// An attempt is to follow, on those of these hosts that can be reached, coordinated by this one.
     Supersede(Vec<String>, String),
-    /// None is to follow.
+    /// No attempt is to follow.
     End(JobState, String),
 }
 
-/// What is to be done.
+/// An action for the host to carry out.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Effect {
-    /// Make the record durable before anything behind it.
+    /// Make the record durable before any later effect.
     Keep,
     /// Ask all other hosts of the attempt.
     Ask(AttemptId, VoteAsk),
-    /// Answer.
+    /// Send this answer.
     Answer(VoteSaid),
     /// Give these files their names.
     Name(Vec<ReadyFile>),
     /// Remove these files.
     Clear(Vec<ReadyFile>),
-    /// The proposal has ended: this was decided about the attempt that it was for, perhaps at another host's instance.
+    /// The proposal has ended: this was decided about its attempt, perhaps as another host proposed.
     Decided(Decision),
-    /// The proposal has ended without a decision, and why. Nothing is known about what will be decided.
+    /// The proposal has ended without a decision, for this reason. It is unknown what will be decided.
     GaveUp(GaveUp),
 }
 
-/// Why a proposal came to nothing.
+/// Why a proposal failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum GaveUp {
     /// Others still hear this coordinator.
     Hears(String),
-    /// Another host's ballot is greater; it may be tried again with one beyond that.
+    /// Another host's ballot is greater; a proposal with a greater one may be tried.
     Outbid,
-    /// So many of so many hosts voted, which is no quorum.
+    /// Only this many of this many hosts voted, which is no quorum.
     Few(usize, usize),
-    /// The host has moved on: this is the job's last attempt that it knows of.
+    /// The host has moved on: this is the job's last attempt that it knows.
     Other(AttemptId),
-    /// This host has no vote itself, and why.
+    /// This host has no vote itself, for this reason.
     NoVote(String),
 }
 
-/// A proposal that goes on.
+/// A running proposal.
 struct Open {
     ballot: Ballot,
     want: Proposal,
     /// What is proposed, once a quorum has promised.
     decision: Option<Decision>,
-    /// Who has answered the present question, and with a vote or not.
+    /// The hosts that have answered the present question, and whether with a vote.
     answers: BTreeMap<String, bool>,
-    /// The accepted decision with the greatest ballot that was told of.
+    /// The accepted decision with the greatest ballot among the answers.
     accepted: Option<(Ballot, Decision)>,
     why: Option<GaveUp>,
 }
 
-/// One host's part.
+/// One host's part in the agreement.
 pub(crate) struct Core {
     me: String,
     record: VoteRecord,
@@ -138,7 +138,7 @@ pub(crate) fn is_quorum<'a>(hosts: &[String], some: impl Iterator<Item = &'a Str
 }
 
 impl Core {
-    /// Of a job's first attempt.
+    /// The state for a job's first attempt.
     pub(crate) fn new(me: &str, job: &str, attempt: AttemptId) -> Core {
         let record = VoteRecord {
             job: job.to_string(),
@@ -151,7 +151,7 @@ impl Core {
         Core::load(me, record)
     }
 
-    /// As it was kept.
+    /// The state from a stored record.
     pub(crate) fn load(me: &str, record: VoteRecord) -> Core {
         Core { me: me.to_string(), record, hears: false, open: None }
     }
@@ -161,24 +161,24 @@ impl Core {
         &self.me
     }
 
-    /// What is to be kept.
+    /// The record to be stored.
     pub(crate) fn record(&self) -> &VoteRecord {
         &self.record
     }
 
-    /// What the proposal that goes on asks, if there is one.
+    /// The present question of the running proposal, if there is one.
     pub(crate) fn asks(&self) -> Option<Question> {
         let Open { ballot, decision, .. } = self.open.as_ref()?;
         let (number, accepts) = (self.record.attempt.number, decision.is_some());
         Some(Question { number, ballot: ballot.clone(), accepts })
     }
 
-    /// Whether the host has no part in the job's last attempt that it knows of.
+    /// Whether the host has no part in the job's last attempt that it knows.
     pub(crate) fn is_left_out(&self) -> bool {
         matches!(&self.record.decided, Some(Decision::Superseded { .. }))
     }
 
-    /// Takes note of an event; what is to be done.
+    /// Handles an event. Returns the effects to carry out.
     pub(crate) fn apply(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
@@ -227,7 +227,7 @@ impl Core {
         }
     }
 
-    /// What it knows of the job's last attempt.
+    /// What it knows about the job's last attempt.
     fn knows(&self) -> VoteSaid {
         match &self.record.decided {
             Some(Decision::Superseded { next, .. }) => {
@@ -237,7 +237,7 @@ impl Core {
         }
     }
 
-    /// That somebody speaks of a later attempt says what was decided about ours.
+    /// A message about a later attempt shows what was decided about ours.
     fn catch_up(&mut self, attempt: &AttemptId, effects: &mut Vec<Effect>) {
         if attempt.number > self.record.attempt.number {
             let why = format!("{} coordinates attempt {}", attempt.coordinator, attempt.number);
@@ -245,7 +245,7 @@ impl Core {
         }
     }
 
-    /// This was decided about the attempt of our record.
+    /// Learns what was decided about the attempt of our record.
     fn learn(&mut self, decision: Decision, names_shared: bool, effects: &mut Vec<Effect>) {
         let ready = std::mem::take(&mut self.record.ready);
         if let Some(open) = self.open.take() {
@@ -286,14 +286,14 @@ impl Core {
     fn propose(&mut self, number: u32, want: Proposal, effects: &mut Vec<Effect>) {
         assert!(self.open.is_none(), "one proposal after the other");
         if number != self.record.attempt.number {
-            // What is wanted of one attempt is not proposed for another.
+            // A proposal for one attempt is not made for another.
             return effects.push(Effect::GaveUp(GaveUp::Other(self.record.attempt.clone())));
         }
         if let Some(decision) = &self.record.decided {
             return effects.push(Effect::Decided(decision.clone()));
         }
         let VoteRecord { attempt, promised, accepted, .. } = self.record.clone();
-        // Round 0 needs no promises: nobody else may propose in it, and this host has not yet.
+        // Round 0 needs no promises: no other host may propose in it, and this host has not yet.
         let is_first =
             attempt.coordinator == self.me && promised == first_ballot(&attempt) && accepted.is_none();
         let round = if is_first { 0 } else { promised.round + 1 };
@@ -310,7 +310,7 @@ impl Core {
         }
     }
 
-    /// What is to be proposed, when these hosts have promised.
+    /// The decision to propose once these hosts have promised.
     fn decision_of(&self, want: &Proposal, promised: &[String]) -> Decision {
         match want {
             Proposal::Commit(decision) => decision.clone(),
@@ -325,7 +325,7 @@ impl Core {
         }
     }
 
-    /// Votes for it, and asks the others to.
+    /// Votes for the decision, and asks the others to accept it.
     fn accept(&mut self, mut open: Open, decision: Decision, effects: &mut Vec<Effect>) {
         self.record.accepted = Some((open.ballot.clone(), decision.clone()));
         effects.extend([
@@ -405,7 +405,7 @@ impl Core {
         self.answered(from, votes, effects);
     }
 
-    /// A host has answered, with a vote or without.
+    /// Handles another host's answer, with a vote or without.
     fn answered(&mut self, from: String, votes: bool, effects: &mut Vec<Effect>) {
         let hosts = &self.record.attempt.hosts;
         let Some(mut open) = self.open.take_if(|_| hosts.contains(&from)) else { return };
@@ -418,7 +418,7 @@ impl Core {
                 effects.push(Effect::Decided(decision.clone()));
                 self.learn(decision, false, effects);
             }
-            // Whoever can be asked is to be of the attempt that follows.
+            // Every host that can be reached is to be part of the next attempt.
             None if is_quorum && all_answered => {
                 if self.record.promised != open.ballot {
                     return effects.push(Effect::GaveUp(GaveUp::Outbid));
@@ -438,7 +438,7 @@ impl Core {
     }
 }
 
-/// What nobody but the attempt's coordinator proposes with.
+/// The ballot that only the attempt's coordinator proposes with.
 fn first_ballot(attempt: &AttemptId) -> Ballot {
     Ballot { round: 0, host: attempt.coordinator.clone() }
 }

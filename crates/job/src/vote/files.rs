@@ -9,14 +9,14 @@ use thalweg_io::{Stamp, directory_of, give_name, small};
 
 use crate::job_options::{path_of, word_of};
 
-/// An output that lies at `hidden` and is to be called `name`.
+/// An output at `hidden` that is to be renamed to `name`.
 pub(crate) fn ready_file(hidden: &Path, name: &Path) -> Result<ReadyFile> {
     let file = Stamp::of(hidden)?.ok_or_else(|| JobFault::OutputGone(hidden.to_path_buf()))?;
     let before = Stamp::of(name)?;
     Ok(ReadyFile { hidden: word_of(hidden), name: word_of(name), file: told(file), before: before.map(told) })
 }
 
-/// Gives outputs their names, durably. Returns a line for each that kept its temporary name, with where it lies.
+/// Gives outputs their names, durably. Returns a line for each that kept its temporary name, with its path.
 pub(crate) fn name(files: &[ReadyFile]) -> Vec<String> {
     let mut directories = BTreeSet::new();
     let mut kept = Vec::new();
@@ -51,10 +51,10 @@ fn name_one(file: &ReadyFile) -> Result<PathBuf> {
     Err(JobFault::NotNamed { name, hidden, why }.into())
 }
 
-/// Removes an output that gets no name.
+/// Removes an output that gets no final name.
 pub(crate) fn clear(file: &ReadyFile) {
     let Ok(hidden) = path_of(&file.hidden) else { return };
-    // What lies there may be somebody else's by now.
+    // The file there may be another one by now.
     if Stamp::of(&hidden).ok().flatten() == Some(stamp(file.file)) {
         let _ = small::remove(&hidden);
     }

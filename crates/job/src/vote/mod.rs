@@ -1,9 +1,9 @@
-//! What a host keeps of its votes: on which attempt of each detached job it voted, how, and what was decided.
+//! The stored votes of a host: on which attempt of each detached job it voted, how, and what was decided.
 //!
-//! Model: a node has a [`Seat`] for each job that it has a vote in. [`core`] decides, this keeps and carries out. The record
-//! is a small file in the directory `votes` of the node's identity, which outlives the process and the certificate.
-//! Invariant: the record is durable before what depends on it is answered or done; a seat whose record cannot be written
-//! never votes again. A node that does not know a job has no vote in it.
+//! Model: a node has a [`Seat`] for each job that it has a vote in. [`core`] decides; this module stores and carries
+//! out. The record is a small file in the directory `votes` of the node's identity, which outlives the process and the
+//! certificate. Invariant: the record is durable before what depends on it is answered or done; a seat whose record
+//! cannot be written never votes again. A node that does not know a job has no vote in it.
 //! Non-goals: asking other hosts ([`crate::agreement`]); when to propose.
 
 pub(crate) mod core;
@@ -27,8 +27,8 @@ pub(crate) use self::files::{clear, name, ready_file};
 
 /// Where records are, in the directory of an identity.
 pub(crate) const DIRECTORY: &str = "votes";
-/// The most jobs that a node has a vote in. Of those that are settled the oldest go first, and of those that are not decided,
-/// and that nobody can have waited for since, those without outputs.
+/// The most jobs that a node has a vote in. The oldest settled ones are forgotten first; then undecided ones without
+/// outputs, once they are older than [`UNDECIDED_SECONDS`].
 pub(crate) const JOBS_MAX: usize = 1024;
 const UNDECIDED_SECONDS: u64 = 86_400;
 /// The jobs that a node has a vote in.
@@ -41,7 +41,7 @@ pub(crate) struct Votes {
 /// A node's part in the votes of one job.
 pub(crate) struct Seat {
     pub(crate) state: Mutex<State>,
-    /// Held by whoever proposes.
+    /// Held by the thread that proposes.
     pub(crate) proposing: Mutex<()>,
 }
 
@@ -51,15 +51,15 @@ pub(crate) struct State {
     outcome: Option<Result<Decision, GaveUp>>,
     /// Own outputs that kept their temporary names, a line each.
     kept: Vec<String>,
-    /// Why the record cannot be written any more.
+    /// Why the record can no longer be written.
     broken: Option<String>,
-    /// Since another host asked for a vote.
+    /// Time since another host asked for a vote.
     asked: Option<Stopwatch>,
-    /// Why its outputs wait for a decision, as the log was told last.
+    /// Why its outputs wait for a decision, as last logged.
     pub(crate) doubt: Option<GaveUp>,
 }
 
-/// What follows from an event beside what was done.
+/// What follows from an event, besides the effects carried out.
 #[derive(Default)]
 pub(crate) struct Carried {
     pub(crate) answer: Option<VoteSaid>,
@@ -67,19 +67,19 @@ pub(crate) struct Carried {
 }
 
 impl Votes {
-    /// With the records that a node of this name kept in the directory of its identity.
+    /// Loads the records that a node of this name stored in the directory of its identity.
     pub(crate) fn load(name: &str, identity: Option<&Path>) -> Votes {
         let Some(directory) = identity.map(|identity| identity.join(DIRECTORY)) else {
             return Votes::default();
         };
-        // Where it cannot be made no vote can be kept, which is said when there is one.
+        // If it cannot be made no vote can be stored, which is reported at the first vote.
         let _ = small::make_durable_directory(&directory);
         let _ = small::remove_unfinished(&directory);
         let mut table = BTreeMap::new();
         for path in small::list(&directory).unwrap_or_default() {
             let text = small::read(&path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
             let record = text.and_then(|text| from_json::<VoteRecord>(&text).ok());
-            // What cannot be read, or is a copy under another name, is a lost vote: the node does not know the job.
+            // A record that is unreadable or a copy under another name is a lost vote: the node does not know the job.
             let is_its = |record: &VoteRecord| path.file_name().is_some_and(|name| name == &*record.job);
             let Some(record) = record.filter(is_its) else { continue };
             table.insert(record.job.clone(), Arc::new(Seat::of(Core::load(name, record))));
@@ -128,14 +128,14 @@ impl Votes {
         }
     }
 
-    /// Whether the node still hears whoever coordinates the job.
+    /// Records whether the node still hears the job's coordinator.
     pub(crate) fn hears(&self, job: &str, hears: bool) {
         if let Some(seat) = self.seat(job) {
             self.apply(&seat, Event::Hears(hears));
         }
     }
 
-    /// The node's own outputs of this attempt lack only their names.
+    /// Records that the node's own outputs of this attempt only need their final names.
     pub(crate) fn ready(&self, job: &str, number: u32, files: Vec<ReadyFile>) -> Result<(), Refused> {
         let seat = self.seat(job).ok_or_else(|| Refused::Unknown(job.to_string()))?;
         files::sync(&files)?;
@@ -152,7 +152,7 @@ impl Votes {
         state.asked.map(|since| since.seconds())
     }
 
-    /// What is known to be decided about the job's last attempt, and which it is.
+    /// The job's last known attempt, and what was decided about it, if known.
     pub(crate) fn known(&self, job: &str) -> Option<(AttemptId, Option<Decision>)> {
         let seat = self.seat(job)?;
         let state = seat.state.lock().expect("no holder panics");
@@ -175,7 +175,7 @@ impl Votes {
         let path = |job: &str| Some(self.directory.as_ref()?.join(job));
         let long_ago = i128::from(wall_seconds().saturating_sub(UNDECIDED_SECONDS)) * 1_000_000_000;
         let rank = |job: &str, seat: &Seat| {
-            // One that is busy is needed.
+            // A seat that is in use is needed.
             let state = seat.state.try_lock().ok()?;
             let (record, modified) = (state.core.record(), path(job).and_then(|path| small::modified(&path)));
             let is_undecided = record.decided.is_none();
@@ -200,7 +200,7 @@ impl Votes {
         small::write(&directory.join(&record.job), to_json(record).as_bytes())
     }
 
-    /// Has a seat take note of an event, and does what is to be done.
+    /// Lets a seat handle an event, and carries out the effects.
     pub(crate) fn apply(&self, seat: &Seat, event: Event) -> Carried {
         let mut state = seat.state.lock().expect("no holder panics");
         let mut carried = Carried::default();
@@ -245,7 +245,7 @@ impl Votes {
 }
 
 impl State {
-    /// What follows from any event. A proposal ends.
+    /// The result of any event without a vote. A proposal ends.
     fn has_no_vote(&mut self, why: String) -> Carried {
         self.outcome = Some(Err(GaveUp::NoVote(why.clone())));
         Carried { answer: Some(VoteSaid::Abstains(why)), ask: None }

@@ -1,12 +1,12 @@
-//! Hosts that agree on their job's attempts, from a seed: messages are lost, late and doubled, links are cut in one
-//! direction or between one pair, hosts stand still before they propose, crash at any moment and come back with what they
-//! had made durable, or without it, forget jobs for want of room, and a user puts files of his own under the outputs' names.
+//! Hosts that agree on their job's attempts, from a seed: messages are lost, late and duplicated, links are cut in one
+//! direction or between one pair, hosts stall before they propose, crash at any moment and come back with what they
+//! had made durable, or without it, forget jobs to make room, and a user puts files under the outputs' names.
 //! Each host has an output of its own, or the first of an attempt makes one that all see, and any of them names it.
 //!
 //! Invariant: at most one attempt's outputs get names, none before its commitment was decided by a quorum of its hosts, and
-//! each once; what a user put under a name is never overwritten; a host that has lost its record gives no vote any more. When
-//! everything works again, every host that is of the last attempt learns the same decision, no ready output is left without
-//! one, and an output that all see has its name, unless a user took that.
+//! each once; what a user put under a name is never overwritten; a host that has lost its record never votes again.
+//! When everything works again, every host of the last attempt learns the same decision, no ready output is left
+//! without one, and an output that all see has its name, unless a user took that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,20 +22,20 @@ const SEEDS: u64 = 2_000;
 const STEPS: u64 = 600;
 const JOB: &str = "j";
 
-/// What crosses a link.
+/// A message on a link.
 #[derive(Debug, Clone)]
 enum Message {
     Enter(AttemptId),
-    /// With the output that all see, from who made it.
+    /// With the output that all see, from the host that made it.
     IsReady(u32, Option<ReadyFile>),
     Ask(AttemptId, VoteAsk),
     Said(Option<Question>, VoteSaid),
 }
 
-/// What outputs are on.
+/// The disk that outputs are on.
 #[derive(Default)]
 struct Disk {
-    /// Temporary outputs by their attempts, and who bears the name: an attempt's number, or a user's file.
+    /// Temporary outputs by their attempts, and the file that has the name: an attempt's number, or a user's file.
     hidden: BTreeSet<u32>,
     name_is: Option<FileStamp>,
     named: Vec<u32>,
@@ -44,17 +44,17 @@ struct Disk {
 /// One host: its process, and its disk.
 struct Host {
     name: String,
-    /// None while it is down, or before it has heard of the job.
+    /// None while it is down, or before it has learned of the job.
     core: Option<Core>,
     up: bool,
     /// The record on the disk.
     kept: Option<VoteRecord>,
-    /// The process, by how often it was started. What was meant for one before it is not heard.
+    /// The number of its process: how often it was started. Messages for an earlier process are dropped.
     life: u32,
     /// Whether it has lost a record of the job.
     forgot: bool,
     disk: Disk,
-    /// The attempt that it coordinates, which hosts have said that they are ready, and the output that all see.
+    /// The attempt that it coordinates, the hosts that reported that they are ready, and the output that all see.
     coordinates: Option<(u32, BTreeSet<String>, Option<ReadyFile>)>,
     /// What it is about to propose, and for which attempt; much may happen before it does.
     wants: Option<(AttemptId, Proposal)>,
@@ -65,16 +65,16 @@ struct Host {
 struct World {
     rng: Rng,
     hosts: Vec<Host>,
-    /// What all see, if they write to one output.
+    /// The disk that all see, if they write to one output.
     shared: Option<Disk>,
-    /// On their way: from, to, the lives of both ends, and what.
+    /// Messages on their way: from, to, the lives of both ends, and the message.
     wires: Vec<(usize, usize, (u32, u32), Message)>,
     /// Links that carry nothing from the first to the second.
     cut: BTreeSet<(usize, usize)>,
     /// Every vote that was given, by attempt and ballot.
     votes: BTreeMap<(u32, Ballot), (Decision, BTreeSet<String>)>,
     users: u64,
-    /// Nothing fails any more.
+    /// From now on, nothing fails.
     calm: bool,
     trace: Vec<String>,
 }
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Has a host's core take note of an event, and does what is to be done, in order, unless it crashes meanwhile.
+    /// Lets a host's core handle an event, and carries out the effects, in order, unless it crashes before.
     fn apply(&mut self, at: usize, asker: Option<(usize, Option<Question>)>, event: Event) {
         self.trace.push(format!("{} {event:?}", self.hosts[at].name));
         let crashes = !self.calm && self.rng.one_in(60);
@@ -143,7 +143,7 @@ impl World {
         };
         let Some(core) = self.hosts[at].core.as_mut() else { return };
         let effects = core.apply(event);
-        // What is kept has the vote of whoever asks for others'.
+        // The stored record has the vote of the host that asks for the others' votes.
         let own_vote = effects.iter().find_map(|effect| match effect {
             Effect::Ask(attempt, VoteAsk::Accept(ballot, decision)) => {
                 Some((attempt.number, ballot.clone(), decision.clone()))
@@ -214,7 +214,7 @@ impl World {
         vote.1.insert(self.hosts[at].name.clone());
     }
 
-    /// Gives an output its name, if what bears it is still what did.
+    /// Gives an output its name, if the name still has the same file as before.
     fn name(&mut self, at: usize, file: &ReadyFile) {
         let attempt = (file.file.inode as u32 - 1000) / 10;
         let was_decided = self.votes.iter().any(|((number, _), (decision, voters))| {
@@ -244,7 +244,7 @@ impl World {
             Decision::Superseded { next, .. } if next.number == attempt => Some(next.hosts.clone()),
             _ => None,
         };
-        // Of proposals that were not decided there may be several; whoever is in the attempt has the one that was.
+        // There may be several proposals that were not decided; a host of the attempt has the one that was.
         let decided = self.votes.iter().filter(|((number, _), (_, voters))| {
             number + 1 == attempt && is_quorum(&self.hosts_of(*number), voters.iter())
         });
@@ -259,7 +259,7 @@ impl World {
             Decision::Superseded { next, .. } if next.coordinator == self.hosts[at].name => {
                 self.begin(at, next.clone());
             }
-            // An attempt of another coordinator, or no more at all.
+            // An attempt of another coordinator, or none at all.
             _ => {}
         }
     }
@@ -376,7 +376,7 @@ impl World {
         self.apply(at, None, Event::Propose(number, want));
     }
 
-    /// A host that is up would like something to be decided: because it coordinates, or misses who does.
+    /// A host that is up proposes something: because it coordinates, or no longer hears the coordinator.
     fn propose(&mut self, at: usize) {
         if self.hosts[at].wants.is_some() {
             return self.propose_wanted(at);
@@ -395,7 +395,7 @@ impl World {
         }
     }
 
-    /// Whoever has not answered does not any more.
+    /// Hosts that have not answered count as silent.
     fn give_up(&mut self, at: usize) {
         let Some(core) = &self.hosts[at].core else { return };
         let Some(asked) = core.asks() else { return };
@@ -409,8 +409,8 @@ impl World {
         (host.up, host.core, host.coordinates, host.wants) = (false, None, None, None);
     }
 
-    /// It has the job's record no more: its disk was lost, or it needed room and does not run the job. What speaks of an attempt
-    /// that begins has long come by then.
+    /// The host loses the job's record: its disk was lost, or it needed room and does not run the job. Messages about
+    /// an attempt that begins have long arrived by then.
     fn forget(&mut self, at: usize) {
         let comes = |(_, to, _, message): &(usize, usize, (u32, u32), Message)| {
             *to == at && matches!(message, Message::Enter(_))
@@ -446,7 +446,7 @@ impl World {
             9 if self.rng.one_in(8) => self.forget(at),
             6 => self.give_up(at),
             7 if self.rng.one_in(4) => {
-                // Somebody takes the output away, or puts something else there.
+                // A user removes the output, or puts another file there.
                 self.users += 1;
                 let inode = self.users;
                 self.disk(at).name_is =
@@ -456,7 +456,7 @@ impl World {
         }
     }
 
-    /// Everything works again: hosts that know the job ask until all know how it stands.
+    /// Everything works again: hosts that know the job ask until all know its outcome.
     fn settle(&mut self) {
         self.cut.clear();
         self.calm = true;
@@ -467,7 +467,7 @@ impl World {
         }
         for round in 0..4 * self.hosts.len() {
             let at = round % self.hosts.len();
-            // Nobody coordinates any more.
+            // No host coordinates any more.
             (0..self.hosts.len()).for_each(|at| self.apply(at, None, Event::Hears(false)));
             if let Some(core) = self.hosts[at].core.as_ref().filter(|core| !core.is_left_out()) {
                 let attempt = core.record().attempt.clone();
@@ -512,7 +512,7 @@ impl World {
         self.hosts.iter().map(|host| &host.disk).chain(&self.shared)
     }
 
-    /// That nothing is in doubt any more.
+    /// Asserts that nothing is in doubt any more.
     fn is_settled(&self, seed: u64) {
         let fail = |what: &str| -> ! { panic!("seed {seed}: {what}\n{}", self.trace.join("\n")) };
         let last =
@@ -528,7 +528,7 @@ impl World {
                 other.core.as_ref().is_some_and(|core| core.record().attempt == record.attempt)
             });
             let voters: Vec<String> = voters.map(|host| host.name.clone()).collect();
-            // Of a quorum that never heard of the attempt nothing can be learnt.
+            // Nothing can be learned from a quorum that never heard of the attempt.
             if record.decided.is_none() && is_quorum(&record.attempt.hosts, voters.iter()) {
                 fail("the last attempt has no decision, though everything works");
             }
@@ -544,7 +544,7 @@ impl World {
     }
 }
 
-/// Whether anything got a name.
+/// Returns whether any output got its name.
 fn run(seed: u64) -> bool {
     let mut world = World::new(seed);
     let steps = world.rng.below(STEPS);
@@ -562,6 +562,6 @@ fn run(seed: u64) -> bool {
 fn of_all_attempts_at_most_one_is_committed_whatever_happens() {
     let seeds = std::env::var("THALWEG_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     let named = (0..seeds).filter(|seed| run(*seed)).count() as u64;
-    // A simulation in which nothing is ever named, or all is, shows nothing.
+    // A simulation in which no output is ever named, or all are, shows nothing.
     assert!(named > seeds / 20 && named < seeds * 19 / 20, "{named} of {seeds}");
 }

@@ -1,6 +1,6 @@
 //! What a node puts into a river: its inputs, and how they are sampled, dealt and fed.
 //!
-//! Invariant: pages are as large on every node, so that all mean the same splits.
+//! Invariant: pages have the same size on every node, so that all nodes have the same splits.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,24 +18,24 @@ use crate::verbs::partition::shape::{self, Shape};
 use crate::verbs::partition::splits::{Pages, Splits};
 use crate::{Asked, AskedOfCluster, BadPath, Endpoint, JobFault, Progress, Result};
 
-/// The most that the keys of a sample take, which is sent as one message of as many bytes at most.
+/// The most bytes of the keys of a sample, which is sent as one message of at most this size.
 const SAMPLE_BYTES_MAX: u64 = 64 << 20;
 
 /// A node's inputs.
 pub(super) struct Side {
     pub(super) inputs: Inputs,
-    /// How records lie in them.
+    /// The layout of the records in them.
     pub(super) layout: Layout,
-    /// How records travel, and their key then: with a tag in front, if they are shuffled.
+    /// The layout and the key of records in the river: with a tag in front, if they are shuffled.
     pub(super) travel: (Layout, Vec<KeyPart>),
-    /// Which of how many nodes, and whether the inputs are its own.
+    /// The node's index and the number of nodes, and whether the inputs are its own.
     pub(super) node: (usize, usize),
     pub(super) own: bool,
     /// Whether all nodes are in this process.
     pub(super) in_process: bool,
 }
 
-/// The same, laid out.
+/// A node's inputs, with their memory laid out.
 pub(super) struct LaidSide {
     side: Side,
     shape: Shape,
@@ -74,7 +74,7 @@ pub(super) fn open(
 }
 
 impl Side {
-    /// Lays it out in so much memory, of this node or of the process, for so many lanes.
+    /// Lays it out in `river_bytes` of memory, of this node or of the process, for `lanes` lanes.
     pub(super) fn lay(mut self, river_bytes: u64, lanes: usize, preprocess: Preprocess) -> Result<LaidSide> {
         let of = if self.in_process { Shape::of_process } else { Shape::of_node };
         let shape = of(river_bytes, (self.node.1, lanes), self.travel.0)?;
@@ -92,7 +92,7 @@ impl LaidSide {
         &self.side.inputs
     }
 
-    /// How records travel, and their key then.
+    /// The layout and the key of records in the river.
     pub(super) fn travel(&self) -> (Layout, Vec<KeyPart>) {
         self.side.travel.clone()
     }
@@ -102,7 +102,7 @@ impl LaidSide {
         (self.side.inputs.pages(), self.shape.page_bytes as u64)
     }
 
-    /// Its part of a sample of inputs of so many bytes, and how many bytes were read for it.
+    /// This node's part of a sample of inputs of `all_bytes` bytes, and the bytes read for it.
     pub(super) fn sample(&self, all_bytes: u64) -> Result<(Vec<SplitPoint>, u64)> {
         let Side { inputs, travel, node: (node, nodes), own, .. } = &self.side;
         let chunks = if *own { (0, 1) } else { (*node as u64, *nodes as u64) };
@@ -141,8 +141,8 @@ impl LaidSide {
         Ok(river.config()?)
     }
 
-    /// Feeds its inlet with as many pages as each node has, and beside that has `drain` take what the outlet gives, unless
-    /// nobody is to go on.
+    /// Puts this node's pages into the inlet while `drain` takes what the outlet gives, unless stopped. `pages` are the
+    /// page counts of all nodes.
     pub(super) fn pump<T: Send>(
         &self,
         (inlet, outlet): (Inlet, Outlet),
@@ -162,12 +162,12 @@ impl LaidSide {
                 let mut inlet = ends.0.take().expect("this lane takes it");
                 drop(ends);
                 let fed = pages.put_all(&mut inlet, &splits, lanes, progress);
-                // Said before the inlet goes, so that this is why the others stop.
+                // Recorded before the inlet is dropped, so that the others stop with this error.
                 return Ok((fed.map_err(|error| lanes.fail(error)).ok(), None));
             }
             let (mut outlet, drain) = ends.1.take().expect("this lane takes it");
             drop(ends);
-            // The same: an outlet that goes makes its own node's inlet fail, too.
+            // Recorded first here too: dropping an outlet makes the inlet of its own node fail.
             let drained = drain(&mut outlet, &|| lanes.should_continue()).map_err(|error| lanes.fail(error));
             Ok((None, drained.ok().flatten()))
         })?;

@@ -1,8 +1,8 @@
-//! A node's range of a join: both sides cross rivers with the same cuts, one after the other, and what comes is sorted and
-//! joined as on one machine.
+//! A node's range of a join: both sides cross rivers with the same split points, one after the other, and are sorted
+//! and joined as on one machine.
 //!
-//! Invariant: as of a join on one machine, for the keys of the range; and what came out of the rivers is told as proofs of both
-//! sides, for whoever adds them up.
+//! Invariant: that of a join on one machine, for the keys of the range. What came out of the rivers is reported as
+//! proofs of both sides, which the receipt adds up.
 
 use thalweg_api::{ParticipantEnd, Proof};
 use thalweg_base::units::Size;
@@ -17,13 +17,13 @@ use super::{PreparedParticipant, Rivers, WRITE_BYTES, WRITES};
 use crate::verbs::join::{self, Form, Joining};
 use crate::{Error, Progress, Result, RightSide, Sorted};
 
-/// Of what is left beside the river, what joins has.
+/// The join itself has 1/`OWN_SHARE` of the memory that is left beside the river.
 const OWN_SHARE: u64 = 8;
-/// So many bytes of records are written at once.
+/// Bytes of records that are written at once.
 const PIECE_BYTES: usize = 256 << 10;
 
 impl PreparedParticipant {
-    /// Has both sides cross, joins them, and writes what comes.
+    /// Sends both sides across their rivers, joins them, and writes the result.
     pub(super) fn join(
         &self,
         right: &RightSide,
@@ -54,7 +54,7 @@ impl PreparedParticipant {
         let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
         let mut stretch = Stretch::new(file, file.backend().queue(WRITES)?, &pool, &self.base.meters);
         let should_continue = || progress.cancelled().is_none();
-        // How long a range of a join is shows when it is written: each waits for the one before it.
+        // The length of a join's range is known only when it is written, so each node waits for the one before it.
         let stopped = || Error::Interrupted(progress.cancelled().unwrap_or(0));
         stretch.begin(starts.wait(&should_continue)?.ok_or_else(stopped)?);
         let mut prover = sort_stage::prover(layout, &Key::new(layout, &[])?);
@@ -86,7 +86,7 @@ impl PreparedParticipant {
         Ok(end)
     }
 
-    /// A side, across its river and in order; with the proof of what was put in here.
+    /// A side after it crossed its river, sorted, with the proof of what was put in here.
     fn crossed(
         &self,
         side: usize,

@@ -1,6 +1,6 @@
 //! How a node's memory is divided between its rivers and what comes out of them.
 //!
-//! Invariant: the nodes of one process promise its memory together, as one node of a cluster promises its own.
+//! Invariant: the nodes of one process keep its memory limit together, as one node of a cluster keeps its own.
 
 use thalweg_base::units::MIB;
 
@@ -8,14 +8,14 @@ use super::{WRITE_BYTES, WRITES};
 use crate::verbs::MEMORY_BYTES_MIN;
 use crate::{Needs, Result, TooLittleMemory};
 
-/// The part of the memory that rivers have at least.
+/// Rivers have at least 1/`RIVER_SHARE` of the memory.
 const RIVER_SHARE: u64 = 6;
-/// Of the bytes that each node would have if all had the same, what the sorter has room for before the river has more than
-/// its least share. Of unlike nodes one may have several times as many.
+/// The sorter has room for this many equal shares of the bytes before the river gets more than its least share: if
+/// nodes are unequal, one may have several times an equal share.
 const RANGE_ROOM: u64 = 4;
-/// Of a node's memory, what the river may have more.
+/// The river may have up to 1/`RIVER_SHARE_MAX` of the memory more.
 const RIVER_SHARE_MAX: u64 = 3;
-/// Of the memory of a partition, what the blocks of its parts have.
+/// The blocks of a partition's parts have 1/`PARTS_SHARE` of its memory.
 const PARTS_SHARE: u64 = 4;
 
 /// Memory, and how many nodes have it: one, or all of this process.
@@ -25,44 +25,44 @@ pub(super) struct Memory {
     pub(super) nodes: usize,
 }
 
-/// Of a node's memory, what is left for its sorter.
+/// The part of a node's memory that is left for its sorter.
 pub(crate) fn sorter_bytes(bytes: u64) -> Result<u64> {
     Memory { bytes, nodes: 1 }.of_sorter()
 }
 
 impl Memory {
-    /// What each node has of it.
+    /// The memory of each node.
     pub(super) fn of_node(self) -> u64 {
         self.bytes / self.nodes as u64
     }
 
-    /// What the river has in all, and each node's sorter, if a range has so many bytes.
+    /// The memory of the river in all, and of each node's sorter, for ranges of `range_bytes` bytes.
     pub(super) fn of_sort(self, range_bytes: u64) -> Result<(u64, u64)> {
         let sorter_bytes = self.of_sorter()?;
         if self.nodes > 1 {
             return Ok((self.river(), sorter_bytes));
         }
-        // What ranges leave makes pages and batches larger, which costs less; ranges may be unlike.
+        // Memory that ranges do not need makes pages and batches larger, which costs less; ranges may differ in size.
         let spare = sorter_bytes.saturating_sub(RANGE_ROOM * range_bytes);
         let spare = spare.min(sorter_bytes - MEMORY_BYTES_MIN).min(self.bytes / RIVER_SHARE_MAX);
         Ok((self.river() + spare, sorter_bytes - spare))
     }
 
-    /// What is left for each node's sorter.
+    /// The memory that is left for each node's sorter.
     fn of_sorter(self) -> Result<u64> {
         self.beside_rivers(MEMORY_BYTES_MIN)
     }
 
-    /// What each river of a join has, and each node's two sorters with what joins them.
+    /// The memory of each river of a join, and of each node's two sorters and the join itself.
     pub(super) fn of_join(self) -> Result<(u64, u64)> {
-        // An eighth is for records that several others want.
+        // An eighth is for the join itself: for records that match several others.
         let rest_bytes = self.beside_rivers(2 * MEMORY_BYTES_MIN / 7 * 8)?;
-        // Nodes of one process may still empty the first river when others fill the second.
+        // Nodes of one process may still empty the first river while others fill the second.
         let rivers = self.nodes.min(2) as u64;
         Ok((self.river() / rivers, rest_bytes))
     }
 
-    /// What the river has in all, and the blocks of each node's parts.
+    /// The memory of the river in all, and of the blocks of each node's parts.
     pub(super) fn of_partition(self) -> Result<(u64, u64)> {
         let left = self.bytes / PARTS_SHARE * (PARTS_SHARE - 1);
         if left < MEMORY_BYTES_MIN {
@@ -75,14 +75,14 @@ impl Memory {
         (self.bytes / RIVER_SHARE).max(MEMORY_BYTES_MIN)
     }
 
-    /// What each node has beside the rivers and its writes, which is so much at least.
+    /// The memory of each node beside the rivers and its writes; an error if it is less than `least`.
     fn beside_rivers(self, least: u64) -> Result<u64> {
         let nodes = self.nodes as u64;
         let writes = nodes * ((WRITES + 1) * WRITE_BYTES) as u64;
         let left = self.bytes.saturating_sub(self.river() + writes) / nodes;
         if left < least {
             let beside = writes + nodes * least;
-            // The rivers' share is of all, and with that larger.
+            // The rivers' share is of all memory, so it grows too.
             let needed = (beside + MEMORY_BYTES_MIN).max((beside * RIVER_SHARE).div_ceil(RIVER_SHARE - 1));
             return Err(self.too_little(needed.next_multiple_of(MIB)));
         }

@@ -63,12 +63,12 @@ use crate::{
 /// Writes in flight of one node, and bytes of each.
 const WRITES: usize = 4;
 const WRITE_BYTES: usize = 1 << 20;
-/// Of the bytes that a node's range should have, what is reserved for its part: numerator and denominator.
+/// Space reserved for a part, as a fraction of its expected bytes: numerator and denominator.
 const RESERVED: (u64, u64) = (103, 100);
 
-/// The least that a block of a part has.
+/// The least bytes of a block of a part.
 const WRITE_BYTES_MIN: u64 = 4 << 10;
-/// Tags from which cuts are chosen.
+/// Tags from which split points are chosen.
 const TAGS_SAMPLED: usize = 1 << 14;
 /// If a node's memory would hold this many of its ranges, its sample only serves to choose split points, and is thinned.
 const RANGES_FOR_MEMORY: u64 = 4;
@@ -78,26 +78,26 @@ const RANGES_FOR_MEMORY: u64 = 4;
 pub struct ParticipantOptions {
     /// What is done with the records, and how. The inputs are files: those that all nodes have, or this node's own.
     pub sort: WorkOptions,
-    /// Which of how many nodes.
+    /// The node's index, and the number of nodes.
     pub node: (usize, usize),
-    /// Whether all nodes are in this process, and have its memory and its cores together.
+    /// Whether all nodes are in this process, and share its memory and its cores.
     pub in_process: bool,
     /// Whether the inputs are this node's own.
     pub own_inputs: bool,
-    /// Whether the output is.
+    /// Whether the output is this node's own.
     pub own_output: bool,
-    /// The most memory that it may have, if that was said.
+    /// The most memory that it may use, if limited.
     pub memory_most: Option<u64>,
     /// Identifies the attempt and its job. It is part of temporary names, so no other attempt on any host uses the same ones.
     pub number: u64,
-    /// The files of earlier attempts. No node may rename them to a final name any more.
+    /// The files of earlier attempts, which no node may give a final name.
     pub lost: Vec<PathBuf>,
     /// The range of keys to process, if not all keys. The output of other nodes outside this range is kept.
     pub within: KeyRange,
 }
 
 impl ParticipantOptions {
-    /// How many nodes have the memory and the cores of this process.
+    /// How many nodes share the memory and the cores of this process.
     fn sharing(&self) -> usize {
         if self.in_process { self.node.1 } else { 1 }
     }
@@ -106,14 +106,14 @@ impl ParticipantOptions {
 /// The keys greater than the split point `low` and not greater than `high`; a missing bound does not limit them.
 #[derive(Debug, Clone, Default)]
 pub struct KeyRange {
-    /// The cut that they are behind.
+    /// The split point that all keys are greater than.
     pub low: Option<SplitPoint>,
-    /// The cut that they go up to.
+    /// The split point that no key is greater than.
     pub high: Option<SplitPoint>,
 }
 
 impl KeyRange {
-    /// The range with this number of those that cuts make.
+    /// The range number `range` of those that split points make.
     pub fn range(split_points: &[SplitPoint], range: usize) -> KeyRange {
         let low = range.checked_sub(1).and_then(|before| split_points.get(before)).cloned();
         KeyRange { low, high: split_points.get(range).cloned() }
@@ -123,7 +123,7 @@ impl KeyRange {
         self.low.as_ref().is_none_or(|low| low < key) && self.high.as_ref().is_none_or(|high| key <= high)
     }
 
-    /// All cuts, with those between these keys.
+    /// All split points: the bounds, and those between them.
     pub fn around(&self, between: Vec<SplitPoint>) -> Vec<SplitPoint> {
         self.low.clone().into_iter().chain(between).chain(self.high.clone()).collect()
     }
@@ -142,7 +142,7 @@ impl KeyRange {
 /// Client-served files that a participant reads or writes; all other files are on the node.
 #[derive(Default)]
 pub struct ClientDisks {
-    /// The one with the inputs.
+    /// The file system with the inputs.
     pub inputs: Option<Arc<dyn ReadFiles>>,
     /// The output, which the client makes and names.
     pub output: Option<Handle>,
@@ -151,7 +151,7 @@ pub struct ClientDisks {
 /// A participant whose inputs are open.
 pub struct Participant {
     base: Base,
-    /// Of a join, the left one and the right one.
+    /// The inputs; for a join, those of the left side and of the right side.
     sides: Vec<Side>,
 }
 
@@ -159,12 +159,12 @@ pub struct Participant {
 pub struct PreparedParticipant {
     base: Base,
     sides: Vec<LaidSide>,
-    /// What is left beside the river: for the sorters, or for the blocks of parts.
+    /// Memory that is left beside the river: for the sorters, or for the blocks of parts.
     rest_bytes: u64,
     sampled: (f64, u64),
     output: Option<Output>,
     parts: Vec<parts::Part>,
-    /// What was sorted, until the output has its name.
+    /// The sorted records, until the output has its name.
     sorted: Option<Sorted>,
 }
 
@@ -173,11 +173,11 @@ struct Base {
     options: ParticipantOptions,
     io: Arc<dyn FileSystem>,
     scratch: Arc<dyn FileSystem>,
-    /// What of it the client lends.
+    /// The files that the client serves.
     lent: ClientDisks,
     memory_bytes: u64,
     fallback: Option<String>,
-    /// What it writes: the names of its parts, or one.
+    /// The paths that it writes: those of its parts, or one.
     paths: Vec<PathBuf>,
     meters: Meters,
     watch: Stopwatch,
@@ -185,7 +185,7 @@ struct Base {
 }
 
 impl Base {
-    /// Memory of so many bytes, as nodes have it here.
+    /// Memory of `bytes` bytes, divided as nodes share it here.
     fn memory(&self, bytes: u64) -> Memory {
         Memory { bytes, nodes: self.options.sharing() }
     }
@@ -195,18 +195,18 @@ impl Base {
         (machine::lanes(self.options.sort.threads) / self.options.sharing()).max(1)
     }
 
-    /// How records lie in files, and their key there.
+    /// The layout of records in files, and their key there.
     fn records(&self) -> Result<(Layout, Key)> {
         let WorkOptions { layout, keys, .. } = &self.options.sort;
         Ok((*layout, Key::new(*layout, keys)?))
     }
 }
 
-/// Makes the ends of the river of a side, when they are wanted: those of a join one after the other.
+/// Makes the inlet and the outlet of a side's river on demand: those of a join one after the other.
 pub type Rivers<'a> = dyn FnMut(&PreparedParticipant, usize) -> Result<(Inlet, Outlet)> + 'a;
 
 impl Participant {
-    /// Opens the inputs, and looks whether the output can be made, unless both are lent.
+    /// Opens the inputs, and checks whether the output can be created, unless the client serves it.
     pub fn open(options: ParticipantOptions, lent: ClientDisks) -> Result<Participant> {
         let watch = Stopwatch::start();
         let sort = &options.sort;
@@ -261,12 +261,12 @@ impl Participant {
         Ok(Participant { base, sides })
     }
 
-    /// The output of all nodes, for whoever coordinates them in this process. Touches nothing.
+    /// The output of all nodes, for their coordinator in this process. Touches nothing.
     pub fn output(&self) -> ClientOutput {
         ClientOutput { name: Location::new(&self.base.io, &self.base.paths[0]), output: None }
     }
 
-    /// Bytes of the inputs, and its memory.
+    /// Bytes of the inputs, and of the node's memory.
     pub fn found(&self) -> (u64, u64) {
         (self.sides.iter().map(|side| side.inputs.bytes()).sum(), self.base.memory_bytes)
     }
@@ -329,7 +329,7 @@ fn in_volume(sort: &WorkOptions) -> Option<&Endpoint> {
     ends.find(|end| matches!(end, Endpoint::Volume(_)))
 }
 
-/// Lanes of the river: a part each, or a node's range.
+/// Lanes of the river: one for each part, or for each node's range.
 fn lanes(work: Work, nodes: usize) -> usize {
     match work {
         Work::Partition { parts, .. } => parts,
@@ -357,7 +357,7 @@ pub fn split_points(
         }
         Work::Partition { pick: Range, parts, split_keys } => (vec![1; parts], split_keys),
         Work::Partition { .. } => return Ok(Vec::new()),
-        // Records that may be dropped for one another, or match, have to meet.
+        // Records that can replace each other, or match, must be in one range.
         Work::Sort | Work::Merge | Work::Join => (weights.to_vec(), !sort.unique && sort.work != Work::Join),
     };
     Ok(between(sample::choose(&key, sample, &weights, split_keys).split_points().to_vec(), within))
@@ -401,13 +401,13 @@ pub fn origins(node: usize, pages: &[u64], page_bytes: u64) -> impl FnMut(u64) -
 }
 
 impl PreparedParticipant {
-    /// Of each side, pages of its inputs, and bytes of each.
+    /// For each side, the pages of its inputs, and the bytes of a page.
     pub fn pages(&self) -> Vec<(u64, u64)> {
         self.sides.iter().map(LaidSide::pages).collect()
     }
 
     /// Creates the file that all nodes write to, and returns its temporary name. First removes what earlier attempts wrote, so
-    /// that a node that was suspended meanwhile has no file to rename.
+    /// that a node that was suspended until now has no file to rename.
     pub fn make_shared(&mut self) -> Result<PathBuf> {
         for lost in &self.base.options.lost {
             match self.base.io.remove(lost) {
@@ -430,7 +430,7 @@ impl PreparedParticipant {
         }
     }
 
-    /// Has it write to this file, which whoever coordinates made.
+    /// Sets the file to write to, which the coordinator made.
     pub fn write_to(&mut self, output: Handle) {
         self.base.lent.output = Some(output);
     }
@@ -482,7 +482,7 @@ impl PreparedParticipant {
                 if self.base.options.own_output {
                     self.output = Some(self.create(&self.base.paths[0], reserved)?);
                 }
-                // Who made it knows nothing of what this host's kernel may still hold.
+                // The maker of the file does not know what this host's kernel may still hold.
                 let mut others = None;
                 let file: &Handle = match (&self.output, &self.base.lent.output, shared) {
                     (Some(output), ..) => output.file(),
@@ -540,7 +540,7 @@ impl PreparedParticipant {
         })
     }
 
-    /// Writes what the outlet gives to this node's parts, each of which has room reserved for its share of so many bytes.
+    /// Writes what the outlet gives to this node's parts, each with space reserved for its share of the expected bytes.
     fn part(
         &mut self,
         rivers: &mut Rivers<'_>,
@@ -597,7 +597,7 @@ impl PreparedParticipant {
         end
     }
 
-    /// The report of a participant that wrote so much, by these sorters.
+    /// The report of a participant, from what it read and wrote and from its sorters' receipts.
     fn end(&self, input: Proof, (output, bytes): (Proof, u64), sorters: &[Receipt]) -> ParticipantEnd {
         let (sides, Base { meters, watch, io, options, .. }) = (&self.sides, &self.base);
         let usage = process::usage();
@@ -626,7 +626,7 @@ impl PreparedParticipant {
             io: IoReceipt {
                 backend: io.name().into(),
                 fallback: self.base.fallback.clone().or_else(|| io.fallback()),
-                // What is lent nobody here has in a cache.
+                // No cache on this host has what the client serves.
                 cached_input_bytes: match self.base.lent.inputs {
                     Some(_) => 0,
                     None => meters.cached.totals().0,
@@ -639,13 +639,13 @@ impl PreparedParticipant {
         }
     }
 
-    /// Fails unless all bytes of its one side came, of which this is the proof.
+    /// Fails unless all bytes of the only side came; `input` is their proof.
     pub fn check_all_came(&self, input: &Proof) -> Result<()> {
         let side = &self.sides[0];
         Ok(side.inputs().check_all_came(file_bytes(self.base.options.sort.layout, input))?)
     }
 
-    /// Lets go of all but the output, which is to get its name later.
+    /// Drops all but the output, which is to get its name later.
     pub fn settle(&mut self) {
         (self.sorted, self.sides) = (None, Vec::new());
     }
@@ -674,21 +674,21 @@ pub fn publish_parts(participants: Vec<PreparedParticipant>) -> Result<()> {
     parts::publish(&participants.into_iter().flat_map(|one| one.parts).collect::<Vec<_>>())
 }
 
-/// Writes what is no whole sector of an output of so many bytes, and gives it its name.
+/// Writes the edges of an output, which are not whole sectors, and gives it its name.
 fn name(output: Output, path: &Path, (bytes, edges): (u64, Vec<Edge>)) -> Result<()> {
     write_edges(output.file(), edges)?;
     output::publish(output, path, bytes)
 }
 
-/// An output on the disk of whoever coordinates, which the nodes write to.
+/// An output on the disk of the coordinator, which the nodes write to.
 pub struct ClientOutput {
     name: Location,
-    /// That of the attempt that runs.
+    /// The output of the running attempt.
     output: Option<Output>,
 }
 
 impl ClientOutput {
-    /// Looks whether there can be one of this name. Touches nothing.
+    /// Checks whether an output of this name can be made. Touches nothing.
     pub fn of(io: &Arc<dyn FileSystem>, output: &Endpoint) -> Result<ClientOutput> {
         match Target::of(io, output)? {
             Target::File(name) => Ok(ClientOutput { name, output: None }),

@@ -1,6 +1,6 @@
 //! The receipt of a job on several nodes, from what each has done.
 //!
-//! Invariant: the output of all participants is the input of all of them; in the order of their ranges, where there is one.
+//! Invariant: the output of all participants together is their input, in the order of their ranges if there is one.
 
 use std::ops::Range;
 
@@ -13,9 +13,9 @@ use super::sort_stage;
 use super::stages::{stages_of, took};
 use crate::{Result, WorkOptions};
 
-/// The receipt of all participants, in the order of their ranges, without the CPU seconds of whoever asked for them. The inputs
-/// have so many bytes. Shares with the numbers `again` sorted what was a lost node's range; they read all inputs once more,
-/// and what they read counts.
+/// The receipt of all participants, in the order of their ranges, without the CPU seconds of the coordinator. The
+/// inputs have this many bytes. The shares numbered `again` sorted the range of a lost node; they read all inputs once
+/// more, and what they read counts.
 pub fn receipt(
     sort: &WorkOptions,
     (ends, again): (&[ParticipantEnd], Range<usize>),
@@ -39,12 +39,12 @@ pub fn receipt(
         }
     }
     let mut output = *output.proof();
-    // Parts, and what is in random order, are in no order to be looked at.
+    // The records of parts and of shuffles are in no order that could be checked.
     let is_ordered = matches!(work, Work::Sort | Work::Merge);
     if !is_ordered {
         (output.unordered, output.duplicates) = (0, 0);
     }
-    // What each node made of the sides of a join it has looked at itself.
+    // Each node has checked its own output against the sides of a join.
     let mut came = Proof::default();
     let parts = sides.map_or([output, dropped], |sides| [sides.left, sides.right]);
     parts.iter().for_each(|part| add_proof(&mut came, part));
@@ -83,7 +83,7 @@ pub fn receipt(
     })
 }
 
-/// What all moved in each stage, and how long it took whoever was in it longest.
+/// The bytes that all moved in each stage, and the seconds of the node that was in it longest.
 fn stages(work: Work, first: &[&ParticipantEnd], again: &[&ParticipantEnd]) -> Vec<Stage> {
     let until = |shares: &[&ParticipantEnd], stage: usize| {
         shares.iter().map(|share| share.node.seconds[stage]).fold(0.0, f64::max)
@@ -101,7 +101,7 @@ fn stages(work: Work, first: &[&ParticipantEnd], again: &[&ParticipantEnd]) -> V
     stages
 }
 
-/// A row for each host, with what it did again.
+/// A row for each host, including what it did again.
 fn rows(first: &[&ParticipantEnd], again: &[&ParticipantEnd]) -> Vec<NodeReceipt> {
     let add = |a: &mut (u64, u64), b: (u64, u64)| *a = (a.0 + b.0, a.1 + b.1);
     let mut rows: Vec<NodeReceipt> = first.iter().map(|share| share.node.clone()).collect();

@@ -23,7 +23,7 @@ pub(super) fn prover(layout: Layout, key: &Key) -> Prover {
     Prover::new(layout, key.clone(), true).keeping(KEEP_BYTES)
 }
 
-/// How a node sorts what comes, in so much memory on so many threads, with scratch beside `output` unless somebody says.
+/// The options of a node's sorter with this memory and these threads; scratch is beside `output` by default.
 pub(super) fn sorter_options(
     sort: &WorkOptions,
     memory_bytes: u64,
@@ -40,51 +40,51 @@ pub(super) fn sorter_options(
         threads: Some(threads),
         unique: sort.unique,
         io: sort.io,
-        // Proved where it goes into the river and where it is written; only who drops has to say what.
+        // Records are proved where they enter the river and where they are written; only drops have to be counted here.
         proof: sort.unique,
     }
 }
 
 /// Where a node's stretch of the output begins: known when those before it know how long theirs are.
 pub trait Starts: Sync {
-    /// All that this node was to get has come.
+    /// Called when all records of this node's range have arrived.
     fn crossed(&self) {}
 
-    /// This node's stretch has so many bytes.
+    /// Reports that this node's stretch has `bytes` bytes.
     fn say(&self, bytes: u64) -> Result<()>;
 
-    /// Where it begins, once that is known; nothing if nobody is to go on.
+    /// Waits until the beginning of the stretch is known, and returns it; `None` if stopped.
     fn wait(&self, should_continue: &dyn Fn() -> bool) -> Result<Option<u64>>;
 }
 
-/// What this stage made.
+/// The result of this stage.
 pub(super) struct Written {
     pub(super) prover: Box<Prover>,
     pub(super) bytes: u64,
     pub(super) edges: Vec<Edge>,
     /// What the sorter did.
     pub(super) receipt: Box<Receipt>,
-    /// Of which all was taken. What it spilled may take long to be freed, and does so meanwhile.
+    /// All of it was taken. Freeing what it spilled may take long, and happens in the meantime.
     pub(super) sorted: Sorted,
 }
 
-/// How a node sorts what comes, and what of it is written.
+/// How a node sorts the records that arrive, and how it writes them.
 pub(super) struct SortStage<'a> {
-    /// Of records as they come.
+    /// For records as they arrive.
     pub(super) options: &'a SorterOptions,
-    /// What has the scratch.
+    /// The file system of the scratch.
     pub(super) scratch: &'a Arc<dyn FileSystem>,
-    /// As they are written.
+    /// The layout of records as they are written.
     pub(super) layout: Layout,
     pub(super) key: &'a Key,
-    /// Whether they come with a tag, which is not written.
+    /// Whether they arrive with a tag, which is not written.
     pub(super) tagged: bool,
-    /// What is known of them before they come.
+    /// What is known of them in advance.
     pub(super) expected: Expected,
 }
 
-/// Takes all that the outlet gives, of which so much is known, into a sorter; with how many bytes that is beside so many
-/// of each record. Nothing if nobody is to go on.
+/// Puts all that the outlet gives into a sorter. Returns the sorter and the bytes without tags of `tag_bytes` for each
+/// record; `None` if stopped.
 pub(super) fn fill(
     outlet: &mut Outlet,
     (options, scratch, expected): (&SorterOptions, &Arc<dyn FileSystem>, Expected),
@@ -105,7 +105,7 @@ pub(super) fn fill(
     }
 }
 
-/// Sorts all that the outlet gives; nothing if nobody is to go on.
+/// Sorts all that the outlet gives; `None` if stopped.
 pub(super) fn run(
     outlet: &mut Outlet,
     mut stretch: Stretch<'_>,
@@ -120,7 +120,7 @@ pub(super) fn run(
         return Ok(None);
     };
     starts.crossed();
-    // Of records that may be dropped nobody knows yet how many bytes are left.
+    // If records may be dropped, it is not known yet how many bytes are left.
     if !options.unique {
         starts.say(bytes)?;
     }

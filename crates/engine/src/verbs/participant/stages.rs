@@ -1,13 +1,13 @@
-//! What is reported of the stages of a participant, and of what its sorters spilled.
+//! The report on the stages of a participant, and on what its sorters spilled.
 
 use thalweg_api::{Disk, Receipt, Stage, Work};
 use thalweg_pump::Meters;
 
-/// What sorters had beside their memory.
+/// What sorters used beside their memory.
 pub(super) struct Spill {
     pub(super) disk: Disk,
     pub(super) peak_bytes: u64,
-    /// Of the process, while all memory of some of them stood.
+    /// Of the process, while all memory of some sorters was mapped.
     pub(super) huge_page_bytes: u64,
 }
 
@@ -25,13 +25,13 @@ impl Spill {
     }
 }
 
-/// The stages of such work.
+/// The stages of this work.
 pub(super) fn stages_of(work: Work) -> [Stage; 3] {
     ["sample", "read+river", work.last_stage()].map(|name| Stage::new(name, 0.0))
 }
 
-/// The same with what they moved and waited for, as meters and sorters have it. That sorters wait for records, or for
-/// somebody to take them, is no wait.
+/// The stages, with what they moved and waited for, from meters and sorters. A sorter that waits for records, or for
+/// its records to be taken, does not count as waiting.
 pub(super) fn stages(work: Work, sampled_bytes: u64, meters: &Meters, sorters: &[Receipt]) -> Vec<Stage> {
     let mut stages = Vec::from(stages_of(work));
     let (waited_read_seconds, waited_write_seconds) = meters.stage.take_seconds();
@@ -43,7 +43,7 @@ pub(super) fn stages(work: Work, sampled_bytes: u64, meters: &Meters, sorters: &
     stages
 }
 
-/// Adds what a sorter spilled: as its records came, in this stage, and as they were taken, in the last.
+/// Adds what a sorter spilled: in stage `came` while its records arrived, and in the last while they were taken.
 pub(in crate::verbs) fn add_spill(stages: &mut [Stage], came: usize, sorter: &Receipt) {
     let Some((distribute, others)) = sorter.stages.split_first() else { return };
     stages[came].waited_write_seconds += distribute.waited_write_seconds;
@@ -56,7 +56,7 @@ pub(in crate::verbs) fn add_spill(stages: &mut [Stage], came: usize, sorter: &Re
     }
 }
 
-/// Says how long stages took that were over after so many seconds.
+/// Sets how long each stage took, from the seconds after which it was over.
 pub(super) fn took(stages: &mut [Stage], over: [f64; 3]) {
     let mut begun = 0.0;
     for (stage, over) in stages.iter_mut().zip(over) {

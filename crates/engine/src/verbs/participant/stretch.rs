@@ -1,4 +1,4 @@
-//! A stretch of a file that others write before and behind.
+//! A stretch of a file; other nodes write what is before and after it.
 //!
 //! ```text
 //! sectors  |       |       |       |       |
@@ -17,7 +17,7 @@ use crate::Result;
 
 const SECTOR: u64 = ALIGN as u64;
 
-/// A stretch in the making.
+/// A stretch that is being written.
 pub(super) struct Stretch<'a> {
     file: &'a Handle,
     meters: &'a Meters,
@@ -40,7 +40,7 @@ impl<'a> Stretch<'a> {
         Stretch { file, meters, behind, pool, start: 0, end: 0, head: Vec::new(), open: None }
     }
 
-    /// It begins here.
+    /// Sets where the stretch begins.
     pub(super) fn begin(&mut self, at: u64) {
         (self.start, self.end) = (at, at);
     }
@@ -79,7 +79,7 @@ impl<'a> Stretch<'a> {
         Ok(())
     }
 
-    /// Every node has one open block and as many as its queue is deep.
+    /// Every node has one open block, and as many more as its queue is deep.
     fn free_block(&mut self) -> Result<Block> {
         while self.behind.reap(false)?.is_some() {}
         if self.behind.is_full() {
@@ -90,7 +90,7 @@ impl<'a> Stretch<'a> {
         Ok(block)
     }
 
-    /// Writes the block that ends where the stretch does now.
+    /// Writes the block that ends where the stretch ends now.
     fn write(&mut self, block: Block) -> Result<()> {
         if self.behind.is_full() {
             self.behind.reap(true)?;
@@ -116,13 +116,13 @@ impl<'a> Stretch<'a> {
             self.end = end;
         }
         while self.behind.reap(true)?.is_some() {}
-        // By whoever writes them.
+        // Written later, when all stretches are there, but counted here.
         self.meters.output.wrote(edges.iter().map(|edge| edge.bytes.len() as u64).sum());
         Ok(edges)
     }
 }
 
-/// Writes what is no whole sector in any stretch; returns where the file ends.
+/// Writes the edges of all stretches, which are not whole sectors. Returns where the file ends.
 pub(super) fn write_edges(file: &File, edges: Vec<Edge>) -> Result<u64> {
     let mut end = 0;
     for Edge { at, bytes } in edges {

@@ -1,6 +1,6 @@
 //! The parts: one file each, written by one outlet's thread, proved from the blocks that are handed to the write.
 //!
-//! Invariant: a part bears no name before all are whole and durable.
+//! Invariant: no part has its final name before all are complete and durable.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::{Error, Result, output};
 /// How much of a record is kept to compare it with the next one.
 const KEEP_BYTES: usize = 4 << 10;
 
-/// Writes what an outlet gives to its parts, of which the first is that of lane `first`. False if nobody is to go on.
+/// Writes what an outlet gives to its parts, of which the first is that of lane `first`. Returns false if stopped.
 pub(in crate::verbs) fn drain(
     outlet: &mut Outlet,
     (parts, first): (&mut [Part], usize),
@@ -25,7 +25,7 @@ pub(in crate::verbs) fn drain(
 ) -> Result<bool> {
     loop {
         let next = outlet.next();
-        // Whoever stopped has said why.
+        // The lane that failed has recorded why.
         if !should_continue() {
             return Ok(false);
         }
@@ -36,7 +36,7 @@ pub(in crate::verbs) fn drain(
     }
 }
 
-/// A part in the making.
+/// A part that is being written.
 pub(in crate::verbs) struct Part {
     output: Output,
     path: PathBuf,
@@ -52,13 +52,13 @@ impl Part {
         Ok(Part::of(output::create(name, bytes)?, name.path.clone(), layout, key))
     }
 
-    /// A file that is begun and is to be called `path`.
+    /// A part in a file that exists already and is to be named `path`.
     pub(in crate::verbs) fn of(output: Output, path: PathBuf, layout: Layout, key: &Key) -> Part {
         let prover = Prover::new(layout, key.clone(), true).keeping(KEEP_BYTES);
         Part { output, path, open: None, written: 0, prover }
     }
 
-    /// What is said of it when it is whole.
+    /// Its receipt, once it is complete.
     pub(in crate::verbs) fn receipt(&self) -> PartReceipt {
         PartReceipt {
             path: self.path.display().to_string(),
@@ -73,7 +73,7 @@ impl Part {
         &self.path
     }
 
-    /// What was handed to writes.
+    /// The proof of what was handed to writes.
     pub(in crate::verbs) fn proof(&self) -> Proof {
         Proof { unordered: 0, duplicates: 0, ..*self.prover.proof() }
     }
@@ -82,14 +82,14 @@ impl Part {
         self.output.file().is_direct()
     }
 
-    /// Has nothing but its name be missing; where it lies, and the name.
+    /// Completes the part except for its name. Returns its temporary and its final path.
     pub(in crate::verbs) fn ready(self) -> Result<(PathBuf, PathBuf)> {
         Ok((output::ready(self.output, &self.path, self.written)?, self.path))
     }
 }
 
-/// Gives all parts, which are settled, their names; none if it is known that one of them cannot have its. An error that
-/// comes later says which have theirs.
+/// Gives all parts, which are settled, their names; none if it is known that one of them cannot have its name. A later
+/// error says which parts have theirs.
 pub(in crate::verbs) fn publish(parts: &[Part]) -> Result<()> {
     for part in parts {
         part.output.check_name()?;
@@ -136,7 +136,7 @@ impl<'a> Writer<'a> {
         Writer { behind, pool, meters }
     }
 
-    /// Puts a batch behind what a part has.
+    /// Appends a batch to a part.
     pub(super) fn put(&mut self, part: &mut Part, batch: &Batch) -> Result<()> {
         let mut rest = batch.records();
         while !rest.is_empty() {
@@ -162,7 +162,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Every part has one open block, and this thread so many as its queue is deep.
+    /// Every part has one open block, and this thread as many more as its queue is deep.
     fn free_block(&mut self) -> Result<Block> {
         while self.behind.reap(false)?.is_some() {}
         loop {
@@ -186,7 +186,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes what is open and waits until everything is durable.
+    /// Writes the open blocks, and waits until everything is durable.
     pub(super) fn finish(&mut self, parts: &mut [Part]) -> Result<()> {
         for part in &mut *parts {
             if let Some(block) = part.open.take() {

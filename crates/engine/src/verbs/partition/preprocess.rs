@@ -1,7 +1,7 @@
-//! What is done with records on their way from a page into an inlet: nothing, a look at their order, or a tag each.
+//! What is done with records on the way from a page into an inlet: nothing, a check of their order, or a tag for each.
 //!
-//! Invariant: a page is looked at for itself, whoever has the page before it: its first record is compared with the one that lies
-//! before it in the file.
+//! Invariant: a page is checked by itself, whichever lane has the page before it: its first record is compared with the
+//! one before it in the file.
 
 use thalweg_api::Proof;
 use thalweg_merge::{Error as MergeError, records_until};
@@ -24,11 +24,11 @@ pub(in crate::verbs) enum Preprocess {
     Nothing,
     /// Every file has to be in the order of this key.
     Ordered(Key),
-    /// Every record gets a tag in front, by where it lies in inputs before which lie so many bytes.
+    /// Every record gets a tag in front, from its offset in all inputs; this many bytes come before these inputs.
     Tagged(Tags, u64),
 }
 
-/// The same for one inlet.
+/// The state of the preprocessing for one inlet.
 pub(super) struct Preprocessor<'a> {
     preprocess: &'a Preprocess,
     layout: Layout,
@@ -55,8 +55,8 @@ impl<'a> Preprocessor<'a> {
         }
     }
 
-    /// Where the first record begins in a page before which lie so many bytes of its file, if one does, by what the page before
-    /// told.
+    /// Where the first record begins in a page with `before` bytes of its file before it, as the page before tells;
+    /// `None` if none begins.
     pub(super) fn first_record(&mut self, page: &[u8], before: u64) -> Option<usize> {
         if before == 0 {
             self.next = 0;
@@ -76,11 +76,11 @@ impl<'a> Preprocessor<'a> {
         }
     }
 
-    /// A page's first record begins at byte `from` of the file.
+    /// Begins a page whose first record is at byte `from` of the file.
     pub(super) fn begin(&mut self, input: &Input, from: u64) -> Result<()> {
         match self.preprocess {
             Preprocess::Nothing => {}
-            // All pages of the file come here, and the prover goes on.
+            // All pages of the file come here, so the prover continues.
             Preprocess::Ordered(_) if from > 0 && !self.layout.is_found_anywhere() => {}
             Preprocess::Ordered(key) => self.prover = self.proving_from(key, input, from)?,
             Preprocess::Tagged(_, before_bytes) => self.tagger.begin(before_bytes + input.first_byte + from),
@@ -106,7 +106,7 @@ impl<'a> Preprocessor<'a> {
         inlet.put_bytes(bytes)
     }
 
-    /// All that began in the page is put, up to byte `to` of the file.
+    /// Ends a page: all records that begin in it were put, up to byte `to` of the file.
     pub(super) fn end(&mut self, input: &Input, from: u64, to: u64) -> Result<()> {
         self.next = to;
         if self.prover.unfinished() > 0 {
@@ -120,7 +120,7 @@ impl<'a> Preprocessor<'a> {
         }
     }
 
-    /// What was put, tags apart.
+    /// The proof of what was put, without tags.
     pub(super) fn proof(&self, inlet: &Inlet) -> Proof {
         match self.preprocess {
             Preprocess::Tagged(..) => *self.prover.proof(),
@@ -128,7 +128,7 @@ impl<'a> Preprocessor<'a> {
         }
     }
 
-    /// Proves order from the record before byte `from` on.
+    /// A prover of the order from the record before byte `from` on.
     fn proving_from(&self, key: &Key, input: &Input, from: u64) -> Result<Prover> {
         let prover = Prover::new(self.layout, key.clone(), false).keeping(KEEP_BYTES);
         if from == 0 {
@@ -137,7 +137,7 @@ impl<'a> Preprocessor<'a> {
         Ok(prover.behind(Proof { records: 1, ..Proof::default() }, &before(input, from, self.layout)?))
     }
 
-    /// Which record of those from byte `from` on is less than the one before it.
+    /// Finds the record from byte `from` on that is less than the one before it.
     fn unordered(&self, key: &Key, input: &Input, from: u64) -> Result<MergeError> {
         let from = if self.layout.is_found_anywhere() { from } else { 0 };
         let mut prover = self.proving_from(key, input, from)?;
@@ -166,7 +166,7 @@ fn whole(layout: Layout) -> Prover {
     Prover::new(layout, key, true).keeping(KEEP_BYTES)
 }
 
-/// The record that ends at byte `at` of a file; of a line, without its newline.
+/// The record that ends at byte `at` of a file; a line is without its newline.
 fn before(input: &Input, at: u64, layout: Layout) -> Result<Vec<u8>> {
     let read = |from: u64| -> Result<Vec<u8>> {
         let mut bytes = vec![0; (at - from) as usize];

@@ -1,9 +1,9 @@
 //! Split points for parts of equal size, from a sample of whole keys.
 //!
 //! Model: small chunks, one from a random place in each of many equal stretches of the input, so that an input in any
-//! order is seen evenly, and all records that lie in them. Without leave to split keys, cuts fall between different
-//! keys: a part ends where it is nearest to what is left for each of the parts that follow.
-//! Invariant: the same inputs, memory and number of parts give the same cuts.
+//! order is seen evenly, and all records that lie in them. If keys may not be split, split points fall between
+//! different keys: a part ends where its size is nearest to its share of what is left.
+//! Invariant: the same inputs, memory and number of parts give the same split points.
 
 use thalweg_base::rng::Rng;
 use thalweg_block::Pool;
@@ -17,28 +17,28 @@ use crate::Result;
 
 /// Bytes of a chunk.
 const CHUNK_BYTES: u64 = 16 << 10;
-/// A line that has so many bytes in a chunk, and goes on, is sampled.
+/// A line that has at least this many bytes in a chunk, and continues after it, is sampled.
 const LONG_BYTES: usize = 1 << 10;
-/// Records sampled for each part: the deviation of a part is then about one in the root of it, 1 %.
+/// Records sampled for each part: the relative deviation of a part is then 1 by the root of this number, 1 %.
 const RECORDS_FOR_PART: u64 = 10_000;
-/// At most this share of the input is read for a sample, but so many bytes in any case.
+/// At most 1/`SHARE` of the input is read for a sample, but at least `BYTES_MIN` bytes.
 const SHARE: u64 = 12;
 const BYTES_MIN: u64 = 16 << 20;
-/// Chunks from which the length of lines is taken.
+/// Chunks from which the length of lines is estimated.
 const FIRST_CHUNKS: u64 = 16;
 const DEPTH: usize = 16;
 const SEED: u64 = 0x7061_7274;
 
-/// Which part of a sample somebody takes.
+/// The part of a sample that one node takes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::verbs) struct Part {
-    /// Of so many bytes of input, those here are a part.
+    /// Bytes of the whole input, of which the files here are a part.
     pub(in crate::verbs) all_bytes: u64,
-    /// Of the chunks of the input here, each one of so many from this one on.
+    /// Which chunks of the files here: every n-th, from a first one on.
     pub(in crate::verbs) chunks: (u64, u64),
 }
 
-/// The cuts, the sample that they are from, in order, and how many bytes were read for it.
+/// Returns the split points, the sorted sample that they come from, and how many bytes were read for it.
 pub(in crate::verbs) fn split_points(
     inputs: &Inputs,
     (layout, key): (Layout, &Key),
@@ -50,7 +50,7 @@ pub(in crate::verbs) fn split_points(
     Ok((choose(key, &mut keys, &vec![1; parts], split_keys), keys, read))
 }
 
-/// Split points from a sample, for parts whose sizes are to each other as these weights. Sorts it.
+/// Chooses split points from a sample, for parts with sizes in the ratio of `weights`. Sorts the sample.
 pub(in crate::verbs) fn choose(
     key: &Key,
     keys: &mut [SplitPoint],
@@ -64,7 +64,7 @@ pub(in crate::verbs) fn choose(
     SplitPoints::new(key, chosen)
 }
 
-/// A part of a sample for so many parts, and how many bytes were read for it.
+/// Takes a part of a sample for this many parts. Returns it, and how many bytes were read for it.
 pub(in crate::verbs) fn sample(
     inputs: &Inputs,
     (layout, key): (Layout, &Key),
@@ -87,7 +87,7 @@ pub(in crate::verbs) fn sample(
     Ok((sampler.keys, sampler.read))
 }
 
-/// Chunks of so many bytes, which are this share of all, that are looked at for so many parts.
+/// How many chunks to sample from `bytes` bytes, which are this share of the whole input, for `parts` parts.
 fn chunks(bytes: u64, share: f64, parts: usize, chunk_records: f64) -> u64 {
     let least = (BYTES_MIN as f64 * share) as u64;
     let most = (bytes / SHARE).max(least).min(bytes) / CHUNK_BYTES;
@@ -95,15 +95,15 @@ fn chunks(bytes: u64, share: f64, parts: usize, chunk_records: f64) -> u64 {
     (wanted as u64).clamp(1, most.max(1))
 }
 
-/// Bytes that are read for a sample of so many bytes of such records, for so many parts.
+/// Bytes that are read for a sample of `bytes` bytes of such records, for `parts` parts.
 pub(crate) fn sampled_bytes(bytes: u64, parts: usize, record_bytes: f64) -> u64 {
     chunks(bytes, 1.0, parts, CHUNK_BYTES as f64 / record_bytes) * CHUNK_BYTES
 }
 
-/// Of the keys of each node's sample, sorted, one in so many says enough about where parts end: it moves a cut by a
-/// deviation of that many keys by the root of 12, for each node, which together is a fifth of what the sample has itself,
-/// the root of a part's keys. All, where the sample is the whole input, or of lines, of which nobody knows how many there
-/// will be.
+/// One in this many of the sorted keys of a node's sample is enough to choose split points: it moves a split point by a
+/// deviation of that many keys by the root of 12, for each node. Together that is a fifth of the sample's own
+/// deviation, the root of a part's keys. All keys are needed if the sample is the whole input, or of lines, whose
+/// number is not known yet.
 pub(in crate::verbs) fn keys_for_one(bytes: u64, layout: Layout, parts: usize, nodes: usize) -> u64 {
     let Some(record_bytes) = layout.fixed_bytes() else { return 1 };
     let sampled = sampled_bytes(bytes, parts, record_bytes as f64);
@@ -126,7 +126,7 @@ struct Sampler<'a> {
 }
 
 impl Sampler<'_> {
-    /// Adds the keys of so many chunks, or of the whole input if it has no more: of these, one of `of` from `first` on.
+    /// Adds the keys of one in `of` of this many chunks, from `first` on, or of the whole input if it has no more.
     fn take(&mut self, chunks: u64, (first, of): (u64, u64)) -> Result<()> {
         let bytes = self.inputs.file_bytes();
         let all = bytes.div_ceil(CHUNK_BYTES);
@@ -167,7 +167,7 @@ impl Sampler<'_> {
         Ok(())
     }
 
-    /// The file at this byte of all files together, and a sector in it.
+    /// The file that has this byte of all files together, and a sector in it.
     fn find(&self, mut place: u64) -> (&Input, u64) {
         for input in self.inputs.files() {
             if place < input.metadata.len {
@@ -182,7 +182,7 @@ impl Sampler<'_> {
     /// Adds the keys of the records in a chunk, while they take no more than `budget`.
     fn look(&mut self, bytes: &[u8], at: u64, origin: u64, mut budget: u64) {
         let (mut records, open) = records_in(self.layout, bytes, at);
-        // Of a long line that goes on, the beginning is as good; of a short one it would be a key that there is not.
+        // The beginning of a long line is as good as the whole; that of a short one would be a key that does not exist.
         records
             .extend(open.filter(|&from| bytes.len() - from >= LONG_BYTES).map(|from| (from, &bytes[from..])));
         for (from, record) in records {
@@ -215,7 +215,7 @@ fn between_keys(sample: &mut [SplitPoint], weights: &[u64]) -> Vec<SplitPoint> {
         let with_next = part + groups.get(i + 1).map_or(0, |next| next.len());
         let is_last = i + 1 == groups.len();
         if !is_last && (part as f64 - share).abs() <= (with_next as f64 - share).abs() {
-            // Whatever equals the cut goes left of it, wherever it comes from.
+            // All keys equal to the split point go to its left, whatever their origin.
             split_points.push(SplitPoint { normal: group[0].normal.clone(), origin: u64::MAX });
             left -= part;
             due -= weight;

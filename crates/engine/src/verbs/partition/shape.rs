@@ -9,14 +9,14 @@ use thalweg_river::{Builder as RiverBuilder, HEAD_BYTES, Partitioner, River, win
 
 use crate::{Needs, Result, TooLittleMemory};
 
-/// What a process takes beside its blocks.
+/// Memory of a process beside its blocks.
 const BASE_BYTES: u64 = 6 * MIB;
-/// Of the memory for blocks, the share that one page may take.
+/// One page may take 1/`PAGE_SHARE` of the memory for blocks.
 const PAGE_SHARE: u64 = 24;
-/// What each part should get of a page: the batches are about as large.
+/// Bytes of a page that each part should get: batches are about as large.
 const PAGE_BYTES_FOR_PART: u64 = 256 * KIB;
 const PAGE_BYTES: (u64, u64) = (16 * KIB, 4 * MIB);
-/// The most that is written at once, and the least.
+/// The most and the least bytes that are written at once.
 const WRITE_BYTES: (u64, u64) = (MIB, 4 * KIB);
 const SECTOR: u64 = 4 * KIB;
 /// Reads in flight for each inlet, and writes for each outlet.
@@ -26,9 +26,9 @@ pub(in crate::verbs) const WRITES: usize = 6;
 const QUEUED: (usize, usize) = (4, 8);
 /// Credits of an inlet at an outlet.
 const EXCLUSIVE: u64 = 2;
-/// The most of those of a node at another: what a link holds in either direction, twice over.
+/// The most credits of one node at another: twice what a link holds in either direction.
 const EXCLUSIVE_OF_NODE: u64 = 24;
-/// So many of them are not scarce.
+/// With this many, credits are not scarce.
 const EXCLUSIVE_OF_WIDE: u64 = 8;
 
 /// Sizes of everything.
@@ -49,7 +49,7 @@ pub(in crate::verbs) struct Shape {
 }
 
 impl Shape {
-    /// For so many parts in so much memory, on at most so many threads.
+    /// The shape for this many parts in this much memory, on at most this many threads.
     pub(in crate::verbs) fn of(
         memory_bytes: u64,
         parts: usize,
@@ -63,8 +63,8 @@ impl Shape {
         (1..=threads).rev().find_map(with).ok_or(too_little.into())
     }
 
-    /// For all of so many nodes, each of which has an inlet and an outlet, in this process, with so many lanes. Pages are
-    /// smaller where all of them would not fit with large ones.
+    /// The shape for all nodes of this process, each with an inlet and an outlet, and with `lanes` lanes. Pages are
+    /// smaller if all of them would not fit with large ones.
     pub(in crate::verbs) fn of_process(
         memory_bytes: u64,
         (nodes, lanes): (usize, usize),
@@ -86,7 +86,7 @@ impl Shape {
         }
     }
 
-    /// With so many inlets and outlets and such pages, if there is room for them.
+    /// The shape with these inlets, outlets and pages, if there is room for them.
     fn fitting(room: u64, parts: usize, (inlets, outlets): (usize, usize), page_bytes: u64) -> Option<Shape> {
         let block = block_for(page_bytes, parts);
         // While one inlet's page is given out, those of the others wait.
@@ -110,15 +110,15 @@ impl Shape {
         })
     }
 
-    /// For one of so many nodes, each of which has an inlet, an outlet and so much memory for both, with so many lanes.
-    /// Pages depend on the memory and these numbers only, and are the same on all.
+    /// The shape for one of `nodes` nodes, each with an inlet, an outlet and this much memory for both, and with
+    /// `lanes` lanes. Pages depend only on the memory and these numbers, so they are the same on all nodes.
     pub(in crate::verbs) fn of_node(
         memory_bytes: u64,
         (nodes, lanes): (usize, usize),
         layout: Layout,
     ) -> Result<Shape> {
         let page_bytes = page_for(memory_bytes.saturating_sub(BASE_BYTES), lanes, layout);
-        // Pages grow in steps, and just above one of them there may be no room for all.
+        // Pages grow in steps, and just above a step there may be no room for everything.
         let with = |page_bytes| Shape::with_pages(memory_bytes, (nodes, lanes), page_bytes);
         with(page_bytes).or_else(|why| with(whole_records(page_bytes / 2, layout)).map_err(|_| why))
     }
@@ -129,12 +129,12 @@ impl Shape {
         // While one node's page is given out, those of the others wait.
         let float = (nodes as u64 - 1) * lanes.div_ceil(nodes) as u64 * 3 / 2;
         let fixed = |exclusive: u64, window: usize| {
-            // Twice what an outlet holds: of what comes from its own node, the blocks are the inlet's.
+            // Twice what an outlet holds: blocks that come from its own node are the inlet's.
             let outlet = 2 * (nodes as u64 * exclusive + float) + (nodes * (window + 1)) as u64;
             ((lanes + QUEUED.1 + 1) as u64 + outlet) * block + (READS as u64 + 1) * page_bytes
         };
-        // Links take their time: as many credits as fit, so that a source need not wait for the way there and back, and
-        // where they are not scarce twice the window, or three at least, which spares every other promise of blocks.
+        // Links have latency: as many credits as fit, so that a source need not wait for a round trip. If credits are
+        // not scarce, twice the window, or at least three, which saves every other grant of blocks.
         let least = window(nodes);
         let wider = [(EXCLUSIVE_OF_WIDE, 2 * least), (2 * EXCLUSIVE, least.max(3))];
         let fitting = wider.into_iter().find(|&(exclusive, window)| fixed(exclusive, window) <= room);
@@ -184,7 +184,7 @@ impl Shape {
     }
 }
 
-/// Bytes of a page that has enough for each of so many parts, if there is room.
+/// Bytes of a page that has enough for each of `parts` parts, if there is room.
 fn page_for(room: u64, parts: usize, layout: Layout) -> u64 {
     let page = (parts as u64 * PAGE_BYTES_FOR_PART).next_power_of_two();
     let page = page.clamp(PAGE_BYTES.0, PAGE_BYTES.1).min(floor_of_two(room / PAGE_SHARE));
@@ -201,7 +201,7 @@ fn floor_of_two(number: u64) -> u64 {
     if number == 0 { 0 } else { 1 << number.ilog2() }
 }
 
-/// The most of a page that is a whole number of sectors, and of records if there is such a number; at least one sector.
+/// The largest page that has whole sectors and, if possible, whole records; at least one sector.
 fn whole_records(page_bytes: u64, layout: Layout) -> u64 {
     let unit = match layout.fixed_bytes() {
         None => SECTOR,
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    /// Where memory had no room for all with large pages, there were fewer ends than nodes.
+    /// If memory had no room for all nodes with large pages, there were fewer inlets and outlets than nodes.
     #[test]
     fn every_node_has_its_ends() {
         for layout in [Layout::Lines, Layout::Fixed(100), Layout::Fixed(1_000_003)] {

@@ -1,4 +1,4 @@
-//! Splits of files: every page of the inputs is one, and can be read again by anybody.
+//! Splits of files: every page of the inputs is one, and any inlet can read it again.
 //!
 //! ```text
 //! page k     [end of a record that began before | records that begin here | one that goes on]
@@ -23,25 +23,25 @@ use crate::{Error, Progress, Result};
 /// How much of a file is read at once to find the end of a line.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// Which pages are an inlet's, and which split of the river each is.
+/// Which pages an inlet has, and which split of the river each page is.
 #[derive(Debug, Clone)]
 pub(in crate::verbs) enum Splits {
     /// All inlets have the same files: pages are dealt to them in turn, and keep their numbers.
     Shared {
-        /// Which inlet, of how many.
+        /// The index of the inlet, and the number of inlets.
         inlet: (usize, usize),
     },
-    /// All inlets have the same files, and pages, which keep their numbers, are dealt to them as to each its share.
+    /// All inlets have the same files: pages are dealt to them by their shares, and keep their numbers.
     Dealt {
-        /// Which inlet.
+        /// The index of the inlet.
         inlet: usize,
         /// How many pages each gets.
         pages: Vec<u64>,
     },
-    /// Each has files of its own, whose pages are taken in turn: of one that has twice as many, twice as often, so that all
-    /// come to their end together.
+    /// Each inlet has its own files. Pages are taken in turn, twice as often from an inlet that has twice as many, so
+    /// that all inlets come to their end together.
     Own {
-        /// Which inlet.
+        /// The index of the inlet.
         inlet: usize,
         /// How many pages each has.
         pages: Vec<u64>,
@@ -49,7 +49,7 @@ pub(in crate::verbs) enum Splits {
 }
 
 impl Splits {
-    /// How many there are, if the inlet's files have so many pages.
+    /// How many splits there are, if these are the inlet's files.
     pub(in crate::verbs) fn count(&self, inputs: &Inputs) -> u64 {
         match self {
             Splits::Shared { .. } | Splits::Dealt { .. } => inputs.pages(),
@@ -57,7 +57,7 @@ impl Splits {
         }
     }
 
-    /// The split that a page of the inlet's files is.
+    /// The split of a page of the inlet's files.
     pub(in crate::verbs) fn of_page(&self, page: u64) -> u64 {
         match self {
             Splits::Shared { .. } | Splits::Dealt { .. } => page,
@@ -80,7 +80,7 @@ impl Splits {
         }
     }
 
-    /// The pages that an inlet puts of so many, whichever file they are of.
+    /// The pages that an inlet puts, of `all` pages, whichever file they are in.
     fn some_of(&self, all: u64) -> Box<dyn Iterator<Item = u64> + '_> {
         match self {
             Splits::Shared { inlet: (inlet, inlets) } => Box::new((*inlet as u64..all).step_by(*inlets)),
@@ -92,8 +92,8 @@ impl Splits {
     }
 }
 
-/// The place of an inlet's page where all inlets take turns, each as often as it has pages: page k of n stands at
-/// (k + 1/2) / n of the whole, and of two at the same place that of the inlet before comes first.
+/// The place of an inlet's page if all inlets take turns, each as often as it has pages: page k of n is at
+/// (k + 1/2) / n of the whole; if two are at the same place, that of the lower inlet comes first.
 fn turn(inlet: usize, page: u64, pages: &[u64]) -> u64 {
     let (own, twice) = (u128::from(pages[inlet]), 2 * u128::from(page) + 1);
     let before = |(other, &count): (usize, &u64)| {
@@ -105,7 +105,7 @@ fn turn(inlet: usize, page: u64, pages: &[u64]) -> u64 {
     pages.iter().enumerate().map(before).sum()
 }
 
-/// So many pages for inlets whose shares are to each other as these weights, which add up to less than 2^64; all of them are
+/// Divides `all` pages among inlets in the ratio of these weights, which add up to less than 2^64. All pages are
 /// dealt.
 pub(in crate::verbs) fn deal(all: u64, weights: &[u64]) -> Vec<u64> {
     assert!(!weights.is_empty(), "nobody to deal to");
@@ -133,7 +133,7 @@ pub(in crate::verbs) struct Pages<'a> {
 }
 
 impl Pages<'_> {
-    /// Puts those of an inlet into it and finishes it, unless nobody is to go on. Returns the proof of what was put.
+    /// Puts an inlet's pages into it and finishes it, unless stopped. Returns the proof of what was put.
     pub(in crate::verbs) fn put_all(
         &self,
         inlet: &mut Inlet,
@@ -152,7 +152,7 @@ impl Pages<'_> {
             };
             let page = block.offset() / self.shape.page_bytes as u64;
             let beside = self.put((inlet, &mut preprocessor), &block, page, splits.of_page(page))?;
-            // The last is told with the end of the inlet.
+            // The end of the inlet ends the last split too.
             if !source.is_over() {
                 inlet.end()?;
             }
@@ -162,7 +162,7 @@ impl Pages<'_> {
         Ok(preprocessor.proof(inlet))
     }
 
-    /// Begins a split, and puts the records of its page into a river. Returns how many bytes were read beside it.
+    /// Begins a split, and puts the records of its page into a river. Returns how many bytes were read beyond the page.
     fn put(
         &self,
         (inlet, preprocessor): (&mut Inlet, &mut Preprocessor<'_>),
@@ -181,7 +181,7 @@ impl Pages<'_> {
         inlet.begin(split, split * page_bytes + from as u64);
         let mut walk = Walk::new(self.layout);
         walk.pass(&block[from..]);
-        // Only a line may begin behind its page.
+        // Only a line may begin after its page.
         let goes_on = found.is_some() && (walk.done() > 0 || self.layout.end_bytes() > 0);
         if from == block.len() && !goes_on {
             return Ok(0);
@@ -195,12 +195,12 @@ impl Pages<'_> {
         Ok(read)
     }
 
-    /// An error of the river about a record of this input, with its place there: what is at `there` in the river is at
-    /// `here` in the file.
+    /// Adds this input, and the offset in it, to an error of the river about a record: byte `there` of the river is
+    /// byte `here` of the file.
     fn named(&self, error: thalweg_river::Error, input: &Input, (there, here): (u64, u64)) -> Error {
         let thalweg_river::Error::TooLong(at, most) = error else { return error.into() };
         let at = match self.preprocess {
-            // Tags stand between its records, which are where they are in the file no more.
+            // There are tags between the records, so offsets in the river are not those in the file.
             Preprocess::Tagged(..) => None,
             _ => Some((at + here).saturating_sub(there)),
         };
@@ -209,8 +209,8 @@ impl Pages<'_> {
     }
 }
 
-/// Reads on from the end of a page to the end of the record that lies there, or of the line that begins there. Returns how
-/// many bytes that are.
+/// Reads from the end of a page to the end of the record that crosses it, or of the line that begins there. Returns how
+/// many bytes that is.
 fn put_tail(
     (inlet, preprocessor): (&mut Inlet, &mut Preprocessor<'_>),
     input: &Input,
