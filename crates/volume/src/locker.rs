@@ -39,7 +39,7 @@ pub enum LockNews {
         /// The ticket of the request.
         ticket: u64,
     },
-    /// These locks are lost: file and owner of each.
+    /// These locks are lost. Each pair is a file and an owner.
     Lost(Vec<(u64, u64)>),
 }
 
@@ -160,8 +160,7 @@ impl Locker {
                 return Ok(());
             }
             let answer = self.send(&LockRequest::Unlock(range)).inspect_err(|_| {
-                // The server may believe that this client has the lock, so the client drops all its locks and joins
-                // again.
+                // The server may believe that this client has the lock, so the client drops all locks and joins again.
                 let lost = self.state().lose();
                 self.tell_lost(lost);
             });

@@ -5,8 +5,7 @@
 //! MANAGER/NAME.thalweg-manager/  manager.db; `lock`, which the process that serves the volume holds; its `socket`
 //! ```
 //!
-//! Invariant: these directories are newly made, and are used only if they still belong to this user and are closed to
-//! others.
+//! Invariant: these directories are newly made, and used only if they are still this user's and closed to others.
 //! Non-goals: which process serves a volume (attach.rs), and volumes on nodes (cluster.rs).
 
 use std::path::{Path, PathBuf};
@@ -31,8 +30,7 @@ use crate::{Error, LocalStore, Result, SqliteManager, Volume};
 const LOCK: &str = "lock";
 /// How long to wait for a process that is ending: one that serves a mount ends a while after `umount` has returned.
 const ENDING: Duration = Duration::from_secs(3);
-/// How long to wait before the next attempt to lock a volume. No event signals that another process has released a
-/// lock.
+/// How long to wait between attempts to lock a volume. No event signals that another process has released a lock.
 const MOMENT: Duration = Duration::from_millis(10);
 /// More digits than a process id has.
 const LOCK_BYTES_MAX: usize = 32;

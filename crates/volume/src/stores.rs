@@ -176,8 +176,7 @@ impl Stores {
         Stores { slots, pool: pool.stack_size(STACK_BYTES).build().ok(), balance: None, forwards: None }
     }
 
-    /// Spreads reads over both copies, according to how fast their stores answer: for stores that clients and links
-    /// share.
+    /// Spreads reads over both copies by how fast their stores answer: for stores that other clients and links share.
     pub(crate) fn balanced(self) -> Stores {
         Stores { balance: Balance::new(self.slots.len()), ..self }
     }
@@ -363,8 +362,7 @@ impl Stores {
         parts.iter().try_for_each(|(at, from)| store.write(&target.write(index, copy, *at), from))
     }
 
-    /// Writes both copies of a strip through the store of the first; sends what that did not forward to the second's
-    /// store.
+    /// Writes both copies of a strip through the store of the first; sends what that did not forward to the second.
     fn write_both(
         &self,
         forwards: &Forwards,

@@ -223,8 +223,7 @@ impl OpenStrip {
         Ok(())
     }
 
-    /// Adopts a newer generation, and cuts the strip to `len` bytes if the file was cut since the previous one.
-    /// Durable.
+    /// Adopts a newer generation, and cuts the strip to `len` bytes if the file was cut since the last one. Durable.
     pub(crate) fn truncate(&mut self, generation: u64, len: u64) -> Result<()> {
         if cuts(self.header.generation) < cuts(generation) && len < self.len {
             self.intend(len..self.len)?;
