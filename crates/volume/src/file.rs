@@ -407,8 +407,7 @@ impl File {
         self.node.send_all(&self.volume);
         self.ask(at, |target, size| {
             let layout = target.layout;
-            // The first byte of a strip at or after an offset of the file is the number of the strip's bytes before
-            // that offset.
+            // The first byte of a strip at or after `at` has the number of the strip's bytes before `at` as its offset.
             let next = |index| self.volume.stores.next_data(target, index, layout.strip_len(index, at));
             let strips = (0..layout.width).map(next).collect::<Result<Vec<_>>>()?;
             let begins = (0..).zip(&strips);

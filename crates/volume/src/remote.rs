@@ -215,8 +215,7 @@ impl Unsynced {
         }
     }
 
-    /// An error if the store may have lost bytes of the strip. A client that changes the strip then marks this copy
-    /// stale.
+    /// An error if the store may have lost bytes of the strip. A client that changes it then marks this copy stale.
     fn check(&mut self, request: &StoreRequest) -> Result<()> {
         let (strip, is_noted) = match request {
             StoreRequest::Read { strip, .. } | StoreRequest::NextData { strip, .. } => (strip, false),
@@ -249,8 +248,7 @@ impl Unsynced {
 }
 
 impl RemoteStore {
-    /// The store of a slot of this volume, to which these nodes may forward, for a caller that numbers its connections
-    /// so.
+    /// The store of a slot of this volume. The nodes in `peers` may forward to it; `turns` numbers the connections.
     pub(crate) fn new(
         dial: &Arc<dyn Dial>,
         place: &Location,

@@ -11,8 +11,7 @@ use crate::registry::Registry;
 use crate::stores::Slot;
 use crate::{Result, cluster, place};
 
-/// Opens a volume, through the process or the node that serves it. This process may become the server of a local
-/// volume.
+/// Opens a volume, through the process or node that serves it. This process may become the server of a local volume.
 pub fn open(registry: &Registry, name: &str) -> Result<OpenVolume> {
     let known = registry.find(name)?;
     let open = open_known(known.clone())?;
