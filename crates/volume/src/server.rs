@@ -65,7 +65,7 @@ struct State {
     finishes_later: bool,
 }
 
-/// Who makes copies current, and the file that is fenced meanwhile, until this time.
+/// The session that repairs, and the file that it fences, with the time until which it does.
 struct Repair {
     session: SessionId,
     fenced: Option<(u64, u64)>,
@@ -157,8 +157,7 @@ impl Server {
             while let Some(left) = AGAIN.checked_sub(Duration::from_nanos(watch.ns())) {
                 std::thread::park_timeout(left);
             }
-            // Requests to stores that are still lost then fail at once, so that they do not delay the closing of the
-            // manager.
+            // Requests to stores that are still lost then fail at once, so that they do not delay closing the manager.
             stores.slots().iter().flatten().for_each(|store| _ = store.space());
             if let Some(server) = me.upgrade() {
                 server.state().finishes_later = false;

@@ -24,8 +24,7 @@ use crate::{Error, Result};
 
 /// Shorter runs are not worth a thread.
 const SPREAD_BYTES: usize = 64 << 10;
-/// The most threads that send requests to stores. There are two for each store, so that two requests do not wait for
-/// each other.
+/// The most threads that send requests to stores. Each store has two, so that two requests do not wait for each other.
 const THREADS_MAX: usize = 16;
 const STACK_BYTES: usize = 256 << 10;
 
