@@ -29,8 +29,7 @@ const WINDOW_BYTES_MAX: u64 = 8 << 20;
 const WINDOW_FACTOR: u64 = 8;
 /// The number of consecutive reads before anything is read ahead.
 const RUN_READS_MIN: u32 = 3;
-/// How far a read may be from the end of its run, in reads: the kernel has several in flight, which may overtake each
-/// other.
+/// How far a read may be from the end of its run, in reads: the kernel sends several at once, which may change places.
 const OVERTAKEN_READS: u64 = 4;
 /// The most bytes that a read may be from the end of its run.
 pub(crate) const OVERTAKEN_BYTES_MAX: u64 = 1 << 20;
@@ -94,7 +93,7 @@ impl Ahead {
         window > 0 && self.want(self.end..(self.end + window.min(room)).min(size), layout)
     }
 
-    /// Sets the window, and keeps what was already read of it. Returns whether anything is left to read.
+    /// Moves the window to this range. Returns whether anything in it is left to read.
     pub(crate) fn want(&mut self, range: Range<u64>, layout: &Layout) -> bool {
         if self.lanes.is_empty() {
             self.lanes = lanes(range.start, layout);

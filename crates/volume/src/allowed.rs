@@ -4,9 +4,8 @@
 //! DIR/allowed    their names, a line each; without this file, all clients of the cluster
 //! ```
 //!
-//! Model: store and manager each have the list, so both refuse a client that is not on it, even one that skips the
-//! manager. A client is identified by its certificate. The nodes of the cluster are always allowed, since they serve
-//! each other.
+//! Model: store and manager each have the list, so a store also refuses a client that skips the manager. A certificate
+//! identifies a client. The nodes of the cluster are always allowed, since they serve each other.
 //! Invariant: a list that cannot be read is an error, never an empty one.
 //! Non-goals: what an allowed client may do; see service.rs.
 
@@ -24,8 +23,7 @@ const FILE: &str = "allowed";
 pub(crate) struct Allowed(Option<Vec<String>>);
 
 impl Allowed {
-    /// Allows only these clients to use the part in a new directory; all, if `clients` is empty. Durable with the
-    /// directory.
+    /// Lets only these clients (or all, if none is given) use the part in a new directory. Durable with the directory.
     pub(crate) fn write(dir: &Path, clients: &[String]) -> Result<()> {
         if clients.is_empty() {
             return Ok(());

@@ -78,8 +78,7 @@ impl Connection {
         Connection { name, quit: None, out, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Sets how the connection is closed when an answer is late; without it, a thread that waits to send could wait for
-    /// ever.
+    /// Sets how to close the connection when an answer is late; otherwise a thread that sends could wait for ever.
     pub(crate) fn quits(self, quit: impl Fn() + Send + Sync + 'static) -> Connection {
         Connection { quit: Some(Box::new(quit)), ..self }
     }

@@ -28,8 +28,7 @@ pub(crate) trait Forward: Send + Sync {
     /// Whether a request needs no dialling.
     fn is_connected(&self) -> bool;
 
-    /// Writes at most as many bytes as a message may have. The store forwards them to the store of another slot and
-    /// place.
+    /// Writes at most as many bytes as a message may have, which the store forwards to that of another slot and place.
     fn forward(&self, write: &Write, to: (u32, String), from: &[u8]) -> Result<Forwarded>;
 
     /// Notes that another store had this one write a strip, in this boot of its machine.

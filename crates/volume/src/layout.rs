@@ -10,8 +10,7 @@
 //! Model: a file has `width` strips. Stripe `n` is part of strip `n % width`. Copy `c` of strip `s` belongs to slot
 //! `(first + s + c) % slots`, so the copies of one store's strips are on its neighbour (chained declustering; Hsiao and
 //! DeWitt, 1990). The manager knows which store a slot has.
-//! Invariant: every byte of a file has exactly one place in one strip, and strips have no gaps that the file does not
-//! have.
+//! Invariant: every byte of a file has exactly one place in one strip, and strips have only the gaps of the file.
 //! Non-goals: reading, and the stores of slots.
 
 use crate::{Error, Result};

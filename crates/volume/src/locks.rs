@@ -2,18 +2,15 @@
 //!
 //! Model: an owner is a number that a client chose for a process or for an open file. It has ranges of a file, each
 //! shared or exclusive; as with fcntl(2), a new lock replaces what its owner had in that range. A client that is silent
-//! for [`LEASE`] loses all its locks. For as long, a table that replaces a previous one grants only locks that clients
-//! had there.
-//! Invariant: ranges of two owners overlap only where both are shared. The table is bounded: requests beyond it are
+//! for [`LEASE`] loses all its locks. For as long, a new table grants only what clients had in the previous one.
+//! Invariant: ranges of two owners overlap only where both are shared. The table is bounded: what does not fit is
 //! refused.
-//! Non-goals: clock, threads and messages. Fairness: a free range is granted, even if other requests wait for an
-//! overlapping one.
+//! Non-goals: clock, threads and messages. Fairness: a free range is granted even if a request waits for part of it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-/// After this long without a request, a client has lost its locks, and a new table grants those that were not
-/// reclaimed.
+/// After this long without a request a client has lost its locks, and a new table grants what was not reclaimed.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 /// The most locked ranges in a volume.
 pub(crate) const LOCKS_MAX: usize = 1 << 15;

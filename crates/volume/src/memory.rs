@@ -23,11 +23,10 @@ use crate::{Error, Result, ahead};
 pub const CACHE_BYTES: u64 = 128 << 20;
 /// The least size of a cache: a smaller one would not hold what is read ahead.
 pub const CACHE_BYTES_MIN: u64 = 4 << 20;
-/// The most runs that are sent at a time. With their length that is 1 MiB, and a link sends one while the next is on
-/// its way.
+/// The most runs that are sent at a time. They have 1 MiB together, and a link sends one while the next is on its way.
 const SENDERS: usize = 4;
 const STACK_BYTES: usize = 256 << 10;
-/// The cache is this many times as large as what is read ahead for one descriptor.
+/// At most one part in this many of the cache is read ahead for one descriptor.
 const AHEAD_PART: u64 = 4;
 
 /// The memory of a client.
@@ -81,8 +80,8 @@ impl Memory {
         lingering.len() == 1
     }
 
-    /// Waits for one file after another, until none is left. `look` returns when to look at the file again, if at all,
-    /// in nanoseconds.
+    /// Waits for one file after another, until none is left. `look` returns in how many nanoseconds to look again, if
+    /// at all.
     pub(crate) fn linger(&self, look: impl Fn(&Lingering) -> Option<u64>) {
         loop {
             let (at_ns, file) = match self.lingering().front() {

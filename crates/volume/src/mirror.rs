@@ -7,9 +7,8 @@
 //!
 //! Model: a node has one stream to each store that it forwards to, which all its clients share. A thread opens it; a
 //! write waits for that only a moment. If the store did not forward a write, the client sends it to the mirror itself.
-//! Invariant: a write is answered within [`CONNECTING`] and [`PATIENCE`], with whether the mirror has it, will never
-//! have it, or may still get it. A store takes forwarded writes only from nodes that were named by a client with the
-//! right to change it.
+//! Invariant: a write is answered within [`CONNECTING`] + [`PATIENCE`]: the mirror has it, will never have it, or may
+//! still get it. A store takes forwarded writes only from nodes that a client with the right to change it has named.
 //! Non-goals: which copy is current; the client decides that, as for its own writes.
 
 use std::collections::HashMap;

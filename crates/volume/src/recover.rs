@@ -75,8 +75,7 @@ fn cut(server: &Server, inode: Inode) -> Result<Inode> {
 
 /// Learns from the stores which strips a file has and how long it is, makes its copies equal, and all of it durable.
 /// Returns whether all stores answered: if not, the file remains unsettled. If a writer ended without a report
-/// (`is_orphaned`), its writes may still come, to one copy or both, so a new generation begins in which stores refuse
-/// them.
+/// (`is_orphaned`), its writes may still come, to one copy or both: a new generation begins, and stores refuse them.
 pub(crate) fn settle(server: &Server, inode: Inode, is_orphaned: bool) -> Result<bool> {
     let has_copies = inode.layout.is_some_and(|layout| layout.copies > 1);
     let inode = match has_copies && is_orphaned {
@@ -136,8 +135,7 @@ pub(crate) fn settle(server: &Server, inode: Inode, is_orphaned: bool) -> Result
     Ok(is_whole)
 }
 
-/// Whether a strip was made by a write that arrived only after the file had been truncated, so that no client waits for
-/// it.
+/// Whether a strip was made by a write that arrived after the file had been truncated, so that no client waits for it.
 fn is_outdated(inode: &Inode, index: u32, facts: &StripFacts) -> bool {
     inode.strips & bit(index) == 0 && inode.cut.is_none() && facts.generation < inode.generation
 }

@@ -50,7 +50,7 @@ pub(crate) struct Server {
     me: Weak<Server>,
     /// Runs work on threads if no caller waits for it. A simulation runs it itself, in its own order.
     has_threads: bool,
-    /// Kept until the manager is closed, so that nobody else opens it before.
+    /// Held until the manager is closed, so that no other process opens it before.
     _lock: Option<File>,
 }
 
@@ -59,9 +59,9 @@ struct State {
     last_session: SessionId,
     repair: Option<Repair>,
     files: BTreeMap<u64, Opened>,
-    /// Files without names that nobody has open, each with the strips that it may have.
+    /// Files without names that no session has open, each with the strips that it may have.
     doomed: Vec<(Inode, u64)>,
-    /// A thread waits to try again.
+    /// A thread is waiting to retry.
     finishes_later: bool,
 }
 

@@ -78,8 +78,7 @@ pub trait Store: Send + Sync {
     /// Makes the strip durable. Returns a number for [`Store::settle`].
     fn sync(&self, strip: Strip) -> Result<u64>;
 
-    /// Notes that the other copy is durable too, as of the sync of this number: what was written before leaves the
-    /// intent.
+    /// Notes that the other copy is durable too, as of this sync: what was written before it leaves the intent.
     fn settle(&self, strip: Strip, generation: u64, sync: u64) -> Result<()>;
 
     /// The ranges that were written since the previous call, or, on the first call, in which the other copy may differ.

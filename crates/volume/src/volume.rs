@@ -1,9 +1,7 @@
 //! An open volume: names by path, files by [`File`].
 //!
-//! Model: the manager has names, sizes and layouts, the stores have the bytes, and the client, which is here, uses
-//! both.
-//! Invariant: close-to-open consistency: a client that opens a file sees everything that others wrote before they
-//! closed it.
+//! Model: the manager has names, sizes and layouts, the stores have the bytes, and the client, here, uses both.
+//! Invariant: close-to-open consistency: a client that opens a file sees what others wrote before they closed it.
 //! Non-goals: access control: the directories of a local volume belong to their owner alone.
 
 use std::collections::HashMap;
