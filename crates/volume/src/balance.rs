@@ -222,8 +222,7 @@ impl Balance {
                     failure.get_or_insert(why);
                     waiting -= 1;
                 }
-                // A slow store is no help for one that is not avoided; if all are slow, more requests only make it
-                // worse.
+                // A slow store is no help for one that is not avoided; if all are slow, more requests make it worse.
                 None => match (first.is_avoided(), second.is_avoided()) {
                     (false, true) => continue,
                     (true, false) => {}

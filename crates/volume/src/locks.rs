@@ -3,8 +3,7 @@
 //! Model: an owner is a number that a client chose for a process or for an open file. It has ranges of a file, each
 //! shared or exclusive; as with fcntl(2), a new lock replaces what its owner had in that range. A client that is silent
 //! for [`LEASE`] loses all its locks. For as long, a new table grants only what clients had in the previous one.
-//! Invariant: ranges of two owners overlap only where both are shared. The table is bounded: what does not fit is
-//! refused.
+//! Invariant: ranges of two owners overlap only where both are shared. The table is bounded: excess requests fail.
 //! Non-goals: clock, threads and messages. Fairness: a free range is granted even if a request waits for part of it.
 
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -81,7 +81,7 @@ impl Memory {
     }
 
     /// Waits for one file after another, until none is left. `look` returns in how many nanoseconds to look again, if
-    /// at all.
+    /// so.
     pub(crate) fn linger(&self, look: impl Fn(&Lingering) -> Option<u64>) {
         loop {
             let (at_ns, file) = match self.lingering().front() {

@@ -106,7 +106,7 @@ impl<'a> File<'a> {
                     Err(Error::Stale(_) | Error::System(libc::ETIMEDOUT, _)) if left > 0 => {}
                     // An unreadable strip cannot be copied from; the check that follows names it.
                     Err(why) if why.is_damage() => break,
-                    // It was removed meanwhile.
+                    // It was removed in the meantime.
                     Err(why) if why.is_not_found() => return Ok(()),
                     Err(why) => return Err(why),
                 }

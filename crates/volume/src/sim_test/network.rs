@@ -1,8 +1,7 @@
 //! The hosts of a simulation and the network between them.
 //!
-//! Model: a message, as bytes, arrives when it is sent, and its answer is there when the sender looks for it. Any
-//! failure ends the connection; the sender then retries or gives up, as with nodes. Nothing waits, so a seed determines
-//! the run.
+//! Model: a message, as bytes, arrives when it is sent, and its answer is there when the sender looks for it. A failure
+//! ends the connection; the sender then retries or gives up, as with nodes. Nothing waits, so a seed decides the run.
 //! Invariant: a host that is down answers nothing, and messages sent before a crash do not reach it afterwards.
 #![allow(clippy::disallowed_methods)] // The manager's database is on a real disk.
 
