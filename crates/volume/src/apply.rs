@@ -294,7 +294,7 @@ impl Applying<'_> {
         Ok(replaced.unwrap_or(moved))
     }
 
-    /// Whether a directory is this one or lies below it.
+    /// Whether a directory is the inode `above`, or lies below it.
     fn lies_in(&self, directory: &Inode, above: u64) -> Result<bool> {
         let mut id = directory.id;
         while id != ROOT {

@@ -92,13 +92,13 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request with these bytes, and waits for the answer, whose bytes fill `into`.
+    /// Sends a request with these bytes, and waits for the answer. The bytes of the answer fill `into`.
     pub(crate) fn ask(&self, ask: &Ask, data: &[u8], into: &mut [u8]) -> Result<Reply, Failure> {
         let number = self.send(ask, data)?;
         self.answer(number, into, PATIENCE)
     }
 
-    /// Waits for the answer to a request that was sent, whose bytes fill `into`.
+    /// Waits for the answer to a sent request. The bytes of the answer fill `into`.
     pub(crate) fn answer(&self, number: u64, into: &mut [u8], patience: Duration) -> Result<Reply, Failure> {
         let body = self.wait(number, into, patience);
         self.state().waiting.remove(&number);

@@ -99,7 +99,7 @@ impl Inode {
 pub struct Entry {
     /// The name: any bytes but a slash and NUL.
     pub name: Vec<u8>,
-    /// What it leads to.
+    /// The inode of this name.
     pub inode: Inode,
 }
 

@@ -80,8 +80,7 @@ impl Memory {
         lingering.len() == 1
     }
 
-    /// Waits for one file after another, until none is left. `look` returns in how many nanoseconds to look again, if
-    /// so.
+    /// Waits for one file after another, until none is left. `look` returns the nanoseconds to its next look, if any.
     pub(crate) fn linger(&self, look: impl Fn(&Lingering) -> Option<u64>) {
         loop {
             let (at_ns, file) = match self.lingering().front() {

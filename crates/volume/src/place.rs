@@ -164,7 +164,7 @@ fn with_remedy(why: Error, entry: &VolumeEntry) -> Error {
 struct Here {
     name: String,
     meta: PathBuf,
-    /// The volume's own number.
+    /// The number of the volume.
     volume: u128,
     _lock: File,
     _clients: small::Locked,

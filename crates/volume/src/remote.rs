@@ -237,7 +237,7 @@ impl Unsynced {
         }
     }
 
-    /// This was done.
+    /// Notes a request that was carried out.
     fn note(&mut self, request: &StoreRequest) {
         match request {
             StoreRequest::Write(write) | StoreRequest::Forward { write, .. } => self.wrote(write.strip),

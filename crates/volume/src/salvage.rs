@@ -2,7 +2,7 @@
 //!
 //! Model: each strip has the number and the layout of its file, so files can be put together without the manager. Only
 //! the manager knows names and sizes; without it, a file is named by its number, and ends where its last strip does.
-//! Invariant: bytes that cannot be read are holes in the rebuilt file, and every file with such holes is reported, with their
+//! Invariant: unreadable bytes are holes in the rebuilt file, and each file with such holes is reported, with their
 //! ranges. A file of which nothing can be read is not written.
 //! Non-goals: directories, links and attributes.
 

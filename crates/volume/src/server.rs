@@ -95,8 +95,9 @@ impl Opened {
 }
 
 impl Server {
-    /// Starts a server with this manager, whose directory it has locked, and these stores. If no clients of an earlier server can exist (`is_alone`), it
-    /// finishes what a crash interrupted. Otherwise that waits for [`GRACE`], since such clients continue.
+    /// Starts a server with this manager, whose directory is locked, and these stores. Finishes what a crash
+    /// interrupted: at once if no clients of an earlier server can exist (`is_alone`), else after [`GRACE`], since such
+    /// clients may continue.
     pub(crate) fn start(
         manager: Box<dyn Manager>,
         stores: Arc<Stores>,
@@ -564,7 +565,8 @@ impl Server {
         let Some(file) = state.files.get_mut(&inode) else {
             return Err(Error::system(libc::EBADF, format!("inode {inode}")));
         };
-        // If only one session has the file open, its size is right, and space reserved for failed appends is free again.
+        // If only one session has the file open, its size is right, and bytes reserved by failed appends are free
+        // again.
         let reserved = if file.holders.len() > 1 { file.reserved } else { 0 };
         let at = found.size.max(told).max(reserved);
         file.reserved = at.saturating_add(bytes);

@@ -315,7 +315,7 @@ fn a_damaged_block_is_mended_by_the_read_that_finds_it() {
     let first_copies = strips.iter().filter(|path| path.to_str().unwrap().ends_with("-00-0.strip"));
     for path in first_copies.clone() {
         let before = bed.sim.get(path).unwrap();
-        // In the first block and in the last, which the end of the strip cuts.
+        // In the first block and in the last, which is a partial one.
         for at in [5, before.len() - 1] {
             bed.sim.flip_bit(path.clone(), 8 * at as u64);
             assert_eq!(contents(&written).len(), 9 * STRIPE + 100);

@@ -127,7 +127,7 @@ pub(crate) fn converse(
     });
 }
 
-/// Tells a client why it is not let in.
+/// Sends a client the reason why it is refused.
 pub(crate) fn refuse(mut from: From, mut to: To, why: Error) {
     if let Ok(Some(first)) = Head::read(&mut from) {
         // A client that does not receive it has disconnected.

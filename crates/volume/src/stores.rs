@@ -104,7 +104,7 @@ impl Target {
     }
 }
 
-/// Strips that were made durable, and the number of the sync of each copy.
+/// Strips that were made durable, and for each copy the number of its sync.
 pub(crate) struct Synced {
     strips: u64,
     numbers: HashMap<Strip, u64>,

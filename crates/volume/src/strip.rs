@@ -97,7 +97,7 @@ pub(crate) struct OpenStrip {
     sums: File,
     header: Header,
     len: u64,
-    /// Where checksums may not match after a crash, and where the other copy may differ.
+    /// The regions in which checksums may not match after a crash, and in which the other copy may differ.
     intent: Regions,
     /// The number of syncs since it was opened, and the regions that were written since the last one.
     syncs: u64,
