@@ -70,7 +70,7 @@ pub struct Inode {
     pub layout: Option<Layout>,
     /// The policy of a directory for files that are created in it.
     pub policy: Option<Policy>,
-    /// How often the file has been cut, in the upper 32 bits; how often it changed which copies are current, in the lower.
+    /// How often the file was cut, in the upper 32 bits; how often it changed which copies are current, in the lower.
     pub generation: u64,
     /// The length to which stores still have to cut their strips, if a crash may have prevented one from doing so.
     pub cut: Option<u64>,

@@ -1,4 +1,4 @@
-//! Disk space that is set aside beside the manager's database, so that files can still be removed when its disk is full.
+//! Disk space set aside beside the manager's database, so that files can still be removed when its disk is full.
 //!
 //! Model: a file of allocated blocks that nothing reads. When a change that needs no lasting room meets a full disk,
 //! these blocks are given back. They suffice to checkpoint the database's log, which is then overwritten from its

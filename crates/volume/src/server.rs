@@ -96,8 +96,7 @@ impl Opened {
 
 impl Server {
     /// Starts a server with this manager, whose directory is locked, and these stores. Finishes what a crash
-    /// interrupted: at once if no clients of an earlier server can exist (`is_alone`), else after [`GRACE`], since such
-    /// clients may continue.
+    /// interrupted: at once if there can be no clients of an earlier server (`is_alone`), else after [`GRACE`].
     pub(crate) fn start(
         manager: Box<dyn Manager>,
         stores: Arc<Stores>,
@@ -565,8 +564,7 @@ impl Server {
         let Some(file) = state.files.get_mut(&inode) else {
             return Err(Error::system(libc::EBADF, format!("inode {inode}")));
         };
-        // If only one session has the file open, its size is right, and bytes reserved by failed appends are free
-        // again.
+        // If only one session has the file open, its size is right, and bytes of failed appends are no longer reserved.
         let reserved = if file.holders.len() > 1 { file.reserved } else { 0 };
         let at = found.size.max(told).max(reserved);
         file.reserved = at.saturating_add(bytes);
