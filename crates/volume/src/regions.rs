@@ -1,7 +1,7 @@
 //! A set of regions of a strip, 1 MiB each, in a bounded bitmap.
 //!
-//! Model: region `n` has bit `n % BITS`. Strips of up to [`BITS`] regions have a bit for each; in longer ones several
-//! regions share a bit.
+//! Model: region `n` has bit `n % BITS`. In strips of up to [`BITS`] regions each has a bit of its own; in longer
+//! strips several share one.
 //! Invariant: a region that was added is in the set. Another region may be too, if it shares a bit with an added one,
 //! or if the bytes read from a disk were not a set.
 //! Non-goals: the meaning of a region in the set; see strip.rs.

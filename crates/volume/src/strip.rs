@@ -8,8 +8,8 @@
 //!
 //! Model: a write goes to both files. Before that, the regions that it touches are put into the *intent*, durably. They
 //! leave it when the client that asked for a sync knows that the other copy is durable too ([`OpenStrip::settle`]). So
-//! after a crash, only blocks within the intent may not match their checksums, which are then computed again; and after
-//! a crash or an absence of the other copy, the two differ only there. A new strip's intent is all of it.
+//! after a crash, only blocks within the intent may differ from their checksums, which are then computed again; after a
+//! crash or an absence of the other copy, the two differ only there. A new strip's intent is all of it.
 //! Invariant: a block is read only if its checksum matches. For a block that the strip's end cuts, the checksum is that
 //! of the block padded with zeros; a hole must be zeros.
 //! Non-goals: finding the files, and reporting what is lost.
