@@ -5,8 +5,7 @@
 //! serves the volume. Each client tells the new server which files it has open, and these stay open. A client repeats a
 //! request if that does no harm, or if the request was never sent.
 //! Invariant: a change that a killed server may have carried out is not made a second time. The creation of a name is
-//! repeated: if the name is then taken, it is unknown whether this client made it, and the request fails with that
-//! error.
+//! repeated: if the name is then taken, the request fails, since it is unknown whether this client made it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,7 +33,7 @@ use crate::{Error, Result, place};
 pub(crate) const CLIENTS: &str = "clients";
 /// How long to wait between two attempts to find a server.
 const MOMENT: Duration = Duration::from_millis(5);
-/// How long after a failed search there is no other one.
+/// How long there is no new search after one has failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Finds the server of a volume.

@@ -222,7 +222,7 @@ impl Locker {
         thread.into_iter().for_each(|thread| _ = thread.join());
     }
 
-    /// Sends a request to the server, and joins it first if needed. Returns the number of the table that answered, too.
+    /// Sends a request to the server, and joins it first if needed. Also returns the number of the table that answered.
     fn send(&self, ask: &LockRequest) -> Result<(u64, LockAnswer)> {
         loop {
             let (table, begun_ns) = (self.state().table, now_ns());
