@@ -254,7 +254,7 @@ impl Cache {
         }
     }
 
-    /// Called when this client has a file open no longer.
+    /// Called when this client closes its last descriptor of a file, with the last known stamp of it.
     pub(crate) fn closed(&self, inode: u64, now: Stamp) {
         if let Some(extents) = self.state().files.get_mut(&inode) {
             extents.closed = Some(now);
