@@ -159,7 +159,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// Writes blocks that only one copy has to the other, while no client writes. Other blocks stay as they are.
+    /// Rewrites, block by block, what differs or only one copy has, while no client writes. What neither has stays.
     fn mend(&mut self, copies: [Copy<'a>; 2], range: Range<u64>, done: &mut Vec<String>) -> Result<()> {
         let (generation, layout) = (self.inode.generation, self.layout);
         let mut pieces = [vec![0; BLOCK], vec![0; BLOCK]];
@@ -273,8 +273,8 @@ impl<'a> File<'a> {
     }
 }
 
-/// Reads the same bytes of both copies. Returns the copy to rewrite from the other: the unreadable one, or the second
-/// if they differ; `None` if they agree or neither can be read.
+/// Reads the same bytes of both copies. Returns the copy to rewrite: the unreadable one (the first if both are, of more
+/// than a block), or the second if they differ; `None` if they agree, or neither can give a single block.
 fn read_both(
     copies: [Copy<'_>; 2],
     generation: u64,
