@@ -1,4 +1,4 @@
-//! Inodes of a volume as the kernel wants to know them.
+//! The attributes of a volume's inodes, in the kernel's form.
 //!
 //! Non-goals: birth times, which FUSE does not pass on.
 
@@ -10,7 +10,7 @@ use thalweg_volume::{Inode, Kind};
 
 /// The unit of `st_blocks`.
 const SECTOR: u64 = 512;
-/// What programs are told to read and write at a time.
+/// The preferred size of reads and writes (`st_blksize`).
 const IO_BYTES: u32 = 1 << 20;
 
 /// All attributes of an inode.
@@ -50,7 +50,7 @@ pub(crate) fn kind(kind: Kind) -> FileType {
     }
 }
 
-/// What mknod(2) makes of a mode and a device; `None` if it makes no such thing.
+/// The kind of inode that mknod(2) makes for a mode and a device; `None` if it makes none.
 pub(crate) fn made(mode: u32, device: u32) -> Option<Kind> {
     match mode & libc::S_IFMT {
         libc::S_IFREG => Some(Kind::File),
@@ -67,7 +67,7 @@ fn time(ns: i64) -> SystemTime {
     if ns < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
 }
 
-/// Nanoseconds since 1970, as near as 64 bits come: from 1677 to 2262.
+/// Nanoseconds since 1970, clamped to the range of 64 bits: from 1677 to 2262.
 pub(crate) fn ns(time: TimeOrNow) -> i64 {
     let time = match time {
         TimeOrNow::SpecificTime(time) => time,

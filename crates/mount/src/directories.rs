@@ -1,14 +1,14 @@
-//! Which directories' names change while the kernel is told about their attributes.
+//! Locks that order changes of names in a directory and reports of its attributes to the kernel.
 //!
-//! Model: whoever changes a name holds the lock of the directory until the kernel has the answer, after which it forgets the
-//! directory's attributes. Whoever tells the kernel attributes that it may believe for a while holds the same lock, shared.
+//! Model: a thread that changes a name holds the lock of the directory until the kernel has the answer, and drops the
+//! directory's attributes. A thread that sends the kernel attributes with a lifetime holds it shared.
 //! Invariant: attributes from before a change never reach the kernel after the answer to the change.
-//! Non-goals: changes of other mounts, which show when the kernel asks again.
+//! Non-goals: changes by other mounts, which show when the kernel asks again.
 
 use std::array;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Locks, each of all directories whose numbers have the same remainder.
+/// The number of locks. Directories whose numbers have the same remainder share one.
 const LOCKS: usize = 64;
 
 /// The locks of all directories.
@@ -31,17 +31,17 @@ impl Directories {
         self.0[number].write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No name in a directory changes while this is held.
+    /// While this is held, no name in the directory changes.
     pub(crate) fn read(&self, inode: u64) -> RwLockReadGuard<'_, ()> {
         self.0[Directories::number(inode)].read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names in a directory change while this is held.
+    /// Held while names in a directory change.
     pub(crate) fn change(&self, inode: u64) -> Changes<'_> {
         self.write(Directories::number(inode))
     }
 
-    /// The same of two directories, in an order that all keep.
+    /// Held while names in two directories change; always locked in the same order.
     pub(crate) fn change_both(&self, one: u64, other: u64) -> (Changes<'_>, Option<Changes<'_>>) {
         let (one, other) = (Directories::number(one), Directories::number(other));
         let first = self.write(one.min(other));

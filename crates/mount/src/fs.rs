@@ -1,7 +1,7 @@
-//! The kernel's requests, each answered by the volume.
+//! The kernel's requests, which the volume answers.
 //!
-//! Invariant: a request gets one answer: what was asked for, or the error number that a local file system has for it. EIO has
-//! its cause told beside it.
+//! Invariant: a request gets one answer: the result, or the error number that a local file system would return. The
+//! cause of EIO is also reported.
 //! Non-goals: permissions, which the kernel checks (`default_permissions`).
 
 use std::cell::RefCell;
@@ -30,20 +30,20 @@ use crate::handles::{Handles, Name, OpenFile};
 use crate::locks::{Asked, MountLocks, Reply};
 use crate::{Kernel, Options, attributes};
 
-/// How long the kernel may believe a name or attributes without asking: what other mounts change shows that late.
+/// How long the kernel may cache a name or attributes: changes by other mounts show that late.
 const BELIEVED: Duration = Duration::from_secs(1);
-/// The same of a directory: long enough that a program which makes files in it does not ask for each, and short, because the
-/// kernel may take an answer over after it forgot what it knew.
+/// How long it may cache those of a directory: long enough that a program which makes files in it does not cause a
+/// request for each, and short, because the kernel may store an answer after it dropped what it knew.
 const DIRECTORY_BELIEVED: Duration = Duration::from_millis(20);
-/// Bytes of the largest request: the kernel's own limit, unless a system has another.
+/// The size of the largest request: the kernel's own limit, unless a system has another.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Requests that the kernel sends without a program that waits for each, such as read-ahead.
+/// The most requests that the kernel sends without a program waiting for each, such as read-ahead.
 const BACKGROUND_MAX: u16 = 64;
-/// After so long a read is noted even if nothing changed since the last one, as with the mount option `relatime`.
+/// After this long a read is noted even if nothing has changed since the last one, as with the mount option `relatime`.
 const ACCESS_NOTED_NS: i64 = 24 * 3600 * 1_000_000_000;
-/// The inode of `..` in listings, as libfuse has it: nobody needs it, and finding it costs.
+/// The inode number of `..` in listings, as in libfuse: no program needs it, and finding it costs time.
 const UNKNOWN: u64 = 0xffff_ffff;
-/// The unit in which room is told.
+/// The unit in which space is reported.
 const ROOM_UNIT: u64 = 4096;
 
 const FREE_INODES: u64 = 1 << 32;
@@ -51,7 +51,7 @@ const FREE_INODES: u64 = 1 << 32;
 type Result<T> = std::result::Result<T, Error>;
 
 thread_local! {
-    /// Where a thread has the bytes that it reads.
+    /// The buffer into which a thread reads.
     static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -59,13 +59,13 @@ thread_local! {
 pub(crate) struct MountedFs {
     handles: Handles,
     pub(crate) locks: MountLocks,
-    /// Files of which the kernel may have pages, and what they were when the last of our programs closed them.
+    /// Files of which the kernel may have pages, and their stamps when the last program of this mount closed them.
     seen: Mutex<HashMap<u64, Stamp>>,
     directories: Directories,
     volume: Arc<Volume>,
     options: Options,
     kernel: Kernel,
-    // Behind the volume's users, so that it is closed last.
+    // After the volume's users, so that it is closed last.
     _open: OpenVolume,
 }
 
@@ -96,7 +96,7 @@ impl MountedFs {
         Ok(open)
     }
 
-    /// A lock that the kernel asks for.
+    /// Carries out a lock request of the kernel.
     fn lock(
         &self,
         handle: FileHandle,
@@ -116,8 +116,8 @@ impl MountedFs {
         self.volume.create_at(place, new)
     }
 
-    /// Notes that something was read, if that is worth a note: once after each change, and once a day. A note that cannot be
-    /// written, for example because the manager's disk is full, is no reason for the read to fail.
+    /// Notes a read, if that is worth a note: once after each change, and once a day. If the note cannot be written,
+    /// for example because the manager's disk is full, the read still succeeds.
     fn accessed(&self, inode: u64) -> Result<()> {
         if self.options.read_only {
             return Ok(());
@@ -132,22 +132,22 @@ impl MountedFs {
         Ok(())
     }
 
-    /// Opens a file of the volume, and says how the kernel is to treat it.
+    /// Opens a file of the volume, and returns how the kernel should treat it.
     fn open_file(&self, inode: u64, flags: OpenFlags) -> Result<(FileHandle, FopenFlags)> {
         let mut file = self.volume.open_by_number(inode).map_err(stale)?;
         let mut told = FopenFlags::empty();
         if flags.0 & libc::O_DIRECT != 0 {
             file = file.direct();
         } else if file.hinted() == Hint::Random {
-            // Otherwise the kernel asks for whole pages around what programs ask for.
+            // Otherwise the kernel reads whole pages around what programs read.
             told |= FopenFlags::FOPEN_DIRECT_IO;
         }
         file.stat()?;
         if self.seen().get(&inode) == Some(&file.stamp()) {
             told |= FopenFlags::FOPEN_KEEP_CACHE;
         } else if let Some(kernel) = self.kernel.get() {
-            // The kernel may believe an older size. Without a range of bytes this waits for no page, so it cannot deadlock.
-            // A kernel that does not know the inode has nothing to forget.
+            // The kernel may have an older size. With an empty range this waits for no page, so it cannot deadlock. A
+            // kernel that does not know the inode has nothing to drop.
             let _ = kernel.inval_inode(INodeNo(inode), -1, 0);
         }
         let appends = flags.0 & libc::O_APPEND != 0;
@@ -164,7 +164,7 @@ impl MountedFs {
         if edit == Edit::default() { self.volume.inode(inode) } else { self.volume.set(inode, edit) }
     }
 
-    /// The names that a listing has from one on, each with its number.
+    /// The names of a listing from `offset` on, each with its number.
     fn names(&self, inode: u64, handle: FileHandle, offset: u64) -> Result<Vec<(u64, Name)>> {
         let names = match offset {
             0 => {
@@ -211,7 +211,7 @@ fn place(directory: INodeNo, name: &OsStr) -> Place {
     Place { directory: directory.0, name: name.as_bytes().to_vec() }
 }
 
-/// Makes room, or zeros; of fallocate(2) what needs nothing of the stores.
+/// Extends or zeros a file: those modes of fallocate(2) that need nothing of the stores.
 fn allocate(file: &File, at: u64, len: u64, mode: i32) -> Result<()> {
     let end = at.checked_add(len).ok_or_else(|| refused(libc::EFBIG))?;
     let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
@@ -235,7 +235,7 @@ fn zero(file: &File, from: u64, to: u64) -> Result<()> {
     Ok(())
 }
 
-/// Answers with what came of it.
+/// Replies with the result.
 macro_rules! answer {
     ($fs:expr, $reply:expr, $result:expr, |$ok:pat_param| $then:expr) => {
         match $result {
@@ -258,7 +258,7 @@ impl Filesystem for MountedFs {
             InitFlags::FUSE_FLOCK_LOCKS,
         ];
         for flag in wanted {
-            // An older kernel does without.
+            // An older kernel works without it.
             let _ = config.add_capabilities(flag);
         }
         config.set_max_write(REQUEST_BYTES_MAX).map_err(|_| io::Error::other("the request size"))?;
@@ -268,7 +268,7 @@ impl Filesystem for MountedFs {
 
     fn destroy(&mut self) {
         self.locks.end();
-        // What other programs want to know of it must be durable before the mount is gone.
+        // Data that other mounts may ask for must be durable before this mount ends.
         if let Err(why) = self.volume.sync() {
             (self.options.complain)(&why.to_string());
         }
@@ -278,7 +278,7 @@ impl Filesystem for MountedFs {
         let found = self.volume.lookup(&place(parent, name));
         match found {
             Ok(found) if found.kind == Kind::Directory => {
-                // Its attributes are asked for once more, where no name in it changes.
+                // Its attributes are read again, while no name in it changes.
                 let _unchanged = self.directories.read(found.id);
                 answer!(self, reply, self.volume.inode(found.id), |found| {
                     reply.entry(&DIRECTORY_BELIEVED, &attributes::of(&found), Generation(0))
@@ -408,7 +408,7 @@ impl Filesystem for MountedFs {
     ) {
         let _changes = self.directories.change(parent.0);
         let made = match self.make(request, place(parent, name), Kind::File, mode, b"") {
-            // After EIO the server may have ended just when it had made the file.
+            // An EIO may mean that the server ended just after it had made the file.
             Err(why) if matches!(why.errno(), libc::EEXIST | libc::EIO) && flags & libc::O_EXCL == 0 => {
                 self.volume.lookup(&place(parent, name)).or(Err(why))
             }
@@ -524,7 +524,7 @@ impl Filesystem for MountedFs {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        // What was known of it here: who asked now might hear of a change that the kernel has no pages of.
+        // The stamp as it is known here: a new one from the manager might cover a change that the kernel's pages lack.
         if let Some(open) = self.handles.release(handle) {
             self.locks.release(&open);
             self.seen().insert(inode.0, open.file.stamp());
@@ -568,7 +568,7 @@ impl Filesystem for MountedFs {
     ) {
         answer!(self, reply, self.names(inode.0, handle, offset), |names| {
             for (next, Name { name, inode: found, .. }) in names {
-                // The kernel believes what it is told here, so the name is looked up again.
+                // The kernel caches these attributes, so the name is looked up again.
                 let is_own = name == b"." || name == b"..";
                 let now = match is_own {
                     true => self.volume.inode(inode.0).map(|own| Inode { id: found, ..own }),
@@ -646,14 +646,14 @@ impl Filesystem for MountedFs {
     }
 }
 
-/// How long the kernel may believe what it is told of an inode. Of a directory it asks again, unless no name in it changes until
-/// the kernel has the answer; see [`Directories`].
+/// How long the kernel may cache what it gets about an inode. For a directory it must ask again, unless no name in it
+/// changes until the kernel has the answer; see [`Directories`].
 fn believed(inode: &Inode) -> Duration {
     if inode.kind == Kind::Directory { Duration::ZERO } else { BELIEVED }
 }
 
-/// An inode that is gone: another mount has removed or replaced a name that the kernel still believes. With ESTALE it looks the
-/// name up again; ENOENT would reach the program.
+/// Converts the error for a missing inode: another mount has removed or replaced a name that the kernel has cached. On
+/// ESTALE the kernel looks the name up again; ENOENT would reach the program.
 fn stale(why: Error) -> Error {
     match why.errno() {
         libc::ENOENT => Error::System(libc::ESTALE, why.to_string()),
@@ -673,7 +673,7 @@ fn empty(fs: &MountedFs, done: Result<()>, reply: ReplyEmpty) {
     answer!(fs, reply, done, |()| reply.ok());
 }
 
-/// The value, or its size if that is what was asked for.
+/// Replies with the value, or with its size if that was requested.
 fn xattr(fs: &MountedFs, value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
     answer!(fs, reply, value, |value| match value.len() {
         len if size == 0 => reply.size(len as u32),

@@ -1,4 +1,4 @@
-//! What programs have open: files and listings of directories, by the numbers that the kernel names them with.
+//! The files and directory listings that programs have open, by the kernel's handles.
 //!
 //! Invariant: a listing is read once, when it begins, so that it is not disturbed by changes of the directory.
 
@@ -25,7 +25,7 @@ impl OpenFile {
         OpenFile { file, appends, locks: OfFile::default(), was_read: AtomicBool::new(false) }
     }
 
-    /// Whether this is the first read.
+    /// Returns whether this is the first read.
     pub(crate) fn is_first_read(&self) -> bool {
         !self.was_read.swap(true, Ordering::Relaxed)
     }
@@ -45,7 +45,7 @@ enum Handle {
     Listing(Arc<Vec<Name>>),
 }
 
-/// Everything that is open.
+/// All open files and listings.
 #[derive(Default)]
 pub(crate) struct Handles(Mutex<(u64, HashMap<u64, Handle>)>);
 

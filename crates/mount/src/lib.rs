@@ -4,12 +4,12 @@
 //! program --system call--> kernel --request--> MountedFs (fs.rs) --inode, name, bytes--> Volume
 //! ```
 //!
-//! Model: the kernel checks permissions, and keeps pages and names. It asks here for what it does not have, and several
-//! threads answer.
-//! Invariant: the kernel has no dirty pages but those of shared mappings. What was written is at the stores when `fsync` or
-//! `close` returns, and what could not be brought there is an error of these. Pages are kept from one open to the next only if the file did not change in between.
-//! Non-goals: the kernel's writeback cache, which believes its own sizes and times; time limits of the kernel's, which end a
-//! mount; telling the kernel from inside a request to forget pages, which can deadlock.
+//! Model: the kernel checks permissions, and caches pages and names. It sends requests for what it does not have, which
+//! several threads answer.
+//! Invariant: the kernel has no dirty pages except those of shared mappings. When `fsync` or `close` returns, all
+//! writes are at the stores, or it fails. Pages are kept from one open to the next only if the file has not changed.
+//! Non-goals: the kernel's writeback cache, which trusts its own sizes and times; time limits of the kernel, which end
+//! a mount; making the kernel drop pages from inside a request, which can deadlock.
 
 mod attributes;
 mod directories;
@@ -28,32 +28,32 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use thalweg_volume::OpenVolume;
 
-/// Threads that answer requests. They wait for disks, so there are more than there are cores.
+/// The number of threads that answer requests. They wait for disks, so there are more than cores.
 const THREADS: usize = 8;
 
 /// How a volume is mounted.
 pub struct Options {
     /// Nothing can be changed through the mount.
     pub read_only: bool,
-    /// Is told why a program got EIO, and when a store is lost or back.
+    /// Called with the cause when a program gets EIO, and when a store is lost or back.
     pub complain: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// A volume that is mounted.
+/// A mounted volume.
 pub struct Mounted {
     session: BackgroundSession,
     place: MountPoint,
 }
 
-/// Where a volume is mounted.
+/// The place of a mounted volume.
 #[derive(Debug, Clone)]
 pub struct MountPoint {
     at: PathBuf,
-    /// The number of its file system, which tells it from what else may come to be mounted there.
+    /// The number of its file system, which distinguishes it from others that may be mounted there later.
     device: (u32, u32),
 }
 
-/// Why a volume could not be mounted or unmounted, or is mounted no more.
+/// Why a volume could not be mounted or unmounted, or why its mount ended.
 #[derive(Debug)]
 pub struct Error {
     what: &'static str,
@@ -74,10 +74,10 @@ impl std::error::Error for Error {
     }
 }
 
-/// What tells the kernel to forget something, once the mount is there.
+/// Tells the kernel to drop cached data; set once the volume is mounted.
 type Kernel = Arc<OnceLock<Notifier>>;
 
-/// Mounts a volume on a directory. It can be used when this returns.
+/// Mounts a volume on a directory, which is ready for use when this returns.
 pub fn mount(open: OpenVolume, at: &Path, options: Options) -> Result<Mounted, Error> {
     let failed = |why| Error { what: "cannot mount a volume on", at: at.into(), why };
     let full = place_for(&open, at).map_err(failed)?;
@@ -91,7 +91,7 @@ pub fn mount(open: OpenVolume, at: &Path, options: Options) -> Result<Mounted, E
     Ok(Mounted { session, place: MountPoint { at: full, device } })
 }
 
-/// The whole path of a directory on which a volume can be mounted.
+/// The absolute path of a directory, if a volume can be mounted on it.
 fn place_for(open: &OpenVolume, at: &Path) -> io::Result<PathBuf> {
     let refused = |why: String| Err(io::Error::other(why));
     let full = match at.canonicalize() {
@@ -112,7 +112,7 @@ fn place_for(open: &OpenVolume, at: &Path) -> io::Result<PathBuf> {
     for own in
         entry.stores.iter().chain([&entry.manager]).filter_map(|own| Path::new(own).canonicalize().ok())
     {
-        // Whoever asks for a name there would be answered by a process that has to ask for that name.
+        // Otherwise a lookup there would go to this process, which would need that lookup for its answer.
         if own.starts_with(&full) || full.starts_with(&own) {
             return refused(format!("{} is there, which is the volume's own", own.display()));
         }
@@ -120,7 +120,7 @@ fn place_for(open: &OpenVolume, at: &Path) -> io::Result<PathBuf> {
     Ok(full)
 }
 
-/// The number of the file system that a directory is on, which nobody has to be asked for.
+/// The number of the file system of a directory, without a request to a process that may serve it.
 fn device_of(at: &Path) -> io::Result<(u32, u32)> {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
     let found = statx(CWD, at, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
@@ -135,7 +135,7 @@ fn config(name: &str, read_only: bool) -> Config {
         MountOption::DefaultPermissions,
         if read_only { MountOption::RO } else { MountOption::RW },
     ];
-    // Only root may let others in without a setting in /etc/fuse.conf.
+    // Only root may let other users in without a setting in /etc/fuse.conf.
     config.acl = if rustix::process::geteuid().is_root() { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
@@ -143,12 +143,12 @@ fn config(name: &str, read_only: bool) -> Config {
 }
 
 impl Mounted {
-    /// The directory, from the root.
+    /// The absolute path of the directory.
     pub fn at(&self) -> &Path {
         &self.place.at
     }
 
-    /// What [`unmount`] needs.
+    /// The argument for [`unmount`].
     pub fn place(&self) -> MountPoint {
         self.place.clone()
     }
@@ -160,7 +160,7 @@ impl Mounted {
     }
 }
 
-/// Takes a mount away. Programs that have files open there keep them until they close them.
+/// Unmounts a volume. Programs keep the files that they have open there until they close them.
 pub fn unmount(place: &MountPoint) -> Result<(), Error> {
     let at = &place.at;
     let failed = |why| Error { what: "cannot unmount", at: at.clone(), why };
@@ -169,7 +169,7 @@ pub fn unmount(place: &MountPoint) -> Result<(), Error> {
     }
     match rustix::mount::unmount(at, UnmountFlags::DETACH) {
         Ok(()) => Ok(()),
-        // Users other than root ask a program that may.
+        // Users other than root need a privileged program.
         Err(Errno::PERM) => {
             let args = [OsStr::new("-u"), OsStr::new("-z"), OsStr::new("--"), at.as_os_str()];
             let done =

@@ -6,12 +6,12 @@
 //!    +---answer------- thread of locks <---news----+
 //! ```
 //!
-//! Model: a request that has to wait holds no thread; a thread of its own answers it when the server decides. fuser does not
-//! say of a lock whether it is one of flock(2), so that one is a lock on the whole file, as over NFS: it excludes those of
-//! fcntl(2) too.
-//! Invariant: a lock of a file that others may have written is granted after the kernel has dropped its pages, by that thread: to
-//! drop pages from inside a request can deadlock. A descriptor whose locks are lost answers EIO until it is closed.
-//! Non-goals: FUSE's interrupts, which fuser does not pass on: whether a program that waits has a signal is read in /proc.
+//! Model: a waiting request occupies no thread of the mount; the thread of locks answers it when the server decides.
+//! fuser does not report whether a lock is one of flock(2), so such a lock is one on the whole file, as over NFS: it
+//! also excludes those of fcntl(2).
+//! Invariant: if others may have written a file, that thread grants a lock of it only after the kernel has dropped the
+//! pages: to drop them inside a request can deadlock. A descriptor whose locks are lost answers EIO until it is closed.
+//! Non-goals: interrupts of FUSE, which fuser does not pass on: the signals of a waiting program are read from /proc.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -28,28 +28,28 @@ use thalweg_volume::{Error, How, Lock, LockNews, Locker, Verdict, Volume};
 use crate::Kernel;
 use crate::handles::OpenFile;
 
-/// How often it is looked whether a program that waits for a lock has a signal.
+/// How often programs that wait for a lock are checked for signals.
 const SIGNALS: Duration = Duration::from_millis(50);
-/// SIGKILL, which nothing blocks.
+/// SIGKILL, which cannot be blocked.
 const KILL: u64 = 1 << (libc::SIGKILL - 1);
 
 type Complain = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Open files through which an owner has locks.
+/// The open files through which an owner has locks.
 type Through = Vec<Weak<OpenFile>>;
 
-/// What an open file has to do with locks.
+/// The lock state of an open file.
 #[derive(Default)]
 pub(crate) struct OfFile {
-    /// It had one.
+    /// It has had a lock.
     is_used: AtomicBool,
-    /// One that it had is lost.
+    /// One of its locks is lost.
     is_lost: AtomicBool,
-    /// Who locked through it.
+    /// The owners that locked through it.
     owners: Mutex<Vec<u64>>,
 }
 
-/// Who is to hear what came of a request.
+/// Where to send the result of a request.
 pub(crate) enum Reply {
     Set(ReplyEmpty),
     Test(ReplyLock),
@@ -64,20 +64,20 @@ impl Reply {
     }
 }
 
-/// A request that was not answered yet.
+/// A request that has not been answered yet.
 pub(crate) struct Asked {
     pub(crate) reply: Reply,
     pub(crate) open: Arc<OpenFile>,
     pub(crate) lock: Lock,
-    /// The thread that waits.
+    /// The waiting thread.
     pub(crate) task: u32,
-    /// Signals of its process that were there at the last look.
+    /// Pending signals of its process at the last check.
     pub(crate) signals: u64,
 }
 
 enum Job {
     News(LockNews),
-    /// Somebody waits, or there is nothing more to do.
+    /// A request is waiting, or the mount has ended.
     Look,
 }
 
@@ -90,9 +90,9 @@ pub(crate) struct MountLocks {
 }
 
 struct Shared {
-    /// By ticket.
+    /// Unanswered requests, by ticket.
     asked: Mutex<HashMap<u64, Asked>>,
-    /// Through which open files an owner has locked a file.
+    /// For each file and owner, the open files through which the owner has locks.
     files: Mutex<HashMap<(u64, u64), Through>>,
     kernel: Kernel,
     is_over: AtomicBool,
@@ -107,7 +107,7 @@ impl MountLocks {
     pub(crate) fn new(volume: &Volume, complain: &Complain, kernel: &Kernel) -> std::io::Result<MountLocks> {
         let (jobs, come) = channel();
         let news = Mutex::new(jobs.clone());
-        // Whoever is gone needs no news.
+        // If the receiver is gone, no request needs the news.
         let locker = Locker::new(volume, move |told| _ = held(&news).send(Job::News(told)));
         let shared = Arc::new(Shared {
             asked: Mutex::default(),
@@ -135,7 +135,7 @@ impl MountLocks {
         }
     }
 
-    /// Asks for a lock, or whether it could be had.
+    /// Requests a lock, or a test of one.
     pub(crate) fn ask(&self, asked: Asked, how: How) {
         let (ticket, lock) = (self.locker.ticket(), asked.lock);
         if let Err(why) = self.check(&asked.open) {
@@ -153,18 +153,18 @@ impl MountLocks {
     }
 
     fn send(&self, job: Job) {
-        // The thread ends with the mount, and then nobody waits.
+        // The thread ends with the mount, when no request waits any longer.
         let _ = self.jobs.send(job);
     }
 
-    /// Gives up a range. Whoever gets it next reads what was written before.
+    /// Releases a range. The next owner of a lock there reads what was written before.
     pub(crate) fn unlock(&self, open: &OpenFile, range: Lock) -> Result<(), Error> {
         self.check(open)?;
         let flushed = open.file.flush();
         self.locker.unlock(range).and(flushed)
     }
 
-    /// An owner closes a descriptor of a file: its locks of that file end, as close(2) has it.
+    /// An owner closes a descriptor of a file: its locks on that file end, as in close(2).
     pub(crate) fn close(&self, open: &OpenFile, owner: u64) -> Result<(), Error> {
         match open.locks.is_used.load(Ordering::Acquire) || self.shared.has_locked(open.file.inode(), owner) {
             true => self.unlock_all(open.file.inode(), owner),
@@ -175,7 +175,7 @@ impl MountLocks {
     /// The last descriptor of an open file is closed: the locks that were taken through it end.
     pub(crate) fn release(&self, open: &OpenFile) {
         for owner in std::mem::take(&mut *held(&open.locks.owners)) {
-            // If the server cannot be asked, the lease ends.
+            // If the request fails, the locks end with the lease.
             let _ = self.unlock_all(open.file.inode(), owner);
         }
     }
@@ -185,7 +185,7 @@ impl MountLocks {
         self.locker.unlock_all(inode, owner)
     }
 
-    /// Gives up all locks; whoever waits for one is interrupted.
+    /// Releases all locks, and interrupts waiting requests.
     pub(crate) fn end(&self) {
         self.locker.leave();
         self.shared.is_over.store(true, Ordering::Release);
@@ -198,13 +198,13 @@ impl MountLocks {
 
 impl Drop for MountLocks {
     fn drop(&mut self) {
-        // If it could not be mounted, nothing has ended them.
+        // If mounting failed, nothing has ended the locks yet.
         self.end();
     }
 }
 
 impl Shared {
-    /// Answers what waited, until the mount ends.
+    /// Answers waiting requests until the mount ends.
     fn run(&self, locker: &Locker, come: &Receiver<Job>) {
         let mut looked = Stopwatch::start();
         while !self.is_over.load(Ordering::Acquire) {
@@ -231,7 +231,7 @@ impl Shared {
             LockNews::Decided { ticket, verdict, has_changed } => {
                 let open = held(&self.asked).get(&ticket).map(|asked| Arc::clone(&asked.open));
                 if let (true, Some(open)) = (has_changed, open) {
-                    // The size of now; if it cannot be had, reads cannot either.
+                    // Updates the size. If that fails, so do reads.
                     let _ = open.file.stat();
                     open.file.forget();
                     self.drop_pages(open.file.inode());
@@ -255,14 +255,14 @@ impl Shared {
         open.iter().for_each(|open| open.locks.is_lost.store(true, Ordering::Release));
         if !open.is_empty() {
             (self.complain)(&lost(inode));
-            // What the kernel has it would go on to give.
+            // Otherwise the kernel would continue to serve its pages.
             self.drop_pages(inode);
         }
     }
 
     fn drop_pages(&self, inode: u64) {
         if let Some(kernel) = self.kernel.get() {
-            // The kernel may have forgotten the file.
+            // The kernel may not know the file any longer.
             let _ = kernel.inval_inode(INodeNo(inode), 0, 0);
         }
     }
@@ -290,7 +290,7 @@ impl Shared {
         }
     }
 
-    /// An owner has a lock through an open file.
+    /// Notes that an owner has a lock through an open file.
     fn note(&self, open: &Arc<OpenFile>, lock: Lock) {
         open.locks.is_used.store(true, Ordering::Release);
         let mut owners = held(&open.locks.owners);
@@ -313,13 +313,13 @@ impl Shared {
         asked.reply.error(Errno::from_i32(why.errno()));
     }
 
-    /// Ends what programs wait for that have a signal.
+    /// Interrupts the waiting requests of programs that have a signal.
     fn interrupt(&self, locker: &Locker) {
         let mut signalled = Vec::new();
         for (ticket, asked) in held(&self.asked).iter_mut() {
             let now = Signals::of(asked.task);
             let before = std::mem::replace(&mut asked.signals, now.shared);
-            // A signal of a process with several threads may be another thread's, which takes it at once.
+            // With several threads, a pending signal of the process may be another thread's, which takes it at once.
             if now.own != 0 || now.shared & before != 0 || (now.is_alone && now.shared != 0) {
                 signalled.push(*ticket);
             }
@@ -339,7 +339,7 @@ fn lost(inode: u64) -> String {
     )
 }
 
-/// Signals that a thread does not block and has not taken, and those of its process.
+/// The pending signals that a thread does not block, and those of its process.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Signals {
     own: u64,
@@ -349,7 +349,7 @@ struct Signals {
 }
 
 impl Signals {
-    /// None, if the thread is not seen from here.
+    /// None, if this process cannot see the thread.
     fn of(task: u32) -> Signals {
         match thalweg_io::small::read(Path::new(&format!("/proc/{task}/status"))) {
             Ok(status) if task != 0 => Signals::read(&String::from_utf8_lossy(&status)),

@@ -1,16 +1,16 @@
-//! Read-ahead: what a file will be asked for next is read into the cache before.
+//! Read-ahead: reads the bytes of a file into the cache before they are requested.
 //!
 //! ```text
 //! reads so far  |-------- window, up to 8 times as long ---------|
 //! lane 0            [next piece]
-//! lane 1                 [next piece]          each lane a store, as far as the file's stripes are large
+//! lane 1                 [next piece]          each lane is one store, if the file's stripes are large enough
 //! ```
 //!
-//! Model: reads that follow each other make a run. From the third on, pieces of a window behind the run are read, by a few
-//! jobs; each takes the next piece of the lane that has the fewest requests in flight. So all stores send at once, and readers
+//! Model: consecutive reads form a run. From the third on, a few jobs read the pieces of a window after the run; each
+//! job takes the next piece of the lane with the fewest requests in flight. So all stores send at once, and readers
 //! that begin together do not queue at one store.
-//! Invariant: all descriptors of a volume together have at most [`STREAMS`] pieces in flight. Reads at random places read
-//! nothing ahead.
+//! Invariant: all descriptors of a volume together have at most [`STREAMS`] pieces in flight. Random reads cause no
+//! read-ahead.
 //! Non-goals: reading; see file.rs.
 
 use std::ops::Range;
@@ -18,26 +18,26 @@ use std::ops::Range;
 use crate::hint::Hint;
 use crate::layout::Layout;
 
-/// Requests in flight. With [`PIECE_BYTES`] that is 512 KiB: more than twice what a link of 10 Gbit/s with 0.2 ms carries
-/// in a round trip, and less than the 50 ms that the queue of a port of 100 Mbit/s holds (625 KB).
+/// The most requests in flight. With [`PIECE_BYTES`] that is 512 KiB: more than twice what a link of 10 Gbit/s with 0.2
+/// ms carries in a round trip, and less than the 50 ms that the queue of a port of 100 Mbit/s holds (625 KB).
 pub(crate) const STREAMS: usize = 8;
-/// Bytes of a request.
+/// The size of a request.
 const PIECE_BYTES: u64 = 64 << 10;
-/// The most bytes between the end of a run and the end of what was asked for ahead of it: eight stripes of the usual size.
+/// The most bytes from the end of a run to the end of the window: eight stripes of the default size.
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
-/// The window is so many times as long as the run.
+/// The window is this many times as long as the run.
 const WINDOW_FACTOR: u64 = 8;
-/// Reads that follow each other before anything is read ahead.
+/// The number of consecutive reads before anything is read ahead.
 const RUN_READS_MIN: u32 = 3;
-/// How far a read may be from the end of its run, in reads: the kernel has several on their way, which may overtake each other.
+/// How far a read may be from the end of its run, in reads: the kernel sends several at once, which may change places.
 const OVERTAKEN_READS: u64 = 4;
-/// The same in bytes, at most.
+/// The most bytes that a read may be from the end of its run.
 pub(crate) const OVERTAKEN_BYTES_MAX: u64 = 1 << 20;
 
-/// What one descriptor was asked for, and what is read ahead for it.
+/// The reads of one descriptor, and what is read ahead for it.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
-    /// The run: its end, its length, and how many reads and how large.
+    /// The run: its end, its length, and the number and the size of its reads.
     end: u64,
     bytes: u64,
     reads: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Ahead {
     /// What is to be read: up to here, by lanes.
     until: u64,
     lanes: Vec<Lane>,
-    /// Jobs that read.
+    /// The number of reading jobs.
     pub(crate) jobs: usize,
 }
 
@@ -55,7 +55,7 @@ struct Lane {
     in_flight: u32,
 }
 
-/// A part of the window that is read at once.
+/// A part of the window that one request reads.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) range: Range<u64>,
@@ -63,8 +63,8 @@ pub(crate) struct Piece {
 }
 
 impl Ahead {
-    /// Notes a read of a file of this size; true if there is something to be read ahead. `room` is the most bytes that may be
-    /// in the window.
+    /// Notes a read of a file of this size; returns whether there is something to read ahead. The window has at most
+    /// `room` bytes.
     pub(crate) fn read(
         &mut self,
         range: &Range<u64>,
@@ -93,12 +93,12 @@ impl Ahead {
         window > 0 && self.want(self.end..(self.end + window.min(room)).min(size), layout)
     }
 
-    /// These are to be read, and what is still to be read before them.
+    /// Moves the window to this range. Returns whether anything in it is left to read.
     pub(crate) fn want(&mut self, range: Range<u64>, layout: &Layout) -> bool {
         if self.lanes.is_empty() {
             self.lanes = lanes(range.start, layout);
         }
-        // What the run has passed is not read any more.
+        // The bytes that the run has passed are not read any longer.
         let (unit, row) = unit_and_row(layout);
         for lane in &mut self.lanes {
             if lane.next < range.start {
@@ -110,12 +110,12 @@ impl Ahead {
         self.lanes.iter().any(|lane| lane.next < self.until)
     }
 
-    /// Nothing more is to be read.
+    /// Empties the window.
     pub(crate) fn stop(&mut self) {
         self.until = 0;
     }
 
-    /// The piece that is to be read next: of the lane with the fewest requests in flight.
+    /// The piece to read next: of the lane with the fewest requests in flight.
     pub(crate) fn next(&mut self, layout: &Layout) -> Option<Piece> {
         let (unit, row) = unit_and_row(layout);
         let until = self.until;
@@ -129,13 +129,13 @@ impl Ahead {
         Some(Piece { range: start..end, lane })
     }
 
-    /// How many jobs there should be beside those that there are.
+    /// How many more jobs there should be.
     pub(crate) fn jobs_wanted(&self) -> usize {
         let open = self.lanes.iter().filter(|lane| lane.next < self.until).count();
         open.min(STREAMS - self.jobs)
     }
 
-    /// A piece was read, or could not be.
+    /// Notes that a piece was read, or could not be.
     pub(crate) fn done(&mut self, piece: &Piece) {
         if let Some(lane) = self.lanes.get_mut(piece.lane) {
             lane.in_flight = lane.in_flight.saturating_sub(1);
@@ -143,8 +143,8 @@ impl Ahead {
     }
 }
 
-/// Bytes that lie together in one lane, and bytes after which the lanes begin again. Stripes that are smaller than a piece are
-/// read together, from all of their stores.
+/// The number of consecutive bytes in one lane, and the period after which the lanes repeat. Stripes that are smaller
+/// than a piece are read together, from all of their stores.
 fn unit_and_row(layout: &Layout) -> (u64, u64) {
     match layout.stripe_bytes {
         stripe if stripe >= PIECE_BYTES => (stripe, stripe * u64::from(layout.width)),
@@ -152,7 +152,7 @@ fn unit_and_row(layout: &Layout) -> (u64, u64) {
     }
 }
 
-/// The first byte from `at` on that is in the lane whose first unit begins at `first`.
+/// The first byte at or after `at` in the lane whose first unit begins at `first`.
 fn at_least(at: u64, first: u64, unit: u64, row: u64) -> u64 {
     let begin = at / row * row + first;
     if at >= begin + unit { begin + row } else { at.max(begin) }
@@ -180,7 +180,7 @@ mod tests {
             .collect()
     }
 
-    /// Every byte of the window is read once, whatever the stripes, and only those.
+    /// Every byte of the window is read once, whatever the size of stripes, and no other byte is.
     #[test]
     fn the_pieces_of_a_window_are_the_window() {
         for stripe in [4096, 64 << 10, 100_000, MIB] {

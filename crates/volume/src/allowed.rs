@@ -1,13 +1,13 @@
 //! The clients that may use a part of a volume on a node.
 //!
 //! ```text
-//! DIR/allowed    their names, a line each; without this file every client of the cluster may
+//! DIR/allowed    their names, a line each; without this file, all clients of the cluster
 //! ```
 //!
-//! Model: store and manager each have the list, so a client that asks a store directly is refused like one that asks the
-//! manager. A client is who its certificate says. The nodes of the cluster may always, since they serve each other.
-//! Invariant: a list that cannot be read is an error, never no list.
-//! Non-goals: what a client that may use the volume may do; see service.rs.
+//! Model: store and manager each have the list, so a store also refuses a client that skips the manager. A certificate
+//! identifies a client. The nodes of the cluster are always allowed, since they serve each other.
+//! Invariant: a list that cannot be read is an error, never an empty one.
+//! Non-goals: what an allowed client may do; see service.rs.
 
 use std::path::Path;
 
@@ -18,12 +18,12 @@ use crate::{Error, Result};
 
 const FILE: &str = "allowed";
 
-/// Who may use a part of a volume: all clients, or those of these names.
+/// The clients that may use a part of a volume: all, or those with these names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Allowed(Option<Vec<String>>);
 
 impl Allowed {
-    /// Lets only these clients use the part in a new directory; all, if none are named. Durable with the directory.
+    /// Lets only these clients (or all, if none is given) use the part in a new directory. Durable with the directory.
     pub(crate) fn write(dir: &Path, clients: &[String]) -> Result<()> {
         if clients.is_empty() {
             return Ok(());
@@ -31,7 +31,7 @@ impl Allowed {
         Ok(small::write(&dir.join(FILE), (clients.join("\n") + "\n").as_bytes())?)
     }
 
-    /// Who may use the part in a directory.
+    /// Reads which clients may use the part in a directory.
     pub(crate) fn read(dir: &Path) -> Result<Allowed> {
         match small::read(&dir.join(FILE)) {
             Ok(text) => Ok(Allowed(Some(String::from_utf8_lossy(&text).lines().map(String::from).collect()))),

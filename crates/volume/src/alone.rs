@@ -1,4 +1,4 @@
-//! A volume that is open, shared with others or alone.
+//! An open volume, shared or exclusive.
 //!
 //! Non-goals: how it is opened; see place.rs and cluster.rs.
 
@@ -10,37 +10,37 @@ use thalweg_api::VolumeEntry;
 use crate::store::Store;
 use crate::{Result, Volume};
 
-/// Is told, in one line, when a store is lost and when it is back.
+/// Receives a line when a store is lost, and one when it is back.
 pub(crate) type Watch = Arc<OnceLock<Arc<dyn Fn(&str) + Send + Sync>>>;
 
 /// A volume that is open in this process.
 pub struct OpenVolume {
     /// The volume.
     pub volume: Arc<Volume>,
-    /// What the registry says of it.
+    /// The entry of the volume in the registry.
     pub entry: VolumeEntry,
     pub(crate) watch: Watch,
 }
 
 impl OpenVolume {
-    /// From now on `tell` is told, in one line, when a store on a node is lost and when it is back.
+    /// Calls `tell` with a line whenever a store on a node is lost or is back.
     pub fn watch_stores(&self, tell: Arc<dyn Fn(&str) + Send + Sync>) {
-        // Whoever watches first goes on to.
+        // The first watcher stays.
         let _ = self.watch.set(tell);
     }
 }
 
-/// A volume that nobody else has open.
+/// A volume that no other client has open.
 pub(crate) struct OpenAlone {
     pub(crate) volume: Arc<Volume>,
     pub(crate) entry: VolumeEntry,
-    // Behind the volume, so that it is dropped last.
+    // After the volume, so that it is dropped last.
     pub(crate) alone: Box<dyn Alone>,
 }
 
-/// Makes and removes stores, and keeps others from the volume meanwhile.
+/// Makes and removes stores, and keeps the volume closed to other clients in the meantime.
 pub(crate) trait Alone {
-    /// The directory that a store has in this place, as the registry writes it.
+    /// The directory that a store in this place would have, as the registry writes it.
     fn directory(&self, place: &Path) -> Result<String>;
 
     /// Makes a store for a slot.
@@ -49,13 +49,13 @@ pub(crate) trait Alone {
     /// Removes a store.
     fn remove(&self, directory: &str, slot: u32) -> Result<()>;
 
-    /// If the manager lies beside this store, copies it to beside another one. The directory of the copy, if one
-    /// was made; the manager itself stays until [`Alone::remove_manager`]. The volume must be closed.
+    /// If the manager lies beside this store, copies it to beside another one. Returns the directory of the copy, if
+    /// one was made; the manager itself stays until [`Alone::remove_manager`]. The volume must be closed.
     fn copy_manager(&self, from: &str, to: &str) -> Result<Option<String>>;
 
     /// Removes the manager after it was copied elsewhere.
     fn remove_manager(&self) -> Result<()>;
 
-    /// Closes the volume, and gives a slot, or the next one, the store in this directory.
+    /// Closes the volume, and assigns the store in this directory to a slot, or to a new last slot.
     fn give(&self, volume: Arc<Volume>, slot: u32, directory: &str) -> Result<()>;
 }

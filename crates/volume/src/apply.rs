@@ -1,7 +1,7 @@
 //! Changes of the manager's state, each within one transaction.
 //!
-//! Invariant: what rename(2), link(2), unlink(2) and rmdir(2) refuse is refused here, with the same error number.
-//! Non-goals: the transaction itself, and who is allowed to do what.
+//! Invariant: whatever rename(2), link(2), unlink(2) and rmdir(2) refuse is refused here, with the same error number.
+//! Non-goals: the transaction itself, and access control.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -19,13 +19,13 @@ pub(crate) struct Applying<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) now_ns: i64,
     pub(crate) slots: u32,
-    /// The number of an inode that is made.
+    /// The number for a new inode.
     pub(crate) number: u64,
 }
 
 /// Why a change was not carried out.
 pub(crate) enum Failed {
-    /// What a system call would answer, and about what.
+    /// The error number that a system call would return, and its subject.
     System(i32, String),
     Database(rusqlite::Error),
 }
@@ -125,7 +125,7 @@ impl Applying<'_> {
         }
     }
 
-    /// Changes what no system call calls a change of the inode.
+    /// Changes an inode without changing its time of change (`ctime`).
     fn note(&self, inode: u64, note: impl FnOnce(&mut Inode)) -> Result<Inode> {
         let found = self.inode(inode)?;
         let mut noted = found.clone();
@@ -161,7 +161,7 @@ impl Applying<'_> {
         }
     }
 
-    /// The directory of a name that may be given.
+    /// The directory of a name that may be made.
     fn directory(&self, place: &Place) -> Result<Inode> {
         let name = &place.name[..];
         if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
@@ -172,7 +172,7 @@ impl Applying<'_> {
         }
         match self.inode(place.directory)? {
             directory if directory.kind != Kind::Directory => refuse(libc::ENOTDIR, place),
-            // It was removed while somebody held it.
+            // It was removed while a client used it.
             directory if directory.links == 0 => refuse(libc::ENOENT, place),
             directory => Ok(directory),
         }
@@ -189,7 +189,7 @@ impl Applying<'_> {
             Kind::File => {
                 let first = (self.number % u64::from(self.slots)) as u32;
                 made.layout = Some(Layout::of(&policy, self.slots, first));
-                // Most are written at once, which then needs no change of its own.
+                // Most files are written at once, which then needs no change of its own.
                 made.unsettled = true;
             }
             Kind::Directory => (made.policy, made.links) = (Some(policy), 2),
@@ -235,7 +235,7 @@ impl Applying<'_> {
         Ok(gone)
     }
 
-    /// Exchanges what two names lead to.
+    /// Exchanges the inodes of two names.
     fn exchange(&self, from: &Place, to: &Place) -> Result<Inode> {
         let (source, dest) = (self.directory(from)?, self.directory(to)?);
         let (first, second) = (self.existing(from)?, self.existing(to)?);
@@ -287,14 +287,14 @@ impl Applying<'_> {
         self.name(to, moved.id)?;
         self.count_directories(source, -i64::from(is_directory))?;
         let replaced_directory = replaced.as_ref().is_some_and(|found| found.kind == Kind::Directory);
-        // The directory may be the same one, so it is read again.
+        // The source directory may be the same one, so it is read again.
         let dest = self.inode(dest.id)?;
         self.count_directories(dest, i64::from(is_directory) - i64::from(replaced_directory))?;
         let moved = self.touch(moved)?;
         Ok(replaced.unwrap_or(moved))
     }
 
-    /// Whether a directory is this one or lies below it.
+    /// Whether a directory is the inode `above`, or lies below it.
     fn lies_in(&self, directory: &Inode, above: u64) -> Result<bool> {
         let mut id = directory.id;
         while id != ROOT {
@@ -308,7 +308,7 @@ impl Applying<'_> {
         Ok(id == above)
     }
 
-    /// Takes one name from an inode.
+    /// Removes one name from an inode.
     fn drop_name(&self, mut inode: Inode, place: &Place) -> Result<Inode> {
         if inode.kind == Kind::Directory {
             let text = "SELECT EXISTS (SELECT 1 FROM names WHERE directory = ?)";
@@ -335,7 +335,7 @@ impl Applying<'_> {
         Ok(())
     }
 
-    /// Notes that names in a directory changed, and that it has more or fewer directories: `..` in each is a name of it.
+    /// Notes that names in a directory changed, and how many subdirectories it gained: `..` in each is a name of it.
     fn count_directories(&self, mut directory: Inode, more: i64) -> Result<()> {
         directory.links =
             directory.links.checked_add_signed(more).expect("a directory has the names that it has");

@@ -1,12 +1,11 @@
-//! A volume through whichever process serves it: this one, another, or a node.
+//! A volume through the process that serves it: this one or another, or through a node.
 //!
-//! Model: [`Reach`] finds who serves the volume. On one machine, the process that locks the manager's directory serves it,
-//! and all others attach to its socket. When that process ends, the first of the others that takes the lock serves the
-//! volume. Each client tells the new server which files it has open, and these stay open. A client repeats a request if that
-//! does no harm, or if the request was never sent.
-//! Invariant: a change that may have been carried out by a server that was killed is not made a second time. A name that may
-//! have been made is asked for again: if it is taken then, whether this client made it is not known, and that is the error.
-//! Non-goals: the way to a node; see remote.rs.
+//! Model: [`Reach`] finds the server of the volume. On one machine, the process that locks the manager's directory
+//! serves it, and all others attach to its socket. When that process ends, the first of the others that takes the lock
+//! serves the volume. Each client tells the new server which files it has open, and these stay open. A client repeats a
+//! request if that does no harm, or if the request was never sent.
+//! Invariant: a change that a killed server may have carried out is not made a second time. The creation of a name is
+//! repeated: if the name is then taken, the request fails, since it is unknown whether this client made it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,20 +29,20 @@ use crate::store::Store;
 use crate::stores::Slot;
 use crate::{Error, Result, place};
 
-/// Locked shared by each client of another process.
+/// Each client in another process has a shared lock on this file.
 pub(crate) const CLIENTS: &str = "clients";
-/// How long to wait before looking again whether somebody serves the volume.
+/// How long to wait between two attempts to find a server.
 const MOMENT: Duration = Duration::from_millis(5);
-/// How long nobody looks again after that failed.
+/// How long there is no new search after one has failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Finds who serves a volume.
+/// Finds the server of a volume.
 pub(crate) trait Reach: Send + Sync {
-    /// The way there; why the store of each slot is lost, if it is. What this client has open it opens again.
+    /// Returns the way there, and why the store of each slot is lost, if it is. The client reopens its files itself.
     fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)>;
 }
 
-/// On this machine: this process, if it can lock the manager's directory, or who has locked it.
+/// On this machine: this process, if it can lock the manager's directory, or else the process that has it locked.
 struct ByLock {
     name: String,
     meta: PathBuf,
@@ -56,33 +55,33 @@ impl Reach for ByLock {
     }
 }
 
-/// A volume that is served by this process or another.
+/// A volume that this process or another one serves.
 pub(crate) struct Attachment {
     name: String,
     reach: Box<dyn Reach>,
-    /// How it is reached, and how often that has changed.
+    /// The way to the server, and how often it has changed.
     way: RwLock<(u64, Arc<Way>)>,
-    /// Held by whoever looks for another way; when that failed last, and why.
+    /// Held by the thread that looks for another way; the time of the last failure, and its cause.
     changing: Mutex<Option<(u64, String)>>,
-    /// Files that are open, and whether they may be written.
+    /// Open files, and whether they may be written.
     open: Mutex<BTreeMap<u64, bool>>,
 }
 
-/// How a volume is reached.
+/// The way to the server of a volume.
 pub(crate) enum Way {
     Here(Here),
     /// The mark tells other processes of this machine that there are clients.
     There(Connection, Mutex<Option<small::Locked>>),
 }
 
-/// The server in this process. What is first is dropped first.
+/// The server in this process. Fields are dropped in their order.
 pub(crate) struct Here {
     _listener: Listener,
     session: OwnSession,
 }
 
 impl Attachment {
-    /// Serves the volume with this manager, or attaches to who does. The slots of its stores come with it.
+    /// Serves the volume with this manager, or attaches to its server. Also returns the slots of its stores.
     pub(crate) fn new(meta: &Path, name: &str) -> Result<(Arc<Attachment>, Vec<Slot>)> {
         let by_lock = ByLock { name: name.into(), meta: meta.into(), turns: Turns::new() };
         let (attachment, lost) = Attachment::by(Box::new(by_lock), name)?;
@@ -94,7 +93,7 @@ impl Attachment {
         Ok((attachment, slots))
     }
 
-    /// Attaches to whoever serves the volume; why the store of each slot is lost, if it is.
+    /// Attaches to the server of the volume. Also returns why the store of each slot is lost, if it is.
     pub(crate) fn by(reach: Box<dyn Reach>, name: &str) -> Result<(Arc<Attachment>, Vec<Option<String>>)> {
         let (way, lost) = reach.reach(false)?;
         let attachment = Attachment {
@@ -115,7 +114,7 @@ impl Attachment {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks whoever serves the volume, or whoever does then.
+    /// Sends a request to the server of the volume, and again to the next one if the server ends.
     fn ask(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
         let unknown = || self.lost("ended before it answered; whether the change was made is not known");
         let (begun_ns, mut may_be_made) = (now_ns(), false);
@@ -147,8 +146,8 @@ impl Attachment {
         Error::system(libc::EIO, format!("the process that served volume {} {what}", self.name))
     }
 
-    /// Finds who serves the volume now, and tells it what is open here. A request does not look itself if that failed since
-    /// it began, or a moment ago: each would wait as long as those before it together.
+    /// Finds the current server of the volume, and tells it what is open here. A request does not search if a search
+    /// has failed since it began, or a moment ago: it would wait as long as all those before it together.
     fn reach_again(&self, turn: u64, old: &Way, begun_ns: u64) -> Result<()> {
         let mut failed = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.way().0 != turn {
@@ -159,7 +158,7 @@ impl Attachment {
             return Err(Error::Refused(why.clone()));
         }
         if let Way::There(_, mark) = old {
-            // Or it would be taken for another client.
+            // Otherwise this process would count as another client.
             mark.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
         let open = self.open().clone();
@@ -168,7 +167,7 @@ impl Attachment {
         })?;
         for (inode, may_write) in open {
             let tell = |request| way.ask(&Ask::Manager(request), &[], &mut []);
-            // What cannot be opened again fails when it is used.
+            // If a file cannot be reopened, its next use fails.
             let _ = tell(Request::Open(inode));
             if may_write {
                 let _ = tell(Request::Change(Change::Unsettle(inode)));
@@ -179,13 +178,13 @@ impl Attachment {
     }
 }
 
-/// What comes of a request that is carried out twice.
+/// The effect of carrying out a request twice.
 enum Twice {
     /// The same as once.
     Harmless,
-    /// The second one fails, since the name is taken, and changes nothing.
+    /// The second one fails because the name is taken, and changes nothing.
     Refused,
-    /// The second one may take a name from what others have put there meanwhile.
+    /// The second one may remove a name that another client has made in the meantime.
     Harmful,
 }
 
@@ -197,8 +196,8 @@ fn twice(ask: &Ask) -> Twice {
     }
 }
 
-/// Serves the volume, or attaches to who does; why the store of each slot is lost, if it is. What this client itself has open
-/// it opens again.
+/// Serves the volume, or attaches to its server. Also returns why the store of each slot is lost, if it is. The client
+/// reopens its files itself.
 fn reach(by: &ByLock, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
     let ByLock { name, meta, turns } = by;
     let watch = Stopwatch::start();
@@ -214,7 +213,7 @@ fn reach(by: &ByLock, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
         if watch.ns() > PATIENCE.as_nanos() as u64 {
             return Err(place::in_use(meta, name)?);
         }
-        // Whoever has the lock is beginning to serve, or ending.
+        // The process with the lock is starting to serve, or is ending.
         std::thread::park_timeout(MOMENT);
     }
 }
@@ -258,7 +257,7 @@ impl Answers for Arc<Attachment> {
     }
 }
 
-/// A store of a slot, through whoever serves the volume.
+/// The store of a slot, through the server of the volume.
 struct Reached {
     attachment: Arc<Attachment>,
     slot: u32,

@@ -1,13 +1,13 @@
-//! Which of two copies is read, by how fast their stores have answered.
+//! Chooses which of two copies to read, by how fast their stores have answered.
 //!
-//! Model: of each store it is known how long it usually takes for a request, and how many it has to answer. A read goes to the
-//! one that should answer first, so the stores of a chain share the load of one that is gone. If the answer takes several
-//! times as long as is usual, the other copy is read too (a hedged request; Dean and Barroso, "The Tail at Scale", 2013), and if
-//! that is faster, the slow store is avoided. Now and then it is read beside the other copy, and nobody waits for it, until it is
-//! as fast as others again.
-//! Invariant: at most [`THREADS`] reads of a client have a thread of their own, [`WAITING_MAX`] of them at one store; the others
-//! ask one copy after the other. At most one read of [`READS_PER_HEDGE`] is made twice, after the first few. A read fails only if
-//! both copies do.
+//! Model: for each store, the usual time of a request and the number of unanswered requests are known. A read goes to
+//! the store that should answer first, so the stores of a chain share the load of a lost one. If the answer takes
+//! several times as long as usual, the other copy is read too (a hedged request; Dean and Barroso, "The Tail at Scale",
+//! 2013), and if that is faster, the slow store is avoided. Now and then an avoided store is read in addition to the
+//! other copy, without waiting for it, until it is as fast as others again.
+//! Invariant: at most [`THREADS`] reads of a client have a thread of their own, [`WAITING_MAX`] of them at one store;
+//! the others read one copy after the other. After the first few, at most one read of [`READS_PER_HEDGE`] is hedged. A
+//! read fails only if both copies do.
 //! Non-goals: copies that may not be read; the caller has chosen two that may.
 
 use std::sync::Arc;
@@ -21,51 +21,51 @@ use thalweg_base::clock::{Stopwatch, now_ns};
 use crate::Result;
 use crate::store::Store;
 
-/// Reads that may be waited for with the other copy in mind.
+/// The most reads that have a thread of their own, so that they can be hedged.
 const THREADS: usize = 32;
-/// Those of one store, so that reads of a slow one do not take all threads.
+/// The most of them at one store, so that reads of a slow one do not take all threads.
 const WAITING_MAX: u64 = 8;
 const STACK_BYTES: usize = 256 << 10;
-/// A store is slow if it takes so many times as long as half of the stores usually do, within these limits.
+/// A store is slow if it takes this many times as long as the median store, within these limits.
 const SLOW_FACTOR: u64 = 3;
 const SLOW_NS_MIN: u64 = 50_000_000;
 const SLOW_NS_MAX: u64 = 500_000_000;
-/// The same before any store has answered.
+/// The time after which a store is slow, before any has answered.
 const SLOW_NS_FIRST: u64 = 200_000_000;
-/// How long after a store was found slow it is tried again.
+/// How long a store that was found slow is avoided.
 const AVOIDED_NS: u64 = 5_000_000_000;
-/// How long after it failed.
+/// How long a store that failed is avoided.
 const FAILED_NS: u64 = 1_000_000_000;
-/// Reads for which one may be hedged, and hedges that are saved up for a store that becomes slow.
+/// One of this many reads may be hedged; this many hedges are saved up for a store that becomes slow.
 const READS_PER_HEDGE: u64 = 20;
 const HEDGES_SAVED_MAX: u64 = 16;
-/// What a request is measured in: smaller ones count as this.
+/// The unit in which requests are measured; smaller ones count as one.
 const UNIT_BYTES: u64 = 64 << 10;
-/// A new measurement counts as one part of so many.
+/// A new measurement counts as one part in this many.
 const WEIGHT: u64 = 8;
 
-/// What is known of the stores of a volume.
+/// The speeds of the stores of a volume.
 pub(crate) struct Balance {
     paces: Vec<Pace>,
     pool: ThreadPool,
-    /// Threads of the pool that are in use.
+    /// The number of threads of the pool that are in use.
     busy: AtomicUsize,
-    /// Reads for which nothing was hedged yet.
+    /// Credit for hedges: each read adds one, and a hedge costs [`READS_PER_HEDGE`].
     saved: AtomicU64,
 }
 
-/// What is known of a store.
+/// The speed of a store.
 #[derive(Default)]
 struct Pace {
     usual_ns: AtomicU64,
-    /// Requests that it has to answer.
+    /// The number of its unanswered requests.
     waiting: AtomicU64,
     /// When it is tried again; 0 if it is not avoided.
     avoided_until_ns: AtomicU64,
 }
 
 impl Pace {
-    /// The other copy is preferred until a request shows that the store is as fast as others.
+    /// Prefers the other copy until a request shows that this store is as fast as others.
     fn avoid(&self, ns: u64) {
         self.avoided_until_ns.store(now_ns() + ns, Ordering::Relaxed);
         self.usual_ns.store(0, Ordering::Relaxed);
@@ -76,10 +76,10 @@ impl Pace {
     }
 }
 
-/// A copy that may be read: the number of its slot, and its store.
+/// A readable copy: the number of its slot, and its store.
 pub(crate) type Candidate = (usize, Arc<dyn Store>);
 
-/// Reads some bytes of a copy, which is the first or the second.
+/// Reads some bytes of a copy, the first (0) or the second (1).
 pub(crate) type Read = dyn Fn(usize, &dyn Store, &mut [u8]) -> Result<()> + Send + Sync;
 
 fn smoothed(average: &AtomicU64, ns: u64) {
@@ -93,7 +93,7 @@ fn units(bytes: usize) -> u64 {
 }
 
 impl Balance {
-    /// For so many slots; none if the system has no threads for it.
+    /// For this many slots; `None` if the system has no threads for it.
     pub(crate) fn new(slots: usize) -> Option<Arc<Balance>> {
         let pool = ThreadPoolBuilder::new().num_threads(THREADS).stack_size(STACK_BYTES);
         let pool = pool.thread_name(|n| format!("copies-{n}")).build().ok()?;
@@ -102,7 +102,7 @@ impl Balance {
         Some(Arc::new(Balance { paces, pool, busy: AtomicUsize::new(0), saved }))
     }
 
-    /// What the median store takes for a unit; 0 if none has answered. The mean would follow the slow one.
+    /// The time of the median store for a unit; 0 if none has answered. The mean would follow a slow store.
     fn usual_ns(&self) -> u64 {
         let known = self.paces.iter().map(|pace| pace.usual_ns.load(Ordering::Relaxed));
         let mut known: Vec<u64> = known.filter(|ns| *ns != 0).collect();
@@ -110,7 +110,7 @@ impl Balance {
         known.get(known.len() / 2).copied().unwrap_or(0)
     }
 
-    /// After how long a request for so many bytes is slow.
+    /// After how long a request for this many bytes counts as slow.
     fn slow_ns(&self, bytes: usize) -> u64 {
         match self.usual_ns() {
             0 => SLOW_NS_FIRST,
@@ -118,14 +118,14 @@ impl Balance {
         }
     }
 
-    /// Whether a store that took so long is slower than others.
+    /// Whether a store that took this long is slower than others.
     fn is_slow(&self, ns: u64, bytes: usize) -> bool {
         let usual_ns = self.usual_ns();
         usual_ns != 0 && ns > (SLOW_FACTOR * units(bytes) * usual_ns).max(SLOW_NS_MIN)
     }
 
-    /// When a store would answer one more request; later than any other if it is avoided, or has as many to answer as it may.
-    /// One of which nothing is known is like any other, until it has a request to answer.
+    /// When a store would answer one more request; later than all others if it is avoided, or has as many requests as
+    /// it may. An unmeasured store counts as average, until it has an unanswered request.
     fn expected_ns(&self, slot: usize) -> u64 {
         let pace = &self.paces[slot];
         let waiting = pace.waiting.load(Ordering::Relaxed);
@@ -137,14 +137,14 @@ impl Balance {
         (u64::from(is_last) << 62) + (usual_ns * (waiting + 1)).min(1 << 61)
     }
 
-    /// Whether the second of two slots should be asked. Where they are alike, turns alternate.
+    /// Whether to read from the second of two slots. If both are about equal, they take turns.
     pub(crate) fn prefers_second(&self, [first, second]: [usize; 2], turn: u64) -> bool {
         let (first, second) = (self.expected_ns(first), self.expected_ns(second));
-        // Alike is what differs by less than half.
+        // About equal means that they differ by at most half.
         if first.abs_diff(second) <= first.min(second) / 2 { turn % 2 == 1 } else { second < first }
     }
 
-    /// Asks a store, and notes how long it took.
+    /// Sends a request to a store, and records how long it took.
     fn timed(&self, slot: usize, bytes: usize, ask: impl FnOnce() -> Result<()>) -> Result<()> {
         let pace = &self.paces[slot];
         pace.waiting.fetch_add(1, Ordering::Relaxed);
@@ -164,13 +164,13 @@ impl Balance {
         answer
     }
 
-    /// Whether one more read may be made twice.
+    /// Whether one more read may be hedged; if so, counts it.
     fn may_hedge(&self) -> bool {
         let spend = |saved: u64| saved.checked_sub(READS_PER_HEDGE);
         self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_ok()
     }
 
-    /// Whether a store that is avoided is to be tried now, by whoever asks this first.
+    /// Whether an avoided store is due for a new try, which the first caller makes.
     fn is_due(&self, slot: usize) -> bool {
         let (pace, now) = (&self.paces[slot], now_ns());
         let until_ns = pace.avoided_until_ns.load(Ordering::Relaxed);
@@ -180,7 +180,7 @@ impl Balance {
         due && pace.avoided_until_ns.compare_exchange(until_ns, next, order, order).is_ok()
     }
 
-    /// Reads the first copy; if that fails or is slow, also the second, and takes what comes first.
+    /// Reads the first copy; if that fails or is slow, also the second. Uses the first answer.
     pub(crate) fn read(
         self: &Arc<Balance>,
         copies: &[Candidate; 2],
@@ -206,7 +206,7 @@ impl Balance {
         while waiting > 0 {
             let answer = match asked_both {
                 false => answers.recv_timeout(slow).ok(),
-                // Threads answer: a store has a limited time.
+                // Each thread answers, since a store has a limited time.
                 true => Some(answers.recv().expect("a thread answers")),
             };
             let is_slow = answer.is_none();
@@ -222,7 +222,7 @@ impl Balance {
                     failure.get_or_insert(why);
                     waiting -= 1;
                 }
-                // One that is slow is no help for one that is not, and where all are slow, more requests make that worse.
+                // A slow store is no help for one that is not avoided; if all are slow, more requests make it worse.
                 None => match (first.is_avoided(), second.is_avoided()) {
                     (false, true) => continue,
                     (true, false) => {}
@@ -244,7 +244,7 @@ impl Balance {
         Err(failure.expect("all that were asked failed"))
     }
 
-    /// Has a thread read a copy; false if too many are in use, or too many read this store.
+    /// Lets a thread read a copy; false if too many threads are in use, or too many read this store.
     fn ask(
         self: &Arc<Balance>,
         which: usize,
@@ -264,7 +264,7 @@ impl Balance {
             let mut into = vec![0; bytes];
             let asked = own.timed(slot, bytes, || read(which, &*store, &mut into));
             own.busy.fetch_sub(1, Ordering::Relaxed);
-            // Whoever asked may have the other copy by now.
+            // The caller may have the other copy by now.
             let _ = answer.send((which, asked.map(|()| into)));
         });
         true
@@ -292,7 +292,7 @@ mod tests {
         })
     }
 
-    /// Also when only one thread is left, so that the caller has to ask the other copy itself.
+    /// Also if only one thread is left, so that the caller has to read the other copy itself.
     #[test]
     fn a_copy_that_does_not_answer_is_read_from_the_other_and_avoided() {
         for busy in [0, THREADS - 1] {
@@ -346,7 +346,7 @@ mod tests {
             smoothed(&balance.paces[1].usual_ns, 3_000);
         }
         assert_eq!([0, 1].map(|turn| balance.prefers_second([0, 1], turn)), [false, false]);
-        // It has more to do now.
+        // It has more requests now.
         balance.paces[0].waiting.store(9, Ordering::Relaxed);
         assert_eq!([0, 1].map(|turn| balance.prefers_second([0, 1], turn)), [true, true]);
     }
@@ -386,7 +386,7 @@ mod tests {
         let held = Mutex::new(held);
         let read: Arc<Read> = Arc::new(move |which, _, into| {
             if which == 0 {
-                // Slow, and longer than it takes to ask the other.
+                // Slow, and longer than a read of the other copy takes.
                 let _ = held.lock().unwrap().recv_timeout(Duration::from_nanos(3 * SLOW_NS_FIRST));
             }
             asked.fetch_add(which as u64, Ordering::Relaxed);

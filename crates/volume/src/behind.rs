@@ -1,13 +1,13 @@
-//! Write-behind: what was written to a file and is not at its stores yet.
+//! Write-behind: the bytes written to a file that its stores do not have yet.
 //!
 //! ```text
-//! write --> gathering, up to the end of a unit --> ready --> being sent --> gone, and in the cache what it changed
+//! write --> gathering, up to the end of a unit --> ready --> being sent --> removed, and in the cache what it changed
 //! ```
 //!
-//! Model: what is written is gathered in runs, which jobs send. A run is ready when it reaches the end of its unit, when it is
-//! [`LINGER_NS`] old, or when somebody needs it to be at the stores.
-//! Invariant: runs do not overlap, so their order does not matter. All runs of a volume have at most [`UNSENT_BYTES_MAX`]. A
-//! run that could not be sent is counted, so that each descriptor that wrote reports it once.
+//! Model: writes are gathered in runs, which jobs send. A run is ready when it reaches the end of its unit, when it is
+//! [`LINGER_NS`] old, or when a caller needs it to be at the stores.
+//! Invariant: runs do not overlap, so their order does not matter. All runs of a volume together have at most
+//! [`UNSENT_BYTES_MAX`]. A run that could not be sent is counted, so that each descriptor that wrote reports it once.
 //! Non-goals: sending; see file.rs.
 
 use std::ops::Range;
@@ -19,16 +19,16 @@ use crate::layout::Layout;
 use crate::message::Told;
 use crate::{Error, Result};
 
-/// Bytes of all files that are not at their stores yet.
+/// The most unsent bytes of all files together.
 const UNSENT_BYTES_MAX: u64 = 16 << 20;
-/// The most bytes of a run: what is sent at once.
+/// The most bytes of a run, which is sent as a whole.
 pub(crate) const RUN_BYTES_MAX: u64 = 256 << 10;
-/// Runs of a file that are gathered at a time.
+/// The most runs of a file that are gathered at a time.
 const GATHERING_MAX: usize = 32;
-/// How long a run is gathered at most.
+/// The longest time that a run is gathered.
 pub(crate) const LINGER_NS: u64 = 100_000_000;
 
-/// What was written to a file and is not at its stores yet.
+/// The unsent writes of a file.
 #[derive(Default)]
 pub(crate) struct Behind {
     state: Mutex<State>,
@@ -40,9 +40,9 @@ struct State {
     runs: Vec<Run>,
     /// The number of the last run.
     last: u64,
-    /// A job waits until runs are old enough.
+    /// A job is waiting until runs are old enough.
     lingers: bool,
-    /// Runs that could not be sent; where the last one was, and why.
+    /// The number of runs that could not be sent; the offset of the last one, and the error.
     failures: u64,
     failure: Option<(u64, Told)>,
 }
@@ -72,22 +72,22 @@ impl Run {
     }
 }
 
-/// A run that somebody is to send.
+/// A run that the caller has to send.
 pub(crate) struct Sending {
     number: u64,
     pub(crate) at: u64,
     pub(crate) bytes: Arc<Vec<u8>>,
 }
 
-/// What came of a write.
+/// The result of a write.
 pub(crate) enum Gathered {
-    /// It is in a run. These are ready, and with the flag somebody is to wait until others are.
+    /// The bytes are in a run. `ready` must be sent; if `lingers`, a job must wait until other runs are old enough.
     In { ready: Vec<u64>, lingers: bool },
-    /// Runs in its place have to be sent before: all up to this one.
+    /// Runs that overlap the bytes have to be sent first: all up to this number.
     Behind(u64),
 }
 
-/// Room for what is not sent yet, of all files.
+/// The room for unsent bytes, shared by all files.
 #[derive(Default)]
 pub(crate) struct Room {
     taken: Mutex<u64>,
@@ -95,7 +95,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Waits until there is room for so many bytes.
+    /// Waits until there is room for this many bytes.
     pub(crate) fn take(&self, bytes: u64) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         while *taken + bytes > UNSENT_BYTES_MAX {
@@ -110,7 +110,7 @@ impl Room {
     }
 }
 
-/// The end of the unit that a byte is in: no run goes beyond.
+/// The end of the unit that a byte is in: no run extends beyond it.
 pub(crate) fn unit_end(layout: &Layout, at: u64) -> u64 {
     let end = |unit| (at / unit + 1) * unit;
     match layout.stripe_bytes {
@@ -128,7 +128,7 @@ impl Behind {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts bytes, which do not go beyond a unit and for which room was taken, into a run.
+    /// Puts bytes into a run. They must lie within one unit, and room must have been taken for them.
     pub(crate) fn gather(&self, layout: &Layout, at: u64, from: &[u8], room: &Room) -> Gathered {
         let range = at..at + from.len() as u64;
         let unit = unit_end(layout, at);
@@ -167,8 +167,8 @@ impl Behind {
         Gathered::In { ready, lingers }
     }
 
-    /// The runs that are old enough are ready. Those, and in how many nanoseconds the next one is; none if nothing is left to
-    /// wait for.
+    /// Makes the runs ready that are old enough. Returns them, and the nanoseconds until the next one is; `None` if no
+    /// run is being gathered.
     pub(crate) fn old_enough(&self) -> (Vec<u64>, Option<u64>) {
         let mut state = self.state();
         let ready = state.make_ready(|run| run.age.ns() >= LINGER_NS);
@@ -178,7 +178,7 @@ impl Behind {
         (ready, oldest_ns.map(|ns| LINGER_NS.saturating_sub(ns)))
     }
 
-    /// A run that is ready and that nobody sends yet: of the strip with the fewest runs on their way, so that writers who began
+    /// Takes a run that is ready to be sent, of the strip with the fewest runs being sent, so that writers that began
     /// together do not queue at one store.
     pub(crate) fn take(&self, layout: &Layout) -> Option<Sending> {
         let strip = |run: &Run| run.at / layout.stripe_bytes % u64::from(layout.width);
@@ -190,7 +190,7 @@ impl Behind {
         state.take(|run| run.number == number)
     }
 
-    /// A run up to this number that nobody sends yet; waits if others send the last of them. None if there are none.
+    /// Takes an unsent run up to this number. Waits while other threads send the last of them; `None` if none is left.
     pub(crate) fn take_or_wait(&self, until: u64) -> Option<Sending> {
         let mut state = self.state();
         loop {
@@ -209,7 +209,7 @@ impl Behind {
         self.state().last
     }
 
-    /// A run is at its stores, or could not be brought there.
+    /// Removes a run that was sent, or that could not be.
     pub(crate) fn sent(&self, sending: Sending, result: Result<()>, room: &Room) {
         let mut state = self.state();
         state.runs.retain(|run| run.number != sending.number);
@@ -222,7 +222,7 @@ impl Behind {
         room.give_back(sending.bytes.len() as u64);
     }
 
-    /// The runs that have bytes of a range.
+    /// The runs that overlap a range.
     pub(crate) fn overlapping(&self, range: &Range<u64>) -> Vec<(u64, Arc<Vec<u8>>)> {
         let state = self.state();
         let found = state.runs.iter().filter(|run| overlap(&run.range(), range));
@@ -234,7 +234,7 @@ impl Behind {
         self.state().failures
     }
 
-    /// If more than so many could not be sent: how many, where the last one was, and why.
+    /// If more than `seen` runs could not be sent: their number, the offset of the last one, and the error.
     pub(crate) fn failure_since(&self, seen: u64) -> Option<(u64, u64, Error)> {
         let state = self.state();
         let (at, why) = state.failure.clone().filter(|_| state.failures > seen)?;
@@ -243,7 +243,7 @@ impl Behind {
 }
 
 impl State {
-    /// Runs that are gathered no more, and that somebody is to send.
+    /// Ends the gathering of some runs, which have to be sent.
     fn make_ready(&mut self, which: impl Fn(&Run) -> bool) -> Vec<u64> {
         let found = self.runs.iter_mut().filter(|run| run.phase == Phase::Gathering && which(run));
         found

@@ -1,13 +1,13 @@
-//! Bytes of files in the memory of this client.
+//! A cache of the bytes of files in the memory of this client.
 //!
 //! ```text
 //! file   |#### extent ####|   gap   |## extent ##|.. being read ..|      extents do not overlap
 //! ```
 //!
-//! Model: what was read of a file is a set of extents. Whoever finds a gap claims a part of it and fills it; others who need
-//! those bytes wait. When memory is short, the extent goes that was used least recently.
-//! Invariant: extents together, with their overhead, have at most as many bytes as the cache may have. A claim whose bytes
-//! were changed meanwhile is not filled. What is here of a closed file is used again only if the manager tells the same of it.
+//! Model: the cached bytes of a file are a set of extents. A reader that finds a gap claims a part of it and fills it;
+//! others that need those bytes wait. When memory is short, the least recently used extent is dropped.
+//! Invariant: all extents, with their overhead, fit in the size of the cache. A claim whose bytes were changed in the
+//! meantime is not filled. The extents of a closed file are used again only if its stamp at the manager is unchanged.
 //! Non-goals: bytes that the stores do not have yet; see behind.rs.
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,14 +16,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::manager::Inode;
 
-/// The unit in which gaps are read: what a store verifies at once, and a page of the kernel's.
+/// The unit in which gaps are read: the unit that a store verifies, and a page of the kernel.
 pub(crate) const BLOCK_BYTES: u64 = 4 << 10;
 /// The most bytes that are claimed at once.
 const CLAIM_BYTES_MAX: u64 = 1 << 20;
-/// What an extent costs beside its bytes: entries of maps and allocations.
+/// The memory of an extent besides its bytes: entries of maps and allocations.
 const OVERHEAD_BYTES: u64 = 192;
 
-/// What tells whether somebody else has changed a file.
+/// Changes when another client changes a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub(crate) generation: u64,
@@ -61,39 +61,39 @@ struct State {
 #[derive(Default)]
 struct Extents {
     by_start: BTreeMap<u64, Extent>,
-    /// What the file was when it was closed.
+    /// The stamp of the file when it was closed.
     closed: Option<Stamp>,
 }
 
 struct Extent {
     end: u64,
-    /// None while somebody reads them.
+    /// `None` while a thread reads them.
     bytes: Option<Arc<Vec<u8>>>,
-    /// When it was claimed or last used.
+    /// The tick of its claim or last use.
     tick: u64,
 }
 
-/// What there is of a byte.
+/// What the cache has at an offset.
 pub(crate) enum Found<'a> {
-    /// The extent that has it, and where in it.
+    /// The extent that has it, and the offset in it.
     Here(Arc<Vec<u8>>, usize),
-    /// Somebody reads it, up to this byte.
+    /// Another thread is reading it, up to this byte.
     Loading(u64),
-    /// The caller is to read these.
+    /// The caller has to read these bytes.
     Claimed(Claim<'a>),
 }
 
-/// Bytes that somebody reads, and others may wait for.
+/// Bytes that one thread reads, and for which others may wait.
 pub(crate) struct Claim<'a> {
     cache: &'a Cache,
     inode: u64,
     pub(crate) range: Range<u64>,
-    /// None if there was no room to remember them.
+    /// `None` if there was no room to cache them.
     tick: Option<u64>,
 }
 
 impl Claim<'_> {
-    /// The bytes were read.
+    /// Ends the claim with the bytes that were read.
     pub(crate) fn fill(mut self, bytes: Vec<u8>) -> Arc<Vec<u8>> {
         assert_eq!(bytes.len() as u64, self.range.end - self.range.start, "a claim is filled");
         let bytes = Arc::new(bytes);
@@ -113,12 +113,12 @@ impl Drop for Claim<'_> {
 }
 
 impl Cache {
-    /// One of at most so many bytes.
+    /// A cache of at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: u64) -> Cache {
         Cache { bytes_max, state: Mutex::default(), ended: Condvar::new() }
     }
 
-    /// The bytes that it may have.
+    /// The most bytes that it may have.
     pub(crate) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
@@ -133,8 +133,8 @@ impl Cache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is of the first byte of a range. If nothing, the gap there is claimed as far as the range needs it, in whole
-    /// units of so many bytes.
+    /// What the cache has at the first byte of a range. If that is a gap, it is claimed as far as the range needs it,
+    /// in whole multiples of `unit` bytes.
     pub(crate) fn find(&self, inode: u64, range: Range<u64>, unit: u64) -> Found<'_> {
         assert!(range.start < range.end, "{range:?}");
         let mut state = self.state();
@@ -166,7 +166,7 @@ impl Cache {
         Found::Claimed(Claim { cache: self, inode, range: start..end, tick: has_room.then_some(tick) })
     }
 
-    /// Waits until nobody reads this byte.
+    /// Waits until no thread is reading this byte.
     pub(crate) fn wait(&self, inode: u64, at: u64) {
         let mut state = self.state();
         let is_loading = |state: &State| {
@@ -179,7 +179,7 @@ impl Cache {
         }
     }
 
-    /// A claim ends, with bytes or without.
+    /// Ends a claim, with bytes or without.
     fn end(&self, inode: u64, start: u64, claimed: u64, bytes: Option<&Arc<Vec<u8>>>) {
         let mut state = self.state();
         let extent = state.files.get_mut(&inode).and_then(|extents| extents.by_start.get_mut(&start));
@@ -195,7 +195,7 @@ impl Cache {
         self.ended.notify_all();
     }
 
-    /// The stores have these bytes now.
+    /// Updates the cache with bytes that the stores have now.
     pub(crate) fn put(&self, inode: u64, at: u64, from: &[u8]) {
         let range = at..at + from.len() as u64;
         let mut state = self.state();
@@ -209,7 +209,7 @@ impl Cache {
                     let place = (first - start) as usize;
                     Arc::make_mut(bytes)[place..place + new.len()].copy_from_slice(new);
                 }
-                // What is being read may be older.
+                // Bytes that are being read may be older.
                 None => state.remove(inode, start),
             }
         }
@@ -217,7 +217,7 @@ impl Cache {
         self.ended.notify_all();
     }
 
-    /// Forgets every extent that has bytes of a range.
+    /// Drops all extents that overlap a range.
     pub(crate) fn forget(&self, inode: u64, range: Range<u64>) {
         let mut state = self.state();
         for start in state.overlapping(inode, &range) {
@@ -227,12 +227,12 @@ impl Cache {
         self.ended.notify_all();
     }
 
-    /// Forgets all of a file.
+    /// Drops all extents of a file.
     pub(crate) fn forget_all(&self, inode: u64) {
         self.forget(inode, 0..u64::MAX);
     }
 
-    /// Forgets the extents that end in the first so many bytes: they were read once.
+    /// Drops the extents that end at or before `at`: they were read once.
     pub(crate) fn forget_before(&self, inode: u64, at: u64) {
         let mut state = self.state();
         for start in state.overlapping(inode, &(0..at)) {
@@ -243,7 +243,7 @@ impl Cache {
         }
     }
 
-    /// A file is opened that nobody here has open; this is what the manager tells of it.
+    /// Called when this client opens a file that it does not have open, with the manager's stamp of it.
     pub(crate) fn opened(&self, inode: u64, now: Stamp) {
         let mut state = self.state();
         let Some(extents) = state.files.get_mut(&inode) else { return };
@@ -254,7 +254,7 @@ impl Cache {
         }
     }
 
-    /// Nobody here has a file open any more.
+    /// Called when this client closes its last descriptor of a file, with the last known stamp of it.
     pub(crate) fn closed(&self, inode: u64, now: Stamp) {
         if let Some(extents) = self.state().files.get_mut(&inode) {
             extents.closed = Some(now);
@@ -263,7 +263,7 @@ impl Cache {
 }
 
 impl State {
-    /// The first bytes of extents that have bytes of a range.
+    /// The offsets of the extents that overlap a range.
     fn overlapping(&self, inode: u64, range: &Range<u64>) -> Vec<u64> {
         let Some(extents) = self.files.get(&inode) else { return Vec::new() };
         let before = extents.by_start.range(..range.start).next_back();
@@ -282,7 +282,7 @@ impl State {
         self.bytes -= extent.end - start + OVERHEAD_BYTES;
     }
 
-    /// Removes what was used least recently until so many bytes are free; false if that is not possible.
+    /// Drops the least recently used extents until `bytes` bytes are free; false if that is not possible.
     fn make_room(&mut self, bytes: u64, bytes_max: u64) -> bool {
         while self.bytes + bytes > bytes_max {
             let Some((_, (inode, start))) = self.by_use.first_key_value().map(|(tick, of)| (*tick, *of))

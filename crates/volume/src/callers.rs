@@ -1,10 +1,10 @@
-//! The connections of one caller: a later one ends those before it.
+//! The connections of each caller: a new one ends the previous one.
 //!
-//! Model: whoever has no answer in time gives up its connection and makes another one. What it had sent may still lie in
-//! buffers, or be in the middle of a slow disk. So each caller has a number, and so has each connection that it makes, in
-//! ascending order; whoever serves a later one first ends the one before.
-//! Invariant: when a connection has been let in, no request of an earlier one of this caller is under way or will be carried
-//! out. Therefore a request that failed can be made again, and nothing that is done afterwards is undone by the first.
+//! Model: a caller that gets no answer in time gives up its connection and makes another one. Requests that it had sent
+//! may still be in buffers, or wait for a slow disk. So each caller has a number, and so has each of its connections,
+//! in ascending order; before a server serves a later connection, it ends the previous one.
+//! Invariant: once a connection is let in, no request of an earlier one of this caller is under way or will be carried
+//! out. So a failed request can be repeated, and its first attempt cannot undo anything that is done afterwards.
 //! Non-goals: requests of a caller that does not come back; stores refuse those by the generation of the file.
 
 use std::collections::HashMap;
@@ -18,10 +18,10 @@ use thalweg_io::hidden;
 use crate::codec::record;
 use crate::{Error, Result};
 
-/// How long a connection waits for the requests of an earlier one that are under way: less than its client waits for it.
+/// How long a connection waits for the running requests of an earlier one: less than its client waits for it.
 const EARLIER: Duration = Duration::from_secs(5);
 
-/// Who makes a connection, and which of its connections that is.
+/// A caller, and the number of its connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) number: [u64; 2],
@@ -30,34 +30,34 @@ pub(crate) struct Caller {
 
 record!(Caller { number, turn });
 
-/// Numbers the connections that one caller makes.
+/// Numbers the connections of one caller.
 pub(crate) struct Turns {
     number: [u64; 2],
     last: AtomicU64,
 }
 
 impl Turns {
-    /// Of a caller that nobody else takes itself for.
+    /// For a new caller, whose number is random.
     pub(crate) fn new() -> Turns {
         Turns { number: [hidden::random(), hidden::random()], last: AtomicU64::new(0) }
     }
 
-    /// Of the manager of a volume to the store of a slot: the process that has this manager next is the same caller.
+    /// For a volume's manager as a caller of a slot's store: the next process with this manager is the same caller.
     pub(crate) fn of_manager(volume: u128, slot: u32) -> Turns {
         let number = [(volume >> 64) as u64, (volume as u64).wrapping_add(u64::from(slot))];
         Turns { number, last: AtomicU64::new(wall_ns() as u64) }
     }
 
-    /// The next connection.
+    /// The number of the next connection.
     pub(crate) fn next(&self) -> Caller {
         Caller { number: self.number, turn: self.last.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 }
 
-/// The name that a caller's certificate has, and its number, so that nobody ends the connections of others.
+/// The name in a caller's certificate, and its number, so that no caller can end another's connections.
 type Key = (String, [u64; 2]);
 
-/// The callers of whoever serves, each with its last connection.
+/// The callers of a server, each with its last connection.
 #[derive(Default)]
 pub(crate) struct Callers(Mutex<HashMap<Key, Arc<Served>>>);
 
@@ -79,7 +79,7 @@ impl Served {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has no further request carried out, and waits for those under way; whether they ended in time.
+    /// Refuses further requests, and waits for those under way. Returns whether they ended in time.
     fn ends(&self) -> bool {
         let mut state = self.state();
         state.is_over = true;
@@ -93,7 +93,7 @@ impl Callers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection of a caller in, whose certificate has this name, after the one before has ended.
+    /// Lets a caller's connection in after the previous one has ended. `name` is the name in its certificate.
     pub(crate) fn enter(self: &Arc<Callers>, name: &str, caller: Caller) -> Result<Entered> {
         let key = (name.to_string(), caller.number);
         loop {
@@ -110,7 +110,7 @@ impl Callers {
                 }
             }
             let mut table = self.table();
-            // Unless somebody else came first.
+            // Otherwise another connection came first, and this one tries again.
             if table.get(&key).map(Arc::as_ptr) == before.as_ref().map(Arc::as_ptr) {
                 let served = Served { turn: caller.turn, state: Mutex::default(), idle: Condvar::new() };
                 let served = Arc::new(served);
@@ -128,7 +128,7 @@ pub(crate) struct Entered {
     served: Arc<Served>,
 }
 
-/// A request that is under way. Also if carrying it out panics, it ends.
+/// A request that is under way; it is also counted as ended if it panics.
 struct UnderWay<'a>(&'a Served);
 
 impl Drop for UnderWay<'_> {
@@ -142,7 +142,7 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Entered {
-    /// Carries out a request, unless a later connection has come.
+    /// Carries out a request, unless a later connection has been made.
     pub(crate) fn carry_out<T>(&self, request: impl FnOnce() -> T) -> Option<T> {
         {
             let mut state = self.served.state();
@@ -196,7 +196,7 @@ mod tests {
                 assert_eq!(before.carry_out(|| ()), None, "what comes late is not carried out");
                 assert_eq!(after.carry_out(|| ()), Some(()));
             });
-            // From now on it is over, and whoever entered waits.
+            // The connection is over now, and the later one waits.
             while before.carry_out(|| ()).is_some() {
                 std::thread::yield_now();
             }

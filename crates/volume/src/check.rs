@@ -1,7 +1,7 @@
-//! A volume looked at: what it has, and whether all of it can be read.
+//! Reports what a volume has, and checks whether all of it can be read.
 //!
 //! Invariant: a check reads every byte of every copy, and changes nothing.
-//! Non-goals: mending what it finds.
+//! Non-goals: repairing damage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -41,7 +41,7 @@ impl From<Layout> for VolumeLayout {
     }
 }
 
-/// Calls `visit` for everything in a volume below its root, each with its path.
+/// Calls `visit` for every inode in a volume below its root, with its path.
 pub(crate) fn walk(volume: &Volume, mut visit: impl FnMut(&Path, &Inode)) -> Result<()> {
     let mut left = vec![(ROOT, PathBuf::from("/"))];
     while let Some((directory, above)) = left.pop() {
@@ -56,12 +56,12 @@ pub(crate) fn walk(volume: &Volume, mut visit: impl FnMut(&Path, &Inode)) -> Res
     Ok(())
 }
 
-/// How files are laid out that are made in the root.
+/// The layout of files that are created in the root.
 pub(crate) fn root_policy(volume: &Volume) -> Result<Policy> {
     Ok(volume.manager.inode(ROOT)?.policy.unwrap_or_default())
 }
 
-/// What a volume has.
+/// The state of a volume and its stores.
 pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
     let (volume, VolumeEntry { name, manager, stores, clients, .. }) = (&open.volume, open.entry.clone());
     let mut status = VolumeStatus {
@@ -91,7 +91,7 @@ pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
     Ok(status)
 }
 
-/// What a store answers, or why it is lost: it is not there, or it fails.
+/// The answer of a store, or why the store is lost: it is missing, or it fails.
 pub(crate) fn asked<'a, T>(
     slot: &'a Slot,
     ask: impl FnOnce(&'a dyn Store) -> Result<T>,
@@ -127,13 +127,13 @@ pub fn check(open: &OpenVolume) -> Result<VolumeCheck> {
 /// Inodes that were seen, each with its layout and strips.
 pub(crate) type Seen = BTreeMap<u64, Option<(Layout, u64)>>;
 
-/// Whether an inode is seen for the first time.
+/// Adds an inode. Returns whether it is new.
 pub(crate) fn is_first(seen: &mut Seen, inode: &Inode) -> bool {
     let strips = inode.strips | inode.unsynced;
     seen.insert(inode.id, inode.layout.map(|layout| (layout, strips))).is_none()
 }
 
-/// Strips that no file has which was seen, each with the slot of its store.
+/// Strips that belong to none of these files, each with the slot of its store.
 pub(crate) fn orphans(volume: &Volume, seen: &Seen) -> Result<Vec<(usize, Strip)>> {
     let waiting: BTreeSet<u64> = volume.manager.unfinished()?.iter().map(|inode| inode.id).collect();
     let mut orphans = Vec::new();
@@ -147,7 +147,7 @@ pub(crate) fn orphans(volume: &Volume, seen: &Seen) -> Result<Vec<(usize, Strip)
             }
             _ => false,
         };
-        // What is lost has been told.
+        // Lost stores have already been reported.
         let strips = asked(store, |store| store.list()).unwrap_or_default();
         let left = strips.into_iter().filter(|strip| !belongs(strip) && !waiting.contains(&strip.inode));
         orphans.extend(left.map(|strip| (slot, strip)));
@@ -168,7 +168,7 @@ fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, chec
                 continue;
             }
             let read = match read_strip(volume, inode, layout, (index, copy)) {
-                // It was truncated meanwhile, or the store has not heard of its generation.
+                // The file was truncated in the meantime, or the store does not know its generation yet.
                 Err(Error::Stale(_)) => {
                     let now = volume.manager.change(&Change::Cut(inode.id, inode.generation));
                     now.and_then(|now| read_strip(volume, &now, layout, (index, copy)))
@@ -181,7 +181,7 @@ fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, chec
                     check.strips += 1;
                     check.bytes += bytes;
                 }
-                // A write that is not acknowledged yet may have reached the other copy only.
+                // An unacknowledged write may have reached only the other copy.
                 Err(why @ Error::Missing(..)) if inode.strips & bit(index) == 0 => {
                     missing.push(format!("{}: {why}", path.display()));
                 }
@@ -196,7 +196,7 @@ fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, chec
     check.lost_files += u64::from(is_lost);
 }
 
-/// Reads all of a copy of a strip; how many bytes that were.
+/// Reads all of a copy of a strip. Returns the number of bytes.
 fn read_strip(volume: &Volume, inode: &Inode, layout: &Layout, (index, copy): (u32, u32)) -> Result<u64> {
     let strip = Strip { inode: inode.id, index, copy };
     let store = volume.stores.of(layout, strip)?;
@@ -211,13 +211,13 @@ fn read_strip(volume: &Volume, inode: &Inode, layout: &Layout, (index, copy): (u
     Ok(len)
 }
 
-/// All that is known of what is at a path.
+/// Everything that is known of the inode at a path.
 pub fn file(open: &OpenVolume, path: &Path) -> Result<VolumeFile> {
     let found = open.volume.stat_link(path)?;
     Ok(told(path.to_string_lossy().into_owned(), &found))
 }
 
-/// What is in a directory, or the one file that is there.
+/// The files in a directory, or the one file at the path.
 pub fn files(open: &OpenVolume, path: &Path) -> Result<Vec<VolumeFile>> {
     if open.volume.stat(path)?.kind != Kind::Directory {
         return Ok(vec![file(open, path)?]);

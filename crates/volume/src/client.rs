@@ -1,6 +1,6 @@
 //! The client side of the manager: sends requests, whether a thread, a process or a node answers them.
 //!
-//! Non-goals: what the client itself knows of files that it has open.
+//! Non-goals: the client's own state of its open files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) trait Answers: Send + Sync {
 #[derive(Clone)]
 pub(crate) struct Client(Arc<dyn Answers>);
 
-/// An answer to another question than was asked.
+/// The error for an answer that does not fit its request.
 fn wrong<T>(answer: Answer) -> Result<T> {
     Err(Error::Refused(format!("the manager sent an unexpected answer: {answer:.100?}")))
 }
@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    /// What a name leads to, if there is one.
+    /// The inode of a name, if there is one.
     pub(crate) fn lookup(&self, place: &Place) -> Result<Option<Inode>> {
         match self.0.answer(&Request::Lookup(place.clone()))? {
             Answer::Found(found) => Ok(found),
@@ -53,12 +53,12 @@ impl Client {
         }
     }
 
-    /// An inode by its number, with the size that its file has now.
+    /// The inode with this number, with the current size of its file.
     pub(crate) fn inode(&self, inode: u64) -> Result<Inode> {
         self.inode_of(&Request::Inode(inode))
     }
 
-    /// The names in a directory, in the order of their bytes.
+    /// The names in a directory, in byte order.
     pub(crate) fn names(&self, directory: u64) -> Result<Vec<Entry>> {
         let mut all: Vec<Entry> = Vec::new();
         loop {
@@ -84,7 +84,7 @@ impl Client {
         self.inode_of(&Request::Change(change.clone()))
     }
 
-    /// Makes everything durable that the manager acknowledged.
+    /// Makes all changes durable that the manager has acknowledged.
     pub(crate) fn sync(&self) -> Result<()> {
         self.done(&Request::Sync)
     }
@@ -107,7 +107,7 @@ impl Client {
         }
     }
 
-    /// Where the store of each slot is.
+    /// The directory of the store of each slot.
     pub(crate) fn slots(&self) -> Result<Vec<PathBuf>> {
         match self.0.answer(&Request::Slots)? {
             Answer::Slots(places) => Ok(places),
@@ -125,7 +125,7 @@ impl Client {
         self.inode_of(&Request::Fence(inode))
     }
 
-    /// Lets other clients hear of a file's generation again.
+    /// Lifts the fence of a file: other clients can learn its generation again.
     pub(crate) fn lift(&self, inode: u64) -> Result<()> {
         self.done(&Request::Lift(inode))
     }

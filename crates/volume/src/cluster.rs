@@ -1,7 +1,7 @@
 //! Volumes on the nodes of a cluster: made, opened, and removed by a client.
 //!
-//! Invariant: a volume that could not be made everywhere is removed everywhere. Where several nodes have stores, the two copies
-//! of a strip are on two of them.
+//! Invariant: a volume that could not be made everywhere is removed everywhere. If several nodes have stores, the two
+//! copies of a strip are on two of them.
 //! Non-goals: what the nodes do; see service.rs.
 
 use std::collections::BTreeSet;
@@ -26,19 +26,19 @@ use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, Result, Volume, place};
 
-/// The cluster of a volume that is made.
+/// The cluster of a new volume.
 #[derive(Debug, Clone, Copy)]
 pub struct OfCluster<'a> {
     /// The directory of the client's identity.
     pub identity: &'a Path,
-    /// The name that the cluster is to have, if one was given.
+    /// The name that the cluster should have, if one was given.
     pub name: Option<&'a str>,
-    /// The clients that may use the volume; all, if none are named.
+    /// The clients that may use the volume; all clients if this is empty.
     pub clients: &'a [String],
 }
 
-/// Makes a volume with a store in each of these directories of nodes. Its manager is in that of the first, unless another is
-/// given. With copies, slots are put in an order in which neighbours are on different nodes.
+/// Makes a volume with a store in each of these directories of nodes. Its manager is in the first of them, unless
+/// another is given. With copies, the order of slots puts neighbours on different nodes.
 pub fn create_on_nodes(
     registry: &Registry,
     cluster: OfCluster<'_>,
@@ -94,14 +94,14 @@ pub fn create_on_nodes(
         let mut made = Vec::new();
         let all = make(&links, &made_by, (&slots, manager), policy, &mut made);
         if all.is_err() {
-            // The first error is told; what is left says what it is.
+            // The first error is returned; what cannot be removed is left.
             made.iter().for_each(|(place, slot)| _ = remove(&links, place, &volume, *slot));
         }
         all
     })
 }
 
-/// Has the nodes make the parts of a volume. What was made is noted.
+/// Makes the parts of a volume on the nodes, and adds each to the list of what was made.
 fn make(
     links: &Links,
     entry: &VolumeEntry,
@@ -150,7 +150,7 @@ fn links(entry: &VolumeEntry) -> Result<Links> {
     client.map(Links::new).map_err(refused)
 }
 
-/// An error if the layout has two copies of a strip on one node, where several nodes have stores.
+/// An error if the layout puts two copies of a strip on one node although several nodes have stores.
 pub(crate) fn check_apart(slots: &[Location], policy: &Policy) -> Result<()> {
     let is_one_node = slots.iter().all(|slot| slot.node == slots[0].node);
     let is_apart = || apart(slots).is_some_and(|ordered| ordered == slots);
@@ -171,7 +171,7 @@ pub(crate) fn open(mut entry: VolumeEntry, work: Option<VolumeWork>) -> Result<O
     Ok(OpenVolume { volume, entry, watch })
 }
 
-/// Opens it for work on its stores, while nobody else has it open.
+/// Opens a volume exclusively, for work on its stores.
 pub(crate) fn open_alone(mut entry: VolumeEntry, work: VolumeWork) -> Result<OpenAlone> {
     let dial: Arc<dyn Dial> = Arc::new(links(&entry)?);
     let volume = open_by(&dial, &mut entry, Some(work), &Watch::default())?;
@@ -180,7 +180,7 @@ pub(crate) fn open_alone(mut entry: VolumeEntry, work: VolumeWork) -> Result<Ope
     Ok(OpenAlone { volume, entry, alone: Box::new(alone) })
 }
 
-/// Where the stores are, the manager knows.
+/// Opens a volume; the manager knows where the stores are.
 pub(crate) fn open_by(
     dial: &Arc<dyn Dial>,
     entry: &mut VolumeEntry,
@@ -198,7 +198,7 @@ pub(crate) fn open_by(
     Ok(Volume::of(client, Arc::new(Stores::new(slots(&stores)).balanced().forwarding(forwards))))
 }
 
-/// The stores; `watch` is told of them.
+/// The stores of a volume; `watch` is told when one is lost or back.
 fn remote_stores(dial: &Arc<dyn Dial>, entry: &VolumeEntry, watch: &Watch) -> Result<Vec<Arc<RemoteStore>>> {
     let volume = number(&of(entry).volume)?;
     let places = entry.stores.iter().map(|place| Location::needed(place)).collect::<Result<Vec<_>>>()?;
@@ -214,17 +214,17 @@ fn slots(stores: &[Arc<RemoteStore>]) -> Vec<Slot> {
     stores.iter().map(|store| Ok(Arc::clone(store) as Arc<dyn Store>)).collect()
 }
 
-/// The stores of a volume where the registry knows them.
+/// The stores of a volume at the places that the registry has.
 pub(crate) fn stores_alone(entry: &VolumeEntry) -> Result<Vec<Slot>> {
     let dial: Arc<dyn Dial> = Arc::new(links(entry)?);
     Ok(slots(&remote_stores(&dial, entry, &Watch::default())?))
 }
 
-/// Makes and removes stores on nodes. The session with the manager keeps others from the volume.
+/// Makes and removes stores on nodes. The session with the manager keeps other clients from the volume.
 struct OnNodes {
     name: String,
     volume: String,
-    /// The clients that may use it.
+    /// The clients that may use the volume.
     clients: Vec<String>,
     dial: Arc<dyn Dial>,
 }
@@ -265,8 +265,8 @@ impl Alone for OnNodes {
     }
 }
 
-/// Removes the parts of a volume: first the manager, unless it is in use; then the stores. What could not be removed is told.
-/// With `force` that may also be the manager.
+/// Removes the parts of a volume: first the manager, unless it is in use; then the stores. Returns what could not be
+/// removed. With `force`, the manager may be among that.
 pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<Vec<String>> {
     let links = links(entry)?;
     let volume = &of(entry).volume;

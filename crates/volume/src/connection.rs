@@ -1,9 +1,9 @@
-//! A client's connection to whoever serves a volume.
+//! A client's connection to the server of a volume.
 //!
-//! Model: any number of threads ask at a time. One of those that wait reads, for itself straight into where its bytes belong
-//! and for the others into memory; there is no thread of its own that would wake them.
-//! Invariant: a request is answered, or fails, within [`PATIENCE`].
-//! Non-goals: beginning again; see attach.rs.
+//! Model: any number of threads have requests under way. One of the waiting threads reads: its own answer straight into
+//! place, those of others into memory. There is no reader thread, which would have to wake the others.
+//! Invariant: a request is answered or fails within [`PATIENCE`].
+//! Non-goals: reconnecting; see attach.rs.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
@@ -16,31 +16,31 @@ use crate::Error;
 use crate::codec::decode;
 use crate::message::{Ask, Head, Reply, send};
 
-/// How long a client waits for an answer.
+/// The longest time that a client waits for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a connection reads from.
+/// The receiving side of a connection.
 pub(crate) trait Receive: Read + Send {
-    /// Waits until something can be read, or so long; whether something can.
+    /// Waits until something can be read, or for `patience`. Returns whether something can be read.
     fn wait(&self, patience: Duration) -> io::Result<bool>;
 }
 
 /// Why a request has no answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The connection ended before all of it was sent, so it was not carried out.
+    /// The connection ended before the whole request was sent, so it was not carried out.
     Unsent,
-    /// The connection ended; whether it was carried out is not known.
+    /// The connection ended; it is unknown whether the request was carried out.
     Unanswered,
-    /// The other side says why, or it took too long.
+    /// The other side gave a reason, or took too long.
     Told(Error),
 }
 
 /// A connection.
 pub(crate) struct Connection {
-    /// What is asked, for errors.
+    /// The name of the other side, for errors.
     name: String,
-    /// Gives up the connection for both sides, if that is to be done when an answer does not come in time.
+    /// Closes the connection for both sides, if that is to be done when an answer is late.
     quit: Option<Box<dyn Fn() + Send + Sync>>,
     out: Mutex<Out>,
     state: Mutex<State>,
@@ -53,15 +53,15 @@ struct Out {
 }
 
 struct State {
-    /// Away while somebody reads.
+    /// `None` while a thread reads.
     from: Option<Box<dyn Receive>>,
-    /// Requests whose answers somebody else may read.
+    /// Requests whose answers another thread may read.
     waiting: HashSet<u64>,
     arrived: HashMap<u64, (Vec<u8>, Vec<u8>)>,
     is_broken: bool,
 }
 
-/// What was read: the answer that the reader waits for, or another's.
+/// The answer that was read: the one that the reader waits for, or another's.
 enum Came {
     Own(Vec<u8>),
     Other,
@@ -69,7 +69,7 @@ enum Came {
 }
 
 impl Connection {
-    /// Over these two directions.
+    /// A connection over these two directions.
     pub(crate) fn new(name: &str, from: Box<dyn Receive>, to: Box<dyn Write + Send>) -> Connection {
         let state =
             State { from: Some(from), waiting: HashSet::new(), arrived: HashMap::new(), is_broken: false };
@@ -78,12 +78,12 @@ impl Connection {
         Connection { name, quit: None, out, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// The same, given up in this way when an answer does not come in time: whoever waits to send would wait for ever.
+    /// Sets how to close the connection when an answer is late; otherwise a thread that sends could wait for ever.
     pub(crate) fn quits(self, quit: impl Fn() + Send + Sync + 'static) -> Connection {
         Connection { quit: Some(Box::new(quit)), ..self }
     }
 
-    /// Whether it has ended.
+    /// Whether the connection has ended.
     pub(crate) fn is_broken(&self) -> bool {
         self.state().is_broken
     }
@@ -92,13 +92,13 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks, with these bytes, and waits for the answer, whose bytes fill `into`.
+    /// Sends a request with these bytes, and waits for the answer. The bytes of the answer fill `into`.
     pub(crate) fn ask(&self, ask: &Ask, data: &[u8], into: &mut [u8]) -> Result<Reply, Failure> {
         let number = self.send(ask, data)?;
         self.answer(number, into, PATIENCE)
     }
 
-    /// Waits for the answer to a request that was sent, whose bytes fill `into`.
+    /// Waits for the answer to a sent request. The bytes of the answer fill `into`.
     pub(crate) fn answer(&self, number: u64, into: &mut [u8], patience: Duration) -> Result<Reply, Failure> {
         let body = self.wait(number, into, patience);
         self.state().waiting.remove(&number);
@@ -112,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request; its number.
+    /// Sends a request. Returns its number.
     pub(crate) fn send(&self, ask: &Ask, data: &[u8]) -> Result<u64, Failure> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         out.last += 1;
@@ -142,7 +142,7 @@ impl Connection {
         self.changed.notify_all();
     }
 
-    /// The body of an answer; its bytes are then in `into`.
+    /// Waits for the body of an answer; the bytes that go with it are then in `into`.
     fn wait(&self, number: u64, into: &mut [u8], patience: Duration) -> Result<Vec<u8>, Failure> {
         let watch = Stopwatch::start();
         let mut state = self.state();

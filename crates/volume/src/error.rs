@@ -1,4 +1,4 @@
-//! Errors of volumes: what was wrong, with which file or store, and the remedy where there is one.
+//! Errors of volumes: the cause, the file or store, and the remedy if there is one.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,47 +8,47 @@ use crate::store::Strip;
 /// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation on a volume did not succeed.
+/// Why an operation on a volume failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// A local file of a store or of the manager could not be used.
     Io(thalweg_io::Error),
-    /// What a system call on a file system would answer: the error number, and what it is about.
+    /// The error number that a system call on a file system would return, and its subject.
     System(i32, String),
     /// The bytes at an offset of a strip are not those that were written.
     Damaged {
         /// The strip's file.
         path: PathBuf,
-        /// The byte of the strip where the damaged block begins.
+        /// The offset in the strip at which the damaged block begins.
         at: u64,
     },
-    /// A strip that its inode lists is not at its store, or the store is not there.
+    /// A strip that its inode lists is missing from its store, or the store is.
     Missing(Strip, String),
-    /// The request is of a file that has been truncated since.
+    /// The request is for a file that has been truncated since.
     Stale(Strip),
     /// Bytes of a file could not be read or written.
     At {
-        /// The file, as its volume knows it.
+        /// The path of the file in its volume.
         file: PathBuf,
-        /// The byte of the file.
+        /// The offset in the file.
         at: u64,
-        /// Why.
+        /// The cause.
         why: Box<Error>,
     },
     /// The manager's database failed.
     Database(PathBuf, rusqlite::Error),
-    /// What was asked cannot be done, or the volume cannot be used.
+    /// The request cannot be carried out, or the volume cannot be used.
     Refused(String),
 }
 
 impl Error {
-    /// What the system says in this case: of a file that does not exist, that.
+    /// An error of the system, such as ENOENT for a file that does not exist.
     pub(crate) fn system(errno: i32, about: impl Into<String>) -> Error {
         Error::System(errno, about.into())
     }
 
-    /// The error number that a file system answers with.
+    /// The error number that a file system returns.
     pub fn errno(&self) -> i32 {
         match self {
             Error::System(errno, _) => *errno,
@@ -61,7 +61,7 @@ impl Error {
         }
     }
 
-    /// Whether bytes are not those that were written, or not there any more.
+    /// Whether bytes are damaged or missing.
     pub fn is_damage(&self) -> bool {
         match self {
             Error::Damaged { .. } | Error::Missing(..) => true,
@@ -70,7 +70,7 @@ impl Error {
         }
     }
 
-    /// Whether there is nothing of that name.
+    /// Whether the name does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::System(libc::ENOENT, _))
     }
@@ -82,7 +82,7 @@ impl fmt::Display for Error {
             Error::Io(e) => e.fmt(f),
             Error::System(errno, about) => {
                 let why = std::io::Error::from_raw_os_error(*errno).to_string();
-                // What another process or a node reported may say it already.
+                // The report of another process or node may already contain it.
                 if about.contains(&why) { f.write_str(about) } else { write!(f, "{about}: {why}") }
             }
             Error::Damaged { path, at } => write!(

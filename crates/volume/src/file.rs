@@ -1,13 +1,13 @@
-//! Files of a volume that are open.
+//! Open files of a volume.
 //!
-//! Model: all who have a file open in this process share a node: its size, its generation, which strips have bytes that are
-//! not durable, and what was written and not sent. The manager hears of the size at fsync and when the last of them closes
-//! the file; before the first write since then it notes that stores may know better. If a store has seen a newer generation,
-//! because another client truncated the file, the manager is asked for the inode, and the request is made again. A client
-//! with a memory reads through its cache, and its writes are sent later; see transfer.rs.
-//! Invariant: after fsync the bytes and the size are durable on every copy that is still read. With copies, a write is sent
-//! when all of them have it, or when the manager has durably noted that one has not.
-//! Non-goals: what is remembered (cache.rs), and what is not sent yet (behind.rs).
+//! Model: all descriptors of a file in this process share a node: its size, its generation, which strips have bytes
+//! that are not durable, and unsent writes. The manager gets the size at fsync and when the last descriptor is closed;
+//! before the first write since then, it notes that its size may be out of date. If a store has seen a newer
+//! generation, because another client truncated the file, the client gets the inode from the manager and repeats the
+//! request. A client with a memory reads through its cache, and sends its writes later; see transfer.rs.
+//! Invariant: after fsync the bytes and the size are durable on every copy that is still read. With copies, a write is
+//! complete when all of them have it, or when the manager has durably noted which one does not.
+//! Non-goals: the cache (cache.rs), and the unsent writes (behind.rs).
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ use crate::stores::{Outcome, Target};
 use crate::volume::Volume;
 use crate::{Error, Result};
 
-/// How often a request is made again that a store refused as outdated: each time the file was truncated meanwhile.
+/// The most attempts for a request that stores refuse as outdated: each time, the file was truncated in between.
 pub(crate) const TRIES: usize = 8;
 
 /// An open file.
@@ -36,16 +36,16 @@ pub struct File {
     path: PathBuf,
     /// What this descriptor reads, and what is read ahead for it.
     pub(crate) ahead: Arc<Mutex<Ahead>>,
-    /// Its reads and writes go past the memory of this client.
+    /// Its reads and writes bypass the memory of this client.
     is_direct: bool,
     wrote: AtomicBool,
-    /// As many failures of what was written have been reported here.
+    /// How many failures of the node's writes this descriptor has reported.
     failures_seen: AtomicU64,
 }
 
-/// What those share who have a file open.
+/// The state that all descriptors of a file share.
 pub(crate) struct Node {
-    /// Held by many who read and write, or by one who changes the length or makes it durable.
+    /// Shared by readers and writers; exclusive for changing the length, appending and syncing.
     gate: RwLock<()>,
     state: Mutex<State>,
     pub(crate) behind: Behind,
@@ -54,28 +54,28 @@ pub(crate) struct Node {
 pub(crate) struct State {
     pub(crate) target: Target,
     pub(crate) size: u64,
-    /// What the manager told last of it.
+    /// The stamp of the manager's last answer about the file.
     known: Stamp,
-    /// None until somebody asked.
+    /// `None` until it is first requested.
     hint: Option<Hint>,
     pub(crate) modified_ns: i64,
     /// Strips with bytes that are not durable.
     pub(crate) unsynced: u64,
-    /// The manager has noted that stores may know better.
+    /// The manager has noted that its size may be out of date.
     pub(crate) is_noted: bool,
-    /// The manager knows this size and time.
+    /// The manager has this size and time.
     pub(crate) is_told: bool,
 }
 
 impl State {
-    /// What the manager is to hear, with these strips.
+    /// The report of this state to the manager, with these strips.
     fn written(&self, strips: u64) -> Written {
         let (inode, generation) = (self.target.inode, self.target.generation);
         Written { inode, generation, size: self.size, modified_ns: self.modified_ns, strips }
     }
 }
 
-/// The strips that a sync has to make durable. Of a file that somebody else left unsettled, any may have got bytes.
+/// The strips that a sync has to make durable: any strip, if another client left the file unsettled.
 fn unsynced(inode: &Inode) -> u64 {
     inode.unsynced | if inode.unsettled { inode.strips } else { 0 }
 }
@@ -103,7 +103,7 @@ impl Node {
         self.state().target.inode
     }
 
-    /// Learns what the manager knows. If somebody changed the file, what is remembered of it is forgotten.
+    /// Updates the state from an inode. If another client changed the file, its cached bytes are dropped.
     pub(crate) fn refresh(&self, memory: Option<&Memory>, inode: &Inode) {
         let mut state = self.state();
         if inode.generation < state.target.generation {
@@ -125,7 +125,7 @@ impl Node {
         state.unsynced |= if state.is_noted { inode.unsynced } else { unsynced(inode) };
     }
 
-    /// Puts what is known here into what the manager knows.
+    /// Puts newer values of this node into an inode from the manager.
     pub(crate) fn overlay(&self, inode: &mut Inode) {
         let state = self.state();
         if cuts(inode.generation) == cuts(state.target.generation) {
@@ -140,7 +140,7 @@ impl Node {
         self.state().modified_ns = modified_ns;
     }
 
-    /// What the manager will tell of it, as far as is known here.
+    /// The stamp that the manager will give the file, as far as this client knows.
     pub(crate) fn stamp(&self) -> Stamp {
         let state = self.state();
         match state.is_told {
@@ -162,13 +162,13 @@ impl Node {
         self.state().hint = hint;
     }
 
-    /// What the manager was not told yet.
+    /// What the manager has not been told yet.
     pub(crate) fn untold(&self) -> Option<Written> {
         let state = self.state();
         (!state.is_told).then(|| state.written(state.unsynced))
     }
 
-    /// Tells the manager the size, if it has another one.
+    /// Reports the size to the manager, if it has another one.
     fn tell_size(&self, volume: &Volume) -> Result<()> {
         let mut state = self.state();
         if !state.is_told {
@@ -178,18 +178,18 @@ impl Node {
         Ok(())
     }
 
-    /// Asks the manager for what a store that refused a request of this generation may know.
+    /// Gets the inode from the manager, after a store refused a request of this generation.
     pub(crate) fn catch_up(&self, volume: &Volume, generation: u64) -> Result<()> {
         let mut found = volume.manager.inode(self.id())?;
         if found.generation == generation {
-            // It is the store that is behind.
+            // The store's generation is the outdated one.
             found = volume.manager.change(&Change::Cut(found.id, generation))?;
         }
         self.refresh(volume.memory(), &found);
         Ok(())
     }
 
-    /// Begins another generation than this one, so that no store carries out a write of it later.
+    /// Begins a new generation if the file is still in this one, so that no store carries out one of its writes later.
     pub(crate) fn raise(&self, volume: &Volume, generation: u64, strips: u64) -> Result<()> {
         if self.state().target.generation == generation {
             let raised = volume.manager.change(&Change::Raise(self.id(), strips))?;
@@ -198,7 +198,7 @@ impl Node {
         Ok(())
     }
 
-    /// Makes the bytes durable, and with `names` also what the manager knows.
+    /// Makes the bytes durable, and with `names` also the manager's state.
     pub(crate) fn sync(&self, volume: &Volume, names: bool) -> Result<()> {
         let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         self.send_all(volume);
@@ -217,7 +217,7 @@ impl Node {
             (state.unsynced, state.is_noted, state.is_told) = (0, false, true);
             drop(state);
             if !told.unsettled {
-                // Otherwise it may be another writer's bytes in which the copies differ.
+                // Otherwise the copies may still differ in bytes of another writer.
                 volume.stores.settle(&target, &synced);
             }
         } else {
@@ -226,7 +226,7 @@ impl Node {
         if names { volume.manager.sync() } else { Ok(()) }
     }
 
-    /// Copies that failed where the other one did not are read no more; where none is left, that is an error.
+    /// Marks copies stale that failed where the other copy did not. An error if no copy of a strip is left.
     pub(crate) fn settle_copies(&self, volume: &Volume, outcome: Outcome) -> Result<()> {
         for change in outcome.stale(self.id()) {
             let changed = volume.manager.change(&change)?;
@@ -243,14 +243,14 @@ impl File {
         File { volume, node, path, ahead, is_direct: false, wrote, failures_seen }
     }
 
-    /// The same, past the memory of this client: each read and write goes to the stores.
+    /// This file, past the memory of this client: each read and write goes to the stores.
     pub fn direct(self) -> File {
         let mut file = self;
         file.is_direct = true;
         file
     }
 
-    /// The path that it was opened by.
+    /// The path by which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -260,17 +260,17 @@ impl File {
         self.node.id()
     }
 
-    /// Bytes.
+    /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.node.state().size
     }
 
-    /// How it is laid out.
+    /// The layout of the file.
     pub fn layout(&self) -> Layout {
         self.node.state().target.layout
     }
 
-    /// What the manager knows of it, with the size of this moment.
+    /// The manager's inode of the file, with the current size.
     pub fn stat(&self) -> Result<Inode> {
         let mut inode = self.volume.manager.inode(self.inode())?;
         self.node.refresh(self.volume.memory(), &inode);
@@ -278,7 +278,7 @@ impl File {
         Ok(inode)
     }
 
-    /// Reads from a byte on; less than `into` holds only at the end of the file.
+    /// Fills `into` with the bytes from `at` on; returns fewer only at the end of the file.
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize> {
         let _shared = self.node.gate.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(memory) = self.memory() {
@@ -296,7 +296,7 @@ impl File {
         self.volume.memory.get().filter(|_| !self.is_direct)
     }
 
-    /// What stores answer who are asked again if the file was truncated meanwhile.
+    /// Sends a request to stores, and repeats it if the file was truncated in the meantime.
     pub(crate) fn ask<T>(&self, at: u64, mut ask: impl FnMut(&Target, u64) -> Result<T>) -> Result<T> {
         let mut tries = TRIES;
         loop {
@@ -313,15 +313,15 @@ impl File {
         }
     }
 
-    /// Writes all of `from` at a byte.
+    /// Writes all of `from` at offset `at`.
     pub fn write_at(&self, at: u64, from: &[u8]) -> Result<()> {
         let _shared = self.node.gate.read().unwrap_or_else(PoisonError::into_inner);
         self.write(at, from)
     }
 
-    /// Writes all of `from` behind the end, and tells where that was.
+    /// Appends all of `from`, and returns its offset.
     pub fn append(&self, from: &[u8]) -> Result<u64> {
-        // Alone, so that nobody else's bytes come to lie there; those of other clients the manager keeps away.
+        // Exclusive, so that no other write of this process goes there; the manager keeps other clients away.
         let _alone = self.node.gate.write().unwrap_or_else(PoisonError::into_inner);
         let (size, failed) = (self.size(), |why| self.failed(self.size(), why));
         let generation = self.node.state().target.generation;
@@ -349,7 +349,7 @@ impl File {
         sent.map(|()| self.node.note_write(end)).map_err(|why| self.failed(at, why))
     }
 
-    /// Sets the size; what is added is a hole.
+    /// Sets the size; added bytes are a hole.
     pub fn set_size(&self, size: u64) -> Result<()> {
         let failed = |why| self.failed(size, why);
         if i64::try_from(size).is_err() {
@@ -364,15 +364,15 @@ impl File {
         Ok(())
     }
 
-    /// Makes the bytes, the size and the name durable. An error also if something that was written since the last report to
-    /// this descriptor could not be brought to the stores.
+    /// Makes the bytes, the size and the name durable. Also fails if a write since this descriptor's last report could
+    /// not be sent to the stores.
     pub fn sync(&self) -> Result<()> {
         self.node.sync(&self.volume, true).map_err(|why| self.failed(0, why))?;
         self.report()
     }
 
-    /// Brings what was written to the stores, and the size to the manager, as closing the file does, so that whoever opens it
-    /// then finds both. Reports what could not be brought there.
+    /// Sends writes to the stores, and the size to the manager, as closing the file does, so that a later open finds
+    /// both. Reports what could not be sent.
     pub fn flush(&self) -> Result<()> {
         if !self.wrote.load(Ordering::Relaxed) {
             return Ok(());
@@ -382,12 +382,12 @@ impl File {
         self.report()
     }
 
-    /// What tells this file from what it is after somebody changed it, as of the last time the manager was asked.
+    /// The stamp of the file, which changes when another client changes the file, as of the manager's last answer.
     pub fn stamp(&self) -> Stamp {
         self.node.stamp()
     }
 
-    /// What could not be brought to the stores, once for each descriptor that wrote.
+    /// Reports writes that could not be sent to the stores, once for each descriptor that wrote.
     fn report(&self) -> Result<()> {
         if !self.wrote.load(Ordering::Relaxed) {
             return Ok(());
@@ -401,13 +401,13 @@ impl File {
         }
     }
 
-    /// The next stretch from byte `at` on that is not a hole: its first byte, and the one after its last.
+    /// The next range at or after `at` that is not a hole: its first byte, and the one after its last.
     pub fn next_data(&self, at: u64) -> Result<Option<(u64, u64)>> {
         let _shared = self.node.gate.read().unwrap_or_else(PoisonError::into_inner);
         self.node.send_all(&self.volume);
         self.ask(at, |target, size| {
             let layout = target.layout;
-            // The first byte of a strip at or behind a byte of the file is as many as it has before that.
+            // The first byte of a strip at or after `at` has the number of the strip's bytes before `at` as its offset.
             let next = |index| self.volume.stores.next_data(target, index, layout.strip_len(index, at));
             let strips = (0..layout.width).map(next).collect::<Result<Vec<_>>>()?;
             let begins = (0..).zip(&strips);
@@ -433,7 +433,7 @@ impl Drop for File {
         if self.wrote.load(Ordering::Relaxed) {
             self.node.send_all(&self.volume);
         }
-        // The manager hears of the size at the next fsync or when the volume is opened again.
+        // The manager gets the size at the next fsync, or when the volume is opened again.
         let _ = self.volume.close(&self.node);
     }
 }

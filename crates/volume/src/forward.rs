@@ -1,9 +1,9 @@
-//! Which writes of two copies the first store forwards to the second, so that they leave this client once.
+//! Decides which writes of two copies the first store forwards to the second, so that they leave this client once.
 //!
-//! Model: a client sends to both stores itself where forwarding does not help or work: both are on one node, it has no open
-//! stream to the second, or a forwarded write failed a moment ago.
-//! Invariant: a write that the second store may still carry out later is not acknowledged before the generation of its file is
-//! raised, so that the store refuses it then; see [`crate::file::Node`].
+//! Model: a client sends to both stores itself where forwarding does not help or work: if both are on one node, if it
+//! has no open stream to the second, or if a forwarded write failed a moment ago.
+//! Invariant: a write that the second store may still carry out later is acknowledged only after the generation of its
+//! file has been raised, so that the store refuses it; see [`crate::file::Node`].
 //! Non-goals: how a store forwards; see mirror.rs.
 
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::Result;
 use crate::request::Forwarded;
 use crate::store::{Strip, Write};
 
-/// How long a store is not asked to forward after it could not.
+/// How long a store is not asked to forward after it could not do so.
 const UNSENT_NS: u64 = 2_000_000_000;
-/// The same after it is not known whether it did: that costs a change at the manager.
+/// How long after it is unknown whether it did: that costs a change at the manager.
 const UNSURE_NS: u64 = 30_000_000_000;
 
 /// A store on a node, which can forward writes and have them forwarded to it.
@@ -25,13 +25,13 @@ pub(crate) trait Forward: Send + Sync {
     /// Its slot, the name of its node, and where it is, as `NODE:/DIR`.
     fn whereabouts(&self) -> (u32, &str, String);
 
-    /// Whether it can be asked without dialling.
+    /// Whether a request needs no dialling.
     fn is_connected(&self) -> bool;
 
-    /// Writes at most as many bytes as a message may have, and has the store forward them to that of another slot and place.
+    /// Writes at most as many bytes as a message may have, which the store forwards to that of another slot and place.
     fn forward(&self, write: &Write, to: (u32, String), from: &[u8]) -> Result<Forwarded>;
 
-    /// Another store had it write a strip, in this boot of its machine.
+    /// Notes that another store had this one write a strip, in this boot of its machine.
     fn was_written(&self, strip: Strip, boot: &str);
 }
 
@@ -51,8 +51,8 @@ impl Forwards {
             && mirror.is_connected()
     }
 
-    /// Writes the first copy of a strip, and has its store forward that to the second. What came of the second; an error is of
-    /// the first, and says nothing of the second.
+    /// Writes the first copy of a strip through its store, which forwards it to the second. Returns what became of the
+    /// second; an error concerns the first, and says nothing about the second.
     pub(crate) fn write(&self, (first, second): (u32, u32), write: &Write, from: &[u8]) -> Result<Forwarded> {
         let ((store, direct_until_ns), (mirror, _)) = (&self.0[first as usize], &self.0[second as usize]);
         let (slot, _, place) = mirror.whereabouts();

@@ -1,4 +1,4 @@
-//! Writes that one store forwards to another: three nodes in this process, each with a store, and a client on links of TCP.
+//! Forwarded writes: three nodes in this process, each with a store, and a client on TCP links.
 #![allow(clippy::disallowed_methods)] // The test listens itself, and looks at files from outside.
 
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use crate::store::Strip;
 use crate::{File, Volume};
 
 const STRIPE_BYTES: u64 = 1 << 20;
-/// What issue 21 allows until writes continue.
+/// The longest pause of writes that issue 21 allows.
 const WRITES_CONTINUE_NS: u64 = 8_000_000_000;
 
 /// Nodes n1 to n3 with a volume `films` of two copies, and a client that has it open.
@@ -68,7 +68,7 @@ impl Bed {
         Bed { dir, services, dial, volume, stores, number: volume_number }
     }
 
-    /// A file, and the client connected with every store.
+    /// A file, with the client connected to every store.
     fn file(&self) -> File {
         let file = self.volume.create(Path::new("/f"), 0o644, false).unwrap();
         file.write_at(0, &vec![1; 3 * STRIPE_BYTES as usize]).unwrap();
@@ -79,14 +79,14 @@ impl Bed {
         ["n1", "n2", "n3"].iter().map(|node| self.dial.link(node).unwrap().bytes().0).sum()
     }
 
-    /// A store as its node has it open.
+    /// A store that its node has open.
     fn store(&self, slot: u32) -> KeptStore {
         let place = &self.stores[slot as usize];
         let node = place.node[1..].parse::<usize>().unwrap() - 1;
         self.services[node].store(&place.directory, self.number, slot, None).unwrap()
     }
 
-    /// Whether both copies of a strip are read, and have these bytes.
+    /// Whether both copies of a strip are current, and have these bytes.
     fn both_have(&self, file: &File, strip: u32, bytes: &[u8]) -> bool {
         let inode = file.stat().unwrap();
         (0..2).all(|copy| {
@@ -120,7 +120,7 @@ fn a_write_of_two_copies_leaves_the_client_once() {
     }
 }
 
-/// What a store may still do later to one copy alone: carry out a write that was taken for lost, over a newer one.
+/// A store might carry out a write that was given up later, on one copy alone and over a newer write.
 #[test]
 fn a_forwarded_write_that_comes_late_is_refused() {
     let bed = Bed::new("late");
@@ -135,7 +135,7 @@ fn a_forwarded_write_that_comes_late_is_refused() {
     assert!(bed.both_have(&file, 0, &[3; 5000]));
     let (sessions, watch) = (Arc::strong_count(&mirror.peers), Stopwatch::start());
     drop(held);
-    // The stream that brought the late write was given up, so its session ends when the write is carried out or refused.
+    // The stream with the late write was given up, so its session ends when the write is carried out or refused.
     while Arc::strong_count(&mirror.peers) >= sessions {
         assert!(watch.ns() < WRITES_CONTINUE_NS, "the session does not end");
         std::thread::yield_now();
@@ -147,7 +147,7 @@ fn a_forwarded_write_that_comes_late_is_refused() {
 fn a_store_that_cannot_reach_the_mirror_leaves_it_to_the_client() {
     let bed = Bed::new("apart");
     let file = bed.file();
-    // The mirror takes nothing from it.
+    // The mirror refuses its forwarded writes.
     bed.store(file.layout().slot(0, 1)).peers.held().clear();
     let watch = Stopwatch::start();
     file.write_at(0, &[2; 5000]).unwrap();

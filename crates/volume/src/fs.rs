@@ -1,9 +1,9 @@
-//! A volume as a file system: what reads and writes files reads and writes `volume:NAME/PATH`.
+//! A volume as a file system: code that reads and writes files can use `volume:NAME/PATH`.
 //!
-//! Model: a path begins with `volume:NAME`, and so do the paths in errors. Operations of queues are carried out by a team of
-//! threads, each of which asks the stores and waits.
-//! Invariant: nothing here knows more than any client of the volume does.
-//! Non-goals: past the page cache; files of a store are read and written through it.
+//! Model: a path begins with `volume:NAME`, and so do the paths in errors. A pool of threads carries out the operations
+//! of queues; each thread sends a request to the stores and waits.
+//! Invariant: this module knows only what any client of the volume knows.
+//! Non-goals: bypassing the page cache; files of a store are read and written through it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,12 +24,12 @@ use crate::{Error, File, How, Lock, Locker, OpenVolume, Result, Verdict, Volume}
 
 type IoResult<T> = thalweg_io::Result<T>;
 
-/// Operations that are carried out at a time: as many as keep a few disks busy.
+/// The most operations that run at a time: as many as keep a few disks busy.
 const THREADS: usize = 16;
-/// The device of files in volumes: no number that the system gives.
+/// The device number of files in volumes: one that the system never uses.
 pub(crate) const DEVICE: u64 = u64::MAX;
 
-/// A volume as a file system. Cheap to clone; the volume is closed with the last.
+/// A volume as a file system. Cheap to clone; dropping the last clone closes the volume.
 #[derive(Clone)]
 pub struct VolumeFs(Arc<Inner>);
 
@@ -37,10 +37,10 @@ struct Inner {
     files: Mutex<Files>,
     threads: Threads,
     name: String,
-    /// Has the files that are marked locked, once one is.
+    /// Holds the locks of the files that are marked locked; made for the first of them.
     locker: OnceLock<Arc<Locker>>,
     volume: Arc<Volume>,
-    // Behind the files, so that the volume is closed last.
+    // After the files, so that the volume is closed last.
     _open: Option<OpenVolume>,
 }
 
@@ -51,12 +51,12 @@ struct Files {
 }
 
 impl VolumeFs {
-    /// Of an open volume.
+    /// The file system of an open volume.
     pub fn new(open: OpenVolume) -> VolumeFs {
         VolumeFs::with(open.entry.name.clone(), Arc::clone(&open.volume), Some(open))
     }
 
-    /// Of a volume that was put together here, by this name.
+    /// The file system of a volume that was assembled in this process, by this name.
     pub fn of(name: &str, volume: Arc<Volume>) -> VolumeFs {
         VolumeFs::with(name.into(), volume, None)
     }
@@ -111,16 +111,16 @@ impl Inner {
         FileId(id)
     }
 
-    /// Asks for a lock on all of an open file. Nothing if it cannot be asked for now.
+    /// Requests a lock on all of an open file. `None` if the request cannot be made now.
     fn lock(&self, id: FileId, how: How) -> Option<Verdict> {
-        // Nothing waits, and what is lost is as if it had never been marked.
+        // No request waits, and a file whose lock is lost counts as not marked.
         let locker = self.locker.get_or_init(|| Locker::new(&self.volume, |_| ()));
         let (inode, owner, pid) = (self.file(id).inode(), id.0 as u64, std::process::id());
         let ticket = locker.ticket();
         let lock = Lock { inode, owner, start: 0, end: u64::MAX, exclusive: true, pid };
         match locker.ask(ticket, lock, how) {
             Ok(Some((verdict, _))) => Some(verdict),
-            // A new server waits for the clients of the one before.
+            // A new server waits for the clients of its predecessor.
             Ok(None) => {
                 let _ = locker.cancel(ticket);
                 Some(Verdict::Taken(lock))
@@ -144,14 +144,14 @@ impl Drop for Inner {
     }
 }
 
-/// An error as whoever uses files knows it.
+/// Converts an error for the users of files.
 pub(crate) fn told(action: Action, path: &Path, why: Error) -> IoError {
     IoError::new(action, path, source(why))
 }
 
-/// A file system's own error number, and where there is none, all that is known.
+/// The system's error number, or if there is none, all that is known.
 fn source(why: Error) -> io::Error {
-    // File and byte are told by whoever asked.
+    // The caller adds the file and the offset.
     let why = if let Error::At { why, .. } = why { *why } else { why };
     match why.errno() {
         libc::EIO => io::Error::other(why),
@@ -195,10 +195,10 @@ impl Backend for VolumeFs {
     fn close(&self, id: FileId) {
         let closed = self.0.files().open.remove(&id.0);
         if let (Some(locker), Some(file)) = (self.0.locker.get(), &closed) {
-            // If the server cannot be asked, the lease ends.
+            // If the request fails, the lock ends with the lease.
             let _ = locker.unlock_all(file.inode(), id.0 as u64);
         }
-        // Outside the lock: the last one to close tells the manager.
+        // Outside the lock: closing the last descriptor sends a request to the manager.
         drop(closed);
     }
 }

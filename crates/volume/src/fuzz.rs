@@ -1,12 +1,12 @@
-//! What fuzzers ask of volumes: messages of any bytes. The function takes any bytes and panics where an invariant is broken;
-//! `fuzz/` calls it, and the tests play its corpus back.
+//! Fuzz targets of volumes: messages of arbitrary bytes. The function panics if an invariant is broken; `fuzz/` calls
+//! it, and the tests replay its corpus.
 //!
 //! Invariant: nothing here is compiled into a build that users get.
 
 use crate::codec::{Plain, decode};
 use crate::message::{Ask, BODY_BYTES_MAX, DATA_BYTES_MAX, Head, Reply};
 
-/// Requests, answers and heads of messages: what is understood is written as it came, and the limits hold.
+/// Requests, answers and heads of messages: a message that decodes is encoded to the same bytes, and the limits hold.
 pub fn messages(data: &[u8]) {
     let written = |message: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = Vec::new();

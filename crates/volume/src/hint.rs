@@ -1,4 +1,4 @@
-//! What a program says of how it will use a file.
+//! Hints of programs about how they will use a file.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,18 +11,18 @@ pub const HINT_ATTRIBUTE: &[u8] = b"user.thalweg.hint";
 /// How a file will be used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Hint {
-    /// Nothing is known: reads that follow each other are read ahead of.
+    /// Unknown (the default): sequential reads are detected and read ahead.
     #[default]
     Normal,
     /// From its beginning to its end: as much as possible is read ahead, from the first read on.
     Sequential,
-    /// At random places: only what is asked for is read.
+    /// At random places: nothing is read ahead.
     Random,
-    /// From beginning to end and not again: what was read is not remembered.
+    /// From beginning to end and only once: what was read is not kept in the cache.
     Once,
     /// All of it soon: as much of it as there is room for is read now.
     WillNeed,
-    /// Not soon: what is remembered of it is forgotten.
+    /// Not soon: what the cache has of it is dropped.
     DontNeed,
 }
 
@@ -36,7 +36,7 @@ const NAMES: [(&str, Hint); 6] = [
 ];
 
 impl Hint {
-    /// Whether it says something of every use of the file, and not only of the memory of one client at one time.
+    /// Whether it applies to every use of the file, and not only to the cache of one client at one time.
     pub fn lasts(self) -> bool {
         !matches!(self, Hint::WillNeed | Hint::DontNeed)
     }

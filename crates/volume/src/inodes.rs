@@ -1,6 +1,6 @@
-//! A volume by numbers of inodes and names in directories, as whoever keeps track of inodes uses it: a mount.
+//! A volume by inode numbers and names in directories, for clients that keep track of inodes: mounts.
 //!
-//! Invariant: what is told of a file that is open has the size and time of this moment.
+//! Invariant: for an open file, the current size and time are returned.
 //! Non-goals: paths; see volume.rs.
 
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::manager::{Change, Entry, Inode, NAME_BYTES_MAX, New, Place, Renaming}
 use crate::volume::Volume;
 use crate::{Error, Result};
 
-/// The manager is not asked for the hint of a shorter file, which is soon read whole.
+/// For a shorter file, which is soon read whole, the hint is not requested from the manager.
 const HINT_BYTES_MIN: u64 = 128 << 10;
 
 impl Volume {
-    /// What a name leads to.
+    /// The inode of a name.
     pub fn lookup(&self, place: &Place) -> Result<Inode> {
         let about = || String::from_utf8_lossy(&place.name).into_owned();
         if place.name.len() > NAME_BYTES_MAX {
@@ -26,28 +26,28 @@ impl Volume {
         Ok(self.with_open(found))
     }
 
-    /// An inode by its number.
+    /// The inode with this number.
     pub fn inode(&self, inode: u64) -> Result<Inode> {
         self.manager.inode(inode).map(|found| self.with_open(found))
     }
 
-    /// The names in a directory, in the order of their bytes.
+    /// The names in a directory, in byte order.
     pub fn names(&self, directory: u64) -> Result<Vec<Entry>> {
         self.manager.names(directory)
     }
 
-    /// Opens the file of this number.
+    /// Opens the file with this number.
     pub fn open_by_number(self: &Arc<Volume>, inode: u64) -> Result<File> {
         let found = self.manager.inode(inode)?;
         self.open_inode(&found, Path::new(&format!("inode {inode}")))
     }
 
-    /// Makes something under a name that is free.
+    /// Makes an inode under a name that must be free.
     pub fn create_at(&self, place: Place, new: New) -> Result<Inode> {
         self.manager.change(&Change::Create(place, new))
     }
 
-    /// Gives an inode a further name.
+    /// Adds a name to an inode.
     pub fn link_at(&self, inode: u64, place: Place) -> Result<Inode> {
         self.manager.change(&Change::Link(inode, place)).map(|found| self.with_open(found))
     }
@@ -57,13 +57,13 @@ impl Volume {
         self.manager.change(&Change::Remove(place, is_directory)).map(drop)
     }
 
-    /// Changes a name, after what was written is at the stores: who replaces a file finds the new bytes under its name.
+    /// Renames an inode after all writes are at the stores: a client that opens a replaced file finds the new bytes.
     pub fn rename_at(&self, from: Place, to: Place, how: Renaming) -> Result<()> {
         self.send_all();
         self.manager.change(&Change::Rename(from, to, how)).map(drop)
     }
 
-    /// Notes when an inode was read.
+    /// Sets the time when an inode was last read.
     pub fn set_accessed(&self, inode: u64, accessed_ns: i64) -> Result<()> {
         self.manager.change(&Change::Accessed(inode, accessed_ns)).map(drop)
     }
@@ -73,7 +73,7 @@ impl Volume {
         self.manager.attributes(inode)
     }
 
-    /// Sets an extended attribute of an inode, or removes it. [`HINT_ATTRIBUTE`] is also followed.
+    /// Sets or removes an extended attribute of an inode. [`HINT_ATTRIBUTE`] also takes effect.
     pub fn set_attribute_of(self: &Arc<Volume>, inode: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         match (name, value) {
             (HINT_ATTRIBUTE, Some(value)) => match String::from_utf8_lossy(value).parse()? {
@@ -95,7 +95,7 @@ impl Volume {
         self.manager.change(&change).map(drop)
     }
 
-    /// Says how a file will be used.
+    /// Sets how a file will be used.
     pub(crate) fn set_hint(&self, inode: u64, hint: Hint) -> Result<()> {
         if hint.lasts() {
             let text = hint.to_string();
@@ -114,7 +114,7 @@ impl Volume {
         }
     }
 
-    /// How a file that is open will be used.
+    /// How an open file will be used.
     pub(crate) fn hint_of(&self, node: &Node) -> Hint {
         if let Some(hint) = node.hint() {
             return hint;
@@ -123,7 +123,7 @@ impl Volume {
         if node.state().size < HINT_BYTES_MIN {
             return of_all;
         }
-        // A hint that cannot be had is none.
+        // A hint that cannot be read counts as none.
         let attributes = self.attributes_of(node.id()).unwrap_or_default();
         let found = attributes.iter().find(|(name, _)| name == HINT_ATTRIBUTE);
         let hint = found.and_then(|(_, value)| str::from_utf8(value).ok()?.parse().ok()).unwrap_or(of_all);

@@ -1,4 +1,4 @@
-//! Where the bytes of a striped file lie.
+//! The layout of a striped file: where its bytes are.
 //!
 //! ```text
 //! file    |  stripe 0  |  stripe 1  |  stripe 2  |  stripe 3  | ...     stripe_bytes each
@@ -8,32 +8,32 @@
 //! ```
 //!
 //! Model: a file has `width` strips. Stripe `n` is part of strip `n % width`. Copy `c` of strip `s` belongs to slot
-//! `(first + s + c) % slots`, so the copies of one store's strips lie on its neighbour (chained declustering; Hsiao and
-//! DeWitt, 1990). A slot names a store; which store that is, the manager knows.
-//! Invariant: every byte of a file is in one place of one strip, and strips have no gaps that the file does not have.
-//! Non-goals: reading, and what a slot stands for.
+//! `(first + s + c) % slots`, so the copies of one store's strips are on its neighbour (chained declustering; Hsiao and
+//! DeWitt, 1990). The manager knows which store a slot has.
+//! Invariant: every byte of a file has exactly one place in one strip, and strips have only the gaps of the file.
+//! Non-goals: reading, and the stores of slots.
 
 use crate::{Error, Result};
 
-/// The most strips of a file: the inode lists in 64 bits which there are.
+/// The most strips of a file: the inode has a bitmap of 64 bits for them.
 pub const WIDTH_MAX: u32 = 64;
 /// The most copies of a strip.
 pub const COPIES_MAX: u32 = 2;
-/// A stripe where nothing else is said: small files then lie on one store.
+/// The default size of a stripe: small files are then on one store.
 pub const STRIPE_BYTES: u64 = 1 << 20;
 const STRIPE_BYTES_MIN: u64 = 4 << 10;
 const STRIPE_BYTES_MAX: u64 = 1 << 30;
 
-/// What a directory says of the files that are made in it.
+/// The layout that a directory sets for files that are created in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Strips of a file; 0 for one on each store.
+    /// The number of strips of a file; 0 for one on each store.
     pub width: u32,
-    /// Bytes of a stripe; of records no more than that, and whole ones.
+    /// The size of a stripe; for files of records, at most this much, in whole records.
     pub stripe_bytes: u64,
-    /// Copies of each strip.
+    /// The number of copies of each strip.
     pub copies: u32,
-    /// Bytes of a record; 0 for bytes of any kind.
+    /// The size of a record; 0 for a file without records.
     pub record_bytes: u32,
 }
 
@@ -44,7 +44,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// An error that says why, if no file could be laid out like this over so many slots.
+    /// An error with the reason, if no file could have this layout over this many slots.
     pub fn check(&self, slots: u32) -> Result<()> {
         let refuse = |text: String| Err(Error::Refused(text));
         let Policy { width, stripe_bytes, copies, record_bytes } = *self;
@@ -72,38 +72,38 @@ impl Policy {
     }
 }
 
-/// Where the bytes of one file lie. Plain numbers, which clients and stores both can reckon with.
+/// The layout of one file: plain numbers, with which both clients and stores can calculate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Slots that the volume had when the file was made.
+    /// The number of slots of the volume when the file was created.
     pub slots: u32,
     /// The slot of strip 0.
     pub first: u32,
-    /// Strips.
+    /// The number of strips.
     pub width: u32,
-    /// Copies of each.
+    /// The number of copies of each strip.
     pub copies: u32,
-    /// Bytes of a stripe: of records, a multiple of their length.
+    /// The size of a stripe: for files of records, a multiple of their length.
     pub stripe_bytes: u64,
-    /// Bytes of a record; 0 for bytes of any kind.
+    /// The size of a record; 0 for a file without records.
     pub record_bytes: u32,
 }
 
-/// A run of bytes of a file that lies in one stripe, and so on one store.
+/// A run of bytes of a file within one stripe, and so on one store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Which strip.
+    /// The strip.
     pub strip: u32,
-    /// The byte of the strip.
+    /// The offset in the strip.
     pub strip_at: u64,
-    /// The byte of the file.
+    /// The offset in the file.
     pub at: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub len: u64,
 }
 
 impl Layout {
-    /// A file made as the policy says, beginning at this slot.
+    /// The layout of a new file by this policy, whose strip 0 is in slot `first`.
     pub fn of(policy: &Policy, slots: u32, first: u32) -> Layout {
         assert!(first < slots, "slot {first} of {slots}");
         let record = u64::from(policy.record_bytes);
@@ -122,7 +122,7 @@ impl Layout {
         layout
     }
 
-    /// Whether it could be one: what is read from a disk is asked.
+    /// Whether it is valid, which is checked when it is read from a disk.
     pub fn is_sound(&self) -> bool {
         (1..=self.slots.min(WIDTH_MAX)).contains(&self.width)
             && (1..=self.slots.min(COPIES_MAX)).contains(&self.copies)
@@ -136,7 +136,7 @@ impl Layout {
         ((u64::from(self.first) + u64::from(strip) + u64::from(copy)) % u64::from(self.slots)) as u32
     }
 
-    /// The pieces of so many bytes from `at` on, in the order of the file.
+    /// The pieces of `len` bytes from `at` on, in the order of the file.
     pub fn pieces(&self, at: u64, len: u64) -> impl Iterator<Item = Piece> {
         let Layout { width, stripe_bytes, .. } = *self;
         let end = at.checked_add(len).expect("a file has less than 2^64 bytes");
@@ -151,18 +151,18 @@ impl Layout {
         })
     }
 
-    /// The byte of the file that is at this byte of a strip.
+    /// The offset in the file of an offset in a strip.
     pub fn file_at(&self, strip: u32, strip_at: u64) -> u64 {
         let row = strip_at / self.stripe_bytes * u64::from(self.width);
         (row + u64::from(strip)) * self.stripe_bytes + strip_at % self.stripe_bytes
     }
 
-    /// The length of the shortest file in which a strip has so many bytes.
+    /// The length of the shortest file in which a strip has this many bytes.
     pub fn file_len(&self, strip: u32, strip_len: u64) -> u64 {
         strip_len.checked_sub(1).map_or(0, |last| self.file_at(strip, last) + 1)
     }
 
-    /// Bytes that a strip has in a file of so many.
+    /// The length of a strip in a file of this length.
     pub fn strip_len(&self, strip: u32, file_len: u64) -> u64 {
         let row_bytes = self.stripe_bytes * u64::from(self.width);
         let (rows, rest) = (file_len / row_bytes, file_len % row_bytes);

@@ -1,10 +1,10 @@
-//! The locks of a volume, at the server that answers for them.
+//! The locks of a volume at the server.
 //!
-//! Model: locks.rs decides; here are the clock and the waiting. A client that has locks, or waits for some, asks for news
-//! again and again, and thereby renews its lease. A request for news is the only one that takes long: it occupies one thread of
-//! its client's session, however many locks that client waits for.
-//! Invariant: whoever takes the place of this server has a table of another number, in which clients have to claim their locks.
-//! Non-goals: what clients do whose lease has ended; see locker.rs.
+//! Model: locks.rs decides; the clock and the waiting are here. A client that has locks or waits for some asks for news
+//! all the time, and thereby renews its lease. Only requests for news take long: each occupies one thread of its
+//! client's session, however many locks the client waits for.
+//! Invariant: the next server has a table with another number, in which clients have to claim their locks.
+//! Non-goals: what a client does when its lease has ended; see locker.rs.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,9 +18,9 @@ use crate::request::{LockAnswer, LockRequest};
 use crate::server::SessionId;
 use crate::{Manager, Result};
 
-/// How long a client waits for news at most, before it asks again.
+/// The longest time that a request for news waits.
 const NEWS: Duration = Duration::from_secs(2);
-/// How often it is looked whether the lease of another client has ended.
+/// How often the leases of other clients are checked.
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(crate) struct Leases {
@@ -39,7 +39,7 @@ struct State {
 }
 
 impl Leases {
-    /// No locks. If clients of an earlier server may come, those that had locks can reclaim them for a while.
+    /// An empty table. If clients of a previous server may come, those that had locks can reclaim them for a while.
     pub(crate) fn new(manager: &dyn Manager, may_come: bool) -> Result<Leases> {
         let mut expected = manager.lockers()?;
         if !may_come {
@@ -54,17 +54,17 @@ impl Leases {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody waits for news any more.
+    /// Ends all waiting for news.
     pub(crate) fn close(&self) {
         self.state().is_closing = true;
         self.changed.notify_all();
     }
 
-    /// A session has ended, and its client cannot come back.
+    /// Ends a session whose client cannot come back.
     pub(crate) fn end(&self, manager: &dyn Manager, session: SessionId) {
         let mut state = self.state();
         let Some(client) = state.clients.remove(&session) else { return };
-        // It may have come back already, as another session.
+        // The client may have come back already, in another session.
         if !state.clients.values().any(|known| *known == client) {
             state.locks.leave(client);
             forget(manager, &[client]);
@@ -72,7 +72,7 @@ impl Leases {
         }
     }
 
-    /// Answers a client. `has_changed` is asked about each file of which it gets a lock.
+    /// Answers a client. `has_changed` is called for each file in which it gets a lock.
     pub(crate) fn answer(
         &self,
         manager: &dyn Manager,
@@ -85,7 +85,7 @@ impl Leases {
         let now = now_ns();
         state.tick(manager, now);
         let is_known = match ask {
-            // Before it has a lock, so that whoever takes the place of this server waits for it.
+            // Before it has a lock, so that the next server waits for this client.
             LockRequest::Claim(locks) => {
                 manager.set_locker(client, true).is_ok() && state.locks.claim(client, locks, now)
             }
@@ -118,7 +118,7 @@ impl Leases {
             }
             LockRequest::News => return self.news(manager, client, state, has_changed),
         };
-        // Others may have got locks by it.
+        // Other clients may have got locks by this.
         self.changed.notify_all();
         answer
     }
@@ -155,10 +155,10 @@ impl State {
     }
 }
 
-/// Nobody waits for the locks of these clients any more.
+/// Notes that no server has to wait for the locks of these clients.
 fn forget(manager: &dyn Manager, clients: &[ClientId]) {
     for client in clients {
-        // If that cannot be noted, the next server waits for them in vain.
+        // If this fails, the next server waits for them in vain.
         let _ = manager.set_locker(*client, false);
     }
 }

@@ -6,11 +6,11 @@
 //!      +--------bytes, by strip----------> Store      one for each disk: plain files and their checksums
 //! ```
 //!
-//! Model: a file is cut into stripes, which go in turn to the stores ([`layout`]). A [`Manager`] knows what is called how
-//! and laid out where; a [`Store`] keeps strips; a [`Volume`] is both together, as a client sees them. What passes between
-//! client, manager and stores is plain data.
-//! Invariant: an error is told, never zeros in place of bytes that cannot be had.
-//! Non-goals: records; who is allowed to do what.
+//! Model: a file is cut into stripes, which are dealt to the stores in turn ([`layout`]). A [`Manager`] has the names
+//! and layouts of files; a [`Store`] keeps strips; a [`Volume`] is both together, as a client sees them. The messages
+//! between client, manager and stores are plain data.
+//! Invariant: missing bytes are reported as an error, and never read as zeros.
+//! Non-goals: records; access control.
 
 mod ahead;
 mod allowed;

@@ -1,13 +1,13 @@
 //! A store in a local directory.
 //!
 //! ```text
-//! DIR/superblock           of which volume, and which slot
+//! DIR/superblock           the volume, and the slot
 //! DIR/INODE-INDEX-COPY...  the two files of each strip; see strip.rs
 //! ```
 //!
-//! Invariant: a directory without the superblock of this volume and slot is a lost store, whatever else is in it. A strip of
-//! which one file is gone is damaged, not absent.
-//! Non-goals: where the directory is. It is its owner's alone, so nobody else puts anything into it.
+//! Invariant: a directory without the superblock of this volume and slot is a lost store, whatever else is in it. A
+//! strip that lacks one of its files is damaged, not absent.
+//! Non-goals: where the directory is. Only its owner can write to it, so no other user puts anything into it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::{Error, Result};
 const SUPERBLOCK: &str = "superblock";
 const DATA: &str = "strip";
 const SUMS: &str = "sums";
-/// The most strips that are kept open while nobody uses them; each has two files.
+/// The most unused strips that are kept open; each has two files.
 const OPEN_MAX: usize = 128;
 
 /// A store in a directory.
@@ -33,11 +33,11 @@ pub struct LocalStore {
     open: Mutex<HashMap<Strip, Shared>>,
 }
 
-/// A strip that any number of threads read, or one writes.
+/// A strip, for any number of readers or one writer.
 type Shared = Arc<RwLock<OpenStrip>>;
 
 impl LocalStore {
-    /// Makes an empty directory a store. Durable.
+    /// Turns an empty directory into a store. Durable.
     pub fn create(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Result<()> {
         let file = File::open(io, &dir.join(SUPERBLOCK), Access::Create)?;
         file.write_at(0, superblock(volume, slot).as_bytes())?;
@@ -60,7 +60,7 @@ impl LocalStore {
         Ok(LocalStore { io: Arc::clone(io), dir: dir.into(), open: Mutex::default() })
     }
 
-    /// Opens a store of any volume, for whoever has nothing but the directory.
+    /// Opens a store of any volume, for callers that have nothing but the directory.
     pub fn open_any(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<LocalStore> {
         File::open(io, &dir.join(SUPERBLOCK), Access::Update)?;
         Ok(LocalStore { io: Arc::clone(io), dir: dir.into(), open: Mutex::default() })
@@ -74,12 +74,12 @@ impl LocalStore {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A strip, opened if it is not; `None` if there is none.
+    /// Returns a strip, and opens it if needed; `None` if it does not exist.
     fn strip(&self, strip: Strip) -> Result<Option<Shared>> {
         self.strip_of(&mut self.lock(), strip)
     }
 
-    /// The same, of those that are open.
+    /// Returns a strip from the open ones, and opens it if needed; `None` if it does not exist.
     fn strip_of(&self, open: &mut HashMap<Strip, Shared>, strip: Strip) -> Result<Option<Shared>> {
         if let Some(found) = open.get(&strip) {
             return Ok(Some(Arc::clone(found)));
@@ -88,7 +88,7 @@ impl LocalStore {
         Ok(OpenStrip::open(data, sums, strip)?.map(|found| keep(open, strip, found)))
     }
 
-    /// What a strip of this generation answers.
+    /// Calls `ask` with a strip of this generation.
     fn ask<T>(&self, strip: Strip, generation: u64, ask: impl FnOnce(&OpenStrip) -> Result<T>) -> Result<T> {
         let shared = self.strip(strip)?.ok_or_else(|| lost(strip))?;
         let open = shared.read().map_err(poisoned)?;
@@ -119,7 +119,7 @@ impl LocalStore {
         match (data, sums) {
             (Some(data), Some(sums)) => Ok(Some((data, sums))),
             (None, None) => Ok(None),
-            // The checksums are made first. If their maker came no further, nothing was ever made durable here.
+            // The checksums are made first. If the writer came no further, no byte of this strip was ever made durable.
             (None, Some(sums)) if OpenStrip::is_unborn(&sums, strip)? => Ok(None),
             (data, _) => {
                 let lost = if data.is_none() { DATA } else { SUMS };
@@ -136,7 +136,7 @@ impl LocalStore {
         }
     }
 
-    /// Makes a strip, if nothing is left of one of that name.
+    /// Returns a strip that is open or is made now; `None` if it is not open and a file of that name exists.
     fn new_strip(&self, write: &Write) -> Result<Option<Shared>> {
         let strip = write.strip;
         let mut open = self.lock();
@@ -156,14 +156,14 @@ impl LocalStore {
         Ok(Some(keep(&mut open, strip, made)))
     }
 
-    /// A strip to be written, made if it may be new and is not there.
+    /// The strip to write to; made if it does not exist and `may_create` allows it.
     fn strip_to_write(&self, write: &Write) -> Result<Shared> {
         let made = if write.may_create { self.new_strip(write)? } else { None };
         let found = if made.is_none() { self.strip(write.strip)? } else { made };
         match found {
             Some(found) => Ok(found),
             None if write.may_create => {
-                // Files of a strip that was still being made.
+                // These are files of a strip that was still being made.
                 self.remove(write.strip, write.generation)?;
                 self.new_strip(write)?.ok_or_else(|| lost(write.strip))
             }
@@ -172,7 +172,7 @@ impl LocalStore {
     }
 }
 
-/// Keeps a strip open, and closes another if there are too many.
+/// Keeps a strip open, and closes another one if too many are open.
 fn keep(open: &mut HashMap<Strip, Shared>, strip: Strip, found: OpenStrip) -> Shared {
     if open.len() >= OPEN_MAX {
         let unused = open.iter().find(|(_, shared)| Arc::strong_count(shared) == 1).map(|(strip, _)| *strip);
@@ -187,7 +187,7 @@ fn superblock(volume: u128, slot: u32) -> String {
     format!("thalweg store 1\nvolume {volume:032x}\nslot {slot}\n")
 }
 
-/// The strip that a file name tells.
+/// The strip whose name this file has.
 fn named(path: &Path) -> Option<Strip> {
     let name = path.file_name()?.to_str()?.strip_suffix(DATA)?.strip_suffix('.')?;
     let mut words = name.split('-');

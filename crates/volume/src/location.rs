@@ -1,4 +1,4 @@
-//! Where a part of a volume lies on the nodes of a cluster: `NODE:/DIR`.
+//! The place of a part of a volume on a node of a cluster: `NODE:/DIR`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ pub struct Location {
 }
 
 impl Location {
-    /// What is written as `NODE:/DIR`; none if it is a path of this machine.
+    /// Parses `NODE:/DIR`; `None` for a path of this machine.
     pub fn of(text: &Path) -> Option<Location> {
         let (node, directory) = text.to_str()?.split_once(':')?;
         let is_one = thalweg_wire::is_host_name(node) && directory.starts_with('/');
         is_one.then(|| Location { node: node.into(), directory: directory.into() })
     }
 
-    /// The same, of what has to be one.
+    /// Parses `NODE:/DIR`; an error for anything else.
     pub(crate) fn needed(text: &str) -> Result<Location> {
         Location::of(Path::new(text)).ok_or_else(|| Error::Refused(format!("'{text}' is not NODE:/DIR")))
     }
@@ -34,8 +34,8 @@ impl fmt::Display for Location {
     }
 }
 
-/// An order of the slots in which no two neighbours, the last and the first among them, are on one node: the one that is given,
-/// if it is such. None if there is no such order. Copies of a strip lie in neighbouring slots.
+/// An order of the slots in which no two neighbours are on one node, where the last and the first count as neighbours:
+/// the given order if possible; `None` if there is none. Copies of a strip lie in neighbouring slots.
 pub(crate) fn apart(stores: &[Location]) -> Option<Vec<Location>> {
     let is_apart = |stores: &[Location]| {
         stores.len() < 2 || (0..stores.len()).all(|i| stores[i].node != stores[(i + 1) % stores.len()].node)
@@ -45,7 +45,7 @@ pub(crate) fn apart(stores: &[Location]) -> Option<Vec<Location>> {
     }
     let count = |node: &str| stores.iter().filter(|store| store.node == node).count();
     let mut by_node: Vec<&Location> = stores.iter().collect();
-    // The fullest node first, each in a run; then every second place is filled, and after that those between.
+    // The slots of each node in a run, the fullest node first; they fill every second place, then those between.
     by_node.sort_by(|a, b| count(&b.node).cmp(&count(&a.node)).then_with(|| a.node.cmp(&b.node)));
     let places = (0..stores.len()).step_by(2).chain((1..stores.len()).step_by(2));
     let mut ordered: Vec<(usize, &Location)> = places.zip(by_node).collect();

@@ -1,9 +1,9 @@
-//! The locks of one client: what it has, what it waits for, and whether it still has what it had.
+//! The locks of one client: those that it holds, its waiting requests, and whether it still holds what it did.
 //!
-//! Model: a thread asks the server for news as long as there are locks or requests that wait, which renews the lease. To a
-//! server that took the place of another one the client brings the locks that it has.
-//! Invariant: after [`LEASE`] without an answer the client has lost its locks, by its own clock, which began earlier than the
-//! server's: whoever is granted them then finds nobody who believes to have them.
+//! Model: while there are locks or waiting requests, a thread asks the server for news, which renews the lease. When a
+//! new server replaces the previous one, the client reports its locks to it.
+//! Invariant: after [`LEASE`] without an answer, the client has lost its locks by its own clock, which began earlier
+//! than the server's. So when another client is granted them, this one no longer believes that it holds them.
 //! Non-goals: which descriptor a lock belongs to; see the mount.
 
 use std::collections::HashMap;
@@ -19,27 +19,27 @@ use crate::locks::{ClientId, How, LEASE, Lock, Ranges, Verdict};
 use crate::request::{LockAnswer, LockRequest};
 use crate::{Error, Result, Volume};
 
-/// How long to wait after the server could not be asked.
+/// How long to wait after a request to the server failed.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// What a client hears of its locks later.
+/// Later news of a client's locks.
 #[derive(Debug)]
 pub enum LockNews {
-    /// A request that waited was decided.
+    /// A waiting request was decided.
     Decided {
-        /// The request's.
+        /// The ticket of the request.
         ticket: u64,
-        /// What came of it.
+        /// The decision.
         verdict: Verdict,
-        /// Others may have written the file since the last lock.
+        /// Other clients may have written the file since the last lock.
         has_changed: bool,
     },
-    /// A request that waited failed, since the server cannot be asked.
+    /// A waiting request failed, because the server cannot be reached.
     Failed {
-        /// The request's.
+        /// The ticket of the request.
         ticket: u64,
     },
-    /// These locks are lost: file and owner of each.
+    /// These locks are lost. Each pair is a file and an owner.
     Lost(Vec<(u64, u64)>),
 }
 
@@ -49,20 +49,20 @@ pub struct Locker {
     client: Client,
     tell: Box<dyn Fn(LockNews) + Send + Sync>,
     state: Mutex<State>,
-    /// Held by whoever makes itself known to a server.
+    /// Held by the thread that joins a server.
     joining: Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The number of the server's table in which the locks are.
+    /// The number of the server's lock table that has the locks.
     table: u64,
-    /// When the last request was made that was answered.
+    /// When the last answered request was sent.
     renewed_ns: u64,
     last_ticket: u64,
     held: HashMap<u64, Ranges>,
     waiting: HashMap<u64, (Lock, How)>,
-    /// A thread asks for news.
+    /// A thread is asking for news.
     is_kept: bool,
     thread: Option<JoinHandle<()>>,
     is_leaving: bool,
@@ -81,7 +81,7 @@ impl State {
         self.held.values().flat_map(Ranges::all).map(|(_, lock)| *lock).collect()
     }
 
-    /// Has no locks any more; the files and owners of those that it had.
+    /// Drops all locks. Returns their files and owners.
     fn lose(&mut self) -> Vec<(u64, u64)> {
         let mut lost: Vec<(u64, u64)> = self.all().iter().map(|lock| (lock.inode, lock.owner)).collect();
         self.held.clear();
@@ -93,7 +93,7 @@ impl State {
 }
 
 impl Locker {
-    /// A client of a volume without locks. What it hears later `tell` is told, by a thread of its own.
+    /// A client of a volume, without locks. A thread of its own calls `tell` with later news.
     pub fn new(volume: &Volume, tell: impl Fn(LockNews) + Send + Sync + 'static) -> Arc<Locker> {
         Arc::new(Locker {
             me: [hidden::random(), hidden::random()],
@@ -108,20 +108,20 @@ impl Locker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A ticket for a request.
+    /// A new ticket for a request.
     pub fn ticket(&self) -> u64 {
         let mut state = self.state();
         state.last_ticket += 1;
         state.last_ticket
     }
 
-    /// Asks for a lock. What came of it, and whether others may have written the file since the last lock; nothing if that is
-    /// told later.
+    /// Requests a lock. Returns the decision, and whether other clients may have written the file since the last lock;
+    /// `None` if the decision comes later.
     pub fn ask(self: &Arc<Self>, ticket: u64, lock: Lock, how: How) -> Result<Option<(Verdict, bool)>> {
         {
             let mut state = self.state();
             if state.is_idle() {
-                // There is nothing that could be in doubt.
+                // There are no locks that could be in doubt.
                 state.renewed_ns = now_ns();
             }
             state.waiting.insert(ticket, (lock, how));
@@ -141,7 +141,7 @@ impl Locker {
                     if state.table == table {
                         return Ok(state.decided(self.me, ticket, verdict).then_some((verdict, has_changed)));
                     }
-                    // Another server was joined meanwhile, without this lock.
+                    // The client has joined another server in the meantime, which does not have this lock.
                 }
                 (_, LockAnswer::Verdict(None, _)) => return Ok(None),
                 (_, other) => return wrong(&other),
@@ -150,7 +150,7 @@ impl Locker {
         Ok(None)
     }
 
-    /// Gives up a range.
+    /// Releases a range.
     pub fn unlock(&self, range: Lock) -> Result<()> {
         loop {
             let has = |(_, own): &(ClientId, Lock)| {
@@ -160,7 +160,7 @@ impl Locker {
                 return Ok(());
             }
             let answer = self.send(&LockRequest::Unlock(range)).inspect_err(|_| {
-                // The server may believe that this client has it; so it is to know this client no more.
+                // The server may believe that this client has the lock, so the client drops all locks and joins again.
                 let lost = self.state().lose();
                 self.tell_lost(lost);
             });
@@ -185,12 +185,12 @@ impl Locker {
         }
     }
 
-    /// Gives up all ranges of an owner in a file.
+    /// Releases all ranges of an owner in a file.
     pub fn unlock_all(&self, inode: u64, owner: u64) -> Result<()> {
         self.unlock(Lock { inode, owner, start: 0, end: u64::MAX, exclusive: false, pid: 0 })
     }
 
-    /// A request does not wait any more, and nothing is told of it. False if it was decided already.
+    /// Cancels a waiting request, of which no news will come. Returns false if it was already decided.
     pub fn cancel(&self, ticket: u64) -> Result<bool> {
         let Some((lock, _)) = self.state().waiting.get(&ticket).copied() else { return Ok(false) };
         match self.send(&LockRequest::Cancel(lock.inode, ticket))? {
@@ -201,28 +201,28 @@ impl Locker {
         }
     }
 
-    /// Whether an owner has locks in a file of which it is not sure any more that nobody else has them.
+    /// Whether an owner has locks in a file that other clients may have been granted since.
     pub fn is_in_doubt(&self, inode: u64, owner: u64) -> bool {
         let state = self.state();
         let has = |held: &Ranges| held.all().any(|(_, lock)| lock.owner == owner);
         state.has_expired() && state.held.get(&inode).is_some_and(has)
     }
 
-    /// Gives up everything, and returns when nothing is told any more.
+    /// Releases everything, and returns when no more news will come.
     pub fn leave(&self) {
         let mut state = self.state();
         state.is_leaving = true;
         let table = state.table;
         drop(state);
         if table != 0 {
-            // Otherwise the lease ends.
+            // If this fails, the locks end with the lease.
             let _ = self.client.lock(self.me, table, LockRequest::Leave);
         }
         let thread = self.state().thread.take();
         thread.into_iter().for_each(|thread| _ = thread.join());
     }
 
-    /// Asks the server, which is to know this client; and the table that answered.
+    /// Sends a request to the server, and joins it first if needed. Also returns the number of the table that answered.
     fn send(&self, ask: &LockRequest) -> Result<(u64, LockAnswer)> {
         loop {
             let (table, begun_ns) = (self.state().table, now_ns());
@@ -239,7 +239,7 @@ impl Locker {
         }
     }
 
-    /// Makes itself known to a server that has the table of this number, in place of the one that was known.
+    /// Joins the server that has the table `number`, in place of table `known`.
     fn join(&self, known: u64, number: u64) -> Result<()> {
         let _alone = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
         let (locks, lost) = {
@@ -250,7 +250,7 @@ impl Locker {
             if state.table != known {
                 return Ok(());
             }
-            // The same server knows this client no more: its lease has ended.
+            // The same server does not know this client any longer: its lease has ended.
             let has_ended = known == number || state.has_expired();
             let lost = if has_ended { state.lose() } else { Vec::new() };
             (state.all(), lost)
@@ -289,7 +289,7 @@ impl Locker {
         }
     }
 
-    /// Tells of a request that was decided, unless whoever asked heard it already.
+    /// Reports the decision of a request, unless it was already reported.
     fn deliver(&self, table: u64, ticket: u64, verdict: Verdict, has_changed: bool) {
         let mut state = self.state();
         let is_news = state.table == table && state.decided(self.me, ticket, verdict);
@@ -299,7 +299,7 @@ impl Locker {
         }
     }
 
-    /// Starts a thread that asks for news, if none does.
+    /// Starts the thread that asks for news, unless it runs.
     fn keep(self: &Arc<Self>) -> Result<()> {
         let mut state = self.state();
         if state.is_leaving {
@@ -316,7 +316,7 @@ impl Locker {
         Ok(())
     }
 
-    /// Asks for news as long as there are locks, or requests that wait.
+    /// Asks for news as long as there are locks or waiting requests.
     fn renew(&self) {
         loop {
             {
@@ -338,7 +338,7 @@ impl Locker {
         }
     }
 
-    /// Loses what it is not sure any more to have.
+    /// Drops all locks if the lease has expired, and fails all waiting requests.
     fn expire(&self) {
         let mut state = self.state();
         if !state.has_expired() {
@@ -352,7 +352,7 @@ impl Locker {
 }
 
 impl State {
-    /// Notes what was decided of a request. False if that was noted before.
+    /// Records the decision of a request. Returns false if that was done before.
     fn decided(&mut self, me: ClientId, ticket: u64, verdict: Verdict) -> bool {
         let Some((lock, how)) = self.waiting.remove(&ticket) else { return false };
         if verdict == Verdict::Free && how != How::Test {

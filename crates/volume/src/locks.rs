@@ -1,75 +1,75 @@
-//! Locks on byte ranges of files, and who waits for them.
+//! Locks on byte ranges of files, and the requests that wait for them.
 //!
-//! Model: an owner is a number that a client chose for a process or for an open file. It has ranges of a file, each shared or
-//! exclusive; as with fcntl(2), a new lock replaces what its owner had in that range. A client that is silent for [`LEASE`]
-//! loses all its locks. A table that succeeds another one grants for as long only what clients had there.
-//! Invariant: ranges of two owners overlap only where both are shared. The table is bounded: what does not fit is refused.
-//! Non-goals: clock, threads and messages. Fairness: a range that is free is granted, whoever waits for one that overlaps.
+//! Model: an owner is a number that a client chose for a process or for an open file. It has ranges of a file, each
+//! shared or exclusive; as with fcntl(2), a new lock replaces what its owner had in that range. A client that is silent
+//! for [`LEASE`] loses all its locks. For as long, a new table grants only what clients had in the previous one.
+//! Invariant: ranges of two owners overlap only where both are shared. The table is bounded: excess requests fail.
+//! Non-goals: clock, threads and messages. Fairness: a free range is granted even if a request waits for part of it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-/// After so long without a request a client has lost its locks, and a new table grants what nobody reclaimed.
+/// After this long without a request a client has lost its locks, and a new table grants what was not reclaimed.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
-/// Ranges that are locked in a volume.
+/// The most locked ranges in a volume.
 pub(crate) const LOCKS_MAX: usize = 1 << 15;
-/// Ranges that one client may have locked.
+/// The most locked ranges of one client.
 pub(crate) const CLIENT_LOCKS_MAX: usize = LOCKS_MAX / 8;
-/// Requests that wait in a volume.
+/// The most waiting requests in a volume.
 pub(crate) const WAITS_MAX: usize = 4096;
-/// Clients that have locks or asked for some lately.
+/// The most clients that have locks or recently asked for some.
 const CLIENTS_MAX: usize = 4096;
-/// Owners that are looked at for a circle of owners that wait for each other.
+/// The most owners that are examined to find a cycle of owners that wait for each other.
 const CIRCLE_MAX: usize = 64;
 
-/// The number of a client: random, so that nobody else knows it.
+/// The number of a client: random, so that no other client knows it.
 pub(crate) type ClientId = [u64; 2];
 
-/// A range of a file that is locked, or is to be.
+/// A locked range of a file, or one to lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lock {
     /// The file.
     pub inode: u64,
-    /// Whose lock it is.
+    /// The owner of the lock.
     pub owner: u64,
     /// The first byte.
     pub start: u64,
     /// The last byte.
     pub end: u64,
-    /// Nobody else may have a lock there; otherwise others may have shared ones.
+    /// No other owner may have a lock there; otherwise others may have shared ones.
     pub exclusive: bool,
-    /// The process that asked for it.
+    /// The process that requested it.
     pub pid: u32,
 }
 
 impl Lock {
-    /// Whether it is a range at all.
+    /// Whether the range is valid.
     pub(crate) fn is_sound(&self) -> bool {
         self.start <= self.end
     }
 }
 
-/// What is asked about a lock.
+/// The kind of a request for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// To have it now or not at all.
+    /// Lock now, or fail.
     Try,
-    /// To have it when it is free.
+    /// Wait until the lock is free.
     Wait,
-    /// Whether it could be had.
+    /// Only test whether the lock is free.
     Test,
 }
 
-/// What came of it.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The lock is the owner's, or could be.
+    /// The owner has the lock, or could have it.
     Free,
-    /// This lock is in its way. Its process is 0 if it is another client's.
+    /// This lock conflicts. Its process is 0 if it is another client's.
     Taken(Lock),
-    /// It would wait for one that waits for it.
+    /// The owner would wait for an owner that waits for it.
     Deadlock,
-    /// There are too many locks, or too many wait.
+    /// There are too many locks, or too many waiting requests.
     Full,
 }
 
@@ -78,10 +78,10 @@ pub enum Verdict {
 pub(crate) struct Ranges(Vec<(ClientId, Lock)>);
 
 impl Ranges {
-    /// Gives a range to an owner, in place of what it had there.
+    /// Gives a range to an owner, in place of what the owner had there.
     pub(crate) fn put(&mut self, client: ClientId, lock: Lock) {
         self.cut(client, lock);
-        // Ranges that touch become one, so that a file that is locked piece by piece does not fill the table.
+        // Adjacent ranges are merged, so that a file that is locked piece by piece does not fill the table.
         let touches = |(of, own): &(ClientId, Lock)| {
             let same = (*of, own.owner, own.exclusive) == (client, lock.owner, lock.exclusive);
             same && (own.end.checked_add(1) == Some(lock.start) || lock.end.checked_add(1) == Some(own.start))
@@ -113,12 +113,12 @@ impl Ranges {
         self.0.append(&mut rests);
     }
 
-    /// All of them.
+    /// All ranges.
     pub(crate) fn all(&self) -> impl Iterator<Item = &(ClientId, Lock)> {
         self.0.iter()
     }
 
-    /// Those of others that an owner would have to wait for.
+    /// The ranges of other owners that conflict with a lock.
     fn in_the_way(&self, client: ClientId, lock: Lock) -> impl Iterator<Item = &(ClientId, Lock)> {
         self.0.iter().filter(move |(of, other)| {
             (*of, other.owner) != (client, lock.owner)
@@ -136,7 +136,7 @@ fn overlap(one: &Lock, other: &Lock) -> bool {
     one.start <= other.end && other.start <= one.end
 }
 
-/// A request that was not answered yet.
+/// A request that has not been answered yet.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     client: ClientId,
@@ -154,7 +154,7 @@ struct FileLocks {
 #[derive(Debug, Default)]
 struct Member {
     heard_ns: u64,
-    /// Ranges that it has locked.
+    /// The number of its locked ranges.
     held: usize,
     news: Vec<(u64, u64, Verdict)>,
 }
@@ -166,20 +166,20 @@ pub(crate) struct Locks {
     members: HashMap<ClientId, Member>,
     held: usize,
     waiting: usize,
-    /// Until then only reclaims are granted, of these clients.
+    /// Until this time only reclaims are granted, and only to these clients.
     grace_until_ns: Option<u64>,
     expected: HashSet<ClientId>,
 }
 
 impl Locks {
-    /// No locks. These clients of the table before may reclaim theirs for a while, or until all have come.
+    /// An empty table. These clients of the previous table may reclaim their locks for a while, or until all have come.
     pub(crate) fn new(now_ns: u64, expected: impl IntoIterator<Item = ClientId>) -> Locks {
         let expected: HashSet<ClientId> = expected.into_iter().collect();
         let grace_until_ns = (!expected.is_empty()).then(|| now_ns + LEASE.as_nanos() as u64);
         Locks { grace_until_ns, expected, ..Locks::default() }
     }
 
-    /// A client comes with the locks that it had in the table before this one. False if it cannot have all of them.
+    /// A client reclaims its locks of the previous table. False if it cannot have all of them.
     pub(crate) fn claim(&mut self, client: ClientId, locks: &[Lock], now_ns: u64) -> bool {
         self.leave(client);
         let fits = self.members.len() < CLIENTS_MAX
@@ -202,15 +202,15 @@ impl Locks {
         true
     }
 
-    /// A client was heard of; false if it is not known, or not any more.
+    /// Notes that a client is alive; false if it is not known, or no longer.
     pub(crate) fn hear(&mut self, client: ClientId, now_ns: u64) -> bool {
         let member = self.members.get_mut(&client);
         member.map(|member| member.heard_ns = now_ns).is_some()
     }
 
-    /// What comes of a request at once. `None` if it waits; its verdict will be among the client's news.
+    /// The immediate result of a request; `None` if it waits, and its verdict will be among the client's news.
     pub(crate) fn ask(&mut self, client: ClientId, ticket: u64, lock: Lock, how: How) -> Option<Verdict> {
-        // A request that is made again replaces the first.
+        // A repeated request replaces the first.
         self.cancel(client, lock.inode, ticket);
         let ask = Waiting { client, ticket, lock, how };
         if self.grace_until_ns.is_none() {
@@ -234,7 +234,7 @@ impl Locks {
         None
     }
 
-    /// Carries out a request, if nothing is in its way.
+    /// Carries out a request, if no lock conflicts.
     fn decide(&mut self, ask: &Waiting) -> Verdict {
         let Waiting { client, lock, how, .. } = *ask;
         let file = self.files.get(&lock.inode);
@@ -244,7 +244,7 @@ impl Locks {
         }
         match how {
             How::Test => Verdict::Free,
-            // A range may become three.
+            // One range may become three.
             _ if !self.has_room(client, 2) => Verdict::Full,
             _ => {
                 self.put(client, lock);
@@ -295,12 +295,12 @@ impl Locks {
         false
     }
 
-    /// Takes a range from an owner. False if what is left of its range does not fit.
+    /// Takes a range from an owner. False if there is no room for what is left of its ranges.
     pub(crate) fn unlock(&mut self, client: ClientId, range: Lock) -> bool {
         if !self.files.contains_key(&range.inode) {
             return true;
         }
-        // In front of the first byte nothing is left.
+        // Before the first byte, nothing is left.
         if range.start > 0 && !self.has_room(client, 1) {
             return false;
         }
@@ -309,7 +309,7 @@ impl Locks {
         true
     }
 
-    /// A request for a lock of a file does not wait any more. False if it does not wait.
+    /// Cancels a waiting request for a lock of a file. False if it is not waiting.
     pub(crate) fn cancel(&mut self, client: ClientId, inode: u64, ticket: u64) -> bool {
         let Some(file) = self.files.get_mut(&inode) else { return false };
         let before = file.waiting.len();
@@ -320,7 +320,7 @@ impl Locks {
         cancelled > 0
     }
 
-    /// A client is gone, with its locks and requests.
+    /// Removes a client with its locks and requests.
     pub(crate) fn leave(&mut self, client: ClientId) {
         if self.members.remove(&client).is_none() {
             return;
@@ -335,8 +335,8 @@ impl Locks {
         self.look_at_all();
     }
 
-    /// What time brings about: clients that were silent for too long are gone, and the time of reclaims ends. The clients of
-    /// which nothing is known any more.
+    /// Applies the passing of time: removes clients that were silent for too long, and ends the time for reclaims.
+    /// Returns the clients that have nothing in this table any longer.
     pub(crate) fn tick(&mut self, now_ns: u64) -> Vec<ClientId> {
         let silent = |member: &Member| now_ns.saturating_sub(member.heard_ns) >= LEASE.as_nanos() as u64;
         let mut gone: Vec<ClientId> =
@@ -359,7 +359,7 @@ impl Locks {
         files.into_iter().for_each(|inode| self.look_again(inode));
     }
 
-    /// Decides the requests that wait for a file, in the order in which they came.
+    /// Decides the waiting requests for a file, in the order in which they came.
     fn look_again(&mut self, inode: u64) {
         let Some(file) = self.files.get_mut(&inode) else { return };
         if self.grace_until_ns.is_none() {
@@ -386,8 +386,8 @@ impl Locks {
         }
     }
 
-    /// What was decided of the requests of a client that waited: their tickets, files and verdicts.
-    /// Nothing if it is not known any more.
+    /// The decisions of a client's waiting requests: tickets, files and verdicts.
+    /// `None` if the client is no longer known.
     pub(crate) fn news(&mut self, client: ClientId) -> Option<Vec<(u64, u64, Verdict)>> {
         self.members.get_mut(&client).map(|member| std::mem::take(&mut member.news))
     }

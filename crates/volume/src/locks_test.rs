@@ -1,4 +1,4 @@
-//! The table of locks beside a model that has one entry for each byte, under random requests.
+//! Compares the lock table with a model that has one entry for each byte, under random requests.
 
 use thalweg_base::rng::Rng;
 
@@ -12,7 +12,7 @@ fn lock(owner: u64, start: u64, end: u64, exclusive: bool) -> Lock {
     Lock { inode: 1, owner, start, end, exclusive, pid: owner as u32 }
 }
 
-/// Who has each byte, and whether exclusively.
+/// For each byte, the clients that have a lock on it, and whether it is exclusive.
 #[derive(Default)]
 struct Model([Vec<(ClientId, u64, bool)>; BYTES as usize]);
 
@@ -104,7 +104,7 @@ fn any_requests_are_answered_as_by_a_model_of_single_bytes() {
                     }
                 }
             }
-            // What became free went to those who waited for it, the first of them first.
+            // Bytes that became free went to the waiting requests, in the order in which these were made.
             let mut news: Vec<(u64, ClientId)> = Vec::new();
             for client in CLIENTS {
                 for (ticket, inode, verdict) in locks.news(client).unwrap() {

@@ -1,10 +1,10 @@
-//! Stores that are added and replaced, while nobody else has the volume open.
+//! Adds and replaces stores, while no other client has the volume open.
 //!
-//! Invariant: a slot is given another store only when that has, durably, what the old one had or what it lacks is noted. If
-//! this fails before, the new store is removed, and the volume is as it was.
-//! Invariant: on one machine, the manager moves with the store in whose directory it lies. The registry names the old one until
-//! its copy is durable.
-//! Non-goals: making anew what a store lacks; see repair.rs.
+//! Invariant: a slot is given another store only when that has, durably, what the old one had, and what it lacks is
+//! noted. If a step before that fails, the new store is removed, and the volume is as it was.
+//! Invariant: on one machine, the manager moves with the store in whose directory it lies. The registry names the old
+//! one until its copy is durable.
+//! Non-goals: rebuilding what a store lacks; see repair.rs.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::repair::NotCopied;
 use crate::store::Store;
 use crate::{Error, Result, check, cluster, repair, volumes};
 
-/// Adds a store in this place, for files that are made from now on.
+/// Adds a store in this place, for files that are created from now on.
 pub fn add_store(registry: &Registry, name: &str, place: &Path) -> Result<()> {
     let open = volumes::open_alone(registry, name, VolumeWork::AddStore)?;
     let slot = open.entry.stores.len() as u32;
@@ -28,8 +28,8 @@ pub fn add_store(registry: &Registry, name: &str, place: &Path) -> Result<()> {
     open.give(registry, slot, &directory).map(drop)
 }
 
-/// Puts a new store in `new` in the place of the one in `old`. What that has moves; what it has no more the copies have, and
-/// [`repair`](crate::repair()) makes anew from them. Tells what is lost.
+/// Replaces the store in `old` by a new one in `new`. Copies what the old one still has; [`repair`](crate::repair())
+/// rebuilds the rest from second copies. Returns a line for each thing that is lost.
 pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Result<Vec<String>> {
     let open = volumes::open_alone(registry, name, VolumeWork::Replace)?;
     let (old, new) = (open.alone.directory(old)?, open.alone.directory(new)?);
@@ -57,7 +57,7 @@ pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Resul
 }
 
 impl OpenAlone {
-    /// Copies to a new store what that of a slot has. What is lost, and whether the old one could be read.
+    /// Copies a slot's strips to a new store. Returns what is lost, and whether the old store could be listed.
     fn move_store(&self, slot: u32, to: &dyn Store) -> Result<(Vec<String>, bool)> {
         let mut told = Vec::new();
         let from = self.volume.stores.slots()[slot as usize].as_ref();
@@ -71,7 +71,7 @@ impl OpenAlone {
                     to.remove(strip, made + 1)?;
                     told.push(why.to_string());
                 }
-                // The old store has it still, and stays.
+                // The old store still has the strip, and stays.
                 Err(NotCopied::Unwritable(why)) => return Err(why),
             }
         }
@@ -79,11 +79,11 @@ impl OpenAlone {
         Ok((told, there.is_ok()))
     }
 
-    /// Gives a slot the store that was made for it, which is removed if that fails.
+    /// Gives a slot its new store, which is removed if that fails.
     fn give(self, registry: &Registry, slot: u32, directory: &str) -> Result<Box<dyn Alone>> {
         let OpenAlone { volume, mut entry, alone } = self;
         if let Err(why) = alone.give(volume, slot, directory) {
-            // The first error is told; what is left says what it is.
+            // The first error is returned; if this fails too, the files that are left explain themselves.
             let _ = alone.remove(directory, slot);
             return Err(why);
         }
@@ -107,7 +107,7 @@ impl OpenAlone {
         Err(why)
     }
 
-    /// An error if two copies of a strip would be on one node then, where something has two copies.
+    /// An error if two copies of a strip would then be on one node, and some file or directory has two copies.
     fn check_apart(&self, slot: u32, directory: &str) -> Result<()> {
         if self.entry.cluster.is_none() {
             return Ok(());

@@ -1,20 +1,20 @@
 //! The manager: names, attributes and layouts of all files of a volume.
 //!
-//! Model: questions are answered from its state, and a [`Change`] is one transaction. Both are plain data, so a manager can
-//! be in this process ([`crate::sqlite`]) or at the other end of a link.
-//! Invariant: a change that was acknowledged is there after the process was killed, and with it all changes before it; after a
-//! power loss too, once `sync` has returned. The number of an inode is never given again.
-//! Non-goals: the bytes of files, who is allowed to do what, and which files are open: that is [`crate::server`]'s.
+//! Model: queries are answered from its state, and a [`Change`] is one transaction. Both are plain data, so a manager
+//! can be in this process ([`crate::sqlite`]) or at the other end of a link.
+//! Invariant: an acknowledged change, and all changes before it, survive the end of the process; and once `sync` has
+//! returned, a power loss too. The number of an inode is never used again.
+//! Non-goals: the bytes of files, access control, and which files are open: see [`crate::server`].
 
 use crate::Result;
 use crate::layout::{Layout, Policy};
 
 /// The inode of the root directory.
 pub const ROOT: u64 = 1;
-/// The longest name.
+/// The most bytes of a name.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// What an inode is.
+/// The type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -27,36 +27,36 @@ pub enum Kind {
     Pipe,
     /// A socket.
     Socket,
-    /// A character device of this number.
+    /// A character device with this number.
     CharacterDevice(u32),
-    /// A block device of this number.
+    /// A block device with this number.
     BlockDevice(u32),
 }
 
-/// What a file's generation grows by when it is cut. By 1 it grows when it changes which of its copies are current.
+/// Added to a file's generation when the file is cut. A change of which copies are current adds 1.
 pub(crate) const CUT: u64 = 1 << 32;
 
-/// How often a file had been cut in this generation.
+/// How often the file has been cut up to this generation.
 pub(crate) fn cuts(generation: u64) -> u64 {
     generation / CUT
 }
 
-/// What is known of a file, directory or link.
+/// The manager's record of a file, directory or link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
-    /// Its number.
+    /// The number.
     pub id: u64,
-    /// What it is.
+    /// The type.
     pub kind: Kind,
     /// The permission bits.
     pub mode: u32,
-    /// Its owner.
+    /// The owner.
     pub user: u32,
-    /// Its group.
+    /// The group.
     pub group: u32,
-    /// Names that it has. Without any it lives until nobody has it open.
+    /// The number of its names. Without any, it exists until no client has it open.
     pub links: u64,
-    /// Bytes; of a link, those of its target.
+    /// The size in bytes; for a link, of its target.
     pub size: u64,
     /// When it was last read, in nanoseconds since 1970.
     pub accessed_ns: i64,
@@ -64,28 +64,28 @@ pub struct Inode {
     pub modified_ns: i64,
     /// When anything about it last changed.
     pub changed_ns: i64,
-    /// Where a link leads.
+    /// The target of a link.
     pub target: Vec<u8>,
-    /// Where the bytes of a file lie.
+    /// The layout of a file.
     pub layout: Option<Layout>,
-    /// What a directory says of files that are made in it.
+    /// The policy of a directory for files that are created in it.
     pub policy: Option<Policy>,
-    /// How often the file has been cut, in the upper 32 bits; how often it changed which copies are current, in the lower.
+    /// How often the file was cut, in the upper 32 bits; how often it changed which copies are current, in the lower.
     pub generation: u64,
-    /// The length to which stores still have to cut their strips, if a crash may have kept one from it.
+    /// The length to which stores still have to cut their strips, if a crash may have prevented one from doing so.
     pub cut: Option<u64>,
-    /// The strips that are durable, one bit for each: if one of them is not there, it is lost.
+    /// The durable strips, one bit for each: one that is missing is lost.
     pub strips: u64,
-    /// For each copy, the strips of which it missed a write.
+    /// For each copy, the strips in which it missed a write.
     pub stale: [u64; 2],
     /// Strips with bytes that are not durable.
     pub unsynced: u64,
-    /// Whether stores may have bytes that `size`, `strips` and `unsynced` do not tell of.
+    /// Whether stores may have bytes that `size`, `strips` and `unsynced` do not show.
     pub unsettled: bool,
 }
 
 impl Inode {
-    /// Its contents changed then.
+    /// Sets the time of the last change of the contents.
     pub(crate) fn set_modified(&mut self, modified_ns: i64) {
         if modified_ns != self.modified_ns {
             self.modified_ns = modified_ns;
@@ -94,16 +94,16 @@ impl Inode {
     }
 }
 
-/// A name in a directory.
+/// A directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The name: any bytes but a slash and NUL.
     pub name: Vec<u8>,
-    /// What it leads to.
+    /// The inode of this name.
     pub inode: Inode,
 }
 
-/// A name where there may be an inode.
+/// A name in a directory, which an inode may or may not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The directory.
@@ -112,33 +112,33 @@ pub struct Place {
     pub name: Vec<u8>,
 }
 
-/// What is to be made.
+/// An inode to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct New {
-    /// What it is.
+    /// The type.
     pub kind: Kind,
     /// The permission bits.
     pub mode: u32,
-    /// Its owner.
+    /// The owner.
     pub user: u32,
-    /// Its group.
+    /// The group.
     pub group: u32,
-    /// Where a link leads.
+    /// The target of a link.
     pub target: Vec<u8>,
 }
 
-/// What a rename does where the new name is taken.
+/// What a rename does if the new name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renaming {
-    /// Replaces what has it, as rename(2) does.
+    /// Replaces the inode with that name, as rename(2) does.
     Replace,
     /// Fails.
     NoReplace,
-    /// Exchanges the two names, both of which must be there.
+    /// Exchanges the two names, which must both exist.
     Exchange,
 }
 
-/// Attributes to be set; those that are not given stay.
+/// Attributes to set; `None` leaves one as it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Edit {
     /// The permission bits.
@@ -147,20 +147,20 @@ pub struct Edit {
     pub user: Option<u32>,
     /// The group.
     pub group: Option<u32>,
-    /// When it was last read.
+    /// The time of the last read.
     pub accessed_ns: Option<i64>,
-    /// When its contents last changed.
+    /// The time of the last change of the contents.
     pub modified_ns: Option<i64>,
 }
 
-/// What a client tells of a file that it wrote.
+/// A client's report of a file that it wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
     /// The file.
     pub inode: u64,
-    /// The generation in which it was written. In another one this size says nothing.
+    /// The generation in which it was written. In any other generation, this size means nothing.
     pub generation: u64,
-    /// The file has at least so many bytes.
+    /// The file has at least this many bytes.
     pub size: u64,
     /// When it was written.
     pub modified_ns: i64,
@@ -168,55 +168,55 @@ pub struct Written {
     pub strips: u64,
 }
 
-/// A change of the manager's state. It answers with the inode that was made or changed; where a name was taken from an
-/// inode, with that one, which is gone if it has no other.
+/// A change of the manager's state. It returns the inode that was made or changed. If an inode lost a name, it returns
+/// that inode, which is gone if this was its last name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Makes an inode under a name that is free.
     Create(Place, New),
-    /// Gives a file or link a further name.
+    /// Adds a name to a file or link.
     Link(u64, Place),
-    /// Takes a name away; of a directory if it is empty. The flag says whether it has to be one.
+    /// Removes a name; a directory must be empty. The flag says whether the inode must be a directory.
     Remove(Place, bool),
-    /// Changes a name.
+    /// Renames an inode.
     Rename(Place, Place, Renaming),
     /// Sets attributes of an inode.
     Set(u64, Edit),
-    /// The inode was read at this time, which is no change of it.
+    /// The inode was read at this time. This does not change its other times.
     Accessed(u64, i64),
-    /// Sets what a directory says of files that are made in it.
+    /// Sets the policy of a directory for files that are created in it.
     SetPolicy(u64, Policy),
     /// Sets an extended attribute, or removes it.
     SetAttribute(u64, Vec<u8>, Option<Vec<u8>>),
-    /// Stores may get bytes of the file from now on.
+    /// From now on stores may get bytes of the file.
     Unsettle(u64),
     /// A file was written; these of its strips have bytes that are not durable.
     Grow(Written),
-    /// A file was written, and these of its strips are durable. With the flag there may be bytes that are not: of another
-    /// writer.
+    /// A file was written, and these of its strips are durable. With the flag, there may be bytes of another writer
+    /// that are not.
     Settle(Written, bool),
-    /// Sets the size. If the file gets shorter, a new generation of it begins, and its strips have to be cut.
+    /// Sets the size. If the file gets shorter, its next generation begins, and its strips have to be cut.
     Resize(u64, u64, i64),
     /// All strips were cut for this generation.
     Cut(u64, u64),
-    /// A copy of some strips missed a write, so that it is not read any more, and a new generation begins. Durable when it is
+    /// A copy of some strips missed a write: it is no longer read, and a new generation begins. Durable when it is
     /// acknowledged.
     Stale(u64, u32, u64),
-    /// A copy of some strips has all that the other has in this generation, so that it is read again, and a new generation
-    /// begins. Nothing changes if the file is not in this generation. Durable when it is acknowledged.
+    /// A copy of some strips has all that the other has in this generation: it is read again, and a new generation
+    /// begins. If the file is in another generation, nothing changes. Durable when it is acknowledged.
     Current(u64, u64, u32, u64),
-    /// A new generation begins, in which requests of the one before are refused. Durable when it is acknowledged. A client
-    /// asks for it when the second copy of these strips may carry out a write later.
+    /// Begins a new generation, so that requests of the previous one are refused. Durable when it is acknowledged. A
+    /// client asks for it when the second copy of these strips may carry out a write later.
     Raise(u64, u64),
-    /// The strips of an inode without names are gone, and so is it.
+    /// Removes an inode without names, whose strips are gone.
     Forget(u64),
-    /// A slot, or the next one, has its store in this directory from now on. Answers with the root. Durable when it is
+    /// Assigns the store in this directory to a slot, or to a new last slot. Returns the root. Durable when it is
     /// acknowledged.
     Slot(u32, std::path::PathBuf),
 }
 
 impl Change {
-    /// Whether it needs no lasting room at the manager, so that it must succeed when the disk there is full.
+    /// Whether it needs no lasting room at the manager, so that it must succeed even if the disk there is full.
     pub(crate) fn needs_no_room(&self) -> bool {
         match self {
             Change::Remove(..)
@@ -247,10 +247,10 @@ impl Change {
     }
 }
 
-/// What does not change while a volume is open.
+/// The facts that do not change while a volume is open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// The volume's own number, which its stores know too.
+    /// The volume's own number, which its stores have too.
     pub volume: u128,
     /// The directory of the store of each slot.
     pub slots: Vec<std::path::PathBuf>,
@@ -258,16 +258,16 @@ pub struct Facts {
 
 /// Keeps names, attributes and layouts.
 pub trait Manager: Send + Sync {
-    /// What does not change.
+    /// The facts that do not change.
     fn facts(&self) -> Result<Facts>;
 
-    /// What a name leads to, if there is one.
+    /// The inode of a name, if there is one.
     fn lookup(&self, place: &Place) -> Result<Option<Inode>>;
 
-    /// An inode by its number.
+    /// The inode with this number.
     fn inode(&self, inode: u64) -> Result<Inode>;
 
-    /// Names in a directory behind this one, in the order of their bytes: so many, if there are.
+    /// The names of a directory after this one, in byte order; at most `most`.
     fn names(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Entry>>;
 
     /// The extended attributes of an inode.
@@ -279,16 +279,16 @@ pub trait Manager: Send + Sync {
     /// Carries out changes, all of them or nothing.
     fn changes(&self, changes: &[Change]) -> Result<()>;
 
-    /// Makes everything durable that was acknowledged.
+    /// Makes all acknowledged changes durable.
     fn sync(&self) -> Result<()>;
 
-    /// Inodes of higher numbers than this with work that a crash may have interrupted: without names, cut, or unsettled. So
-    /// many, if there are.
+    /// Inodes with numbers greater than `after` whose work a crash may have interrupted: without names, cut, or
+    /// unsettled. At most `most`.
     fn unfinished(&self, after: u64, most: usize) -> Result<Vec<Inode>>;
 
-    /// Clients that may have locks, also those of an earlier server.
+    /// Clients that may have locks, including those of an earlier server.
     fn lockers(&self) -> Result<Vec<[u64; 2]>>;
 
-    /// Notes that a client may have locks, which is then durable, or that it has none.
+    /// Notes, durably, that a client may have locks; or that it has none.
     fn set_locker(&self, client: [u64; 2], may_have: bool) -> Result<()>;
 }

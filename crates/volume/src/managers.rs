@@ -1,8 +1,8 @@
 //! The managers that are open on a node, and how many sessions each has.
 //!
-//! Invariant: a directory has an entry only while its manager is open or somebody asks for it, so requests for directories
-//! without managers fill no memory. A session that is alone with a manager is the only one.
-//! Non-goals: how a manager is opened, and what sessions ask.
+//! Invariant: a directory has an entry only while its manager is open or a request for it is under way, so requests for
+//! directories without managers fill no memory. An exclusive session is the manager's only one.
+//! Non-goals: how a manager is opened, and the requests of sessions.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ struct Entry {
 struct State {
     server: Option<Arc<Server>>,
     sessions: usize,
-    /// The one session wants no others.
+    /// The only session is exclusive.
     is_alone: bool,
 }
 
@@ -37,14 +37,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The name of the volume of a directory.
+/// The name of the volume whose manager is in this directory.
 fn name_of(directory: &Path) -> String {
     directory.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 impl Managers {
-    /// Counts a session with the manager in a directory, which is opened if it is not. Sessions that would disturb it, or be
-    /// disturbed, are waited for a moment.
+    /// Counts a session with the manager in a directory, and opens the manager if it is not open. Waits a moment for
+    /// sessions that conflict with this one.
     pub(crate) fn enter(
         self: &Arc<Managers>,
         dir: &Path,
@@ -63,7 +63,7 @@ impl Managers {
         Ok(Entered { server: Some(server), asked, is_alone })
     }
 
-    /// Closes the manager in a directory, if nobody uses it, and does something before anybody can open it again.
+    /// Closes the manager in a directory, if no session uses it, and calls `then` before it can be opened again.
     pub(crate) fn close(self: &Arc<Managers>, dir: &Path, then: impl FnOnce() -> Result<()>) -> Result<()> {
         let asked = self.ask(dir);
         let mut state = asked.wait_for(|state| state.sessions == 0)?;
@@ -77,7 +77,7 @@ impl Managers {
     }
 }
 
-/// An entry that is in the table as long as this is there.
+/// A reference to an entry, which stays in the table while this exists.
 struct Asked {
     managers: Arc<Managers>,
     dir: PathBuf,
@@ -89,7 +89,7 @@ impl Asked {
         self.entry.as_ref().expect("it is there until this is dropped")
     }
 
-    /// The state, as soon as sessions are as they have to be.
+    /// Waits until `is_ready`, and returns the state.
     fn wait_for(&self, is_ready: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>> {
         let entry = self.entry();
         let waited = entry.ended.wait_timeout_while(locked(&entry.state), ENDING, |state| !is_ready(state));
@@ -109,7 +109,7 @@ impl Drop for Asked {
     fn drop(&mut self) {
         let mut table = locked(&self.managers.0);
         self.entry = None;
-        // Whoever else asks has a reference too, and all are taken and given up with the table locked.
+        // Each other user of the entry has a reference too, and all are taken and given up with the table locked.
         if table
             .get(&self.dir)
             .is_some_and(|e| Arc::strong_count(e) == 1 && locked(&e.state).server.is_none())
@@ -138,7 +138,7 @@ impl Drop for Entered {
         let mut state = locked(&entry.state);
         state.sessions -= 1;
         if std::mem::take(&mut state.is_alone) {
-            // Whoever comes next finds other stores.
+            // The next session finds other stores.
             (state.server, self.server) = (None, None);
         }
         drop(state);
@@ -162,7 +162,7 @@ mod tests {
         let managers = Arc::new(Managers::default());
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                // All ask for the same ones, so that several ask at a time.
+                // All threads use the same entries, so that several use one at a time.
                 scope.spawn(|| {
                     for n in 0..200 {
                         let dir = PathBuf::from(format!("/none/{n}"));

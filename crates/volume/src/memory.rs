@@ -1,9 +1,9 @@
-//! The memory that a client of a volume has for bytes of files, and the threads that fill and empty it.
+//! The memory of a volume's client for bytes of files, and the threads that fill and empty it.
 //!
-//! Model: a cache, room for what was written and is not sent yet, and a few threads for each direction. Without it, every read
-//! and write goes to the stores.
-//! Invariant: threads and bytes have limits, which are constants or were given.
-//! Non-goals: which bytes; see file.rs.
+//! Model: a cache, room for unsent writes, and a few threads for each direction. Without a memory, every read and write
+//! goes to the stores.
+//! Invariant: threads and bytes have limits, which are constants or parameters.
+//! Non-goals: which bytes are in it; see file.rs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,37 +19,37 @@ use crate::hint::Hint;
 use crate::volume::Volume;
 use crate::{Error, Result, ahead};
 
-/// What a mount remembers where nothing else is said.
+/// The default size of a mount's cache.
 pub const CACHE_BYTES: u64 = 128 << 20;
-/// A smaller cache is none: it would not hold what is read ahead.
+/// The least size of a cache: a smaller one would not hold what is read ahead.
 pub const CACHE_BYTES_MIN: u64 = 4 << 20;
-/// Runs that are sent at a time. With their length that is 1 MiB, and a link sends one while the next is on its way.
+/// The most runs that are sent at a time. They have 1 MiB together, and a link sends one while the next is on its way.
 const SENDERS: usize = 4;
 const STACK_BYTES: usize = 256 << 10;
-/// A part of the cache that is read ahead for one descriptor.
+/// At most one part in this many of the cache is read ahead for one descriptor.
 const AHEAD_PART: u64 = 4;
 
 /// The memory of a client.
 pub(crate) struct Memory {
     pub(crate) cache: Cache,
     pub(crate) room: Room,
-    /// Of files that say nothing else.
+    /// For files without a hint of their own.
     pub(crate) hint: Hint,
     /// Threads that read ahead.
     pub(crate) readers: ThreadPool,
-    /// Threads that send what was written.
+    /// Threads that send delayed writes.
     pub(crate) senders: ThreadPool,
-    /// The thread that waits until what was written is old enough to be sent.
+    /// The thread that waits until delayed writes are old enough to be sent.
     pub(crate) waiting: ThreadPool,
-    /// What it waits for, each with its time, the first one first. While there is something, the thread is there.
+    /// The files that it waits for, each with its time, the earliest first. While there are any, the thread runs.
     lingering: Mutex<VecDeque<(u64, Lingering)>>,
 }
 
-/// A file with bytes that are not old enough to be sent.
+/// A file with writes that are not old enough to be sent.
 pub(crate) type Lingering = (Arc<Node>, Weak<Volume>);
 
 impl Memory {
-    /// With a cache of so many bytes.
+    /// A memory with a cache of this size.
     pub(crate) fn new(cache_bytes: u64, hint: Hint) -> Result<Memory> {
         let pool = |threads, name: &'static str| {
             let pool = ThreadPoolBuilder::new().num_threads(threads).stack_size(STACK_BYTES);
@@ -71,8 +71,8 @@ impl Memory {
         self.lingering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the thread look at a file in so many nanoseconds. True if the caller is to have it run [`Memory::linger`]: a thread
-    /// that waits for another file is not woken.
+    /// Makes the thread look at a file after `in_ns`. Returns whether the caller has to start the thread, with
+    /// [`Memory::linger`]. A thread that waits for another file is not woken.
     pub(crate) fn look_later(&self, file: Lingering, in_ns: u64) -> bool {
         let (mut lingering, at_ns) = (self.lingering(), now_ns() + in_ns);
         let place = lingering.partition_point(|(other_ns, _)| *other_ns <= at_ns);
@@ -80,7 +80,7 @@ impl Memory {
         lingering.len() == 1
     }
 
-    /// Waits for one file after the other, until none is left. `look` tells in how many nanoseconds to look at it again, if so.
+    /// Waits for one file after another, until none is left. `look` returns the nanoseconds to its next look, if any.
     pub(crate) fn linger(&self, look: impl Fn(&Lingering) -> Option<u64>) {
         loop {
             let (at_ns, file) = match self.lingering().front() {

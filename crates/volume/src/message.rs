@@ -1,13 +1,13 @@
-//! Messages between a client of a volume and who serves it.
+//! Messages between a client of a volume and its server.
 //!
 //! ```text
 //! [bytes of the body: u32][bytes of the data: u32][number: u64][body][data]
 //! ```
 //!
-//! Model: the client numbers its requests, as many at a time as it likes, and each answer has the number of its request, in
-//! any order. The body is an [`Ask`] or a [`Reply`]; the data is what is read or written, so that nobody copies it into a body.
-//! docs/formats/volume.md has the bytes.
-//! Invariant: a message whose lengths are beyond the limits, or whose body is not one, is refused.
+//! Model: the client numbers its requests, of which any number may be under way; an answer has the number of its
+//! request, and answers come in any order. The body is an [`Ask`] or a [`Reply`]; the data is the bytes that are read
+//! or written, which are not copied into a body. docs/formats/volume.md specifies the bytes.
+//! Invariant: a message whose lengths exceed the limits, or whose body does not decode, is refused.
 
 use std::io::{self, IoSlice, Read};
 use std::ops::Range;
@@ -21,50 +21,50 @@ use crate::manager::{Change, Edit, Entry, Inode, Kind, New, Place, Renaming, Wri
 use crate::request::{Answer, Forwarded, LockAnswer, LockRequest, Request, StoreAnswer, StoreRequest};
 use crate::store::{Strip, StripFacts, Write};
 
-/// What both sides speak. Another number is refused.
+/// The version of the protocol. Any other is refused.
 pub(crate) const VERSION: u32 = 3;
 /// The most bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 20;
-/// The most bytes that go with it.
+/// The most bytes of the data of a message.
 pub(crate) const DATA_BYTES_MAX: usize = 1 << 20;
 const HEAD_BYTES: usize = 16;
-/// The largest byte of a strip: what offsets of files can say.
+/// The largest offset in a strip: that of a file's last possible byte.
 const END_MAX: u64 = i64::MAX as u64;
 
-/// What a client asks whoever serves a volume.
+/// A client's request to the server of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// To be let in, in this version, as this caller.
+    /// Opens the connection, in this version, as this caller.
     Attach(u32, Caller),
-    /// Something of the manager.
+    /// A request to the manager.
     Manager(Request),
-    /// Something of the store of a slot.
+    /// A request to the store of a slot.
     Store(u32, StoreRequest),
 }
 
-/// What is answered.
+/// An answer to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// Who attached may ask.
+    /// The client may send requests.
     Attached(Attached),
-    /// What the manager answers.
+    /// The answer of the manager.
     Manager(Answer),
-    /// What the store answers.
+    /// The answer of the store.
     Store(StoreAnswer),
-    /// Why it could not be done.
+    /// Why the request failed.
     Failed(Told),
 }
 
-/// What whoever answers says of itself.
+/// What a server reports of itself to a client that attaches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Attached {
     /// For each slot, why its store is lost, if it is.
     pub(crate) lost: Vec<Option<String>>,
-    /// Of a store on a node: another one says that what was written to it and not synced may be lost.
+    /// The boot of the machine of a node's store: after another one, writes that were not synced may be lost.
     pub(crate) boot: String,
 }
 
-/// An error as the other side tells it.
+/// An error as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Told {
     System(i32, String),
@@ -274,12 +274,12 @@ impl Plain for Layout {
     }
 }
 
-/// Ranges as they are sent.
+/// Converts ranges for a message.
 pub(crate) fn pairs(ranges: &[Range<u64>]) -> Vec<(u64, u64)> {
     ranges.iter().map(|range| (range.start, range.end)).collect()
 }
 
-/// Ranges that were sent.
+/// Converts ranges from a message.
 pub(crate) fn ranges(pairs: Vec<(u64, u64)>) -> Vec<Range<u64>> {
     pairs.into_iter().map(|(start, end)| start..end).collect()
 }
@@ -299,7 +299,7 @@ impl Plain for StripFacts {
 }
 
 impl Ask {
-    /// Whether it stays within what can be asked at all.
+    /// Whether the request is within the limits.
     fn is_sound(&self) -> bool {
         match self {
             Ask::Store(_, StoreRequest::Read { at, bytes, .. }) => {
@@ -323,18 +323,18 @@ impl Ask {
         }
     }
 
-    /// What a body says.
+    /// Decodes a request, and checks its limits.
     pub(crate) fn decode(body: &[u8]) -> Option<Ask> {
         decode(body).filter(Ask::is_sound)
     }
 }
 
-/// A message that has come, but for its data.
+/// The beginning of a received message: all but its data.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) number: u64,
     pub(crate) body: Vec<u8>,
-    /// The bytes that follow.
+    /// The length of the data that follows.
     pub(crate) data_bytes: usize,
 }
 
@@ -349,7 +349,7 @@ impl Head {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => filled += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // Nobody said anything yet.
+                // No byte of a message has arrived yet.
                 Err(e) if filled == 0 => return Err(e),
                 Err(e) => return Err(io::Error::other(e.to_string())),
             }

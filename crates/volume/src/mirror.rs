@@ -5,10 +5,10 @@
 //!        <--both?--       <--done--
 //! ```
 //!
-//! Model: a node has one stream to each store that it forwards to, which all its clients share. A thread opens it; a write
-//! waits for that only a moment. The client sends to the mirror itself what was not forwarded.
-//! Invariant: a write is answered within [`CONNECTING`] and [`PATIENCE`], with whether the mirror has it, will never have it, or
-//! may have it still. A store takes forwarded writes only from the nodes that a client named who may change it.
+//! Model: a node has one stream to each store that it forwards to, which all its clients share. A thread opens it; a
+//! write waits for that only a moment. If the store did not forward a write, the client sends it to the mirror itself.
+//! Invariant: a write is answered within [`CONNECTING`] + [`PATIENCE`]: the mirror has it, will never have it, or may
+//! still get it. A store takes forwarded writes only from nodes that a client with the right to change it has named.
 //! Non-goals: which copy is current; the client decides that, as for its own writes.
 
 use std::collections::HashMap;
@@ -29,13 +29,13 @@ use crate::request::{Forwarded, StoreAnswer, StoreRequest};
 use crate::store::Write;
 use crate::{Error, Result};
 
-/// How long the mirror has for a write: less than the client waits for the store that forwards it.
+/// The longest time that the mirror has for a write: less than the client waits for the forwarding store.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a write waits for a stream that is being opened.
 const CONNECTING: Duration = Duration::from_secs(1);
-/// Stores that a node forwards to at most.
+/// The most stores that a node forwards to.
 const MIRRORS_MAX: usize = 256;
-/// Nodes that a client names at most.
+/// The most nodes that a client can name.
 const PEERS_MAX: usize = 256;
 
 /// The stores that a node forwards to.
@@ -68,7 +68,7 @@ impl Mirrors {
     }
 }
 
-/// A store on another node, as one that forwards writes to it sees it.
+/// A store on another node, for the node that forwards writes to it.
 pub(crate) struct Mirror {
     dial: Arc<dyn Dial>,
     place: Location,
@@ -80,10 +80,10 @@ pub(crate) struct Mirror {
 }
 
 enum State {
-    /// Not before this time, and why not.
+    /// Closed until this time, for this reason.
     Closed(u64, String),
     Opening,
-    /// With the boot of its machine.
+    /// Open, with the boot of the mirror's machine.
     Open(Arc<Connection>, String),
 }
 
@@ -105,7 +105,7 @@ impl Mirror {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the mirror write while `here` writes; what came of both.
+    /// Lets the mirror write while `here` writes. Returns the results of both.
     pub(crate) fn write<T>(
         self: &Arc<Mirror>,
         write: Write,
@@ -133,7 +133,7 @@ impl Mirror {
         (forwarded, written)
     }
 
-    /// The stream, which is opened if it is not and may be.
+    /// The stream, opened if needed and allowed.
     fn open(self: &Arc<Mirror>) -> std::result::Result<(Arc<Connection>, String), String> {
         let watch = Stopwatch::start();
         let mut state = self.state();
@@ -177,7 +177,7 @@ impl Mirror {
 #[derive(Default)]
 pub(crate) struct Peers(Mutex<HashMap<String, usize>>);
 
-/// What a client named, while its session lasts.
+/// The nodes that a client named, for the duration of its session.
 pub(crate) struct Named {
     peers: Arc<Peers>,
     nodes: Vec<String>,
@@ -192,7 +192,7 @@ impl Peers {
         Named { peers: Arc::clone(self), nodes }
     }
 
-    /// Has forwarded writes wait while this is held.
+    /// Blocks forwarded writes while this is held.
     #[cfg(test)]
     pub(crate) fn held(&self) -> MutexGuard<'_, HashMap<String, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

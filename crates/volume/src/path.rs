@@ -1,10 +1,10 @@
-//! `volume:NAME/PATH`: how a file of a volume is written.
+//! `volume:NAME/PATH`: the notation for a file of a volume.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What stands in front of names of volumes.
+/// The prefix of names of volumes.
 pub(crate) const SCHEME: &str = "volume:";
 
 /// A path in a volume, with the volume's name.
@@ -12,17 +12,17 @@ pub(crate) const SCHEME: &str = "volume:";
 pub struct VolumePath(PathBuf);
 
 impl VolumePath {
-    /// What a word means, if it begins as paths in volumes do.
+    /// Parses an argument; `None` if it does not begin with `volume:`.
     pub fn of(word: &OsStr) -> Option<VolumePath> {
         word.as_bytes().starts_with(SCHEME.as_bytes()).then(|| VolumePath(word.into()))
     }
 
-    /// As it was written; for file systems of a volume, the path of the file.
+    /// The path as it was written; the file systems of volumes use it as the path of the file.
     pub fn as_path(&self) -> &Path {
         &self.0
     }
 
-    /// The name of the volume; bytes that are no UTF-8 are replaced, and in no name.
+    /// The name of the volume. Bytes that are not UTF-8 are replaced by a character that no name has.
     pub fn volume(&self) -> String {
         String::from_utf8_lossy(self.split().0).into_owned()
     }

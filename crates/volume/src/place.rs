@@ -1,11 +1,11 @@
-//! Volumes of this machine: made, opened, and removed.
+//! Makes, opens and removes volumes of this machine.
 //!
 //! ```text
 //! STORE/NAME.thalweg-store/      in each directory given for a store; see local.rs
-//! MANAGER/NAME.thalweg-manager/  manager.db; `lock`, which the process holds that serves the volume; its `socket`
+//! MANAGER/NAME.thalweg-manager/  manager.db; `lock`, which the process that serves the volume holds; its `socket`
 //! ```
 //!
-//! Invariant: these directories are made new, and are entered only if they are still this user's and closed to others.
+//! Invariant: these directories are newly made, and used only if they are still this user's and closed to others.
 //! Non-goals: which process serves a volume (attach.rs), and volumes on nodes (cluster.rs).
 
 use std::path::{Path, PathBuf};
@@ -28,15 +28,15 @@ use crate::stores::{Slot, Stores};
 use crate::{Error, LocalStore, Result, SqliteManager, Volume};
 
 const LOCK: &str = "lock";
-/// How long to wait for a process that is ending: one that served a mount ends a while after `umount` has returned.
+/// How long to wait for a process that is ending: one that serves a mount ends a while after `umount` has returned.
 const ENDING: Duration = Duration::from_secs(3);
-/// How long to wait before trying again to lock a volume. No event says that another process has given up a lock.
+/// How long to wait between attempts to lock a volume. No event signals that another process has released a lock.
 const MOMENT: Duration = Duration::from_millis(10);
-/// More digits than a process's number has.
+/// More digits than a process id has.
 const LOCK_BYTES_MAX: usize = 32;
 
-/// Makes a volume with a store in each of these directories. Its manager is in the directory of the first, unless another
-/// is given.
+/// Makes a volume with a store in each of these directories. Its manager is in the first of them, unless another is
+/// given.
 pub fn create(
     registry: &Registry,
     name: &str,
@@ -77,12 +77,12 @@ fn make(meta: &Path, slots: &[PathBuf], policy: &Policy) -> Result<()> {
     Ok(())
 }
 
-/// The number of a new volume, which no other has.
+/// A unique number for a new volume.
 pub(crate) fn new_number() -> u128 {
     u128::from(hidden::random()) << 64 | u128::from(hidden::random())
 }
 
-/// Directories that go again if not all of a volume could be made.
+/// Directories that are removed again if not all of a volume could be made.
 #[derive(Default)]
 pub(crate) struct Made(Vec<PathBuf>);
 
@@ -99,7 +99,7 @@ impl Made {
         LocalStore::create(&io(), dir, volume, slot)
     }
 
-    /// Makes a manager, of the stores in these slots, whose root directory this user and group own.
+    /// Makes a manager for the stores in these slots. This user and group own its root directory.
     pub(crate) fn manager(
         &mut self,
         dir: &Path,
@@ -113,14 +113,14 @@ impl Made {
         make_lock(dir)
     }
 
-    /// Makes a copy of a manager that nobody has open.
+    /// Makes a copy of a manager that no process has open.
     fn copy_of_manager(&mut self, from: &Path, dir: &Path) -> Result<()> {
         self.directory(dir)?;
         SqliteManager::copy(from, dir)?;
         make_lock(dir)
     }
 
-    /// All were made.
+    /// Everything was made: nothing is removed.
     pub(crate) fn stays(&mut self) {
         self.0.clear();
     }
@@ -129,7 +129,7 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         for dir in &self.0 {
-            // The first error is told; what is left says what it is.
+            // The first error is returned; what cannot be removed is left.
             let _ = clear(&io(), dir);
         }
     }
@@ -148,7 +148,7 @@ pub(crate) fn open(entry: VolumeEntry) -> Result<OpenVolume> {
     Ok(OpenVolume { volume, entry, watch: Watch::default() })
 }
 
-/// Why a volume cannot be opened, with what to do if its manager is not there.
+/// The reason why a volume cannot be opened, with a remedy if its manager does not exist.
 fn with_remedy(why: Error, entry: &VolumeEntry) -> Error {
     match why {
         Error::Io(e) if e.source.kind() == std::io::ErrorKind::NotFound => Error::Refused(format!(
@@ -160,17 +160,17 @@ fn with_remedy(why: Error, entry: &VolumeEntry) -> Error {
     }
 }
 
-/// Keeps other processes from a volume.
+/// Keeps other processes from a volume while its stores change.
 struct Here {
     name: String,
     meta: PathBuf,
-    /// The volume's own number.
+    /// The number of the volume.
     volume: u128,
     _lock: File,
     _clients: small::Locked,
 }
 
-/// Opens a volume that no other process uses, and that none can use meanwhile.
+/// Opens a volume exclusively: no other process uses it, and none can in the meantime.
 pub(crate) fn open_alone(mut entry: VolumeEntry) -> Result<OpenAlone> {
     let meta = PathBuf::from(&entry.manager);
     let locked = wait_for(|| Ok(try_lock(&meta)?.zip(small::try_lock(&meta.join(CLIENTS))?)))?;
@@ -186,7 +186,7 @@ pub(crate) fn open_alone(mut entry: VolumeEntry) -> Result<OpenAlone> {
 impl Alone for Here {
     fn directory(&self, place: &Path) -> Result<String> {
         let directory = below(place, &self.name, "store").or_else(|_| {
-            // One that is gone has a name still.
+            // A missing directory still has a name.
             let absolute = std::path::absolute(place).map_err(|e| failed_to_open(place, e))?;
             Ok::<_, Error>(absolute.join(part(&self.name, "store")?))
         })?;
@@ -221,13 +221,13 @@ impl Alone for Here {
     }
 
     fn give(&self, volume: Arc<Volume>, slot: u32, directory: &str) -> Result<()> {
-        // The manager's database has one user.
+        // Only one connection at a time can use the manager's database.
         drop(volume);
         SqliteManager::open(&self.meta)?.change(&Change::Slot(slot, directory.into())).map(drop)
     }
 }
 
-/// The manager of a volume in its directory, and the stores.
+/// The manager in its directory, and the stores of its volume.
 pub(crate) fn parts(meta: &Path) -> Result<(Box<dyn Manager>, Stores)> {
     let manager = SqliteManager::open(meta)?;
     let slots = slots_of(&manager.facts()?);
@@ -250,7 +250,7 @@ fn store(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Slot 
     opened.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(|why| why.to_string())
 }
 
-/// Locks the directory of a manager for whoever serves the volume, if nobody does.
+/// Locks the directory of a manager for the process that serves the volume; `None` if another process has it locked.
 pub(crate) fn try_lock(meta: &Path) -> Result<Option<File>> {
     small::check_own_directory(meta)?;
     let file = File::open(&io(), &meta.join(LOCK), Access::Update)?;
@@ -262,7 +262,7 @@ pub(crate) fn try_lock(meta: &Path) -> Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Locks the directory of a manager, or says who has it locked.
+/// Locks the directory of a manager; an error that names the process that has it locked.
 pub(crate) fn lock(meta: &Path) -> Result<File> {
     match try_lock(meta)? {
         Some(lock) => Ok(lock),
@@ -270,7 +270,7 @@ pub(crate) fn lock(meta: &Path) -> Result<File> {
     }
 }
 
-/// What `attempt` gets as soon as it succeeds; nothing if it has not within [`ENDING`].
+/// Repeats `attempt` until it returns a value; `None` if it does not within [`ENDING`].
 fn wait_for<T>(attempt: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
     let watch = Stopwatch::start();
     loop {
@@ -282,7 +282,7 @@ fn wait_for<T>(attempt: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
     }
 }
 
-/// Says which process serves a volume.
+/// An error that says which process serves a volume.
 pub(crate) fn in_use(meta: &Path, name: &str) -> Result<Error> {
     let mut who = [0; LOCK_BYTES_MAX];
     let n = File::open(&io(), &meta.join(LOCK), Access::Update)?.read_at(0, &mut who)?;
@@ -292,17 +292,17 @@ pub(crate) fn in_use(meta: &Path, name: &str) -> Result<Error> {
     )))
 }
 
-/// Removes the directories of a volume and everything in them. What is not the volume's is told, and then nothing is removed,
-/// or, with `force`, everything else.
+/// Removes the directories of a volume and everything in them. Returns what is not the volume's; if there is any,
+/// nothing is removed, or, with `force`, everything else is.
 pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<Vec<String>> {
     let meta = Path::new(&entry.manager);
-    // Without its manager it can still be removed.
+    // A volume without its manager can still be removed.
     let held = if meta.exists() { wait_for(|| try_lock(meta))? } else { None };
     if held.is_none() && meta.exists() {
         return Err(in_use(meta, &entry.name)?);
     }
     let io = io();
-    // A store that is gone leaves nothing to remove.
+    // Stores that are gone need not be removed.
     let parts = entry.stores.iter().chain([&entry.manager]).map(Path::new).filter(|dir| dir.exists());
     let parts: Vec<&Path> = parts.collect();
     let why_not = |dir: &&Path| match small::check_own_directory(dir).map_err(Error::from) {
@@ -326,19 +326,19 @@ pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<Vec<String>> {
     Ok(left)
 }
 
-/// Something in a directory of a volume that the volume has not put there: its parts are files.
+/// A directory inside a directory of a volume: it is not the volume's, whose parts are files.
 fn foreign(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<Option<PathBuf>> {
     Ok(io.list(dir)?.into_iter().find(|path| path.is_dir() && !path.is_symlink()))
 }
 
-/// Removes a directory of files, or as many of them as can be removed.
+/// Removes a directory of files, or as many of them as possible.
 pub(crate) fn clear(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
     let removed: Vec<_> = io.list(dir)?.iter().map(|path| io.remove(path)).collect();
     removed.into_iter().collect::<std::result::Result<(), _>>()?;
     Ok(small::remove_directory(dir)?)
 }
 
-/// The directory of a part of a volume, in a directory that is there.
+/// The directory of a part of a volume, in an existing directory.
 fn below(dir: &Path, name: &str, what: &str) -> Result<PathBuf> {
     let dir = std::fs::canonicalize(dir).map_err(|e| failed_to_open(dir, e))?;
     Ok(dir.join(part(name, what)?))
@@ -348,12 +348,12 @@ fn failed_to_open(path: &Path, why: std::io::Error) -> Error {
     Error::Io(thalweg_io::Error::new(thalweg_io::Action::Open, path, why))
 }
 
-/// What moves the bytes of stores and locks: the calls that need no queue.
+/// The backend for the files of stores and locks, whose calls need no queue.
 pub(crate) fn io() -> Arc<dyn FileSystem> {
     Arc::new(Threads::new(1))
 }
 
-/// The stores of a volume, as far as their directories tell, or why one is lost: for when there is no manager.
+/// The stores of a volume by its registry entry, or why one is lost; for when there is no manager.
 pub(crate) fn stores_alone(entry: &VolumeEntry) -> Vec<Slot> {
     let io = io();
     let open = |dir: &String| {

@@ -1,7 +1,7 @@
-//! A store that is somewhere else, as the requests that are made of what is asked of it.
+//! A store elsewhere, whose methods become requests.
 //!
-//! Invariant: no message has more bytes than one may have.
-//! Non-goals: the way there.
+//! Invariant: no message exceeds the limits.
+//! Non-goals: how requests get there.
 
 use std::ops::Range;
 
@@ -12,12 +12,12 @@ use crate::request::{StoreAnswer, StoreRequest};
 use crate::store::{Store, Strip, StripFacts, Write};
 use crate::{Error, Result};
 
-/// Brings requests to a store, and its answers back. It is a store thereby.
+/// Sends requests to a store, and returns its answers. That makes it a store.
 pub(crate) trait AsksStore: Send + Sync {
-    /// What the store answers. What is read fills `into`.
+    /// The answer of the store. Bytes that are read fill `into`.
     fn ask_store(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer>;
 
-    /// The same, for requests that are only done.
+    /// Sends a request whose answer has no content.
     fn done(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<()> {
         match self.ask_store(request, sent, into)? {
             StoreAnswer::Done => Ok(()),
@@ -26,7 +26,7 @@ pub(crate) trait AsksStore: Send + Sync {
     }
 }
 
-/// An answer to another question than was asked.
+/// The error for an answer that does not fit its request.
 pub(crate) fn wrong<T>(reply: &Reply) -> Result<T> {
     Err(Error::Refused(format!("another question was answered: {reply:.100?}")))
 }
@@ -44,7 +44,7 @@ impl<A: AsksStore> Store for A {
 
     fn write(&self, write: &Write, from: &[u8]) -> Result<()> {
         if from.is_empty() {
-            // So that the strip is made.
+            // Sent so that the strip is made.
             return self.done(StoreRequest::Write(*write), &[], &mut []);
         }
         let mut write = *write;

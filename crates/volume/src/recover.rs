@@ -1,9 +1,9 @@
-//! What a crash interrupted is finished: files without names go, strips are cut, sizes are those that stores know, and
-//! copies are made equal where one may have got a write that the other did not.
+//! Finishes what a crash interrupted: removes files without names, cuts strips, learns sizes from the stores, and makes
+//! copies equal where one may have got a write that the other did not.
 //!
-//! Invariant: every step can be done again, so a crash in the middle costs nothing.
-//! Invariant: a store that is lost keeps an inode unfinished; whatever the others have is used.
-//! Non-goals: copies that were stale before; `repair` makes them anew.
+//! Invariant: every step can be repeated, so a crash in the middle does no harm.
+//! Invariant: a lost store leaves an inode unfinished; what the other stores have is used.
+//! Non-goals: copies that were stale before; `repair` brings them up to date.
 
 use std::ops::Range;
 
@@ -13,13 +13,13 @@ use crate::server::Server;
 use crate::store::{Store, Strip, StripFacts, Write};
 use crate::stores::{Target, bit};
 
-/// Inodes that are asked for at a time.
+/// The number of inodes in one request.
 const PAGE: usize = 1000;
-/// Bytes that are copied at a time from one copy to the other.
+/// The number of bytes that are copied at a time from one copy to the other.
 const PIECE: usize = 1 << 20;
 
-/// Cuts what is to be cut, and finishes all else that is unfinished and not left to others; whether no store was lost that was
-/// needed for that.
+/// Cuts what has to be cut, and finishes all other unfinished work that is not left to others (`is_left`). Returns
+/// whether all stores needed for that answered.
 pub(crate) fn recover(server: &Server, is_left: impl Fn(&Inode) -> bool) -> Result<bool> {
     let (mut after, mut is_done) = (0, true);
     loop {
@@ -44,14 +44,14 @@ fn finish(server: &Server, inode: Inode) -> Result<bool> {
         return forget(server, &[(inode, u64::MAX)]);
     }
     match if inode.unsettled { settle(server, inode, true) } else { Ok(true) } {
-        // It stays unsettled, and whoever reads it is told.
+        // The file stays unsettled, and its readers get the error.
         Err(why) if why.is_damage() => Ok(true),
         settled => settled,
     }
 }
 
-/// Removes these strips of files, and then from the manager those files of which no store is lost that may have some; whether
-/// that was all of them.
+/// Removes these strips of files, and then from the manager those files that cannot have strips on a lost store.
+/// Returns whether these were all files.
 pub(crate) fn forget(server: &Server, files: &[(Inode, u64)]) -> Result<bool> {
     let is_gone = |(inode, strips): &&(Inode, u64)| {
         let Some(target) = Target::of(inode) else { return true };
@@ -63,19 +63,19 @@ pub(crate) fn forget(server: &Server, files: &[(Inode, u64)]) -> Result<bool> {
     Ok(gone.len() == files.len())
 }
 
-/// Cuts strips for a generation that the manager has and some store may not have.
+/// Cuts strips for a generation that the manager has, but some store may not have.
 fn cut(server: &Server, inode: Inode) -> Result<Inode> {
     let (Some(len), Some(target)) = (inode.cut, Target::of(&inode)) else { return Ok(inode) };
     match server.stores.raise(&target, u64::MAX, len).why {
-        // It is cut when the store is there again; until then it answers nothing.
+        // It is cut when the store is back; until then the store answers nothing.
         Some(_) => Ok(inode),
         None => server.manager.change(&Change::Cut(inode.id, inode.generation)),
     }
 }
 
-/// Learns from the stores which strips a file has and how long it is, makes its copies equal, and all of it durable. Whether
-/// all stores could be asked: if not, the file remains unsettled. If a writer is gone without a word (`is_orphaned`), what it
-/// sent may still come, to one copy or both, so a new generation begins in which stores refuse that.
+/// Learns from the stores which strips a file has and how long it is, makes its copies equal, and all of it durable.
+/// Returns whether all stores answered: if not, the file remains unsettled. If a writer ended without a report
+/// (`is_orphaned`), its writes may still come, to one copy or both: a new generation begins, and stores refuse them.
 pub(crate) fn settle(server: &Server, inode: Inode, is_orphaned: bool) -> Result<bool> {
     let has_copies = inode.layout.is_some_and(|layout| layout.copies > 1);
     let inode = match has_copies && is_orphaned {
@@ -84,7 +84,7 @@ pub(crate) fn settle(server: &Server, inode: Inode, is_orphaned: bool) -> Result
     };
     let Some(target) = Target::of(inode) else { return Ok(true) };
     if has_copies {
-        // A store that cannot hear of the generation cannot be asked below either.
+        // A store that cannot be told the generation will not answer below either.
         server.stores.raise(&target, u64::MAX, inode.cut.unwrap_or(inode.size));
     }
     let (mut size, mut strips, mut is_whole) = (inode.size, inode.strips, true);
@@ -103,7 +103,7 @@ pub(crate) fn settle(server: &Server, inode: Inode, is_orphaned: bool) -> Result
             }
         }
         if inode.strips & bit(index) == 0 {
-            // What was being made when the process ended may have left files.
+            // Files may be left of a strip that was being made when the process ended.
             let unborn = found.iter().filter(|(_, facts)| facts.is_none());
             unborn.map(|(strip, _)| *strip).try_for_each(|strip| {
                 server.stores.of(&target.layout, strip)?.remove(strip, inode.generation)
@@ -135,12 +135,12 @@ pub(crate) fn settle(server: &Server, inode: Inode, is_orphaned: bool) -> Result
     Ok(is_whole)
 }
 
-/// Whether a strip was made by a write that arrived only after the file had been truncated, so that nobody waits for it.
+/// Whether a strip was made by a write that arrived after the file had been truncated, so that no client waits for it.
 fn is_outdated(inode: &Inode, index: u32, facts: &StripFacts) -> bool {
     inode.strips & bit(index) == 0 && inode.cut.is_none() && facts.generation < inode.generation
 }
 
-/// Makes two copies of a strip equal where they may differ: the longer one has what the other did not get.
+/// Makes two copies of a strip equal where they may differ, from the longer one, which has what the other did not get.
 fn equalise(
     server: &Server,
     target: &Target,
@@ -152,16 +152,16 @@ fn equalise(
     let (from, to) = if second_is_better { (second, first) } else { (first, second) };
     let whole = len(&from.1);
     let intents = [&from.1, &to.1].into_iter().flatten().flat_map(|facts| facts.unsettled.clone());
-    // One that was not made yet lacks all.
+    // A copy that was not made yet lacks everything.
     let ranges = joined(intents.chain(std::iter::once(len(&to.1).min(whole)..whole)).collect());
     let from = (server.stores.of(&target.layout, from.0)?, from.0);
     let to = (server.stores.of(&target.layout, to.0)?, to.0);
-    // So that it is made, also if there are no bytes.
+    // So that the strip is made even if it has no bytes.
     write(target, to, 0, &[])?;
     copy_ranges(target, from, to, &ranges)
 }
 
-/// Ranges in order, those that meet as one.
+/// Sorts ranges, and merges those that touch or overlap.
 pub(crate) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_by_key(|range| range.start);
     let mut joined: Vec<Range<u64>> = Vec::new();

@@ -1,28 +1,28 @@
 //! A set of regions of a strip, 1 MiB each, in a bounded bitmap.
 //!
-//! Model: region `n` has bit `n % BITS`. Strips of up to [`BITS`] regions have a bit for each; in longer ones several regions
-//! share a bit.
-//! Invariant: a region that was added is in the set. One that was not may be, if it shares a bit with one that was, or if what
-//! was read from a disk is no set.
-//! Non-goals: what it means that a region is in the set; see strip.rs.
+//! Model: region `n` has bit `n % BITS`. In strips of up to [`BITS`] regions each has a bit of its own; in longer
+//! strips several share one.
+//! Invariant: a region that was added is in the set. Another region may be too, if it shares a bit with an added one,
+//! or if the bytes read from a disk were not a set.
+//! Non-goals: the meaning of a region in the set; see strip.rs.
 
 use std::ops::Range;
 
-/// Bytes of a region.
+/// The size of a region.
 pub(crate) const REGION: u64 = 1 << 20;
-/// Bytes of a set in a file: the bits, and their CRC-32C.
+/// The size of a set in a file: the bits, and their CRC-32C.
 pub(crate) const REGIONS_BYTES: usize = 896;
 const WORDS: usize = (REGIONS_BYTES - 8) / 8;
 const BITS: u64 = 64 * WORDS as u64;
 
-/// The most ranges that are told; what lies between later ones counts as part of the last.
+/// The most ranges that are returned; later ones, and what lies between them, are part of the last.
 const RANGES_MAX: usize = 4096;
 
-/// Regions of a strip.
+/// A set of regions of a strip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Regions([u64; WORDS]);
 
-/// The numbers of the regions that these bytes touch; as many as there are bits say all of it.
+/// The numbers of the regions that these bytes touch. `BITS` consecutive numbers stand for all regions.
 fn touched(bytes: &Range<u64>) -> Range<u64> {
     let first = bytes.start / REGION;
     let end = if bytes.is_empty() { first } else { bytes.end.div_ceil(REGION) };
@@ -30,9 +30,9 @@ fn touched(bytes: &Range<u64>) -> Range<u64> {
 }
 
 impl Regions {
-    /// None.
+    /// The empty set.
     pub(crate) const NONE: Regions = Regions([0; WORDS]);
-    /// All that there can be.
+    /// The set of all regions.
     pub(crate) const ALL: Regions = Regions([u64::MAX; WORDS]);
 
     fn has(&self, region: u64) -> bool {
@@ -52,7 +52,7 @@ impl Regions {
         }
     }
 
-    /// The bytes of the regions in the set, of a strip that has so many.
+    /// The ranges of the regions in the set, for a strip of `len` bytes.
     pub(crate) fn ranges(&self, len: u64) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for region in (0..len.div_ceil(REGION)).filter(|region| self.has(*region)) {
@@ -76,7 +76,7 @@ impl Regions {
         bytes
     }
 
-    /// What was encoded. Bytes of which a part was not written, or that are damaged, stand for all regions.
+    /// Decodes a set. If the bytes are damaged, or were written only in part, returns all regions.
     pub(crate) fn decode(bytes: &[u8; REGIONS_BYTES]) -> Regions {
         let mut words = [0; WORDS];
         for (word, from) in words.iter_mut().zip(bytes.chunks_exact(8)) {
@@ -101,7 +101,7 @@ mod tests {
         assert!(regions.cover(&mib(0, 1)) && regions.cover(&mib(3, 6)) && !regions.cover(&mib(0, 2)));
         assert_eq!(regions.ranges(mib(0, 5).end + 7), [mib(0, 1), mib(3, 5).start..mib(0, 5).end + 7]);
         assert_eq!(Regions::decode(&regions.encode()), regions);
-        // In a strip that has more regions than bits, those that share a bit are taken for one another.
+        // In a strip with more regions than bits, regions that share a bit cannot be told apart.
         assert_eq!(regions.ranges((BITS + 1) << 20), [mib(0, 1), mib(3, 6), mib(BITS, BITS + 1)]);
         regions.add(&(0..u64::MAX));
         assert_eq!(regions, Regions::ALL);

@@ -1,4 +1,4 @@
-//! The volumes of a user: one file that says where each is.
+//! The volumes of a user: a file with the place of each.
 //!
 //! Invariant: the file is replaced whole, by one process at a time.
 //! Non-goals: the contents of a volume.
@@ -44,7 +44,7 @@ impl Registry {
         }
     }
 
-    /// The volume of this name.
+    /// The entry of the volume with this name.
     pub fn find(&self, name: &str) -> Result<VolumeEntry> {
         let found = self.list()?.volumes.into_iter().find(|volume| volume.name == name);
         found.ok_or_else(|| {
@@ -75,7 +75,7 @@ impl Registry {
         })
     }
 
-    /// Takes a volume off the list.
+    /// Removes a volume from the list.
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
         self.change(|list| {
             list.volumes.retain(|volume| volume.name != name);

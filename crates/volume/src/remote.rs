@@ -1,11 +1,11 @@
 //! The manager and the stores of a volume on other nodes.
 //!
-//! Model: a stream to a node carries the messages of message.rs, one stream for the manager and one for each store. When one
-//! breaks, the next request opens another. A store that cannot be reached fails at once for a while, so that reads use the other
-//! copy without waiting each time.
-//! Invariant: a request is answered, or fails, within about 10 s. A write of which it is not known whether it was
-//! carried out is not repeated: another client may have written there since.
-//! Non-goals: which node has what.
+//! Model: a stream to a node carries the messages of message.rs, one stream for the manager and one for each store.
+//! When a stream breaks, the next request opens another. After a store could not be reached, requests to it fail at
+//! once for a while, so that reads use the other copy without waiting each time.
+//! Invariant: a request is answered or fails within about 10 s. A write is not repeated if it may have been carried
+//! out: another client may have written there since.
+//! Non-goals: which node has which store.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -31,25 +31,25 @@ use crate::{Error, Result};
 
 /// The largest block that a client takes from a node.
 const BLOCK_BYTES: usize = 256 << 10;
-/// How long to look for a manager that was there: a dial that begins in this time ends within ten seconds.
+/// How long to keep looking for a lost manager: a dial that begins in this time ends within ten seconds.
 const RETURN: Duration = Duration::from_secs(5);
-/// How long to wait before looking again.
+/// How long to wait between two attempts.
 const MOMENT: Duration = Duration::from_millis(50);
-/// How long a store is not asked again, plus [`PAUSE_FACTOR`] times what the last attempt took.
+/// How long a lost store is left alone, plus [`PAUSE_FACTOR`] times the time of the last attempt.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u64 = 4;
-/// Strips that were written and not synced, of which a store's client remembers that.
+/// The most strips that a store's client remembers as written and not synced.
 const UNSYNCED_MAX: usize = 1 << 16;
-/// A node that is down or restarts says so sooner than this; one that does not is silent, and dialling it would take as long
-/// again.
+/// A node that is down or restarts refuses the connection sooner than this. One that does not is silent, and dialling
+/// it again would take as long again.
 const SILENT: Duration = Duration::from_secs(2);
 
 /// Opens links with nodes.
 pub(crate) trait Dial: Send + Sync {
-    /// An open link with a node, which somebody reads all the time.
+    /// An open link with a node; a thread reads it all the time.
     fn link(&self, node: &str) -> Result<Arc<Link>>;
 
-    /// Opens a stream to a node as this caller, and what answers there.
+    /// Opens a stream to a node as this caller. Returns the connection, and what the node reports of itself.
     fn connect(
         &self,
         what: &str,
@@ -72,7 +72,7 @@ pub(crate) trait Dial: Send + Sync {
         }
     }
 
-    /// How long a store is not asked again that could not be reached in so many nanoseconds.
+    /// How long a store is left alone after an attempt of this many nanoseconds has failed.
     fn pause_ns(&self, took_ns: u64) -> u64 {
         PAUSE.as_nanos() as u64 + PAUSE_FACTOR * took_ns
     }
@@ -117,7 +117,7 @@ impl Dial for Links {
         let link = self.client.link(&self.host(node)?, BLOCK_BYTES);
         let link = Arc::new(link.map_err(|why| Error::Refused(why.to_string()))?);
         let read = Arc::clone(&link);
-        // No requests come, but whoever waits for an answer has a deadline, so it cannot read itself.
+        // No requests come. But a caller that waits for an answer has a deadline, so this thread reads.
         if !thalweg_wire::threads::spawn("link", move || while let Ok(Some(_)) = read.accept() {}) {
             return Err(Error::Refused("the system has no thread left".into()));
         }
@@ -140,13 +140,13 @@ pub(crate) struct RemoteManager {
     pub(crate) dial: Arc<dyn Dial>,
     pub(crate) name: String,
     pub(crate) place: Location,
-    /// What it is asked for, if that is work on the stores.
+    /// The work on the stores, if it is opened for any.
     pub(crate) work: Option<VolumeWork>,
     pub(crate) turns: Turns,
 }
 
 impl Reach for RemoteManager {
-    /// One who has files open waits a while for a node that was restarted, but not for one that is silent.
+    /// A client with open files waits a while for a node that was restarted, but not for one that is silent.
     fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
         let Location { node, directory } = &self.place;
         let directory = directory.display().to_string();
@@ -190,24 +190,24 @@ pub(crate) struct RemoteStore {
 #[derive(Default)]
 struct State {
     connection: Option<Arc<Connection>>,
-    /// Until when it is not asked, and why.
+    /// Until when it is left alone, and why.
     down: Option<(u64, String)>,
     is_lost: bool,
     unsynced: Unsynced,
 }
 
-/// Strips that were written here and not synced, which a store forgets when its machine loses power.
+/// Strips that this client wrote and did not sync; a store loses those bytes when its machine loses power.
 #[derive(Default)]
 struct Unsynced {
     /// The boot of the store's machine in which they were written.
     boot: String,
     written: BTreeSet<Strip>,
-    /// Those of a boot before.
+    /// Strips of an earlier boot.
     lost: BTreeSet<Strip>,
 }
 
 impl Unsynced {
-    /// The store answers in this boot.
+    /// Notes the boot in which the store answers.
     fn boots(&mut self, boot: String) {
         if boot != self.boot {
             self.lost.append(&mut self.written);
@@ -215,7 +215,7 @@ impl Unsynced {
         }
     }
 
-    /// An error if the store may have forgotten bytes of the strip. Whoever changes it marks this copy as stale then.
+    /// An error if the store may have lost bytes of the strip. A client that changes it then marks this copy stale.
     fn check(&mut self, request: &StoreRequest) -> Result<()> {
         let (strip, is_noted) = match request {
             StoreRequest::Read { strip, .. } | StoreRequest::NextData { strip, .. } => (strip, false),
@@ -232,12 +232,12 @@ impl Unsynced {
     fn wrote(&mut self, strip: Strip) {
         self.written.insert(strip);
         if self.written.len() > UNSYNCED_MAX {
-            // The oldest file is the least likely to be synced by who still has it open.
+            // The oldest file is the least likely to be synced by a client that still has it open.
             self.written.pop_first();
         }
     }
 
-    /// This was done.
+    /// Notes a request that was carried out.
     fn note(&mut self, request: &StoreRequest) {
         match request {
             StoreRequest::Write(write) | StoreRequest::Forward { write, .. } => self.wrote(write.strip),
@@ -248,8 +248,7 @@ impl Unsynced {
 }
 
 impl RemoteStore {
-    /// The store of a slot of this volume, to which these nodes may forward, for a caller that numbers its connections
-    /// so.
+    /// The store of a slot of this volume. The nodes in `peers` may forward to it; `turns` numbers the connections.
     pub(crate) fn new(
         dial: &Arc<dyn Dial>,
         place: &Location,
@@ -274,7 +273,7 @@ impl RemoteStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The store is lost or back, which is told if that is new.
+    /// Notes that the store is lost or back, and reports it if that is new.
     fn note(&self, state: &mut State, lost: Option<&Error>) {
         if state.is_lost == lost.is_some() {
             return;
@@ -287,7 +286,7 @@ impl RemoteStore {
         self.watch.get().into_iter().for_each(|tell| tell(&news));
     }
 
-    /// Is not asked for a while; the error of the request that finds that out.
+    /// Closes the connection, and leaves the store alone for a while. Returns the error of the request that failed.
     fn goes_down(&self, state: &mut State, why: &Error, pause_ns: u64) -> Error {
         self.note(state, Some(why));
         (state.connection, state.down) = (None, Some((now_ns() + pause_ns, why.to_string())));
@@ -314,7 +313,7 @@ impl RemoteStore {
 }
 
 impl State {
-    /// The connection, if there is one; an error if the store is not to be asked for a while.
+    /// The connection, if there is one; an error if the store is being left alone.
     fn open(&self) -> Result<Option<Arc<Connection>>> {
         if let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_broken()) {
             return Ok(Some(Arc::clone(connection)));
@@ -378,7 +377,7 @@ impl AsksStore for RemoteStore {
             };
             let failed = |how: &str| Error::system(libc::EIO, format!("{} {how}", self.what));
             if watch.ns() > SILENT.as_nanos() as u64 {
-                // Nobody is there who would answer a dial either.
+                // A dial would not be answered either.
                 let why = failed("did not answer");
                 return Err(self.goes_down(&mut self.state(), &why, self.dial.pause_ns(watch.ns())));
             }
@@ -389,7 +388,7 @@ impl AsksStore for RemoteStore {
     }
 }
 
-/// The own number of a volume, as requests write it.
+/// Parses the number of a volume, as requests contain it.
 pub(crate) fn number(volume: &str) -> Result<u128> {
     volume.parse::<Id>().map(|id| id.0).map_err(Error::Refused)
 }

@@ -1,13 +1,13 @@
-//! What can be mended is: copies that are stale, damaged or missing, and strips that no file has. Others use the volume
-//! meanwhile.
+//! Repairs stale, damaged and missing copies, and removes strips that belong to no file, while other clients use the
+//! volume.
 //!
-//! Model: both copies of a strip are read side by side. A block that one cannot give is written from the other. A copy that
-//! missed writes gets what the intents of the two say it may lack; while that is copied, the store with the current copy
-//! notes where clients write, and that is copied next. When little is left, the file is *fenced*: stores refuse the
-//! generation that clients know, and the manager tells them the next one only when the copy is current.
-//! Invariant: a copy becomes current again when it has, durably, all that the other has, and no client can write to the other
-//! alone. A crash in the middle leaves work for the next repair and nothing else.
-//! Non-goals: files without a second copy; a check says which are damaged.
+//! Model: both copies of a strip are read side by side. A block that one copy cannot give is written from the other. A
+//! copy that missed writes gets the regions that the intents of both say it may lack; meanwhile the store with the
+//! current copy notes where clients write, and that is copied next. When little is left, the file is *fenced*: stores
+//! refuse the generation that clients know, and the manager tells them the next one only when the copy is current.
+//! Invariant: a copy becomes current again when it has, durably, all that the other has, and no client can write to the
+//! other alone. After a crash in the middle, the next repair has work left, and there is no other effect.
+//! Non-goals: files without a second copy; a check lists the damaged ones.
 
 use std::ops::Range;
 use std::path::Path;
@@ -26,20 +26,20 @@ use crate::strip::BLOCK;
 use crate::{Error, Result, Volume, volumes};
 
 const PIECE: usize = 1 << 20;
-/// Bytes that are copied at most while a file is fenced, unless clients write as fast as they are copied.
+/// The most bytes that are copied while a file is fenced, unless clients write as fast as they are copied.
 const FENCED_BYTES: u64 = 8 << 20;
-/// How often what clients wrote meanwhile is copied before that.
+/// The most times that the bytes which clients wrote during a copy are copied before the file is fenced.
 const PASSES: usize = 16;
-/// How often a strip is begun again of which a client truncated the file, or another copy failed.
+/// The most attempts for a strip, if a client truncates the file or another copy fails during one.
 const TRIES: usize = 8;
 
-/// Mends what can be mended, and tells what that was, a line for each.
+/// Repairs a volume, and returns a line for each thing that was repaired.
 pub fn repair(registry: &Registry, name: &str) -> Result<Vec<String>> {
     let open = volumes::open_for(registry, name, VolumeWork::Repair)?;
     run(&open.volume, &open.entry.stores)
 }
 
-/// The same, of a volume that is open, with these names of its stores.
+/// Repairs an open volume whose stores have these names.
 pub(crate) fn run(volume: &Volume, stores: &[String]) -> Result<Vec<String>> {
     volume.manager.repair()?;
     volume.sync()?;
@@ -61,7 +61,7 @@ pub(crate) fn run(volume: &Volume, stores: &[String]) -> Result<Vec<String>> {
     Ok(done)
 }
 
-/// Removes a strip, unless a file has it by now. One that its file does not know of was made by a write that came late.
+/// Removes a strip, unless a file has it by now. A strip that its file does not know was made by a late write.
 fn remove_orphan(volume: &Volume, slot: usize, (store, strip): Copy<'_>) -> Result<bool> {
     let is_place = |layout: &Layout| {
         let is_one = strip.index < layout.width && strip.copy < layout.copies;
@@ -69,7 +69,7 @@ fn remove_orphan(volume: &Volume, slot: usize, (store, strip): Copy<'_>) -> Resu
     };
     match volume.manager.inode(strip.inode) {
         Ok(Inode { layout: Some(layout), .. }) if is_place(&layout) => {
-            // Nobody begins to write while the file is fenced, and who does then makes strips of that generation.
+            // No write begins while the file is fenced, and later writes make strips of the new generation.
             let inode = volume.manager.fence(strip.inode)?;
             let is_unknown = (inode.strips | inode.unsynced) & bit(strip.index) == 0 && !inode.unsettled;
             let removed = if is_unknown { store.remove(strip, inode.generation) } else { Ok(()) };
@@ -104,9 +104,9 @@ impl<'a> File<'a> {
                 match self.repair_strip(index, done) {
                     Ok(()) => break,
                     Err(Error::Stale(_) | Error::System(libc::ETIMEDOUT, _)) if left > 0 => {}
-                    // What cannot be read is no source; the check that follows names it.
+                    // An unreadable strip cannot be copied from; the check that follows names it.
                     Err(why) if why.is_damage() => break,
-                    // It was removed meanwhile.
+                    // It was removed in the meantime.
                     Err(why) if why.is_not_found() => return Ok(()),
                     Err(why) => return Err(why),
                 }
@@ -132,7 +132,7 @@ impl<'a> File<'a> {
         self.inode.stale[copy as usize] & bit(index) != 0
     }
 
-    /// A copy, if its store is there: one that is lost may come back with all that it had.
+    /// A copy, unless its store is lost: a lost store may come back with all that it had.
     fn copy(&self, index: u32, copy: u32) -> Option<Copy<'a>> {
         let strip = Strip { inode: self.inode.id, index, copy };
         let store = self.volume.stores.of(&self.layout, strip).ok()?;
@@ -143,7 +143,7 @@ impl<'a> File<'a> {
         Target::of(&self.inode).expect("a file has a layout")
     }
 
-    /// Reads both copies, and mends where they differ or one cannot be read.
+    /// Reads both copies, and repairs blocks that differ or that one copy cannot give.
     fn compare(&mut self, index: u32, done: &mut Vec<String>) -> Result<()> {
         let len = self.layout.strip_len(index, self.inode.size);
         let (Some(first), Some(second)) = (self.copy(index, 0), self.copy(index, 1)) else { return Ok(()) };
@@ -159,7 +159,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// Writes to one copy what only the other has, block by block, while nobody else writes. What neither has stays.
+    /// Rewrites, block by block, what differs or only one copy has, while no client writes. What neither has stays.
     fn mend(&mut self, copies: [Copy<'a>; 2], range: Range<u64>, done: &mut Vec<String>) -> Result<()> {
         let (generation, layout) = (self.inode.generation, self.layout);
         let mut pieces = [vec![0; BLOCK], vec![0; BLOCK]];
@@ -184,18 +184,18 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Does something while no other client can read or write these copies, in a generation of its own.
+    /// Calls `work` in a new generation, while no other client can read or write these copies.
     fn fenced(&mut self, copies: [Copy<'a>; 2], work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.inode = self.volume.manager.fence(self.inode.id)?;
         self.raise(copies);
         let done = work(self);
         self.volume.manager.lift(self.inode.id)?;
-        // Those of the file's other strips too, before a client asks them.
+        // Tells the stores of the file's other strips too, before a client's requests reach them.
         self.volume.stores.raise(&self.target(), u64::MAX, self.inode.cut.unwrap_or(self.inode.size));
         done
     }
 
-    /// Has the stores of copies hear of the generation. One that does not refuses what follows.
+    /// Tells the stores of these copies the new generation. A store that misses it refuses the next requests.
     fn raise(&self, copies: [Copy<'a>; 2]) {
         let size = self.inode.cut.unwrap_or(self.inode.size);
         for (store, strip) in copies {
@@ -203,7 +203,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Brings a stale copy up to date from the other, if that is there and current.
+    /// Brings a stale copy up to date from the other, if that is available and current.
     fn remake(&mut self, index: u32, copy: u32, done: &mut Vec<String>) -> Result<()> {
         let (Some(to), Some(from)) = (self.copy(index, copy), self.copy(index, 1 - copy)) else {
             return Ok(());
@@ -213,7 +213,7 @@ impl<'a> File<'a> {
         }
         let mut generation = self.inode.generation;
         self.raise([from, to]);
-        // Only what is written from now on is told by the next question.
+        // The next call returns only what is written from now on.
         from.0.changes(from.1, generation)?;
         let facts = facts_of(from.0, from.1)?;
         let what = match self.ranges(&facts, to)? {
@@ -225,7 +225,7 @@ impl<'a> File<'a> {
             None if read_through(from, generation).is_err() => return Ok(()),
             None => {
                 to.0.remove(to.1, generation + 1)?;
-                // What is made is of a later generation than what is removed, also by a request that comes late.
+                // The new copy is of a later generation than any request to remove the old one, even a late one.
                 self.fenced([from, to], |_| Ok(()))?;
                 generation = self.inode.generation;
                 copy_strip(from, to)?;
@@ -246,7 +246,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// Where a copy may lack what the other has; none if all of it has to be made anew.
+    /// The ranges in which a copy may differ from the other; `None` if it must be rebuilt as a whole.
     fn ranges(&self, facts: &StripFacts, to: Copy<'a>) -> Result<Option<Vec<Range<u64>>>> {
         let Ok(Some(_)) = to.0.facts(to.1) else { return Ok(None) };
         let there = facts_of(to.0, to.1)?;
@@ -255,7 +255,7 @@ impl<'a> File<'a> {
         Ok((there.len <= facts.len).then(|| joined(ranges)))
     }
 
-    /// Copies what is left while the file is fenced, and has the copy read again.
+    /// Copies the remaining ranges while the file is fenced, and marks the copy as current.
     fn make_current(&mut self, from: Copy<'a>, to: Copy<'a>, left: Vec<Range<u64>>) -> Result<()> {
         let (id, generation, strip) = (self.inode.id, self.inode.generation, to.1);
         let left = joined([left, from.0.changes(from.1, generation)?].concat());
@@ -273,8 +273,8 @@ impl<'a> File<'a> {
     }
 }
 
-/// Reads the same bytes of both copies. Which one is to be written from the other: one that cannot be read, or the second if
-/// they differ; none if they agree, or neither can be read.
+/// Reads the same bytes of both copies. Returns the copy to rewrite: the unreadable one (the first if both are, of more
+/// than a block), or the second if they differ; `None` if they agree, or neither can give a single block.
 fn read_both(
     copies: [Copy<'_>; 2],
     generation: u64,
@@ -294,7 +294,7 @@ fn read_both(
     }
 }
 
-/// An error if not all of a strip can be read.
+/// Reads all of a strip; an error if that fails.
 fn read_through((store, strip): Copy<'_>, generation: u64) -> Result<()> {
     let mut piece = vec![0; PIECE];
     let len = facts_of(store, strip)?.len;
@@ -312,7 +312,7 @@ fn facts_of(store: &dyn Store, strip: Strip) -> Result<StripFacts> {
 pub(crate) enum NotCopied {
     /// It cannot be read.
     Unreadable(Error),
-    /// The copy cannot be written, for want of room, say.
+    /// The copy cannot be written, for example because the disk is full.
     Unwritable(Error),
 }
 
@@ -323,7 +323,7 @@ impl From<NotCopied> for Error {
     }
 }
 
-/// Copies what was written of a strip, durably. Holes stay holes.
+/// Copies the written ranges of a strip, durably. Holes stay holes.
 pub(crate) fn copy_strip(
     (from, strip): (&dyn Store, Strip),
     (to, new): (&dyn Store, Strip),
@@ -336,7 +336,7 @@ pub(crate) fn copy_strip(
         let write = Write { strip: new, generation, layout, at, may_create: true };
         to.write(&write, bytes).map_err(Unwritable)
     };
-    // Also if there are no bytes, so that it is made.
+    // Also if there are no bytes, so that the strip is made.
     write(0, &[])?;
     while let Some(data) = from.next_data(strip, generation, at).map_err(Unreadable)? {
         at = data.start;
@@ -350,8 +350,8 @@ pub(crate) fn copy_strip(
     to.sync(new).map(drop).map_err(Unwritable)
 }
 
-/// Marks strips of a slot stale that are not at the store which takes it over, if the other copy is current; the others are
-/// lost, and told.
+/// Marks the strips of a slot stale that `store`, its new store, lacks, if the other copy is current. Returns a line
+/// for each of the others, which are lost.
 pub(crate) fn note_missing(volume: &Volume, slot: u32, store: &dyn Store) -> Result<Vec<String>> {
     let (mut lost, mut failed, mut seen) = (Vec::new(), Ok(()), Seen::new());
     check::walk(volume, |path, inode| {

@@ -1,4 +1,4 @@
-//! What clients ask the server of a volume's manager, and its stores, and what they answer. Plain data.
+//! Requests of clients to the server of a volume's manager and to its stores, and their answers. Plain data.
 
 use std::path::PathBuf;
 
@@ -8,89 +8,89 @@ use crate::locks::{ClientId, How, Lock, Verdict};
 use crate::manager::{Change, Entry, Inode, Place, Written};
 use crate::store::{Strip, StripFacts, Write};
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
     /// See [`crate::Manager::lookup`].
     Lookup(Place),
     /// See [`crate::Manager::inode`].
     Inode(u64),
-    /// Names in a directory behind this one.
+    /// Names in a directory after this one.
     Names(u64, Vec<u8>),
     /// See [`crate::Manager::attributes`].
     Attributes(u64),
-    /// Unfinished inodes of higher numbers than this.
+    /// Unfinished inodes with numbers higher than this.
     Unfinished(u64),
     /// See [`crate::Manager::change`].
     Change(Change),
     /// See [`crate::Manager::sync`].
     Sync,
-    /// Makes the bytes of all files durable that nobody writes, and everything that the manager knows.
+    /// Makes everything durable that the manager knows, and the bytes of all files that no client is writing.
     SyncAll,
-    /// The client has the file open from now on.
+    /// Opens a file.
     Open(u64),
-    /// The client has the file open no more, after it wrote this.
+    /// Closes a file, and reports what was written to it.
     Close(u64, Option<Written>),
-    /// Reserves bytes behind the end of a file.
+    /// Reserves bytes after the end of a file.
     Append {
         /// The file.
         inode: u64,
         /// Its generation as the client knows it, in which it has at least this size.
         generation: u64,
         size: u64,
-        /// How many bytes.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// Where the store of each slot is.
+    /// The directory of the store of each slot.
     Slots,
-    /// Something about locks, of the client of this number.
+    /// A request about locks, of the client with this number.
     Lock {
         client: ClientId,
-        /// The number of the table in which the client has its locks, as far as it knows.
+        /// The number of the table that has the client's locks, as far as it knows.
         table: u64,
         ask: LockRequest,
     },
-    /// This client makes copies current from now on, as long as its session lasts, and no other may.
+    /// Begins a repair. Until this session ends, no other client can begin one.
     Repair,
-    /// A new generation of a file begins, and clients that ask for it wait until [`Request::Lift`], but not for long.
+    /// Begins a new generation of a file. Other clients that request it wait until [`Request::Lift`], or for a timeout.
     Fence(u64),
-    /// They wait no more.
+    /// Ends that wait.
     Lift(u64),
 }
 
-/// What a client asks about locks.
+/// A request of a client about locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LockRequest {
-    /// To be let in, with the locks that it had in the table before this one.
+    /// Joins, and reclaims the locks that it had in the previous table.
     Claim(Vec<Lock>),
-    /// A lock, under a ticket of the client's. A request that is made again has the same ticket.
+    /// Requests a lock under a ticket of the client. A repeated request has the same ticket.
     Ask(u64, Lock, How),
     Unlock(Lock),
-    /// Not to wait any more for a lock of this file, under this ticket.
+    /// Cancels a waiting request for a lock of this file, by its ticket.
     Cancel(u64, u64),
-    /// What was decided of requests that wait. The answer takes a while if there is nothing new.
+    /// Requests the decisions of waiting requests. Without any, the answer takes a while.
     News,
-    /// To be forgotten, with all locks.
+    /// Leaves, and releases all locks.
     Leave,
 }
 
-/// What is answered about locks.
+/// An answer about locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LockAnswer {
     Done,
-    /// The client has the locks that it claimed, in the table of this number.
+    /// The client has the locks that it claimed, in the table with this number.
     Claimed(u64),
-    /// The table has this number, and the client is not known there, or not any more.
+    /// The table has this number, and the client is not known there, or no longer.
     Unknown(u64),
-    /// What came of it, if that is known yet; and whether others may have written the file since the last lock.
+    /// The verdict, if there is one yet; and whether others may have written the file since the last lock.
     Verdict(Option<Verdict>, bool),
-    /// Whether it waited.
+    /// Whether the request was waiting.
     Cancelled(bool),
-    /// Each with its ticket.
+    /// The decisions, each with its ticket.
     News(Vec<(u64, (Verdict, bool))>),
 }
 
-/// What the server answers.
+/// An answer of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     Done,
@@ -104,10 +104,10 @@ pub(crate) enum Answer {
     Lock(LockAnswer),
 }
 
-/// What a client asks a store; see [`crate::Store`].
+/// A request of a client to a store; see [`crate::Store`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StoreRequest {
-    /// The answer has the bytes.
+    /// The bytes are in the answer.
     Read {
         strip: Strip,
         generation: u64,
@@ -116,7 +116,7 @@ pub(crate) enum StoreRequest {
     },
     /// The bytes go with the request.
     Write(Write),
-    /// The same, and the store has that of another slot, at `NODE:/DIR`, write them to the strip's other copy.
+    /// Writes the bytes, and forwards them to the store of the strip's other copy, in another slot, at `NODE:/DIR`.
     Forward {
         write: Write,
         slot: u32,
@@ -161,29 +161,29 @@ pub(crate) enum StoreRequest {
     Space,
 }
 
-/// What a store answers.
+/// An answer of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StoreAnswer {
     Done,
     Facts(Option<StripFacts>),
-    /// From and to where there is data.
+    /// The range with data.
     Data(Option<(u64, u64)>),
     Strips(Vec<Strip>),
     Space(Space),
     /// The number of a sync.
     Synced(u64),
-    /// From and to where bytes were written.
+    /// The ranges that were written.
     Changes(Vec<(u64, u64)>),
     Forwarded(Forwarded),
 }
 
-/// What came of the other copy of a write that a store has carried out and forwarded.
+/// The fate of the other copy, after a store has carried out a write and forwarded it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Forwarded {
     /// It is written too; the boot of its store's machine.
     Written(String),
-    /// It is not written, and will not be; why.
+    /// It is not written, and will not be; the reason.
     Unsent(String),
-    /// Whether it is, or will be, is not known; why.
+    /// It is unknown whether it is or will be written; the reason.
     Unsure(String),
 }

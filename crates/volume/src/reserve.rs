@@ -1,8 +1,8 @@
-//! Disk space that is set aside beside the manager's database, so that files can still be removed when its disk is full.
+//! Disk space set aside beside the manager's database, so that files can still be removed when its disk is full.
 //!
-//! Model: a file of allocated blocks that nobody reads. When a change that needs no lasting room meets a full disk, these
-//! blocks are given back. They suffice to checkpoint the database's log, which is then overwritten from its beginning and so
-//! needs no more room. When the disk has room again, the blocks are allocated again.
+//! Model: a file of allocated blocks that nothing reads. When a change that needs no lasting room meets a full disk,
+//! these blocks are given back. They suffice to checkpoint the database's log, which is then overwritten from its
+//! beginning and so needs no more room. When the disk has room again, the blocks are allocated again.
 //! Non-goals: room for new files and names; these fail when the disk is full.
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use thalweg_io::{Access, File, FileSystem};
 use crate::{Result, place};
 
 const FILE: &str = "reserve";
-/// As many bytes as SQLite's log has when it is checkpointed: 1000 pages of 4 KiB, rounded up.
+/// The size of SQLite's log when it is checkpointed: 1000 pages of 4 KiB, rounded up.
 const BYTES: u64 = 4 << 20;
 /// The blocks are allocated only if the disk has this many bytes free, so that the reserve never fills it.
 const AVAILABLE_BYTES_MIN: u64 = 2 * BYTES;
@@ -41,8 +41,8 @@ impl Reserve {
         }
     }
 
-    /// Allocates the blocks again if they were given back and the disk has room. Without it the volume works, but files cannot
-    /// be removed once the disk is full.
+    /// Allocates the blocks again if they were given back and the disk has room. Without them the volume works, but
+    /// files cannot be removed once the disk is full.
     pub(crate) fn refill(&mut self) {
         if !self.is_allocated {
             self.is_allocated = self.allocate().unwrap_or(false);

@@ -1,6 +1,6 @@
-//! Rows of the manager's database, and what they say.
+//! The rows of the manager's database.
 //!
-//! Invariant: a row is written whole, so what is read is what was put.
+//! Invariant: a row is written whole, so a read returns what was put.
 //! Non-goals: which rows belong together; see apply.rs.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -11,7 +11,7 @@ use crate::manager::{Entry, Inode, Kind, New, Place};
 const COLUMNS: &str = "id, kind, device, mode, user, grp, links, size, accessed, modified, changed, target, layout, policy, generation, \
     cut, strips, stale0, stale1, unsynced, unsettled";
 
-/// An inode that is new.
+/// A new inode.
 pub(crate) fn inode(id: u64, new: &New, now: i64) -> Inode {
     Inode {
         id,
@@ -61,7 +61,7 @@ fn inode_of(row: &Row<'_>) -> rusqlite::Result<Inode> {
     })
 }
 
-/// Writes an inode, over what was there of it.
+/// Writes an inode, and replaces its row if there is one.
 pub(crate) fn put(connection: &Connection, inode: &Inode) -> rusqlite::Result<()> {
     let (kind, device) = kind_columns(inode.kind);
     let statement = format!(
@@ -144,13 +144,13 @@ fn policy_of(bytes: &[u8]) -> Option<Policy> {
     Some(Policy { width, stripe_bytes: u64::from_le_bytes(*stripe_bytes), copies, record_bytes })
 }
 
-/// An inode by its number.
+/// The inode with this number.
 pub(crate) fn by_id(connection: &Connection, id: u64) -> rusqlite::Result<Option<Inode>> {
     let text = format!("SELECT {COLUMNS} FROM inodes WHERE id = ?");
     connection.prepare_cached(&text)?.query_row([id as i64], inode_of).optional()
 }
 
-/// What a name leads to.
+/// The inode of a name.
 pub(crate) fn lookup(connection: &Connection, place: &Place) -> rusqlite::Result<Option<Inode>> {
     let text = format!(
         "SELECT {COLUMNS} FROM inodes WHERE id = (SELECT inode FROM names WHERE directory = ? AND name = ?)"
@@ -159,7 +159,7 @@ pub(crate) fn lookup(connection: &Connection, place: &Place) -> rusqlite::Result
     connection.prepare_cached(&text)?.query_row(place, inode_of).optional()
 }
 
-/// Names in a directory behind this one, in the order of their bytes.
+/// The names of a directory after this one, in byte order.
 pub(crate) fn names(
     connection: &Connection,
     directory: u64,
@@ -175,7 +175,7 @@ pub(crate) fn names(
     statement.query_map(params![directory as i64, after, most as i64], entry)?.collect()
 }
 
-/// Inodes with work to be done, of higher numbers than this.
+/// Inodes with unfinished work and numbers higher than `after`.
 pub(crate) fn unfinished(connection: &Connection, after: u64, most: usize) -> rusqlite::Result<Vec<Inode>> {
     let text = format!(
         "SELECT {COLUMNS} FROM inodes \

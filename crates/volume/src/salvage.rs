@@ -1,8 +1,8 @@
-//! Files rebuilt from the directories of stores, also where the manager is gone.
+//! Rebuilds files from the directories of stores, even without the manager.
 //!
-//! Model: each strip says which file it is of and how that is laid out, so files can be put together without the manager.
-//! It alone knows their names and sizes; without it a file is called after its number, and ends where its last strip does.
-//! Invariant: bytes that cannot be read are holes in the rebuilt file, and every file with such holes is reported, with their
+//! Model: each strip has the number and the layout of its file, so files can be put together without the manager. Only
+//! the manager knows names and sizes; without it, a file is named by its number, and ends where its last strip does.
+//! Invariant: unreadable bytes are holes in the rebuilt file, and each file with such holes is reported, with their
 //! ranges. A file of which nothing can be read is not written.
 //! Non-goals: directories, links and attributes.
 
@@ -24,13 +24,13 @@ use crate::strip::BLOCK;
 use crate::{Error, Result, check, volumes};
 
 const PIECE: usize = 1 << 20;
-/// Lost ranges of one file that are listed one by one; the rest is summed up.
+/// The most lost ranges of a file that are listed one by one; the rest is summed up.
 const LISTED_MAX: usize = 16;
 
-/// Where the copies of a strip are.
+/// The copies of a strip, with their stores.
 type Copies<'a> = Vec<(&'a dyn Store, Strip, StripFacts)>;
 
-/// What is known of a file.
+/// The manager's record of a file.
 struct Known {
     name: PathBuf,
     size: u64,
@@ -43,11 +43,11 @@ struct Known {
 struct Lost {
     /// The first ranges, each with the reason.
     listed: Vec<(Range<u64>, String)>,
-    /// How many more there are.
+    /// The number of further ranges.
     more: u64,
-    /// Where the last range ends.
+    /// The end of the last range.
     end: u64,
-    /// Bytes in all of them.
+    /// The number of bytes in all ranges.
     bytes: u64,
 }
 
@@ -65,7 +65,7 @@ impl Lost {
         }
     }
 
-    /// A line for each range, or, if there are many, for the first ones and for the rest together.
+    /// Adds a line for each range, or, if there are many, for the first ones and for the rest together.
     fn report(&self, name: &Path, problems: &mut Vec<String>) {
         let name = name.display();
         problems.extend(self.listed.iter().map(|(range, why)| {
@@ -78,7 +78,7 @@ impl Lost {
     }
 }
 
-/// Rebuilds the files of a volume in a directory that is not there yet.
+/// Rebuilds the files of a volume in a new directory.
 pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSalvage> {
     let entry = registry.find(name)?;
     let mut salvaged = VolumeSalvage { name: name.into(), ..VolumeSalvage::default() };
@@ -94,7 +94,7 @@ pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSal
     small::make_new_directory(into)?;
     let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
     if let Some(known) = &known {
-        // What no name leads to was removed, and its strips are not gone yet.
+        // Files without names were removed; only their strips are not gone yet.
         files.retain(|inode, _| known.contains_key(inode));
         known.keys().for_each(|inode| _ = files.entry(*inode).or_default());
     }
@@ -120,7 +120,7 @@ pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSal
     Ok(salvaged)
 }
 
-/// Names and sizes, if the manager knows them.
+/// Names and sizes, from the manager.
 fn known(entry: VolumeEntry) -> Result<BTreeMap<u64, Known>> {
     let open = volumes::open_known(entry)?;
     let mut known = BTreeMap::new();
@@ -170,7 +170,7 @@ fn files<'a>(
     (files, lost_slots)
 }
 
-/// Writes what can be read of a file: how many bytes that are, and which are lost.
+/// Writes what can be read of a file. Returns how many bytes that are, and which are lost.
 fn rebuild(
     io: &Arc<dyn FileSystem>,
     path: &Path,
@@ -190,7 +190,7 @@ fn rebuild(
         }
         return write(io, path, size, |_| Ok(())).map(|()| (size, lost));
     };
-    // Without the manager, a strip of which all copies would be at lost stores may have been there.
+    // Without the manager, a strip may have existed if all of its copies would be at lost stores.
     let should_be = |index: u32| match known {
         Some(known) => known.strips & bit(index) != 0,
         None => (0..layout.copies).all(|copy| lost_slots.contains(&layout.slot(index, copy))),
@@ -215,7 +215,7 @@ fn rebuild(
     Ok((bytes, lost))
 }
 
-/// Makes a file of this size, with what `fill` writes into it. If that fails, it is removed.
+/// Makes a file of this size, whose contents `fill` writes. If that fails, the file is removed.
 fn write(
     io: &Arc<dyn FileSystem>,
     path: &Path,
@@ -228,10 +228,10 @@ fn write(
     written.and_then(|()| Ok(file.sync()?)).inspect_err(|_| _ = io.remove(path))
 }
 
-/// Copies a stretch of a file from the first copy that can be read. Where none can, each block is tried on its own.
+/// Copies a run of a file from the first readable copy. If there is none, tries each block by itself.
 fn copy(file: &File, copies: &Copies<'_>, part: &Piece, generation: u64, lost: &mut Lost) -> Result<()> {
     let mut piece = vec![0; PIECE.min(part.len as usize)];
-    // Whether that was read or is lost; if not, blocks of it may be readable.
+    // Returns whether the run was read or is lost; if not, some of its blocks may be readable.
     let mut is_done = |from: Range<u64>, lost: &mut Lost| -> Result<bool> {
         let bytes = &mut piece[..(from.end - from.start) as usize];
         let mut failed = None;
@@ -258,7 +258,7 @@ fn copy(file: &File, copies: &Copies<'_>, part: &Piece, generation: u64, lost: &
         }
         let mut from = at;
         while from < end {
-            // Blocks are those of the strip, which a stretch may begin within.
+            // Blocks are those of the strip; a run may begin inside one.
             let strip_at = part.strip_at + from;
             let to = (from + BLOCK as u64 - strip_at % BLOCK as u64).min(end);
             is_done(from..to, lost)?;

@@ -1,8 +1,8 @@
-//! A volume served to other processes of its user: a socket in the directory of its manager.
+//! Serves a volume to other processes of its user, through a socket in the directory of its manager.
 //!
 //! Model: each connection is a session of the server; session.rs answers its requests.
-//! Invariant: only processes of the same user are let in. When the server ends well, what it has read it answers, and what
-//! clients have open stays as it is for whoever serves next.
+//! Invariant: only processes of the same user are let in. When the server ends in order, it answers all requests that
+//! it has read, and the clients' open files stay as they are for the next server.
 //! Non-goals: other machines.
 
 use std::io;
@@ -27,12 +27,12 @@ use crate::session::{Session, converse};
 use crate::{Error, Result};
 
 const SOCKET: &str = "socket";
-/// How long to wait after a client could not be let in.
+/// How long to wait after a client could not be accepted.
 const MOMENT: Duration = Duration::from_millis(10);
-/// How long to wait for a client at a time.
+/// How long a single wait for a client lasts.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Serves a volume while it lives.
+/// Serves a volume until it is dropped.
 pub(crate) struct Listener {
     shared: Arc<Shared>,
     accepting: Option<JoinHandle<()>>,
@@ -46,7 +46,7 @@ struct Shared {
     clients: Mutex<Vec<(UnixStream, JoinHandle<()>)>>,
 }
 
-/// The path of the socket of a directory, however long that one's name is: a socket's has at most 108 bytes.
+/// The path of a directory's socket, through `/proc`: the path of a socket has at most 108 bytes.
 fn socket(meta: &Path) -> Result<(std::fs::File, PathBuf)> {
     let directory = small::open(meta)?;
     let path = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
@@ -72,8 +72,8 @@ fn is_own(peer: &UnixStream) -> bool {
     rustix::net::sockopt::socket_peercred(peer).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
 }
 
-/// Connects to whoever serves the volume of this manager; why the store of each slot is lost, if it is. Nothing if nobody
-/// serves it now.
+/// Connects to the server of this manager's volume. Also returns why the store of each slot is lost, if it is. `None`
+/// if no process serves the volume now.
 pub(crate) fn connect(
     meta: &Path,
     name: &str,
@@ -93,7 +93,7 @@ pub(crate) fn connect(
 }
 
 impl Listener {
-    /// Begins to serve.
+    /// Starts to serve.
     pub(crate) fn start(meta: &Path, server: &Arc<Server>) -> Result<Listener> {
         let failed = |e| Error::Io(thalweg_io::Error::new(thalweg_io::Action::Create, meta.join(SOCKET), e));
         match small::remove(&meta.join(SOCKET)) {
@@ -128,7 +128,7 @@ impl Drop for Listener {
         }
         self.shared.server.leases.close();
         let clients = std::mem::take(&mut *self.shared.clients());
-        // What was sent until now is read and answered.
+        // Requests that have arrived are read and answered.
         clients.iter().for_each(|(stream, _)| _ = stream.shutdown(Shutdown::Read));
         clients.into_iter().for_each(|(_, serving)| _ = serving.join());
     }
@@ -141,11 +141,11 @@ impl Shared {
 
     fn accept(self: Arc<Shared>) {
         while !self.is_closing.load(Ordering::Acquire) {
-            // Closing the socket wakes it.
+            // Closing the socket wakes this thread.
             let Ok(true) = readable(&self.socket, HOUR) else { continue };
             let accepted = self.socket.accept().and_then(|(stream, _)| Ok((stream.try_clone()?, stream)));
             let Ok((kept, stream)) = accepted else {
-                // Too many files are open, say.
+                // For example because too many files are open.
                 std::thread::park_timeout(MOMENT);
                 continue;
             };
@@ -166,7 +166,7 @@ impl Shared {
         let session = self.server.begin();
         let shut = || _ = stream.shutdown(Shutdown::Both);
         let answering = Session { server: &self.server, session };
-        // Only this user's processes are here.
+        // Only processes of this user connect here.
         converse(&answering, (&self.callers, ""), (Box::new(from), Box::new(to)), &shut);
         if !self.is_closing.load(Ordering::Acquire) {
             self.server.end_for_good(session);

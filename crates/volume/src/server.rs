@@ -1,11 +1,11 @@
-//! Sessions at the manager: which client has which file open and may write it.
+//! Sessions at the manager: which client has which file open, and which may write it.
 //!
-//! Model: the process that hosts the manager answers the requests of every client's session, and has its own access to the
-//! stores. Therefore the server truncates files, removes strips, and finishes what clients left unfinished.
-//! Invariant: the strips of a file that has no names are removed only when no session has it open and its removal is durable.
-//! A file is noted as settled only when no session may write it. Sizes are those of the manager, or, while somebody else
-//! writes, what the stores know.
-//! Non-goals: who may do what, and how requests come here.
+//! Model: the process that hosts the manager answers the requests of every client's session, and has its own access to
+//! the stores. Therefore the server truncates files, removes strips, and finishes what clients left unfinished.
+//! Invariant: the strips of a file without names are removed only when no session has it open and the removal of its
+//! last name is durable. A file is noted as settled only when no session may write it. Sizes are those of the manager,
+//! or, while another client writes, those that the stores know.
+//! Non-goals: access control, and how requests arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -25,18 +25,18 @@ use crate::{Error, Result, recover};
 /// The number of a session.
 pub(crate) type SessionId = u64;
 
-/// A stand-in for the sessions of the earlier server, until it is known which of its clients come back.
+/// A stand-in for the sessions of the previous server, until it is known which of its clients come back.
 pub(crate) const GONE: SessionId = 0;
 
-/// How long clients of a server that is gone have to come to the next one.
+/// How long the clients of a server that has ended have to join the next one.
 const GRACE: Duration = PATIENCE;
-/// How long a file is fenced at most, in nanoseconds: clients that wait have to be answered within [`PATIENCE`].
+/// The longest time that a file is fenced, in nanoseconds: clients that wait must be answered within [`PATIENCE`].
 const FENCE_NS: u64 = 5_000_000_000;
-/// How long to wait before trying again what a lost store kept unfinished.
+/// How long to wait before retrying the work that a lost store has left unfinished.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Entries and inodes in one answer.
+/// The most entries and inodes in one answer.
 const PAGE: usize = 1000;
-/// Files without names wait until so many can be removed together, or one of them is large.
+/// Files without names are removed when there are this many of them, or one of them is large.
 const DOOMED_MAX: usize = 256;
 const DOOMED_BYTES_MAX: u64 = 1 << 20;
 
@@ -48,9 +48,9 @@ pub(crate) struct Server {
     state: Mutex<State>,
     settled: Condvar,
     me: Weak<Server>,
-    /// Does on threads what nobody waits for. A simulation does it itself, in its order.
+    /// Runs work on threads if no caller waits for it. A simulation runs it itself, in its own order.
     has_threads: bool,
-    /// Kept until the manager is closed, so that nobody else opens it before.
+    /// Held until the manager is closed, so that no other process opens it before.
     _lock: Option<File>,
 }
 
@@ -59,44 +59,44 @@ struct State {
     last_session: SessionId,
     repair: Option<Repair>,
     files: BTreeMap<u64, Opened>,
-    /// Files without names that nobody has open, each with the strips that it may have.
+    /// Files without names that no session has open, each with the strips that it may have.
     doomed: Vec<(Inode, u64)>,
-    /// A thread waits to try again.
+    /// A thread is waiting to retry.
     finishes_later: bool,
 }
 
-/// Who makes copies current, and the file that is fenced meanwhile, until this time.
+/// The session that repairs, and the file that it fences, with the time until which it does.
 struct Repair {
     session: SessionId,
     fenced: Option<(u64, u64)>,
 }
 
-/// A file that somebody has open, or that somebody left unsettled.
+/// A file that a session has open, or that one left unsettled.
 #[derive(Default)]
 struct Opened {
-    /// Each with whether others may have written since it last asked.
+    /// For each session, whether others may have written the file since it last asked.
     holders: BTreeMap<SessionId, bool>,
     writers: BTreeSet<SessionId>,
-    /// A writer went without telling what it wrote.
+    /// A writer ended without reporting what it wrote.
     is_orphaned: bool,
-    /// Its copies are being made equal, so nobody begins to write.
+    /// Its copies are being made equal, so no session may begin to write.
     is_settling: bool,
-    /// It has no names any more.
+    /// It has no names any longer.
     is_doomed: bool,
-    /// The end of what was reserved by those who append.
+    /// The end of the bytes that are reserved for appends.
     reserved: u64,
 }
 
 impl Opened {
-    /// All but this session may find other bytes in it.
+    /// Notes that all other sessions may find other bytes in it.
     fn writes(&mut self, session: SessionId) {
         self.holders.iter_mut().for_each(|(holder, changed)| *changed |= *holder != session);
     }
 }
 
 impl Server {
-    /// Starts a server with this manager, whose directory it has locked, and these stores. If no clients of an earlier server can exist (`is_alone`), it
-    /// finishes what a crash interrupted. Otherwise that waits for [`GRACE`], since such clients continue.
+    /// Starts a server with this manager, whose directory is locked, and these stores. Finishes what a crash
+    /// interrupted: at once if there can be no clients of an earlier server (`is_alone`), else after [`GRACE`].
     pub(crate) fn start(
         manager: Box<dyn Manager>,
         stores: Arc<Stores>,
@@ -106,7 +106,7 @@ impl Server {
         let server = Server::with(manager, stores, (is_alone, true), lock)?;
         if !is_alone {
             let waiting = Arc::downgrade(&server);
-            // Without a thread, what they left is finished when the server ends.
+            // Without a thread, their unfinished work is done when the server ends.
             spawn("volume", move || {
                 let watch = Stopwatch::start();
                 while let Some(left) = GRACE.checked_sub(Duration::from_nanos(watch.ns())) {
@@ -118,7 +118,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The same, with or without threads of its own.
+    /// Starts a server with or without threads of its own.
     pub(crate) fn with(
         manager: Box<dyn Manager>,
         stores: Arc<Stores>,
@@ -137,7 +137,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Does what nobody waits for.
+    /// Runs work for which no caller waits.
     fn aside(&self, work: impl FnOnce() + Send + 'static) {
         match self.has_threads {
             true => _ = spawn("volume", work),
@@ -145,8 +145,8 @@ impl Server {
         }
     }
 
-    /// Tries again after a while what a lost store kept unfinished. If there is no thread for it, whoever opens the volume
-    /// next does.
+    /// Retries after a while the work that a lost store left unfinished. If there is no thread for it, the next opening
+    /// of the volume does it.
     fn finish_later(&self) {
         if !self.has_threads || std::mem::replace(&mut self.state().finishes_later, true) {
             return;
@@ -157,7 +157,7 @@ impl Server {
             while let Some(left) = AGAIN.checked_sub(Duration::from_nanos(watch.ns())) {
                 std::thread::park_timeout(left);
             }
-            // Those that are still lost then fail at once, so that the manager is not kept from being closed meanwhile.
+            // Requests to stores that are still lost then fail at once, so that they do not delay closing the manager.
             stores.slots().iter().flatten().for_each(|store| _ = store.space());
             if let Some(server) = me.upgrade() {
                 server.state().finishes_later = false;
@@ -168,8 +168,8 @@ impl Server {
         });
     }
 
-    /// Finishes what a store that was lost kept unfinished: files without names that nobody has open, and files whose writers
-    /// are gone. Whether nothing is left.
+    /// Finishes the work that a lost store left unfinished: files without names that no session has open, and files
+    /// whose writers have ended. Returns whether nothing is left.
     pub(crate) fn finish_left(&self) -> Result<bool> {
         let mut is_done = self.reap()?;
         let mut after = 0;
@@ -193,7 +193,7 @@ impl Server {
         }
     }
 
-    /// Has a file held open for clients that may come back.
+    /// Holds a file open for clients that may come back.
     fn leave_to_gone(&self, inode: &Inode) -> bool {
         if inode.kind == Kind::File {
             let mut state = self.state();
@@ -208,7 +208,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new session.
+    /// Begins a session.
     pub(crate) fn begin(&self) -> SessionId {
         let mut state = self.state();
         state.last_session += 1;
@@ -221,7 +221,7 @@ impl Server {
         self.end(session);
     }
 
-    /// Ends a session, which may have files open. Its client may have locks, until its lease ends.
+    /// Ends a session, which may have files open. Its client may keep locks until its lease ends.
     pub(crate) fn end(&self, session: SessionId) {
         let held: Vec<u64> = {
             let mut state = self.state();
@@ -235,7 +235,7 @@ impl Server {
             })
             .collect()
         };
-        // Nobody is there who could be told; whoever opens the volume next finishes what is left.
+        // No client is left to report an error to; the next opening of the volume finishes what is left.
         held.into_iter().for_each(|inode| _ = self.close(session, inode, None));
     }
 
@@ -289,12 +289,12 @@ impl Server {
         })
     }
 
-    /// An inode as it is now, or, where stores cannot be asked, as the manager knows it: enough for names.
+    /// The current inode, or, if stores do not answer, the manager's record of it: enough for names.
     fn live_if_known(&self, session: SessionId, inode: Inode) -> Inode {
         self.live(session, inode.clone()).unwrap_or(inode)
     }
 
-    /// An inode as it is now: while another session may write it, stores know more than the manager.
+    /// The current inode: while another session may write it, stores know more than the manager.
     fn live(&self, session: SessionId, mut inode: Inode) -> Result<Inode> {
         if self.wait_for_fence(session, inode.id) {
             inode = self.manager.inode(inode.id).unwrap_or(inode);
@@ -310,7 +310,7 @@ impl Server {
         Ok(inode)
     }
 
-    /// Waits while a file is fenced by another session; whether it was.
+    /// Waits while another session fences a file. Returns whether one did.
     fn wait_for_fence(&self, session: SessionId, inode: u64) -> bool {
         let (mut state, mut was) = (self.state(), false);
         loop {
@@ -335,7 +335,7 @@ impl Server {
         Ok(())
     }
 
-    /// Begins a new generation of a file, of which no other session hears until it is lifted.
+    /// Begins a new generation of a file, which is kept from other sessions until it is lifted.
     fn fence(&self, session: SessionId, inode: u64) -> Result<Inode> {
         match &mut self.state().repair {
             Some(repair) if repair.session == session => repair.fenced = Some((inode, now_ns() + FENCE_NS)),
@@ -358,7 +358,7 @@ impl Server {
         }
     }
 
-    /// Has a copy read again, for the session that has fenced the file.
+    /// Marks a copy as current, for the session that has fenced the file.
     fn make_current(&self, session: SessionId, inode: u64, change: &Change) -> Result<Inode> {
         let state = self.state();
         let fenced = state.repair.as_ref().filter(|repair| repair.session == session);
@@ -387,7 +387,7 @@ impl Server {
                 self.let_go(&left)?;
                 Ok(left)
             }
-            // A client that has not heard of the one copy that is stale may not mark the other.
+            // A client that does not know about the one stale copy may not mark the other.
             Change::Stale(inode, copy, strips) => {
                 let others = self.manager.inode(*inode)?.stale[usize::from(*copy == 0)];
                 match others & strips {
@@ -411,20 +411,20 @@ impl Server {
         self.state().files.get(&inode).is_some_and(|file| file.writers.contains(&session))
     }
 
-    /// Makes a change that begins a generation: marks a copy stale, say. The stores of both copies refuse clients that do not
-    /// know.
+    /// Makes a change that begins a generation, for example one that marks a copy stale. The stores of both copies then
+    /// refuse clients that do not know it.
     fn begin_generation(&self, session: SessionId, change: &Change, strips: u64) -> Result<Inode> {
         let changed = self.manager.change(change)?;
-        // The second copy is why a client raises a generation, so nobody waits for its store.
+        // A client raises a generation because of the second copy, so there is no waiting for its store.
         let is_raised = matches!(change, Change::Raise(..));
         let changed = if is_raised { changed } else { self.live_if_known(session, changed) };
         if let Some(target) = Target::of(&changed) {
             let len = changed.cut.unwrap_or(changed.size);
             let [first, second] = target.stale;
             let asked = [first, if is_raised { u64::MAX } else { second }];
-            // A store that does not hear of it refuses the new generation, and hears then.
+            // A store that misses this refuses the new generation, and is told then.
             self.stores.raise(&Target { stale: asked, ..target }, strips, len);
-            // Those of other strips, and the one with the stale copy, may be away for long.
+            // The stores of other strips, and the one with the stale copy, may be lost for long.
             let (stores, everywhere) = (Arc::clone(&self.stores), Target { stale: [0; 2], ..target });
             self.aside(move || _ = stores.raise(&everywhere, u64::MAX, len));
         }
@@ -439,7 +439,7 @@ impl Server {
             return Err(Error::system(libc::ENOENT, format!("inode {inode}")));
         }
         let file = state.files.entry(inode).or_default();
-        // Whether others write is not asked: what they wrote before this session came may be news to it.
+        // Not whether other sessions write: even what they wrote before this session began may be new to it.
         let is_shared = file.holders.keys().any(|holder| *holder != session);
         file.holders.insert(session, is_shared);
         drop(state);
@@ -496,7 +496,7 @@ impl Server {
         Ok(changed)
     }
 
-    /// Whether other sessions may have written a file since a session that has it open asked this.
+    /// Whether other sessions may have written a file since a session that has it open last asked.
     fn has_changed(&self, session: SessionId, inode: u64) -> bool {
         let mut state = self.state();
         let Some(file) = state.files.get_mut(&inode) else { return true };
@@ -505,7 +505,7 @@ impl Server {
         is_written || before.unwrap_or(true)
     }
 
-    /// A session made durable what it wrote.
+    /// Notes what a session wrote and made durable.
     fn settled(&self, session: SessionId, written: &Written) -> Result<Inode> {
         let mut state = self.state();
         let file = state.files.entry(written.inode).or_default();
@@ -521,8 +521,8 @@ impl Server {
         Ok(changed)
     }
 
-    /// Finishes what writers that are gone left unfinished, unless a session may still write the file. Whether all stores
-    /// could be asked.
+    /// Finishes the work of writers that have ended, unless a session may still write the file. Returns whether all
+    /// stores answered.
     fn settle(&self, inode: u64) -> Result<bool> {
         let mut state = self.state();
         let file = state.files.entry(inode).or_default();
@@ -539,8 +539,8 @@ impl Server {
         };
         let mut state = self.state();
         let file = state.files.entry(inode).or_default();
-        // A store that could not be asked may know more, so whoever opens the file has to ask it. Of a file without names
-        // nobody has learnt which strips it has.
+        // A store that did not answer may know more, so the next session to open the file has to ask it. For a file
+        // without names, it was not determined which strips it has.
         (file.is_settling, file.is_orphaned) = (false, file.is_doomed || !matches!(settled, Ok(true)));
         drop(state);
         self.settled.notify_all();
@@ -564,7 +564,7 @@ impl Server {
         let Some(file) = state.files.get_mut(&inode) else {
             return Err(Error::system(libc::EBADF, format!("inode {inode}")));
         };
-        // If only one session has the file open, its size is right, and space reserved for failed appends is free again.
+        // If only one session has the file open, its size is right, and bytes of failed appends are no longer reserved.
         let reserved = if file.holders.len() > 1 { file.reserved } else { 0 };
         let at = found.size.max(told).max(reserved);
         file.reserved = at.saturating_add(bytes);
@@ -592,12 +592,12 @@ impl Server {
         if cuts(changed.generation) == cuts(known.generation) {
             return Ok(changed);
         }
-        // Stores must not be ahead of what is durable at the manager.
+        // Stores must not be ahead of the manager's durable state.
         self.manager.sync()?;
         self.cut(changed, size)
     }
 
-    /// Has all strips cut for the generation that a file has.
+    /// Cuts all strips for the current generation of a file.
     fn cut(&self, inode: Inode, size: u64) -> Result<Inode> {
         let Some(target) = Target::of(&inode) else { return Ok(inode) };
         let outcome = self.stores.raise(&target, u64::MAX, inode.cut.map_or(size, |cut| cut.min(size)));
@@ -632,8 +632,8 @@ impl Server {
         self.doom(left.clone(), false)
     }
 
-    /// An inode that has no names, and that nobody has open. If a writer went without telling what it wrote, it may have any
-    /// strips.
+    /// Takes an inode without names that no session has open. If a writer ended without reporting what it wrote, it may
+    /// have any strips.
     fn doom(&self, inode: Inode, is_orphaned: bool) -> Result<()> {
         if inode.kind != Kind::File {
             return self.manager.change(&Change::Forget(inode.id)).map(drop);
@@ -646,7 +646,7 @@ impl Server {
         if wait { Ok(()) } else { self.reap().map(drop) }
     }
 
-    /// Removes the strips of files that have no names, once it is durable that they have none; whether all are gone.
+    /// Removes the strips of files without names, once it is durable that they have none. Returns whether all are gone.
     fn reap(&self) -> Result<bool> {
         let doomed = std::mem::take(&mut self.state().doomed);
         if doomed.is_empty() {
@@ -663,7 +663,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nobody is there who could be told; whoever opens the volume next finishes it.
+        // No caller is left to report an error to; the next opening of the volume finishes the work.
         let _ = self.sync_all();
     }
 }

@@ -48,7 +48,7 @@ impl Bed {
         self.client_of(Arc::clone(&self.server.stores))
     }
 
-    /// A client that does not reach the store of a slot.
+    /// A client that cannot reach the store of a slot.
     fn client_without(&self, slot: u32) -> Arc<Volume> {
         let mut slots: Vec<_> = self.server.stores.slots().to_vec();
         slots[slot as usize] = Err("it is away".into());
@@ -105,7 +105,7 @@ fn a_file_is_as_long_as_what_another_client_has_written() {
     written.write_at(0, &[1; 3 * STRIPE]).unwrap();
     assert_eq!(reader.stat(Path::new("f")).unwrap().size, 3 * STRIPE as u64);
     assert_eq!(contents(&file(&reader)), [1; 3 * STRIPE]);
-    // What is told late does not make it shorter.
+    // A late report does not make it shorter.
     let other = file(&reader);
     other.write_at(5 * STRIPE as u64, &[2]).unwrap();
     drop(other);
@@ -141,7 +141,7 @@ fn a_client_finds_a_file_cut_that_another_truncated() {
     assert_eq!(second.read_at(0, &mut bytes).unwrap(), 10, "the store tells that the file was cut");
     second.write_at(20, &[2; 10]).unwrap();
     assert_eq!(contents(&first), [&[1; 10][..], &[0; 10], &[2; 10]].concat());
-    // A strip that was made by a write of before.
+    // A strip that an earlier write made.
     second.set_size(0).unwrap();
     first.write_at(0, &[3; 2 * STRIPE]).unwrap();
     assert_eq!(contents(&second), [3; 2 * STRIPE]);
@@ -159,7 +159,7 @@ fn a_file_is_settled_when_nobody_may_write_it_any_more() {
     assert!(unsettled(), "the second client may write");
     second.sync().unwrap();
     assert!(!unsettled());
-    // A client that goes without closing is finished by the server.
+    // When a client ends without closing its files, the server settles them.
     second.write_at(2 * STRIPE as u64, &[3; 10]).unwrap();
     assert!(unsettled());
     let size = 2 * STRIPE as u64 + 10;
@@ -181,12 +181,12 @@ fn of_two_copies_one_stays_current() {
     assert_eq!(other.manager.inode(written.inode()).unwrap().stale, [0, 0b101]);
 }
 
-/// Repairs the volume as another client does; what was done.
+/// Repairs the volume as another client would. Returns the lines of the repair.
 fn repaired(client: &Arc<Volume>) -> Vec<String> {
     crate::repair::run(client, &[String::new(), String::new(), String::new()]).unwrap()
 }
 
-/// What the copy of each strip in a slot's store alone says; a strip that is not read there is an error.
+/// The contents without a slot's store, that is, from the other copies; an error if a strip has no other readable copy.
 fn contents_without(bed: &Bed, slot: u32) -> Vec<u8> {
     contents(&file(&bed.client_without(slot)))
 }
@@ -198,12 +198,12 @@ fn a_client_that_slept_does_not_write_to_one_copy_alone() {
     let written = file(&sleeper);
     written.write_at(0, &[1; STRIPE]).unwrap();
     let slot = written.layout().slot(0, 1);
-    // A store is away for another client, so the sleeper hears that its copy is stale.
+    // A store is lost to another client, so the sleeper learns that its copy is stale.
     let partial = bed.client_without(slot);
     file(&partial).write_at(0, &[2; STRIPE]).unwrap();
     written.write_at(1, &[3]).unwrap();
     assert_eq!(sleeper.manager.inode(written.inode()).unwrap().stale[1], 1);
-    // While it sleeps the copy is made current, so its next write has to go to both.
+    // While the sleeper sleeps, the copy is made current, so its next write has to go to both.
     assert_eq!(repaired(&bed.client()).len(), 1);
     written.write_at(2, &[4]).unwrap();
     written.sync().unwrap();
@@ -223,7 +223,7 @@ fn a_client_that_does_not_know_of_a_stale_copy_is_refused_by_the_other() {
     let slot = first.layout().slot(0, 0);
     let partial = file(&bed.client_without(slot));
     partial.write_at(0, &[3; STRIPE]).unwrap();
-    // The copy that missed this is there again for the others; it hears soon that they must not take it for current.
+    // The copy that missed this is back for the others; they soon learn that they must not take it for current.
     for file in [&first, &second] {
         let mut found = [0; STRIPE];
         let is_new = |found: &[u8]| found == [3; STRIPE];
@@ -249,7 +249,7 @@ fn a_volume_is_repaired_while_clients_write() {
                 let mut rng = thalweg_base::rng::Rng::new(u64::from(slot));
                 let mut last = false;
                 while !last {
-                    // Some more after the end, so that writes go on in every phase.
+                    // A few more after the end, so that there are writes in every phase.
                     last = is_over.load(std::sync::atomic::Ordering::Acquire);
                     let at = rng.below(len as u64 - 100) as usize;
                     let with = rng.below(250) as u8;
@@ -270,14 +270,14 @@ fn a_volume_is_repaired_while_clients_write() {
         }
         assert_eq!(bed.client().manager.inode(base.inode()).unwrap().stale, [0, 0]);
     }
-    // One client repairs at a time.
+    // Only one client at a time can repair.
     let (one, other) = (bed.client(), bed.client());
     one.manager.repair().unwrap();
     assert!(other.manager.repair().unwrap_err().to_string().contains("another client repairs"));
     assert!(other.manager.fence(base.inode()).is_err());
     let current = Change::Current(base.inode(), 0, 0, 1);
     assert!(one.manager.change(&current).is_err(), "it is not fenced");
-    // What it has fenced is lifted when it ends.
+    // Its fences are lifted when its session ends.
     one.manager.fence(base.inode()).unwrap();
     drop(one);
     base.write_at(0, &[9]).unwrap();
@@ -315,7 +315,7 @@ fn a_damaged_block_is_mended_by_the_read_that_finds_it() {
     let first_copies = strips.iter().filter(|path| path.to_str().unwrap().ends_with("-00-0.strip"));
     for path in first_copies.clone() {
         let before = bed.sim.get(path).unwrap();
-        // In the first block and in the last, which the end of the strip cuts.
+        // In the first block and in the last, which is a partial one.
         for at in [5, before.len() - 1] {
             bed.sim.flip_bit(path.clone(), 8 * at as u64);
             assert_eq!(contents(&written).len(), 9 * STRIPE + 100);
@@ -323,7 +323,7 @@ fn a_damaged_block_is_mended_by_the_read_that_finds_it() {
         }
     }
     assert_eq!(first_copies.count(), 1);
-    // A block is not written from bytes that its checksum is not of.
+    // A block is not rewritten from bytes that do not match its checksum.
     let strip = crate::store::Strip { inode: written.inode(), index: 0, copy: 0 };
     let store = bed.server.stores.of(&written.layout(), strip).unwrap();
     let generation = client.manager.inode(written.inode()).unwrap().generation;

@@ -1,9 +1,9 @@
 //! The service of volumes on a node: the managers and stores in its directories.
 //!
-//! Model: a stream is a session with a manager, or carries requests to one store. A manager is opened when the first client
-//! comes, and stays open until its volume is removed or the node stops. It asks the stores on other nodes over this node's links.
-//! Invariant: a directory is opened once, whoever asks; a client that may only look changes nothing.
-//! Non-goals: which volumes there are; their clients know.
+//! Model: a stream is a session with a manager, or carries requests to one store. A manager is opened for its first
+//! client, and closed when its volume is removed or the node stops. It uses this node's links to stores elsewhere.
+//! Invariant: a directory is opened only once, for all clients; a client that may only look changes nothing.
+//! Non-goals: which volumes exist; their clients know that.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub struct VolumeService {
     is_stopping: AtomicBool,
 }
 
-/// A store that is open, its volume and its slot, and who may use it.
+/// An open store, with its volume and slot, and the clients that may use it.
 #[derive(Clone)]
 struct KeptStore {
     store: Arc<LocalStore>,
@@ -57,7 +57,7 @@ struct KeptStore {
 }
 
 impl VolumeService {
-    /// On this host.
+    /// The service of this host.
     pub fn new(host: &Arc<Host>) -> VolumeService {
         VolumeService {
             host: Arc::clone(host),
@@ -69,7 +69,7 @@ impl VolumeService {
         }
     }
 
-    /// The store in a directory, opened if it is not, for the peer of a link or for this node itself.
+    /// The store in a directory, opened if needed, for the peer of a link or for this node itself.
     fn store(&self, dir: &Path, volume: u128, slot: u32, peer: Option<&Link>) -> Result<KeptStore> {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         match stores.get(dir) {
@@ -91,7 +91,7 @@ impl VolumeService {
         Ok(kept)
     }
 
-    /// A new session with the manager in a directory.
+    /// Begins a session with the manager in a directory.
     fn session(
         self: &Arc<Self>,
         dir: &Path,
@@ -103,7 +103,7 @@ impl VolumeService {
         let is_alone = work.is_some_and(|work| work != VolumeWork::Repair);
         let entered = self.managers.enter(dir, is_alone, || self.open_manager(dir))?;
         if is_alone {
-            // Clients of a node that ran here before find the volume in use.
+            // Clients of an earlier node on this host find the volume in use.
             entered.server().end(GONE);
         }
         let session = entered.server().begin();
@@ -130,7 +130,7 @@ impl VolumeService {
             }
         };
         let stores = Stores::new((0..).zip(&facts.slots).map(slot).collect());
-        // Clients of a node that ran here before may come back.
+        // Clients of an earlier node on this host may come back.
         Server::start(Box::new(manager), Arc::new(stores), false, Some(lock))
     }
 
@@ -213,7 +213,7 @@ impl Service for VolumeService {
         VolumeRequest::SERVICE
     }
 
-    /// Who may only look may read.
+    /// A client that may only look can read.
     fn is_harmless(&self, body: &str) -> bool {
         matches!(from_json(body), Ok(VolumeRequest::Manager { .. } | VolumeRequest::Store { .. }))
     }
@@ -262,7 +262,7 @@ impl Service for VolumeService {
             VolumeRequest::Change(change) => {
                 let (what, words) = words(&change);
                 peer.entry(what, &words).spawn("volume", move |entry| {
-                    // Whoever is gone does not hear it.
+                    // A client that has disconnected does not receive the answer.
                     let _ = match service.change(change, &link) {
                         Ok(()) => {
                             entry.ends("done");
@@ -280,12 +280,12 @@ impl Service for VolumeService {
     }
 
     fn stop(&self, _patience: Duration) {
-        // What clients have open stays as it is, for the node that runs here next.
+        // What clients have open stays as it is, for the next node on this host.
         self.is_stopping.store(true, Ordering::Release);
     }
 }
 
-/// A change in the words of the audit log.
+/// A change, as the audit log describes it.
 fn words(change: &VolumeChange) -> (&'static str, Vec<String>) {
     match change {
         VolumeChange::MakeStore { name, directory, .. } => {
@@ -307,7 +307,7 @@ struct ManagerSession {
 }
 
 impl ManagerSession {
-    /// Gives a slot another store, or adds the next slot.
+    /// Assigns another store to a slot, or adds the next slot.
     fn set_slot(&self, slot: u32, place: &Path) -> Result<Reply> {
         let manager = &self.entered.server().manager;
         if !self.entered.is_alone || slot as usize > manager.facts()?.slots.len() {
@@ -319,7 +319,7 @@ impl ManagerSession {
 }
 
 impl Answering for ManagerSession {
-    /// Clients ask the stores themselves.
+    /// Clients reach the stores themselves.
     fn lost(&self) -> Vec<Option<String>> {
         Vec::new()
     }
@@ -329,7 +329,7 @@ impl Answering for ManagerSession {
             return Err(Error::Refused("this stream is for requests to a manager".into()));
         };
         let is_read = match request {
-            // It has stores hear of what was changed.
+            // It makes stores cut strips for a change that was already made.
             Request::Change(Change::Cut(..)) => true,
             Request::Change(_) | Request::SyncAll | Request::Append { .. } | Request::Lock { .. } => false,
             Request::Repair | Request::Fence(_) | Request::Lift(_) => false,
@@ -359,12 +359,12 @@ struct StoreSession {
     kept: KeptStore,
     mirrors: Arc<Mirrors>,
     may_change: bool,
-    /// The nodes from which the store takes writes meanwhile.
+    /// The nodes whose forwarded writes the store takes during this session.
     _named: Option<Named>,
 }
 
 impl KeptStore {
-    /// A request, if it is one to this store.
+    /// The request, if it is for this store.
     fn request<'a>(&self, ask: &'a Ask) -> Result<&'a StoreRequest> {
         match ask {
             Ask::Store(slot, request) if *slot == self.slot => Ok(request),
@@ -410,7 +410,7 @@ impl Answering for StoreSession {
     }
 }
 
-/// Writes that another node forwards to a store; none if it may not.
+/// Writes that another node forwards to a store; `node` is `None` if it may not forward.
 struct ForwardSession {
     kept: KeptStore,
     node: Option<String>,

@@ -1,10 +1,10 @@
-//! The requests of one client, taken from its connection and answered.
+//! Reads the requests of one client from its connection, and answers them.
 //!
-//! Model: a few threads take the requests in turn, and each carries out what it took and answers, so slow requests do not hold
-//! up the others.
-//! Invariant: whoever does not speak this version of the protocol is told, and nothing else of its is carried out. Of the
-//! connections of one caller only the last is answered; see callers.rs.
-//! Non-goals: whether the client may do what it asks, and what carries the bytes.
+//! Model: a few threads take the requests in turn. Each carries out and answers the request that it took, so slow
+//! requests do not hold up the others.
+//! Invariant: a client with another version of the protocol is told so, and none of its requests is carried out. Of the
+//! connections of one caller, only the last is answered; see callers.rs.
+//! Non-goals: the rights of the client, and the transport.
 
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,27 +18,27 @@ use crate::server::{Server, SessionId};
 use crate::store::Store;
 use crate::{Error, Result};
 
-/// Requests of one client that are carried out at a time.
+/// The most requests of one client that are carried out at a time.
 const WORKERS: usize = 8;
 
 type From = Box<dyn Read + Send>;
 type To = Box<dyn Write + Send>;
 
-/// What answers the requests of one client.
+/// Answers the requests of one client.
 pub(crate) trait Answering: Sync {
     /// For each slot, why its store is lost, if it is.
     fn lost(&self) -> Vec<Option<String>>;
 
-    /// Of a store: which boot of its machine this is.
+    /// For a store: the boot of its machine.
     fn boot(&self) -> String {
         String::new()
     }
 
-    /// The answer to one request. What is read fills `into`.
+    /// The answer to one request. Bytes that are read fill `into`.
     fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply>;
 }
 
-/// A session of a server, with the stores that this has.
+/// A session of a server, with its stores.
 pub(crate) struct Session<'a> {
     pub(crate) server: &'a Server,
     pub(crate) session: SessionId,
@@ -90,8 +90,8 @@ impl Answering for Session<'_> {
     }
 }
 
-/// Answers a client, of this name, until there are no more requests or it has made another connection. `shut` ends the
-/// connection, so that nobody waits at it.
+/// Answers the client of this name until there are no more requests, or until it has made another connection. `shut`
+/// ends the connection, so that no thread waits for it.
 pub(crate) fn converse(
     answering: &dyn Answering,
     (callers, name): (&Arc<Callers>, &str),
@@ -115,7 +115,7 @@ pub(crate) fn converse(
     let (from, to) = (Mutex::new(Some(from)), Mutex::new(to));
     std::thread::scope(|scope| {
         let work = || {
-            // A request that panics ends the connection, and no other.
+            // A request that panics ends its own connection, and no other.
             if catch_unwind(AssertUnwindSafe(|| work((answering, &entered), &from, &to, shut))).is_err() {
                 shut();
             }
@@ -127,15 +127,15 @@ pub(crate) fn converse(
     });
 }
 
-/// Tells a client why it is not let in.
+/// Sends a client the reason why it is refused.
 pub(crate) fn refuse(mut from: From, mut to: To, why: Error) {
     if let Ok(Some(first)) = Head::read(&mut from) {
-        // Who does not hear it is gone.
+        // A client that does not receive it has disconnected.
         let _ = send(&mut to, first.number, &Reply::Failed(why.into()), &[]);
     }
 }
 
-/// Takes requests and answers them until there are no more.
+/// Takes and answers requests until there are no more.
 fn work(
     (answering, entered): (&dyn Answering, &Entered),
     from: &Mutex<Option<From>>,
@@ -173,7 +173,7 @@ fn work(
     }
 }
 
-/// The reply to a request with these bytes; those that it asks for are then in `data`.
+/// The reply to a request with these bytes; the bytes that it returns are then in `data`.
 pub(crate) fn carry_out(answering: &dyn Answering, ask: &Ask, sent: &[u8], data: &mut Vec<u8>) -> Reply {
     data.clear();
     if let Ask::Store(_, StoreRequest::Read { bytes, .. }) = ask {
@@ -185,7 +185,7 @@ pub(crate) fn carry_out(answering: &dyn Answering, ask: &Ask, sent: &[u8], data:
     })
 }
 
-/// The next request, and the bytes that go with it.
+/// Reads the next request, and the bytes that go with it.
 fn next(from: &mut dyn Read, sent: &mut Vec<u8>) -> io::Result<Option<(u64, Ask)>> {
     let Some(head) = Head::read(from)? else { return Ok(None) };
     sent.resize(head.data_bytes, 0);
@@ -194,7 +194,7 @@ fn next(from: &mut dyn Read, sent: &mut Vec<u8>) -> io::Result<Option<(u64, Ask)
     Ok(Some((head.number, ask)))
 }
 
-/// Has a store carry out a request. What is read fills `into`.
+/// Lets a store carry out a request. Bytes that are read fill `into`.
 pub(crate) fn ask_store(
     store: &dyn Store,
     request: &StoreRequest,

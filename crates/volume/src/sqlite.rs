@@ -2,9 +2,9 @@
 //!
 //! Model: one connection, a write-ahead log, a transaction for each change. The log is synced when [`Manager::sync`] is
 //! called, and about once a second while there are changes, so a power loss costs at most the last second, in order.
-//! Invariant: numbers of inodes are handed out from ranges that were reserved durably, so a power loss that costs a file does
-//! not give its number, under which stores may have strips, to another.
-//! Non-goals: who may open the database: its directory is its owner's alone.
+//! Invariant: inode numbers are taken from ranges that were reserved durably. So if a power loss costs a file, no other
+//! file gets its number, under which stores may have strips.
+//! Non-goals: access control of the database: its directory belongs to its owner alone.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -24,9 +24,9 @@ use crate::{Error, Result, rows};
 
 const DATABASE: &str = "manager.db";
 const FORMAT: i64 = 3;
-/// Numbers of inodes that are reserved at a time.
+/// How many inode numbers are reserved at a time.
 const RESERVED: i64 = 4096;
-/// How long a change may wait to be durable.
+/// The longest time until a change is durable.
 const FLUSH: Duration = Duration::from_secs(1);
 
 const SCHEMA: &str = "
@@ -42,10 +42,10 @@ CREATE TABLE names (
 CREATE INDEX names_of ON names (inode);
 CREATE TABLE attributes (inode INTEGER, name BLOB, value BLOB, PRIMARY KEY (inode, name)) WITHOUT ROWID;
 ";
-/// What volumes of before do not have.
+/// Tables that older volumes lack.
 const ADDED: &str = "CREATE TABLE IF NOT EXISTS lockers (client BLOB PRIMARY KEY) WITHOUT ROWID;";
 
-/// The manager in this process.
+/// A manager in this process.
 pub struct SqliteManager {
     shared: Arc<Shared>,
     flusher: Option<JoinHandle<()>>,
@@ -59,12 +59,12 @@ struct Shared {
 
 struct State {
     connection: Connection,
-    /// The next number of an inode, and the first that is not reserved.
+    /// The next inode number, and the first that is not reserved.
     next: i64,
     reserved: i64,
     slots: u32,
     reserve: Reserve,
-    /// There are changes that are not durable.
+    /// Some changes are not durable.
     dirty: bool,
     closing: bool,
 }
@@ -80,7 +80,7 @@ impl SqliteManager {
     ) -> Result<()> {
         let path = dir.join(DATABASE);
         let failed = |e| Error::Database(path.clone(), e);
-        // SQLite gives its log the permissions of the database, and would make that for others to read.
+        // SQLite gives its log the permissions of the database, which it would create readable for others.
         thalweg_io::small::write(&path, b"")?;
         let connection = connect(&path).map_err(failed)?;
         let fill = || {
@@ -103,14 +103,14 @@ impl SqliteManager {
         Ok(thalweg_io::small::sync_directory(dir)?)
     }
 
-    /// Makes a copy of the database in a directory, which nobody has open, in an empty one. Durable, except for the name.
+    /// Copies the database in a directory, which no process may have open, to an empty one. Durable but for the name.
     ///
     /// # Errors
     /// If the database cannot be read, or there is no room for the copy.
     pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
         let (path, copy) = (from.join(DATABASE), to.join(DATABASE));
         let failed = |e| Error::Database(path.clone(), e);
-        // SQLite fills an empty file, and leaves its permissions.
+        // SQLite fills an empty file, and keeps its permissions.
         thalweg_io::small::write(&copy, b"")?;
         let connection = connect(&path).map_err(failed)?;
         let name = copy.to_str().ok_or_else(|| {
@@ -146,7 +146,7 @@ impl SqliteManager {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name("manager".into()).spawn(move || shared.flush_now_and_again())
         };
-        // Without a thread changes are durable when somebody asks for that.
+        // Without the thread, changes are durable only after a sync.
         Ok(SqliteManager { shared, flusher: flusher.ok() })
     }
 
@@ -162,7 +162,7 @@ impl Drop for SqliteManager {
         if let Some(flusher) = self.flusher.take() {
             flusher.join().expect("the flusher does not panic");
         }
-        // Nobody waits for it who could be told.
+        // No caller is left to report an error to.
         let _ = self.sync();
     }
 }
@@ -176,8 +176,8 @@ impl Shared {
         Error::Database(self.path.clone(), e)
     }
 
-    /// Carries out changes in one transaction. What the last one answers. On a full disk, changes that need no lasting room
-    /// use the reserve.
+    /// Carries out changes in one transaction, and returns the answer of the last one. On a full disk, changes that
+    /// need no lasting room use the reserve.
     fn change(&self, changes: &[Change]) -> Result<Option<Inode>> {
         let mut state = self.lock();
         match self.transact(&mut state, changes) {
@@ -216,7 +216,7 @@ impl Shared {
         while !state.closing {
             let waited = self.changed.wait_timeout_while(state, FLUSH, |state| !state.closing);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            // What failed now fails for who asks next.
+            // If this fails, so does the next request.
             let _ = state.sync();
             state.reserve.refill();
         }
@@ -224,7 +224,7 @@ impl Shared {
 }
 
 impl State {
-    /// A transaction that is durable when it is committed makes all before it durable.
+    /// The commit of a durable transaction makes all earlier ones durable.
     fn sync(&mut self) -> rusqlite::Result<()> {
         if self.dirty {
             let sync = "UPDATE facts SET format = format";
@@ -254,7 +254,7 @@ impl State {
         done
     }
 
-    /// A number that no inode had.
+    /// A number that no inode ever had.
     fn number(&mut self) -> rusqlite::Result<u64> {
         if self.next == self.reserved {
             let reserved = self.reserved + RESERVED;
@@ -269,7 +269,7 @@ impl State {
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(path, flags)?;
-    // Nobody else opens it, so it goes without shared memory.
+    // No other process opens it, so it needs no shared memory.
     connection.execute_batch(
         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;",
     )?;

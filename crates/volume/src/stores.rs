@@ -1,10 +1,10 @@
 //! All stores of a volume, and requests to several of them at once.
 //!
-//! Model: a run of bytes of a file is cut into pieces, those of one strip together are a task, and tasks run side by side.
-//! With copies, a write is a task for each copy, and a read asks the first copy that may answer, then the other; or first the
-//! one that should answer sooner (balance.rs).
-//! Invariant: a store that is lost is never taken for one that has no strips.
-//! Non-goals: what a failed copy means for the file; the client decides that.
+//! Model: a run of bytes of a file is cut into pieces; the pieces of one strip form a task, and tasks run in parallel.
+//! With copies, a write is one task for each copy. A read asks the first usable copy, then the other; or first the copy
+//! that should answer sooner (balance.rs).
+//! Invariant: a lost store is never mistaken for a store without strips.
+//! Non-goals: what a failed copy means for the file, which the client decides.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,16 +22,16 @@ use crate::store::{Store, Strip, Write};
 use crate::strip::BLOCK;
 use crate::{Error, Result};
 
-/// Runs that are shorter are not worth a thread.
+/// Shorter runs are not worth a thread.
 const SPREAD_BYTES: usize = 64 << 10;
-/// Threads that ask stores: two for each, so that two requests do not wait for each other, but not more than this.
+/// The most threads that send requests to stores. Each store has two, so that two requests do not wait for each other.
 const THREADS_MAX: usize = 16;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Pieces of one strip, each with the bytes that it is read into.
 type Pieces<'a> = Vec<(Piece, &'a mut [u8])>;
 
-/// What is written to one strip: from which of its bytes on, and the bytes.
+/// The bytes to write to one strip, each piece with its offset in the strip.
 type Parts<'a> = Vec<(u64, &'a [u8])>;
 
 /// How a strip is written: one copy, or the first, whose store forwards to the second.
@@ -43,28 +43,28 @@ enum To<'a> {
 /// The stores of a volume, each in its slot.
 pub(crate) struct Stores {
     slots: Vec<Slot>,
-    /// Threads that are kept for requests to several stores; without them, one after the other is asked.
+    /// Threads for requests to several stores; without them, requests are sent one after the other.
     pool: Option<ThreadPool>,
     /// Without it, a read asks the first copy.
     balance: Option<Arc<Balance>>,
-    /// Without it, a write goes to both copies from here.
+    /// Without it, this client sends a write to both copies.
     forwards: Option<Forwards>,
 }
 
 /// The store of a slot, or why there is none.
 pub type Slot = std::result::Result<Arc<dyn Store>, String>;
 
-/// A file as requests to stores name it.
+/// A file as it is described in requests to stores.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) inode: u64,
     pub(crate) generation: u64,
     pub(crate) layout: Layout,
-    /// The strips that are there, one bit for each; the others are holes.
+    /// The strips that exist, one bit for each; the others are holes.
     pub(crate) strips: u64,
-    /// Those that are durable: if they are not there, they are lost.
+    /// The durable strips: one that is missing is lost.
     pub(crate) settled: u64,
-    /// For each copy, the strips that are not read any more.
+    /// For each copy, the strips that must not be read.
     pub(crate) stale: [u64; 2],
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn bit(index: u32) -> u64 {
 }
 
 impl Target {
-    /// A file as the manager knows it; none if it has no strips.
+    /// A file as the manager knows it; `None` if it has no layout.
     pub(crate) fn of(inode: &Inode) -> Option<Target> {
         let Inode { id, generation, layout, strips, unsynced, stale, .. } = inode;
         Some(Target {
@@ -97,31 +97,31 @@ impl Target {
         Write { strip: self.strip(index, copy), generation, layout, at, may_create }
     }
 
-    /// The copies of a strip that are written and may be read.
+    /// The copies of a strip that are current: they are written and may be read.
     fn copies(&self, index: u32) -> impl Iterator<Item = u32> + Clone + use<> {
         let stale = self.stale;
         (0..self.layout.copies).filter(move |copy| stale[*copy as usize] & bit(index) == 0)
     }
 }
 
-/// Strips that were made durable, and the number of the sync of each copy.
+/// Strips that were made durable, and for each copy the number of its sync.
 pub(crate) struct Synced {
     strips: u64,
     numbers: HashMap<Strip, u64>,
 }
 
-/// What came of a request to all copies of some strips.
+/// The outcome of a request to all copies of some strips.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// Strips for which some copy did what was asked.
+    /// Strips for which at least one copy succeeded.
     pub(crate) done: u64,
     /// For each copy, strips for which it failed.
     pub(crate) failed: [u64; 2],
     /// The first failure.
     pub(crate) why: Option<Error>,
-    /// Some store has seen a newer generation of the file.
+    /// A store has seen a newer generation of the file.
     pub(crate) is_outdated: bool,
-    /// Strips whose second copy may carry out the write later.
+    /// Strips whose second copy may still carry out the write later.
     pub(crate) unsure: u64,
 }
 
@@ -145,12 +145,12 @@ impl Outcome {
         self.unsure |= other.unsure;
     }
 
-    /// Strips for which no copy did it.
+    /// Strips for which no copy succeeded.
     pub(crate) fn lost(&self) -> u64 {
         (self.failed[0] | self.failed[1]) & !self.done
     }
 
-    /// The changes that note which copies failed where the other one did not, so that they are not read any more.
+    /// The changes that mark copies stale that failed where the other copy did not.
     pub(crate) fn stale(&self, inode: u64) -> impl Iterator<Item = Change> {
         let lost = self.lost();
         let failed = (0..).zip(self.failed).map(move |(copy, failed)| (copy, failed & !lost));
@@ -159,7 +159,7 @@ impl Outcome {
             .map(move |(copy, strips)| Change::Stale(inode, copy, strips))
     }
 
-    /// An error if no copy of some strip did it.
+    /// An error if all copies of a strip failed.
     pub(crate) fn into_result(self) -> Result<()> {
         match (self.lost(), self.why) {
             (1.., Some(why)) => Err(why),
@@ -175,18 +175,18 @@ impl Stores {
         Stores { slots, pool: pool.stack_size(STACK_BYTES).build().ok(), balance: None, forwards: None }
     }
 
-    /// The same, with reads over both copies, as their stores answer: for stores that other clients and links share.
+    /// Spreads reads over both copies by how fast their stores answer: for stores that other clients and links share.
     pub(crate) fn balanced(self) -> Stores {
         Stores { balance: Balance::new(self.slots.len()), ..self }
     }
 
-    /// The same, with writes to both copies over the first one's store, where these on nodes are the stores.
+    /// Sends writes to both copies through the store of the first, where these stores on nodes are those of the slots.
     pub(crate) fn forwarding(self, stores: Vec<Arc<dyn Forward>>) -> Stores {
         assert_eq!(stores.len(), self.slots.len(), "each slot has its store");
         Stores { forwards: Some(Forwards::new(stores)), ..self }
     }
 
-    /// The same, asked one after the other: in the order that a simulation's seed decides.
+    /// Stores that are asked one after the other, in the order that a simulation's seed determines.
     #[cfg(test)]
     pub(crate) fn in_turn(slots: Vec<Slot>) -> Stores {
         Stores { slots, pool: None, balance: None, forwards: None }
@@ -202,7 +202,7 @@ impl Stores {
         self.slots.iter().map(|slot| slot.as_ref().err().cloned()).collect()
     }
 
-    /// The store that has a strip, or should have it.
+    /// The store to which a strip belongs.
     pub(crate) fn of(&self, layout: &Layout, strip: Strip) -> Result<&dyn Store> {
         match &self.slots[layout.slot(strip.index, strip.copy) as usize] {
             Ok(store) => Ok(&**store),
@@ -210,7 +210,7 @@ impl Stores {
         }
     }
 
-    /// Fills `into` from a byte of the file on.
+    /// Fills `into` with the bytes of the file from `at` on.
     pub(crate) fn read(&self, target: &Target, at: u64, into: &mut [u8]) -> Result<()> {
         let large = into.len() >= SPREAD_BYTES;
         let mut tasks: Vec<(u32, Pieces<'_>)> = Vec::new();
@@ -242,7 +242,7 @@ impl Stores {
         })
     }
 
-    /// Reads the copy that should answer first, if there are two to choose from.
+    /// Reads the copy that should answer sooner, if there are two to choose from.
     fn read_balanced(
         &self,
         target: &Target,
@@ -278,7 +278,7 @@ impl Stores {
         Some(answer)
     }
 
-    /// The first bytes of a strip from `at` on that were written, up to a hole or the strip's end.
+    /// The first written range of a strip at or after `at`, up to a hole or the strip's end.
     pub(crate) fn next_data(&self, target: &Target, index: u32, at: u64) -> Result<Option<Range<u64>>> {
         if target.strips & bit(index) == 0 {
             return Ok(None);
@@ -286,7 +286,7 @@ impl Stores {
         self.first_copy(target, index, |store, strip| store.next_data(strip, target.generation, at))
     }
 
-    /// What the first copy of a strip answers that can.
+    /// The answer of the first copy of a strip that can give one.
     fn first_copy<T>(
         &self,
         target: &Target,
@@ -310,8 +310,8 @@ impl Stores {
             .unwrap_or_else(|| Error::Missing(target.strip(index, 0), "no copy of it is current".into())))
     }
 
-    /// Writes a damaged block anew from the other copy: one for each read that found one. What cannot be mended is found
-    /// again by the next read, and by a check.
+    /// Rewrites a damaged block from the other copy: one block for each read that found damage. The next read, or a
+    /// check, finds what could not be repaired.
     fn mend(&self, target: &Target, damaged: Strip, other: Strip, at: u64) {
         let store = |strip| self.of(&target.layout, strip);
         let mut block = [0; BLOCK];
@@ -319,7 +319,7 @@ impl Stores {
         let _ = read.and_then(|()| store(damaged)?.mend(damaged, target.generation, at, &block));
     }
 
-    /// Writes `from` at a byte of the file to all copies.
+    /// Writes `from` to all copies at offset `at` of the file.
     pub(crate) fn write(&self, target: &Target, at: u64, from: &[u8]) -> Outcome {
         let mut tasks: Vec<(u32, To, Parts<'_>)> = Vec::new();
         for piece in target.layout.pieces(at, from.len() as u64) {
@@ -346,7 +346,7 @@ impl Stores {
         outcome
     }
 
-    /// How the copies of a strip are written.
+    /// How to write the copies of a strip: through one store, or each by itself.
     fn ways(&self, target: &Target, index: u32) -> impl Iterator<Item = To<'_>> {
         let copies = target.copies(index);
         let slot = |copy| target.layout.slot(index, copy);
@@ -361,7 +361,7 @@ impl Stores {
         parts.iter().try_for_each(|(at, from)| store.write(&target.write(index, copy, *at), from))
     }
 
-    /// Writes both copies of a strip over the first one's store; what is not forwarded is sent to the second one's.
+    /// Writes both copies of a strip through the store of the first; sends what that did not forward to the second.
     fn write_both(
         &self,
         forwards: &Forwards,
@@ -403,8 +403,8 @@ impl Stores {
         outcome
     }
 
-    /// How long a file is, as its strips tell, and which there are. An error if no copy of a strip can be asked: it may be
-    /// there, and would be taken for a hole.
+    /// The size of a file according to its strips, and the strips that exist. An error if no copy of a strip answers:
+    /// it may exist, and must not be taken for a hole.
     pub(crate) fn extent(&self, target: &Target) -> Result<(u64, u64)> {
         let (mut size, mut strips) = (0, 0);
         for index in 0..target.layout.width {
@@ -428,8 +428,8 @@ impl Stores {
         Ok((size, strips))
     }
 
-    /// Has stores refuse older generations, and cut their strips, for a file of `size` bytes, if it was cut: of all strips,
-    /// also those that nobody knows of, of a write that failed, say.
+    /// Makes stores refuse older generations, and cut these strips to a file of `size` bytes if the file was cut.
+    /// `strips` may include strips that only the store knows, for example of a write that failed.
     pub(crate) fn raise(&self, target: &Target, strips: u64, size: u64) -> Outcome {
         let Target { layout, generation, .. } = *target;
         self.each(target, strips, |store, strip| {
@@ -437,7 +437,7 @@ impl Stores {
         })
     }
 
-    /// Makes these strips durable. With what came of it, the syncs of strips of which both copies are.
+    /// Makes these strips durable. Also returns the sync numbers of the strips of which both copies are durable.
     pub(crate) fn sync(&self, target: &Target, strips: u64) -> (Outcome, Synced) {
         let synced = Mutex::new(HashMap::new());
         let outcome = self.each(target, strips, |store, strip| {
@@ -454,16 +454,16 @@ impl Stores {
         (outcome, Synced { strips, numbers })
     }
 
-    /// Has both stores of these strips hear that both copies are durable.
+    /// Tells both stores of these strips that both copies are durable.
     pub(crate) fn settle(&self, target: &Target, synced: &Synced) {
-        // Where a store does not hear of it, there is more to copy after a crash.
+        // A store that misses this has more to copy after a crash.
         let _ = self.each(target, synced.strips, |store, strip| {
             let number = synced.numbers.get(&strip);
             number.map_or(Ok(()), |number| store.settle(strip, target.generation, *number))
         });
     }
 
-    /// Asks the stores of all copies of these strips.
+    /// Sends a request to the stores of all copies of these strips.
     pub(crate) fn each(
         &self,
         target: &Target,
@@ -484,7 +484,7 @@ impl Stores {
         outcome
     }
 
-    /// Runs tasks side by side if they are worth it, the first on this thread.
+    /// Runs tasks in parallel if they are worth it, the first on this thread.
     fn side_by_side<T: Send, R: Send>(
         &self,
         tasks: Vec<T>,

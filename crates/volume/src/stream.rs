@@ -1,6 +1,6 @@
-//! The two directions of a stream between nodes, as what messages are read from and written to.
+//! The two directions of a stream between nodes, for reading and writing messages.
 //!
-//! Invariant: a stream holds at most [`WINDOW`] blocks that nobody has read yet.
+//! Invariant: a stream holds at most [`WINDOW`] unread blocks.
 //! Non-goals: the messages; see message.rs.
 
 use std::io::{self, IoSlice, Read, Write};
@@ -12,7 +12,7 @@ use thalweg_wire::{Incoming, Link, News, Outgoing, Quit, Streams};
 
 use crate::connection::Receive;
 
-/// Blocks that may come before they are read.
+/// The most blocks that may arrive before they are read.
 const WINDOW: usize = 4;
 
 /// Both directions of a stream.
@@ -24,7 +24,7 @@ pub(crate) struct Ends {
     pub(crate) heard: Arc<Heard>,
 }
 
-/// What has come, for those who wait for it with a deadline.
+/// What has arrived, for threads that wait for it with a deadline.
 #[derive(Default)]
 pub(crate) struct Heard {
     state: Mutex<State>,
@@ -59,7 +59,7 @@ impl QuitOnce {
     }
 }
 
-/// Makes a stream of a link readable and writable. Somebody has to read the link all the time.
+/// Makes a stream of a link readable and writable. A thread must read the link all the time.
 pub(crate) fn ends(link: &Link, (out, inc): Streams) -> io::Result<Ends> {
     let pool = Pool::new(link.block_bytes(), WINDOW + 1).map_err(|e| io::Error::other(e.to_string()))?;
     let inc = inc.takes(&pool, WINDOW);
@@ -81,7 +81,7 @@ pub(crate) fn ends(link: &Link, (out, inc): Streams) -> io::Result<Ends> {
 /// The direction from the peer.
 pub(crate) struct StreamReader {
     inc: Incoming,
-    /// The block that is being read, and how far.
+    /// The block that is being read, and the offset in it.
     block: Option<Block>,
     at: usize,
     heard: Arc<Heard>,
@@ -153,7 +153,7 @@ impl Write for StreamWriter {
 
 impl Drop for StreamWriter {
     fn drop(&mut self) {
-        // Whoever is there reads to the end of it.
+        // The peer, if it still exists, reads to the end.
         let _ = self.0.end(&[]);
     }
 }

@@ -6,13 +6,13 @@
 //!                          the strip; 0 is a hole
 //! ```
 //!
-//! Model: a write goes to both files. Before that, the regions that it touches are in the *intent*, durably. They leave it
-//! when whoever asked for a sync has learnt that the other copy is durable too ([`OpenStrip::settle`]). So after a crash only
-//! blocks within the intent may disagree with their checksums, which are then taken again; and after a crash or an absence of
-//! the other copy only there the two may differ. A new strip's intent is all of it.
-//! Invariant: a block is read only if its checksum matches. The checksum of a block that the strip's end cuts is that of the
-//! block filled up with zeros, and a hole has to be zeros.
-//! Non-goals: finding the files, and telling what is lost.
+//! Model: a write goes to both files. Before that, the regions that it touches are put into the *intent*, durably. They
+//! leave it when the client that asked for a sync knows that the other copy is durable too ([`OpenStrip::settle`]). So
+//! after a crash, only blocks within the intent may differ from their checksums, which are then computed again; after a
+//! crash or an absence of the other copy, the two differ only there. A new strip's intent is all of it.
+//! Invariant: a block is read only if its checksum matches. For a block that the strip's end cuts, the checksum is that
+//! of the block padded with zeros; a hole must be zeros.
+//! Non-goals: finding the files, and reporting what is lost.
 
 use std::ops::Range;
 
@@ -23,33 +23,33 @@ use crate::store::Strip;
 use crate::{Error, Result};
 use thalweg_io::File;
 
-/// Bytes that have one checksum.
+/// The size of a block, which has one checksum.
 pub(crate) const BLOCK: usize = 4 << 10;
 const ZEROS: [u8; BLOCK] = [0; BLOCK];
-/// Where the intent stands, and where the checksums begin.
+/// The offset of the intent, and that of the checksums.
 const INTENT_AT: usize = 128;
 const SUMS_AT: u64 = 1024;
 const HEADER_BYTES: usize = 72;
 const _: () = assert!(INTENT_AT + REGIONS_BYTES == SUMS_AT as usize && HEADER_BYTES <= INTENT_AT);
 const MAGIC: &[u8; 8] = b"THWSUMS2";
-/// Bytes of which the checksums are looked through at a time.
+/// The size of the stretch whose checksums are scanned at a time.
 const SCANNED: u64 = 256 * REGION;
-/// How far an intent goes on behind a write that follows another, so that a sequential writer makes one durable for each
-/// 64 MiB.
+/// How far the intent extends past a write that follows another one, so that a sequential writer makes it durable once
+/// for each 64 MiB.
 const AHEAD: u64 = 64 * REGION;
-/// After so many notes since the last settling, each covers twice as much: a random writer of a large file makes hundreds
-/// durable, not one for each region.
+/// After this many notes since the last settling, each covers twice as much: a random writer of a large file makes
+/// hundreds of them durable, not one for each region.
 const NOTES: u32 = 32;
 /// How often that is doubled at most.
 const DOUBLED_MAX: u32 = 12;
 
-/// What stands before the checksums. Little-endian; the whole fits a sector, which is written whole or not at all.
+/// What precedes the checksums. Little-endian; all of it fits a sector, which is written whole or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) strip: Strip,
     pub(crate) generation: u64,
     pub(crate) layout: Layout,
-    /// Its names may not be durable yet.
+    /// The names of the strip's files may not be durable yet.
     pub(crate) is_new: bool,
 }
 
@@ -67,7 +67,7 @@ impl Header {
         bytes.try_into().expect("the fields have as many bytes as the header")
     }
 
-    /// What was encoded, if these bytes are it.
+    /// Decodes a header; `None` if these bytes are not one.
     pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
         let (told, sum) = bytes.split_at(HEADER_BYTES - 4);
         let rest = told.strip_prefix(MAGIC)?;
@@ -97,12 +97,12 @@ pub(crate) struct OpenStrip {
     sums: File,
     header: Header,
     len: u64,
-    /// Where checksums may not match after a crash, and where the other copy may differ.
+    /// The regions in which checksums may not match after a crash, and in which the other copy may differ.
     intent: Regions,
-    /// How often it was synced since it was opened, and where it was written since.
+    /// The number of syncs since it was opened, and the regions that were written since the last one.
     syncs: u64,
     since_sync: Regions,
-    /// Where it was written since somebody asked, if somebody has.
+    /// The regions that were written since the last call of `changes`, if there was one.
     since_asked: Option<Regions>,
     /// How often the intent grew since it was settled.
     notes: u32,
@@ -127,15 +127,15 @@ impl OpenStrip {
         Ok(OpenStrip::new(data, sums, header, 0, Regions::ALL))
     }
 
-    /// What is in two files, with checksums taken again where a crash may have caught a write; `None` if the header was
-    /// never written.
+    /// Opens the strip in two files, and computes checksums again where a crash may have cut a write short; `None` if
+    /// the header was never written.
     pub(crate) fn open(data: File, sums: File, strip: Strip) -> Result<Option<OpenStrip>> {
         let Some(header) = header_of(&sums, strip)? else { return Ok(None) };
         let len = data.metadata()?.len;
         let intent = if header.is_new { Regions::ALL } else { intent_of(&sums)? };
         let mut open = OpenStrip::new(data, sums, header, len, intent);
         if open.header.is_new {
-            // Nobody knows any more what is not durable.
+            // It is unknown which bytes are not durable.
             open.since_sync = Regions::ALL;
         }
         let sums_end = (open.sums.metadata()?.len.saturating_sub(SUMS_AT) / 4).saturating_mul(BLOCK as u64);
@@ -145,7 +145,7 @@ impl OpenStrip {
         Ok(Some(open))
     }
 
-    /// Whether a strip of which there are only checksums was still being made.
+    /// Whether a strip that has only a file of checksums was still being made.
     pub(crate) fn is_unborn(sums: &File, strip: Strip) -> Result<bool> {
         Ok(header_of(sums, strip)?.is_none_or(|header| header.is_new))
     }
@@ -158,7 +158,7 @@ impl OpenStrip {
         self.len
     }
 
-    /// Fills `into` from a byte on.
+    /// Fills `into` with the bytes from `at` on.
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
         let sums = self.sums_of(at, into.len())?;
         let (mut at, mut into, mut sums) = (at, into, &sums[..]);
@@ -182,7 +182,7 @@ impl OpenStrip {
         Ok(())
     }
 
-    /// The first bytes from `at` on that were written, by whole blocks.
+    /// The first written range at or after `at`, in whole blocks.
     pub(crate) fn next_data(&self, at: u64) -> Result<Option<Range<u64>>> {
         if at >= self.len {
             return Ok(None);
@@ -203,7 +203,7 @@ impl OpenStrip {
         Ok(begin.map(|begin| begin..self.len))
     }
 
-    /// Writes all of `from` at a byte.
+    /// Writes all of `from` at offset `at`.
     pub(crate) fn write(&mut self, at: u64, from: &[u8]) -> Result<()> {
         if from.is_empty() {
             return Ok(());
@@ -214,7 +214,7 @@ impl OpenStrip {
         let written = self.data.write_at(at, from).map_err(Error::from);
         let written = written.and_then(|()| self.put_sums(at, &sums));
         if let Err(e) = written {
-            // Some of it may be there. What is there is what is read from now on, as in any file.
+            // Part of it may have been written. That part is read from now on, as in any file.
             self.len = self.data.metadata()?.len;
             self.sum_again(&(at..end))?;
             return Err(e);
@@ -223,7 +223,7 @@ impl OpenStrip {
         Ok(())
     }
 
-    /// Takes over a newer generation, and if the file was cut since the one before, cuts it to `len` bytes. Durable.
+    /// Adopts a newer generation, and cuts the strip to `len` bytes if the file was cut since the last one. Durable.
     pub(crate) fn truncate(&mut self, generation: u64, len: u64) -> Result<()> {
         if cuts(self.header.generation) < cuts(generation) && len < self.len {
             self.intend(len..self.len)?;
@@ -243,8 +243,8 @@ impl OpenStrip {
         Ok(self.sums.sync()?)
     }
 
-    /// Writes a damaged block anew, if these are the bytes that its checksum is of: those of the other copy, unless somebody
-    /// has written there meanwhile.
+    /// Rewrites a damaged block, if these bytes match its checksum. They come from the other copy, and do not match if
+    /// a client has written there in the meantime.
     pub(crate) fn mend(&mut self, at: u64, block: &[u8; BLOCK]) -> Result<()> {
         let expected = self.sums_of(at, BLOCK)?;
         let is_damaged = self.read_blocks(at, &mut [0; BLOCK], &expected).is_err();
@@ -255,7 +255,7 @@ impl OpenStrip {
         Ok(())
     }
 
-    /// Makes all of it durable, but for its names; the number of this sync.
+    /// Makes all of it durable, except for its names. Returns the number of this sync.
     pub(crate) fn sync(&mut self) -> Result<u64> {
         self.data.sync()?;
         self.sums.sync()?;
@@ -267,14 +267,14 @@ impl OpenStrip {
         Ok(self.syncs)
     }
 
-    /// Notes that its names are durable. That this note is, nobody relies on.
+    /// Notes that its names are durable. This note itself need not be durable.
     pub(crate) fn named(&mut self) -> Result<()> {
         self.header.is_new = false;
         self.put_header()
     }
 
-    /// Takes out of the intent what was written before the sync of this number, if that was the last one. That this is
-    /// durable, nobody relies on.
+    /// Removes from the intent what was written before the sync of this number, if that was the last one. This change
+    /// need not be durable.
     pub(crate) fn settle(&mut self, sync: u64) -> Result<()> {
         if sync == self.syncs {
             self.header.is_new = false;
@@ -285,23 +285,23 @@ impl OpenStrip {
         Ok(())
     }
 
-    /// Where it was written since this was asked before, or where the other copy may differ if it was not.
+    /// The ranges that were written since the previous call, or, on the first call, in which the other copy may differ.
     pub(crate) fn changes(&mut self) -> Vec<Range<u64>> {
         let asked = self.since_asked.replace(Regions::NONE);
         asked.as_ref().unwrap_or(&self.intent).ranges(self.len)
     }
 
-    /// Where the other copy may differ.
+    /// The ranges in which the other copy may differ.
     pub(crate) fn unsettled(&self) -> Vec<Range<u64>> {
         self.intent.ranges(self.len)
     }
 
-    /// Whether its names may not be durable yet.
+    /// Whether the names of its files may not be durable yet.
     pub(crate) fn is_new(&self) -> bool {
         self.header.is_new
     }
 
-    /// Makes durable that these bytes may be written.
+    /// Adds these bytes to the intent, durably, before they are written.
     fn intend(&mut self, bytes: Range<u64>) -> Result<()> {
         self.since_sync.add(&bytes);
         self.since_asked.iter_mut().for_each(|since| since.add(&bytes));
@@ -312,7 +312,7 @@ impl OpenStrip {
         let first = bytes.start / REGION * REGION;
         let before = first.saturating_sub(REGION)..first;
         intent.add(&match !before.is_empty() && self.intent.cover(&before) {
-            // A writer that goes on is expected to go on.
+            // A sequential writer is expected to continue.
             true => bytes.start..bytes.end.saturating_add(AHEAD),
             false => {
                 let note = REGION << (self.notes / NOTES).min(DOUBLED_MAX);
@@ -335,7 +335,7 @@ impl OpenStrip {
         Ok(self.sums.write_at(0, &bytes)?)
     }
 
-    /// The checksums of the blocks that so many bytes touch.
+    /// The checksums of the blocks that `len` bytes from `at` on touch.
     fn sums_of(&self, at: u64, len: usize) -> Result<Vec<u32>> {
         if len == 0 {
             return Ok(Vec::new());
@@ -351,7 +351,7 @@ impl OpenStrip {
         Ok(self.sums.write_at(sum_at(at / BLOCK as u64), &bytes)?)
     }
 
-    /// The checksums of the blocks that a write touches, after it.
+    /// The checksums that the blocks touched by a write will have after it.
     fn sums_with(&self, at: u64, from: &[u8]) -> Result<Vec<u32>> {
         let (mut at, mut from) = (at, from);
         let mut sums = Vec::with_capacity(from.len() / BLOCK + 2);
@@ -362,7 +362,7 @@ impl OpenStrip {
                 sums.push(sum(&from[..n]));
             } else {
                 let mut block = [0; BLOCK];
-                // Of a block that is written up to the end, nothing else is left.
+                // A block that is overwritten up to the strip's end keeps none of its old bytes.
                 if inside > 0 || at + (n as u64) < self.len {
                     self.read(at - inside as u64, &mut block)?;
                 }
@@ -375,7 +375,7 @@ impl OpenStrip {
         Ok(sums)
     }
 
-    /// Reads whole blocks and compares their checksums.
+    /// Reads whole blocks and verifies their checksums.
     fn read_blocks(&self, at: u64, into: &mut [u8], sums: &[u32]) -> Result<()> {
         let n = self.data.read_at(at, into)?;
         into[n..].fill(0);
@@ -387,7 +387,7 @@ impl OpenStrip {
         Ok(())
     }
 
-    /// Takes the checksums of these bytes again where they do not match.
+    /// Computes the checksums of these bytes again where they do not match.
     fn sum_again(&mut self, bytes: &Range<u64>) -> Result<()> {
         let end = bytes.end;
         let mut at = bytes.start / BLOCK as u64 * BLOCK as u64;
@@ -414,7 +414,7 @@ impl OpenStrip {
     }
 }
 
-/// What stands before the checksums; `None` if it was never written.
+/// The header of a file of checksums; `None` if it was never written.
 fn header_of(sums: &File, strip: Strip) -> Result<Option<Header>> {
     let mut bytes = [0; HEADER_BYTES];
     sums.read_at(0, &mut bytes)?;
@@ -425,19 +425,19 @@ fn header_of(sums: &File, strip: Strip) -> Result<Option<Header>> {
     Header::decode(&bytes).filter(|header| header.strip == strip).map(Some).ok_or_else(damaged)
 }
 
-/// The intent that a file has.
+/// Reads the intent from a file of checksums.
 fn intent_of(sums: &File) -> Result<Regions> {
     let mut bytes = [0; REGIONS_BYTES];
     sums.read_at(INTENT_AT as u64, &mut bytes)?;
     Ok(Regions::decode(&bytes))
 }
 
-/// Where the checksum of a block stands.
+/// The offset of the checksum of a block.
 fn sum_at(block: u64) -> u64 {
     SUMS_AT + 4 * block
 }
 
-/// The checksum of a block. 0 says that there is a hole, so a block that has it gets 1.
+/// The checksum of a block. 0 stands for a hole, so a block with that checksum gets 1.
 fn sum(block: &[u8]) -> u32 {
     debug_assert_eq!(block.len(), BLOCK);
     crc32c::crc32c(block).max(1)

@@ -1,8 +1,8 @@
-//! How bytes of an open file move between this client's memory and the stores.
+//! Moves the bytes of an open file between this client's memory and the stores.
 //!
-//! Model: a read takes what the cache has, waits for what somebody reads, and reads what is missing; what was written and not
-//! sent lies over that. A write goes into runs, and threads send these. What was sent changes the cache before its run goes.
-//! Invariant: a read sees every write that returned before it began, of any descriptor of this client.
+//! Model: a read takes what the cache has, waits for bytes that other threads read, and reads the rest; unsent writes
+//! lie over that. A write goes into runs, which threads send. A sent run updates the cache before it is removed.
+//! Invariant: a read sees every write that returned before the read began, through any descriptor of this client.
 //! Non-goals: what is durable; see file.rs.
 
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::volume::Volume;
 use crate::{Error, Result};
 
 impl Memory {
-    /// These bytes were sent, or could not be.
+    /// Updates the cache after these bytes were sent, or could not be.
     pub(crate) fn written(&self, inode: u64, at: u64, bytes: &[u8], is_sent: bool) {
         match is_sent {
             true => self.cache.put(inode, at, bytes),
@@ -33,7 +33,7 @@ impl Memory {
 }
 
 impl Node {
-    /// Notes at the manager that stores may get bytes, if that is not noted.
+    /// Notes at the manager that stores may get bytes, unless that is already noted.
     fn begin_write(&self, volume: &Volume) -> Result<Target> {
         let Target { inode, layout, .. } = match self.state() {
             state if state.is_noted => return Ok(state.target),
@@ -41,17 +41,17 @@ impl Node {
         };
         let changed = volume.manager.change(&Change::Unsettle(inode))?;
         if layout.copies > 1 {
-            // A crash may leave copies that differ, and somebody has to know.
+            // A crash may leave copies that differ, which the manager must know.
             volume.manager.sync()?;
         }
-        // What is made is of the generation that is known there.
+        // New strips get the generation that the manager has.
         self.refresh(volume.memory(), &changed);
         let mut state = self.state();
         state.is_noted = true;
         Ok(state.target)
     }
 
-    /// The file was written up to this byte.
+    /// Notes that the file was written up to this byte.
     pub(crate) fn note_write(&self, end: u64) {
         let mut state = self.state();
         state.size = state.size.max(end);
@@ -86,12 +86,12 @@ impl Node {
             if !is_alone {
                 return Ok(());
             }
-            // Once more, to the copies that are left: another client may have taken these bytes for those of both.
+            // Again, to the remaining copies: another client may have assumed that both copies have these bytes.
         }
         Err(Error::system(libc::EIO, "the file is truncated, or its copies fail, again and again"))
     }
 
-    /// Sends all that was written until now.
+    /// Sends all writes that have returned.
     pub(crate) fn send_all(&self, volume: &Volume) {
         self.send_until(volume, self.behind.last());
     }
@@ -105,13 +105,13 @@ impl Node {
     }
 
     fn sent(&self, memory: &Memory, sending: Sending, sent: Result<()>) {
-        // First the cache: whoever finds the run gone finds there what it changed.
+        // First the cache: a reader that does not find the run finds its bytes there.
         memory.written(self.id(), sending.at, &sending.bytes, sent.is_ok());
         self.behind.sent(sending, sent, &memory.room);
     }
 }
 
-/// Has threads send these runs.
+/// Lets threads send these runs.
 fn send_soon(memory: &Arc<Memory>, node: &Arc<Node>, volume: &Weak<Volume>, ready: Vec<u64>) {
     for _ in ready {
         let (own, node, volume) = (Arc::clone(memory), Arc::clone(node), Weak::clone(volume));
@@ -122,13 +122,13 @@ fn send_soon(memory: &Arc<Memory>, node: &Arc<Node>, volume: &Weak<Volume>, read
                 Some(volume) => node.send(&volume, sending.at, &sending.bytes),
                 None => Err(Error::system(libc::EIO, "the volume was closed")),
             };
-            // The volume is let go before anybody hears of the end, so that this thread is not the last that has it.
+            // The volume is dropped before the end is announced, so that this thread is not the last one to hold it.
             node.sent(&own, sending, sent);
         });
     }
 }
 
-/// Has a thread wait until what is gathered is old enough.
+/// Lets a thread wait until the gathered runs are old enough.
 fn send_later(memory: &Arc<Memory>, node: &Arc<Node>, volume: &Weak<Volume>) {
     if memory.look_later((Arc::clone(node), Weak::clone(volume)), LINGER_NS) {
         let own = Arc::clone(memory);
@@ -172,7 +172,7 @@ impl File {
 
     pub(crate) fn read_remembered(&self, memory: &Arc<Memory>, at: u64, into: &mut [u8]) -> Result<usize> {
         let range = at..at.saturating_add(into.len() as u64);
-        // Before anything is read: what is sent meanwhile is then either here or in what is read.
+        // Before the read: bytes that are sent in the meantime are then either here or in the bytes read.
         let unsent = self.node.behind.overlapping(&range);
         let hint = self.hinted();
         let n = self.ask(at, |target, size| {
@@ -202,7 +202,7 @@ impl File {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins jobs that read ahead.
+    /// Starts jobs that read ahead.
     fn read_ahead(&self, memory: &Arc<Memory>) {
         let wanted = {
             let mut ahead = self.ahead();
@@ -218,7 +218,7 @@ impl File {
                 loop {
                     let target = node.state().target;
                     let Some(piece) = next_piece(&ahead, &target.layout, read.take()) else { return };
-                    // What cannot be read is an error of whoever asks for it.
+                    // An error will be returned to the reader of these bytes.
                     let _ = fetch((&own, &stores), (&node, &target), piece.range.clone());
                     read = Some(piece);
                 }
@@ -226,18 +226,18 @@ impl File {
         }
     }
 
-    /// Forgets what is remembered of its bytes: others may have written them.
+    /// Drops its bytes from the cache: other clients may have changed them.
     pub fn forget(&self) {
         self.volume.memory().iter().for_each(|memory| memory.cache.forget_all(self.inode()));
     }
 
-    /// How it will be used, as far as anybody said.
+    /// How the file will be used, as far as a hint says so.
     pub fn hinted(&self) -> Hint {
         self.volume.hint_of(&self.node)
     }
 
-    /// Says how this file will be used: here, and, if that lasts, also to all who open it from now on. After
-    /// [`Hint::WillNeed`] this returns when as much of the file is on its way as there is room for.
+    /// Sets how this file will be used: here, and, if the hint lasts, by all later opens too. For [`Hint::WillNeed`],
+    /// returns when as much of the file as there is room for is being read.
     pub fn hint(&self, hint: Hint) -> Result<()> {
         self.volume.set_hint(self.inode(), hint)?;
         match (hint, self.volume.memory.get()) {
@@ -252,7 +252,7 @@ impl File {
     }
 }
 
-/// The next piece for a job after the one that it read. Without one the job ends.
+/// The next piece for a job that has read `read`. If there is none, the job ends.
 fn next_piece(ahead: &Mutex<Ahead>, layout: &Layout, read: Option<Piece>) -> Option<Piece> {
     let mut ahead = ahead.lock().unwrap_or_else(PoisonError::into_inner);
     read.iter().for_each(|piece| ahead.done(piece));
@@ -263,7 +263,7 @@ fn next_piece(ahead: &Mutex<Ahead>, layout: &Layout, read: Option<Piece>) -> Opt
     piece
 }
 
-/// Fills `into`, which is within the file, from the cache and the stores.
+/// Fills `into`, which lies within the file, from the cache and the stores.
 fn read_through(
     (memory, stores): (&Memory, &Stores),
     (node, target): (&Node, &Target),
@@ -294,7 +294,7 @@ fn read_through(
     Ok(())
 }
 
-/// Reads what of a range the cache has not.
+/// Reads those bytes of a range that the cache does not have.
 fn fetch(
     (memory, stores): (&Memory, &Stores),
     (node, target): (&Node, &Target),
@@ -315,8 +315,8 @@ fn fetch(
     Ok(())
 }
 
-/// Reads what was claimed. It is remembered only if no strip came into being and no copy became stale meanwhile: otherwise it
-/// may be older than what was written since, and the cache has already heard of that.
+/// Reads claimed bytes. They are cached only if no strip was made and no copy became stale in the meantime: otherwise
+/// they may be older than writes that the cache already has.
 fn load(stores: &Stores, node: &Node, target: &Target, claim: Claim<'_>) -> Result<Arc<Vec<u8>>> {
     let Range { start, end } = claim.range;
     let mut bytes = vec![0; (end - start) as usize];

@@ -1,4 +1,4 @@
-//! Clients with memories, on stores of a simulated disk, compared with lists of bytes.
+//! Clients with memories, on stores of a simulated disk, compared with byte vectors.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::{LocalStore, SqliteManager, Store};
 
 const VOLUME: u128 = 7;
 const STORES: u32 = 3;
-/// A file that is large enough for what is read ahead of it to be seen.
+/// The size of a file for which read-ahead is noticeable.
 const LARGE: usize = 2 << 20;
 
 struct Bed {
@@ -29,7 +29,7 @@ impl Bed {
         Bed::of_stores(name, policy, None)
     }
 
-    /// With stores that have room for so many bytes.
+    /// A volume whose stores have room for `room` bytes.
     fn of_stores(name: &str, policy: &Policy, room: Option<u64>) -> Bed {
         let place = std::env::temp_dir().join(format!("thalweg-memory-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
@@ -54,7 +54,7 @@ impl Bed {
         volume
     }
 
-    /// Bytes that stores have read.
+    /// The number of bytes that the stores have read.
     fn read(&self) -> u64 {
         (0..STORES).map(|slot| self.sim.bytes_read(format!("/s{slot}"))).sum()
     }
@@ -74,7 +74,7 @@ fn patterned(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n / 7 + n / 4096) as u8).collect()
 }
 
-/// A file of these bytes, which its writer has closed.
+/// Makes a file of these bytes, and closes it.
 fn written(bed: &Bed, bytes: &[u8]) {
     let file = file(&bed.client(1 << 20));
     file.write_at(0, bytes).unwrap();
@@ -85,12 +85,12 @@ fn bytes(rng: &mut Rng, most: u64) -> Vec<u8> {
     (0..rng.below(most)).map(|_| rng.next_u64() as u8 | 1).collect()
 }
 
-/// One operation of a descriptor, and of the model.
+/// One operation on a descriptor, and on the model.
 fn step(rng: &mut Rng, file: &File, model: &mut Vec<u8>, about: &str) {
     let at = rng.below(60_000);
     match rng.below(12) {
         0..6 => {
-            // Some follow each other.
+            // Some are sequential.
             let at = if rng.one_in(2) { at / 8000 * 8000 } else { at } as usize;
             let mut into = vec![0xee; rng.below(9_000) as usize];
             let n = file.read_at(at as u64, &mut into).unwrap();
@@ -160,7 +160,7 @@ fn a_second_pass_asks_no_store() {
     let client = bed.client(4 << 20);
     let read = || {
         let (file, mut found) = (file(&client), vec![0; LARGE]);
-        // By single records.
+        // Record by record.
         for (n, record) in found.chunks_mut(838).enumerate() {
             assert_eq!(file.read_at(n as u64 * 838, record).unwrap(), record.len());
         }
@@ -171,7 +171,7 @@ fn a_second_pass_asks_no_store() {
     assert!(once < (LARGE + LARGE / 50) as u64, "{once} bytes were read of {LARGE}");
     read();
     assert_eq!(bed.read(), once);
-    // Another client changes it, and then it is read again.
+    // The file is read again after another client has changed it.
     let other = bed.client(1 << 20);
     file(&other).write_at(5, &expected[5..6]).unwrap();
     read();
@@ -239,7 +239,7 @@ fn a_hint_is_known_to_all_clients() {
     other.set_attribute_of(id, crate::HINT_ATTRIBUTE, Some(b"often")).unwrap_err();
     other.set_attribute_of(id, crate::HINT_ATTRIBUTE, None).unwrap();
     assert_eq!(again.hinted(), Hint::Normal);
-    // Read once, and not remembered.
+    // Read once, and not kept in the cache.
     again.hint(Hint::Once).unwrap();
     let mut all = vec![0; LARGE];
     again.read_at(0, &mut all).unwrap();

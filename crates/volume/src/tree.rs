@@ -1,8 +1,8 @@
 //! A volume as a file system with directories, for transfers.
 //!
-//! Model: a directory is the number of its inode, so it stays the same one when it is renamed.
-//! Non-goals: locks and marks. One process has a volume open, and its directories are its user's alone, so nobody else holds
-//! a lock or plants a name.
+//! Model: a directory is the number of its inode, so renaming it does not change it.
+//! Non-goals: locks and marks. One process has a volume open, and its directories are its user's alone, so no other
+//! process holds a lock or plants a name.
 
 use std::any::Any;
 use std::ffi::{OsStr, OsString};
@@ -19,11 +19,11 @@ use crate::manager::{Change, Edit, Entry, Inode, Kind, Place, Renaming};
 use crate::path::SCHEME;
 use crate::{Error, Result};
 
-/// Whether a smaller file has holes is not asked; it is read whole.
+/// A smaller file is read whole, without asking whether it has holes.
 const HOLES_BYTES_MIN: u64 = 256 << 10;
 
 impl VolumeFs {
-    /// The same volume, as a file system with directories.
+    /// This volume as a file system with directories.
     pub fn tree(&self) -> Arc<dyn Tree> {
         Arc::new(VolumeTree { fs: self.clone(), io: Arc::new(self.clone()) })
     }
@@ -64,7 +64,7 @@ fn kind_of(inode: &Inode) -> EntryKind {
     }
 }
 
-/// Only stores know how much of a file is holes, so a large one is told as if all of it might be.
+/// Only stores know how much of a file is holes, so a large file is reported as if all of it might be.
 fn attributes_of(inode: &Inode) -> Attributes {
     let is_large = inode.kind == Kind::File && inode.size >= HOLES_BYTES_MIN;
     Attributes {
@@ -88,7 +88,7 @@ impl Tree for VolumeTree {
     }
 
     fn open_dir(&self, path: &Path) -> IoResult<Arc<dyn Dir>> {
-        // What is above the root is not there.
+        // There is nothing above the root.
         let inside = self.fs.inside(path).map_err(|_| Error::system(libc::ENOENT, ""));
         let found = inside.and_then(|inside| directory(self.fs.volume().stat(&inside)?));
         found.map(|found| self.dir(found.id, path.into())).map_err(|why| told(Action::Open, path, why))
@@ -139,7 +139,7 @@ impl VolumeDir {
         Place { directory: self.inode, name: name.as_bytes().to_vec() }
     }
 
-    /// What a name leads to; `.` is this directory.
+    /// The inode of a name; `.` is this directory.
     fn lookup(&self, name: &OsStr) -> Result<Inode> {
         let volume = self.tree.fs.volume();
         let found = match name.as_bytes() {
@@ -172,7 +172,7 @@ impl Dir for VolumeDir {
     }
 
     fn created_ns(&self) -> i128 {
-        // Numbers of inodes are given once, in the order of time.
+        // Inode numbers are never reused, and ascend in the order of creation.
         i128::from(self.inode)
     }
 
@@ -312,7 +312,7 @@ impl Dir for VolumeDir {
     }
 }
 
-/// The names that are left to tell.
+/// The names that are left to return.
 struct VolumeNames(std::vec::IntoIter<Entry>);
 
 impl Names for VolumeNames {

@@ -1,8 +1,8 @@
-//! A volume that is open: names by path, files by [`File`].
+//! An open volume: names by path, files by [`File`].
 //!
-//! Model: the manager knows names, sizes and layouts, the stores have the bytes, and the client, which is here, asks both.
-//! Invariant: what one client has closed, another sees that opens it then.
-//! Non-goals: who is allowed to do what: the directories of a local volume are their owner's alone.
+//! Model: the manager has names, sizes and layouts, the stores have the bytes, and the client, here, uses both.
+//! Invariant: close-to-open consistency: a client that opens a file sees what others wrote before they closed it.
+//! Non-goals: access control: the directories of a local volume belong to their owner alone.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ use crate::session::OwnSession;
 use crate::stores::{Slot, Stores};
 use crate::{Error, Result};
 
-/// As many links as a path may lead through.
+/// The most links that a path may lead through.
 const LINKS_MAX: usize = 40;
 
 /// An open volume.
@@ -33,12 +33,12 @@ pub struct Volume {
     pub(crate) stores: Arc<Stores>,
     /// Without it, each read and write goes to the stores.
     pub(crate) memory: OnceLock<Arc<Memory>>,
-    /// Files that are open, and how often.
+    /// Open files, and how often each is open.
     nodes: Mutex<HashMap<u64, (Arc<Node>, usize)>>,
 }
 
 impl Volume {
-    /// A volume of this manager and these stores, after whatever a crash interrupted is finished.
+    /// A volume of this manager and these stores, after any work that a crash interrupted is finished.
     pub fn assemble(manager: Box<dyn Manager>, stores: Vec<Slot>) -> Result<Arc<Volume>> {
         let server = Server::start(manager, Arc::new(Stores::new(stores)), true, None)?;
         Ok(Volume::of(Client::by(OwnSession::begin(&server)), Arc::clone(&server.stores)))
@@ -49,9 +49,8 @@ impl Volume {
         Arc::new(Volume { manager, stores, memory: OnceLock::new(), nodes: Mutex::default() })
     }
 
-    /// Remembers what is read, in at most so many bytes, reads ahead, and sends what is written later; of files for which
-    /// nobody said anything else, with this hint. 0 bytes leave everything as it is without. An error if there are too few,
-    /// or if this was said before.
+    /// Caches what is read, in at most `bytes` bytes, reads ahead, and delays writes; `hint` is for files without a
+    /// hint of their own. 0 bytes set no cache. An error if there are too few bytes, or if there is a cache already.
     pub fn set_cache(&self, bytes: u64, hint: Hint) -> Result<()> {
         if bytes == 0 {
             return Ok(());
@@ -73,17 +72,17 @@ impl Volume {
         self.memory.get().map(|memory| &**memory)
     }
 
-    /// What is at a path; of a link, what it leads to.
+    /// The inode at a path; for a link, that of its target.
     pub fn stat(&self, path: &Path) -> Result<Inode> {
         self.walk(path, true)?.found.ok_or_else(|| not_found(path)).map(|found| self.with_open(found))
     }
 
-    /// What is at a path; of a link, the link itself.
+    /// The inode at a path; for a link, the link itself.
     pub fn stat_link(&self, path: &Path) -> Result<Inode> {
         self.walk(path, false)?.found.ok_or_else(|| not_found(path)).map(|found| self.with_open(found))
     }
 
-    /// The path from the root, without links, of what a path leads to.
+    /// The absolute path, without links, of the inode at a path.
     pub fn canonical(&self, path: &Path) -> Result<PathBuf> {
         let walked = self.walk(path, true)?;
         match walked.found {
@@ -93,7 +92,7 @@ impl Volume {
         }
     }
 
-    /// The names in a directory, in the order of their bytes.
+    /// The names in a directory, in byte order.
     pub fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         let directory = self.stat(path)?;
         if directory.kind != Kind::Directory {
@@ -110,7 +109,7 @@ impl Volume {
         self.open_inode(&found, path)
     }
 
-    /// Makes a file, or opens the one that is there unless it has to be new.
+    /// Makes a file, or opens the existing one unless it must be new.
     pub fn create(self: &Arc<Volume>, path: &Path, mode: u32, must_be_new: bool) -> Result<File> {
         let walked = self.walk(path, !must_be_new)?;
         match walked.found {
@@ -136,7 +135,7 @@ impl Volume {
                 open.get().0.refresh(self.memory(), &self.manager.inode(found.id)?);
                 open.into_mut()
             }
-            // What is known of it is as new as the lock: who closed it last has told the manager.
+            // This lock makes it up to date: the last one to close the file here has reported to the manager.
             std::collections::hash_map::Entry::Vacant(free) => {
                 let found = self.manager.open(found.id)?;
                 if let Some(memory) = self.memory() {
@@ -155,7 +154,7 @@ impl Volume {
         self.make_own(place, Kind::Directory, mode, b"")
     }
 
-    /// Makes a directory, and those above it that are not there.
+    /// Makes a directory, and any missing parents.
     pub fn make_directories(&self, path: &Path, mode: u32) -> Result<()> {
         let above = path.ancestors().filter(|above| !above.as_os_str().is_empty());
         for path in above.collect::<Vec<_>>().into_iter().rev() {
@@ -177,13 +176,13 @@ impl Volume {
         self.make_own(place, Kind::Link, 0o777, target)
     }
 
-    /// Makes something of this user's under a name that is free.
+    /// Makes an inode that belongs to this user, under a name that must be free.
     pub(crate) fn make_own(&self, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
         let (user, group) = process::user_and_group();
         self.create_at(place, New { kind, mode, user, group, target: target.to_vec() })
     }
 
-    /// Gives a file a further name.
+    /// Adds a name to a file.
     pub fn link(&self, from: &Path, to: &Path) -> Result<Inode> {
         let found = self.stat_link(from)?;
         let place = self.free_place(to)?;
@@ -204,7 +203,7 @@ impl Volume {
         self.remove_at(self.walk(path, false)?.place(path)?, is_directory)
     }
 
-    /// Changes a name, replacing what has the new one.
+    /// Renames an inode, replacing any with the new name.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let (from, to) = (self.walk(from, false)?.place(from)?, self.walk(to, false)?.place(to)?);
         self.rename_at(from, to, Renaming::Replace)
@@ -218,7 +217,7 @@ impl Volume {
         self.manager.change(&Change::Set(inode, edit)).map(|found| self.with_open(found))
     }
 
-    /// Sets how the files are laid out that are made in a directory from now on.
+    /// Sets the layout of files that are created in a directory from now on.
     pub fn set_policy(&self, path: &Path, policy: &Policy) -> Result<()> {
         policy.check(self.stores.slots().len() as u32)?;
         let directory = self.stat(path)?;
@@ -228,12 +227,12 @@ impl Volume {
         self.manager.change(&Change::SetPolicy(directory.id, *policy)).map(drop)
     }
 
-    /// The extended attributes of what is at a path.
+    /// The extended attributes of the inode at a path.
     pub fn attributes(&self, path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.attributes_of(self.stat(path)?.id)
     }
 
-    /// Sets an extended attribute, or removes it.
+    /// Sets or removes an extended attribute.
     pub fn set_attribute(self: &Arc<Volume>, path: &Path, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.set_attribute_of(self.stat(path)?.id, name, value)
     }
@@ -246,14 +245,14 @@ impl Volume {
         self.manager.sync_all()
     }
 
-    /// Brings to the stores what was written to any file.
+    /// Sends the delayed writes of all files to the stores.
     pub(crate) fn send_all(&self) {
         if self.memory.get().is_some() {
             self.open_nodes().iter().for_each(|node| node.send_all(self));
         }
     }
 
-    /// What those share who have a file open.
+    /// The state that all descriptors of an open file share.
     pub(crate) fn open_node(&self, inode: u64) -> Option<Arc<Node>> {
         self.nodes().get(&inode).map(|(node, _)| Arc::clone(node))
     }
@@ -267,9 +266,9 @@ impl Volume {
         self.manager.sync()
     }
 
-    /// Room for more, where bytes are spread over all stores evenly: as much as the fullest has, on each.
+    /// The free space if bytes are spread evenly over all stores: on each as much as on the fullest.
     pub fn space(&self) -> Result<Space> {
-        // Those that are lost have none.
+        // Lost stores have none.
         let spaces: Vec<Space> =
             self.stores.slots().iter().flatten().filter_map(|store| store.space().ok()).collect();
         let copies = u64::from(self.manager.inode(ROOT)?.policy.unwrap_or_default().copies);
@@ -280,7 +279,7 @@ impl Volume {
         })
     }
 
-    /// One user less of an open file.
+    /// Drops one user of an open file.
     pub(crate) fn close(&self, node: &Arc<Node>) -> Result<()> {
         let mut nodes = self.nodes();
         let Some((_, users)) = nodes.get_mut(&node.id()) else { return Ok(()) };
@@ -289,7 +288,7 @@ impl Volume {
             return Ok(());
         }
         nodes.remove(&node.id());
-        // Within the lock, so that whoever opens it next finds what was told.
+        // Within the lock, so that the next open finds what was reported.
         self.manager.close(node.id(), node.untold())?;
         if let Some(memory) = self.memory() {
             memory.cache.closed(node.id(), node.stamp());
@@ -301,7 +300,7 @@ impl Volume {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// With the size and time that an open file has now.
+    /// Adds the current size and time of an open file.
     pub(crate) fn with_open(&self, mut inode: Inode) -> Inode {
         if let Some((node, _)) = self.nodes().get(&inode.id) {
             node.overlay(&mut inode);
@@ -317,7 +316,7 @@ impl Volume {
         }
     }
 
-    /// Goes along a path, through links that lead to something in the volume.
+    /// Follows a path, through links whose targets are in the volume.
     fn walk(&self, path: &Path, follow: bool) -> Result<Walked> {
         let names = |path: &Path| -> Vec<Vec<u8>> {
             let names = path.components().filter_map(|part| match part {
@@ -374,14 +373,14 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // Nobody is there who could be told; whoever opens the volume next finishes it.
+        // No caller is left to report an error to; the next opening of the volume finishes the work.
         let _ = self.sync();
     }
 }
 
-/// Where a path leads.
+/// The end of a path.
 struct Walked {
-    /// The last name; none if that was `..` or the root.
+    /// The last name; `None` if it was `..` or the root.
     place: Option<Place>,
     /// The names from the root on, without links.
     names: Vec<Vec<u8>>,

@@ -11,7 +11,7 @@ use crate::registry::Registry;
 use crate::stores::Slot;
 use crate::{Result, cluster, place};
 
-/// Opens a volume, through the process or the node that serves it; one of this machine may be served by this process.
+/// Opens a volume, through the process or node that serves it. This process may become the server of a local volume.
 pub fn open(registry: &Registry, name: &str) -> Result<OpenVolume> {
     let known = registry.find(name)?;
     let open = open_known(known.clone())?;
@@ -19,7 +19,7 @@ pub fn open(registry: &Registry, name: &str) -> Result<OpenVolume> {
     Ok(open)
 }
 
-/// The same, of a volume that was found.
+/// Opens the volume of an entry.
 pub(crate) fn open_known(entry: VolumeEntry) -> Result<OpenVolume> {
     match entry.cluster {
         None => place::open(entry),
@@ -27,7 +27,7 @@ pub(crate) fn open_known(entry: VolumeEntry) -> Result<OpenVolume> {
     }
 }
 
-/// Opens a volume for this work, which others may have open.
+/// Opens a volume for this work; other clients may have it open.
 pub(crate) fn open_for(registry: &Registry, name: &str, work: VolumeWork) -> Result<OpenVolume> {
     let entry = registry.find(name)?;
     match entry.cluster {
@@ -36,7 +36,7 @@ pub(crate) fn open_for(registry: &Registry, name: &str, work: VolumeWork) -> Res
     }
 }
 
-/// Opens a volume for this work, while nobody else has it open.
+/// Opens a volume exclusively for this work.
 pub(crate) fn open_alone(registry: &Registry, name: &str, work: VolumeWork) -> Result<OpenAlone> {
     let known = registry.find(name)?;
     let open = match known.cluster {
@@ -47,7 +47,7 @@ pub(crate) fn open_alone(registry: &Registry, name: &str, work: VolumeWork) -> R
     Ok(open)
 }
 
-/// Notes where the stores are now, if somebody else added or replaced one, or was killed before noting that.
+/// Updates the registry if another client added or replaced a store, or was killed before it could update it.
 fn note_stores(registry: &Registry, known: &VolumeEntry, found: &VolumeEntry) -> Result<()> {
     if known.stores == found.stores { Ok(()) } else { registry.update(found) }
 }
@@ -60,9 +60,9 @@ pub(crate) fn stores_alone(entry: &VolumeEntry) -> Result<Vec<Slot>> {
     }
 }
 
-/// Removes a volume and everything in it. What could not be removed stays and is told. On this machine, if something in its
-/// directories is not the volume's, that is told and nothing is removed. With `force`, everything is removed that can be, and
-/// the volume is forgotten whatever is left.
+/// Removes a volume and everything in it. Returns what could not be removed, which stays. On this machine, if there is
+/// anything in its directories that is not the volume's, returns that and removes nothing. With `force`, removes all
+/// that it can, and the volume's entry in any case.
 ///
 /// # Errors
 /// If there is no such volume, if it is in use, or, without `force`, if its manager's host cannot be reached.
@@ -84,7 +84,7 @@ pub fn destroy(registry: &Registry, name: &str, force: bool) -> Result<Vec<Strin
 }
 
 impl OpenVolume {
-    /// Sets how the files are laid out that are made in a directory from now on.
+    /// Sets the layout of files that are created in a directory from now on.
     pub fn set_policy(&self, path: &Path, policy: &Policy) -> Result<()> {
         if self.entry.cluster.is_some() {
             let slots = self.entry.stores.iter().map(|store| Location::needed(store));

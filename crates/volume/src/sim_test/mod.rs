@@ -1,10 +1,10 @@
-//! Clients, a manager and stores of a mirrored volume on hosts of their own, from a seed: messages are lost before or after they
-//! were carried out, repeated by who had no answer, and writes come late; each host crashes and comes back, stores also in the
-//! middle of a request or without what was not synced; disks are full for a while.
+//! Simulates clients, a manager and stores of a mirrored volume, each on its own host, from a seed. Messages are lost
+//! before or after they were carried out, are repeated by senders without an answer, or come late. Each host crashes
+//! and restarts, stores also in the middle of a request or without their unsynced bytes; disks are full for a while.
 //!
-//! Invariant: a byte that is read is one that was written last or, after a failure, one of those that may have been; what a
-//! client synced is there. When everything works again, `repair` leaves two equal copies of every strip, none stale, and no
-//! strip that no file has.
+//! Invariant: a byte that is read was written last or, after a failure, is one of those that may have been; what a
+//! client synced is there. When everything works again, `repair` leaves two equal copies of every strip, none of them
+//! stale, and no strip without a file.
 //! Non-goals: locks, and changes of names on which clients disagree.
 
 mod model;
@@ -29,20 +29,20 @@ use crate::{Result, Volume, repair};
 use model::Model;
 use network::{Hosts, MANAGER, Port, STORES, STRIPE};
 
-/// `THALWEG_SEEDS` of them, if that is set.
+/// The number of runs, unless `THALWEG_SEEDS` is set.
 const SEEDS: u64 = 500;
-/// What happens before everything works again, and how often that is.
+/// The steps before everything works again, and how often that is repeated.
 const STEPS: u64 = 50;
 const ROUNDS: u64 = 3;
 const CLIENTS: usize = 2;
-/// Files that clients share.
+/// The files that clients share.
 const FILES: [&str; 2] = ["a", "b"];
-/// The longest file, a little more than all stores have in a round.
+/// The longest file, a little more than one stripe on each store.
 const FILE_BYTES_MAX: u64 = STORES as u64 * STRIPE + 1000;
 
-/// A client, while it lives.
+/// A client, until it ends.
 struct User {
-    /// No two have the same.
+    /// Unique.
     id: usize,
     port: Arc<Port>,
     volume: Arc<Volume>,
@@ -55,12 +55,12 @@ struct World {
     users: Vec<Option<User>>,
     last_id: usize,
     models: BTreeMap<&'static str, Model>,
-    /// Small files that were made, each with whether it is certainly there.
+    /// Small files that were made, and whether each certainly exists.
     small: BTreeMap<String, bool>,
     made: u64,
 }
 
-/// Finds the manager: once, without waiting.
+/// Reaches the manager with one attempt, without waiting.
 struct ByPort(Arc<Port>, Turns);
 
 impl Reach for ByPort {
@@ -79,7 +79,7 @@ impl User {
         Some(User { id, port, volume, open: BTreeMap::new() })
     }
 
-    /// Ends without a word.
+    /// Ends without closing anything.
     fn crash(self) {
         self.port.ends();
     }
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// A client does something.
+    /// Lets a client take a step.
     fn act(&mut self) {
         let who = self.rng.below(CLIENTS as u64) as usize;
         self.last_id += 1;
@@ -145,7 +145,7 @@ impl World {
             user.open.remove(name);
             return user;
         }
-        // What another client did in the meantime is seen by who opens a file.
+        // An open shows what other clients have done in the meantime.
         let Ok(file) = user.volume.open(Path::new(name)) else { return user };
         let model = self.models.get_mut(name).expect("it is one of the files");
         match what {
@@ -192,7 +192,7 @@ impl World {
                 self.hosts.note(|| format!("{name} is removed: {done:?}"));
                 match done {
                     Ok(()) => _ = self.small.remove(&name),
-                    // It may be gone.
+                    // It may have been removed.
                     Err(_) => _ = self.small.insert(name, false),
                 }
             }
@@ -210,14 +210,14 @@ impl World {
         }
     }
 
-    /// Everything works for a while, and clients are gone: whatever was promised holds.
+    /// Everything works for a while, and all clients have ended: checks that all promises hold.
     fn rests(&mut self) {
         self.hosts.note(|| "everything works again".into());
         self.hosts.is_calm(true);
         self.hosts.revive();
         for user in self.users.iter_mut().filter_map(Option::take) {
             drop(user.open);
-            // What failed before may be told now, once.
+            // An earlier failure may be reported now, once.
             let _ = user.volume.sync();
         }
         self.hosts.deliver_all();
@@ -238,7 +238,7 @@ impl World {
         self.copies_are_equal(&volume);
     }
 
-    /// All files are there, and have bytes that they may have. These they have from now on.
+    /// Checks that all files exist and have bytes that they may have, which the model has from now on.
     fn find(&mut self, volume: &Arc<Volume>) {
         for (name, model) in &mut self.models {
             let file = volume.open(Path::new(name)).unwrap();
@@ -284,7 +284,7 @@ impl World {
     }
 }
 
-/// A run, and what happened in it.
+/// Runs a seed. Returns the trace of the run.
 fn run(seed: u64) -> Vec<String> {
     let mut world = World::new(seed);
     for _ in 0..ROUNDS {
@@ -306,7 +306,7 @@ fn whatever_fails_nothing_that_was_synced_is_lost_and_copies_become_equal() {
     }
 }
 
-/// The same seed makes the same run, or a failure could not be looked at.
+/// The same seed gives the same run; otherwise a failure could not be examined.
 #[test]
 fn a_seed_decides_everything() {
     assert_eq!(run(3), run(3));

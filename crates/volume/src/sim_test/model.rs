@@ -1,31 +1,31 @@
-//! What a file may hold: for each byte the values that it may have, and the lengths.
+//! A model of what a file may hold: the possible values of each byte, and the possible lengths.
 //!
-//! Model: while all goes well, a byte has the value that was written last. A power loss of a store may bring back values that
-//! were not synced since; if a sync fails then, its client is told, and they stay. A write that failed may still be carried out,
-//! until its client has written there again: only its last connection to a store is answered.
+//! Model: without failures, a byte has the value that was written last. A power loss of a store may bring back older
+//! values since the last sync; if a sync then fails, its client gets the error, and the values stay. A failed write may
+//! still be carried out, until its client has written there again: only its last connection to a store is answered.
 
 /// One file.
 #[derive(Debug)]
 pub(crate) struct Model {
-    /// For each byte the values since its last sync, the oldest first, each with who wrote it.
+    /// For each byte the values since its last sync, the oldest first, each with its writer.
     bytes: Vec<Vec<(u8, usize)>>,
-    /// The lengths likewise.
+    /// The lengths, likewise.
     lens: Vec<(usize, usize)>,
-    /// What may come at any time.
+    /// Failed writes that may still be carried out at any time.
     doubtful: Vec<Doubt>,
-    /// For each byte, values that may have come back for good: a sync failed.
+    /// For each byte, values that may have come back for good because a sync failed.
     back: Vec<Vec<u8>>,
-    /// Values that were not synced may have come back.
+    /// Unsynced values may have come back.
     is_unsure: bool,
 }
 
-/// Bytes that were to be written, from and to, when that failed.
+/// The range of a failed write.
 #[derive(Debug, Clone, Copy)]
 struct Doubt {
     from: usize,
     to: usize,
     value: u8,
-    /// Who may still bring them, until that one has written there; none if they come from elsewhere.
+    /// The client whose write it is, which ends the doubt when it writes there; `None` if it comes from elsewhere.
     by: Option<usize>,
 }
 
@@ -83,7 +83,7 @@ impl Model {
         }
     }
 
-    /// Nothing else of this client comes to these bytes, but what came may come back when power is lost.
+    /// No other write of this client can reach these bytes, but one that did may come back after a power loss.
     fn is_certain(&mut self, who: usize, at: usize, end: usize) {
         let (its, mut rest): (Vec<Doubt>, _) = self.doubtful.iter().partition(|doubt| doubt.by == Some(who));
         for doubt in its {
@@ -96,14 +96,14 @@ impl Model {
         self.doubtful = rest;
     }
 
-    /// A sync failed, after which those that follow say nothing of what was written before.
+    /// A sync failed: later syncs say nothing about earlier writes.
     pub(crate) fn not_synced(&mut self) {
         for (byte, back) in self.bytes.iter().zip(&mut self.back) {
             back.extend(byte.iter().map(|(value, _)| value));
         }
     }
 
-    /// What this client wrote last is durable.
+    /// The last writes of this client are durable.
     pub(crate) fn synced(&mut self, who: usize) {
         if let Some(durable) = self.lens.iter().rposition(|(_, by)| *by == who)
             && self.doubtful.is_empty()
@@ -117,7 +117,7 @@ impl Model {
         }
     }
 
-    /// It holds this, and everything is durable. What a write that failed left behind the end comes when the file grows.
+    /// The file holds this, durably. What a failed write left past the end appears when the file grows.
     pub(crate) fn is(&mut self, found: &[u8]) {
         let bytes = found.iter().map(|byte| vec![(*byte, usize::MAX)]).collect();
         let behind = |doubt: &Doubt| Doubt { from: doubt.from.max(found.len()), by: None, ..*doubt };
@@ -129,7 +129,7 @@ impl Model {
         *self = Model { bytes, lens, doubtful, back, is_unsure: false };
     }
 
-    /// A store lost what was not synced.
+    /// A store lost its unsynced bytes.
     pub(crate) fn lost_power(&mut self) {
         self.is_unsure = true;
     }
@@ -138,7 +138,7 @@ impl Model {
     pub(crate) fn check(&self, found: &[u8]) -> Result<(), String> {
         let all_went_well = self.doubtful.is_empty() && !self.is_unsure;
         let may_be = if all_went_well { &self.lens[self.lens.len().saturating_sub(1)..] } else { &self.lens };
-        // What failed may have been done in part.
+        // Failed operations may have been carried out in part.
         let (least, most) =
             (may_be.iter().map(|(len, _)| *len).min(), may_be.iter().map(|(len, _)| *len).max());
         if !(least.unwrap_or(0)..=most.unwrap_or(0)).contains(&found.len()) {

@@ -1,8 +1,8 @@
 //! The hosts of a simulation and the network between them.
 //!
-//! Model: a message arrives when it is sent, as bytes, and its answer is there when the sender looks for it. Whatever fails
-//! ends the connection; the sender then asks again or gives up, as with nodes. Nothing waits, so a seed decides the run.
-//! Invariant: a host that is down answers nothing, and what was meant for it before a crash does not reach it afterwards.
+//! Model: a message, as bytes, arrives when it is sent, and its answer is there when the sender looks for it. A failure
+//! ends the connection; the sender then retries or gives up, as with nodes. Nothing waits, so a seed decides the run.
+//! Invariant: a host that is down answers nothing, and messages sent before a crash do not reach it afterwards.
 #![allow(clippy::disallowed_methods)] // The manager's database is on a real disk.
 
 use std::collections::VecDeque;
@@ -33,14 +33,14 @@ pub(super) const STORES: u32 = 3;
 pub(super) const STRIPE: u64 = 4096;
 pub(super) const MANAGER: &str = "m";
 const VOLUME: u128 = 7;
-/// Room of a disk that is not full, and of one that is.
+/// The space on a disk that is not full, and on one that is.
 const ROOM: u64 = 1 << 30;
 const NO_ROOM: u64 = 4096;
-/// One in so many messages is lost before, or after, it was carried out; or is late.
+/// One in this many messages is lost before it is carried out; as many are lost after it, and as many are late.
 const LOST_ONE_IN: u64 = 40;
 const FATES: [&str; 3] = ["is lost", "is carried out, and its answer lost", "is late"];
 
-/// What was sent and has not arrived.
+/// A message that has not arrived.
 struct Late {
     peer: Peer,
     entered: Arc<Entered>,
@@ -58,19 +58,19 @@ struct State {
     rng: Rng,
     is_calm: bool,
     disks: Vec<Sim>,
-    /// Those that are up.
+    /// The stores that are up.
     stores: Vec<Option<Arc<LocalStore>>>,
-    /// How often each was started.
+    /// How often each store was started.
     lives: Vec<u64>,
-    /// Who asks each of them.
+    /// The callers of each store.
     callers: Vec<Arc<Callers>>,
-    /// How often each lost power.
+    /// How often each store lost power.
     boots: Vec<u64>,
     manager: Option<Manager>,
-    /// How often that was started.
+    /// How often the manager was started.
     manager_life: u64,
     late: Vec<Late>,
-    /// Sessions whose connection ended, which the manager has not noticed.
+    /// Sessions whose connection ended, which the manager has not noticed yet.
     gone: Vec<(u64, SessionId)>,
     lost_power: bool,
     trace: Vec<String>,
@@ -89,7 +89,7 @@ pub(super) struct Port {
     is_gone: AtomicBool,
 }
 
-/// Who a connection is with, in which life; with the manager, in which session.
+/// The other side of a connection, in one of its lives; for the manager, with the session.
 #[derive(Debug, Clone, Copy)]
 enum Peer {
     Store(usize, u64),
@@ -110,7 +110,7 @@ fn room(disk: &Sim, slot: usize, bytes: u64) {
 
 impl Hosts {
     pub(super) fn new(seed: u64) -> Arc<Hosts> {
-        // The databases are small and synced often, so they are in memory where that is possible.
+        // The databases are small and synced often, so they are kept in memory where possible.
         let memory = PathBuf::from("/dev/shm");
         let above = if memory.is_dir() { memory } else { std::env::temp_dir() };
         static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -164,19 +164,19 @@ impl Hosts {
         self.state().trace.clone()
     }
 
-    /// Shows what led to it.
+    /// Fails, and shows what led to it.
     pub(super) fn fails(&self, what: &str, why: &str) -> ! {
         let trace = self.trace();
         let last = trace.len().saturating_sub(400);
         panic!("seed {} (THALWEG_SEED): {what}: {why}\n{}", self.seed, trace[last..].join("\n"));
     }
 
-    /// Whether some store lost what was not synced since the last call.
+    /// Whether a store has lost unsynced bytes since the last call.
     pub(super) fn lost_power(&self) -> bool {
         std::mem::take(&mut self.state().lost_power)
     }
 
-    /// Starts whatever is down, and no disk is full.
+    /// Starts everything that is down, and makes room on all disks.
     pub(super) fn revive(self: &Arc<Hosts>) {
         for slot in 0..STORES as usize {
             self.state().disks[slot].set_faults(Faults::default());
@@ -200,7 +200,7 @@ impl Hosts {
         state.trace.push(format!("store {slot} is up"));
     }
 
-    /// A store that is up crashes now or in the middle of something, or starts again.
+    /// Crashes a store now or in the middle of an operation, or starts it if it is down.
     pub(super) fn crash_or_revive_store(&self, rng: &mut Rng) {
         let slot = rng.below(u64::from(STORES)) as usize;
         if self.state().stores[slot].is_none() {
@@ -227,7 +227,7 @@ impl Hosts {
         if loses_power { disk.power_loss() } else { disk.kill() }
     }
 
-    /// Whether a store died in the middle of a request.
+    /// Returns whether a store has crashed in the middle of a request.
     fn notice_death(&self, slot: usize) -> bool {
         let has_died = self.state().disks[slot].io().list(&dir(slot)).is_err();
         if has_died {
@@ -254,7 +254,7 @@ impl Hosts {
     fn crash_manager(&self) -> bool {
         let Some(manager) = self.state().manager.take() else { return false };
         manager.port.ends();
-        // What the database has at this moment is what the next process finds.
+        // The next process finds what the database has at this moment.
         let (meta, left) = (self.place.join("meta"), self.place.join("left"));
         std::fs::create_dir(&left).unwrap();
         for entry in std::fs::read_dir(&meta).unwrap() {
@@ -284,7 +284,7 @@ impl Hosts {
         state.trace.push("the manager is up".into());
     }
 
-    /// One message that is late arrives, or the manager notices that a client is gone.
+    /// Delivers one late message, or lets the manager notice that a client has ended.
     pub(super) fn deliver_late(&self, rng: &mut Rng) {
         let mut state = self.state();
         let count = (state.late.len() + state.gone.len()) as u64;
@@ -316,7 +316,7 @@ impl Hosts {
         let _ = self.carried_out(&late.peer, &late.entered, &late.message);
     }
 
-    /// The manager tries again what a lost store kept unfinished.
+    /// Lets the manager retry the work that a lost store left unfinished.
     pub(super) fn finish_left(&self) {
         let manager = self.state().manager.clone();
         if let Some(Manager { server, .. }) = manager {
@@ -325,7 +325,7 @@ impl Hosts {
         }
     }
 
-    /// The same until nothing is late.
+    /// Delivers everything that is late.
     pub(super) fn deliver_all(&self) {
         let mut rng = Rng::new(0);
         while {
@@ -336,7 +336,7 @@ impl Hosts {
         }
     }
 
-    /// The volume in one process with all stores, after the manager ended well.
+    /// Opens the volume in one process with all stores, after the manager has ended in order.
     pub(super) fn open_alone(&self) -> Arc<Volume> {
         let manager = self.state().manager.take();
         drop(manager);
@@ -350,7 +350,7 @@ impl Hosts {
         std::fs::remove_dir_all(&self.place).unwrap();
     }
 
-    /// Whether the peer of a connection is the one that it was made with.
+    /// Whether the peer of a connection is still in the life in which the connection was made.
     fn is_up(&self, peer: &Peer) -> bool {
         let state = self.state();
         match peer {
@@ -359,7 +359,7 @@ impl Hosts {
         }
     }
 
-    /// What a peer answers to a message; nothing if it is down, or goes down over it.
+    /// The answer of a peer to a message; `None` if it is down, or crashes while it answers.
     fn carried_out(&self, peer: &Peer, entered: &Entered, message: &[u8]) -> Option<Vec<u8>> {
         if !self.is_up(peer) {
             return None;
@@ -394,7 +394,7 @@ impl Hosts {
         Some(answer)
     }
 
-    /// Brings a message to its peer, or does not; the answer, if that comes back.
+    /// Sends a message to its peer, or loses it. Returns the answer, unless that is lost.
     fn exchange(&self, peer: &Peer, entered: &Arc<Entered>, message: Vec<u8>) -> Option<Vec<u8>> {
         let fate = {
             let mut state = self.state();
@@ -416,7 +416,7 @@ impl Hosts {
     }
 }
 
-/// A store as its node answers for it.
+/// A store as its node serves it.
 struct OfStore(Arc<LocalStore>);
 
 impl Answering for OfStore {
@@ -435,7 +435,7 @@ impl Port {
         Arc::new(Port { hosts: Arc::clone(hosts), is_gone: AtomicBool::new(false) })
     }
 
-    /// Whoever is here is gone.
+    /// Ends the client or manager at this port.
     pub(super) fn ends(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
     }
@@ -445,7 +445,7 @@ impl Port {
         self.stores_of(|_| Turns::new())
     }
 
-    /// The same, for the manager.
+    /// All stores, for the manager.
     fn stores_of_manager(self: &Arc<Port>) -> Stores {
         self.stores_of(|slot| Turns::of_manager(VOLUME, slot))
     }
@@ -513,7 +513,7 @@ struct Stream {
     port: Arc<Port>,
     peer: Peer,
     entered: Arc<Entered>,
-    /// What has come; none any more when it has ended.
+    /// The bytes that have arrived, until the stream has ended.
     answers: Mutex<Answers>,
 }
 
@@ -529,7 +529,7 @@ impl Stream {
     }
 }
 
-/// Its direction to the peer, and what is not all sent.
+/// The direction to the peer, with the bytes of an incomplete message.
 struct To(Arc<Stream>, Vec<u8>);
 
 impl Write for To {
@@ -554,7 +554,7 @@ impl Write for To {
     }
 }
 
-/// Its direction from the peer.
+/// The direction from the peer.
 struct From(Arc<Stream>);
 
 impl Read for From {
