@@ -4,8 +4,8 @@
 //! directory of the remote user, named by cluster and host; the node runs there and writes its own files there. Where
 //! systemd runs, install also writes and enables a unit, and systemd starts and ends the node; elsewhere the node is a
 //! plain daemon.
-//! Invariant: every step is idempotent; remove leaves nothing behind. Each host has its own result. Once a node is up, ssh
-//! is not needed any more.
+//! Invariant: every step is idempotent; remove leaves nothing behind. Each host has its own result. Once a node is up,
+//! ssh is no longer needed.
 //! Non-goals: users other than the one that ssh logs in as, other service managers.
 
 use std::io::Write;
@@ -20,7 +20,7 @@ use thalweg_wire::{AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, Client, Clust
 use crate::fleet::{Fleet, on_each};
 use crate::{Error, Result, control};
 
-/// Options for ssh: never ask, and do not wait for ever.
+/// Options for ssh: never prompt, and limit the time to connect.
 const SSH_OPTIONS: [&str; 4] = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
 
 /// The first line that a script prints; shells may print text of their own before it.
@@ -118,7 +118,7 @@ impl Hosts {
     /// Takes a step on these hosts, or on all.
     pub fn take(&self, step: &Step, on: &[String]) -> Result<HostSteps> {
         let file = self.client.file();
-        // A dropped host can still be stopped and cleaned up.
+        // These steps also apply to a dropped host.
         let takes_away = matches!(step, Step::Down | Step::Remove);
         let is_dropped = |name: &&String| {
             takes_away
@@ -199,7 +199,7 @@ impl Remote<'_> {
         let enter = format!("set -u\ncd \"$HOME/{directory}\" 2>/dev/null");
         match step {
             Step::Install => self.install(&directory, program),
-            // A host that was dropped and added again has a new node; the old one is ended.
+            // If a host was dropped and added again, its old node is ended and a new one starts.
             Step::Up => self.run(&format!(
                 "{enter} || {{ echo 'nothing is installed here; thalweg cluster install comes first' >&2; exit 1; }}{SYSTEMD}{IS_UP}\
                  if [ -n \"$pid\" ] && grep -qE '\"id\":\"({})\"' ready; then{DOWN}pid=; fi\n{UP}",
@@ -216,7 +216,7 @@ impl Remote<'_> {
         }
     }
 
-    /// The ids of dropped nodes of this name, as alternatives of a pattern. A node that was only renewed goes on.
+    /// The ids of dropped nodes of this host, as alternatives of a pattern. A node that was only renewed keeps running.
     fn ids_before(&self) -> String {
         let dropped = self.file.dropped.iter().filter(|gone| gone.name == self.host);
         dropped.map(|gone| gone.id.as_str()).chain(["none"]).collect::<Vec<&str>>().join("|")

@@ -34,7 +34,7 @@ const RESULTS: &str = "bench/results";
 const END: &str = "<!-- end -->";
 const FIGURES: &str = "<!-- figure ";
 
-/// The page, with its tables from the results.
+/// The page with its tables generated from the results.
 pub(crate) fn generated(root: &Path) -> Result<String, String> {
     filled(&page(root)?, &|file| report(root, file))
 }
@@ -64,7 +64,7 @@ fn report(root: &Path, file: &str) -> Result<BenchReport, String> {
 /// Reads the report in a file.
 type Read<'a> = &'a dyn Fn(&str) -> Result<BenchReport, String>;
 
-/// The page with every table generated anew.
+/// The page with every table regenerated.
 fn filled(page: &str, read: Read<'_>) -> Result<String, String> {
     let mut text = String::new();
     let mut rest = page;
@@ -93,7 +93,7 @@ fn filled(page: &str, read: Read<'_>) -> Result<String, String> {
 
 /// The definition of a table.
 struct Asked {
-    /// Comparisons with their own column, and its heading.
+    /// Comparisons with a column of their own, and its heading.
     columns: Vec<(String, String)>,
     lines: Vec<Line>,
 }

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The root of the repository, whatever the current directory.
+/// The root of the repository, independent of the current directory.
 fn root() -> PathBuf {
     let own = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo starts this program"));
     let root = own.ancestors().nth(2).expect("this crate lies two levels deep");
