@@ -77,10 +77,10 @@ pub fn work_options(words: Vec<OsString>) -> Result<WorkOptions, CallError> {
 }
 
 /// The directory of the identity for requests to a cluster, and the name that the cluster must have if `cluster` is a
-/// name. Without both arguments, the environment determines the directory.
+/// name. If neither argument gives the directory, the environment does.
 ///
 /// # Errors
-/// If neither the arguments nor the environment determine the directory.
+/// If neither the arguments nor the environment give the directory.
 pub fn identity(
     cluster: Option<&OsStr>,
     identity: Option<PathBuf>,

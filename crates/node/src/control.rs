@@ -1,7 +1,7 @@
 //! Requests to nodes over HTTP: their status, their jobs, and cancelling a job.
 //!
-//! Invariant: all hosts are asked at the same time. Each may take [`ANSWER_SECONDS`]; one that does not answer is reported
-//! and does not delay the others.
+//! Invariant: all hosts are asked at the same time. Each may take [`ANSWER_SECONDS`]; one that does not answer is
+//! reported and does not delay the others.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -58,7 +58,7 @@ pub fn status(identity: &Path) -> Result<ClusterReport> {
     })
 }
 
-/// Warns of certificates that expire soon, of this client, the authority and the nodes, and of certificates in use twice.
+/// Warns if certificates of this client, the authority or the nodes expire soon, or if a certificate is in use twice.
 fn warnings<'a>(client: &Client, statuses: impl Iterator<Item = &'a NodeStatus> + Clone) -> Vec<String> {
     let identity = client.credentials().identity();
     let [own, authority] = identity.ends;
@@ -338,7 +338,7 @@ fn is_end(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::UnexpectedEof)
 }
 
-/// Forwards every report of a stream of events, which come twice a second. Returns whether the last one reported the end.
+/// Forwards every report of a stream of events, two in a second. Returns whether the last one reported the end.
 async fn follow(
     answer: Response<Incoming>,
     send: &tokio::sync::mpsc::Sender<std::result::Result<JobReport, String>>,

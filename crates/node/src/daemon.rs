@@ -1,12 +1,12 @@
 //! The daemon: one port, and a bounded number of connections.
 //!
-//! Model: one asynchronous thread accepts connections and does handshakes. A link's socket and keys then move to a blocking
-//! thread of its own; HTTP stays on the asynchronous thread.
-//! Invariant: nothing is listed, read, run or written for a peer without a certificate of the cluster. There are at most
-//! [`HANDSHAKES_MAX`] handshakes and [`CONNECTIONS_MAX`] connections at a time. One client with status rights has at most
-//! [`CONNECTIONS_OF_LOOKER_MAX`] of them, and all such clients together [`CONNECTIONS_OF_LOOKERS_MAX`]. If there are more
-//! handshakes, the oldest of the address with the most is aborted, so a flood from one address does not lock others out. A
-//! node without an identity listens on loopback only and serves only its status.
+//! Model: one asynchronous thread accepts connections and does handshakes. A link's socket and keys then move to a
+//! blocking thread of its own; HTTP stays on the asynchronous thread.
+//! Invariant: nothing is listed, read, run or written for a peer without a certificate of the cluster. There are at
+//! most [`HANDSHAKES_MAX`] handshakes and [`CONNECTIONS_MAX`] connections at a time. One client with status rights has
+//! at most [`CONNECTIONS_OF_LOOKER_MAX`] of them, and all such clients together [`CONNECTIONS_OF_LOOKERS_MAX`]. If
+//! there are more handshakes, the oldest of the address with the most is aborted, so a flood from one address does not
+//! lock others out. A node without an identity listens on loopback only and serves only its status.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

@@ -1,7 +1,7 @@
 //! Runs a command on many nodes at once.
 //!
-//! Model: one thread for each host connects, sends the request and reads the answer, all at the same time. Output goes to
-//! the caller's thread, in order for each host.
+//! Model: one thread for each host connects, sends the request and reads the answer, all at the same time. Output goes
+//! to the caller's thread, in order for each host.
 //! Invariant: every host ends with a status or an error. If the client stops, its jobs end.
 //! Non-goals: printing, shells.
 

@@ -1,6 +1,6 @@
 //! A command that runs for a client, in a process group of its own. Its output is sent as it appears.
 //!
-//! Invariant: when the job ends, for whatever reason, nothing of its process group is left. The loss of the client is
+//! Invariant: when the job ends for any reason, no process of its group is left. The loss of the client is
 //! detected within [`LOOK`]; a client that reads slowly slows the command down.
 //! Non-goals: shells, terminals, running as another user.
 
@@ -66,7 +66,7 @@ pub(crate) fn run(
     let end = caught(|| carry_out(&job, Some(&mut out), Some((&mut inc, pool)))).unwrap_or_else(failed);
     jobs.end(&job, end.clone());
     let _ = out.end(to_json(&end).as_bytes());
-    // Dropping this earlier would give up the whole stream.
+    // Dropping this earlier would abort the whole stream.
     drop(inc);
     end
 }

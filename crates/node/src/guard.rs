@@ -2,9 +2,9 @@
 //!
 //! Model: `node run` starts itself again as the node, and becomes its guard, the subreaper to which the kernel gives
 //! orphans. It forwards signals that ask the node to end. The kernel signals the node when its guard dies.
-//! Invariant: when the node ends for any reason, all processes that it and its commands started are killed, in any process
-//! group or session. When the guard is killed, the node ends its jobs and itself. Only if both are killed at the same time
-//! do processes remain.
+//! Invariant: when the node ends for any reason, all processes that it and its commands started are killed, in any
+//! process group or session. When the guard is killed, the node ends its jobs and itself. Only if both are killed at
+//! the same time do processes remain.
 //! Non-goals: restarting a node.
 
 use std::os::unix::process::CommandExt;

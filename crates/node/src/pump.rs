@@ -6,8 +6,8 @@
 //! n1 reads, n2 writes           client --asks--> n1 ==lanes==> n2
 //! ```
 //!
-//! Model: the initiator opens a link for the control stream and one for each lane, so that each lane's thread receives its
-//! own frames and several cores decrypt. A node matches lanes by the transfer's id.
+//! Model: the initiator opens a link for the control stream and one for each lane, so that each lane's thread receives
+//! its own frames and several cores decrypt. A node matches lanes by the transfer's id.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! Relays a client's request to other hosts, over the links that this node keeps.
 //!
 //! Model: the relay opens a stream to each host. The thread that reads a link reports arrivals, and one thread forwards
-//! everything into the client's one stream: blocks with the host's index as their offset, and ends as lines of JSON on a
-//! channel of their own, several together.
+//! everything into the client's one stream: blocks with the host's index as their offset, and ends as lines of JSON on
+//! a channel of their own, several together.
 //! Invariant: every host ends with a status or an error. When the client disconnects or gives up, everything ends
 //! within [`LOOK`]. A host without a link delays others only where all wait for the client's input. Each host has
 //! [`WINDOW`] blocks for its output.

@@ -5,8 +5,8 @@
 //!        ======== lanes, direct links if possible ====================>
 //! ```
 //!
-//! Model: the channel carries a link with the control stream. Both sides first exchange certificates over it, so that lanes
-//! can use direct links. If none opens within [`DIRECT`], lanes are streams of the channel's link.
+//! Model: the channel carries a link with the control stream. Both sides first exchange certificates over it, so that
+//! lanes can use direct links. If none opens within [`DIRECT`], lanes are streams of the channel's link.
 //! Invariant: above a lane everything is as between nodes. ssh is the user's own, with the user's settings, and may ask
 //! questions. If the other end does not answer, the error says what ssh or the remote shell printed.
 //! Non-goals: hosts of a cluster; installing the program on the host.

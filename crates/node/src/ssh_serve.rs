@@ -1,7 +1,7 @@
 //! The remote end of a transfer over ssh, which ssh starts.
 //!
-//! Model: standard input and output are the channel. The process sends its certificate and address ([`greeting`]), reads the
-//! client's answer, and then serves streams of transfers like a node, on the channel's link and on direct links.
+//! Model: standard input and output are the channel. The process sends its certificate and address ([`greeting`]),
+//! reads the client's answer, and then serves streams of transfers like a node, on the channel's and on direct links.
 //! Invariant: it serves only the client at the other end of the channel, and holders of the key made there for this
 //! transfer. When the channel ends, the process ends within [`ENDING`], and leaves what a killed transfer leaves.
 //! Non-goals: commands, other hosts, anything that outlives the channel.

@@ -1,7 +1,7 @@
 //! The service `transfer`: this process is one end of a transfer for a peer, or both ends.
 //!
-//! Invariant: only peers of the cluster are served, with the rights of the node's user. At most [`PUMPS_MAX`] transfers run
-//! at a time, with at most [`LANES_MAX`] lanes in all. If a node is both ends, it sends its notes to the client.
+//! Invariant: only peers of the cluster are served, with the rights of the node's user. At most [`PUMPS_MAX`] transfers
+//! run at a time, with at most [`LANES_MAX`] lanes in all. If a node is both ends, it sends its notes to the client.
 //! Non-goals: copying the data (the crate `transfer`).
 
 use std::collections::HashMap;

@@ -2,8 +2,8 @@
 //!
 //! Model: threads share a [`Table`] by reference. Reads run concurrently, and a write runs alone. A [`Range`] reads a
 //! batch of records at a time and holds no lock between two batches.
-//! Invariant: a range returns every record that exists throughout exactly once, in order. It is not a snapshot: if a
-//! record is written during the iteration, the range returns its old or its new value.
+//! Invariant: a range returns, in order and exactly once, every record that exists during the whole iteration. It is
+//! not a snapshot: of a record that is written in that time, it returns the old or the new value.
 //! Non-goals: serving Redis clients, which [`Server`] does.
 
 use std::collections::VecDeque;

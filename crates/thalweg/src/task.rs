@@ -211,7 +211,7 @@ impl Task {
         }
     }
 
-    /// Lets a node of the cluster coordinate the task, and does not wait for its end.
+    /// Starts the task with a node of the cluster as the coordinator, and does not wait for its end.
     pub fn detach(&self) -> Result<Detached> {
         match self.cluster()? {
             None => Err(Asked::DetachedHere.into()),

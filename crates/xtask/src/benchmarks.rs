@@ -12,12 +12,12 @@
 //! <!-- end -->
 //! ```
 //!
-//! A line names files, a row in them, and its name in the table. A file in another directory is named with its directory.
-//! `columns` gives comparisons their own columns, with another heading if one is given. `<!-- rates DIRECTORY/FILE -->`
-//! defines the table of a disk, and `<!-- figure DIRECTORY/FILE -->` the figures of paper 001.
+//! A line names files, a row in them, and its label in the table. Files of another directory are written with it.
+//! `columns` gives comparisons their own columns, with another heading if one is given. A disk's table is defined by
+//! `<!-- rates DIRECTORY/FILE -->`, and the figures of paper 001 by `<!-- figure DIRECTORY/FILE -->`.
 //!
-//! Invariant: every number between the marks comes from a file, and a missed target is shown like a met one. A number is
-//! the median of all runs in its files. Files hold only medians of CPU times, so those numbers are medians of these.
+//! Invariant: every number between the marks comes from a file, and a missed target is shown like a met one. A number
+//! is the median of all runs in its files. Files hold only medians of CPU times, so those numbers are medians of these.
 //! Non-goal: numbers in the prose.
 
 mod cells;

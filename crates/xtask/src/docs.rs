@@ -1,5 +1,5 @@
-//! The generated documents in `docs/`: the manual page and the completions, which the command generates from its table of
-//! flags, and the tables and pictures of the benchmarks.
+//! The generated documents in `docs/`: the manual page and the completions, which the command generates from its table
+//! of flags, and the tables and pictures of the benchmarks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! The repository's own checks: `cargo xtask ci|tidy|docs`.
 //!
-//! Invariant: CI and developers run the same checks, by `ci`. Every important rule of style is checked by `tidy`, with a
-//! fixture that breaks it.
+//! Invariant: CI and developers run the same checks, by `ci`. Every important rule of style is checked by `tidy`, with
+//! a fixture that breaks it.
 //! Non-goal: building or releasing; cargo does.
 #![allow(clippy::disallowed_methods)] // This crate reads sources, not records.
 

@@ -1,9 +1,9 @@
 //! The test programs: built once, then run two at a time, the slowest first.
 //!
-//! Model: cargo builds them and prints their paths. The output of each goes to a file below [`LOGS`]. It is shown only if
-//! a test fails: at once, and again at the end. Tests that failed next to another program run once more, alone.
-//! Invariant: every program that was built is counted. A failed test counts as passed only if it passes alone, and is then
-//! listed as flaky; the output of its failure is shown.
+//! Model: cargo builds them and prints their paths. The output of each goes to a file below [`LOGS`]. It is shown only
+//! if a test fails: at once, and again at the end. Tests that failed next to another program run once more, alone.
+//! Invariant: every program that was built is counted. A failed test counts as passed only if it passes alone, and is
+//! then listed as flaky; the output of its failure is shown.
 //! Non-goals: examples in documentation, which cargo builds and runs itself.
 
 use std::collections::BTreeMap;

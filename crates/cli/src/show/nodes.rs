@@ -30,7 +30,7 @@ pub(crate) fn cluster(report: &ClusterReport) -> String {
     format!("cluster {}, epoch {}\n{}", report.name, report.epoch, left(&rows))
 }
 
-/// The findings for each host, and a line for the hosts without any.
+/// For each host the number of checks, and the findings that need a remedy.
 pub(crate) fn cluster_doctor(report: &ClusterDoctor) -> String {
     let mut text = String::new();
     for host in report.hosts.iter().filter(|host| host.error.is_none()) {
@@ -52,7 +52,7 @@ pub(crate) fn steps(steps: &HostSteps) -> String {
     left(&rows)
 }
 
-/// The round-trip time of an empty request to each host.
+/// The time that an empty request to each host took.
 pub(crate) fn pings(report: &ExecReport) -> String {
     let there = report.hosts.iter().filter(|host| host.error.is_none());
     let rows: Vec<Vec<String>> =

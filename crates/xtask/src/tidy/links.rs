@@ -1,7 +1,7 @@
 //! Links between documents: the file and the heading must exist.
 //!
-//! Invariant: every relative link of a tracked Markdown file names a tracked file or directory, and what follows `#` is a
-//! heading of that file, spelled as GitHub spells it. Non-goal: links to other sites.
+//! Invariant: every relative link of a tracked Markdown file names a tracked file or directory, and what follows `#` is
+//! a heading of that file, spelled as GitHub spells it. Non-goal: links to other sites.
 
 use super::finding::Finding;
 use crate::tree::{File, Tree};
