@@ -1,7 +1,7 @@
-//! Progress on standard error, drawn by a thread of its own from what the verb writes down.
+//! Progress on standard error, drawn by its own thread from the values that the verb publishes.
 //!
-//! Invariant: ten looks a second at most and one small stack, because the promise of `--memory` is about the whole
-//! process; when [`Shown::end`] returns, nothing more is drawn.
+//! Invariant: the thread looks at most ten times a second and has a small stack, because the promise of `--memory`
+//! covers the whole process. When [`Shown::end`] returns, nothing more is drawn.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use crate::show::{seconds, traffic};
 const STACK_BYTES: usize = 128 << 10;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LINE_EVERY_SECONDS: f64 = 1.0;
-/// A rate of less time than this is a guess, and what it foretells is another.
+/// A rate measured over less time than this is a guess, and so is the time left that follows from it.
 const PACE_AFTER_SECONDS: f64 = 0.5;
-/// Less than this is not worth foretelling.
+/// The shortest time left that is shown.
 const LEFT_SECONDS_MIN: f64 = 0.1;
 
-// The bar takes what the rest leaves of the terminal's width; the rest fits in 80 columns.
+// The bar takes the rest of the terminal's width; the other fields fit in 80 columns.
 const MEASURED: &str =
     "{prefix} {msg} {wide_bar} {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}{pace}";
 const UNMEASURED: &str = "{prefix} {msg} {spinner}  {decimal_bytes}{pace}";
 
-/// Progress that is being shown.
+/// A running display of progress.
 pub(crate) struct Shown {
     end: Sender<bool>,
     thread: JoinHandle<()>,
 }
 
 impl Shown {
-    /// Shows progress from now on, if it is to be shown and a thread can be had.
+    /// Starts to show progress. `None` if it is off, or the system refuses a thread.
     pub(crate) fn start(how: interpret::Progress, progress: Arc<thalweg::Progress>) -> Option<Shown> {
         let canvas = match how {
             interpret::Progress::Off => return None,
@@ -49,17 +49,17 @@ impl Shown {
         Some(Shown { end, thread })
     }
 
-    /// Draws the end: that the verb is done, or where it stopped.
+    /// Draws the last state: that the verb is done, or where it stopped.
     pub(crate) fn end(self, done: bool) {
-        // The thread may have ended by a panic, which has been told already.
+        // The thread may have ended by a panic, which was reported already.
         let _ = self.end.send(done);
         let _ = self.thread.join();
     }
 }
 
-/// What is drawn on.
+/// Where to draw.
 enum Canvas {
-    /// A terminal; the bar is that of the current stage.
+    /// A terminal, with the bar of the current stage.
     Bar(Option<ProgressBar>),
     /// Anything else.
     Lines,
@@ -67,7 +67,7 @@ enum Canvas {
 
 struct Drawer {
     canvas: Canvas,
-    /// What was seen last.
+    /// The last state that was seen.
     last: ProgressView,
     since_look: Stopwatch,
     since_stage: Stopwatch,
@@ -98,12 +98,12 @@ impl Drawer {
         let is_new = (now.stage_index, &now.stage) != (self.last.stage_index, &self.last.stage);
         if is_new {
             self.leave_stage(true);
-            // It began at some time since the last look; the earliest flatters its rate least.
+            // The stage began at some time after the last look. Counting from that look overstates the rate least.
             self.since_stage = self.since_look;
         }
         self.since_look = Stopwatch::start();
         if now.total_bytes > 0 {
-            // A stage may read a little more than it was thought to.
+            // A stage may read a little more than was estimated.
             now.done_bytes = now.done_bytes.min(now.total_bytes);
         }
         self.last = now;
@@ -123,7 +123,7 @@ impl Drawer {
         }
     }
 
-    /// Leaves the last state of the stage on the canvas.
+    /// Draws the last state of the stage.
     fn leave_stage(&mut self, done: bool) {
         if self.last.stage.is_empty() {
             return;
@@ -157,7 +157,7 @@ fn new_bar(view: &ProgressView, since_stage: Stopwatch) -> ProgressBar {
     let has_total = view.total_bytes > 0;
     let style = style.with_key("pace", move |state: &ProgressState, to: &mut dyn std::fmt::Write| {
         let left = if has_total { state.eta().as_secs_f64() } else { 0.0 };
-        // A terminal that cannot be written shows nothing; the work goes on.
+        // If the terminal cannot be written, nothing is shown, and the work continues.
         let _ = to.write_str(&pace(since_stage.seconds(), state.per_sec(), left, "  "));
     });
     let target = ProgressDrawTarget::stderr_with_hz(10);
@@ -165,7 +165,7 @@ fn new_bar(view: &ProgressView, since_stage: Stopwatch) -> ProgressBar {
         .with_style(style.progress_chars("=> "))
         .with_prefix(place(view))
         .with_message(Cow::from(view.stage.clone()))
-        // What was done before the first look took a time that nobody knows.
+        // The rate does not count bytes from before the first look: the time that they took is unknown.
         .with_position(view.done_bytes)
 }
 
@@ -189,7 +189,7 @@ fn line(view: &ProgressView, elapsed_seconds: f64) -> String {
     format!("{}: {percent:.0} %, {} of {}{pace}", head(view), traffic(done), traffic(total))
 }
 
-/// How fast and how long yet, each after `gap`; nothing at the beginning of a stage, when nobody knows.
+/// The rate and the time left, each after `gap`; nothing at the beginning of a stage, when they are not known yet.
 fn pace(elapsed_seconds: f64, bytes_per_second: f64, left_seconds: f64, gap: &str) -> String {
     if elapsed_seconds < PACE_AFTER_SECONDS {
         return String::new();
@@ -200,7 +200,7 @@ fn pace(elapsed_seconds: f64, bytes_per_second: f64, left_seconds: f64, gap: &st
 }
 
 fn print_line(line: &str) {
-    // Nobody may be reading; the work goes on.
+    // If the output has no reader, the work continues.
     let _ = crate::print::say(&format!("{line}\n"), true);
 }
 
@@ -227,14 +227,14 @@ mod tests {
         assert_eq!(line(&view, 2.0), "[1/2] read+distribute: 0 %, 0 B of 10 B, 0 B/s");
     }
 
-    /// Rates of 886 GB/s and `0s left` were shown at the first look of a stage.
+    /// Rates of 886 GB/s and `0s left` were once shown at the first look of a stage.
     #[test]
     fn nothing_is_foretold_before_there_is_anything_to_go_by() {
         assert_eq!(pace(0.0001, 886e9, 0.001, "  "), "");
         assert_eq!(pace(0.49, 1e9, 60.0, "  "), "");
         assert_eq!(pace(0.5, 1e9, 60.0, "  "), "  1.00 GB/s  60.0 s left");
         assert_eq!(pace(0.5, 1e9, 0.04, "  "), "  1.00 GB/s");
-        // Nothing is known of a stage that has not moved.
+        // A stage that has not moved has no time left to show.
         assert_eq!(pace(0.5, 0.0, f64::from(0u8), "  "), "  0 B/s");
     }
 

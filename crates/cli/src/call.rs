@@ -1,8 +1,8 @@
-//! Commands as calls of a program: the words are read and understood as those of the command, and what comes of them is
-//! returned as the object that `--json` prints, not shown. The Python package is that program.
+//! Commands as function calls: the arguments are parsed and interpreted as on the command line, and the result is
+//! returned as the object that `--json` prints, instead of being shown. The Python package is such a caller.
 //!
-//! Non-goals: commands that are processes (`node run`, `mount`, `table serve`, `exec`), and those that change a cluster or a
-//! volume.
+//! Non-goals: commands that run as processes (`node run`, `mount`, `table serve`, `exec`), and commands that change a
+//! cluster or a volume.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -17,17 +17,17 @@ use crate::parse::{Usage, parse};
 use crate::show;
 use crate::typed::TypedArgs;
 
-/// Why a call did not succeed.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The words cannot be understood, or are not for a call.
+    /// The arguments cannot be understood, or the command cannot be called.
     #[error("{0}")]
     Usage(String),
     /// A verb failed.
     #[error(transparent)]
     Verb(#[from] thalweg::Error),
-    /// Nodes could not be asked.
+    /// A request to nodes failed.
     #[error(transparent)]
     Node(#[from] thalweg::nodes::Error),
 }
@@ -38,10 +38,10 @@ impl From<Usage> for CallError {
     }
 }
 
-/// Does what the words say, and returns the object that `--json` prints.
+/// Runs a command, and returns the object that `--json` prints.
 ///
 /// # Errors
-/// Those of the command. That a check finds records out of order is none.
+/// Those of the command. A check that finds records out of order is not an error.
 pub fn call(words: Vec<OsString>, progress: &Progress) -> Result<String, CallError> {
     Ok(match interpret(parse(words)?)?.job {
         Job::Gen(options) => to_json(&thalweg::generate(&options, progress)?),
@@ -65,10 +65,10 @@ pub fn call(words: Vec<OsString>, progress: &Progress) -> Result<String, CallErr
     })
 }
 
-/// What words of a sort, merge, join or partition ask for, and nothing done.
+/// The options of a sort, shuffle, merge, join or partition with these arguments. Runs nothing.
 ///
 /// # Errors
-/// If the words cannot be understood.
+/// If the arguments cannot be understood.
 pub fn work_options(words: Vec<OsString>) -> Result<WorkOptions, CallError> {
     match interpret(parse(words)?)?.job {
         Job::Task(task) => Ok(task.options),
@@ -76,11 +76,11 @@ pub fn work_options(words: Vec<OsString>) -> Result<WorkOptions, CallError> {
     }
 }
 
-/// The directory of the identity with which a cluster is asked, and the name that the cluster should have, if `cluster` is
-/// one. The environment says where the identity is if neither argument does.
+/// The directory of the identity for requests to a cluster, and the name that the cluster must have if `cluster` is a
+/// name. If neither argument gives the directory, the environment does.
 ///
 /// # Errors
-/// If nothing says where the identity is.
+/// If neither the arguments nor the environment give the directory.
 pub fn identity(
     cluster: Option<&OsStr>,
     identity: Option<PathBuf>,
@@ -89,8 +89,8 @@ pub fn identity(
     Ok(cluster_meant(&args)?)
 }
 
-/// What the command prints for an object of this kind, which is the name of its struct in `thalweg_api`. `None` if the object
-/// is not of that kind, or the kind has no text.
+/// The text that the command prints for an object of this kind, the name of its struct in `thalweg_api`. `None` if the
+/// object is not of that kind, or the kind has no text.
 pub fn text(kind: &str, object: &str) -> Option<String> {
     Some(match kind {
         "Receipt" => show::receipt(&from_json(object).ok()?),

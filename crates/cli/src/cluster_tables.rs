@@ -1,4 +1,4 @@
-//! The command `table` on the nodes of a cluster: done, shown, and what its exit status is.
+//! The command `table` on the nodes of a cluster: runs it, shows the result, and determines the exit status.
 
 use thalweg::table::cluster::{Answer, CAPACITY_BYTES, Operation, Range, Result, Table, Tables, text};
 use thalweg_api::{TableRecord, to_json};
@@ -9,10 +9,10 @@ use crate::interpret::cluster_tables::{ClusterTablesAsk, Selection, Verb};
 use crate::print::{complain, report, say};
 use crate::show;
 
-/// Records are printed when so many bytes have come together.
+/// Records are printed in batches of at least this many bytes.
 const PRINTED_TOGETHER: usize = 64 << 10;
 
-/// Does what was asked.
+/// Runs the command.
 pub(crate) fn perform(
     ClusterTablesAsk { cluster, hex, verb }: ClusterTablesAsk,
     how: Show,
@@ -74,7 +74,7 @@ pub(crate) fn perform(
     }
 }
 
-/// Has all operations done, many at a time; `shows` is given the answers in order, and says whether all is well.
+/// Submits all operations at once and calls `shows` with the answers in order. `shows` returns whether all is well.
 fn all(
     table: &Table,
     operations: impl Iterator<Item = Operation>,
@@ -107,7 +107,7 @@ fn range(table: &Table, selection: Selection) -> Range {
     }
 }
 
-/// How keys and values are shown.
+/// How to show keys and values.
 struct Shown {
     hex: bool,
     how: Show,
@@ -118,7 +118,7 @@ impl Shown {
         if self.hex { text::show_hex(bytes) } else { text::show(bytes) }
     }
 
-    /// A record as a line.
+    /// The line for a record.
     fn record(&self, key: &[u8], value: &[u8], keys_only: bool) -> String {
         if self.how.json {
             return to_json(&TableRecord { key: text::show_hex(key), value: text::show_hex(value) }) + "\n";

@@ -1,5 +1,5 @@
-//! The table of commands: what each is called, takes and does. With the table of flags it is the one source
-//! of the help, the manual page and the completions.
+//! The table of commands: their names, arguments, texts and examples. Together with the table of flags it is the only
+//! source of the help, the manual page and the completions.
 
 /// A command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,36 +25,36 @@ pub(crate) enum Command {
     Help,
 }
 
-/// What is said about a command.
+/// The row of a command.
 pub(crate) struct CommandInfo {
     pub(crate) command: Command,
-    /// As typed.
+    /// The name, as typed.
     pub(crate) name: &'static str,
-    /// What follows the name, as a pattern.
+    /// A pattern of what follows the name.
     pub(crate) synopsis: &'static str,
-    /// One line.
+    /// A description in one line.
     pub(crate) about: &'static str,
-    /// All there is to say: paragraphs, separated by empty lines.
+    /// The full description: paragraphs, separated by empty lines.
     pub(crate) doc: &'static str,
-    /// Lines to try, each with what it does.
+    /// Example command lines, each with what it does.
     pub(crate) examples: &'static [(&'static str, &'static str)],
-    /// Words that may be the first after the name; if there are any, one of them must be.
+    /// The subcommands. If there are any, one of them must follow the name.
     pub(crate) subjects: &'static [&'static str],
 }
 
 impl Command {
-    /// What is said about it.
+    /// The command's row.
     pub(crate) fn info(self) -> &'static CommandInfo {
         COMMANDS.iter().find(|info| info.command == self).expect("every command has a row in the table")
     }
 
-    /// The command of that name.
+    /// The command with this name.
     pub(crate) fn named(name: &str) -> Option<Command> {
         COMMANDS.iter().find(|info| info.name == name).map(|info| info.command)
     }
 }
 
-/// The commands, in the order in which a newcomer meets them.
+/// The commands, in the order in which a new user needs them.
 pub(crate) const COMMANDS: &[CommandInfo] = &[
     CommandInfo {
         command: Command::Gen,
@@ -564,7 +564,7 @@ clients/NAME for that client.",
     },
 ];
 
-/// What applies to the program as a whole: titles and paragraphs, shown by `help` and in the manual page.
+/// Text about the program as a whole: titles and paragraphs, shown by `help` and in the manual page.
 pub(crate) const CHAPTERS: &[(&str, &str)] = &[
     (
         "Sizes",

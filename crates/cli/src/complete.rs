@@ -8,7 +8,7 @@ fn flags_of(info: &CommandInfo) -> impl Iterator<Item = &'static Flag> {
     FLAGS.iter().filter(move |flag| flag.is_of(command))
 }
 
-/// The words a flag can be typed with.
+/// How a flag can be typed.
 fn spellings(flag: &Flag) -> Vec<String> {
     let short = flag.short.map(|letter| format!("-{letter}"));
     short.into_iter().chain([format!("--{}", flag.long)]).collect()
@@ -18,7 +18,7 @@ fn command_names() -> String {
     COMMANDS.iter().map(|info| info.name).collect::<Vec<_>>().join(" ")
 }
 
-/// Words that may follow the command's name directly.
+/// The subcommands of a command.
 fn subjects(info: &CommandInfo) -> String {
     match info.command {
         crate::commands::Command::Help => command_names(),
@@ -26,7 +26,7 @@ fn subjects(info: &CommandInfo) -> String {
     }
 }
 
-/// For bash. Falls back to file names, which is what most words are.
+/// For bash. Where no flag or subcommand fits, file names are completed.
 pub(crate) fn bash() -> String {
     let mut script = String::from(
         "# Completions of thalweg for bash: put this where bash-completion looks, or source it.\n\
@@ -67,7 +67,7 @@ pub(crate) fn bash() -> String {
         )
 }
 
-/// What sets the completions; a name may hold spaces.
+/// The line that sets the completions. One completion may contain spaces.
 fn bash_reply(compgen: &str) -> String {
     format!("mapfile -t COMPREPLY < <(compgen {compgen} -- \"$word\")")
 }

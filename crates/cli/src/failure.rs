@@ -1,6 +1,6 @@
-//! Why a command failed: its message, with the flag that helps, and its exit status.
+//! Why a command failed: its message, the flag that helps, and its exit status.
 //!
-//! The library's errors name no flags. What a user of the command can do about one is added here.
+//! The library's errors do not name flags. This module adds the advice for users of the command.
 
 use std::path::PathBuf;
 
@@ -13,14 +13,14 @@ use thalweg_record::KeyError;
 use thalweg_river::Error as RiverError;
 use thalweg_sort::Error as SortError;
 
-/// The exit status of a command that did what was asked.
+/// The exit status of a command that succeeded.
 pub(crate) const DONE: u8 = 0;
-/// That of one that checked and found something wrong.
+/// The exit status of a check that found something wrong.
 pub(crate) const WRONG: u8 = 1;
-/// That of one that could not do what was asked.
+/// The exit status of a command that failed.
 pub(crate) const COULD_NOT: u8 = 2;
 
-/// The flag with which a run continues from what an earlier one left.
+/// The flag that continues from what an earlier run left.
 const RESUME: &str = " (--resume)";
 
 /// A note, with the flag that helps.
@@ -37,22 +37,22 @@ pub(crate) enum Failure {
     /// A command about nodes failed.
     #[error("{}{}", .0, node_advice(.0))]
     Node(#[from] thalweg::nodes::Error),
-    /// A server of tables could not be started, or ended.
+    /// A server of tables could not be started, or failed.
     #[error("{0}")]
     Table(#[from] thalweg::table::Error),
-    /// Something about tables of a cluster failed.
+    /// An operation on tables of a cluster failed.
     #[error("{0}")]
     ClusterTable(#[from] thalweg::table::cluster::Error),
     /// A file for a server of tables could not be read.
     #[error("{0}")]
     Served(thalweg_io::Error),
-    /// Others may read the file with the key.
+    /// Other users may read the file with the key.
     #[error("{}: others may read this key: chmod 600 it", .0.display())]
     OpenKey(PathBuf),
-    /// A certificate and a key are of no use.
+    /// A certificate and a key cannot be used.
     #[error("{} and {}: {}", .0.display(), .1.display(), .2)]
     Tls(PathBuf, PathBuf, String),
-    /// The file has no password in its first line.
+    /// The first line of the file has no password.
     #[error("{}: the first line is empty; a password belongs there", .0.display())]
     NoPassword(PathBuf),
     /// A volume could not be mounted.
@@ -61,22 +61,22 @@ pub(crate) enum Failure {
     /// A benchmark failed.
     #[error("{0}")]
     Bench(#[from] thalweg_bench::Error),
-    /// The receipt of this verb shows that the output is not the input.
+    /// The receipt of this verb shows that its invariant does not hold.
     #[error("{0}: the output is not the input; see the receipt")]
     NotProved(String),
-    /// A job that was watched ended so.
+    /// A watched job failed, for this reason.
     #[error("{0}")]
     Job(String),
-    /// The kernel refuses to tell this process of signals.
+    /// The kernel refuses to deliver signals to this process.
     #[error("cannot handle signals: {0}")]
     Signals(std::io::Error),
-    /// The program cannot start itself once more.
+    /// The program cannot start itself again.
     #[error("cannot start this program once more: {0}")]
     Program(std::io::Error),
     /// Text could not be written.
     #[error("{0}: {1}")]
     Output(&'static str, std::io::Error),
-    /// The receipt could not be written, and the output is complete.
+    /// The receipt could not be written, but the output is complete.
     #[error("{0}; only the receipt is missing: the output is complete")]
     Receipt(Box<Failure>),
 }
@@ -92,7 +92,7 @@ impl Failure {
         }
     }
 
-    /// Whether a signal of this number ended the command.
+    /// Whether the signal with this number ended the command.
     pub(crate) fn is_signal(&self, number: i32) -> bool {
         let of = |why: &Error| matches!(why, Error::Interrupted(signal) if *signal == number);
         match self {
@@ -109,7 +109,7 @@ fn with_advice(error: &Error) -> String {
     }
 }
 
-/// The flags that help, where there are some.
+/// The flags that help; empty if there are none.
 fn advice(error: &Error) -> &'static str {
     use thalweg::{Asked, AskedOfCluster, BadPath};
     match error {

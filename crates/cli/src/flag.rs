@@ -1,4 +1,4 @@
-//! What a row of the table of flags says of a flag.
+//! The row type of the table of flags.
 
 use std::ffi::OsStr;
 
@@ -8,28 +8,28 @@ use crate::typed::TypedArgs;
 
 /// A flag.
 pub(crate) struct Flag {
-    /// After `--`.
+    /// The name after `--`.
     pub(crate) long: &'static str,
-    /// After `-`.
+    /// The letter after `-`.
     pub(crate) short: Option<char>,
-    /// What follows it.
+    /// The kind of its value.
     pub(crate) value: Value,
-    /// Where it may stand.
+    /// The commands that accept it.
     pub(crate) at: At,
-    /// One line, without a full stop.
+    /// A description in one line, without a full stop.
     pub(crate) about: &'static str,
-    /// All there is to say: paragraphs, separated by empty lines.
+    /// The full description: paragraphs, separated by empty lines.
     pub(crate) doc: &'static str,
-    /// Writes down that it was typed.
+    /// Records in the arguments that the flag was typed.
     pub(crate) set: fn(&mut TypedArgs, &OsStr) -> Result<(), String>,
 }
 
-/// What follows a flag.
+/// The kind of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// Nothing.
+    /// No value.
     None,
-    /// Something, shown by this name.
+    /// Any text, shown under this name.
     Any(&'static str),
     /// A file.
     File(&'static str),
@@ -39,12 +39,12 @@ pub(crate) enum Value {
     OneOf(&'static str, &'static [&'static str]),
 }
 
-/// Where a flag may stand.
+/// The commands that accept a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
-    /// With or without any command.
+    /// All commands; also without a command.
     Everywhere,
-    /// After these commands.
+    /// These commands.
     Commands(&'static [Command]),
 }
 
@@ -66,7 +66,7 @@ pub(crate) const ON_NODES: At =
     At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan, Volume, Table]);
 
 impl Flag {
-    /// Whether it may follow the command.
+    /// Whether the command accepts it.
     pub(crate) fn is_of(&self, command: Command) -> bool {
         match self.at {
             At::Everywhere => true,

@@ -1,8 +1,8 @@
-//! The one table of flags. Help, manual page, completions and the parser are derived from it, and nothing is
-//! said about a flag anywhere else.
+//! The table of flags. Help, manual page, completions and the parser are derived from it; flags are described nowhere
+//! else.
 //!
-//! Invariant: a flag's row holds its name, its value, its commands, its text and what typing it sets; what it means
-//! together with others is [`crate::interpret`]'s. Each row has its case in `flags_test.rs`, which checks that.
+//! Invariant: a flag's row holds its name, value, commands, text and setter; [`crate::interpret`] decides what it means
+//! together with other flags. Each row has a test case in `flags_test.rs`.
 //! Non-goal: opposites of other flags, hidden flags, abbreviations.
 
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::flag::{
 use crate::typed::{Document, Help, When};
 use crate::{flags_bench, flags_cluster_tables, flags_table, flags_volume, values};
 
-/// The flags, those of a topic together.
+/// The flags, grouped by topic.
 pub(crate) const FLAGS: &[Flag] = &[
     Flag {
         long: "output",

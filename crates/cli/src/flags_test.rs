@@ -1,4 +1,4 @@
-//! A case for each flag: how it is typed, and what that sets. The last test counts that none is left out.
+//! A test case for each flag: how it is typed, and what it sets. The last test checks that no flag lacks a case.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::parse::parse;
 use crate::reserved::RESERVED;
 use crate::typed::{Document, Help, TypedArgs, When};
 
-/// A flag's name, arguments that hold it, and what must then be so.
+/// A flag's name, arguments that contain it, and a check of the result.
 type Case = (&'static str, &'static [&'static str], fn(&TypedArgs) -> bool);
 
 const CASES: &[Case] = &[

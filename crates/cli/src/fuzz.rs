@@ -1,7 +1,7 @@
-//! What fuzzers ask of the command line: any words, any values. Each function takes any bytes and panics where a
-//! invariant is broken; `fuzz/` calls them, and the tests play its corpora back.
+//! The fuzz targets of the command line. Each function takes any bytes and panics if an invariant is broken; `fuzz/`
+//! calls them, and the tests replay its corpora.
 //!
-//! Invariant: nothing here is compiled into a build that users get.
+//! Invariant: builds for users contain none of this.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,7 +14,7 @@ use crate::parse::{Usage, parse};
 use crate::print::on_one_line;
 use crate::values;
 
-/// Types these words, one on each line: they are understood, or refused in one line that is not much longer.
+/// Parses these arguments, one on each line: they are accepted, or rejected with one line that is not much longer.
 pub fn flags(data: &[u8]) {
     let words: Vec<OsString> =
         data.split(|&b| b == b'\n').map(|word| OsString::from_vec(word.to_vec())).collect();
@@ -23,7 +23,7 @@ pub fn flags(data: &[u8]) {
     }
 }
 
-/// Reads the text as every kind of value that a flag may have.
+/// Parses the text as every kind of value that a flag may have.
 pub fn values(data: &[u8]) {
     let typed = OsStr::from_bytes(data);
     let text = typed.to_str();
@@ -64,8 +64,8 @@ fn key_text(part: &KeyPart) -> String {
     format!("{}:{}{}", part.offset, part.length, if part.descending { ":desc" } else { "" })
 }
 
-/// A size by whole numbers: digits, a point and more digits perhaps, and a unit. Rounded down, and past 2^53 as
-/// near as a fraction is.
+/// A second parser of sizes, to compare with: a number and perhaps a unit. Whole numbers are exact; fractions are `f64`
+/// rounded down, and inexact above 2^53.
 fn bytes_plainly(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -10,7 +10,7 @@ pub(crate) fn version() -> String {
     format!("thalweg {}\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// What the program is and which commands it has.
+/// The program's description and its commands.
 pub(crate) fn program() -> String {
     let mut text =
         String::from("Sorts files of records at the speed of the disk, in any memory, and proves it.\n\n");
@@ -26,7 +26,7 @@ pub(crate) fn program() -> String {
     text + "\nthalweg help COMMAND explains a command at length.\n"
 }
 
-/// A line for each flag.
+/// The short help of a command: a line for each flag.
 pub(crate) fn command_in_short(command: Command) -> String {
     let (own, common) = flags_of(command);
     let mut text = head(command);
@@ -37,7 +37,7 @@ pub(crate) fn command_in_short(command: Command) -> String {
     text + &format!("\nthalweg help {} says more.\n", command.info().name)
 }
 
-/// All there is to say.
+/// The full help of a command.
 pub(crate) fn command_at_length(command: Command) -> String {
     let info = command.info();
     let (own, common) = flags_of(command);
@@ -59,7 +59,7 @@ pub(crate) fn command_at_length(command: Command) -> String {
     text
 }
 
-/// A command's own flags, and those of all commands.
+/// A command's own flags, and the flags of all commands.
 pub(crate) fn flags_of(command: Command) -> (Vec<&'static Flag>, Vec<&'static Flag>) {
     (flags(|flag| flag.at != At::Everywhere && flag.is_of(command)), flags(|flag| flag.at == At::Everywhere))
 }
@@ -85,7 +85,7 @@ fn in_short(flags: &[&Flag]) -> String {
     let mut text = String::new();
     for flag in flags {
         let name = typed(flag);
-        // A long name has its line for itself.
+        // A long name has a line to itself.
         let gap = if name.len() < 22 { "" } else { "\n                        " };
         text += &format!("  {name:<22}{gap}{}\n", flag.about);
     }
@@ -98,7 +98,7 @@ fn at_length(flags: &[&Flag]) -> String {
     texts.join("\n")
 }
 
-/// Paragraphs cut into lines, each after so many spaces.
+/// Wraps paragraphs into lines, each indented by `indent` spaces.
 fn wrapped(text: &str, indent: usize) -> String {
     let margin = " ".repeat(indent);
     let mut lines = Vec::new();

@@ -1,8 +1,8 @@
 //! The `thalweg` command: thin commands over the engine.
 //!
-//! What was typed ([`typed`], read by [`parse`] through the tables [`flags`] and [`commands`]) is kept apart from
-//! what it means ([`interpret`]); [`run`] does it; [`show`] turns what came of it into text; [`print`] alone prints.
-//! Non-goals: opening files of records, knowing how a sort is done.
+//! The arguments as typed ([`typed`], read by [`parse`] with the tables [`flags`] and [`commands`]) are separate from
+//! their meaning ([`interpret`]). [`run`] runs the command, [`show`] turns the result into text, and only [`print`]
+//! prints. Non-goals: opening files of records, knowing how a sort works.
 
 mod bar;
 pub mod call;
@@ -45,7 +45,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The whole of the program: what was typed is done, and the exit status says what came of it.
+/// The whole program: runs the command that was typed, and returns its exit status.
 pub fn main() -> ExitCode {
     report_panics();
     let mut args = std::env::args_os();
@@ -54,16 +54,16 @@ pub fn main() -> ExitCode {
     ExitCode::from(run::run(mounts::of_helper(&program, &args).unwrap_or(args)))
 }
 
-/// The same for a script at this path, which was started with these arguments and ends with the status that is returned.
+/// Runs the program as a script at `path` that was started with `args`. Returns the exit status for the script.
 pub fn main_of_script(path: PathBuf, args: Vec<OsString>) -> u8 {
     report_panics();
     program::is_script(path, args.clone());
     run::run(args)
 }
 
-/// A panic in any thread is a mistake of ours: one line, and the process ends. Unwinding would leave the
-/// other threads waiting for what the dead one owed them; files without a name are gone with the process, and
-/// scratch is cleared by the next run.
+/// Reports a panic in any thread, which is a bug, in one line and exits. Unwinding would leave other threads waiting
+/// for what the dead thread was to deliver. Files without a name vanish with the process, and the next run clears
+/// scratch.
 fn report_panics() {
     static TOLD: AtomicBool = AtomicBool::new(false);
     std::panic::set_hook(Box::new(|panic| {
@@ -75,7 +75,7 @@ fn report_panics() {
     }));
 }
 
-/// From here on a panic is a line and ends what its thread did: others rely on a node, and whoever asked is told.
+/// From now on a panic is reported in one line and ends only its own thread: other clients rely on the node.
 pub(crate) fn outlive_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let error = internal_error(panic);
@@ -92,7 +92,7 @@ fn internal_error(panic: &std::panic::PanicHookInfo<'_>) -> String {
 mod tests {
     use std::process::Command;
 
-    /// The test starts itself once more, to be the process that the panic ends.
+    /// The test starts itself again, as the process that the panic ends.
     #[test]
     fn a_panic_in_any_thread_is_told_in_one_line_and_ends_the_process() {
         const CHILD: &str = "THALWEG_TEST_PANICS";

@@ -42,13 +42,13 @@ fn flag_item(flag: &Flag) -> String {
     format!(".TP\n{short}\\fB\\-\\-{}\\fR{value}\n{}", escaped(flag.long), paragraphs(flag.doc, ".IP"))
 }
 
-/// Paragraphs, with a request between each two.
+/// Paragraphs, with a roff request between each two.
 fn paragraphs(text: &str, between: &str) -> String {
     let paragraphs: Vec<String> = text.split("\n\n").map(|paragraph| guarded(paragraph) + "\n").collect();
     paragraphs.join(&format!("{between}\n"))
 }
 
-/// Text that begins a line: a dot or a quote there would be a request.
+/// Escapes text at the beginning of a line, where a dot or a quote would be a request.
 fn guarded(text: &str) -> String {
     let text = escaped(text);
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }

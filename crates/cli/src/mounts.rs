@@ -1,7 +1,7 @@
 //! The command `mount`, in the foreground, in the background, and as mount(8) calls it.
 //!
-//! Invariant: a mount in the background is this command once more, in a process of its own. Whoever started it waits for the
-//! line that says that the volume can be used.
+//! Invariant: a mount in the background is this command started again, in a process of its own. The process that starts
+//! it waits for the line that says that the volume is ready.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
@@ -22,7 +22,7 @@ use crate::{program, signals};
 /// The name under which mount(8) calls this program for file systems of the type `fuse.thalweg`.
 const HELPER: &str = "mount.fuse.thalweg";
 
-/// Mounts, and returns when the volume is unmounted, or can be used.
+/// Mounts a volume. Returns when it is unmounted; in the background, when it is ready.
 pub(crate) fn mount(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
     if asked.background {
         return in_background(asked, how);
@@ -32,7 +32,7 @@ pub(crate) fn mount(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
     let options = Options { read_only: asked.read_only, complain: std::sync::Arc::new(complain) };
     let mounted = mount::mount(open, &asked.at, options)?;
     let place = mounted.place();
-    // Programs that have files open keep the mount busy, until a second signal.
+    // Programs with open files keep the mount busy; the process then runs until a second signal.
     signals::on_first_signal(move |_| {
         if let Err(why) = mount::unmount(&place) {
             complain(&why.to_string());
@@ -57,13 +57,13 @@ fn in_background(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
     let mut child = command.spawn().map_err(Failure::Program)?;
     let mut ready = String::new();
     let out = child.stdout.take().expect("a pipe was asked for");
-    // If it cannot be read, the process has ended, and has said why.
+    // If this fails, the process has ended and has printed why.
     let _ = BufReader::new(out).read_line(&mut ready);
     match from_json(&ready) {
         Ok(mount) => shown(how, &mount),
         Err(_) => {
             let ended = child.wait_with_output().map_err(Failure::Program)?;
-            // Nobody is left who could be told that this could not be written.
+            // If this fails, there is no way left to report it.
             let _ = pass_on(&ended.stderr, true);
             Ok(ended
                 .status
@@ -74,7 +74,7 @@ fn in_background(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
     }
 }
 
-/// What this command is asked for when mount(8) calls it, if it does: `NAME DIR [-o OPTION,...]` and flags of one letter.
+/// The arguments for this command if mount(8) started it, with `NAME DIR [-o OPTION,...]` and flags of one letter.
 pub(crate) fn of_helper(program: &OsStr, args: &[OsString]) -> Option<Vec<OsString>> {
     if Path::new(program).file_name() != Some(OsStr::new(HELPER)) {
         return None;
@@ -87,7 +87,7 @@ pub(crate) fn of_helper(program: &OsStr, args: &[OsString]) -> Option<Vec<OsStri
                 let options = args.next().and_then(|options| options.to_str()).unwrap_or_default();
                 words.extend(options.split(',').filter_map(of_option));
             }
-            // mount(8) says in this way that it wants to be told more, say.
+            // Other flags of mount(8), such as -v, are ignored.
             Some(flag) if flag.starts_with('-') => {}
             _ => words.push(arg.clone()),
         }
@@ -95,7 +95,7 @@ pub(crate) fn of_helper(program: &OsStr, args: &[OsString]) -> Option<Vec<OsStri
     Some(words)
 }
 
-/// The flag of an option of mount(8). Most are not for this program.
+/// The flag for an option of mount(8). Most of the options are for other programs.
 fn of_option(option: &str) -> Option<OsString> {
     match option.split_once('=') {
         Some(("cache" | "hint", _)) => Some(format!("--{option}").into()),

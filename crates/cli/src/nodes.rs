@@ -1,4 +1,4 @@
-//! The commands about nodes: done, shown, and what their exit status is.
+//! The commands about nodes: runs them, shows the result, and determines the exit status.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -17,7 +17,7 @@ use crate::interpret::nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
 use crate::print::{complain, pass_on, report, say, tell};
 use crate::{program, show, signals};
 
-/// The most output of a host that is kept to be shown together, and the longest line that is kept whole.
+/// The most gathered output of a host, and the longest line that is shown in one piece.
 const GATHERED_BYTES: usize = 16 << 20;
 const LINE_BYTES: usize = 1 << 20;
 
@@ -34,14 +34,14 @@ pub(crate) fn run(options: &NodeOptions) -> Result<u8, Failure> {
     process::one_heap();
     let stop = Stop::default();
     let asked = stop.clone();
-    // A second one would leave what the node has started.
+    // A second signal must not kill the node, because the processes that it started would remain.
     signals::on_every_signal(move |_| asked.stop()).map_err(Failure::Signals)?;
     let ready = |ready: &_| drop(say(&(to_json(ready) + "\n"), false));
     thalweg::nodes::run(options, &stop, ready)?;
     Ok(DONE)
 }
 
-/// Starts this command once more, as the node, and guards it.
+/// Starts this command again as the node, and guards it.
 fn guard() -> Result<u8, Failure> {
     let forward = Forward::default();
     let asked = forward.clone();
@@ -64,7 +64,7 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Failure> {
     let stop = cancel.clone();
     on_signals(move |signal| stop.cancel(signal))?;
     let mut output = Output { gather: asked.gather, ..Output::default() };
-    // The object has standard output for itself, and what is gathered.
+    // Standard output is reserved for the object, which includes gathered output.
     let quiet = how.json && !asked.gather;
     let mut unwritten = None;
     let mut said = thalweg::nodes::exec(&asked.options, &cancel, |host, channel, bytes| {
@@ -92,7 +92,7 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Failure> {
     Ok(exit_status(&said, asked.options.detach).max(output.complain()))
 }
 
-/// What goes on after a signal, and what does not.
+/// What continues after a signal, and what ends.
 fn interrupted(signal: i32, detached: bool, job: &str) -> String {
     let rest = if detached {
         format!("it continues where it was started; thalweg job cancel {} ends it", &job[..8])
@@ -115,10 +115,10 @@ pub(crate) fn ping(options: &ExecOptions, how: Show) -> Result<u8, Failure> {
     Ok(exit_status(&said, false))
 }
 
-/// A reader that has gone away.
+/// The signal of a pipe without a reader.
 const SIGPIPE: i32 = 13;
 
-/// Complains of what went wrong, and returns the largest status.
+/// Reports every failure, and returns the largest status.
 fn exit_status(report: &ExecReport, detached: bool) -> u8 {
     let mut worst = DONE;
     for host in &report.hosts {
@@ -143,18 +143,18 @@ fn exit_status(report: &ExecReport, detached: bool) -> u8 {
     worst
 }
 
-/// What hosts say, on its way to the user.
+/// Output of hosts that was not shown yet.
 #[derive(Default)]
 struct Output {
     gather: bool,
-    /// By host and channel: the line that has not ended, or all there is.
+    /// By host and channel: the incomplete line, or the whole output if it is gathered.
     kept: BTreeMap<(String, bool), Vec<u8>>,
-    /// Bytes that were not kept, of each host.
+    /// The bytes of each host's output that were discarded.
     dropped: BTreeMap<String, u64>,
 }
 
 impl Output {
-    /// Takes what a host said; an error if that cannot be written.
+    /// Shows or stores output of a host. An error if it cannot be written.
     fn take(&mut self, host: &str, channel: Channel, bytes: &[u8]) -> std::io::Result<()> {
         let to_err = channel == Channel::Err;
         let kept = self.kept.entry((host.to_string(), to_err)).or_default();
@@ -176,7 +176,7 @@ impl Output {
         pass_on(&labelled(host, &lines), to_err)
     }
 
-    /// Complains of what was not kept; the status of that.
+    /// Reports output that was discarded. Returns the exit status.
     fn complain(&self) -> u8 {
         for (host, bytes) in &self.dropped {
             complain(&format!(
@@ -188,7 +188,7 @@ impl Output {
         if self.dropped.is_empty() { DONE } else { COULD_NOT }
     }
 
-    /// Shows what is left when all have ended, or puts it into the report.
+    /// Shows the remaining output when all hosts have ended, or puts it into the report.
     fn rest(&mut self, report: &mut ExecReport, into_report: bool) {
         for host in &mut report.hosts {
             for to_err in [false, true] {
@@ -206,7 +206,7 @@ impl Output {
     }
 }
 
-/// Each line behind the host's name.
+/// Every line with the host's name before it.
 fn labelled(host: &str, lines: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(lines.len() + host.len() + 2);
     for line in lines.split_inclusive(|&b| b == b'\n') {
@@ -245,7 +245,7 @@ pub(crate) fn jobs(identity: &Path, asked: &JobsAsk, how: Show) -> Result<u8, Fa
     report(how, || to_json(&list), text)?;
     list.errors.iter().for_each(|why| complain(why));
     match show::end_of_sort(&list.jobs) {
-        // Whether all of its hosts can still be asked is not how it ended.
+        // Hosts that no longer answer do not change how the job ended.
         Some(end) if matches!(asked, JobsAsk::Watch(_)) => {
             end.map(|_| DONE).map_err(|why| Failure::Job(why.to_string()))
         }
@@ -257,7 +257,7 @@ pub(crate) fn jobs(identity: &Path, asked: &JobsAsk, how: Show) -> Result<u8, Fa
     }
 }
 
-/// The status that `exec` would have ended with.
+/// The exit status that `exec` would have had.
 fn status_of(job: &JobReport) -> u8 {
     match (job.state, job.status, job.signal) {
         (JobState::Done, ..) => DONE,
@@ -267,7 +267,7 @@ fn status_of(job: &JobReport) -> u8 {
     }
 }
 
-/// Takes a step on all hosts over ssh.
+/// Runs a step on all hosts over ssh.
 fn step(identity: &Path, asked: &OverSsh, how: Show) -> Result<u8, Failure> {
     let hosts = thalweg::nodes::installer::Hosts::new(identity, &asked.program, &asked.ssh)?;
     let steps = match &asked.step {
@@ -324,10 +324,10 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
     };
     let file = changed?;
     let wrong = match asked {
-        // New certificates are for whoever brings them to the hosts; until then no node shows what the file lists.
+        // The new certificates have to be brought to the hosts; until then no node shows what the file lists.
         ClusterAsk::Renew(names) if names.is_empty() => Vec::new(),
         ClusterAsk::Renew(names) => control::tell(identity, names)?,
-        // Those that are new have no node yet that could be told.
+        // New hosts have no node yet that could receive the file.
         ClusterAsk::Add(hosts) => {
             let new: Vec<String> = hosts.iter().map(|typed| cluster::name_of(typed).to_string()).collect();
             control::tell(identity, &new)?
@@ -346,7 +346,7 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
     report(how, || to_json(&file), text)
 }
 
-/// Says which volumes of this user have lost their manager, or a store, with these hosts of a cluster.
+/// Reports volumes of this user that have lost their manager or a store because these hosts were dropped.
 fn complain_of_volumes(cluster: &str, dropped: &[String]) -> Result<(), Failure> {
     let is_there =
         |place: &&String| Location::of(Path::new(place)).is_some_and(|place| dropped.contains(&place.node));
@@ -370,7 +370,7 @@ fn complain_of_volumes(cluster: &str, dropped: &[String]) -> Result<(), Failure>
     Ok(())
 }
 
-/// What comes after a change of the cluster.
+/// The next steps after a change of the cluster.
 fn next_of(identity: &Path, asked: &ClusterAsk) -> String {
     match asked {
         ClusterAsk::Add(_) => "; thalweg cluster install and up bring the new to life".into(),

@@ -1,7 +1,7 @@
-//! Words of the command line, looked up in the table of flags.
+//! Parses the command line with the table of flags.
 //!
-//! Invariant: whatever is typed gives [`TypedArgs`] or one line that says what is wrong with which word and, where one
-//! is near, what was probably meant. `parse_fuzz.rs` holds it to that.
+//! Invariant: any input gives [`TypedArgs`] or one line that names the wrong argument, what is wrong with it, and the
+//! nearest valid name, if there is one. `parse_fuzz.rs` tests this.
 
 use std::ffi::{OsStr, OsString};
 
@@ -13,7 +13,7 @@ use crate::reserved::{RESERVED, Reserved};
 use crate::suggest::nearest;
 use crate::typed::{Help, TypedArgs};
 
-/// What is wrong with what was typed, as one line.
+/// An error in the arguments, as one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -33,9 +33,9 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// Reads what follows the program's name.
+/// Parses the arguments after the program's name.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<TypedArgs, Usage> {
-    // lexopt wants an iterator that lives as long as it does.
+    // lexopt needs an iterator that lives as long as the parser.
     let mut parser = lexopt::Parser::from_args(args.into_iter().collect::<Vec<_>>());
     let mut args = TypedArgs::default();
     loop {
@@ -62,7 +62,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<TypedArg
     }
 }
 
-/// The first word is the command, the others are its own.
+/// The first argument that is not a flag is the command; the others belong to the command.
 fn take_word(args: &mut TypedArgs, word: OsString) -> Result<(), Usage> {
     if args.command.is_some() {
         args.words.push(word);
@@ -72,7 +72,7 @@ fn take_word(args: &mut TypedArgs, word: OsString) -> Result<(), Usage> {
     Ok(())
 }
 
-/// The command of that name, or the one that was probably meant.
+/// The command with this name; the error suggests the nearest one.
 pub(crate) fn command_named(word: &OsStr) -> Result<Command, Usage> {
     let typed = word.to_string_lossy();
     Command::named(&typed).ok_or_else(|| {
@@ -85,7 +85,7 @@ pub(crate) fn command_named(word: &OsStr) -> Result<Command, Usage> {
     })
 }
 
-/// The flag's row, if it may stand here.
+/// The flag's row, if the flag is allowed here.
 fn find(name: &Name, command: Option<Command>) -> Result<&'static Flag, Usage> {
     let is_it = |flag: &&Flag| match name {
         Name::Short(letter) => flag.short == Some(*letter),
@@ -107,7 +107,7 @@ fn find(name: &Name, command: Option<Command>) -> Result<&'static Flag, Usage> {
     }
 }
 
-/// GNU sort's flags are known, and not ours yet. Where a command is typed, its flags are none of ours.
+/// The error for a flag of GNU sort; some commands reserve none. For `exec`, a short flag is one of the typed command.
 fn reserved(name: &Name, command: Option<Command>) -> Option<Usage> {
     match command {
         Some(Command::Exec) if matches!(name, Name::Short(_)) => {
@@ -147,7 +147,7 @@ fn unknown(name: &Name, command: Option<Command>, names: impl Iterator<Item = &'
     })
 }
 
-/// What is wrong before any row was found.
+/// An error that lexopt finds before any row is looked up.
 fn misused(error: lexopt::Error) -> Usage {
     match error {
         lexopt::Error::UnexpectedValue { option, value } => {
@@ -157,7 +157,7 @@ fn misused(error: lexopt::Error) -> Usage {
     }
 }
 
-/// An error if a command has words left that it has no use for.
+/// An error if a command has arguments left that it does not use.
 pub(crate) fn nothing_left(words: &[OsString], command: Command) -> Result<(), Usage> {
     match words.first() {
         None => Ok(()),

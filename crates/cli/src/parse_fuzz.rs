@@ -1,5 +1,5 @@
-//! Whatever is typed, the parser answers with arguments or with one line; it never panics and never loops.
-//! Mutations by seed of the corpus of `fuzz/corpus/flags` (a file holds one word per line), for who has no fuzzer.
+//! For any input the parser returns arguments or one line; it never panics and never loops.
+//! Seeded mutations of the corpus `fuzz/corpus/flags` (a file holds one argument per line), for use without a fuzzer.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn corpus() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/flags");
     let mut paths: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    // Only this crate's tests read their own corpus; there is no record in it.
+    // These tests read only their own corpus, which holds no records.
     #[allow(clippy::disallowed_methods)]
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }

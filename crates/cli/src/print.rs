@@ -1,14 +1,14 @@
 //! The only place that prints.
 //!
-//! Invariant: a reader that has gone away is no error; a full disk is. An error is one line, whatever the names in
-//! it hold.
+//! Invariant: a closed pipe is not an error; a full disk is. An error is printed as one line, whatever the names in it
+//! contain.
 
 use std::io::{ErrorKind, Write};
 
 use crate::failure::{DONE, Failure};
 use crate::interpret::Show;
 
-/// Shows a result as JSON or as text, unless the command should be quiet. Returns the exit status of success.
+/// Shows a result as JSON or as text, unless the command is quiet. Returns the exit status of success.
 pub(crate) fn report(
     how: Show,
     json: impl FnOnce() -> String,
@@ -23,12 +23,12 @@ pub(crate) fn report(
     }
 }
 
-/// Writes what was asked for. Returns the exit status of success.
+/// Prints a text. Returns the exit status of success.
 pub(crate) fn tell(how: Show, text: String) -> Result<u8, Failure> {
     say(&text, how.out_is_data).map(|()| DONE)
 }
 
-/// Writes to standard output, or to standard error where that carries records.
+/// Writes to standard output, or to standard error if standard output carries records.
 pub(crate) fn say(text: &str, out_is_data: bool) -> Result<(), Failure> {
     let (written, place) = if out_is_data {
         (write(&mut std::io::stderr().lock(), text), "standard error")
@@ -41,7 +41,7 @@ pub(crate) fn say(text: &str, out_is_data: bool) -> Result<(), Failure> {
     }
 }
 
-/// Writes what another program has said, as it is. An error of `BrokenPipe` means that nobody reads it any more.
+/// Writes the output of another program unchanged. The error `BrokenPipe` means that the reader is gone.
 pub(crate) fn pass_on(bytes: &[u8], to_err: bool) -> std::io::Result<()> {
     if to_err {
         return std::io::stderr().lock().write_all(bytes);
@@ -50,7 +50,7 @@ pub(crate) fn pass_on(bytes: &[u8], to_err: bool) -> std::io::Result<()> {
     out.write_all(bytes).and_then(|()| out.flush())
 }
 
-/// The one line of an error, or of what is none and should be known at once, on standard error. There is nowhere to report that it could not be written.
+/// Prints an error or a note as one line on standard error. If that fails, there is nowhere to report it.
 pub(crate) fn complain(message: &str) {
     let _ = write(&mut std::io::stderr().lock(), &format!("thalweg: {}\n", on_one_line(message)));
 }
@@ -60,7 +60,7 @@ fn write(to: &mut impl Write, text: &str) -> std::io::Result<()> {
     to.flush()
 }
 
-/// Control characters, which a file's name may hold, as escapes.
+/// Escapes control characters, which file names may contain.
 pub(crate) fn on_one_line(message: &str) -> String {
     let mut line = String::with_capacity(message.len());
     for c in message.trim_end().chars() {

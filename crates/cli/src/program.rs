@@ -1,4 +1,4 @@
-//! How this program was started, for what starts it once more: the command itself, or a script that calls it.
+//! How this program was started, as needed to start it again: as the command itself, or as a script that calls it.
 
 use std::ffi::OsString;
 use std::io::Result;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crate::parse::Usage;
 
-/// A script that is this program.
+/// The script that this program runs as.
 static SCRIPT: OnceLock<Script> = OnceLock::new();
 
 struct Script {
@@ -15,22 +15,22 @@ struct Script {
     args: Vec<OsString>,
 }
 
-/// From now on this program is a script at this path, started with these arguments. Only the first call counts.
+/// Declares that this program is a script at this path, started with these arguments. Only the first call counts.
 pub(crate) fn is_script(path: PathBuf, args: Vec<OsString>) {
     let _ = SCRIPT.set(Script { path, args });
 }
 
-/// What starts this program.
+/// The program to start.
 pub(crate) fn path() -> Result<PathBuf> {
     SCRIPT.get().map_or_else(std::env::current_exe, |script| Ok(script.path.clone()))
 }
 
-/// The arguments with which it was started.
+/// The arguments that this program was started with.
 pub(crate) fn args() -> Vec<OsString> {
     SCRIPT.get().map_or_else(|| std::env::args_os().skip(1).collect(), |script| script.args.clone())
 }
 
-/// The program as a file that runs on another machine.
+/// The path of the program, as a file that runs on another machine.
 pub(crate) fn to_copy() -> std::result::Result<PathBuf, Usage> {
     if let Some(Script { path, .. }) = SCRIPT.get() {
         return Err(Usage(format!(

@@ -1,20 +1,20 @@
-//! Flags that are kept free for what they mean to GNU sort, each with what to write today.
+//! Flags that are reserved for their meaning in GNU sort, each with what to write today.
 //!
-//! Invariant: none of them is a flag of ours, so a script that has them is told instead of misunderstood.
-//! Non-goals: what they would do.
+//! Invariant: none of them is a flag of this program, so a script that uses them gets an error instead of a surprise.
+//! Non-goals: implementing them.
 
-/// A flag of GNU sort whose name is kept free here.
+/// A flag of GNU sort whose name is reserved here.
 pub(crate) struct Reserved {
     pub(crate) short: Option<char>,
     pub(crate) long: &'static str,
-    /// What does it today, as the end of a sentence.
+    /// What to write instead today, as the end of a sentence.
     pub(crate) today: &'static str,
 }
 
 const BYTES: &str = "today keys compare as bytes";
 const NUMBERS: &str = "today only numbers of equal width sort, as bytes";
 
-/// What GNU sort's flags will mean here one day, and what to write today.
+/// The reserved flags, and what to write instead today.
 pub(crate) const RESERVED: &[Reserved] = &[
     Reserved { short: Some('k'), long: "key", today: "today write --by OFFSET:LENGTH" },
     Reserved {
@@ -43,7 +43,7 @@ pub(crate) const RESERVED: &[Reserved] = &[
     Reserved { short: Some('d'), long: "dictionary-order", today: BYTES },
     Reserved { short: Some('i'), long: "ignore-nonprinting", today: BYTES },
     Reserved { short: Some('g'), long: "general-numeric-sort", today: NUMBERS },
-    // -h and -V are help and version here, as nearly everywhere.
+    // -h and -V stand for help and version here, as in most programs.
     Reserved { short: None, long: "human-numeric-sort", today: NUMBERS },
     Reserved { short: Some('M'), long: "month-sort", today: BYTES },
     Reserved { short: None, long: "version-sort", today: BYTES },

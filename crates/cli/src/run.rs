@@ -1,4 +1,4 @@
-//! From the command line to the exit status: parse, do, show.
+//! Runs a command line: parses it, runs the command, shows the result, and returns the exit status.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::parse::{Usage, parse};
 use crate::print::{complain, report, tell};
 use crate::{cluster_tables, mounts, nodes, show, signals, tables, volumes};
 
-/// The reader of standard output has gone away; nobody wants to hear of it.
+/// The signal of a pipe without a reader. It needs no message.
 const SIGPIPE: i32 = 13;
 
-/// Does what was typed and returns the exit status.
+/// Runs the command line and returns the exit status.
 pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     own_process();
     let args: Vec<OsString> = args.into_iter().collect();
@@ -39,13 +39,13 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     })
 }
 
-/// This process is ours alone: its limits may be raised, its allocator set, and `--memory` counts all that is resident.
+/// The command has this process to itself: it sets limits and the allocator, and `--memory` counts all resident memory.
 fn own_process() {
     signals::outlive_large_files();
     host::install(Hooks::own_process());
 }
 
-/// What ssh has started, as the other end of a transfer: no command for people, so it is in no table.
+/// The other end of a transfer, started by ssh. Users do not type this command, so it is not in the tables.
 fn served() -> u8 {
     match thalweg::nodes::serve() {
         Ok(()) => DONE,
@@ -103,7 +103,7 @@ fn perform(Request { job, show: how }: Request) -> Result<u8, Failure> {
     }
 }
 
-/// Runs a verb that shows its progress and can be stopped.
+/// Runs a verb that shows progress and can be cancelled.
 fn watched<T, E: Into<Failure>>(
     how: Show,
     verb: impl FnOnce(&Progress) -> Result<T, E>,
@@ -122,14 +122,14 @@ fn watched<T, E: Into<Failure>>(
     result.map_err(Into::into)
 }
 
-/// Shows a receipt. An invariant that does not hold is an error even if the engine did not make it one.
+/// Shows a receipt. A broken invariant is an error here even if the engine reported none.
 fn settle(how: Show, receipt: Receipt) -> Result<u8, Failure> {
     let shown = report(how, || to_json(&receipt), || show::receipt(&receipt));
     held(&receipt.verb, receipt.holds)?;
     shown.map_err(|why| Failure::Receipt(Box::new(why)))
 }
 
-/// Shows what was checked; that it is not in order is an answer, not an error.
+/// Shows the result of a check. Records out of order are a result, not an error.
 fn checked(how: Show, check: &Check) -> Result<u8, Failure> {
     report(how, || to_json(check), || show::check(check))?;
     Ok(if check.ordered { DONE } else { WRONG })

@@ -1,10 +1,10 @@
 //! Signals that stop a verb.
 //!
-//! Invariant: the first SIGINT, SIGTERM or SIGHUP asks the verb to stop and clean up; a second kills at once, but no node, and
-//! not one that comes within [`TOGETHER_SECONDS`]: `timeout` sends its signal to the process and then to its group. A
-//! SIGHUP that is ignored already (`nohup`) stays ignored. SIGXFSZ, which tells of a file larger than `ulimit -f`, stops
-//! nothing: the write that met the limit fails, and says so. If nobody reads what this process writes, a verb that waits
-//! for that cannot clean up, and after [`BLOCKED_SECONDS`] the first signal kills, too.
+//! Invariant: the first SIGINT, SIGTERM or SIGHUP asks the verb to stop and clean up. A second one kills this process
+//! at once, unless it comes within [`TOGETHER_SECONDS`] of the first (`timeout` signals the process, then its group) or
+//! this process is a node. A SIGHUP that is already ignored (`nohup`) stays ignored. SIGXFSZ, for a file larger than
+//! `ulimit -f`, stops nothing: the write fails with an error. If the reader of the output is stuck, a verb that waits
+//! for it cannot clean up; [`BLOCKED_SECONDS`] after the first signal this process is killed too.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,29 +19,29 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_io::pipe::is_writable;
 
 const STACK_BYTES: usize = 128 << 10;
-/// Signals that come so soon after the first are the same one: nobody asks twice so fast.
+/// A signal that comes this soon after the first one is taken as the same request.
 const TOGETHER_SECONDS: f64 = 0.2;
 
-/// How long a verb that was asked to stop may wait for whoever reads its output.
+/// How long a verb that was asked to stop may wait for the reader of its output.
 const BLOCKED_SECONDS: u32 = 2;
 
-/// Lets signals cancel from now on, until the process ends.
+/// From now on signals cancel the verb, until the process ends.
 pub(crate) fn cancel_on_signals(progress: Arc<Progress>) -> std::io::Result<()> {
     on_signals(move |signal| progress.cancel(signal))
 }
 
-/// Calls `stop` with the first signal that asks for an end; a later one kills at once, and so does waiting for whoever
-/// reads the output.
+/// Calls `stop` with the first signal that asks the process to end. A later one kills it at once, and so does output
+/// that stays blocked.
 pub(crate) fn on_signals(stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
     on_first_signal(move |signal| {
         let builder = std::thread::Builder::new().name("blocked".into()).stack_size(STACK_BYTES);
-        // Without it the second signal kills.
+        // If there is no such thread, a second signal still kills.
         drop(builder.spawn(move || end_if_blocked(signal)));
         stop(signal);
     })
 }
 
-/// Calls `stop` with the first signal that asks for an end; a later one kills at once.
+/// Calls `stop` with the first signal that asks the process to end. A later one kills it at once.
 pub(crate) fn on_first_signal(stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
     let mut first: Option<Stopwatch> = None;
     on_every_signal(move |signal| match &first {
@@ -50,12 +50,12 @@ pub(crate) fn on_first_signal(stop: impl Fn(i32) + Send + 'static) -> std::io::R
             stop(signal);
         }
         Some(since) if since.seconds() < TOGETHER_SECONDS => {}
-        // Where even that cannot be had, the verb goes on to its end.
+        // If even this fails, the verb runs to its end.
         Some(_) => drop(emulate_default_handler(signal)),
     })
 }
 
-/// Kills this process with the signal when its standard output has taken nothing for so long.
+/// Kills this process with the signal once standard output has been blocked for [`BLOCKED_SECONDS`].
 fn end_if_blocked(signal: i32) {
     const LOOK: Duration = Duration::from_millis(100);
     let mut blocked = 0;
@@ -66,8 +66,8 @@ fn end_if_blocked(signal: i32) {
     drop(emulate_default_handler(signal));
 }
 
-/// Calls `stop` with each signal that asks for an end, however many come. For a process that the kernel tells of its
-/// parent's death: it says so once for each thread of the parent's.
+/// Calls `stop` with every signal that asks the process to end. A node needs this, because the kernel signals its
+/// parent's death once for each thread of the parent.
 pub(crate) fn on_every_signal(mut stop: impl FnMut(i32) + Send + 'static) -> std::io::Result<()> {
     let mut signals = Signals::new(stopping())?;
     let builder = std::thread::Builder::new().name("signals".into()).stack_size(STACK_BYTES);
@@ -87,14 +87,14 @@ fn stopping() -> Vec<i32> {
     stopping
 }
 
-/// Lets the write or reservation that would make a file too large fail, instead of killing the process. With a
-/// handler that does nothing of note, because signals that are ignored would be so in our children too.
+/// Makes a write or reservation beyond the limit of file size fail instead of killing the process. It sets a handler
+/// without effect, because child processes would inherit an ignored signal.
 pub(crate) fn outlive_large_files() {
-    // Where it cannot be had, the signal does what it always did.
+    // If this fails, the signal keeps its default action.
     let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// Whether whoever started this process wants it to ignore the signal.
+/// Whether the parent process made this one ignore the signal.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     ignored_mask(&status).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)

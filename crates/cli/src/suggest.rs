@@ -1,8 +1,8 @@
-//! The name that was probably meant.
+//! Suggests the name that was probably meant.
 //!
-//! Invariant: a suggestion is at most a third of what was typed away, so that `--x` never suggests `--io`.
+//! Invariant: the edit distance is at most a third of the typed length, rounded up, so `--x` never suggests `--io`.
 
-/// The nearest of `names`, if one is near enough to be worth saying.
+/// The nearest of `names`, if it is near enough to suggest.
 pub(crate) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near_enough = typed.chars().count().div_ceil(3);
     let scored = names.map(|name| (score(typed, name), name));
@@ -12,12 +12,12 @@ pub(crate) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> 
         .map(|(_, name)| name)
 }
 
-/// Edit distance, except that what was typed may simply be the beginning of the name.
+/// The edit distance, or 0 if the name begins with the typed text and that has at least two bytes.
 fn score(typed: &str, name: &str) -> usize {
     if typed.len() >= 2 && name.starts_with(typed) { 0 } else { distance(typed, name) }
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn one text into the other.
+/// The number of insertions, deletions, replacements and swaps of neighbours that turn one text into the other.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = vec![0; b.len() + 1];

@@ -1,4 +1,4 @@
-//! The command `table`.
+//! The command `table serve`.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::interpret::table::TableAsk;
 use crate::print::report;
 use crate::signals;
 
-/// Serves tables until a signal asks for the end.
+/// Serves tables until a signal asks the process to end.
 pub(crate) fn serve(asked: TableAsk, how: Show) -> Result<u8, Failure> {
     let memory = asked.memory.of(process::available_memory_bytes());
     let password = asked.password_file.as_deref().map(first_line).transpose()?;

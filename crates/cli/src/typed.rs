@@ -1,5 +1,5 @@
-//! What was typed, flag by flag. Nothing here has looked at the machine, and no two flags have met yet:
-//! what they mean together is [`crate::interpret`]'s.
+//! The arguments as typed, flag by flag. Nothing here looks at the machine or combines two flags:
+//! [`crate::interpret`] does both.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -12,12 +12,12 @@ use thalweg::{IoChoice, JoinKind, KeyPart, PartitionPick};
 use thalweg_api::{May, Schedule};
 use thalweg_base::units::Size;
 
-/// Everything that can be typed. A list or an `Option` is empty if the flag was not given.
+/// All arguments. A list or an `Option` is empty if its flag was not given.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TypedArgs {
-    /// The command; nothing but `--generate`, `--help` and `--version` goes without one.
+    /// The command. Only `--generate`, `--help` and `--version` work without one.
     pub(crate) command: Option<crate::commands::Command>,
-    /// What is not a flag, after the command.
+    /// The arguments after the command that are not flags.
     pub(crate) words: Vec<OsString>,
 
     // Common to all commands.
@@ -28,13 +28,13 @@ pub(crate) struct TypedArgs {
     pub(crate) progress: When,
     pub(crate) quiet: bool,
 
-    // About records and keys.
+    // Records and keys.
     pub(crate) record_bytes: Option<u32>,
     pub(crate) prefixed: bool,
     pub(crate) keys: Vec<KeyPart>,
     pub(crate) datamation: bool,
 
-    // About how a sort is done.
+    // Sorts.
     pub(crate) output: Option<OsString>,
     pub(crate) memory: Option<Size>,
     pub(crate) scratch: Vec<PathBuf>,
@@ -47,12 +47,12 @@ pub(crate) struct TypedArgs {
     pub(crate) simulate: Option<Simulated>,
     pub(crate) equal: bool,
 
-    // About partitions.
+    // Partitions.
     pub(crate) pick: PartitionPick,
     pub(crate) parts: Option<usize>,
     pub(crate) split_keys: bool,
 
-    // About tables.
+    // Tables.
     pub(crate) resp: Option<thalweg::table::Place>,
     pub(crate) tls_cert: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
@@ -64,25 +64,25 @@ pub(crate) struct TypedArgs {
     pub(crate) descending: bool,
     pub(crate) keys_only: bool,
 
-    // About a shuffle.
+    // Shuffles.
     pub(crate) seed: Option<u64>,
 
-    // About a join.
+    // Joins.
     pub(crate) kind: JoinKind,
     pub(crate) right_record_bytes: Option<u32>,
     pub(crate) right_keys: Vec<KeyPart>,
     pub(crate) between: Option<Vec<u8>>,
 
-    // About generated records.
+    // Generated records.
     pub(crate) ascii: bool,
     pub(crate) skewed: bool,
     pub(crate) start: u128,
 
-    // About checks.
+    // Checks.
     pub(crate) summary: Option<PathBuf>,
     pub(crate) merge: bool,
 
-    // About transfers.
+    // Transfers.
     pub(crate) streams: Option<usize>,
     pub(crate) limit: Option<u64>,
     pub(crate) verify: bool,
@@ -91,7 +91,7 @@ pub(crate) struct TypedArgs {
     pub(crate) there: Option<String>,
     pub(crate) through_ssh: bool,
 
-    // About volumes.
+    // Volumes.
     pub(crate) stores: Vec<PathBuf>,
     pub(crate) manager: Option<PathBuf>,
     pub(crate) clients: Vec<String>,
@@ -105,7 +105,7 @@ pub(crate) struct TypedArgs {
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) hint: Option<Hint>,
 
-    // About benchmarks.
+    // Benchmarks.
     pub(crate) size: Option<Size>,
     pub(crate) rows: Vec<String>,
     pub(crate) dirs: Vec<PathBuf>,
@@ -117,7 +117,7 @@ pub(crate) struct TypedArgs {
     pub(crate) schedule: Option<Schedule>,
     pub(crate) may: Option<May>,
 
-    // About nodes.
+    // Nodes.
     pub(crate) identity: Option<PathBuf>,
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) on: Vec<String>,
@@ -129,12 +129,12 @@ pub(crate) struct TypedArgs {
     pub(crate) ssh: Option<String>,
 }
 
-/// How much help was asked for.
+/// The amount of help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Help {
     /// `-h`: a line for each flag.
     Short,
-    /// `--help`: all there is.
+    /// `--help`: the full text.
     Long,
 }
 
@@ -150,7 +150,7 @@ pub(crate) enum When {
     Never,
 }
 
-/// A document that the table of flags is turned into.
+/// A document that is generated from the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Document {
     /// The manual page, in roff.

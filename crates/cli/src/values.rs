@@ -1,4 +1,4 @@
-//! Values of flags, read from text. Each message says what was typed and what would have been right.
+//! Parses the values of flags. Each error names the value and describes a valid one.
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -9,17 +9,17 @@ use thalweg::model::Simulated;
 use thalweg_api::{May, Schedule};
 use thalweg_base::units::{Size, parse_bytes};
 
-/// The value as text, or why it is none.
+/// The value as text. An error if it is not UTF-8.
 pub(crate) fn text(value: &OsStr) -> Result<&str, String> {
     value.to_str().ok_or_else(|| format!("'{}' is not readable text", value.to_string_lossy()))
 }
 
-/// Any value that knows how to read itself.
+/// A value of any type that implements `FromStr`.
 pub(crate) fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(value: &OsStr) -> Result<T, String> {
     text(value)?.parse().map_err(|e: T::Err| e.to_string())
 }
 
-/// Number of records, or of a record: digits, and `k`, `M`, `G` or `T` for powers of 1000.
+/// A count or a record number: digits, and `k`, `M`, `G` or `T` for powers of 1000.
 pub(crate) fn count(value: &OsStr) -> Result<u128, String> {
     let typed = text(value)?;
     let wrong =
@@ -40,7 +40,7 @@ pub(crate) fn count(value: &OsStr) -> Result<u128, String> {
     number.ok_or_else(|| format!("'{typed}' is more than 128 bits can count"))
 }
 
-/// What may stand inside a line.
+/// A separator within a line.
 pub(crate) fn between(value: &OsStr) -> Result<Vec<u8>, String> {
     let bytes = value.as_encoded_bytes().to_vec();
     if bytes.contains(&b'\n') {
@@ -50,13 +50,13 @@ pub(crate) fn between(value: &OsStr) -> Result<Vec<u8>, String> {
     }
 }
 
-/// A number that something random begins with.
+/// A seed for random numbers.
 pub(crate) fn seed(value: &OsStr) -> Result<u64, String> {
     let typed = text(value)?;
     typed.parse().map_err(|_| format!("'{typed}' is not a seed: write a number from 0 to {}", u64::MAX))
 }
 
-/// Bytes of a record.
+/// The bytes of a record.
 pub(crate) fn record_bytes(value: &OsStr) -> Result<u32, String> {
     let typed = text(value)?;
     match typed.parse() {
@@ -68,7 +68,7 @@ pub(crate) fn record_bytes(value: &OsStr) -> Result<u32, String> {
     }
 }
 
-/// A count of records that is not 0.
+/// A number of records other than 0.
 pub(crate) fn record_count(value: &OsStr) -> Result<u64, String> {
     let records = count(value)?;
     let fits = u64::try_from(records).ok().filter(|records| *records > 0);
@@ -84,7 +84,7 @@ pub(crate) fn threads(value: &OsStr) -> Result<usize, String> {
     }
 }
 
-/// What a client may ask.
+/// A client's rights.
 pub(crate) fn may(value: &OsStr) -> Result<May, String> {
     choice(value, &[("all", May::All), ("status", May::Status)])
 }
@@ -100,7 +100,7 @@ pub(crate) fn schedule(value: &OsStr) -> Result<Schedule, String> {
     choice(value, &all)
 }
 
-/// How many runs.
+/// A number of runs.
 pub(crate) fn runs(value: &OsStr) -> Result<usize, String> {
     let typed = text(value)?;
     let runs = typed.parse::<usize>().ok().filter(|runs| (1..=100_000).contains(runs));
@@ -120,7 +120,7 @@ pub(crate) fn numbers(value: &OsStr) -> Result<Vec<u32>, String> {
     text(value)?.split(',').map(number).collect()
 }
 
-/// A number that its user finds too large or too small.
+/// A number without limits; its user checks the range.
 pub(crate) fn parsed_number(value: &OsStr, what: &str) -> Result<u32, String> {
     let typed = text(value)?;
     typed.parse().map_err(|_| format!("'{typed}' is not {what}"))
@@ -132,12 +132,12 @@ pub(crate) fn parts(value: &OsStr) -> Result<usize, String> {
     typed.parse().map_err(|_| format!("'{typed}' is not a number of parts: write 1 or more"))
 }
 
-/// Bytes, of which no percentage can be taken.
+/// A number of bytes; percentages are not allowed.
 pub(crate) fn bytes(value: &OsStr) -> Result<u64, String> {
     parse_bytes(text(value)?)
 }
 
-/// Bytes per second, written as such or as bits.
+/// Bytes per second; the value may be in bits.
 fn rate(typed: &str) -> Result<f64, String> {
     let wrong =
         || format!("'{typed}' is not a rate: write bytes per second, as in 2GB/s, or bits, as in 100Gbit");
@@ -240,7 +240,7 @@ pub(crate) fn duration(value: &OsStr) -> Result<Duration, String> {
     })
 }
 
-/// A variable and its value.
+/// An environment variable and its value.
 pub(crate) fn variable(value: &OsStr) -> Result<(String, String), String> {
     let typed = text(value)?;
     match typed.split_once('=') {
@@ -249,7 +249,7 @@ pub(crate) fn variable(value: &OsStr) -> Result<(String, String), String> {
     }
 }
 
-/// One of a few words.
+/// One of the given choices.
 pub(crate) fn choice<T: Copy>(value: &OsStr, choices: &[(&str, T)]) -> Result<T, String> {
     let typed = value.to_string_lossy();
     let found = choices.iter().find(|(name, _)| *name == typed);

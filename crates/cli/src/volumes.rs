@@ -1,4 +1,4 @@
-//! The command `volume`: done, shown, and what its exit status is.
+//! The command `volume`: runs it, shows the result, and determines the exit status.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use crate::interpret::volume::{LayoutAsk, VolumeAsk};
 use crate::print::{complain, report};
 use crate::show;
 
-/// Permissions of a directory that `layout` makes.
+/// The permissions of a directory that `layout` creates.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// Does what was asked.
+/// Runs the command.
 pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
     let registry = Registry::of_user()?;
     match asked {
@@ -86,7 +86,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
     }
 }
 
-/// Makes a volume on this machine. Says if copies do not protect its names.
+/// Creates a volume on this machine. Warns if its names have no copies.
 fn create(
     registry: &Registry,
     name: &str,
@@ -104,7 +104,7 @@ fn create(
     Ok(())
 }
 
-/// Removes a volume, and says what was removed and what is left.
+/// Removes a volume, and reports what was removed and what is left.
 fn destroyed(registry: &Registry, name: &str, force: bool, how: Show) -> Result<u8, Failure> {
     let entry = registry.find(name)?;
     let left = volume::destroy(registry, name, force)?;
@@ -115,7 +115,7 @@ fn destroyed(registry: &Registry, name: &str, force: bool, how: Show) -> Result<
     report(how, || to_json(&entry), || show::volume_destroyed(&entry))
 }
 
-/// Removes what is at a path of a volume.
+/// Removes a file or directory of a volume.
 fn remove(registry: &Registry, name: &str, path: &Path, recursive: bool) -> volume::Result<()> {
     let refused = |why| Err(volume::Error::Refused(why));
     let is_not_empty = |why: &volume::Error| {
@@ -139,13 +139,13 @@ fn remove(registry: &Registry, name: &str, path: &Path, recursive: bool) -> volu
     }
 }
 
-/// Shows where a volume is.
+/// Shows the directories of a volume.
 fn entry_of(registry: &Registry, name: &str, how: Show) -> Result<u8, Failure> {
     let found = registry.find(name)?;
     report(how, || to_json(&found), || show::volume_list(std::slice::from_ref(&found)))
 }
 
-/// The hint of a file, after it is set if one is given.
+/// Sets the hint of a file if one is given, and returns the current one.
 fn hinted(open: &OpenVolume, path: &Path, hint: Option<Hint>) -> Result<String, Failure> {
     if let Some(hint) = hint {
         open.volume.set_attribute(path, HINT_ATTRIBUTE, Some(hint.to_string().as_bytes()))?;
@@ -155,14 +155,14 @@ fn hinted(open: &OpenVolume, path: &Path, hint: Option<Hint>) -> Result<String, 
     Ok(found.map_or("normal".into(), |(_, hint)| String::from_utf8_lossy(hint).into_owned()))
 }
 
-/// Reads everything, and tells what is wrong.
+/// Reads everything, and reports what is wrong.
 fn checked(open: &OpenVolume, how: Show) -> Result<u8, Failure> {
     let check = volume::check(open)?;
     report(how, || to_json(&check), || show::volume_check(&check))?;
     Ok(if check.problems.is_empty() { DONE } else { WRONG })
 }
 
-/// Mends what can be mended, tells what that was, and what is still wrong.
+/// Repairs what can be repaired, and reports that and what is still wrong.
 fn repaired(registry: &Registry, name: &str, how: Show) -> Result<u8, Failure> {
     let done = volume::repair(registry, name)?;
     if !how.json {
@@ -177,7 +177,7 @@ fn set_layout(open: &OpenVolume, path: &Path, layout: &LayoutAsk) -> volume::Res
     }
     let there = match open.volume.stat(path) {
         Err(e) if e.is_not_found() => {
-            // Before the directory is made for nothing.
+            // Checked first, so that a refused layout creates no directory.
             layout.over(Default::default()).check(open.entry.stores.len() as u32)?;
             open.volume.make_directory(path, DIRECTORY_MODE)?
         }

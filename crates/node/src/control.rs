@@ -1,7 +1,7 @@
 //! Requests to nodes over HTTP: their status, their jobs, and cancelling a job.
 //!
-//! Invariant: all hosts are asked at the same time. Each may take [`ANSWER_SECONDS`]; one that does not answer is reported
-//! and does not delay the others.
+//! Invariant: all hosts are asked at the same time. Each may take [`ANSWER_SECONDS`]; one that does not answer is
+//! reported and does not delay the others.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -58,7 +58,7 @@ pub fn status(identity: &Path) -> Result<ClusterReport> {
     })
 }
 
-/// Warns of certificates that expire soon, of this client, the authority and the nodes, and of certificates in use twice.
+/// Warns if certificates of this client, the authority or the nodes expire soon, or if a certificate is in use twice.
 fn warnings<'a>(client: &Client, statuses: impl Iterator<Item = &'a NodeStatus> + Clone) -> Vec<String> {
     let identity = client.credentials().identity();
     let [own, authority] = identity.ends;
@@ -108,7 +108,7 @@ pub fn status_of(identity: &Path, host: &str) -> Result<NodeStatus> {
     answer.map_err(Error::from)
 }
 
-/// The jobs of these hosts, or of all hosts.
+/// The jobs on these hosts, or on all hosts.
 pub fn jobs(identity: &Path, on: &[String]) -> Result<JobList> {
     let client = Client::load(identity)?;
     let hosts = client.hosts(on)?;
@@ -147,8 +147,8 @@ pub fn job(identity: &Path, id: &str, cancel: bool) -> Result<JobList> {
     Ok(cancelled)
 }
 
-/// Follows a job on all hosts that know it until each has reported its end or stopped answering. Calls `seen` with every
-/// report.
+/// Follows a job on all hosts that know it, until each has reported its end or stopped answering. Calls `seen` with
+/// every report.
 pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Result<JobList> {
     let mut list = job(identity, id, false)?;
     let client = Client::load(identity)?;
@@ -195,7 +195,7 @@ pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Res
     Ok(JobList { jobs: last, errors: list.errors })
 }
 
-/// Sends the new cluster file to all hosts except these; returns a line for each failure.
+/// Sends the new cluster file to all hosts except these. Returns a line for each failure.
 pub fn tell(identity: &Path, but: &[String]) -> Result<Vec<String>> {
     let client = Client::load(identity)?;
     let told = client.file().hosts.iter().filter(|host| !but.contains(&host.name));
@@ -240,7 +240,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     runtime.map_err(Error::Thread)
 }
 
-/// Asks all hosts at the same time; returns their answers in the same order, each with the seconds that it took.
+/// Sends a request to all hosts at the same time. Returns the answers in the same order, each with its time in seconds.
 fn on_all<'a, T, F>(
     client: &'a Client,
     hosts: &'a [ClusterHost],
@@ -311,7 +311,7 @@ fn request(host: &str, method: Method, path: &str, body: &str) -> Answer<Request
 async fn ask(client: &Client, host: &ClusterHost, method: Method, path: &str, body: &str) -> Answer<String> {
     let mut sender = connect(client, host).await?;
     let answer = sender.send_request(request(&host.name, method, path, body)?).await;
-    // The node's verdict on our certificate arrives with the first answer.
+    // The node's rejection of our certificate arrives only with the first answer.
     let answer = answer.map_err(|e| match std::error::Error::source(&e) {
         Some(cause) if is_end(cause) => NoAnswer::Closed,
         Some(cause) => NoAnswer::Refused(refused(cause).unwrap_or_else(|| cause.to_string())),
@@ -338,7 +338,7 @@ fn is_end(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::UnexpectedEof)
 }
 
-/// Forwards every report of a stream of events, which come twice a second. Returns whether the last one reported the end.
+/// Forwards every report of a stream of events, two in a second. Returns whether the last one reported the end.
 async fn follow(
     answer: Response<Incoming>,
     send: &tokio::sync::mpsc::Sender<std::result::Result<JobReport, String>>,

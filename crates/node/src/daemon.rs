@@ -1,12 +1,12 @@
 //! The daemon: one port, and a bounded number of connections.
 //!
-//! Model: one asynchronous thread accepts connections and does handshakes. A link's socket and keys then move to a blocking
-//! thread of its own; HTTP stays on the asynchronous thread.
-//! Invariant: nothing is listed, read, run or written for a peer without a certificate of the cluster. There are at most
-//! [`HANDSHAKES_MAX`] handshakes and [`CONNECTIONS_MAX`] connections at a time. One client with status rights has at most
-//! [`CONNECTIONS_OF_LOOKER_MAX`] of them, and all such clients together [`CONNECTIONS_OF_LOOKERS_MAX`]. If there are more
-//! handshakes, the oldest of the address with the most is aborted, so a flood from one address does not lock others out. A
-//! node without an identity listens on loopback only and serves only its status.
+//! Model: one asynchronous thread accepts connections and does handshakes. A link's socket and keys then move to a
+//! blocking thread of its own; HTTP stays on the asynchronous thread.
+//! Invariant: nothing is listed, read, run or written for a peer without a certificate of the cluster. There are at
+//! most [`HANDSHAKES_MAX`] handshakes and [`CONNECTIONS_MAX`] connections at a time. One client with status rights has
+//! at most [`CONNECTIONS_OF_LOOKER_MAX`] of them, and all such clients together [`CONNECTIONS_OF_LOOKERS_MAX`]. If
+//! there are more handshakes, the oldest of the address with the most is aborted, so a flood from one address does not
+//! lock others out. A node without an identity listens on loopback only and serves only its status.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -42,9 +42,9 @@ const CONNECTIONS_OF_LOOKERS_MAX: usize = CONNECTIONS_MAX / 2;
 const REQUEST_OF_LOOKER_BYTES_MAX: usize = 256 << 10;
 /// The limit of open files that a node sets, if the system allows it.
 const FILES: u64 = 16_384;
-/// Threads for HTTP requests other than watching jobs.
+/// Threads for HTTP requests that do not watch jobs.
 const FOR_OTHERS: usize = 64;
-/// How long jobs and links may take to end when the node stops.
+/// The time limit for jobs and links to end when the node stops.
 const GOING_DOWN: Duration = Duration::from_secs(3);
 
 /// How a node is to run.
@@ -143,7 +143,7 @@ pub fn run(
     let node = Arc::new(Node::new(Host::load(options.identity.as_deref(), terms())?, services)?);
     let host = &node.host;
     let address = listen_at(options, host)?;
-    // Learns of changes during its absence before it serves anybody.
+    // Learns of changes during its absence before it serves any peer.
     mesh::catch_up(host);
     // Each connection may watch a job, which takes a thread.
     let threads = CONNECTIONS_MAX + FOR_OTHERS;
@@ -184,7 +184,7 @@ fn listen_at(options: &NodeOptions, host: &Host) -> Result<SocketAddr> {
 }
 
 async fn accept(node: &Arc<Node>, listener: &TcpListener) {
-    /// How long to wait when the system has no descriptor left.
+    /// The wait before the next try when the system has no descriptors left.
     const BREATH: Duration = Duration::from_millis(20);
     let mut handshakes: Vec<(IpAddr, AbortHandle)> = Vec::new();
     loop {
@@ -222,12 +222,12 @@ async fn accept(node: &Arc<Node>, listener: &TcpListener) {
     }
 }
 
-/// The index of the handshake to abort: the oldest of the address with the most, so that a flood from one address does not
-/// abort the handshakes of distant peers.
+/// The index of the handshake to abort: the oldest one of the address with the most handshakes. So a flood from one
+/// address does not abort the handshakes of distant peers.
 fn gives_way<T>(handshakes: &[(IpAddr, T)]) -> usize {
     let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
     handshakes.iter().for_each(|(address, _)| *of_address.entry(*address).or_default() += 1);
-    // Among several such addresses, the one of the oldest handshake.
+    // If several addresses have the most, the one with the oldest handshake.
     let most = of_address.values().max().copied().unwrap_or(0);
     handshakes.iter().position(|(address, _)| of_address[address] == most).unwrap_or(0)
 }
@@ -309,7 +309,7 @@ struct Place {
 }
 
 impl Place {
-    /// None if a limit is reached: of all connections, of this client with status rights, or of all such clients.
+    /// `None` if a limit is reached: of all connections, of this client with status rights, or of all such clients.
     fn take(node: &Arc<Node>, peer: Option<Id>) -> Option<Place> {
         let looker = peer.filter(|peer| node.host.may(*peer) == May::Status);
         let had = node.connections.fetch_add(1, Ordering::Relaxed);

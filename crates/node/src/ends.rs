@@ -1,6 +1,6 @@
-//! The common part of transfers over links and over ssh: sending, receiving, and following a transfer between two others.
+//! The common code of transfers over links and over ssh: sending, receiving, and following a transfer between hosts.
 //!
-//! Non-goals: how the other end is reached ([`Initiator`]) and how data is moved (the crate `transfer`).
+//! Non-goals: connecting to the other end ([`Initiator`]), and copying the data (the crate `transfer`).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -162,7 +162,7 @@ pub(crate) fn words_of(options: &PumpOptions) -> Result<Vec<String>> {
 
 /// The paths of the sources as the user typed them.
 fn paths_of(options: &PumpOptions) -> Vec<PathBuf> {
-    // The home directory itself: its contents are meant.
+    // A path to the home directory itself means its contents.
     let over_ssh = |path: &PathBuf| match below_home(path) {
         Some(below) if below.as_os_str().is_empty() => "/~/".into(),
         _ => path.clone(),
@@ -179,14 +179,14 @@ fn paths_of(options: &PumpOptions) -> Vec<PathBuf> {
     options.sources.iter().filter_map(path).collect()
 }
 
-/// The part of a remote path below the home directory `/~`, if it is there. A slash at its end has a meaning and stays.
+/// The part of a remote path below the home directory `/~`, if it begins there. A slash at its end is kept: it matters.
 fn below_home(path: &Path) -> Option<&Path> {
     let below = path.as_os_str().as_bytes().strip_prefix(b"/~")?;
     let below = if below.is_empty() { below } else { below.strip_prefix(b"/")? };
     Some(Path::new(OsStr::from_bytes(below)))
 }
 
-/// An end of a transfer as one word of a request.
+/// An end of a transfer as one escaped string in a request.
 pub(crate) fn word_of(end: &Endpoint) -> Result<String> {
     match end {
         Endpoint::Path(path) => Ok(word_of_path(path)),
@@ -196,7 +196,7 @@ pub(crate) fn word_of(end: &Endpoint) -> Result<String> {
     }
 }
 
-/// The same for an end over ssh, where `/~` is the remote home directory.
+/// A path over ssh as one escaped string in a request; `/~` is the remote home directory.
 pub(crate) fn word_over_ssh(path: &Path) -> String {
     match below_home(path) {
         Some(below) => format!("home:{}", escaped(below.as_os_str().as_bytes())),
@@ -224,7 +224,7 @@ pub(crate) fn end_of(word: &str) -> Option<Endpoint> {
     }
 }
 
-/// The route of lanes over these links. The first link is ssh's channel; without others the lanes share it.
+/// The route of lanes over these links. The first link is ssh's channel; if it is the only one, the lanes share it.
 pub(crate) fn route_of(links: &[Arc<Link>]) -> Route {
     if links.len() > 1 { Route::Direct } else { Route::ThroughSsh }
 }

@@ -27,10 +27,10 @@ pub enum Error {
     /// The system refused a thread, or the asynchronous runtime.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// A word of a command contains a NUL byte.
+    /// An argument of a command contains a NUL byte.
     #[error("the word '{}' contains a NUL byte, which no program accepts", .0.escape_debug())]
     NulByte(String),
-    /// A command and its environment have so many bytes, more than fit in a request.
+    /// A command and its environment have this many bytes, more than fit in a request.
     #[error(
         "the command and its environment have {0} bytes, and at most {PAYLOAD_BYTES_MAX} are allowed; put the \
          command into a file"
@@ -89,15 +89,15 @@ pub enum Error {
     /// The process that guards a node failed.
     #[error("cannot {action} the node: {why}")]
     Guard {
-        /// What it was to do to the node.
+        /// The operation on the node that failed.
         action: &'static str,
         /// What the system said.
         why: std::io::Error,
     },
-    /// The command that should run ssh is empty.
+    /// The command for ssh is empty.
     #[error("the command for ssh names no program")]
     NoSshCommand,
-    /// The checksum of the program that should be installed cannot be computed.
+    /// The checksum of the program to install cannot be computed.
     #[error(
         "sha256sum cannot read {}{}",
         .program.display(),
@@ -109,7 +109,7 @@ pub enum Error {
         /// What the system said; nothing if `sha256sum` itself failed.
         why: Option<std::io::Error>,
     },
-    /// This process should be the other end of a transfer over ssh, and ssh did not start it.
+    /// This process was started as the other end of a transfer over ssh, but not by ssh.
     #[error(
         "only ssh starts this program so, at the other end of a transfer; write thalweg pump SOURCE ssh://HOST/PATH"
     )]
@@ -117,7 +117,7 @@ pub enum Error {
     /// Standard input or output cannot be used.
     #[error("standard input and output cannot be used: {0}")]
     Standard(std::io::Error),
-    /// The client at the other end of ssh has gone, or did not answer within so many seconds.
+    /// The client at the other end of ssh disconnected, or did not answer within this many seconds.
     #[error("the client has gone, or did not answer within {0} s")]
     ClientSilent(f64),
     /// The answer of the client at the other end of ssh cannot be understood.
@@ -126,7 +126,7 @@ pub enum Error {
     /// ssh cannot be started, or cannot be waited for.
     #[error("cannot start {program}: {why}")]
     Start {
-        /// The program that should be ssh.
+        /// The program that was run as ssh.
         program: String,
         /// What the system said.
         why: std::io::Error,
@@ -137,11 +137,11 @@ pub enum Error {
     /// A step on a host failed.
     #[error("{program} {host}: {why}")]
     Step {
-        /// The program that should be ssh.
+        /// The program that was run as ssh.
         program: String,
         /// The host.
         host: String,
-        /// The last line of what ssh or the host's shell said.
+        /// The last line that ssh or the host's shell printed.
         why: String,
     },
 }
@@ -153,7 +153,7 @@ pub enum NoAnswer {
     /// It took too long.
     #[error("no answer within {ANSWER_SECONDS} s")]
     Late,
-    /// The node reports no more of a job that runs.
+    /// The node stopped reporting a running job.
     #[error("its node stopped reporting the job")]
     Silent,
     /// The host's address is not known.

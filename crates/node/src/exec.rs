@@ -1,7 +1,7 @@
 //! Runs a command on many nodes at once.
 //!
-//! Model: one thread for each host connects, sends the request and reads the answer, all at the same time. Output goes to
-//! the caller's thread, in order for each host.
+//! Model: one thread for each host connects, sends the request and reads the answer, all at the same time. Output goes
+//! to the caller's thread, in order for each host.
 //! Invariant: every host ends with a status or an error. If the client stops, its jobs end.
 //! Non-goals: printing, shells.
 
@@ -68,7 +68,7 @@ impl Channel {
     }
 }
 
-/// Sends a request to a host over a new link. A new thread sends the input, if there is any.
+/// Sends a request to a host over a new link. If there is input, a new thread sends it.
 fn ask(
     client: &Client,
     host: &ClusterHost,
@@ -112,7 +112,7 @@ pub fn exec(
     ask_all(options, cancel, job, request, said)
 }
 
-/// A job without a process or output. Of the options only the hosts matter.
+/// Sends a request without a process or output to the hosts. Options about the command are ignored.
 pub fn ping(options: &ExecOptions, cancel: &Cancel) -> Result<ExecReport> {
     ask_all(options, cancel, String::new(), CommandRequest::Ping, |_, _, _| {})
 }
@@ -172,7 +172,7 @@ fn ask_all(
     Ok(ExecReport { job, hosts: ends, seconds: watch.seconds() })
 }
 
-/// Asks one node to ask the others, over one stream and on this thread.
+/// Sends the request to one node, which relays it to the others; uses one stream and this thread.
 fn relayed(
     client: &Client,
     via: &ClusterHost,
@@ -227,7 +227,7 @@ fn fits(request: &str) -> Result<()> {
     }
 }
 
-/// Starts a thread that sends pieces of input.
+/// Starts a thread that sends chunks of input to a host.
 fn pass_on(mut out: Outgoing, pieces: Receiver<Arc<Vec<u8>>>) -> Result<()> {
     let body = move || {
         for piece in pieces {
@@ -242,7 +242,7 @@ fn pass_on(mut out: Outgoing, pieces: Receiver<Arc<Vec<u8>>>) -> Result<()> {
     started.map_err(Error::Thread)
 }
 
-/// Reads standard input and gives each piece to every host that still takes it.
+/// Reads standard input and passes each chunk to every host that still accepts it.
 fn forward(mut inputs: Vec<SyncSender<Arc<Vec<u8>>>>) {
     let body = move || {
         let mut stdin = std::io::stdin().lock();
@@ -257,7 +257,7 @@ fn forward(mut inputs: Vec<SyncSender<Arc<Vec<u8>>>>) {
             }
         }
     };
-    // Without the thread the commands see the end of their input at once.
+    // If the thread cannot start, the commands see the end of their input at once.
     let _ = std::thread::Builder::new().name("stdin".into()).stack_size(STACK_BYTES).spawn(body);
 }
 
@@ -273,7 +273,7 @@ struct HostRequest {
 }
 
 impl HostRequest {
-    /// The end of the command, and the seconds until then.
+    /// Runs the request. Returns the end of the command, and the seconds until then.
     fn ask(self, input: Option<Receiver<Arc<Vec<u8>>>>) -> (Result<ExecEnd>, f64) {
         let watch = Stopwatch::start();
         (self.converse(input), watch.seconds())
@@ -284,7 +284,7 @@ impl HostRequest {
             ask(&self.client, &self.host, &self.request.text(), (&self.pool, WINDOW), input)?;
         self.cancel.watch(&link);
         while let Some((channel, block)) = inc.next_on()? {
-            // The receiver goes only when the process ends.
+            // The receiver is dropped only when the process ends.
             let _ = self.said.send((self.index, Channel::of(channel), block.to_vec()));
         }
         let end = inc.result().map(String::from_utf8_lossy).unwrap_or_default();

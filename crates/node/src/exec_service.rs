@@ -20,7 +20,7 @@ pub struct ExecService {
 }
 
 impl ExecService {
-    /// The service on this host, which adds its jobs to these.
+    /// The service on this host; it adds its jobs to `jobs`.
     pub fn new(host: &Arc<Host>, jobs: &Arc<Jobs>) -> Result<ExecService> {
         let pool = Pool::new(thalweg_transfer::FRAME_BYTES, BLOCKS)?;
         Ok(ExecService { host: host.clone(), jobs: jobs.clone(), pool })

@@ -1,7 +1,7 @@
 //! A command that runs for a client, in a process group of its own. Its output is sent as it appears.
 //!
-//! Invariant: when the job ends, for whatever reason, nothing of its process group is left. The loss of the client is
-//! noticed within [`LOOK`]; a client that reads slowly slows the command down.
+//! Invariant: when the job ends for any reason, no process of its group is left. The loss of the client is
+//! detected within [`LOOK`]; a client that reads slowly slows the command down.
 //! Non-goals: shells, terminals, running as another user.
 
 use std::io::Write;
@@ -29,16 +29,16 @@ pub(crate) const STDOUT: u8 = 1;
 pub(crate) const STDERR: u8 = 2;
 /// How often to check that the client is still there.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long to wait for output of processes outside the group that still hold the pipes.
+/// How long to wait for output from processes outside the group that still hold the pipes open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Size of a read from a pipe.
 pub(crate) const READ_BYTES: usize = 64 << 10;
-/// A variable with a word of the command at which the thread panics, for tests. Release builds ignore it.
+/// For tests: the thread panics if the value of this variable is an argument of the command. Release builds ignore it.
 #[cfg(debug_assertions)]
 const PANICS: &str = "THALWEG_TEST_PANICS";
 const STACK_BYTES: usize = 256 << 10;
 
-/// Runs a command to its end, reports the end to the client, and returns it.
+/// Runs a command to its end, reports the end to the client, and returns the end.
 pub(crate) fn run(
     jobs: &Jobs,
     (host, by): (&str, &str),
@@ -66,7 +66,7 @@ pub(crate) fn run(
     let end = caught(|| carry_out(&job, Some(&mut out), Some((&mut inc, pool)))).unwrap_or_else(failed);
     jobs.end(&job, end.clone());
     let _ = out.end(to_json(&end).as_bytes());
-    // Dropping this earlier would give up the whole stream.
+    // Dropping this earlier would abort the whole stream.
     drop(inc);
     end
 }
@@ -201,8 +201,8 @@ fn should_end(job: &Job, out: Option<&Outgoing>) -> Option<String> {
     job.cancelled()
 }
 
-/// Forwards the client's input until the command or the client ends it. If the client goes before, the job is cancelled.
-/// `attend` also checks for the client, because this thread may wait for a command that does not read.
+/// Forwards the client's input until the command or the client ends it. If the client disconnects first, the job is
+/// cancelled. `attend` checks for the client too, because this thread may wait for a command that does not read.
 fn feed(job: Arc<Job>, mut stdin: ChildStdin, mut inc: Incoming) {
     let told = job.clone();
     let body = move || {

@@ -1,9 +1,9 @@
 //! A trait for the source of nodes, and nodes inside this process.
 //!
-//! Model: a [`Fleet`] lists its hosts and starts, inspects and replaces their nodes. One fleet is the hosts that ssh reaches
-//! ([`crate::installer::Hosts`]); [`Embedded`] is another, whose links go through memory. [`mend`] works with any.
+//! Model: a [`Fleet`] lists its hosts and starts, inspects and replaces their nodes. [`crate::installer::Hosts`] is the
+//! fleet of hosts that ssh reaches; [`Embedded`] has links through memory. [`mend`] works with any.
 //! Invariant: steps run on up to [`AT_ONCE`] hosts at the same time, and each host has its own result.
-//! Non-goals: choosing hosts or times.
+//! Non-goals: deciding on which hosts or when to act.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

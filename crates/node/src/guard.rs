@@ -2,9 +2,9 @@
 //!
 //! Model: `node run` starts itself again as the node, and becomes its guard, the subreaper to which the kernel gives
 //! orphans. It forwards signals that ask the node to end. The kernel signals the node when its guard dies.
-//! Invariant: when the node ends for any reason, all processes that it and its commands started are killed, in any process
-//! group or session. When the guard is killed, the node ends its jobs and itself. Only if both are killed at the same time
-//! do processes remain.
+//! Invariant: when the node ends for any reason, all processes that it and its commands started are killed, in any
+//! process group or session. When the guard is killed, the node ends its jobs and itself. Only if both are killed at
+//! the same time do processes remain.
 //! Non-goals: restarting a node.
 
 use std::os::unix::process::CommandExt;
@@ -25,7 +25,7 @@ use crate::{Error, Result};
 
 /// The variable that holds the guard's process id. Commands do not inherit it.
 pub(crate) const GUARD: &str = "THALWEG_GUARD";
-/// How long to go on killing processes, which may start others meanwhile.
+/// The time limit for killing processes, which may start others in the meantime.
 const KILLING_SECONDS: f64 = 10.0;
 
 /// Whether this process has a guard and is therefore the node. From now on it ends with its guard.
@@ -35,7 +35,7 @@ pub fn is_guarded() -> bool {
     if told.is_none() || told != guard || set_parent_process_death_signal(Some(Signal::TERM)).is_err() {
         return false;
     }
-    // The guard may have died before the kernel was asked for a signal.
+    // The guard may have died before this process asked the kernel for the signal.
     getppid() == guard
 }
 
@@ -100,7 +100,7 @@ fn kill_what_is_left() -> usize {
     let mut killed = 0;
     while watch.seconds() < KILLING_SECONDS {
         for child in children().into_iter().filter_map(|child| Pid::from_raw(child as i32)) {
-            // Only this thread reaps it, so the number is still its own.
+            // Only this thread reaps children, so the process id is not reused yet.
             let _ = kill_process(child, Signal::KILL);
         }
         match wait(WaitOptions::empty()) {

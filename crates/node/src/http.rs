@@ -1,8 +1,8 @@
 //! Control over HTTP: status, metrics, and the routes of the services.
 //!
-//! Invariant: only clients with all rights may change anything; other nodes may not. An unauthenticated peer, on loopback at
-//! a node without an identity, gets the status and nothing else. Headers and bodies are bounded, and the headers must
-//! arrive within [`HEADERS_SECONDS`].
+//! Invariant: only clients with all rights may change anything; other nodes may not. An unauthenticated peer, on
+//! loopback at a node without an identity, gets the status and nothing else. Headers and bodies are bounded, and the
+//! headers must arrive within [`HEADERS_SECONDS`].
 
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError};
@@ -50,13 +50,13 @@ where
         |(id, _)| node.host.credentials().is_some_and(|credentials| credentials.identity().members.has(id));
     loop {
         let mut changed = std::pin::pin!(node.changed.notified());
-        // No change is missed from now on.
+        // From here on no change is missed.
         changed.as_mut().enable();
         if asker.is_some_and(|asker| !is_listed(asker)) {
             return;
         }
         tokio::select! {
-            // An error here is the peer's, and it was told.
+            // This error is the peer's fault, and the peer has received it.
             _ = &mut served => return,
             () = changed => {}
         }
@@ -125,7 +125,7 @@ async fn status(State(node): State<Arc<Node>>) -> Response {
 /// The findings about this machine. Only one examination runs at a time, because it uses the disk.
 async fn doctor(State(node): State<Arc<Node>>) -> Response {
     let looked = tokio::task::spawn_blocking(move || {
-        // The lock protects no data, so a poisoned one can be used.
+        // The lock protects no data, so a poisoned lock can be used.
         let _turn = node.doctoring.lock().unwrap_or_else(PoisonError::into_inner);
         thalweg_engine::doctor(&[])
     });
@@ -158,7 +158,7 @@ async fn audited(
     answer
 }
 
-/// Refuses a body that announces too large a length, before any of it is read.
+/// Refuses a body whose announced length is too large, before reading any of it.
 async fn announced(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     if length.is_some_and(|length| length.parse().is_ok_and(|bytes: u64| bytes > BODY_BYTES_MAX as u64)) {

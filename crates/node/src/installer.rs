@@ -1,11 +1,11 @@
 //! Installs, starts and ends nodes on hosts over the user's own OpenSSH.
 //!
-//! Model: each step is a short script that `ssh HOST sh -s` runs, on all hosts at the same time. Installed files are in one
-//! directory of the remote user, named by cluster and host; the node runs there and writes its own files there. Where
-//! systemd runs, install also writes and enables a unit, and systemd starts and ends the node; elsewhere the node is a
-//! plain daemon.
-//! Invariant: every step is idempotent; remove leaves nothing behind. Each host has its own result. Once a node is up, ssh
-//! is not needed any more.
+//! Model: each step is a short script that `ssh HOST sh -s` runs, on all hosts at the same time. Installed files are in
+//! one directory of the remote user, named by cluster and host; the node runs there and writes its own files there.
+//! Where systemd runs, install also writes and enables a unit, and systemd starts and ends the node; elsewhere the node
+//! is a plain daemon.
+//! Invariant: every step is idempotent; remove leaves nothing behind. Each host has its own result. Once a node is up,
+//! ssh is no longer needed.
 //! Non-goals: users other than the one that ssh logs in as, other service managers.
 
 use std::io::Write;
@@ -20,7 +20,7 @@ use thalweg_wire::{AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, Client, Clust
 use crate::fleet::{Fleet, on_each};
 use crate::{Error, Result, control};
 
-/// Options for ssh: never ask, and do not wait for ever.
+/// Options for ssh: never prompt, and limit the time to connect.
 const SSH_OPTIONS: [&str; 4] = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
 
 /// The first line that a script prints; shells may print text of their own before it.
@@ -106,7 +106,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// The hosts of the owner's cluster. `program` is installed on them; `ssh` is the ssh program and its first arguments.
+    /// The hosts of the owner's cluster. `program` is what a step installs; `ssh` is ssh and its first arguments.
     pub fn new(owner: &Path, program: &Path, ssh: &[String]) -> Result<Hosts> {
         if ssh.is_empty() {
             return Err(Error::NoSshCommand);
@@ -118,7 +118,7 @@ impl Hosts {
     /// Takes a step on these hosts, or on all.
     pub fn take(&self, step: &Step, on: &[String]) -> Result<HostSteps> {
         let file = self.client.file();
-        // A dropped host can still be stopped and cleaned up.
+        // These steps also apply to a dropped host.
         let takes_away = matches!(step, Step::Down | Step::Remove);
         let is_dropped = |name: &&String| {
             takes_away
@@ -199,7 +199,7 @@ impl Remote<'_> {
         let enter = format!("set -u\ncd \"$HOME/{directory}\" 2>/dev/null");
         match step {
             Step::Install => self.install(&directory, program),
-            // A host that was dropped and added again has a new node; the old one is ended.
+            // If a host was dropped and added again, its old node is ended and a new one starts.
             Step::Up => self.run(&format!(
                 "{enter} || {{ echo 'nothing is installed here; thalweg cluster install comes first' >&2; exit 1; }}{SYSTEMD}{IS_UP}\
                  if [ -n \"$pid\" ] && grep -qE '\"id\":\"({})\"' ready; then{DOWN}pid=; fi\n{UP}",
@@ -216,7 +216,7 @@ impl Remote<'_> {
         }
     }
 
-    /// The ids of dropped nodes of this name, as alternatives of a pattern. A node that was only renewed goes on.
+    /// The ids of dropped nodes of this host, as alternatives of a pattern. A node that was only renewed keeps running.
     fn ids_before(&self) -> String {
         let dropped = self.file.dropped.iter().filter(|gone| gone.name == self.host);
         dropped.map(|gone| gone.id.as_str()).chain(["none"]).collect::<Vec<&str>>().join("|")
@@ -245,7 +245,7 @@ impl Remote<'_> {
             let bytes = small::read(&ours.join(file)).map_err(ClusterError::from)?;
             text.push(String::from_utf8(bytes).map_err(|_| ClusterError::NotText(ours.join(file)))?);
         }
-        // No line of JSON or PEM equals the end mark. The key is in the script, on standard input, not on a command line.
+        // No line of JSON or PEM equals the end mark. The key is in the script, on standard input, not in an argument.
         let mut script = format!("set -e\numask 077\ncd \"$HOME/{directory}/identity\"\nchanged=\n");
         for (file, text) in files.iter().zip(&text) {
             script += &format!(
@@ -269,11 +269,11 @@ impl Remote<'_> {
 
     /// The script that writes and enables a unit where systemd runs, and prints whether it changed.
     ///
-    /// If the kernel kills a job for its memory, the node continues (`OOMPolicy`). Jobs may make control groups (`Delegate`).
-    /// No core dump with the key is written unless a job asks for its own (`LimitCORE`). Options that remove rights are
-    /// missing, because jobs may do whatever the node's user may. `NoNewPrivileges` would disable sudo, and in a user's unit
-    /// each of `RestrictRealtime`, `LockPersonality` and `Protect...` implies it. `ProtectClock` disables devices,
-    /// including GPUs; `ProtectKernelModules` hides mounts of the host; `RestrictSUIDSGID` breaks transfers of such modes.
+    /// If the kernel kills a job for its memory, the node continues (`OOMPolicy`). Jobs may make control groups
+    /// (`Delegate`). No core dump with the key is written unless a job asks for its own (`LimitCORE`). Rights are not
+    /// removed: jobs may do all that the node's user may. `NoNewPrivileges` would disable sudo, and in a user's unit it
+    /// is implied by `RestrictRealtime`, `LockPersonality` and `Protect...`. `ProtectClock` disables devices like GPUs;
+    /// `ProtectKernelModules` hides mounts of the host; `RestrictSUIDSGID` breaks transfers of such modes.
     fn unit(&self, directory: &str) -> String {
         let name = format!("thalweg-{}-{}.service", &self.file.id[..8], self.host);
         // A user's units start with the user's session or lingering, others with the system.

@@ -2,7 +2,7 @@
 //!
 //! Model: a node is a process with an identity and one port ([`run`]). The caller gives it its services, of which
 //! [`ExecService`] and [`TransferService`] are in this crate. A client has its own identity and connects to the nodes
-//! directly: over links to run commands ([`exec`]) and move files ([`pump`]), over HTTP for everything else ([`control`]).
+//! directly: by links to run commands ([`exec`]) and copy files ([`pump`]), by HTTP for everything else ([`control`]).
 //! Invariant: nothing is listed, read, run or written for a peer that has not proved its membership of the cluster.
 //! Non-goals: printing, what a command does, choosing hosts for work.
 

@@ -6,8 +6,8 @@
 //! n1 reads, n2 writes           client --asks--> n1 ==lanes==> n2
 //! ```
 //!
-//! Model: the initiator opens a link for the control stream and one for each lane, so that each lane's thread receives its
-//! own frames and several cores decrypt. A node matches lanes by the transfer's id.
+//! Model: the initiator opens a link for the control stream and one for each lane, so that each lane's thread receives
+//! its own frames and several cores decrypt. A node matches lanes by the transfer's id.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::ssh::{RemoteEnd, SshOptions, outcome};
 use crate::ssh_between;
 use crate::to_node::{ToNode, find};
 
-/// Moves files between this machine and a host of the cluster, or between two hosts.
+/// Copies files between this machine and a host of the cluster, or between two hosts.
 pub fn pump(identity: &Path, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     let client = Client::load(identity)?;
     let from = sources_host(options)?;
@@ -35,7 +35,7 @@ pub fn pump(identity: &Path, options: &PumpOptions, progress: &Progress) -> Resu
     }
 }
 
-/// The host of all sources, if they are on one.
+/// The host of all sources, if they are on a host. An error if they are on several.
 fn sources_host(options: &PumpOptions) -> Result<Option<String>> {
     let mut hosts = options.sources.iter().map(|end| match end {
         Endpoint::Host(host, _) => Some(host),
@@ -48,7 +48,7 @@ fn sources_host(options: &PumpOptions) -> Result<Option<String>> {
     }
 }
 
-/// Initiator one host to send to another, or to move files between its own directories.
+/// Asks one host to send to another, or to copy files between its own directories.
 fn between(
     client: &Client,
     host: &str,
@@ -69,7 +69,7 @@ fn between(
     follow(hearing, &transport, to, progress)
 }
 
-/// Moves files between this machine and one that ssh reaches.
+/// Copies files between this machine and one reached by ssh.
 pub fn pump_over_ssh(how: &SshOptions, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     let (host, dest) = match (options.sources.first(), &options.dest) {
         (Some(Endpoint::Ssh(from, _)), Endpoint::Ssh(to, end)) => {

@@ -1,11 +1,11 @@
 //! Relays a client's request to other hosts, over the links that this node keeps.
 //!
 //! Model: the relay opens a stream to each host. The thread that reads a link reports arrivals, and one thread forwards
-//! everything into the client's one stream: blocks with the host's index as their offset, and ends as lines of JSON on a
-//! channel of their own, several together.
-//! Invariant: every host ends with a status or an error. When the client goes or gives up, everything ends within [`LOOK`].
-//! A host without a link does not delay others, except where all wait for the client's input. Each host has [`WINDOW`]
-//! blocks for its output.
+//! everything into the client's one stream: blocks with the host's index as their offset, and ends as lines of JSON on
+//! a channel of their own, several together.
+//! Invariant: every host ends with a status or an error. When the client disconnects or gives up, everything ends
+//! within [`LOOK`]. A host without a link delays others only where all wait for the client's input. Each host has
+//! [`WINDOW`] blocks for its output.
 //! Non-goals: the meaning of the request.
 
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use crate::exec_session::READ_BYTES;
 pub(crate) const END: u8 = 3;
 /// How often to check that the client is still there.
 const LOOK: Duration = Duration::from_millis(100);
-/// Blocks for a host: one that arrives, and one that leaves for the client.
+/// Blocks for a host: one that arrives, and one on its way to the client.
 const WINDOW: usize = 2;
-/// How long the first end waits for others, so that they leave together.
+/// How long the first end waits for others, so that they are sent together.
 const TOGETHER: Duration = Duration::from_millis(2);
 
 /// Relays a request, and ends the client's stream when all hosts have ended.
@@ -74,7 +74,7 @@ pub(crate) fn run((host, input): (&Arc<Host>, &Pool), request: RelayRequest, out
     if answers.gather(&events).is_ok() {
         let _ = answers.out.end(&[]);
     }
-    // Dropping this earlier would give up the whole stream.
+    // Dropping this earlier would abort the whole stream.
     drop(unfed);
 }
 
@@ -93,17 +93,17 @@ fn feed(inc: Incoming, outs: &mut Vec<Outgoing>, pool: &Pool) {
     }
 }
 
-/// News of the host with an index.
+/// An event of the host with this index.
 enum Event {
-    /// It was asked, and answers on this stream.
+    /// The request was sent, and the answers arrive on this stream.
     Asked(usize, Incoming),
     /// Something arrived from it.
     Arrived(usize),
-    /// It could not be asked, for this reason.
+    /// The request could not be sent, for this reason.
     Failed(usize, String),
 }
 
-/// The state that is shared by all requests to hosts.
+/// The state shared by the requests to all hosts.
 #[derive(Clone)]
 struct Asking {
     host: Arc<Host>,
@@ -121,14 +121,14 @@ impl Asking {
     fn dial_all(&self, hosts: &[String]) {
         thread::scope(|scope| {
             for host in hosts.iter().filter(|host| self.host.kept_with(host).is_none()) {
-                // An error shows again when the host is asked.
+                // An error is reported when the request is sent.
                 scope.spawn(move || drop(self.host.link_with(host)));
             }
         });
     }
 
-    /// Sends the request over an open link at once, or over a new one from another thread. If the client has input, returns
-    /// the stream for it.
+    /// Sends the request over an open link at once, or over a new link from another thread. If the client has input,
+    /// returns the stream for it.
     fn ask(&self, place: usize, host: &str, stdin: bool) -> Option<Outgoing> {
         if let Some(link) = self.host.kept_with(host) {
             return self.ask_over(place, &link, stdin);
@@ -168,7 +168,7 @@ impl Asking {
 
     /// Reports an event. The gathering thread is woken for a block or the last end, not for other ends.
     fn tell(&self, event: Event, what: News) {
-        // After the client has gone nobody listens; dropping the stream gives up the request.
+        // Once the client has disconnected nothing receives events; dropping the stream aborts the request.
         let _ = self.tell.send(event);
         let one_less = |left: usize| left.checked_sub(1);
         if what == News::Block
@@ -179,20 +179,20 @@ impl Asking {
     }
 }
 
-/// The answers, which are forwarded to the client.
+/// The answers to forward to the client.
 struct Answers {
     asking: Asking,
     hosts: Vec<String>,
     from: Vec<Option<Incoming>>,
-    /// Hosts without an end.
+    /// The number of hosts without an end.
     left: usize,
     out: Outgoing,
-    /// Lines of ends that were not sent yet.
+    /// Lines of ends that are not sent yet.
     ends: Vec<u8>,
 }
 
 impl Answers {
-    /// Forwards answers until all hosts have ended; an error if the client has gone.
+    /// Forwards answers until all hosts have ended. An error if the client has disconnected.
     fn gather(&mut self, events: &Receiver<Event>) -> Result<(), Option<LinkError>> {
         while self.left > 0 {
             match events.recv_timeout(LOOK) {

@@ -1,12 +1,12 @@
-//! Transfers with a host that ssh reaches: this process is one end, and ssh starts the other.
+//! Transfers with a host reached by ssh: this process is one end, and ssh starts the other.
 //!
 //! ```text
 //! client --starts--> ssh ==channel==> sshd --starts--> thalweg pump --serve
 //!        ======== lanes, direct links if possible ====================>
 //! ```
 //!
-//! Model: the channel carries a link with the control stream. Both sides first exchange certificates over it, so that lanes
-//! can use direct links. If none opens within [`DIRECT`], lanes are streams of the channel's link.
+//! Model: the channel carries a link with the control stream. Both sides first exchange certificates over it, so that
+//! lanes can use direct links. If none opens within [`DIRECT`], lanes are streams of the channel's link.
 //! Invariant: above a lane everything is as between nodes. ssh is the user's own, with the user's settings, and may ask
 //! questions. If the other end does not answer, the error says what ssh or the remote shell printed.
 //! Non-goals: hosts of a cluster; installing the program on the host.
@@ -160,7 +160,7 @@ impl<'a> RemoteEnd<'a> {
         OverSsh::new(peer, temporary, &self.meeting(there), Arc::new(link), true)
     }
 
-    /// Sends the authority of those who will use direct links, and makes a link of the channel.
+    /// Sends the authority of the process that will use direct links, and makes a link of the channel.
     pub(crate) fn link(&self, mut channel: Pipes, there: &SshGreeting, authority: String) -> Result<Link> {
         let peer = self.host.to_string();
         let answer = SshAnswer { name: self.name(), authority };
@@ -172,7 +172,7 @@ impl<'a> RemoteEnd<'a> {
         Ok(link)
     }
 
-    /// The information with which another process can connect to it.
+    /// The information that another process needs to connect to this end.
     pub(crate) fn meeting(&self, there: &SshGreeting) -> SshMeeting {
         let address = there.address.filter(|_| !self.how.through);
         let greeting = SshGreeting { address, ..there.clone() };
@@ -220,7 +220,7 @@ impl<'a> RemoteEnd<'a> {
         }
     }
 
-    /// The error if ssh, or the program that it started, ended as it should not; the transfer failed with `then`.
+    /// The error if ssh, or the program that it started, failed. `then` is the error of the transfer.
     fn died(&mut self, then: &Error) -> Option<Error> {
         use std::os::unix::process::ExitStatusExt;
         let status = self.ended_within(DEATH_SECONDS)?;
@@ -235,7 +235,7 @@ impl<'a> RemoteEnd<'a> {
 
 impl Drop for RemoteEnd<'_> {
     fn drop(&mut self) {
-        // It has ended already if all went well.
+        // After a success it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -252,7 +252,7 @@ struct DirectLinks {
 }
 
 impl DirectLinks {
-    /// A first direct link, and the address where it opened.
+    /// The first direct link that opens, and its address.
     fn first(&self) -> Option<(Link, SocketAddr)> {
         let (send, links): (_, Receiver<(Link, SocketAddr)>) = channel();
         for by_name in [false, true] {
@@ -269,13 +269,13 @@ impl DirectLinks {
                 let link = others.take(ADDRESSES_MAX).find_map(|address| {
                     credentials.connect(&name, address, terms()).ok().map(|link| (link, address))
                 });
-                // A late link is closed.
+                // If the link is late, sending fails and the link is closed.
                 let _ = link.map(|link| send.send(link));
             };
             let _ = std::thread::Builder::new().name("direct".into()).spawn(tries);
         }
         drop(send);
-        // The first that opens, or none in time.
+        // The first link that opens, or none within the time limit.
         links.recv_timeout(DIRECT).ok()
     }
 

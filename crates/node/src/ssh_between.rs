@@ -1,4 +1,4 @@
-//! Transfers between two hosts that ssh reaches: ssh starts both ends, and this process connects them.
+//! Transfers between two hosts reached by ssh: ssh starts both ends, and this process connects them.
 //!
 //! ```text
 //! sink  <==channel== client ==channel==> source        the control stream, keys and addresses
@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Model: the sink gets the source's key instead of the client's, so the source connects like a client. If there is no
-//! direct link, the source opens its streams in its own channel; this process opens each again towards the sink, and
-//! forwards frames in both directions ([`forward_all`]).
-//! Invariant: when either channel ends, so does the transfer. This process holds at most [`WINDOW`] blocks of each
+//! direct link, the source opens its streams in its own channel. This process opens a matching stream to the sink for
+//! each, and forwards frames in both directions ([`forward_all`]).
+//! Invariant: when either channel ends, so does the transfer. This process holds at most [`WINDOW`] blocks for each
 //! direction of a stream.
-//! Non-goals: what the frames mean.
+//! Non-goals: interpreting the frames.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ use thalweg_wire::{
 use crate::ends::{Initiator, Result, follow, no_link, request, words_of};
 use crate::ssh::{OverSsh, RemoteEnd, SshOptions, meeting_of, outcome};
 
-/// Blocks of one direction of a stream in this process.
+/// The blocks for one direction of a stream in this process.
 const WINDOW: usize = 3;
 
-/// Initiator one host to send to another, or to move files between its own directories.
+/// Asks one host to send to another, or to copy files between its own directories.
 pub(crate) fn between(
     how: &SshOptions,
     (from, to): (&SshHost, &SshHost),
@@ -46,7 +46,7 @@ pub(crate) fn between(
             .and_then(|hearing| follow(hearing, &transport, &to.to_string(), progress));
         return outcome(moved, &mut [source], progress);
     }
-    // One after the other, because ssh may ask the user for something.
+    // One after the other, because ssh may prompt the user.
     let mut sink = RemoteEnd::start(how, to)?;
     let (channel, greeting) = sink.hear(progress)?;
     (asked.to, asked.meeting) = (Some((to.to_string(), dest)), Some(sink.meeting(&greeting)));
@@ -69,7 +69,7 @@ fn ask(transport: &OverSsh, asked: PumpRequest, from: &SshHost) -> Result<messag
     message::Reader::new(inc, &from.to_string(), FRAME_BYTES).map_err(no_link)
 }
 
-/// The certificate of the authority that vouches for the source.
+/// The certificate of the authority that signs for the source.
 fn authority(source: &mut message::Reader) -> Result<String> {
     let said = source.next().map_err(no_link)?.map(|(text, _)| from_json(&text));
     match said {
@@ -91,7 +91,7 @@ pub(crate) fn introduced(
     OverSsh::new(sink.to_string(), temporary, meeting, channel.clone(), false)
 }
 
-/// Opens every stream of the source towards the sink too, and forwards its frames, until the source's channel ends.
+/// Opens a stream to the sink for every stream of the source and forwards its frames, until the source's channel ends.
 fn forward_all(source: &Link, sink: &Link) {
     std::thread::scope(|scope| {
         while let Ok(Some((request, to_source, from_source))) = source.accept() {
@@ -106,7 +106,7 @@ fn forward_all(source: &Link, sink: &Link) {
     });
 }
 
-/// Forwards one direction of a stream, and its end.
+/// Forwards one direction of a stream until its end, and the end too.
 fn forward(from: Incoming, mut to: Outgoing) {
     let pool = match Pool::new(FRAME_BYTES, WINDOW) {
         Ok(pool) => pool,

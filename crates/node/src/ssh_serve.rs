@@ -1,8 +1,8 @@
 //! The remote end of a transfer over ssh, which ssh starts.
 //!
-//! Model: standard input and output are the channel. The process sends its certificate and address ([`greeting`]), reads the
-//! client's answer, and then serves streams of transfers like a node, on the channel's link and on direct links.
-//! Invariant: it serves the client at the other end of the channel, and whoever holds the key that was made there for this
+//! Model: standard input and output are the channel. The process sends its certificate and address ([`greeting`]),
+//! reads the client's answer, and then serves streams of transfers like a node, on the channel's and on direct links.
+//! Invariant: it serves only the client at the other end of the channel, and holders of the key made there for this
 //! transfer. When the channel ends, the process ends within [`ENDING`], and leaves what a killed transfer leaves.
 //! Non-goals: commands, other hosts, anything that outlives the channel.
 
@@ -29,12 +29,12 @@ use crate::{Error, Result};
 
 /// How long a client may take to answer.
 const ANSWER_SECONDS: f64 = 10.0;
-/// How long transfers may take to end after the channel.
+/// The time limit for transfers to end after the channel.
 const ENDING: Duration = Duration::from_secs(4);
 /// The most handshakes and lanes on direct links at a time.
 const GUESTS_MAX: usize = 128;
 
-/// Serves the client at the other end of standard input and output until it goes.
+/// Serves the client at the other end of standard input and output until it disconnects.
 pub fn serve() -> Result<()> {
     let (from, to) = (std::io::stdin(), std::io::stdout());
     if from.is_terminal() {
@@ -82,7 +82,7 @@ fn answer(channel: &mut Pipes) -> Result<SshAnswer> {
     greeted(&line).ok().and_then(|json| from_json(json).ok()).ok_or(Error::ClientAnswer)
 }
 
-/// Serves the next stream of a link on a thread of its own; false when there are no more.
+/// Serves the next stream of a link on a thread of its own. Returns false if there are no more.
 fn serve_one(link: &Arc<Link>, service: &Arc<TransferService>) -> bool {
     let Ok(Some((request, out, inc))) = link.accept() else { return false };
     let request = String::from_utf8_lossy(&request).into_owned();

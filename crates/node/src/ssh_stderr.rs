@@ -1,6 +1,6 @@
 //! The standard error of ssh and of the remote shell, and what it means when no greeting arrives.
 //!
-//! Invariant: the last line is kept, and at most [`KEPT_BYTES`] in all.
+//! Invariant: it stores at most [`KEPT_BYTES`], among them the last line.
 //! Non-goals: the messages of the remote thalweg.
 
 use std::io::Read;
@@ -13,7 +13,7 @@ use thalweg_transfer::SshFault;
 
 use crate::greeting::GREETING;
 
-/// The bytes of standard error that are kept.
+/// The bytes of standard error that are stored.
 const KEPT_BYTES: usize = 4 << 10;
 /// How long to wait for the end of standard error after ssh has ended. A master connection of ssh may never close it.
 const LAST: Duration = Duration::from_millis(300);
@@ -24,7 +24,7 @@ const NOT_FOUND: i32 = 127;
 const NOT_RUN: i32 = 126;
 const SSH_FAILED: i32 = 255;
 
-/// The end of ssh's standard error.
+/// The last part of ssh's standard error.
 pub(crate) struct Stderr {
     bytes: Arc<Mutex<Vec<u8>>>,
     ended: Receiver<()>,
@@ -59,7 +59,7 @@ impl Stderr {
     }
 }
 
-/// Why no greeting came: by the bytes that came instead, by how ssh ended and by its last line.
+/// Why no greeting came, from the bytes that came instead, the way ssh ended, and its last line.
 pub(crate) fn why_not(there: &str, status: Option<ExitStatus>, came: &[u8], said: String) -> SshFault {
     let program = there.to_string();
     if !came.trim_ascii().is_empty() {
@@ -80,7 +80,7 @@ pub(crate) fn why_not(there: &str, status: Option<ExitStatus>, came: &[u8], said
     }
 }
 
-/// The text that came before the greeting, where nothing may come.
+/// The error for text before the greeting.
 pub(crate) fn noise(came: &[u8]) -> SshFault {
     let came = String::from_utf8_lossy(came);
     let before = came.split(GREETING).next().unwrap_or_default().trim();

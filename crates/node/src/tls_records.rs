@@ -1,7 +1,7 @@
 //! A socket that is read by whole TLS records during a handshake.
 //!
-//! Model: a read ends at the latest with the current TLS record. So data behind the handshake is either decrypted or still
-//! in the socket for the thread that takes over the connection. No part of a record remains in a buffer between them.
+//! Model: a read ends at the latest with the current TLS record. So data after the handshake is either decrypted or
+//! still in the socket for the thread that takes over the connection. No buffer between them holds a part of a record.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -26,7 +26,7 @@ impl TlsRecords {
         TlsRecords { socket, by_record: true, head: [0; RECORD_HEAD_BYTES], head_len: 0, body_left: 0 }
     }
 
-    /// Reads it like any other socket from now on.
+    /// From now on reads are passed to the socket unchanged.
     pub(crate) fn pass_all(&mut self) {
         self.by_record = false;
     }

@@ -21,7 +21,7 @@ pub(crate) struct ToNode<'h> {
     terms: Terms,
     id: String,
     links: Mutex<Vec<Arc<Link>>>,
-    /// A link that is not used yet.
+    /// A link that is not in use yet.
     spare: Mutex<Option<Arc<Link>>>,
 }
 
@@ -61,7 +61,7 @@ impl Initiator for ToNode<'_> {
         std::thread::scope(|scope| {
             let spare = scope.spawn(|| self.connect());
             let control = self.open(request);
-            // If this failed, the first lane tries again and reports the error.
+            // If this fails, the first lane tries again and reports the error.
             *self.spare.lock().expect("no holder panics") =
                 spare.join().expect("connecting does not panic").ok();
             control

@@ -1,8 +1,8 @@
 //! The service `transfer`: this process is one end of a transfer for a peer, or both ends.
 //!
-//! Invariant: only peers of the cluster are served, with the rights of the node's user. At most [`PUMPS_MAX`] transfers run
-//! at a time, with at most [`LANES_MAX`] lanes in all. If a node is both ends, it sends its notes to the client.
-//! Non-goals: how data is moved (the crate `transfer`).
+//! Invariant: only peers of the cluster are served, with the rights of the node's user. At most [`PUMPS_MAX`] transfers
+//! run at a time, with at most [`LANES_MAX`] lanes in all. If a node is both ends, it sends its notes to the client.
+//! Non-goals: copying the data (the crate `transfer`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,10 +31,10 @@ const LANES_SECONDS: u64 = 10;
 /// The most lanes of all transfers of a node: 9 GiB of blocks, if it is the sink.
 const LANES_MAX: usize = 256;
 
-/// Lanes that wait for their transfer, each with its link; and how many have arrived in all.
+/// Lanes that wait for their transfer, each with its link, and the number that have arrived in all.
 type Lanes = (Vec<(Streams, Arc<Link>)>, usize);
 
-/// The service `transfer`, with the lanes of each transfer by its id. A process that ssh started has no host, and cannot
+/// The service `transfer`, with the lanes of each transfer by its id. A process started by ssh has no host, and cannot
 /// reach other hosts.
 #[derive(Default)]
 pub struct TransferService {
@@ -49,14 +49,14 @@ impl TransferService {
         TransferService { host: Some(host.clone()), ..TransferService::default() }
     }
 
-    /// Waits until no transfer runs, at most so long.
+    /// Waits until no transfer runs, at most for `patience`.
     pub(crate) fn rest(&self, patience: Duration) {
         let table = self.table.lock().expect("no holder panics");
         let busy = |table: &mut HashMap<String, Lanes>| !table.is_empty();
         drop(self.news.wait_timeout_while(table, patience, busy).expect("no holder panics"));
     }
 
-    /// Adds a lane that arrived, and waits until its transfer is over.
+    /// Adds a lane that arrived, and waits until its transfer has ended.
     fn lane(&self, id: &str, streams: Streams, link: &Arc<Link>) {
         let mut table = self.table.lock().expect("no holder panics");
         let all: usize = table.values().map(|(_, count)| count).sum();
@@ -77,7 +77,7 @@ impl TransferService {
     }
 }
 
-/// The transport to the initiator of a transfer, for the node that was asked.
+/// The transport to the initiator of a transfer, at the node that received the request.
 struct FromPeer<'n> {
     service: &'n TransferService,
     id: String,
@@ -242,7 +242,7 @@ fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
     })
 }
 
-/// Sends progress and notes of a transfer to the client until it is over; an error if the client has gone.
+/// Sends progress and notes of a transfer to the client until it has ended. An error if the client has disconnected.
 fn tell_on(
     out: &mut Outgoing,
     inc: &Incoming,
@@ -271,8 +271,8 @@ fn tell_on(
     }
 }
 
-/// Sends to another node, or moves between directories of this host, as long as the client is there, and reports progress
-/// to it.
+/// Sends to another node, or copies between directories of this host, while the client is connected, and reports
+/// progress to it.
 fn both_ends(
     (service, link): (&TransferService, &Arc<Link>),
     request: &PumpRequest,
@@ -331,7 +331,7 @@ mod tests {
             service.lane("b", (out, there), &far);
             ours
         };
-        // Dropping its outgoing half would give up the stream on this side.
+        // Dropping its outgoing half would abort the stream on this side.
         let refusal = |(_out, mut inc): Streams| inc.next_on().unwrap_err().to_string();
         assert!(refusal(came()).contains("does not know the transfer"));
         let transfers =
@@ -339,7 +339,7 @@ mod tests {
         service.table.lock().unwrap().extend(transfers);
         assert!(refusal(came()).contains("transfers use 256 streams of this node, the maximum"));
         assert_eq!(service.table.lock().unwrap()["b"].1, 1);
-        // A second transfer with the same id does not harm the first.
+        // A second transfer with the same id does not affect the first.
         assert!(FromPeer::begin(&service, "b", &far).is_err());
         assert_eq!(service.table.lock().unwrap()["b"].1, 1);
     }

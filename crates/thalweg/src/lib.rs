@@ -1,12 +1,12 @@
 //! Move, sort and prove record data at the speed of the hardware.
 //!
-//! A [`Task`] sorts, shuffles, merges, joins or partitions records, and a [`Transfer`] moves files: on this machine, on a
-//! cluster, or where ssh goes, through one call that returns a receipt. A [`Sorter`] sorts records that a program has
-//! rather than a file. A [`Table`] holds ordered records in memory, and a [`Volume`] files on several disks. This is the only crate
-//! with a stable interface.
+//! A [`Task`] sorts, shuffles, merges, joins or partitions records, and a [`Transfer`] copies files: on this machine,
+//! on a cluster, or over ssh, with one call that returns a receipt. A [`Sorter`] sorts records from the calling program
+//! instead of from files. A [`Table`] holds ordered records in memory, and a [`Volume`] stores files on several disks.
+//! Only this crate has a stable interface.
 //!
-//! [`River`]s carry records from several sources to several sinks. They chain: what an outlet gives, an operator may
-//! change and put into the next river's inlet.
+//! [`River`]s carry records from several sources to several sinks. Rivers can be chained: an operator takes records
+//! from an outlet, may change them, and puts them into an inlet of the next river.
 //!
 //! ```
 //! use thalweg::{Block, Partitioner, River, Sink};
@@ -78,10 +78,10 @@ pub use thalweg_transfer::{Error as TransferError, Refused as TransferRefused, S
 pub use transfer::Transfer;
 pub use volume::Volume;
 
-/// Looks whether files are one sorted sequence, and proves what is in them: files here, or those of a cluster's nodes.
+/// Checks whether files, here or on a cluster's nodes, form one sorted sequence, and computes their proof.
 ///
 /// # Errors
-/// If they could not be looked at; that they are not in order is no error.
+/// If the files cannot be checked. Records out of order are not an error.
 pub fn check(
     options: &CheckOptions,
     cluster: Option<&Cluster>,
@@ -96,7 +96,7 @@ pub fn check(
 /// Volumes mounted as file systems.
 pub use thalweg_mount as mount;
 
-// The examples of the guide are tests of this crate's documents.
+// The examples of the guide run as documentation tests of this crate.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/library.md")]
 struct Guide;

@@ -1,4 +1,4 @@
-//! Nodes and their clusters: the daemon, commands and jobs on many hosts, the hosts themselves.
+//! Nodes and their clusters: the daemon, commands and jobs on many hosts, and management of the hosts.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use thalweg_wire::{Host, Service};
 /// Runs a node until it is asked to stop. `ready` is called once it listens.
 ///
 /// # Errors
-/// If its identity cannot be used or its address not be listened on.
+/// If its identity cannot be used, or the node cannot listen on its address.
 pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -> Result<()> {
     thalweg_node::run(options, &services, stop, ready)
 }
 
-/// Nodes of these names in this process, none of which lives yet.
+/// A fleet of nodes in this process with these host names. None of them runs yet.
 pub fn embedded(hosts: &[&str]) -> fleet::Embedded<'static> {
     fleet::Embedded::new(hosts, &services)
 }
 
-/// What every node offers.
+/// The services of every node.
 fn services(host: &Arc<Host>, jobs: &Arc<Jobs>) -> Result<Vec<Arc<dyn Service>>> {
     Ok(vec![
         Arc::new(ExecService::new(host, jobs)?),

@@ -1,9 +1,9 @@
-//! Tables as a program uses them: ordered records, each a key and a value.
+//! Tables as a library: ordered records, each a key and a value.
 //!
-//! Model: [`Table`] is shared between threads by reference. Reads run side by side, and a write runs alone. A [`Range`] reads a batch
-//! of records at a time and holds no lock between two batches.
-//! Invariant: a range returns every record that is there throughout exactly once, in order. It is no snapshot: of a record that is
-//! written meanwhile it returns the old value or the new one.
+//! Model: threads share a [`Table`] by reference. Reads run concurrently, and a write runs alone. A [`Range`] reads a
+//! batch of records at a time and holds no lock between two batches.
+//! Invariant: a range returns, in order and exactly once, every record that exists during the whole iteration. It is
+//! not a snapshot: of a record that is written in that time, it returns the old or the new value.
 //! Non-goals: serving Redis clients, which [`Server`] does.
 
 use std::collections::VecDeque;
@@ -16,12 +16,12 @@ pub use thalweg_table::{
 };
 use thalweg_table::{Store, Wanted};
 
-/// Records of the first batch of a range; each further one has twice as many.
+/// Records in the first batch of a range; each following batch is twice as large.
 const BATCH_MIN: usize = 16;
-/// The most records of a batch.
+/// The most records in a batch.
 const BATCH_MAX: usize = 1024;
 
-/// What a table returns.
+/// The result of an operation on a table.
 pub type Result<T> = std::result::Result<T, StoreError>;
 /// A key and its value.
 pub type Record = (Vec<u8>, Vec<u8>);
@@ -63,10 +63,10 @@ pub type Record = (Vec<u8>, Vec<u8>);
 pub struct Table(RwLock<Store>);
 
 impl Table {
-    /// A table without records, which takes at most so many bytes of memory.
+    /// An empty table, which takes at most `bytes` bytes of memory.
     ///
     /// # Errors
-    /// If that is less than a MiB.
+    /// If `bytes` is less than 1 MiB.
     pub fn in_memory(bytes: u64) -> Result<Table> {
         Store::new(usize::try_from(bytes).unwrap_or(usize::MAX)).map(RwLock::new).map(Table)
     }
@@ -79,23 +79,23 @@ impl Table {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a record, unless its key is there already; whether it was added.
+    /// Adds a record unless its key exists. Returns whether it was added.
     ///
     /// # Errors
-    /// If key or value are too long, or the memory is full.
+    /// If the key or the value is too long, or the memory is full.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         self.compare_and_set(key, None, Some(value.as_ref()))
     }
 
-    /// Sets the value of a key; whether the key is new.
+    /// Sets the value of a key. Returns whether the key is new.
     ///
     /// # Errors
-    /// If key or value are too long, or the memory is full.
+    /// If the key or the value is too long, or the memory is full.
     pub fn upsert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         self.write().put(key.as_ref(), value.as_ref())
     }
 
-    /// Sets the value of a key that is there; whether it is.
+    /// Sets the value of an existing key. Returns whether the key exists.
     ///
     /// # Errors
     /// If the value is too long, or the memory is full.
@@ -110,24 +110,24 @@ impl Table {
     /// The value of a key.
     ///
     /// # Errors
-    /// None of a table in the memory of this process.
+    /// None for a table in the memory of this process.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         Ok(self.read().get(key.as_ref()).map(<[u8]>::to_vec))
     }
 
-    /// Removes a record; whether it was there.
+    /// Removes a record. Returns whether it existed.
     ///
     /// # Errors
-    /// None of a table in the memory of this process.
+    /// None for a table in the memory of this process.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.write().remove(key.as_ref()))
     }
 
-    /// Sets the value of a key if it is the expected one; whether it was. `None` is the value of a key that is not there: expected,
-    /// it adds a record, and set, it removes one.
+    /// Sets the value of a key if its current value is `expected`. Returns whether it was. `None` stands for a missing
+    /// record: as `expected` it makes this an insert, and as `value` a removal.
     ///
     /// # Errors
-    /// If key or value are too long, or the memory is full.
+    /// If the key or the value is too long, or the memory is full.
     pub fn compare_and_set(
         &self,
         key: impl AsRef<[u8]>,
@@ -147,7 +147,7 @@ impl Table {
         }
     }
 
-    /// The records of a range of keys, in order. `rev` makes it descend, and `take` limits it.
+    /// The records of a range of keys, in order. `rev` reverses the order, and `take` limits the number.
     pub fn range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Range<'_> {
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let (low, high) = (owned(keys.start_bound()), owned(keys.end_bound()));
@@ -178,16 +178,16 @@ impl Table {
         Range { condition: Some(condition), ..self.range(keys) }
     }
 
-    /// How many records a range has.
+    /// The number of records in a range.
     ///
     /// # Errors
-    /// None of a table in the memory of this process.
+    /// None for a table in the memory of this process.
     pub fn count<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<u64> {
         let bound = |bound| Bound::map(bound, |key: &K| key.as_ref());
         Ok(self.read().count(bound(keys.start_bound()), bound(keys.end_bound())) as u64)
     }
 
-    /// Bytes that the records and their order take, and the most that they may.
+    /// The bytes that the records and their index take, and the limit.
     pub fn memory(&self) -> (u64, u64) {
         let (used, limit) = self.read().memory();
         (used as u64, limit as u64)
@@ -197,14 +197,14 @@ impl Table {
 /// Records of a table in order, from either end.
 pub struct Range<'a> {
     table: &'a Table,
-    /// What has not been read yet lies between these.
+    /// The bounds of the keys that have not been read yet.
     low: Bound<Vec<u8>>,
     high: Bound<Vec<u8>>,
-    /// What was read from the lower end and not returned yet, and from the upper one, the highest first.
+    /// Records that were read but not returned yet: from the lower end, and from the upper end with the highest first.
     front: VecDeque<Record>,
     back: VecDeque<Record>,
     is_read: bool,
-    /// Records of the next batch.
+    /// The most records of the next batch.
     most: usize,
     only_keys: bool,
     condition: Option<Condition>,

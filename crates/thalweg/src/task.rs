@@ -12,8 +12,8 @@ use thalweg_record::KeyPart;
 
 /// Work on records: to sort, shuffle, merge, join or partition them, on this machine or on the nodes of a cluster.
 ///
-/// Records are lines, and the key is the whole record, until something else is asked for. Files are named as for the
-/// command: see [`Endpoint`].
+/// By default records are lines, and the key is the whole record. Files are named as for the command: see
+/// [`Endpoint`].
 ///
 /// ```no_run
 /// use thalweg::{Progress, Task};
@@ -26,16 +26,16 @@ use thalweg_record::KeyPart;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// What is done, and how.
+    /// What to do, and how.
     pub options: WorkOptions,
-    /// Nodes inside this process that do it together: each reads a share of the inputs, and writes a range of the keys or
-    /// some of the parts. With 1, or none given, this process does it as one.
+    /// The number of nodes inside this process that share the work: each reads a part of the inputs, and writes a range
+    /// of the keys or some of the parts. With 1 or `None`, this process works without nodes.
     pub nodes: Option<usize>,
-    /// Where, if not on this machine.
+    /// The cluster that does the work; `None` for this machine.
     pub cluster: Option<Cluster>,
 }
 
-/// What a task will do and how long it will take.
+/// What a task will do, and how long it will take.
 #[derive(Debug, Clone)]
 pub enum TaskPlan {
     /// On this machine.
@@ -45,7 +45,7 @@ pub enum TaskPlan {
 }
 
 impl Task {
-    /// Some work, from inputs to an output.
+    /// A task with this work, from the inputs to the output.
     pub fn new<E: Into<Endpoint>>(
         work: Work,
         inputs: impl IntoIterator<Item = E>,
@@ -59,12 +59,12 @@ impl Task {
         }
     }
 
-    /// Puts the records in order of their keys; those with equal keys stay in the order of the inputs.
+    /// Sorts the records by their keys; records with equal keys stay in the order of the inputs.
     pub fn sort<E: Into<Endpoint>>(inputs: impl IntoIterator<Item = E>, output: impl Into<Endpoint>) -> Task {
         Task::new(Work::Sort, inputs, output)
     }
 
-    /// Puts the records in random order, which is the same for the same seed and inputs.
+    /// Puts the records in random order. The same seed and inputs give the same order.
     pub fn shuffle<E: Into<Endpoint>>(
         inputs: impl IntoIterator<Item = E>,
         output: impl Into<Endpoint>,
@@ -73,7 +73,7 @@ impl Task {
         Task::new(Work::Shuffle(seed), inputs, output)
     }
 
-    /// Merges inputs that are in order.
+    /// Merges sorted inputs.
     pub fn merge<E: Into<Endpoint>>(
         inputs: impl IntoIterator<Item = E>,
         output: impl Into<Endpoint>,
@@ -81,8 +81,8 @@ impl Task {
         Task::new(Work::Merge, inputs, output)
     }
 
-    /// Joins two inputs by keys, of which [`Task::key`] is that of the left side, and [`Task::right_key`] that of the right
-    /// side if it is another.
+    /// Joins two inputs by their keys. [`Task::key`] sets the key of both sides, [`Task::right_key`] a different one
+    /// for the right side.
     pub fn join(
         left: impl Into<Endpoint>,
         right: impl Into<Endpoint>,
@@ -100,7 +100,7 @@ impl Task {
         task
     }
 
-    /// Deals the records among so many files; the output is a path with `{}` where the number of a part goes.
+    /// Distributes the records among `parts` files. In the output path, `{}` stands for the number of the part.
     pub fn partition<E: Into<Endpoint>>(
         inputs: impl IntoIterator<Item = E>,
         output: impl Into<Endpoint>,
@@ -110,12 +110,12 @@ impl Task {
         Task::new(Work::Partition { pick, parts, split_keys: false }, inputs, output)
     }
 
-    /// Records have so many bytes; of a join, those of both sides.
+    /// Records have `bytes` bytes. In a join this applies to both sides.
     pub fn record(self, bytes: u32) -> Task {
         self.layout(Layout::Fixed(bytes))
     }
 
-    /// Records begin with their length; of a join, those of both sides.
+    /// Records begin with their length. In a join this applies to both sides.
     pub fn prefixed(self) -> Task {
         self.layout(Layout::Prefixed)
     }
@@ -126,13 +126,13 @@ impl Task {
         self
     }
 
-    /// Records of the right side of a join have so many bytes.
+    /// Records of the right side of a join have `bytes` bytes.
     pub fn right_record(mut self, bytes: u32) -> Task {
         self.options.right.iter_mut().for_each(|right| right.layout = Layout::Fixed(bytes));
         self
     }
 
-    /// The next part of the key: so many bytes from this one on. Of a join, for both sides.
+    /// Adds a part of the key: `length` bytes at `offset`. In a join it applies to both sides.
     pub fn key(mut self, offset: u32, length: u32) -> Task {
         let part = KeyPart { offset, length, descending: false };
         self.options.keys.push(part);
@@ -140,59 +140,59 @@ impl Task {
         self
     }
 
-    /// The key of the right side of a join, if it lies elsewhere there.
+    /// The key of the right side of a join, if it differs from that of the left side.
     pub fn right_key(mut self, keys: &[KeyPart]) -> Task {
         self.options.right.iter_mut().for_each(|right| right.keys = keys.to_vec());
         self
     }
 
-    /// Memory, of the process or of each node; half of what is available if nothing is said.
+    /// The memory of the process or of each node; by default half of the available memory.
     pub fn memory(mut self, bytes: u64) -> Task {
         self.options.memory = Some(Size::Bytes(bytes));
         self
     }
 
-    /// One more directory for what does not fit in memory; that of the output if none is named.
+    /// Adds a directory for data that does not fit in memory; by default that of the output.
     pub fn scratch(mut self, directory: impl Into<PathBuf>) -> Task {
         self.options.scratch.push(directory.into());
         self
     }
 
-    /// Threads that work side by side; one for each core if nothing is said.
+    /// The number of worker threads; by default one for each core.
     pub fn threads(mut self, threads: usize) -> Task {
         self.options.threads = Some(threads);
         self
     }
 
-    /// Of records with equal keys only the first is kept.
+    /// Keeps only the first of the records with equal keys.
     pub fn unique(mut self) -> Task {
         self.options.unique = true;
         self
     }
 
-    /// Goes on from what an earlier run of the same sort left.
+    /// Continues from the files that an earlier run of the same sort left.
     pub fn resume(mut self) -> Task {
         self.options.resume = true;
         self
     }
 
-    /// So many nodes inside this process do it. The output is that of one.
+    /// Uses `nodes` nodes inside this process. The output is the same as without nodes.
     pub fn nodes(mut self, nodes: usize) -> Task {
         self.nodes = Some(nodes);
         self
     }
 
-    /// The nodes of this cluster do it, not this machine.
+    /// Runs on the nodes of this cluster instead of this machine.
     pub fn on(mut self, cluster: Cluster) -> Task {
         self.cluster = Some(cluster);
         self
     }
 
-    /// Does it. The receipt proves what was done: out = in, or what else the verb promises.
+    /// Runs the task. The receipt proves the verb's invariant: for a sort, that the output has the input's records.
     ///
     /// # Errors
-    /// [`Error::is_wrong`](crate::Error::is_wrong) says whether the data is wrong or it could not be done. No output has its
-    /// name then.
+    /// [`Error::is_wrong`](crate::Error::is_wrong) tells wrong data from a failed operation. In both cases no output
+    /// has its final name.
     pub fn run(&self, progress: &Progress) -> Result<Receipt> {
         match self.cluster()? {
             None => match self.nodes {
@@ -203,7 +203,7 @@ impl Task {
         }
     }
 
-    /// Says what a sort will do, and how long that takes. Runs nothing.
+    /// Returns what the task will do and how long it will take, without running it.
     pub fn plan(&self) -> Result<TaskPlan> {
         match self.cluster()? {
             None => thalweg_engine::plan(&self.options).map(|plan| TaskPlan::Machine(Box::new(plan))),
@@ -211,7 +211,7 @@ impl Task {
         }
     }
 
-    /// Has a node of the cluster coordinate it, and does not wait for its end.
+    /// Starts the task with a node of the cluster as the coordinator, and does not wait for its end.
     pub fn detach(&self) -> Result<Detached> {
         match self.cluster()? {
             None => Err(Asked::DetachedHere.into()),
@@ -219,7 +219,7 @@ impl Task {
         }
     }
 
-    /// The cluster, which has nodes of its own.
+    /// The cluster, if any. An error if nodes in this process are wanted too.
     fn cluster(&self) -> Result<Option<&Cluster>> {
         match (&self.cluster, self.nodes) {
             (Some(_), Some(_)) => Err(Asked::NodesOfCluster.into()),

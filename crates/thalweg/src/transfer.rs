@@ -1,4 +1,4 @@
-//! Moving files, between any two machines.
+//! Copies files between any two machines.
 
 use std::path::PathBuf;
 
@@ -6,19 +6,19 @@ use thalweg_api::PumpReceipt;
 use thalweg_engine::{Endpoint, Progress, PumpOptions, Result};
 use thalweg_node::SshOptions;
 
-/// A transfer: from sources to a destination, each here, on a host of a cluster, or where ssh goes.
+/// A transfer from sources to a destination, each on this machine, on a host of a cluster, or on a host reached by ssh.
 #[derive(Debug, Clone)]
 pub struct Transfer {
-    /// What is moved, and how.
+    /// What to copy, and how.
     pub options: PumpOptions,
     /// The directory of the client's identity, for ends on hosts of its cluster.
     pub identity: PathBuf,
-    /// How ssh is used, for ends where it goes.
+    /// How to use ssh, for ends that are reached by it.
     pub ssh: SshOptions,
 }
 
 impl Transfer {
-    /// Of these sources, each a path or as [`Endpoint::of_transfer`] reads it.
+    /// A transfer of these sources, each a path or in the syntax of [`Endpoint::of_transfer`].
     pub fn new<E: Into<Endpoint>>(
         sources: impl IntoIterator<Item = E>,
         dest: impl Into<Endpoint>,
@@ -31,11 +31,11 @@ impl Transfer {
         }
     }
 
-    /// Moves them. The receipt proves that what came is what was sent.
+    /// Runs the transfer. The receipt proves that the data received is the data sent.
     ///
     /// # Errors
-    /// [`Error::is_wrong`](crate::Error::is_wrong) says whether what arrived is something else or it could not be done. What
-    /// has arrived stays for the same transfer with `resume`.
+    /// [`Error::is_wrong`](crate::Error::is_wrong) tells wrong data from a failed operation. Data that has arrived
+    /// stays, and the same transfer with `resume` uses it.
     pub fn run(&self, progress: &Progress) -> Result<PumpReceipt> {
         let ends = || self.options.sources.iter().chain([&self.options.dest]);
         if ends().any(|end| matches!(end, Endpoint::Ssh(..))) {

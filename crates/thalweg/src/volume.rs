@@ -1,9 +1,9 @@
-//! Volumes as a program uses them: files by path, wherever the volume is.
+//! Volumes as a library: files by path, wherever the volume is.
 //!
-//! Model: [`Volume`] names files by their paths, and is the same for a volume of this machine and one of a cluster.
-//! Invariant: what one handle wrote, every other one in this process reads; another process that opens the file after it was
-//! synced or closed, too.
-//! Non-goals: how a volume is made and cared for, which the functions of this module do.
+//! Model: [`Volume`] names files by their paths, and works the same for a volume of this machine and one of a cluster.
+//! Invariant: every handle in this process reads what another handle wrote. Another process reads it if it opens the
+//! file after a sync or close.
+//! Non-goals: creating and maintaining volumes; other functions of this module do that.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -15,9 +15,9 @@ pub use thalweg_volume::{
     replace, salvage, status,
 };
 
-/// Permissions of a file that is made.
+/// The permissions of a new file.
 const FILE_MODE: u32 = 0o644;
-/// Permissions of a directory that is made.
+/// The permissions of a new directory.
 const DIRECTORY_MODE: u32 = 0o755;
 
 /// An open volume.
@@ -55,13 +55,13 @@ const DIRECTORY_MODE: u32 = 0o755;
 /// ```
 pub struct Volume(OpenVolume);
 
-/// What is known of a file or directory.
+/// The metadata of a file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// Bytes.
+    /// Its size in bytes.
     pub size: u64,
     /// The permission bits.
     pub mode: u32,
@@ -84,56 +84,56 @@ impl Volume {
     /// Opens one of this user's volumes, on this machine or on a cluster.
     ///
     /// # Errors
-    /// If there is none of this name, or its manager cannot be had.
+    /// If no volume has this name, or its manager cannot be reached.
     pub fn open(name: &str) -> Result<Volume> {
         Volume::open_of(&Registry::of_user()?, name)
     }
 
-    /// Opens a volume of a registry.
+    /// Opens a volume listed in a registry.
     ///
     /// # Errors
-    /// If there is none of this name, or its manager cannot be had.
+    /// If no volume has this name, or its manager cannot be reached.
     pub fn open_of(registry: &Registry, name: &str) -> Result<Volume> {
         open(registry, name).map(Volume)
     }
 
-    /// Makes a file, or opens the one that is there.
+    /// Creates a file, or opens the existing one.
     ///
     /// # Errors
-    /// If the directory is not there, or something else has the name.
+    /// If the directory does not exist, or something other than a file has the name.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
         self.0.volume.create(path.as_ref(), FILE_MODE, false).map(File)
     }
 
-    /// Opens a file to read and write it.
+    /// Opens a file for reading and writing.
     ///
     /// # Errors
-    /// If it is not there, or is not a file.
+    /// If it does not exist, or is not a file.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
         self.0.volume.open(path.as_ref()).map(File)
     }
 
-    /// The names in a directory, in the order of their bytes, each with what has it.
+    /// The names in a directory, in byte order, each with its metadata.
     ///
     /// # Errors
-    /// If it is not there, or is not a directory.
+    /// If it does not exist, or is not a directory.
     pub fn list(&self, path: impl AsRef<Path>) -> Result<Vec<(OsString, Stat)>> {
         let entries = self.0.volume.list(path.as_ref())?.into_iter();
         Ok(entries.map(|Entry { name, inode }| (OsString::from_vec(name), inode.into())).collect())
     }
 
-    /// What is at a path; of a symbolic link, what it leads to.
+    /// The metadata of a path. Symbolic links are followed.
     ///
     /// # Errors
-    /// If there is nothing.
+    /// If nothing exists there.
     pub fn stat(&self, path: impl AsRef<Path>) -> Result<Stat> {
         self.0.volume.stat(path.as_ref()).map(Stat::from)
     }
 
-    /// Removes a file, or a directory that is empty.
+    /// Removes a file or an empty directory.
     ///
     /// # Errors
-    /// If it is not there, or has names in it.
+    /// If it does not exist, or is a directory that is not empty.
     pub fn remove(&self, path: impl AsRef<Path>) -> Result<()> {
         let volume = &self.0.volume;
         match volume.stat_link(path.as_ref())?.kind {
@@ -142,10 +142,10 @@ impl Volume {
         }
     }
 
-    /// Removes a file, or a directory with everything in it. What others add to it meanwhile is removed too.
+    /// Removes a file, or a directory with everything in it, including what others add to it during the removal.
     ///
     /// # Errors
-    /// If it is not there, or something in it cannot be removed; what was removed until then is gone.
+    /// If it does not exist, or something in it cannot be removed. What was removed before the error stays removed.
     pub fn remove_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let mut left = vec![path.as_ref().to_path_buf()];
         while let Some(path) = left.last() {
@@ -164,18 +164,18 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives a file or directory another name. A file that has it is replaced.
+    /// Renames a file or directory. An existing file with the new name is replaced.
     ///
     /// # Errors
-    /// If there is no such file, or the directory of its new name is not there.
+    /// If it does not exist, or the directory of its new name does not exist.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         self.0.volume.rename(from.as_ref(), to.as_ref())
     }
 
-    /// Makes a directory, and those above it that are not there.
+    /// Creates a directory, and its missing parent directories.
     ///
     /// # Errors
-    /// If something else has one of the names.
+    /// If something other than a directory has one of the names.
     pub fn make_directory(&self, path: impl AsRef<Path>) -> Result<()> {
         self.0.volume.make_directories(path.as_ref(), DIRECTORY_MODE)
     }
@@ -185,23 +185,23 @@ impl Volume {
 pub struct File(thalweg_volume::File);
 
 impl File {
-    /// Reads from a byte on. Less than `into` holds is read only at the end of the file.
+    /// Reads from offset `at`. It reads fewer bytes than `into` holds only at the end of the file.
     ///
     /// # Errors
-    /// If a store cannot be read, or what it has is not what was written, and there is no other copy.
+    /// If a store cannot be read or its data is damaged, and there is no other copy.
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize> {
         self.0.read_at(at, into)
     }
 
-    /// Writes all of `from` at a byte.
+    /// Writes all of `from` at offset `at`.
     ///
     /// # Errors
-    /// If no copy of some of it could be written.
+    /// If part of it could not be written to any copy.
     pub fn write_at(&self, at: u64, from: &[u8]) -> Result<()> {
         self.0.write_at(at, from)
     }
 
-    /// Writes all of `from` behind the end, and returns where that was. Appends of several processes do not overlap.
+    /// Appends all of `from`, and returns the offset where it begins. Appends of several processes do not overlap.
     ///
     /// # Errors
     /// As for [`write_at`](File::write_at).
@@ -209,15 +209,15 @@ impl File {
         self.0.append(from)
     }
 
-    /// Cuts the file, or makes it longer with zeros.
+    /// Truncates the file, or extends it with zeros.
     ///
     /// # Errors
-    /// If manager and stores do not agree on it.
+    /// If the manager or a store could not change the size.
     pub fn set_size(&self, bytes: u64) -> Result<()> {
         self.0.set_size(bytes)
     }
 
-    /// Makes bytes, size and name durable.
+    /// Makes the data, the size and the name durable.
     ///
     /// # Errors
     /// If something that was written is not durable.
@@ -225,10 +225,10 @@ impl File {
         self.0.sync()
     }
 
-    /// What is known of it now.
+    /// The current metadata.
     ///
     /// # Errors
-    /// If the manager cannot be asked.
+    /// If the manager cannot be reached.
     pub fn stat(&self) -> Result<Stat> {
         self.0.stat().map(Stat::from)
     }

@@ -12,12 +12,12 @@
 //! <!-- end -->
 //! ```
 //!
-//! A line names files, a row in them, and its name in the table. A file in another directory is named with its directory.
-//! `columns` gives comparisons their own columns, with another heading if one is given. `<!-- rates DIRECTORY/FILE -->`
-//! defines the table of a disk, and `<!-- figure DIRECTORY/FILE -->` the figures of paper 001.
+//! A line names files, a row in them, and its label in the table. Files of another directory are written with it.
+//! `columns` gives comparisons their own columns, with another heading if one is given. A disk's table is defined by
+//! `<!-- rates DIRECTORY/FILE -->`, and the figures of paper 001 by `<!-- figure DIRECTORY/FILE -->`.
 //!
-//! Invariant: every number between the marks comes from a file, and a missed target is shown like a met one. A number is
-//! the median of all runs in its files. Files hold only medians of CPU times, so those numbers are medians of these.
+//! Invariant: every number between the marks comes from a file, and a missed target is shown like a met one. A number
+//! is the median of all runs in its files. Files hold only medians of CPU times, so those numbers are medians of these.
 //! Non-goal: numbers in the prose.
 
 mod cells;
@@ -34,7 +34,7 @@ const RESULTS: &str = "bench/results";
 const END: &str = "<!-- end -->";
 const FIGURES: &str = "<!-- figure ";
 
-/// The page, with its tables from the results.
+/// The page with its tables generated from the results.
 pub(crate) fn generated(root: &Path) -> Result<String, String> {
     filled(&page(root)?, &|file| report(root, file))
 }
@@ -64,7 +64,7 @@ fn report(root: &Path, file: &str) -> Result<BenchReport, String> {
 /// Reads the report in a file.
 type Read<'a> = &'a dyn Fn(&str) -> Result<BenchReport, String>;
 
-/// The page with every table generated anew.
+/// The page with every table regenerated.
 fn filled(page: &str, read: Read<'_>) -> Result<String, String> {
     let mut text = String::new();
     let mut rest = page;
@@ -93,7 +93,7 @@ fn filled(page: &str, read: Read<'_>) -> Result<String, String> {
 
 /// The definition of a table.
 struct Asked {
-    /// Comparisons with their own column, and its heading.
+    /// Comparisons with a column of their own, and its heading.
     columns: Vec<(String, String)>,
     lines: Vec<Line>,
 }

@@ -1,7 +1,7 @@
-//! All checks, one after the other, and a last line with the totals.
+//! Runs all checks one after the other, and prints a last line with the totals.
 //!
-//! Invariant: a failed step does not stop the next one, and the totals include everything that ran. A step counts as one,
-//! and each test counts as one. Failures are shown again at the end.
+//! Invariant: after a failed step the next one still runs, and the totals include everything that ran. A step counts as
+//! one, and so does each test. Failures are shown again at the end.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -34,7 +34,7 @@ const STEPS: &[(&str, Step)] = &[
     ("examples", Step::Examples),
 ];
 
-/// Runs all steps; true if everything passed.
+/// Runs all steps. Returns whether everything passed.
 pub(crate) fn run(root: &Path) -> bool {
     let mut sum = Tally::default();
     let mut failed = Vec::new();
@@ -82,7 +82,7 @@ fn program(root: &Path, words: &[&str]) -> bool {
     command(root, words).status().is_ok_and(|status| status.success())
 }
 
-/// Runs the examples with cargo, shows its output, and counts.
+/// Runs the examples with cargo, shows its output, and returns the counts.
 fn examples(root: &Path) -> Tally {
     let mut cargo = command(root, &["cargo", "test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]);
     let Ok(mut child) = cargo.stdout(Stdio::piped()).spawn() else { return one(false) };
@@ -97,7 +97,7 @@ fn examples(root: &Path) -> Tally {
     }
     let ended_well = child.wait().is_ok_and(|status| status.success());
     if !ended_well && tally.failed == 0 {
-        // They did not build.
+        // The examples did not build.
         tally.failed = 1;
     }
     tally
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn examples_that_do_not_even_build_count_as_one_that_failed() {
-        // No directory, and a directory without a manifest.
+        // A missing directory, and one without a manifest.
         for root in ["/nonexistent", "/"] {
             assert_eq!(examples(Path::new(root)), Tally { passed: 0, failed: 1, skipped: 0 }, "{root}");
         }

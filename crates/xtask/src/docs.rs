@@ -1,5 +1,5 @@
-//! The generated documents in `docs/`: the manual page and the completions, which the command generates from its table of
-//! flags, and the tables and pictures of the benchmarks.
+//! The generated documents in `docs/`: the manual page and the completions, which the command generates from its table
+//! of flags, and the tables and pictures of the benchmarks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::benchmarks;
 use crate::test_programs::text_of;
 
-/// What the command generates, and the paths in `docs/`.
+/// The documents that the command generates: the value of `--generate`, and the path.
 const OF_THE_COMMAND: &[(&str, &str)] = &[
     ("man", "docs/thalweg.1"),
     ("complete-bash", "docs/completions/thalweg.bash"),
@@ -28,7 +28,7 @@ pub(crate) fn write(root: &Path) -> bool {
     })
 }
 
-/// Names the documents that are out of date; true if there are none.
+/// Names the documents that are out of date. Returns whether there are none.
 pub(crate) fn check(root: &Path) -> bool {
     let mut good = true;
     for (path, generated) in documents(root) {
@@ -43,7 +43,7 @@ pub(crate) fn check(root: &Path) -> bool {
     good
 }
 
-/// The documents: path and text.
+/// The path and the text of each document.
 fn documents(root: &Path) -> impl Iterator<Item = (String, Result<String, String>)> {
     let benchmarks = std::iter::once_with(|| (benchmarks::PAGE.to_string(), benchmarks::generated(root)));
     let pictures = match benchmarks::pictures(root) {
@@ -57,7 +57,7 @@ fn documents(root: &Path) -> impl Iterator<Item = (String, Result<String, String
     benchmarks.chain(pictures).chain(OF_THE_COMMAND.iter().map(by_the_command))
 }
 
-/// Builds the command with the tests' profile, to share their artefacts, and returns its path.
+/// Builds the command with the tests' profile, to reuse their artefacts, and returns its path.
 fn built(root: &Path) -> Result<PathBuf, String> {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--quiet", "--workspace", "--bin=thalweg", "--profile=test"]);

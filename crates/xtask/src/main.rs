@@ -1,7 +1,7 @@
 //! The repository's own checks: `cargo xtask ci|tidy|docs`.
 //!
-//! Invariant: CI and developers run the same checks, by `ci`. Every important rule of style is checked by `tidy`, with a
-//! fixture that breaks it.
+//! Invariant: CI and developers run the same checks, by `ci`. Every important rule of style is checked by `tidy`, with
+//! a fixture that breaks it.
 //! Non-goal: building or releasing; cargo does.
 #![allow(clippy::disallowed_methods)] // This crate reads sources, not records.
 
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The root of the repository, whatever the current directory.
+/// The root of the repository, independent of the current directory.
 fn root() -> PathBuf {
     let own = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo starts this program"));
     let root = own.ancestors().nth(2).expect("this crate lies two levels deep");

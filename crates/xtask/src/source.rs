@@ -1,12 +1,12 @@
 //! Splits Rust source into code and comments, as far as the style rules need it.
 //!
-//! Invariant: both parts have as many lines as the text, so line numbers are the same in each. The contents of strings
-//! and characters belong to neither.
+//! Invariant: both parts have as many lines as the text, so line numbers agree. The contents of strings and characters
+//! belong to neither.
 //! Non-goal: a parser. Functions that macros generate are not found.
 
 /// A source file in two parts.
 pub(crate) struct Source {
-    /// The code, without comments and the contents of strings.
+    /// The code, without comments and without the contents of strings.
     pub(crate) code: String,
     /// The comments alone.
     pub(crate) comments: String,
@@ -16,9 +16,9 @@ pub(crate) struct Source {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Function {
     pub(crate) name: String,
-    /// The line of `fn`, from 1.
+    /// The line of `fn`, counted from 1.
     pub(crate) line: usize,
-    /// Lines from `fn` to the closing brace.
+    /// The number of lines from `fn` to the closing brace.
     pub(crate) lines: usize,
 }
 
@@ -65,7 +65,7 @@ enum Kind {
     Quoted,
 }
 
-/// The end of the piece of one kind that begins here.
+/// The end and the kind of the token that begins here.
 fn next_piece(chars: &[char], at: usize) -> (usize, Kind) {
     let rest = &chars[at..];
     let after_name = at > 0 && is_name(chars[at - 1]);
@@ -117,7 +117,7 @@ fn quoted(text: &[char], quote: char) -> usize {
     (at + 1).min(text.len())
 }
 
-/// The length of a raw string, if this is one and not a raw identifier.
+/// The length of a raw string; `None` for a raw identifier or anything else.
 fn raw(text: &[char]) -> Option<usize> {
     let hashes = text[1..].iter().take_while(|&&c| c == '#').count();
     if text.get(1 + hashes) != Some(&'"') {
@@ -129,7 +129,7 @@ fn raw(text: &[char]) -> Option<usize> {
     Some(end.min(text.len()))
 }
 
-/// Name and end of the function whose `fn` stands here, if it has a body.
+/// The name and the end of the function whose `fn` is here, if it has a body.
 fn function_at(code: &[char], at: usize) -> Option<(String, usize)> {
     let is_word = code[at..].starts_with(&['f', 'n', ' ']) && !(at > 0 && is_name(code[at - 1]));
     if !is_word {

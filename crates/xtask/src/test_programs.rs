@@ -1,9 +1,9 @@
 //! The test programs: built once, then run two at a time, the slowest first.
 //!
-//! Model: cargo builds them and prints their paths. The output of each goes to a file below [`LOGS`]. It is shown only if
-//! a test fails: at once, and again at the end. Tests that failed next to another program run once more, alone.
-//! Invariant: every program that was built is counted. A failed test counts as passed only if it passes alone, and is then
-//! listed as flaky; the output of its failure is shown.
+//! Model: cargo builds them and prints their paths. The output of each goes to a file below [`LOGS`]. It is shown only
+//! if a test fails: at once, and again at the end. Tests that failed next to another program run once more, alone.
+//! Invariant: every program that was built is counted. A failed test counts as passed only if it passes alone, and is
+//! then listed as flaky; the output of its failure is shown.
 //! Non-goals: examples in documentation, which cargo builds and runs itself.
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ const AT_ONCE: usize = 2;
 /// The time limit of a program, after which it is considered to hang. It is killed and counts as failed; its last lines
 /// show the test.
 const SECONDS_MAX: u32 = 900;
-/// The status of `timeout` when it killed a program.
+/// The exit status of `timeout` when it kills a program.
 const TIMED_OUT: i32 = 124;
 
 /// The slowest programs, in order. They start first, so that none of them runs alone at the end.
@@ -86,7 +86,7 @@ struct Program {
     /// The crate and the test, as in `cli nodes`.
     name: String,
     path: PathBuf,
-    /// Where cargo runs it: the directory of its crate.
+    /// The directory where cargo runs it, that of its crate.
     directory: PathBuf,
 }
 
@@ -117,7 +117,7 @@ fn build(root: &Path, words: &[&str], suffix: &str) -> io::Result<Vec<Program>> 
 
 /// The test program in a message of cargo, if there is one. Each message is a line of JSON.
 fn program_of(message: &str, suffix: &str) -> Option<Program> {
-    // The end of `profile`; commands and examples are built without tests.
+    // The end of `profile` in the message; commands and examples are built without tests.
     if !message.contains(r#""test":true},"features":"#) {
         return None;
     }
@@ -152,7 +152,7 @@ struct Ran {
 }
 
 impl Runner {
-    /// Runs the programs, some at the same time, then failed tests once more.
+    /// Runs the programs, [`AT_ONCE`] at a time, and then the failed tests once more.
     fn run_all(&self, mut programs: Vec<Program>, shown: &mut impl Write) -> io::Result<Outcome> {
         let place = |program: &Program| SLOWEST.iter().position(|slow| *slow == program.name);
         programs.sort_by_key(|program| place(program).unwrap_or(SLOWEST.len()));
@@ -233,14 +233,14 @@ impl Runner {
             tally.failed += 1;
         }
         let skipped = reasons(&fs::read_to_string(skipped).unwrap_or_default());
-        // The program reports a test that could not run as passed.
+        // The program reports a test that could not run as passed, so it is subtracted.
         let count = skipped.len() as u64;
         tally.skipped += count;
         tally.passed = tally.passed.saturating_sub(count);
         Ran { tally, seconds: start.elapsed().as_secs_f64(), output, skipped }
     }
 
-    /// Runs a program with its output in a file. Returns its exit status; none if a signal ended it.
+    /// Runs a program with its output in a file. Returns its exit status; `None` if a signal ended it.
     fn run_to_log(
         &self,
         program: &Program,
@@ -282,7 +282,7 @@ pub(crate) fn result_of(line: &str) -> Option<Tally> {
     Some(Tally { passed: count(" passed;")?, failed: count(" failed;")?, skipped: count(" ignored")? })
 }
 
-/// The failed tests that a program lists at its end.
+/// The failed tests that a program lists at the end of its output.
 fn failed_tests(output: &str) -> Vec<&str> {
     let list = output.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
     list.lines().map_while(|line| line.strip_prefix("    ")).collect()
@@ -305,7 +305,7 @@ fn reasons(lines: &str) -> BTreeMap<String, String> {
 mod tests {
     use super::*;
 
-    /// A directory with scripts that print what test programs print.
+    /// A directory with scripts that imitate the output of test programs.
     struct Place(PathBuf);
 
     impl Place {
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn programs_run_at_the_same_time() {
         let place = Place::new("at-once");
-        // Each end of a pipe opens only when the other does.
+        // Each end of the pipe opens only once the other one does.
         let meets = |name, word| {
             place.program(name, &format!("mkfifo pipe 2>/dev/null; {word}pipe || exit 1; {PASSES}"))
         };

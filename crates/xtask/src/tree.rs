@@ -8,14 +8,14 @@ pub(crate) struct Tree {
     pub(crate) files: Vec<File>,
 }
 
-/// A file of text.
+/// A text file.
 pub(crate) struct File {
     /// From the root, with slashes.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// Files that break the rules, which test the rules.
+/// The directory of files that break the rules, which are used to test the rules.
 const FIXTURES: &str = "crates/xtask/fixtures/";
 
 impl Tree {
@@ -34,7 +34,7 @@ impl Tree {
 
     fn read(root: &Path, mut paths: Vec<String>) -> Tree {
         paths.sort();
-        // A file that git knows may be gone, and style rules do not apply to binary files.
+        // A file that git lists may be deleted, and style rules do not apply to binary files.
         let read = |path: String| Some(File { text: std::fs::read_to_string(root.join(&path)).ok()?, path });
         Tree { files: paths.into_iter().filter_map(read).collect() }
     }
@@ -50,7 +50,7 @@ impl Tree {
     }
 }
 
-/// The files that git tracks or does not ignore; none outside a checkout.
+/// The files that git tracks or does not ignore; `None` outside a checkout.
 fn tracked(root: &Path) -> Option<Vec<String>> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);

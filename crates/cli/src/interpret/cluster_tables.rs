@@ -1,4 +1,4 @@
-//! What the words and flags of `table` mean together, on the nodes of a cluster.
+//! Interprets the arguments and flags of `table` for tables on the nodes of a cluster.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,27 +13,27 @@ use crate::typed::TypedArgs;
 /// A key and its value.
 type Record = (Vec<u8>, Vec<u8>);
 
-/// What to do with tables of a cluster.
+/// An operation on tables of a cluster.
 #[derive(Debug)]
 pub(crate) struct ClusterTablesAsk {
-    /// The directory of the identity, and the name that the cluster is to have.
+    /// The directory of the identity, and the name that the cluster must have.
     pub(crate) cluster: (PathBuf, Option<String>),
-    /// Keys and values are written in hexadecimal.
+    /// Whether keys and values are written in hexadecimal.
     pub(crate) hex: bool,
     pub(crate) verb: Verb,
 }
 
-/// What to do.
+/// The operation.
 #[derive(Debug)]
 pub(crate) enum Verb {
-    /// Makes a table whose buckets have so many records.
+    /// Creates a table with this name and this many records per bucket.
     Create(String, u64),
     List,
     Status(String),
     Drop(String),
-    /// Records of these keys and values.
+    /// Inserts or replaces these records.
     Put(String, Vec<Record>),
-    /// Other values for keys that have one.
+    /// Replaces the values of existing keys.
     Update(String, Vec<Record>),
     Get(String, Vec<Vec<u8>>),
     Delete(String, Vec<Vec<u8>>),
@@ -41,7 +41,7 @@ pub(crate) enum Verb {
     Count(String, Selection),
 }
 
-/// Which records of a table, and how.
+/// The records to read from a table, and in which form.
 #[derive(Debug)]
 pub(crate) struct Selection {
     pub(crate) interval: Interval,
@@ -79,7 +79,7 @@ pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usa
     Ok(ClusterTablesAsk { cluster, hex, verb })
 }
 
-/// Flags that are for another `table WHAT`.
+/// Refuses flags of other `table` subcommands.
 fn check_flags(what: &str, args: &TypedArgs) -> Result<(), Usage> {
     let is_of_serve = args.resp.is_some() || args.memory.is_some() || args.password_file.is_some();
     let is_of_ranges = args.first.is_some() || args.descending || args.keys_only;
@@ -151,7 +151,7 @@ fn selection(what: &str, words: &[String], args: &TypedArgs) -> Result<Selection
     })
 }
 
-/// `LOW..HIGH`: from LOW on to below HIGH, each of which may be missing.
+/// `LOW..HIGH`: from LOW up to but not including HIGH; either may be missing.
 fn interval(word: &str, hex: bool) -> Result<Interval, Usage> {
     let wrong =
         || Usage(format!("'{word}' is no range of keys; write LOW..HIGH, and a dot of a key there as \\x2e"));

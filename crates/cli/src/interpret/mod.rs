@@ -1,5 +1,5 @@
-//! Interprets the parsed arguments: which job to do, and how to show it. Everything else that it consults is listed here:
-//! whether standard error is a terminal, the environment variables of `nodes.rs`, and for bench the path of this program.
+//! Interprets the parsed arguments: which job to run, and how to show it. Its only other inputs are whether standard
+//! error is a terminal, the environment variables in `nodes.rs`, and, for bench, the path of this program.
 
 pub(crate) mod cluster_tables;
 pub(crate) mod nodes;
@@ -34,22 +34,22 @@ pub(crate) struct Request {
     pub(crate) show: Show,
 }
 
-/// What to do.
+/// What to run.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Print this and be done.
+    /// Prints this text.
     Say(String),
     Gen(GenOptions),
-    /// Here, or on the nodes of a cluster.
+    /// On this machine, or on the nodes of a cluster.
     Check(CheckOptions, Option<Cluster>),
     Task(Task),
-    /// The same, and not wait for its end.
+    /// A task, without waiting for its end.
     Detached(Task),
     Plan(Task),
     /// For a simulated cluster, with the memory of each node and the layout of records.
     PlanSimulated(Simulated, Option<u64>, Layout),
     Pump(Transfer),
-    /// Look at the machine, and at these directories.
+    /// Examines the machine and these directories.
     Doctor(Vec<PathBuf>),
     Volume(VolumeAsk),
     Mount(MountAsk),
@@ -63,20 +63,20 @@ pub(crate) enum Job {
     Cluster(PathBuf, ClusterAsk),
 }
 
-/// How to show what is done.
+/// How to show the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Show {
     /// One JSON object instead of text.
     pub(crate) json: bool,
-    /// Nothing but errors and the object.
+    /// Shows only errors and the object.
     pub(crate) quiet: bool,
-    /// Progress.
+    /// How to show progress.
     pub(crate) progress: Progress,
-    /// Standard output carries records, so what is said goes to standard error.
+    /// Standard output carries records, so text goes to standard error.
     pub(crate) out_is_data: bool,
 }
 
-/// How to show progress on this standard error.
+/// How to show progress on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// A bar that moves.
@@ -87,7 +87,7 @@ pub(crate) enum Progress {
     Off,
 }
 
-/// What the words and flags mean together.
+/// Interprets the arguments and flags together.
 pub(crate) fn interpret(args: TypedArgs) -> Result<Request, Usage> {
     let show = show(&args, std::io::stderr().is_terminal());
     Ok(Request { job: job(args)?, show })
@@ -102,7 +102,7 @@ fn show(args: &TypedArgs, terminal: bool) -> Show {
         Some(Command::Gen) => args.words.get(1).is_some_and(|word| word == "-"),
         _ => false,
     };
-    // With the object on standard error, a bar would be in its way.
+    // A bar would interfere with an object on standard error.
     let in_the_way = args.quiet || (args.json && out_is_data);
     let progress = match (args.progress, terminal) {
         (When::Never, _) | (When::Auto, false) => Progress::Off,
@@ -196,7 +196,7 @@ fn explained(words: &[OsString]) -> Result<String, Usage> {
     command_named(first).map(help::command_at_length)
 }
 
-/// The word that says which kind, and the arguments without it.
+/// The subcommand, and the arguments without it.
 fn subject(mut args: TypedArgs, command: Command) -> Result<(String, TypedArgs), Usage> {
     let info = command.info();
     let expected = info.subjects.join(", ");
@@ -247,7 +247,7 @@ fn seed(args: &TypedArgs) -> Result<u64, Usage> {
         .ok_or_else(|| Usage("say which random order: --seed N; the same number gives the same order".into()))
 }
 
-/// What is said of the right side of a join.
+/// The options of the right side of a join.
 fn right_side(args: &TypedArgs) -> Result<RightSide, Usage> {
     let [left, right] = &args.words[..] else {
         return Err(Usage("join takes two inputs, LEFT and RIGHT ('-' is standard input)".into()));
@@ -277,7 +277,7 @@ fn right_side(args: &TypedArgs) -> Result<RightSide, Usage> {
     })
 }
 
-/// What is to be done with records, and where.
+/// The work on records, and where it runs.
 fn task(command: Command, mut args: TypedArgs) -> Result<Task, Usage> {
     let work = match command {
         Command::Shuffle => Work::Shuffle(seed(&args)?),
@@ -323,7 +323,7 @@ fn task(command: Command, mut args: TypedArgs) -> Result<Task, Usage> {
     Ok(Task { options, nodes, cluster })
 }
 
-/// The cluster on whose nodes it is done, if it is.
+/// The cluster whose nodes run the work, if any.
 fn cluster(args: &TypedArgs) -> Result<Option<Cluster>, Usage> {
     if !nodes::is_on_nodes(args) {
         return Ok(None);
@@ -343,7 +343,7 @@ fn planned(args: TypedArgs) -> Result<Job, Usage> {
     }
 }
 
-/// Refuses what has a meaning only on the nodes of a cluster.
+/// Refuses flags that have a meaning only on the nodes of a cluster.
 fn of_nodes_alone(command: Command, args: &TypedArgs) -> Result<(), Usage> {
     let flags = [("--detach", args.detach), ("--on", !args.on.is_empty()), ("--shares", args.equal)];
     match flags.iter().find(|(_, given)| *given) {
@@ -355,7 +355,7 @@ fn of_nodes_alone(command: Command, args: &TypedArgs) -> Result<(), Usage> {
     }
 }
 
-/// A plan for a cluster that need not be.
+/// A plan for a simulated cluster.
 fn simulated(asked: Simulated, args: &TypedArgs) -> Result<Job, Usage> {
     if !args.words.is_empty() || args.output.is_some() || args.cluster.is_some() || !args.on.is_empty() {
         return Err(Usage(
@@ -371,7 +371,7 @@ fn simulated(asked: Simulated, args: &TypedArgs) -> Result<Job, Usage> {
     Ok(Job::PlanSimulated(asked, memory, records(args)?.0))
 }
 
-/// How many parts there are to be, and which record goes to which.
+/// The number of parts, and which record goes to which part.
 fn partition(args: &TypedArgs) -> Result<Work, Usage> {
     let Some(parts) = args.parts else {
         return Err(Usage("say how many parts there are to be: --parts N".into()));
@@ -412,7 +412,7 @@ fn benched(which: &str, args: TypedArgs) -> Result<BenchOptions, Usage> {
     })
 }
 
-/// How records lie and what their key is.
+/// The layout of the records, and their key.
 fn records(args: &TypedArgs) -> Result<(Layout, Vec<KeyPart>), Usage> {
     if args.prefixed && (args.record_bytes.is_some() || args.datamation) {
         return Err(Usage(

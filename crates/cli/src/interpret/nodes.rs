@@ -1,4 +1,4 @@
-//! What the flags and words of the commands about nodes mean together.
+//! Interprets the arguments and flags of the commands about nodes.
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -15,24 +15,24 @@ use crate::parse::{Usage, nothing_left};
 use crate::typed::TypedArgs;
 use crate::{program, values};
 
-/// Rounds of an exchange, unless others are asked for.
+/// The default number of rounds of an exchange.
 const EXCHANGES: usize = 5;
 
-/// Where an identity is looked for.
+/// The variable with the directory of the identity.
 const IDENTITY: &str = "THALWEG_IDENTITY";
 
-/// Through which host's node commands go.
+/// The variable with the host whose node relays commands.
 const VIA: &str = "THALWEG_VIA";
 
 /// A command to run, and how to show its output.
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) options: ExecOptions,
-    /// Each host's together.
+    /// Shows the output of each host together.
     pub(crate) gather: bool,
 }
 
-/// What is asked about jobs on nodes.
+/// A request about jobs on nodes.
 #[derive(Debug)]
 pub(crate) enum JobsAsk {
     List(Vec<String>),
@@ -41,7 +41,7 @@ pub(crate) enum JobsAsk {
     Cancel(String),
 }
 
-/// What is asked about a cluster.
+/// An operation on a cluster.
 #[derive(Debug)]
 pub(crate) enum ClusterAsk {
     Init {
@@ -55,25 +55,25 @@ pub(crate) enum ClusterAsk {
     Renew(Vec<String>),
     Doctor(Vec<String>),
     Probe(Vec<String>),
-    /// On these hosts, bytes for each two, rounds, and the order.
+    /// The hosts, the bytes between each pair, the rounds, and the order.
     Exchange(Vec<String>, u64, u32, Option<Schedule>),
     Step(OverSsh),
 }
 
-/// How ssh is started, where no flag says so.
+/// The variable with the ssh command, if no flag sets it.
 const SSH: &str = "THALWEG_SSH";
 
-/// The program that is ssh here and its first arguments: what was said, what the environment says, or `ssh`.
+/// The ssh program and its first arguments: from the flag, from the environment, or `ssh`.
 pub(crate) fn ssh(said: Option<&str>) -> Vec<String> {
     let told =
         said.map(String::from).or_else(|| std::env::var(SSH).ok().filter(|told| !told.trim().is_empty()));
     told.as_deref().unwrap_or("ssh").split_whitespace().map(String::from).collect()
 }
 
-/// What is done to hosts over ssh.
+/// A step on hosts over ssh.
 #[derive(Debug)]
 pub(crate) struct OverSsh {
-    /// Nothing: put new nodes in the place of those that do not answer.
+    /// `None`: replace the nodes that do not answer.
     pub(crate) step: Option<Step>,
     pub(crate) program: PathBuf,
     pub(crate) on: Vec<String>,
@@ -227,13 +227,13 @@ pub(crate) fn identity(args: &TypedArgs) -> Result<PathBuf, Usage> {
         .ok_or_else(|| Usage("say where the cluster's identity is: --identity DIR".into()))
 }
 
-/// Whether a sort or a check is meant to run on the nodes of a cluster.
+/// Whether a sort or a check is to run on the nodes of a cluster.
 pub(crate) fn is_on_nodes(args: &TypedArgs) -> bool {
     let is_theirs = |word: &OsString| Endpoint::from(&**word).is_of_cluster();
     args.cluster.is_some() || args.words.iter().chain(&args.output).any(is_theirs)
 }
 
-/// The directory of the identity for the cluster that is meant, and the name that it should have, if one was said.
+/// The directory of the identity for the cluster, and the name that the cluster must have if one was given.
 pub(crate) fn cluster_meant(args: &TypedArgs) -> Result<(PathBuf, Option<String>), Usage> {
     let Some(said) = &args.cluster else { return Ok((identity(args)?, None)) };
     let path = PathBuf::from(said);
@@ -246,7 +246,7 @@ pub(crate) fn cluster_meant(args: &TypedArgs) -> Result<(PathBuf, Option<String>
     Ok((identity(args)?, Some(said.to_string_lossy().into_owned())))
 }
 
-/// Whether there may be something on standard input: not from a terminal, which the user may need, nor from nothing.
+/// Whether standard input may have data: it is neither a terminal, which the user may need, nor `/dev/null`.
 fn stdin_says_something() -> bool {
     if std::io::stdin().is_terminal() {
         return false;

@@ -1,4 +1,4 @@
-//! What the words and flags of `pump` mean together.
+//! Interprets the arguments and flags of `pump`.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::nodes;
 use crate::parse::Usage;
 use crate::typed::TypedArgs;
 
-/// What is called at the other end of ssh, unless said otherwise.
+/// The default program at the other end of ssh.
 const THERE: &str = "thalweg";
 
 /// `pump`.
@@ -56,7 +56,7 @@ fn ends(args: &TypedArgs) -> Result<(Vec<Endpoint>, Endpoint), Usage> {
     }
 }
 
-/// How ssh is used, if an end is where it goes.
+/// The options for ssh, if an end is reached by it.
 fn over_ssh(args: &TypedArgs, sources: &[Endpoint], dest: &Endpoint) -> Result<SshOptions, Usage> {
     let ssh_of = |end: &Endpoint| match end {
         Endpoint::Ssh(host, _) => Some(host.clone()),

@@ -1,4 +1,4 @@
-//! What the words and flags of `table` mean together.
+//! Interprets the arguments and flags of `table serve`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What the words and flags of `volume` and `mount` mean together.
+//! Interprets the arguments and flags of `volume` and `mount`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,25 +11,25 @@ use crate::commands::Command;
 use crate::parse::{Usage, nothing_left};
 use crate::typed::TypedArgs;
 
-/// What to do with a volume.
+/// An operation on a volume.
 #[derive(Debug)]
 pub(crate) enum VolumeAsk {
-    /// Makes one of this name, with stores in these directories.
+    /// Creates a volume with this name and stores in these directories.
     Create {
         name: String,
         stores: Vec<PathBuf>,
         manager: Option<PathBuf>,
         layout: LayoutAsk,
     },
-    /// Makes one on the nodes of a cluster.
+    /// Creates a volume on the nodes of a cluster.
     CreateOnNodes {
         name: String,
         stores: Vec<Location>,
         manager: Option<Location>,
         layout: LayoutAsk,
-        /// The directory of the identity, and the name that the cluster is to have.
+        /// The directory of the identity, and the name that the cluster must have.
         cluster: (PathBuf, Option<String>),
-        /// Who may use it; all, if nobody is named.
+        /// The clients that may use it; all if the list is empty.
         clients: Vec<String>,
     },
     List,
@@ -37,25 +37,25 @@ pub(crate) enum VolumeAsk {
     Check(String),
     Repair(String),
     AddStore(String, PathBuf),
-    /// Puts a store in the second directory in the place of the one in the first.
+    /// Replaces the store in the first directory with one in the second.
     Replace(String, PathBuf, PathBuf),
     Salvage(String, PathBuf),
-    /// Also if parts are left, with the flag.
+    /// Removes a volume; with the flag, even if parts of it remain.
     Destroy(String, bool),
-    /// The names in a directory of a volume.
+    /// Lists the names in a directory of a volume.
     Names(String, PathBuf),
-    /// All that is known of what is at these paths of a volume.
+    /// Shows the metadata of these paths of volumes.
     Stat(Vec<(String, PathBuf)>),
-    /// Makes directories, with those above them.
+    /// Creates directories and their missing parents.
     MakeDirectories(Vec<(String, PathBuf)>),
-    /// Removes files and directories, with the flag also those that are not empty.
+    /// Removes files and directories; with the flag, also directories that are not empty.
     Remove(Vec<(String, PathBuf)>, bool),
     Layout(String, PathBuf, LayoutAsk),
-    /// How a file will be used; without a hint, what was said of that.
+    /// Sets how a file will be used; without a hint, shows the current one.
     Hint(String, PathBuf, Option<Hint>),
 }
 
-/// What was said of the layout of files.
+/// The layout flags.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LayoutAsk {
     stripe_bytes: Option<u64>,
@@ -65,12 +65,12 @@ pub(crate) struct LayoutAsk {
 }
 
 impl LayoutAsk {
-    /// Whether anything was said.
+    /// Whether any of them was given.
     pub(crate) fn is_some(&self) -> bool {
         *self != LayoutAsk::default()
     }
 
-    /// What was said, and the rest as it is.
+    /// The policy, with the given flags in place of its values.
     pub(crate) fn over(&self, policy: Policy) -> Policy {
         Policy {
             stripe_bytes: self.stripe_bytes.unwrap_or(policy.stripe_bytes),
@@ -136,7 +136,7 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
     }
 }
 
-/// An error if a flag is for other things that `volume` does.
+/// Refuses flags of other `volume` subcommands.
 fn check_flags(what: &str, args: &TypedArgs, layout: LayoutAsk) -> Result<(), Usage> {
     let lays_out = matches!(what, "create" | "layout");
     if !lays_out && layout.is_some() {
@@ -172,7 +172,7 @@ fn hint(words: &[OsString]) -> Result<VolumeAsk, Usage> {
     inside(word).map(|(volume, path)| VolumeAsk::Hint(volume, path, hint))
 }
 
-/// `volume create NAME`: on this machine, or with stores that are written as NODE:/DIR on nodes.
+/// `volume create NAME`: on this machine, or with stores on nodes, written as NODE:/DIR.
 fn created(args: TypedArgs, layout: LayoutAsk) -> Result<VolumeAsk, Usage> {
     let name = name("create", &args.words)?;
     let places = || args.stores.iter().chain(&args.manager);
@@ -198,7 +198,7 @@ fn created(args: TypedArgs, layout: LayoutAsk) -> Result<VolumeAsk, Usage> {
     Ok(VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster, clients: args.clients })
 }
 
-/// A hint that says something to every client.
+/// A hint that is stored with the file and applies to all clients.
 fn lasting_hint(word: &OsString) -> Result<Hint, Usage> {
     let text = text(word)?;
     let hint: Hint = text.parse().map_err(|_| {
@@ -212,14 +212,14 @@ fn lasting_hint(word: &OsString) -> Result<Hint, Usage> {
     }
 }
 
-/// A volume to be mounted.
+/// A volume to mount.
 #[derive(Debug)]
 pub(crate) struct MountAsk {
     pub(crate) volume: String,
     pub(crate) at: PathBuf,
     pub(crate) background: bool,
     pub(crate) read_only: bool,
-    /// 0 for no cache.
+    /// The size of the cache; 0 for none.
     pub(crate) cache_bytes: u64,
     pub(crate) hint: Hint,
 }

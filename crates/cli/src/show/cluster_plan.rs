@@ -1,4 +1,4 @@
-//! The plan of a sort on several nodes, and what a probe of them found.
+//! The plan of a sort on several nodes, and the result of a probe of them.
 
 use thalweg_api::{
     ClusterPlan, ExchangeReport, NodePlan, NodeRates, NodeRole, ProbeReport, RatesFrom, Schedule,
@@ -8,7 +8,7 @@ use thalweg_base::units::{Bytes, Count};
 
 use super::columns::{columns, labelled, rate, seconds, traffic};
 
-/// What will be done, how long each stage should last and why, what each node does, and on which rates that rests.
+/// The plan: the stages with their predicted times and the reasons, the work of each node, and the rates that it uses.
 pub(crate) fn cluster_plan(plan: &ClusterPlan) -> String {
     let pass = if plan.passes == 1 { "pass" } else { "passes" };
     let mut text = format!(
@@ -74,12 +74,12 @@ fn origin(plan: &ClusterPlan) -> String {
 
 const RATES: [&str; 7] = ["disk: reads", "writes", "both", "link: sends", "receives", "cores", "sort"];
 
-/// How fast a node is: its disk, its link, and the records that all its cores distribute and sort in a second.
+/// The rates of a node: its disk, its link, and the records that all its cores distribute and sort in a second.
 fn rates(rates: &NodeRates) -> [String; 7] {
     let hardware = &rates.hardware;
     let bytes = |rate: f64| if rate > 0.0 { format!("{}/s", traffic(rate as u64)) } else { "-".into() };
     let [distribute, sort] = [hardware.distribute_records_per_second, hardware.sort_records_per_second];
-    // One after the other.
+    // The cores distribute and sort one after the other.
     let records = f64::from(hardware.cores) / (1.0 / distribute + 1.0 / sort);
     [
         bytes(hardware.read_bytes_per_second),
@@ -92,7 +92,7 @@ fn rates(rates: &NodeRates) -> [String; 7] {
     ]
 }
 
-/// Nodes, those together that are alike.
+/// The nodes, with equal ones in one row.
 fn nodes(nodes: &[NodePlan]) -> String {
     let heads = ["nodes", "role", "read", "range", "spilled"].iter().chain(&RATES);
     let mut rows = vec![heads.map(|head| head.to_string()).collect::<Vec<String>>()];
@@ -120,7 +120,7 @@ fn nodes(nodes: &[NodePlan]) -> String {
     columns(&rows)
 }
 
-/// What was found of each host.
+/// The results of a probe for each host.
 pub(crate) fn probe(report: &ProbeReport) -> String {
     let heads = ["hosts", "memory"].iter().chain(&RATES);
     let mut rows = vec![heads.map(|head| head.to_string()).collect::<Vec<String>>()];
@@ -138,7 +138,7 @@ pub(crate) fn probe(report: &ProbeReport) -> String {
     all + &columns(&rows) + &trunk.unwrap_or_default()
 }
 
-/// How long an exchange took, and at which rate each host sent.
+/// The duration of an exchange, and the rate at which each host sent.
 pub(crate) fn exchange(report: &ExchangeReport) -> String {
     let mut all = report.seconds.clone();
     all.sort_by(f64::total_cmp);

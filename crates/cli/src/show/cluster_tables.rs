@@ -5,7 +5,7 @@ use thalweg_base::units::{Bytes, Count};
 
 use super::columns::{columns, counted};
 
-/// A line for each.
+/// A line for each table.
 pub(crate) fn table_list(tables: &[TableEntry]) -> String {
     let line = |TableEntry { name, capacity, home, .. }: &TableEntry| {
         format!("{name}: buckets of up to {} records, the first on {home}\n", Count(*capacity))
@@ -13,7 +13,7 @@ pub(crate) fn table_list(tables: &[TableEntry]) -> String {
     tables.iter().map(line).collect()
 }
 
-/// What there is, a row for each node, and what is lost or at risk.
+/// The status of a table: a row for each node, and what is lost or at risk.
 pub(crate) fn table_status(status: &TableStatus) -> String {
     let TableStatus { table, records, bytes, nodes, unreachable, missing } = status;
     let buckets: usize = nodes.iter().map(|share| share.buckets.len()).sum();

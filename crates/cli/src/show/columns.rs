@@ -1,11 +1,11 @@
-//! Numbers as people read them, and columns to put them in.
+//! Numbers in human-readable form, and columns of them.
 //!
-//! Invariant: traffic is in powers of 1000, as disks are sold and rates are said; memory in powers of 1024, as
-//! `--memory` is typed.
+//! Invariant: traffic is shown in powers of 1000, the usual units of disks and rates; memory in powers of 1024, the
+//! units of `--memory`.
 
 use thalweg_base::units::Count;
 
-/// Rows under each other: the first column to the left, the others to the right.
+/// Rows as columns: the first aligned left, the others right.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |i: usize| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max();
@@ -23,7 +23,7 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A number and what it counts.
+/// A number with its noun, singular or plural.
 pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
@@ -62,7 +62,7 @@ pub(crate) fn records(count: u64) -> String {
     format!("{} {}", Count(count), if count == 1 { "record" } else { "records" })
 }
 
-/// `543 MB/s`; nothing is said about a rate of no time at all.
+/// `543 MB/s`, or `-` if no time has passed.
 pub(crate) fn rate(bytes: u64, seconds: f64) -> String {
     if seconds > 0.0 { format!("{}/s", traffic((bytes as f64 / seconds) as u64)) } else { "-".into() }
 }

@@ -1,5 +1,5 @@
-//! What people read: receipts, plans, checks and reports as text. Pure functions from objects to text, each
-//! with the text it gives for a sample as its test.
+//! Results as text: receipts, plans, checks and reports. Each function is pure, from an object to text, and is tested
+//! with the text of a sample.
 
 mod cluster_plan;
 mod cluster_tables;

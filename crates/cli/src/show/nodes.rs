@@ -30,7 +30,7 @@ pub(crate) fn cluster(report: &ClusterReport) -> String {
     format!("cluster {}, epoch {}\n{}", report.name, report.epoch, left(&rows))
 }
 
-/// What every host lacks, and that the others lack nothing.
+/// For each host the number of checks, and the findings that need a remedy.
 pub(crate) fn cluster_doctor(report: &ClusterDoctor) -> String {
     let mut text = String::new();
     for host in report.hosts.iter().filter(|host| host.error.is_none()) {
@@ -44,7 +44,7 @@ pub(crate) fn cluster_doctor(report: &ClusterDoctor) -> String {
     text
 }
 
-/// What was done to each host.
+/// The result of a step on each host.
 pub(crate) fn steps(steps: &HostSteps) -> String {
     let done = steps.hosts.iter().filter_map(|host| Some((host, host.done.as_ref()?)));
     let rows: Vec<Vec<String>> =
@@ -52,7 +52,7 @@ pub(crate) fn steps(steps: &HostSteps) -> String {
     left(&rows)
 }
 
-/// How long each host took to do nothing.
+/// The time that an empty request to each host took.
 pub(crate) fn pings(report: &ExecReport) -> String {
     let there = report.hosts.iter().filter(|host| host.error.is_none());
     let rows: Vec<Vec<String>> =
@@ -73,7 +73,7 @@ pub(crate) fn jobs(list: &JobList) -> String {
     left(&rows)
 }
 
-/// One job on all its hosts.
+/// One job on all of its hosts.
 pub(crate) fn whole(jobs: &[JobReport]) -> String {
     match jobs.first() {
         Some(first) if first.share.is_some() => sorts::sort(jobs),
@@ -98,7 +98,7 @@ pub(crate) fn job(job: &JobReport) -> String {
     text
 }
 
-/// A command on one line: words that are more than letters stand in quotes.
+/// A command on one line; arguments with special characters are quoted.
 pub(super) fn typed(command: &[String]) -> String {
     let word = |word: &String| {
         let plain =
@@ -108,7 +108,7 @@ pub(super) fn typed(command: &[String]) -> String {
     command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// Without what a terminal would obey, and on one line.
+/// The text on one line, without control characters that a terminal would obey.
 pub(super) fn harmless(text: &str) -> String {
     let one =
         |c: char| if c.is_control() && c != '\t' { c.escape_default().to_string() } else { c.to_string() };
@@ -130,7 +130,7 @@ pub(super) fn state(job: &JobReport) -> String {
     }
 }
 
-/// Rows under each other, all columns to the left.
+/// Rows as columns, all aligned left.
 pub(super) fn left(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let last = |row: &Vec<String>, i: usize| i + 1 == row.len();

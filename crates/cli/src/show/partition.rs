@@ -1,13 +1,13 @@
-//! What a partition made, behind the rest of its receipt.
+//! The part of a receipt that shows the files of a partition.
 
 use thalweg_api::PartitionReceipt;
 
 use super::columns::{columns, labelled, records, traffic};
 
-/// More parts than this are told by the smallest and the largest.
+/// If there are more parts, only the smallest and the largest are shown.
 const PARTS_SHOWN: usize = 16;
 
-/// Each part's share.
+/// The size of each part, and its share of the whole.
 pub(crate) fn partition(partition: &PartitionReceipt) -> String {
     let all: u64 = partition.parts.iter().map(|part| part.file_bytes).sum();
     let spread = format!(

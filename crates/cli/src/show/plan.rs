@@ -5,7 +5,7 @@ use thalweg_base::units::{Bytes, Count};
 
 use super::columns::{columns, labelled, rate, records, seconds, traffic};
 
-/// What will be done, what it takes, how long each stage should last, and on which rates that rests.
+/// The plan: the stages with their predicted times, the resources, and the rates that it uses.
 pub(crate) fn plan(plan: &Plan) -> String {
     let pass = if plan.passes == 1 { "pass" } else { "passes" };
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! The receipt of a transfer. Words of the other end, which may be any, stay on their lines.
+//! The receipt of a transfer. Text from the other end may contain anything; it stays on its line.
 
 use thalweg_api::{PumpEnd, PumpLink, PumpReceipt};
 use thalweg_base::units::{Bytes, Count};
@@ -6,7 +6,7 @@ use thalweg_base::units::{Bytes, Count};
 use super::columns::{columns, labelled, rate, seconds, traffic};
 use crate::print::on_one_line;
 
-/// What was moved, that it came out as it went in, what each end cost, and what the rest waited for.
+/// The amount copied, the proof that it arrived unchanged, the cost at each end, and the slowest part.
 pub(crate) fn pump(receipt: &PumpReceipt) -> String {
     let mut text = headline(receipt);
     text += &proofs(receipt);
@@ -98,7 +98,7 @@ fn io(receipt: &PumpReceipt) -> String {
     )
 }
 
-/// What is not a file with bytes, and what an earlier run had done.
+/// Items other than files with data, and the work of an earlier run.
 fn others(receipt: &PumpReceipt) -> String {
     let mut kept = Vec::new();
     for (count, one, many) in [

@@ -6,7 +6,7 @@ use thalweg_base::units::{Bytes, Count, MIB};
 use super::columns::{columns, labelled, rate, records, seconds, traffic};
 use super::partition::partition;
 
-/// What went in and out, that the invariant holds, and what it cost beside what the plan had said.
+/// The records in and out, the invariant, and the cost next to the plan's prediction.
 pub(crate) fn receipt(receipt: &Receipt) -> String {
     let mut text = headline(receipt);
     text += &proofs(receipt);
@@ -25,7 +25,7 @@ pub(crate) fn receipt(receipt: &Receipt) -> String {
     text + &receipt.partition.as_ref().map_or_else(String::new, partition)
 }
 
-/// What an earlier run had done; nothing of a run that began anew.
+/// The work of an earlier run; empty if the run started from the beginning.
 fn resumed(receipt: &Receipt) -> String {
     let Receipt { resumed_bytes, resumed_output_bytes, .. } = *receipt;
     let mut spared = Vec::new();
@@ -98,14 +98,14 @@ fn proofs(receipt: &Receipt) -> String {
     text + &labelled("invariant", &format!("{invariant}: {verdict}; {order}, {duplicates} duplicate keys"))
 }
 
-/// What went into a join and came of it.
+/// The inputs and the output of a join.
 fn joined(receipt: &Receipt, sides: &Sides) -> String {
     let bytes = |proof: &Proof| proof.bytes;
     let mut text = proof("left", &sides.left, bytes(&sides.left), receipt);
     text += &proof("right", &sides.right, bytes(&sides.right), receipt);
     text += &proof("out", &receipt.output, receipt.output_file_bytes, receipt);
     let verdict = if receipt.holds { "holds" } else { "BROKEN" };
-    // An inner join does not count those that it leaves out.
+    // An inner join does not count records without a match.
     let alone = match sides.unmatched {
         0 => String::new(),
         alone => format!(", {} without a match", Count(alone)),
@@ -114,7 +114,7 @@ fn joined(receipt: &Receipt, sides: &Sides) -> String {
     text + &labelled("invariant", &format!("out = left x right, key by key: {verdict}; {pairs} pairs{alone}"))
 }
 
-/// What went by. Where files hold more than records, newlines, both numbers are told.
+/// Records, bytes and checksum. If the files also hold newlines, both numbers of bytes are shown.
 fn proof(label: &str, proof: &Proof, file_bytes: u64, receipt: &Receipt) -> String {
     let checksum =
         if receipt.proved { format!("checksum {:032x}", proof.checksum) } else { "no checksum taken".into() };
@@ -133,7 +133,7 @@ fn stages(receipt: &Receipt) -> String {
     let heads = ["stages", "took", "planned", "waited: reads", "writes", "read", "written"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     rows.extend(receipt.stages.iter().map(stage));
-    // Of a sort on a cluster every stage was planned, or none.
+    // In a sort on a cluster either every stage has a prediction, or none.
     let of_stages = || receipt.stages.iter().map(|stage| stage.predicted_seconds).sum::<Option<f64>>();
     let of_nodes = || of_stages().filter(|_| !receipt.nodes.is_empty());
     if let Some(planned) = receipt.plan.as_ref().map(|plan| plan.seconds).or_else(of_nodes) {
@@ -142,7 +142,7 @@ fn stages(receipt: &Receipt) -> String {
     columns(&rows)
 }
 
-/// What each node did, if there were several. Times are from the moment it was asked.
+/// The work of each node, if there were several. Times count from the request to the node.
 fn nodes(receipt: &Receipt) -> String {
     if receipt.nodes.is_empty() {
         return String::new();
@@ -212,7 +212,7 @@ fn memory(receipt: &Receipt) -> String {
     format!("peak {}{promised}, {} in huge pages", Bytes(memory.peak_bytes), Bytes(memory.huge_page_bytes))
 }
 
-/// What a peak may be: the larger of 5 % and 2 MiB above what was given.
+/// The allowed peak: the limit plus 5 % or 2 MiB, whichever is larger.
 fn promise(limit: u64) -> String {
     let (twentieth, least) = (limit / 20, 2 * MIB);
     let slack = if twentieth > least { "5 %".to_string() } else { Bytes(least).to_string() };
@@ -281,7 +281,7 @@ memory    peak 90 MiB, promised at most 105 MiB (100 MiB and 5 %), 0 B in huge p
         assert_eq!(receipt(&sample()), expected);
     }
 
-    /// A peak of 64.45 MiB beside "64 MiB promised" read as a broken promise; the promise is of a little more.
+    /// A peak of 64.45 MiB next to "64 MiB promised" was read as a broken promise; the promise allows a little more.
     #[test]
     fn the_promise_of_memory_is_told_with_what_it_allows() {
         for (limit, told) in [
@@ -297,7 +297,7 @@ memory    peak 90 MiB, promised at most 105 MiB (100 MiB and 5 %), 0 B in huge p
         assert!(receipt(&bare).contains("memory    peak 90 MiB, 0 B in huge pages\n"), "{}", receipt(&bare));
     }
 
-    /// A receipt that said 6 bytes of a file of 9 looked like three bytes lost.
+    /// A receipt with 6 bytes for a file of 9 looked like three lost bytes.
     #[test]
     fn of_lines_the_bytes_of_the_file_are_told_and_those_without_newlines() {
         let mut lines = sample();

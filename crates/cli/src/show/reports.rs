@@ -1,11 +1,11 @@
-//! What `check` and `doctor` found.
+//! The results of `check` and `doctor`.
 
 use thalweg_api::{Check, DoctorReport, NodeCheck, Verdict};
 
 use super::columns::columns;
 
-/// The lines of the Sort Benchmark's validator, then the sum that receipts show, which is not known of merged
-/// summaries; and a line where that validator would fail, an empty input.
+/// The lines of the Sort Benchmark's validator, then the checksum that receipts show, unless the input is merged
+/// summaries, for which it is unknown. An empty input, where that validator would fail, gets a line of its own.
 pub(crate) fn check(check: &Check) -> String {
     let mut text = String::new();
     if let Some(first) = check.first_unordered {

@@ -9,9 +9,9 @@ use thalweg_base::units::Bytes;
 use super::nodes::{harmless, left, state, typed};
 use super::{counted, receipt, seconds, traffic};
 
-/// How often a line of progress is shown.
+/// The interval between lines of progress.
 const LINE_EVERY_SECONDS: f64 = 1.0;
-/// A rate of less time than this is a guess.
+/// A rate measured over less time than this is a guess.
 const PACE_AFTER_SECONDS: f64 = 0.5;
 
 /// A sort with a line for each of its nodes, and its receipt if there is one.
@@ -52,7 +52,7 @@ fn attempt(job: &JobReport) -> usize {
     job.share.as_ref().map_or(0, |share| share.failed.len() + 1)
 }
 
-/// How fast a node does what it does now.
+/// The rate of a node in its current stage.
 fn rate(share: &ParticipantView) -> String {
     let bytes = match share.stage.as_str() {
         "read+river" => share.read_bytes,
@@ -62,32 +62,32 @@ fn rate(share: &ParticipantView) -> String {
     format!("{}/s", traffic((bytes as f64 / share.stage_seconds.max(0.001)) as u64))
 }
 
-/// How a sort ended, if these are of one and it has: its receipt, or why there is none.
+/// The result of a sort that is no longer watched: its receipt or its error. `None` if none of these jobs is a sort.
 pub(crate) fn end_of_sort(jobs: &[JobReport]) -> Option<Result<&Receipt, String>> {
     let last = jobs.iter().filter(|job| job.share.is_some()).max_by_key(|job| attempt(job))?;
     let receipts = jobs.iter().filter_map(|job| job.share.as_ref()?.receipt.as_ref());
     if let Some(receipt) = receipts.into_iter().find(|receipt| receipt.holds) {
         return Some(Ok(receipt));
     }
-    // A node that failed may have been left out of the attempt that tells.
+    // The attempt with the result may have left out a node that failed.
     let ended = jobs.iter().filter(|job| job.state != JobState::Running && attempt(job) == attempt(last));
     let why = ended.filter_map(|job| job.why.as_ref()).next();
     let lost = || format!("no host that runs the sort {} can be asked any more", last.id);
     Some(Err(why.cloned().unwrap_or_else(lost)))
 }
 
-/// What is seen of a sort that is watched.
+/// The state of a display that follows a job.
 #[derive(Default)]
 pub(crate) struct Watched {
-    /// Bytes of each host's output that were shown.
+    /// The bytes of each host's output that were shown.
     shown: BTreeMap<String, u64>,
     nodes: BTreeMap<String, ParticipantView>,
-    /// The stage and the attempt of the last line, and when that was.
+    /// The stage and the attempt of the last line, and the time since then.
     last: Option<(String, usize, Stopwatch)>,
 }
 
 impl Watched {
-    /// What a command has said since the last report, each line behind its host.
+    /// The output of a command since the last report; every line has the host's name before it.
     pub(crate) fn command(&mut self, job: &JobReport) -> String {
         let before = self.shown.insert(job.host.clone(), job.output_bytes).unwrap_or(0);
         let new = job.output_bytes.saturating_sub(before) as usize;
@@ -99,13 +99,13 @@ impl Watched {
         told.into_iter().chain(job.tail[from..].lines().map(line)).collect()
     }
 
-    /// Takes a report in; a line if it is time for one.
+    /// Adds a report. Returns a line if the stage changed or enough time has passed.
     pub(crate) fn sort(&mut self, job: &JobReport) -> String {
         let Some(share) = &job.share else { return String::new() };
         self.nodes.insert(job.host.clone(), share.clone());
         let attempt = self.nodes.values().map(|share| share.failed.len()).max().unwrap_or(0);
         self.nodes.retain(|_, share| share.failed.len() == attempt);
-        // Those who are least far say where the whole is.
+        // The stage of the whole sort is that of the node that is furthest behind.
         let rank = |share: &&ParticipantView| {
             ["", "sample", "read+river", "sort+write", "publish"]
                 .iter()
@@ -132,7 +132,7 @@ impl Watched {
         line
     }
 
-    /// How fast this stage goes and how long it takes yet; nothing at its beginning, when nobody knows.
+    /// The rate and the time left of this stage; empty at its beginning, when they are not known yet.
     fn pace(&self, stage: &str) -> String {
         let of: fn(&ParticipantView) -> u64 = match stage {
             "read+river" => |share: &ParticipantView| share.read_bytes,
@@ -198,7 +198,7 @@ mod tests {
              n2    1        sample      0 B    0 B      -        2.00 s  failed (n2: it is full)\n\
              attempt 1 failed: n3: gone\n"
         );
-        // The node that was left out does not say how it ends.
+        // The node that was left out does not know how the job ends.
         assert!(end_of_sort(&jobs).unwrap().unwrap_err().contains("can be asked"));
         let jobs = jobs.map(|job| JobReport { state: JobState::Failed, why: Some(job.host.clone()), ..job });
         assert_eq!(end_of_sort(&jobs), Some(Err("n1".into())));

@@ -1,4 +1,4 @@
-//! Volumes and what is in them.
+//! Volumes and their files.
 
 use thalweg_api::{
     VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeSalvage, VolumeStatus, VolumeStore,
@@ -8,7 +8,7 @@ use thalweg_base::units::Bytes;
 
 use super::columns::{columns, counted, labelled};
 
-/// Each with its places.
+/// Each volume with its directories.
 pub(crate) fn volume_list(volumes: &[VolumeEntry]) -> String {
     let mut text = String::new();
     for VolumeEntry { name, cluster, manager, stores, .. } in volumes {
@@ -20,7 +20,7 @@ pub(crate) fn volume_list(volumes: &[VolumeEntry]) -> String {
     text
 }
 
-/// What was removed.
+/// The volume that was removed.
 pub(crate) fn volume_destroyed(entry: &VolumeEntry) -> String {
     let VolumeEntry { name, manager, stores, .. } = entry;
     let mut text = format!("{name}: removed with all its files\n  manager {manager}\n");
@@ -28,7 +28,7 @@ pub(crate) fn volume_destroyed(entry: &VolumeEntry) -> String {
     text
 }
 
-/// What there is, and a row for each store.
+/// The status of a volume, with a row for each store.
 pub(crate) fn volume_status(status: &VolumeStatus) -> String {
     let VolumeStatus { name, manager, clients, stores, layout, files, directories, bytes } = status;
     let mut text = format!(
@@ -67,7 +67,7 @@ fn in_words(layout: &VolumeLayout) -> String {
     text
 }
 
-/// What was read, and what is wrong.
+/// The amount that was read, and the problems found.
 pub(crate) fn volume_check(check: &VolumeCheck) -> String {
     let VolumeCheck { name, files, strips, bytes, problems, lost_files } = check;
     let mut text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
@@ -89,7 +89,7 @@ pub(crate) fn volume_check(check: &VolumeCheck) -> String {
     text
 }
 
-/// What was saved, and what was not.
+/// The files that were saved, and those that were not.
 pub(crate) fn volume_salvage(salvaged: &VolumeSalvage) -> String {
     let VolumeSalvage { name, files, partial_files, bytes, problems } = salvaged;
     let text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
@@ -101,7 +101,7 @@ pub(crate) fn volume_salvage(salvaged: &VolumeSalvage) -> String {
     )
 }
 
-/// A row for each name, as `ls -l` has it.
+/// A row for each name, as in `ls -l`.
 pub(crate) fn volume_files(files: &[VolumeFile]) -> String {
     let lengths = files.iter().map(|file| file.bytes.to_string().len());
     let width = lengths.max().unwrap_or(0);
@@ -122,7 +122,7 @@ fn letter(file: &VolumeFile) -> char {
     }
 }
 
-/// All that is known.
+/// All metadata of a file.
 pub(crate) fn volume_file(file: &VolumeFile) -> String {
     let VolumeFile { name, kind, bytes, mode, user, group, links, modified_ns, inode, target, layout } = file;
     let mut text = format!("{name}: {kind}, {bytes} bytes\n");
@@ -133,7 +133,7 @@ pub(crate) fn volume_file(file: &VolumeFile) -> String {
     text + &layout.as_ref().map_or(String::new(), |layout| labelled("layout", &in_words(layout)))
 }
 
-/// How a file is laid out, or what is made in a directory.
+/// The layout of a file, or of new files in a directory.
 pub(crate) fn volume_layout(file: &VolumeFile) -> String {
     match &file.layout {
         Some(layout) => format!("{}: {}\n", file.name, in_words(layout)),

@@ -2,10 +2,10 @@
 
 use thalweg_api::{BenchMeasure, BenchRow, BenchTarget};
 
-/// The 99th percentile is shown for at least so many runs.
+/// The fewest runs for which the 99th percentile is shown.
 const P99_RUNS_MIN: usize = 100;
 
-/// The median, which is 0 for no numbers.
+/// The median; 0 if there are no numbers.
 pub(super) fn median(numbers: &[f64]) -> f64 {
     let sorted = sorted(numbers);
     let (low, high) = (sorted.len().saturating_sub(1) / 2, sorted.len() / 2);
@@ -64,7 +64,7 @@ pub(super) fn digits(number: f64) -> String {
     }
 }
 
-/// A target and its result in each file. A comparison with another contender is computed anew over all runs.
+/// A target and its result in each file. A comparison with another contender is recomputed over all runs.
 pub(super) fn target(target: &BenchTarget, rows: &[BenchRow]) -> String {
     let told = |measured: &str, met: Option<bool>| match met {
         Some(true) => format!("{measured}, yes"),
@@ -90,7 +90,7 @@ pub(super) fn target(target: &BenchTarget, rows: &[BenchRow]) -> String {
     format!("{name}: {measured}")
 }
 
-/// The measurement of one comparison.
+/// The measurements of one comparison.
 pub(super) fn others<'a>(
     rows: &'a [BenchRow],
     name: &'a str,

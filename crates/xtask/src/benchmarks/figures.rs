@@ -1,30 +1,30 @@
-//! The figures of paper 001 from a run of `thalweg bench volume --rows figures`: as pictures, and as a table of their points.
+//! The figures of paper 001 from a run of `thalweg bench volume --rows figures`, as pictures and as a table of points.
 //!
-//! Model: the rows of the run are named as in `whole-350-7`: what is read, records of a chunk, readers. A line of a figure
-//! is one kind of reading, one chunk and one file system, over the number of readers.
+//! Model: the rows of the run are named as in `whole-350-7`: kind of reading, records per chunk, readers. A line of a
+//! figure shows one kind of reading, one chunk size and one file system, by the number of readers.
 
 use std::fmt::Write;
 
 use thalweg_api::BenchReport;
 
 const CHUNKS: [u32; 5] = [1, 10, 50, 150, 350];
-/// Chunks of figures 10 and 11.
+/// The chunk sizes of figures 10 and 11.
 const FEW_CHUNKS: [u32; 3] = [1, 50, 150];
 const READERS: u32 = 7;
-/// In the order of a figure's lines; they repeat.
+/// The colours of a figure's lines, in order; they repeat.
 const COLOURS: [&str; 6] = ["#1b6ca8", "#c8553d", "#2a9d5c", "#8e5aa8", "#b8860b", "#444444"];
 /// The size of a picture.
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 360.0;
-/// The room beside the lines: for the axis of rates, for the names of lines, for the title, for the axis of readers.
+/// The margins, for the axis of rates, the names of the lines, the title and the axis of readers.
 const LEFT: f64 = 48.0;
 const RIGHT: f64 = 190.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 40.0;
-/// Where the paper's own points are, in figures 3 and 6: readers, MB/s of PVFS, MB/s of NFS.
+/// The paper's own points in figures 3 and 6: kind of reading, readers, MB/s of PVFS, MB/s of NFS.
 const PAPER: [(&str, u32, f64, f64); 2] = [("whole", 7, 48.23, 11.76), ("global", 7, 50.06, 9.09)];
 
-/// Who reads.
+/// The file system that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     Ours,
@@ -49,7 +49,7 @@ pub(super) struct Figure {
     lines: Vec<Line>,
 }
 
-/// A line, as readers and MB/s.
+/// The points of a line: readers and MB/s.
 struct Line {
     name: String,
     points: Vec<(u32, f64)>,
@@ -102,7 +102,7 @@ fn records(chunk: u32) -> String {
     if chunk == 1 { "1 record".into() } else { format!("{chunk} records") }
 }
 
-/// MB/s of all readers together.
+/// The MB/s of all readers together.
 fn rate(report: &BenchReport, what: &str, chunk: u32, readers: u32, who: Who) -> Option<f64> {
     let name = format!("{what}-{chunk}-{readers}");
     let row = report.rows.iter().find(|row| row.name == name)?;
@@ -115,12 +115,12 @@ fn rate(report: &BenchReport, what: &str, chunk: u32, readers: u32, who: Who) ->
 }
 
 impl Figure {
-    /// Its path from the directory of documents.
+    /// The path from the directory of documents.
     pub(super) fn path(&self) -> String {
         format!("figures/volume-{}.svg", self.number)
     }
 
-    /// The picture, as a document of SVG.
+    /// The figure as an SVG document.
     pub(super) fn svg(&self) -> String {
         let highest =
             self.lines.iter().flat_map(|line| &line.points).map(|(_, rate)| *rate).fold(1.0, f64::max);
@@ -183,7 +183,7 @@ impl Figure {
     }
 }
 
-/// A round number, of which at most six make so much.
+/// A round step such that at most six of them reach `highest`.
 fn step(highest: f64) -> f64 {
     let tens = 10f64.powf((highest / 6.0).log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -193,7 +193,7 @@ fn step(highest: f64) -> f64 {
         .unwrap_or(10.0 * tens)
 }
 
-/// The part of the page: the pictures, and the points of all of them as a table.
+/// The section of the page: the pictures, and a table of all their points.
 pub(super) fn page(report: &BenchReport) -> String {
     let mut text = String::new();
     for figure in figures(report) {
@@ -254,7 +254,7 @@ mod tests {
             svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && svg.contains("PVFS in the paper"),
             "{svg}"
         );
-        // Two points of 10 and 20 MB/s on an axis up to 50: the higher one stands higher.
+        // The points of 10 and 20 MB/s on an axis up to 50: the higher rate has the smaller y.
         assert!(svg.contains("points=\"48.0,262.8 115.0,205.6\""), "{svg}");
     }
 

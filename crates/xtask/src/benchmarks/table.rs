@@ -5,7 +5,7 @@ use thalweg_api::{BenchOther, BenchRate};
 use super::cells::{others, target, time, together, took};
 use super::{Asked, Line};
 
-/// The rows of a table, and below them the files that they come from.
+/// The rows of a table, and below them the names of their source files.
 pub(super) fn rows(asked: &Asked) -> String {
     let columns: Vec<&str> = asked.columns.iter().map(|(name, _)| name.as_str()).collect();
     let mut table = vec![vec!["work".to_string(), "Thalweg".into()]];
@@ -48,7 +48,7 @@ fn joined(cells: impl Iterator<Item = String>) -> String {
     cells.collect::<Vec<_>>().join("; ")
 }
 
-/// Leaves out columns that are empty but for their heading.
+/// Removes columns that are empty except for their heading.
 fn without_empty(mut table: Vec<Vec<String>>) -> Vec<Vec<String>> {
     let is_used: Vec<bool> =
         (0..table[0].len()).map(|i| table[1..].iter().any(|row| !row[i].is_empty())).collect();
@@ -72,7 +72,7 @@ fn files(lines: &[Line]) -> String {
     joined(named.iter().map(|(files, rows)| format!("{files} ({})", rows.join(", "))))
 }
 
-/// GB/s read and written by each scheme, for each size at its best chunk on one directory.
+/// The GB/s read and written by each scheme, for each size, at its best chunk size on one directory.
 pub(super) fn rates(rates: &[BenchRate]) -> String {
     let rates: Vec<&BenchRate> = rates.iter().filter(|rate| rate.directories == 1).collect();
     let mut sizes: Vec<u64> = rates.iter().map(|rate| rate.bytes).collect();
@@ -101,7 +101,7 @@ pub(super) fn rates(rates: &[BenchRate]) -> String {
     markdown(&table)
 }
 
-/// To one digit, as a heading.
+/// A size with one digit, for a heading.
 fn size(bytes: u64) -> String {
     match bytes as f64 / 1e6 {
         megabytes if megabytes < 0.95 => format!("{megabytes:.1} MB"),

@@ -1,8 +1,8 @@
 //! Import cycles in a crate: at most three files, so that each file can be read on its own.
 //!
-//! An import is a path that begins at `crate`, `super` or a child module and leads to another file of the crate. What a
-//! crate's root (`lib.rs`, `main.rs`) offers to all others does not count, and neither do tests.
-//! Non-goal: macros, and names that are imported by `*`.
+//! An import is a path that begins with `crate`, `super` or a child module and leads to another file of the crate.
+//! Items of a crate's root (`lib.rs`, `main.rs`) do not count, and neither do tests.
+//! Non-goals: macros, and names that are imported by `*`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::tree::Tree;
 /// The most files of one cycle.
 const FILES_MAX: usize = 3;
 
-/// The modules of a crate that each module imports, by their paths without `crate::`.
+/// For each module of a crate the modules that it imports, as paths without `crate::`.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// Cycles that are too large, and exceptions that are no longer needed.
@@ -43,7 +43,7 @@ fn check_crate(name: &str, imports: &Imports) -> Vec<Finding> {
         .collect()
 }
 
-/// The path of a module; none for the root of a crate and for files of tests.
+/// The path of a module; `None` for the root of a crate and for files of tests.
 fn module_of(path: &str) -> Option<String> {
     let path = path.strip_suffix(".rs")?;
     let path = path.strip_suffix("/mod").unwrap_or(path);
@@ -72,7 +72,7 @@ fn imports(modules: &BTreeMap<String, String>) -> Imports {
             };
             let skipped = if words[0] == "crate" || words[0] == "self" { 1 } else { up };
             let mut full = [&from[..], &words[skipped..]].concat();
-            // The file that the path leads into.
+            // The longest beginning of the path that is a module.
             while !full.is_empty() && !modules.contains_key(&full.join("::")) {
                 full.pop();
             }
@@ -126,7 +126,7 @@ fn reached<'i>(imports: &'i Imports, from: &'i String) -> BTreeSet<&'i String> {
     seen
 }
 
-/// The cycles of several modules.
+/// The cycles of more than one module.
 fn cycles_of(imports: &Imports) -> Vec<Vec<String>> {
     let reach: BTreeMap<&String, BTreeSet<&String>> =
         imports.keys().map(|module| (module, reached(imports, module))).collect();

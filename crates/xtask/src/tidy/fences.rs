@@ -4,7 +4,7 @@ use super::finding::Finding;
 use crate::source::Source;
 use crate::tree::Tree;
 
-/// A word of the code and the places where it is allowed.
+/// A word in code, and the files where it is allowed.
 struct Fence {
     word: &'static str,
     places: &'static [&'static str],
@@ -32,7 +32,7 @@ const FENCES: &[Fence] = &[
     Fence { word: "eprint", places: PRINTS, why: "only the command prints" },
 ];
 
-/// Words outside their places, and files without a header.
+/// Words outside their allowed files, and files without a header.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for file in tree.rust() {
@@ -43,7 +43,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                 "a file begins with a //! header: what it is, its invariant, what it refuses",
             ));
         }
-        // A test may print: cargo shows it only when the test fails.
+        // A test may print: the test harness shows it only if the test fails.
         let is_test = file.path.contains("/tests/");
         let source = Source::of(&file.text);
         for fence in
@@ -59,7 +59,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Whether the line uses the word: as a macro, except for the keyword.
+/// Whether the line uses the word: `unsafe` anywhere, the other words only as macros.
 fn is_used(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let is_name = |c: char| c.is_alphanumeric() || c == '_';

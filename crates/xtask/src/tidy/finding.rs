@@ -4,7 +4,7 @@
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Finding {
     pub(super) path: String,
-    /// From 1; 0 if it is about the file as a whole.
+    /// Counted from 1; 0 if the finding is about the whole file.
     pub(super) line: usize,
     pub(super) what: String,
 }
@@ -19,5 +19,5 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// The list of what exceeds the limits of length.
+/// The list of files and functions that exceed the limits of length.
 pub(super) const RATCHET: &str = "crates/xtask/ratchet.txt";

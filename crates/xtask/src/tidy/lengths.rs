@@ -1,7 +1,7 @@
 //! Limits of length: 70 lines for a function, 800 for a file, and 1,500 for a file in the ratchet.
 //!
-//! Invariant: what is longer is listed in the ratchet with its length, which may only shrink. A line there is
-//! `PATH NAME LINES`; the name of a whole file is `file`.
+//! Invariant: every longer file or function is listed in the ratchet with its length, which may only shrink. A line
+//! there is `PATH NAME LINES`; the name of a whole file is `file`.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const WHOLE: &str = "file";
 /// Lengths by path and name.
 type Lengths = BTreeMap<(String, String), usize>;
 
-/// Files and functions that are too long and not in the ratchet, and entries of the ratchet that are out of date.
+/// Files and functions that are too long and not in the ratchet, and outdated entries of the ratchet.
 pub(super) fn check(tree: &Tree, ratchet: &str) -> Vec<Finding> {
     let (long, listed) = (too_long(tree), read(ratchet));
     let mut found = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn check(tree: &Tree, ratchet: &str) -> Vec<Finding> {
     found
 }
 
-/// The ratchet with lengths that have shrunk, and without entries that are short enough now.
+/// The ratchet with reduced lengths, and without entries that are no longer too long.
 pub(super) fn tightened(tree: &Tree, ratchet: &str) -> String {
     let long = too_long(tree);
     let mut text: String =
@@ -77,7 +77,7 @@ fn too_long(tree: &Tree) -> Lengths {
         }
         for function in Source::of(&file.text).functions() {
             if function.lines > FUNCTION_LINES_MAX {
-                // Two functions of one name in one file: the longer one counts.
+                // If a file has two functions of one name, the longer one counts.
                 let longest = lengths.entry((file.path.clone(), function.name)).or_default();
                 *longest = function.lines.max(*longest);
             }

@@ -1,7 +1,7 @@
-//! Links between documents: both the file and the heading exist.
+//! Links between documents: the file and the heading must exist.
 //!
-//! Invariant: every relative link of a tracked Markdown file names a tracked file or directory, and what follows `#` is a
-//! heading of that file, spelled as GitHub spells it. Non-goal: links to other sites.
+//! Invariant: every relative link of a tracked Markdown file names a tracked file or directory, and what follows `#` is
+//! a heading of that file, spelled as GitHub spells it. Non-goal: links to other sites.
 
 use super::finding::Finding;
 use crate::tree::{File, Tree};
@@ -19,7 +19,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Targets of `[text](target)` with their lines, outside blocks of code.
+/// The targets of `[text](target)` with their lines, outside code blocks.
 fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     let sentences = text.lines().enumerate().filter(move |(_, line)| {
@@ -48,7 +48,7 @@ fn broken(tree: &Tree, from: &File, link: &str) -> Option<String> {
     (!is_there).then(|| format!("'{link}' leads to no heading of {path}"))
 }
 
-/// The path from the root, of a path that is relative to the directory of a file.
+/// Resolves a path relative to the directory of a file into a path from the root.
 fn beside(from: &str, path: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -62,7 +62,7 @@ fn beside(from: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// Headings as links spell them: in lower case, with hyphens and without punctuation, as on GitHub.
+/// The anchors of headings as on GitHub: in lower case, with hyphens and without punctuation.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let lines = text.lines().filter(|line| line.starts_with('#'));
     lines.map(|line| {

@@ -1,7 +1,7 @@
-//! The rules of style that are checked.
+//! The rules of style that are checked automatically.
 //!
-//! Invariant: each rule is a function from the files to findings, and `fixtures/bad` is a small repository that breaks
-//! each of them. The findings there are compared with `fixtures/bad.txt`.
+//! Invariant: each rule is a function from the files to findings. `fixtures/bad` is a small repository that breaks each
+//! rule, and the findings there are compared with `fixtures/bad.txt`.
 //! Non-goal: what rustfmt and clippy check.
 
 mod cycles;
@@ -31,7 +31,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Prints all findings; true if there are none.
+/// Prints all findings. Returns whether there are none.
 pub(crate) fn run(root: &Path) -> bool {
     let tree = Tree::of_repository(root);
     let found = findings(&tree);
@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path) -> bool {
     found.is_empty()
 }
 
-/// Writes to the ratchet what has become shorter. What has grown stays a finding.
+/// Updates the ratchet for files and functions that became shorter. Those that grew remain findings.
 pub(crate) fn tighten(root: &Path) -> bool {
     let tree = Tree::of_repository(root);
     let ratchet = tree.file(RATCHET).map_or("", |file| &file.text);
@@ -63,7 +63,7 @@ mod tests {
         findings(tree).iter().map(|finding| format!("{finding}\n")).collect()
     }
 
-    /// A function of so many lines.
+    /// A function with this many lines.
     fn function(name: &str, lines: usize) -> String {
         format!("\nfn {name}() {{\n{}}}\n", "    let _ = 0;\n".repeat(lines - 2))
     }

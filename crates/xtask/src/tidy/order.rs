@@ -1,4 +1,4 @@
-//! Imports run left: a crate may depend only on crates before it in the order of the stream.
+//! Imports go left: a crate may depend only on crates before it in the order of the stream.
 
 use super::finding::Finding;
 use crate::tree::{File, Tree};

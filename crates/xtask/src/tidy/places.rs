@@ -3,7 +3,7 @@
 use super::finding::Finding;
 use crate::tree::Tree;
 
-/// Split in two, so that this file does not contain them.
+/// Each text is split in two, so that this file does not contain it.
 const FORBIDDEN: &[(&str, &str, &str)] = &[
     ("TO", "DO", "left to do: do it, or open an issue"),
     ("FIX", "ME", "left to do: do it, or open an issue"),
@@ -42,7 +42,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Whether the line contains it as a whole word, or as the beginning of a path.
+/// Whether the line contains the text as a whole word, or as the beginning of a path.
 fn holds(line: &str, text: &str) -> bool {
     let goes_on = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     line.match_indices(text).any(|(at, _)| {
