@@ -3,7 +3,7 @@
 //! Model: a client numbers its requests, and says below which number it has all answers; those are dropped. Answers to
 //! requests that changed nothing are stored too: a late copy of one might change records that were written since.
 //! Invariant: a request is carried out once, unless a copy is under way for longer than [`LASTS_MS`]. A bucket stores
-//! at most [`ANSWERS_MAX`] answers with [`VALUE_BYTES`] of values. A server that gets records of a bucket also gets its
+//! at most [`ANSWERS_MAX`] answers with [`VALUE_BYTES`] of values. Its journal moves with its records.
 //! Non-goals: answers to reads.
 
 use std::collections::{BTreeMap, VecDeque};
