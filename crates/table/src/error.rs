@@ -1,4 +1,4 @@
-//! Why a request of a Redis client is refused. Each message begins with the error code that client libraries expect.
+//! The refusals of requests. Each message begins with the error code that client libraries expect.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Memory for records of any size, in cells of a few sizes.
+//! Memory for records of any size, in cells of certain sizes.
 //!
 //! ```text
 //! segment   | cell | cell | cell | ...      all of one size, a multiple of 8 bytes

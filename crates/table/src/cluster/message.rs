@@ -219,7 +219,7 @@ pub(crate) struct HandOver {
 pub(crate) enum Message {
     Requests(Requests),
     Replies(Replies),
-    /// Asks a server where its buckets of a table are.
+    /// Asks a server for the intervals of its buckets of a table.
     Where {
         table: TableId,
         client: ClientId,

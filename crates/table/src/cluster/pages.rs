@@ -6,7 +6,7 @@
 //!
 //! Model: the range is cut into parts where buckets begin according to the image. Each page covers the beginning of its
 //! part; the rest becomes a part again, cut by what is known then. So the pages cover the range exactly once while
-//! buckets split and move (paper 002's deterministic termination). Few parts are requested at a time, so memory is
+//! buckets split and move (paper 002's deterministic termination). Only the first parts are requested, to bound memory.
 //! Invariant: a record that exists throughout is returned once, in order. One that is added or removed may be returned.
 //! Non-goals: a snapshot.
 

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Model: a thread for each stream reads messages. One lock guards the buckets, so each message is carried out as a
-//! whole. The resulting messages go to outlets, whose threads send them. A stream to another node is opened when it is
+//! whole. The resulting messages go to outlets, whose threads send them. A stream to another node is opened on demand.
 //! Invariant: the link says who the peer is, whatever its messages say. A client that may only look changes nothing.
 //! Only nodes can send the messages between nodes.
 //! Non-goals: durability. The records are in memory, and are lost when the node ends.

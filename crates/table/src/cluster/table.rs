@@ -1,7 +1,7 @@
 //! A table of a cluster, as a program uses it.
 //!
 //! Model: any number of threads send requests. A thread that waits sends what is queued, and repeats what is not
-//! answered. For each server there is a stream, with a thread that reads the replies. Requests of many threads share
+//! answered. Each server has a stream, with a thread that reads the replies. A message has requests of many threads.
 //! Invariant: at most [`WINDOW`] requests are outstanding; a thread with one more waits. Each request gets an answer,
 //! or an error within about ten seconds.
 //! Non-goals: where the records are; see client.rs.
@@ -150,7 +150,7 @@ impl Shared {
         }
     }
 
-    /// Sends what is queued.
+    /// Sends all queued requests.
     pub(crate) fn flush(self: &Arc<Self>) {
         let messages = {
             let mut state = self.state();
