@@ -174,7 +174,7 @@ impl Lab {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Carried {
     pub(crate) bytes: u64,
-    /// The bytes of these that TCP may have retransmitted, at most. It does so when the peer gets no core for a while.
+    /// The most of them that TCP may have retransmitted. It does so when the peer gets no core for a while.
     pub(crate) again_bytes: u64,
 }
 
@@ -184,7 +184,7 @@ impl Carried {
         Carried { bytes: self.bytes - before.bytes, again_bytes: self.again_bytes - before.again_bytes }
     }
 
-    /// Whether a receipt's bytes of links agree with these, but for [`AGREE`] and `beside` bytes that it does not have.
+    /// Whether a receipt's link bytes agree with these, within [`AGREE`] and `beside` bytes that it does not count.
     pub(crate) fn agrees(self, said: u64, beside: u64) -> bool {
         let slack = (AGREE * self.bytes as f64) as u64 + beside;
         (self.bytes.saturating_sub(self.again_bytes + slack)..=self.bytes + slack).contains(&said)

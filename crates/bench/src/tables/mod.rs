@@ -99,7 +99,7 @@ const ROWS: &[Row] = &[
 ];
 const MEMORY: &str = "memory";
 const ETCD_ROWS: [&str; 3] = ["etcd-put", "etcd-get", "etcd-range"];
-/// Our records for each record of etcd, which is much slower.
+/// Rows with etcd use this many times fewer records, because etcd is much slower.
 const RECORDS_PER_ETCD_RECORD: u64 = 50;
 
 /// Names of the rows.

@@ -21,7 +21,7 @@ pub enum Error {
     Lost(String),
     /// The node with the records cannot be reached.
     Unreachable(String),
-    /// This node has too many requests at the moment.
+    /// This node has too many answers to send or to store at the moment.
     Busy(String),
     /// No node answered for ten seconds. A change may have been made.
     Silent(String),

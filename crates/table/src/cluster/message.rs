@@ -150,7 +150,7 @@ pub(crate) enum Refused {
     Lost(Address),
     /// The server with the records cannot be reached.
     Unreachable(Address),
-    /// This server has too many requests at the moment, and may be tried again.
+    /// This server has too many answers to send or to store at the moment. The request may be sent again.
     Busy(Address),
     /// The key or the value is too long.
     Long,
