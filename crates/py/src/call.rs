@@ -17,7 +17,7 @@ use crate::{errors, same_process};
 
 /// The signal that an interrupted call is cancelled with.
 const SIGINT: i32 = 2;
-/// The most output of a host that `exec` returns. A program with more has an error; the rest is cut off.
+/// The most output of a host that `exec` returns. A program that writes more is at fault; the rest is cut off.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
 
 /// Runs a command from its arguments, and returns its object as JSON. Every 50 ms it calls `look` with the stage, its

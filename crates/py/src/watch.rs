@@ -40,7 +40,7 @@ pub(crate) fn watched<T: Send>(
     })
 }
 
-/// Wakes the thread that waits for a thread when that one ends, even by a panic.
+/// Wakes the thread that waits for another thread when that one ends or panics.
 struct Ending<'d> {
     done: &'d AtomicBool,
     waiter: Thread,

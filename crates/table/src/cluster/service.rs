@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_millis(50);
 const PAUSE_NS: u64 = 500_000_000;
 /// The most streams of clients.
 const SESSIONS_MAX: usize = 1024;
-/// The percentage of the memory available when the first table is created that tables may use.
+/// Tables may use this percentage of the memory that is available when the first table is created.
 const MEMORY_PERCENT: u64 = 50;
 
 /// The service of tables on a node.
