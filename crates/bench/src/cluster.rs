@@ -62,7 +62,7 @@ enum Disks {
     Shared,
     /// A slow disk for each host.
     Slow,
-    /// No disk: files lie in memory.
+    /// No disk: files are in memory.
     None,
 }
 
@@ -89,7 +89,7 @@ const TWO: Row = Row {
     targets: &[of_ideal(0.95)],
 };
 
-/// The same records, in arrival order.
+/// The records of `TWO`, in arrival order.
 const RIVER: Row = Row {
     name: "river2",
     verb: "partition",
@@ -104,7 +104,7 @@ const fn scale(name: &'static str, nodes: u32) -> Row {
     Row { name, nodes, records, disks, memory: "160MiB", paper: "", targets: SCALES, ..TWO }
 }
 
-/// A million records among so many nodes, over links of 1 Gbit/s.
+/// A million records among `nodes` nodes, over links of 1 Gbit/s.
 const fn datamation(
     name: &'static str,
     nodes: u32,
@@ -341,7 +341,7 @@ impl Bench<'_> {
         (1..=self.row.nodes).map(part).collect()
     }
 
-    /// Bytes of the node that has most of them at the end. For a river the links of that node carry most; for a sort,
+    /// The bytes of the node with the most at the end. For a river the links of that node carry most; for a sort,
     /// uneven ranges count.
     fn bytes_of_busiest(&self, bytes: u64) -> f64 {
         let bytes_of = |part| std::fs::metadata(part).ok().map(|part| part.len());
@@ -352,7 +352,7 @@ impl Bench<'_> {
         largest.unwrap_or(bytes / u64::from(self.row.nodes)) as f64
     }
 
-    /// The time that links and disks need for so many bytes of a node, each at its rate.
+    /// The time that links and disks need for this many bytes of a node, each at its rate.
     fn ideal(&self, of_node: f64) -> Result<Option<f64>> {
         let Row { nodes, disks, .. } = *self.row;
         let slow_disks = disks == Disks::Slow;

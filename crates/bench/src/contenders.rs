@@ -10,12 +10,12 @@ use crate::targets::Target;
 /// A program, and its runs so far.
 pub(crate) struct Contender<W> {
     pub(crate) name: String,
-    /// The program and how it is run.
+    /// The program and the way it is run.
     pub(crate) who: W,
     pub(crate) series: Series,
     /// Whether its output was right, if that was checked.
     pub(crate) right: Option<bool>,
-    /// Why it is not measured any more; empty while it is.
+    /// Why it is no longer measured; empty while it is.
     pub(crate) note: String,
 }
 

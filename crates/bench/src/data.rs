@@ -18,7 +18,7 @@ use crate::{SEED, failed};
 pub(crate) enum Data {
     /// The benchmark's binary records.
     Binary,
-    /// The same with skewed keys.
+    /// The benchmark's binary records with skewed keys.
     Skewed,
     /// Printable benchmark records: lines of 98 characters that end in CR LF.
     Ascii,
@@ -39,9 +39,9 @@ const PIECE_BYTES: usize = 1 << 20;
 /// The prefix of all URLs.
 const URL_PREFIX: &[u8; 30] = b"https://www.example.org/goods/";
 const WORDS: u64 = 1_000_000;
-/// One in so many lines of the log is late,
+/// One in this many lines of the log is late,
 const LATE_ONE_IN: u64 = 100;
-/// by at most so many microseconds.
+/// by at most this many microseconds.
 const LATE_US_MAX: u64 = 10_000_000;
 const LONG_BYTES_MIN: u64 = 1 << 10;
 const LONG_BYTES_MAX: u64 = 64 << 10;
@@ -163,7 +163,7 @@ impl Maker {
         self.text(out, length);
     }
 
-    /// Adds so many letters.
+    /// Appends this many letters.
     fn text(&mut self, out: &mut Vec<u8>, length: u64) {
         let mut left = length;
         while left > 0 {

@@ -90,7 +90,7 @@ impl DataDir {
         Ok(())
     }
 
-    /// Fails if the first directory has no space for so many bytes.
+    /// Fails if the first directory has less space than this many bytes.
     pub(crate) fn need(&self, bytes: u64) -> Result<()> {
         let space = Threads::new(1).space(self.path())?;
         if space.available < bytes {
@@ -129,6 +129,6 @@ fn make_in(directory: &Path) -> Result<PathBuf> {
     }
     let path = directory.join(format!("{NAME}{}", std::process::id()));
     std::fs::create_dir(&path).map_err(|e| failed("make", &path, &e))?;
-    // Other tests start child processes meanwhile.
+    // Other tests start child processes at the same time.
     std::fs::canonicalize(&path).map_err(|e| failed("find", &path, &e))
 }

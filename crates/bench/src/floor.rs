@@ -19,7 +19,7 @@ use crate::{Error, Result};
 
 /// The depths that are tried.
 const DEPTHS: [u32; 4] = [1, 2, 4, 8];
-/// The depth without trying.
+/// The depth if none is tried.
 const DEPTH_TINY: u32 = 4;
 const ENGINES: [&str; 2] = ["io_uring", "libaio"];
 /// A block size at which larger ones are no faster, if there are many blocks.
@@ -38,8 +38,8 @@ pub(crate) struct Fio {
     directory: PathBuf,
 }
 
-/// The necessary reads and writes of a sort of so many bytes that spilled so many. Of the spilled bytes only those that
-/// could not have stayed in memory count, where that is known: for records of a fixed length.
+/// The necessary reads and writes of a sort of `bytes` bytes that spilled `spilled`. For records of a fixed length,
+/// only those spilled bytes count that could not have stayed in memory.
 pub(crate) fn phases(bytes: u64, spilled: u64, memory_bytes: u64, fixed: bool) -> Vec<BenchPhase> {
     let held = memory_bytes / MEMORY_SHARE.1 * MEMORY_SHARE.0;
     let spilled = if fixed { spilled.min(bytes.saturating_sub(held)) } else { spilled };
@@ -67,7 +67,7 @@ impl Fio {
         Err(format!("no floor: fio can use neither io_uring nor libaio here ({why})"))
     }
 
-    /// Finds the best depth of each phase on a part of the bytes.
+    /// Finds the best depth of each phase on a fraction of the bytes.
     pub(crate) fn search(&self, input: &str, phases: &mut [BenchPhase], tiny: bool) -> Result<()> {
         if tiny {
             phases.iter_mut().for_each(|phase| phase.depth = DEPTH_TINY);
@@ -137,7 +137,7 @@ impl Fio {
     }
 }
 
-/// The time of each phase, that of the longer direction, from fio's table of semicolons, version 3.
+/// The time of each phase, that of the longer direction, from fio's semicolon-separated output, version 3.
 fn seconds_of(table: &str, phases: usize) -> Result<Vec<f64>> {
     const NAME: usize = 2;
     const ERROR: usize = 4;

@@ -57,7 +57,7 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
     Ok(())
 }
 
-/// Measures with so many lanes; a single lane is bound to one core.
+/// Measures with this many lanes; a single lane is bound to one core.
 fn measure_row(asked: &Asked<'_>, copy: &mut Copy, lanes: usize) -> Result<BenchRow> {
     let (name, bytes) = (NAMES[lanes - 1], copy.bytes);
     let mut row = BenchRow {

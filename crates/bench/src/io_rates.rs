@@ -30,7 +30,7 @@ const CHUNKS: [u64; 5] = [64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB];
 /// Sizes of the whole table.
 const SIZES: [u64; 6] = [100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 8_000_000_000];
 const DIRECTORIES_MAX: usize = 4;
-/// The row that asks for the whole table instead of one size.
+/// The row that selects the whole table instead of one size.
 const WHOLE: &str = "whole";
 const PAGE: u64 = 4096;
 
@@ -88,7 +88,7 @@ impl Scheme {
     }
 }
 
-/// Names by which parts of the table can be asked for.
+/// Names by which parts of the table can be selected.
 pub(crate) fn names() -> Vec<&'static str> {
     Scheme::all().into_iter().map(Scheme::row).chain([WHOLE]).collect()
 }

@@ -34,7 +34,7 @@ impl Ring {
         Some(Ring { served: served?, series: Series::default() })
     }
 
-    /// Every host sends so many bytes to the next one. The time is that of the slowest.
+    /// Every host sends this many bytes to the next one. The time is that of the slowest.
     pub(crate) fn run(&mut self, lab: &Lab, bytes: u64) -> Result<()> {
         let hosts = self.served.len() as u32;
         let cpu = |ring: &Ring| ring.served.iter().map(|served| cpu_seconds(served.id())).sum::<f64>();

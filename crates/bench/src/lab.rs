@@ -35,7 +35,7 @@ pub(crate) struct Lab {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wanted<'a> {
     pub(crate) hosts: u32,
-    /// More words for `lab/up`.
+    /// Further arguments of `lab/up`.
     pub(crate) words: &'a [&'a str],
     /// Whether the directories of its hosts are in memory.
     pub(crate) in_memory: bool,
@@ -108,7 +108,7 @@ impl Lab {
         command
     }
 
-    /// A command on the network of a host that sees the files of this machine, and the mounts that others make.
+    /// A command on the network of a host, with this machine's files and the mounts that other processes make.
     pub(crate) fn on_network(&self, host: u32, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.space(host))).arg(program);
@@ -120,14 +120,14 @@ impl Lab {
         let labs = self.place.parent().unwrap_or(Path::new("/"));
         let mut script = Command::new(self.scripts.join(name));
         script.args(words).env("LAB", &self.id).env("THALWEG_LABS", labs).env("THALWEG", program);
-        // A node that it starts stays, and would hold a pipe open.
+        // A node that it starts stays, and would keep a pipe open.
         let status = script.stdin(Stdio::null()).stdout(Stdio::null()).status();
         let ran = status.is_ok_and(|status| status.success());
         ran.then_some(())
             .ok_or_else(|| crate::Error::Failed(format!("lab/{name} {} failed", words.join(" "))))
     }
 
-    /// Gives the link of a host another rate, in both directions.
+    /// Sets the rate of a host's link, in both directions.
     pub(crate) fn shape(&self, host: u32, rate: &str) -> crate::Result<()> {
         let outside = format!("th{}v{host}", self.id);
         let change = ["qdisc", "change", "dev"];
@@ -174,7 +174,7 @@ impl Lab {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Carried {
     pub(crate) bytes: u64,
-    /// The most of them that TCP may have retransmitted. It does so when the other side gets no core for a while.
+    /// The most of them that TCP may have retransmitted. It does so when the peer gets no core for a while.
     pub(crate) again_bytes: u64,
 }
 
@@ -184,7 +184,7 @@ impl Carried {
         Carried { bytes: self.bytes - before.bytes, again_bytes: self.again_bytes - before.again_bytes }
     }
 
-    /// Whether a receipt's bytes of links agree with these, within [`AGREE`] and `beside`, which a receipt does not count.
+    /// Whether a receipt's link bytes agree with these, within [`AGREE`] and `beside` bytes that it does not count.
     pub(crate) fn agrees(self, said: u64, beside: u64) -> bool {
         let slack = (AGREE * self.bytes as f64) as u64 + beside;
         (self.bytes.saturating_sub(self.again_bytes + slack)..=self.bytes + slack).contains(&said)
@@ -265,13 +265,13 @@ mod tests {
             "nothing is sent less than once"
         );
         assert!(!carried(100_000, 0).agrees(0, 65_536), "a link that a receipt does not know");
-        // As it was when the other side had no core for a while.
+        // Counts from a run in which the peer had no core for a while.
         assert!(
             !carried(979_000, 0).agrees(844_000, 65_536) && carried(979_000, 100_000).agrees(844_000, 65_536)
         );
     }
 
-    /// For this process, a connection on loopback shows names and numbers in the expected places.
+    /// Compares the count with the kernel's table of this process; a process that does not exist has no count.
     #[test]
     fn what_was_sent_again_is_found_where_the_kernel_tells_it() {
         let text = std::fs::read_to_string("/proc/self/net/snmp").unwrap();

@@ -24,11 +24,11 @@ use crate::{Error, Result};
 const NODES: [u32; 4] = [1, 4, 8, 32];
 /// Runs of fast contenders.
 pub(crate) const RUNS: usize = 200;
-/// Slow contenders run once in so many rounds.
+/// Slow contenders run once in this many rounds.
 const SLOW: usize = 10;
 /// Fewer runs than this only test that the benchmark works.
 pub(crate) const RUNS_MIN: usize = 20;
-/// The environment that is sent to find its cost.
+/// The size of the environment that is sent to measure its cost.
 const ENV_BYTES: usize = 16 << 10;
 /// How long links may take to open, in seconds.
 const LINKS_SECONDS: f64 = 30.0;
@@ -77,16 +77,16 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
 /// A program that launches.
 struct Launch {
     how: How,
-    /// It runs once in so many rounds.
+    /// The contender runs once in this many rounds.
     every: usize,
 }
 
 enum How {
-    /// Words for our own command.
+    /// Arguments of our own command.
     Ours(Vec<String>),
     /// Another program.
     Other(Box<dyn Fn() -> Command>),
-    /// The processes themselves, started here.
+    /// The processes themselves, started on this machine.
     Alone(u32),
 }
 
@@ -223,7 +223,7 @@ impl Bench<'_> {
     }
 }
 
-/// The seconds to start so many processes here, one after the other, and to wait for them.
+/// The seconds to start this many processes here, one after the other, and to wait for them.
 fn alone(count: u32) -> Result<f64> {
     let failed = |e: std::io::Error| Error::Failed(format!("true cannot be run: {e}"));
     let watch = Stopwatch::start();
@@ -253,7 +253,7 @@ fn targets(count: u32) -> Vec<Target> {
     }
 }
 
-/// Adds the last row's target, if there are three rows: one more node must cost as much among many as among few.
+/// Adds a target to the last of three rows: an additional node must cost as much among many nodes as among a few.
 fn flat(rows: &mut [BenchRow], tiny: bool) {
     const MORE_AT_MOST: f64 = 1.25;
     let count = |row: &BenchRow| row.name.rsplit('-').next().and_then(|n| n.parse::<f64>().ok());

@@ -1,7 +1,7 @@
 //! Other launchers over the hosts of a lab: OpenSSH, and programs that use it.
 //!
-//! Model: each host has a server that accepts one key and gives its users an empty directory, so that no shell reads
-//! anybody's settings. ControlMaster keeps a client's connections open where that is what is measured.
+//! Model: each host has a server that accepts one key and gives its users an empty directory, so that shells read no
+//! settings. ControlMaster keeps a client's connections open where that is what is measured.
 //! Invariant: servers and open connections are gone when the value is dropped.
 
 use std::net::TcpStream;
@@ -17,18 +17,18 @@ use crate::slurm::Slurm;
 
 /// The launchers' names in reports.
 pub(crate) const SSH: &str = "ssh";
-/// Over kept connections.
+/// ssh over open connections.
 pub(crate) const SSH_KEPT: &str = "ssh, kept";
-/// Over kept connections.
+/// pdsh over open connections.
 pub(crate) const PDSH: &str = "pdsh, kept";
-/// Over kept connections.
+/// clush over open connections.
 pub(crate) const CLUSH: &str = "clush, kept";
-/// Over kept connections.
+/// mpirun over open connections.
 pub(crate) const MPIRUN: &str = "mpirun";
-/// In an allocation for it.
+/// srun in an allocation of all hosts.
 pub(crate) const SRUN: &str = "srun";
 
-/// With more hosts its daemons wait 5 s and more for each other's names, which says nothing about its speed.
+/// With more hosts its daemons wait 5 s or more for each other's names, which says nothing about its speed.
 const MPIRUN_MAX: u32 = 4;
 /// How long a server may take to listen, in seconds.
 const LISTENS_SECONDS: f64 = 10.0;
@@ -38,7 +38,7 @@ pub(crate) type Launcher = (&'static str, Box<dyn Fn() -> Command>);
 
 /// The launchers that are installed.
 pub(crate) struct Launchers {
-    /// Nothing without servers.
+    /// Empty if there are no servers.
     servers: Vec<Child>,
     directory: PathBuf,
     found: Vec<&'static str>,
@@ -94,7 +94,7 @@ impl Launchers {
         self.servers.get(host as usize - 1).map_or(0, Child::id)
     }
 
-    /// The launchers that can start a command on so many hosts.
+    /// The launchers that can start a command on this many hosts.
     pub(crate) fn of(&self, lab: &Lab, count: u32) -> Vec<Launcher> {
         let can = |name: &&&str| match **name {
             SSH | SSH_KEPT => count == 1,
@@ -114,7 +114,7 @@ impl Launchers {
         let net = lab.address(0) + "/24";
         Box::new(move || {
             let mut command = match program.as_str() {
-                // Open MPI 4.1 hung here once in some hundred launches.
+                // Open MPI 4.1 hung here once in several hundred launches.
                 MPIRUN => {
                     let mut bounded = Command::new("timeout");
                     bounded.args(["20", MPIRUN]);
@@ -146,8 +146,8 @@ impl Launchers {
         })
     }
 
-    /// The path of a client's settings: `cold`, `kept` to use open connections, or `keeps` to open them; or the path of
-    /// its key, `user`.
+    /// The path of a client's configuration: `cold`, `kept` to use open connections, or `keeps` to open them; or the
+    /// path of its key, `user`.
     pub(crate) fn setting(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
@@ -176,7 +176,7 @@ impl Launchers {
             " IdentityFile {dir}/user\n IdentitiesOnly yes\n StrictHostKeyChecking no\n \
              UserKnownHostsFile /dev/null\n LogLevel ERROR\n BatchMode yes\n"
         );
-        // A measured client must not keep a connection: it would hold its output open, and the run would wait for it.
+        // A measured client must not keep a connection: that would keep its output open, and the run would not end.
         let kept = format!("{common} ControlMaster no\n ControlPath {dir}/%n\n");
         let keeps = format!("{common} ControlMaster auto\n ControlPath {dir}/%n\n ControlPersist 3600\n");
         for (name, settings) in [("cold", &common), ("kept", &kept), ("keeps", &keeps)] {

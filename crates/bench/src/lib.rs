@@ -54,7 +54,7 @@ const SEED: u64 = 0x7468_616c_7765_6731;
 /// A run of at most this size only tests that the benchmark works; it measures nothing.
 const TINY_BYTES: u64 = 64_000_000;
 
-/// Which benchmark.
+/// A benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// Whole sorts, compared with their floors and rivals.
@@ -151,7 +151,7 @@ pub struct BenchOptions {
     pub program: PathBuf,
 }
 
-/// The request, as every part of a benchmark needs it.
+/// The options of a run, in the form that every benchmark needs.
 pub(crate) struct Asked<'a> {
     pub(crate) options: &'a BenchOptions,
     pub(crate) progress: &'a Progress,

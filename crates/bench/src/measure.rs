@@ -50,7 +50,7 @@ pub(crate) fn whole_process(command: &mut Command) -> Result<Ended> {
     let watch = Stopwatch::start();
     let mut child = command.spawn().map_err(failed)?;
     let (out, complaint) = (child.stdout.take(), child.stderr.take());
-    // Reads both pipes at the same time: a process that fills the other one would wait for ever.
+    // Reads both pipes at the same time: a process would block for ever once the other pipe is full.
     let complaint = std::thread::spawn(move || text_of(complaint));
     let out = text_of(out);
     let (status, usage) = process::wait(child).map_err(failed)?;
@@ -84,7 +84,7 @@ pub(crate) struct OurSort<'a> {
     pub(crate) memory_bytes: u64,
     /// Flags for the layout of records.
     pub(crate) layout: &'a [&'a str],
-    /// Further flags.
+    /// Further arguments.
     pub(crate) words: &'a [&'a str],
 }
 

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 const BLOCK_BYTES: u64 = 2 * MIB;
 const PAGE_BYTES: usize = 4 * KIB as usize;
 
-/// Touches so many bytes of memory, but at most half of what is available, and gives them back.
+/// Touches this many bytes of memory, but at most half of what is available, and frees them.
 pub(crate) fn touch(bytes: u64) -> Result<()> {
     let bytes = bytes.min(process::available_memory_bytes() / 2);
     let blocks = bytes.div_ceil(BLOCK_BYTES).max(1) as usize;

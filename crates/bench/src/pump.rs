@@ -24,7 +24,7 @@ use crate::{Error, Result};
 
 /// Bytes of a small file.
 pub(crate) const SMALL_BYTES: u64 = 4096;
-/// Of a `--size` of 4 GB there are 100,000 small files.
+/// The bytes of `--size` for each small file: a `--size` of 4 GB has 100,000.
 const BYTES_FOR_A_FILE: u64 = 40_000;
 /// The reads that fio has in flight, and the writes: as many as two of our streams.
 pub(crate) const DEPTH: u32 = 32;
@@ -149,7 +149,7 @@ pub(crate) fn plain(dir: &DataDir, error: &Error) -> String {
     error.to_string().replace(&format!("{}/", dir.path().display()), "")
 }
 
-/// How many files there are of a `--size`.
+/// The number of small files for a `--size`.
 pub(crate) fn files(asked: &Asked<'_>) -> u64 {
     (asked.bytes / BYTES_FOR_A_FILE).max(1)
 }
@@ -326,7 +326,7 @@ impl Bench<'_> {
     }
 }
 
-/// The source, created if it does not exist. For many files there must be space for so many outputs.
+/// The source, created if it does not exist. For many files there must be space for this many outputs.
 pub(crate) fn source(asked: &Asked<'_>, dir: &DataDir, what: What, outputs: u64) -> Result<PathBuf> {
     match what {
         What::Memory => Ok(PathBuf::new()),

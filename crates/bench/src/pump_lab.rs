@@ -1,9 +1,9 @@
 //! `bench pump` between two hosts of a lab: from a process in n1 to the node of n2, compared with programs that use the
 //! same link.
 //!
-//! Model: each kind of link has a lab, with servers of iperf3, rsync and OpenSSH in n2. Contenders run in turn, round by
-//! round, each as a process in n1. A contender is charged for its process and for what its server used meanwhile. With a
-//! disk, the time runs until the output is durable. iperf3 reports the time of its receiver; ours is that of the process.
+//! Model: each kind of link has a lab, with servers of iperf3, rsync and OpenSSH in n2. Contenders run in turn, round
+//! by round, each as a process in n1. A run is charged for its process and its server's usage. With a disk, the time
+//! runs until the output is durable. iperf3 reports the time of its receiver; ours is that of the process.
 //! Invariant: the bytes of the links in a receipt are within [`AGREE`](crate::lab::AGREE) of the kernel's count at n2. Each
 //! output is compared with its source in the first round.
 //! Non-goals: installing rivals, and encrypted disks.
@@ -472,13 +472,13 @@ impl Bench<'_> {
     }
 }
 
-/// The seconds that so many bytes take at the rate at which iperf3's receiver got them.
+/// The seconds that this many bytes take at the rate at which iperf3's receiver got them.
 fn iperf_seconds(out: &str, bytes: u64) -> Result<f64> {
     Ok(bytes as f64 / iperf_rate(out)?)
 }
 
-/// Bytes per second from the first host of a lab to the second, where iperf3 is served, while as much goes the other
-/// way: acknowledgements take part of the link.
+/// Bytes per second from the first host of a lab to the second, which runs an iperf3 server, while as much goes the
+/// other way: acknowledgements take part of the link.
 pub(crate) fn iperf_between(lab: &Lab) -> Result<f64> {
     let mut command = lab.inside(1, IPERF);
     let port = IPERF_PORT.to_string();
@@ -486,7 +486,7 @@ pub(crate) fn iperf_between(lab: &Lab) -> Result<f64> {
     iperf_rate(&whole_process(&mut command)?.out)
 }
 
-/// Bytes a second from the first host of a lab to the second, where iperf3 is served.
+/// Bytes per second from the first host of a lab to the second, which runs an iperf3 server.
 pub(crate) fn iperf_one_way(lab: &Lab) -> Result<f64> {
     let mut command = lab.inside(1, IPERF);
     let port = IPERF_PORT.to_string();

@@ -1,8 +1,8 @@
 //! `bench river`: records distributed to lanes in memory, compared with a plain copy, and partitions of files, compared
 //! with fio.
 //!
-//! Model: in memory, each thread has an inlet that puts records which lie in blocks, and an outlet that takes batches and
-//! drops them. Nothing is hashed, and no disk is used. The copy has as many threads, and copies the same blocks to others
+//! Model: in memory, each thread has an inlet that puts records from blocks, and an outlet that takes batches and drops
+//! them. Nothing is hashed, and no disk is used. The copy has as many threads, and copies the same blocks to others
 //! that were touched before. Partitions of files are whole processes that take turns with fio.
 //! Invariant: the records and bytes that the outlets took are counted in every run.
 

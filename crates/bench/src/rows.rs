@@ -13,7 +13,7 @@ use crate::{Error, Result};
 
 /// One row.
 pub(crate) struct Row {
-    /// The name that asks for it.
+    /// The name by which the row is selected.
     pub(crate) name: &'static str,
     /// The data in words, shown between size and memory.
     pub(crate) work: &'static str,
@@ -36,7 +36,7 @@ pub(crate) struct Row {
 pub(crate) enum Memory {
     /// Enough for all of the data.
     Holds,
-    /// So much for each gigabyte of `--size`.
+    /// This much for each gigabyte of `--size`.
     PerGigabyte(u64),
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Beside {
 
 /// The least memory of a sort.
 const MEMORY_BYTES_MIN: u64 = 16 * MIB;
-/// A size that does not fit into it.
+/// A size that does not fit into that memory.
 const SPILLS_BYTES_MIN: u64 = 18_000_000;
 
 impl Row {
@@ -76,7 +76,7 @@ impl Row {
         bytes.max(MEMORY_BYTES_MIN)
     }
 
-    /// The work in words.
+    /// A description of the work.
     fn said(&self, bytes: u64, size_bytes: u64) -> String {
         let memory = match self.memory {
             Memory::Holds => "memory".to_string(),
@@ -85,7 +85,7 @@ impl Row {
         format!("{} {} in {memory}", traffic(bytes), self.work)
     }
 
-    /// The row of a report before it is measured, for so many bytes of input.
+    /// The row of a report before it is measured, for this many bytes of input.
     pub(crate) fn unmeasured(&self, bytes: u64, size_bytes: u64) -> BenchRow {
         BenchRow {
             name: self.name.to_string(),
@@ -248,7 +248,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row { name: "lines-long", work: "lines of 1-64 KiB", data: Data::Long, ..LINES },
 ];
 
-/// Names by which the rows of a benchmark can be asked for.
+/// Names by which the rows of a benchmark can be selected.
 pub fn names(which: Which) -> Vec<&'static str> {
     match which {
         Which::Sort => ROWS.iter().map(|row| row.name).collect(),
@@ -264,7 +264,7 @@ pub fn names(which: Which) -> Vec<&'static str> {
     }
 }
 
-/// Fails if a row was asked for that does not exist.
+/// Fails if a row was selected that does not exist.
 pub(crate) fn check_names(asked: &Asked<'_>) -> Result<()> {
     let known = names(asked.options.which);
     match asked.options.rows.iter().find(|name| !known.contains(&name.as_str())) {

@@ -17,7 +17,7 @@ use crate::launchers::is_here;
 const PROGRAMS: [&str; 5] = ["munged", "slurmctld", "slurmd", "salloc", "srun"];
 /// How long the start may take, in seconds.
 const READY_SECONDS: f64 = 60.0;
-/// The daemons, each in a host of its own.
+/// The daemons' port; each daemon is in a host of its own.
 const DAEMON_PORT: u16 = 6818;
 const KEY_BYTES: usize = 1024;
 /// The last number of this machine's address in a lab.
@@ -64,7 +64,7 @@ impl Slurm {
         Ok(slurm)
     }
 
-    /// The command that runs a null command on so many hosts of the allocation.
+    /// The command that runs a null command on this many hosts of the allocation.
     pub(crate) fn srun(&self, count: u32) -> Command {
         let mut command = Command::new("srun");
         command.env("SLURM_CONF", self.settings());

@@ -48,7 +48,7 @@ pub fn table(report: &BenchReport) -> String {
     text
 }
 
-/// A line for each target; what was measured stands on the first.
+/// A line for each target; the measurements are on the first.
 fn rows(rows: &[BenchRow]) -> Vec<Vec<String>> {
     let heads = ["row", "work", "floor", "ours", "beside it", "ratio", "target", "met"];
     let mut lines = vec![heads.map(String::from).to_vec()];
@@ -96,7 +96,7 @@ fn took(measure: &BenchMeasure) -> String {
     format!("{}{p99}, {:.2} CPU{kernel}", seconds(measure.seconds), measure.cpu_seconds)
 }
 
-/// What else there is to say of a row.
+/// The notes on a row.
 fn notes(row: &BenchRow) -> String {
     let mut text = String::new();
     if !row.failed.is_empty() {
@@ -159,7 +159,7 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-/// In powers of 1000, as disks are sold.
+/// In units of powers of 1000, as disks are sold.
 pub(crate) fn traffic(bytes: u64) -> String {
     let (scale, unit) = match bytes {
         b if b >= 1_000_000_000 => (1e9, "GB"),
@@ -170,7 +170,7 @@ pub(crate) fn traffic(bytes: u64) -> String {
     if number < 10.0 { format!("{number:.2} {unit}") } else { format!("{number:.0} {unit}") }
 }
 
-/// Cells under each other, to the left.
+/// Left-aligned columns.
 fn columns(lines: &[Vec<String>]) -> String {
     let count = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width =

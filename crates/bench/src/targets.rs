@@ -7,45 +7,45 @@ use thalweg_api::{BenchMeasure, BenchOther, BenchRow, BenchTarget};
 /// A target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Target {
-    /// At most so many times the wall-clock time of the floor.
+    /// At most this many times the wall-clock time of the floor.
     WallOfFloor(f64),
-    /// At most so many seconds of wall-clock time.
+    /// At most this many seconds of wall-clock time.
     Wall(f64),
-    /// At least so many bytes a second.
+    /// At least this many bytes a second.
     Rate(f64),
-    /// At most so many seconds of wall-clock time in 99 of 100 runs.
+    /// At most this many seconds of wall-clock time in 99 of 100 runs.
     P99(f64),
-    /// At most so many seconds of wall-clock time for another contender.
+    /// At most this many seconds of wall-clock time for another contender.
     OtherWall(&'static str, f64),
-    /// At most so many CPU seconds for each gigabyte.
+    /// At most this many CPU seconds for each gigabyte.
     CpuPerGigabyte(f64),
-    /// At most so many clocks of a core for each byte, both ends together.
+    /// At most this many clocks of a core for each byte, both ends together.
     ClocksPerByte(f64),
-    /// At most so many times the wall-clock time of another run of ours.
+    /// At most `times` the wall-clock time of another run of ours.
     NoSlower { than: &'static str, times: f64 },
-    /// At least so many times as fast as a rival, or within so many floors.
+    /// At least `times` as fast as a rival, or within `or_floor` times the floor.
     Faster { than: Than, times: f64, or_floor: Option<f64> },
-    /// At least so many times less CPU than a rival.
+    /// At least `times` less CPU than a rival.
     LessCpu { than: Than, times: f64 },
-    /// At least so many times less peak memory than a rival.
+    /// At least `times` less peak memory than a rival.
     LessMemory { than: Than, times: f64 },
 }
 
 /// The rival of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Than {
-    /// The one of that name.
+    /// The rival of this name.
     Named(&'static str),
-    /// The best one of these.
+    /// The best of these rivals.
     BestOf(&'static [&'static str]),
-    /// The best one in the figure that is compared.
+    /// The best rival in the figure that is compared.
     BestRival,
-    /// The best one of those that stayed within the memory they were given.
+    /// The best of the rivals that stayed within the memory they were given.
     CappedRivals,
 }
 
-/// A rival that takes so much more than it was given still keeps to its cap: ours promises 1.05, of the
-/// whole process, and an engine counts its buffers only.
+/// A rival may exceed its memory limit by this factor: ours promises 1.05 for the whole process, and an engine counts
+/// only its buffers.
 const CAP_MARGIN: f64 = 1.10;
 /// With fewer runs there is no 99th percentile.
 pub(crate) const P99_RUNS_MIN: usize = 100;
@@ -154,7 +154,7 @@ fn faster(
     }
 }
 
-/// The least of a number among the rivals that count.
+/// The lowest value of a figure among the rivals that count.
 fn best(row: &BenchRow, than: Than, number: impl Fn(&BenchMeasure) -> f64) -> Option<f64> {
     let counts = |other: &&BenchOther| match than {
         Than::Named(name) => other.name == name,

@@ -1,8 +1,8 @@
 //! Python's buffer protocol: memory of Python that Rust reads, and memory of Rust that Python reads.
 //!
-//! Invariant: neither side copies. [`Bytes`] keeps its exporter's memory in place until it is dropped; a [`Lent`] keeps its
-//! block until the last view of it is gone.
-//! Non-goals: memory that is written through the protocol.
+//! Invariant: neither side copies. [`Bytes`] keeps its exporter's memory in place until it is dropped; a [`Lent`] keeps
+//! its block until the last view of it is dropped.
+//! Non-goals: writing through the protocol.
 #![allow(unsafe_code)] // The protocol hands over pointers.
 
 use std::ffi::{c_int, c_void};
@@ -36,18 +36,18 @@ impl Deref for Bytes {
     fn deref(&self) -> &[u8] {
         match self.0.len_bytes() {
             0 => &[],
-            // SAFETY: the exporter keeps these bytes in place while the buffer is not released, and they are contiguous.
-            // As for `hashlib`, a program that writes to them meanwhile in another thread gets some mixture of both.
+            // SAFETY: the exporter keeps these bytes in place until the buffer is released, and they are contiguous. As
+            // for `hashlib`, concurrent writes by another thread of the program lead to a mixture of old and new bytes.
             len => unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), len) },
         }
     }
 }
 
-/// What a [`Lent`] may hold: its bytes stay where they are while it is moved.
+/// The memory that a [`Lent`] may hold. Its bytes do not move when it is moved.
 pub(crate) enum Memory {
     /// Sorted records: this range of the block.
     Block(Block, std::ops::Range<usize>),
-    /// One record, or a few, put together from the ends of two blocks.
+    /// One or more records, joined from the ends of two blocks.
     Joined(Vec<u8>),
 }
 
@@ -71,7 +71,7 @@ impl Lent {
     }
 
     /// # Safety
-    /// Only the interpreter calls this, with a view to be filled.
+    /// Only the interpreter calls this, with a view to fill in.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view to fill"));

@@ -15,13 +15,13 @@ use thalweg_cli::call as cli;
 use crate::watch::watched;
 use crate::{errors, same_process};
 
-/// What a call that was interrupted is told.
+/// The signal that an interrupted call is cancelled with.
 const SIGINT: i32 = 2;
-/// The most output of a host that `exec` keeps; more is an error of the program that is run, and cut.
+/// The most output of a host that `exec` returns. A program that writes more is at fault; the rest is cut off.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
 
-/// Does what the words of a command say, and returns its object as JSON. Every 50 ms `look` is called with the stage, its
-/// number, the number of stages, bytes done and bytes in all; and with each line that should be known at once, `note`.
+/// Runs a command from its arguments, and returns its object as JSON. Every 50 ms it calls `look` with the stage, its
+/// number, the number of stages, bytes done and bytes in all, and it calls `note` with each line to be shown at once.
 #[pyfunction]
 pub(crate) fn call(
     py: Python<'_>,
@@ -34,7 +34,7 @@ pub(crate) fn call(
     let (sender, notes) = mpsc::channel();
     let sender = Mutex::new(sender);
     progress.notes_to(move |note| {
-        // The call that shows notes outlives the work that sends them.
+        // The function that shows notes outlives the thread that sends them.
         let _ = sender.lock().expect("no holder panics").send(note.text.clone());
     });
     let noted = || notes.try_iter().try_for_each(|line| note.call1((line,)).map(drop));
@@ -55,18 +55,18 @@ pub(crate) fn call(
     done.map_err(|why| errors::of_call(py, &why))
 }
 
-/// What the words of a sort ask for.
+/// Parses the arguments of a sort.
 pub(crate) fn work_options(py: Python<'_>, words: Vec<OsString>) -> PyResult<WorkOptions> {
     cli::work_options(words).map_err(|why| errors::of_call(py, &why))
 }
 
-/// What the command prints for an object.
+/// The text that the command prints for an object.
 #[pyfunction]
 pub(crate) fn text(kind: &str, object: &str) -> Option<String> {
     cli::text(kind, object)
 }
 
-/// Bytes, from a number or text with a unit.
+/// Parses a number of bytes, with or without a unit.
 #[pyfunction]
 pub(crate) fn size(py: Python<'_>, text: &str) -> PyResult<u64> {
     match text.parse() {
@@ -117,10 +117,10 @@ pub(crate) fn exec<'py>(
     Ok((to_json(&report), outputs.collect()))
 }
 
-/// A host, and what a command said there.
+/// A host, and the output of a command there.
 type Output<'py> = (String, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
-/// The command, whose script lies at `path`, with these arguments. Returns the exit status.
+/// Runs the command, whose script is at `path`, with these arguments. Returns the exit status.
 #[pyfunction]
 pub(crate) fn command(py: Python<'_>, path: PathBuf, args: Vec<OsString>) -> u8 {
     py.detach(|| thalweg_cli::main_of_script(path, args))

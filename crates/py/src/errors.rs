@@ -1,4 +1,4 @@
-//! Errors of Rust as exceptions of Python: the one file that names both.
+//! Maps errors of Rust to exceptions of Python. No other file names both.
 //!
 //! Model: each enum is a class of `thalweg.errors`, and a variant with evidence is a class below it, with the evidence as
 //! attributes. The message is that of the error.
@@ -48,17 +48,17 @@ pub(crate) fn of_inlet_or_outlet(py: Python<'_>, why: &RiverError) -> PyErr {
     exception(py, of_river(py, why), &why.to_string())
 }
 
-/// What was asked cannot be understood.
+/// The exception for a wrong use of a function.
 pub(crate) fn usage(py: Python<'_>, why: &str) -> PyErr {
     exception(py, class!(py, "UsageError"), why)
 }
 
-/// Something is used after it was closed.
+/// The exception for the use of something after it was closed.
 pub(crate) fn closed(py: Python<'_>, what: &str) -> PyErr {
     usage(py, &format!("this {what} was closed or has been used up; make a new one"))
 }
 
-/// A child of the process that imported the package.
+/// The exception for a call in a forked child of the process that imported the package.
 pub(crate) fn forked(py: Python<'_>, parent: u32, child: u32) -> PyErr {
     let why = format!(
         "thalweg was imported by process {parent} and does not work in its fork {child}: the threads behind it are not \
@@ -121,7 +121,7 @@ fn of_verb<'py>(py: Python<'py>, why: &Error) -> Class<'py> {
     }
 }
 
-/// Variants of the verbs themselves.
+/// Variants of the errors of verbs themselves.
 fn of_output<'py>(py: Python<'py>, why: &Error) -> Class<'py> {
     match why {
         Error::RecordTooLong { path, at, limit, .. } => {

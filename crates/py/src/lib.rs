@@ -1,11 +1,11 @@
 //! The native half of the Python package `thalweg`.
 //!
-//! Model: a verb is called with the words of the command, which `thalweg_cli` reads through its table of flags, so names,
-//! defaults and endpoints are those of the command. What comes of it is the object that `--json` prints; `python/thalweg`
-//! makes dataclasses of it. Sorters, rivers and volumes are those of the facade.
+//! Model: a verb is called with the arguments of the command, which `thalweg_cli` parses with its table of flags, so
+//! names, defaults and endpoints are those of the command. The result is the object that `--json` prints;
+//! `python/thalweg` makes dataclasses of it. Sorters, rivers and volumes are those of the facade.
 //! Invariant: no call keeps the interpreter's lock while it works or waits, and each ends within a second of Ctrl-C.
-//! Invariant: after a fork nothing here works, because the threads behind it are not in the child.
-//! Non-goals: any mechanism of its own.
+//! Invariant: after a fork nothing here works in the child, because the child does not have the threads of the parent.
+//! Non-goals: mechanisms of its own.
 
 mod buffer;
 mod call;

@@ -1,4 +1,4 @@
-//! The ends of a river, for threads of a Python program.
+//! The inlets and outlets of a river, for threads of a Python program.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -22,8 +22,8 @@ thread_local! {
     static CHOSEN: RefCell<IntoIter<usize>> = RefCell::default();
 }
 
-/// All ends of a new river: `words` say how records lie and what their key is, as for a sort; `pick` is a word or a
-/// function from a list of records to a list of outlets.
+/// All inlets and outlets of a new river: `words` give the layout and the key of records, as for a sort; `pick` is a
+/// name or a function from a list of records to a list of outlets.
 #[pyfunction]
 pub(crate) fn river(
     py: Python<'_>,
@@ -61,7 +61,7 @@ pub(crate) fn river(
     Ok((river.inlets.into_iter().map(inlet).collect(), outlets.collect()))
 }
 
-/// The end into which one thread puts records. Empty once it is finished or closed.
+/// An inlet, into which one thread puts records. Empty once it is finished or closed.
 #[pyclass(frozen, module = "thalweg._native")]
 pub(crate) struct Inlet(Mutex<Option<Put>>);
 
@@ -74,7 +74,7 @@ struct Put {
 /// A Python function that picks the outlet of each record.
 struct Picked {
     pick: Py<PyAny>,
-    /// The beginning of a record that is not whole yet.
+    /// The beginning of a record that is still incomplete.
     carry: Vec<u8>,
 }
 
@@ -138,7 +138,7 @@ impl Put {
     }
 }
 
-/// Calls the function with a list of all records, and takes an outlet for each.
+/// Calls the function with a list of all records, and returns the outlet of each.
 fn choose(pick: &Bound<'_, PyAny>, layout: Layout, records: &[u8]) -> PyResult<Vec<usize>> {
     let py = pick.py();
     let (mut list, mut rest) = (Vec::new(), records);
@@ -159,7 +159,7 @@ fn choose(pick: &Bound<'_, PyAny>, layout: Layout, records: &[u8]) -> PyResult<V
 
 type RiverError = <thalweg::Inlet as Sink>::Error;
 
-/// The end from which one thread takes records. Empty once it was closed.
+/// An outlet, from which one thread takes records. Empty once it is closed.
 #[pyclass(frozen, module = "thalweg._native")]
 pub(crate) struct Outlet(Mutex<Option<thalweg::Outlet>>);
 
@@ -169,7 +169,7 @@ impl Outlet {
         slf
     }
 
-    /// A copy of the next batch: a program that held the batch itself could keep the river from its buffers for ever.
+    /// A copy of the next batch: a program that held the batch itself could keep its buffer from the river for ever.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         same_process(py)?;
         let mut outlet = self.0.lock_py_attached(py).expect("no holder panics");
@@ -183,7 +183,7 @@ impl Outlet {
     }
 }
 
-/// An end that another thread can stop.
+/// An inlet or outlet that another thread can stop.
 trait Stops: Send {
     fn stopper(&self) -> impl Fn() + use<Self>;
 }
@@ -202,7 +202,7 @@ impl Stops for thalweg::Outlet {
     }
 }
 
-/// Works at an end, which may wait for others. Only the main thread hears of signals, so only it needs to be watched.
+/// Works at an inlet or outlet, which may block. Only the main thread gets signals, so only it is watched.
 fn waiting<S: Stops, T: Send>(
     py: Python<'_>,
     end: &mut S,

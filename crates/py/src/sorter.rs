@@ -1,4 +1,4 @@
-//! A sorter of the facade, for records that a program has.
+//! A sorter of the facade, for records in a program's memory.
 
 use std::sync::Mutex;
 
@@ -16,7 +16,7 @@ use crate::{errors, same_process};
 /// Bytes that are put before Python's signal handlers get their turn.
 const PUT_BYTES: usize = 4 << 20;
 
-/// The end into which records are put. Empty once it was sorted or closed.
+/// The sorter, into which records are put. Empty once it was sorted or closed.
 #[pyclass(frozen, module = "thalweg._native")]
 pub(crate) struct Sorter {
     inner: Mutex<Option<thalweg::Sorter>>,
@@ -25,7 +25,7 @@ pub(crate) struct Sorter {
 
 #[pymethods]
 impl Sorter {
-    /// With the words of a sort.
+    /// A sorter with the arguments of a sort.
     #[new]
     fn new(py: Python<'_>, words: Vec<std::ffi::OsString>) -> PyResult<Sorter> {
         same_process(py)?;
@@ -73,7 +73,7 @@ impl Sorter {
     }
 }
 
-/// The sorted stream. Empty once it was closed.
+/// The sorted stream. Empty once it is closed.
 #[pyclass(frozen, module = "thalweg._native")]
 pub(crate) struct Sorted {
     inner: Mutex<Option<Ends>>,
@@ -112,13 +112,13 @@ impl Sorted {
     }
 }
 
-/// Puts the records together that the ends of blocks cut.
+/// Joins records that are split across two blocks.
 struct Ends {
     sorted: thalweg::Sorted,
     layout: Layout,
     /// The beginning of a record whose rest is in the next block.
     carry: Vec<u8>,
-    /// The records of a block behind the one that its beginning completed.
+    /// The records of a block after the one that its beginning completed.
     whole: Option<Memory>,
 }
 
@@ -140,7 +140,7 @@ impl Ends {
         }
     }
 
-    /// The whole records of a block, and before them the one that it completes.
+    /// The whole records of a block, after the one that its beginning completes.
     fn take(&mut self, block: Block) -> Option<Memory> {
         let begin = match (self.carry.is_empty(), self.layout.completes(&self.carry, &block)) {
             (true, _) => 0,
@@ -162,7 +162,7 @@ impl Ends {
         Some(Memory::Joined(joined))
     }
 
-    /// Waits until the stream goes on, while signal handlers get their turns.
+    /// Waits until the stream can continue, and lets signal handlers run.
     fn wait(&mut self, py: Python<'_>) -> PyResult<()> {
         while !py.detach(|| self.sorted.wait(LOOK_EVERY)) {
             py.check_signals()?;

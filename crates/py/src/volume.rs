@@ -59,7 +59,7 @@ impl Volume {
         work(py, || self.0.rename(from, to))
     }
 
-    /// Opens a file, or makes it if it is not there.
+    /// Opens a file, or creates it if it does not exist and `create` is set.
     fn open(&self, py: Python<'_>, path: PathBuf, create: bool) -> PyResult<File> {
         work(py, || if create { self.0.create(path) } else { self.0.open_file(path) }).map(File)
     }
@@ -71,7 +71,7 @@ pub(crate) struct File(thalweg::volume::File);
 
 #[pymethods]
 impl File {
-    /// At most this many bytes from `at` on; fewer only at the end of the file.
+    /// At most `bytes` bytes from offset `at`; fewer only at the end of the file.
     fn read_at<'py>(&self, py: Python<'py>, at: u64, bytes: usize) -> PyResult<Bound<'py, PyBytes>> {
         let left = self.size(py)?.saturating_sub(at);
         let mut into = vec![0; bytes.min(usize::try_from(left).unwrap_or(usize::MAX))];

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs `work` on a thread of its own, and calls `look` every [`LOOK_EVERY`]. If a signal handler or `look` raises,
-/// `stop` is called, and the error is returned once `work` has ended, whatever came of it.
+/// calls `stop`, and returns the error once `work` has ended, whatever its result.
 pub(crate) fn watched<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> T + Send,
@@ -40,7 +40,7 @@ pub(crate) fn watched<T: Send>(
     })
 }
 
-/// Wakes whoever waits for a thread at the thread's end, also if it panics.
+/// Wakes the thread that waits for another thread when that one ends or panics.
 struct Ending<'d> {
     done: &'d AtomicBool,
     waiter: Thread,

@@ -1,6 +1,6 @@
-//! Nodes of a tree by number, in chunks that never move.
+//! Nodes of a tree, addressed by number, in chunks that never move.
 //!
-//! Invariant: a number stays that of its node until it is removed, and is then given to another.
+//! Invariant: a number refers to the same node until that node is removed; then it is reused.
 
 use std::ops::{Index, IndexMut};
 
@@ -18,7 +18,7 @@ impl<T> Arena<T> {
         Arena { chunks: Vec::new(), len: 0, vacant: Vec::new() }
     }
 
-    /// Keeps a node.
+    /// Stores a node and returns its number.
     pub(crate) fn insert(&mut self, node: T) -> u32 {
         if let Some(number) = self.vacant.pop() {
             self[number] = node;
@@ -34,12 +34,12 @@ impl<T> Arena<T> {
         (self.len - 1) as u32
     }
 
-    /// Frees the number of a node.
+    /// Removes a node, whose number may then be reused.
     pub(crate) fn remove(&mut self, number: u32) {
         self.vacant.push(number);
     }
 
-    /// Nodes in use.
+    /// The number of nodes in use.
     pub(crate) fn used(&self) -> usize {
         self.len - self.vacant.len()
     }

@@ -3,12 +3,12 @@
 //! ```text
 //!           inner                    separators and children
 //!          /     \
-//!      leaf <---> leaf <---> leaf    cells of records, by key; neighbours know each other
+//!      leaf <---> leaf <---> leaf    cells of records, by key; each leaf knows its neighbours
 //! ```
 //!
 //! Model: a B+-tree over the cells of a [`Slab`] (section 2.2, "Bucket Structure", of Diène and Litwin's paper on RP*).
 //! The keys of a child are >= the separator on its left, and < the one on its right.
-//! A separator is the shortest key that separates.
+//! A separator is the shortest key that divides its two children.
 //! Invariant: a change that would exceed the memory limit changes nothing. The slab also counts the memory of nodes.
 //! Non-goals: the range of keys that the bucket holds, and the expiry of records.
 
@@ -18,7 +18,7 @@ use crate::slab::{Cell, Full, Record, Slab};
 
 /// Two siblings are merged if together they have at most this many keys.
 const JOIN_UP_TO: usize = FAN * 3 / 4;
-/// No tree of 32-bit node numbers is higher.
+/// A bound on the height: no tree with 32-bit node numbers is higher.
 const HEIGHT_MAX: usize = 32;
 const NO_LEAF: u32 = u32::MAX;
 
@@ -73,12 +73,12 @@ impl Bucket {
         self.len
     }
 
-    /// The record of a key.
+    /// The record with this key.
     pub(crate) fn get<'a>(&self, slab: &'a Slab, key: &[u8]) -> Option<Record<'a>> {
         self.find(slab, key).map(|cell| slab.record(cell))
     }
 
-    /// The cell of a key's record.
+    /// The cell of the record with this key.
     pub(crate) fn find(&self, slab: &Slab, key: &[u8]) -> Option<Cell> {
         let leaf = &self.leaves[self.leaf_of(slab, key)];
         leaf.keys.search(slab, key).ok().map(|i| leaf.keys.cell(i))
@@ -95,7 +95,7 @@ impl Bucket {
         self.put_if(slab, (key, value, expires_ms), |_| true)
     }
 
-    /// Has this record, unless it is not to replace what the key has now, which `decides` sees; whether the key had a record.
+    /// Stores a record if `decides` agrees, given the key's present record. Returns whether the key had a record.
     pub(crate) fn put_if(
         &mut self,
         slab: &mut Slab,
@@ -140,7 +140,7 @@ impl Bucket {
         true
     }
 
-    /// Gives back all memory.
+    /// Removes all records and nodes, and returns their memory to the slab.
     pub(crate) fn clear(self, slab: &mut Slab) {
         let mut leaf = self.first_leaf();
         while leaf != NO_LEAF {
@@ -171,7 +171,7 @@ impl Bucket {
         Place { leaf: self.first_leaf(), index: 0 }
     }
 
-    /// The place behind the last record.
+    /// The place after the last record.
     pub(crate) fn last(&self) -> Place {
         let mut node = self.root;
         for _ in 0..self.height {
@@ -339,7 +339,7 @@ impl Bucket {
         self.height += 1;
     }
 
-    /// The bounds of the range of an inner node on a way.
+    /// The bounds of the range of an inner node on a path.
     fn bounds(&self, way: &Descent, level: usize) -> (Option<Cell>, Option<Cell>) {
         let (mut low, mut high) = (None, None);
         for (number, child) in &way.inners[..level] {

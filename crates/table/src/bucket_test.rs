@@ -1,4 +1,4 @@
-//! A bucket compared with an ordered map.
+//! Compares a bucket with an ordered map.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::*;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// All records from a place on, and all before it, backwards.
+/// All records after a place in order, and all records before it, backwards.
 fn from(bucket: &Bucket, slab: &Slab, place: Place) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut ahead, mut back) = (place, place);
     let ahead = std::iter::from_fn(|| bucket.next(slab, &mut ahead).map(|record| record.key.to_vec()));
@@ -42,7 +42,7 @@ fn agrees(bucket: &Bucket, slab: &Slab, model: &Model, probes: &[Vec<u8>]) {
     }
 }
 
-/// Keys that share beginnings of several lengths, end within them, and have zeros.
+/// Keys with common prefixes of several lengths; some are prefixes of others, and some contain zeros.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let shared =
         prop_oneof![Just(&b""[..]), Just(&b"key:"[..]), Just(&b"key:0000"[..]), Just(&b"key:0000\0\0"[..])];
@@ -63,7 +63,7 @@ proptest! {
         let mut bucket = Bucket::new(&mut slab).unwrap();
         let mut model = Model::new();
         for phase in 0..phases {
-            // Every other phase mostly removes, so that nodes are joined.
+            // Every other phase mostly removes, so that nodes are merged.
             let removes = if phase % 2 == 0 { 2 } else { 9 };
             for (key, value, dice) in &steps {
                 if *dice < removes {

@@ -1,7 +1,7 @@
-//! A command that is carried out: its arguments, its reply, its client, and what all clients share.
+//! One command in execution: its arguments, its reply, its client, and the state that all clients share.
 //!
-//! Invariant: transactions, keys that are watched, and cursors that are remembered have bounds.
-//! Non-goals: what commands do.
+//! Invariant: transactions, watched keys, and stored cursors have bounds.
+//! Non-goals: what each command does.
 
 use std::collections::VecDeque;
 
@@ -11,19 +11,19 @@ use crate::resp::{REQUEST_BYTES_MAX, Reply, integer};
 
 /// The most bytes of the requests of one transaction and of the keys that it watches.
 const TRANSACTION_BYTES_MAX: usize = REQUEST_BYTES_MAX;
-/// What a request or a key that is held takes beside its bytes.
+/// The memory of a stored request or watched key beyond its bytes.
 const HELD_BYTES: usize = 128;
-/// Cursors of scans that are remembered, their bytes, and for how long.
+/// The limits of stored scan cursors: their number, their bytes, and their lifetime.
 const CURSORS_MAX: usize = 1 << 16;
 const CURSORS_BYTES_MAX: usize = 16 << 20;
 const CURSOR_LIVES_MS: i64 = 10 * 60 * 1000;
 
-/// Arguments of a command, its name first.
+/// The arguments of a command; the first is its name.
 pub(crate) type Arguments<'a> = [&'a [u8]];
-/// What is refused has changed nothing.
+/// A refused command has changed nothing.
 pub(crate) type Outcome = Result<(), Refusal>;
 
-/// What the server knows beside keys.
+/// The state of the server that all clients share.
 pub(crate) struct Shared {
     pub(crate) keyspace: Keyspace,
     pub(crate) password: Option<Vec<u8>>,
@@ -39,7 +39,7 @@ impl Shared {
     }
 }
 
-/// What the server knows of one client.
+/// The server's state for one client.
 pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) name: Vec<u8>,
@@ -48,13 +48,13 @@ pub(crate) struct Session {
     pub(crate) wrong_passwords: usize,
     pub(crate) ends: bool,
     pub(crate) transaction: Option<Transaction>,
-    /// Keys that are watched, with the changes they had then.
+    /// Watched keys, each with its number of changes when the watch began.
     pub(crate) watched: Vec<(Vec<u8>, u64)>,
-    /// What the transaction and the keys that are watched take.
+    /// The memory of the transaction and of the watched keys.
     held_bytes: usize,
 }
 
-/// What came since `MULTI`.
+/// The requests since `MULTI`.
 #[derive(Default)]
 pub(crate) struct Transaction {
     pub(crate) requests: Vec<Vec<Vec<u8>>>,
@@ -77,12 +77,12 @@ impl Session {
         }
     }
 
-    /// Bytes of its transaction and of the keys that it watches.
+    /// The memory of the client's transaction and of its watched keys.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// Counts what is to be held until the transaction ends.
+    /// Reserves memory for arguments that are stored until the transaction ends.
     pub(crate) fn hold(&mut self, arguments: &Arguments<'_>) -> Outcome {
         let bytes: usize = arguments.iter().map(|one| one.len() + HELD_BYTES).sum();
         if self.held_bytes + bytes > TRANSACTION_BYTES_MAX {
@@ -92,7 +92,7 @@ impl Session {
         Ok(())
     }
 
-    /// Forgets the keys that are watched; whether one of them was changed.
+    /// Stops watching all keys. Returns whether one of them was changed.
     pub(crate) fn unwatch(&mut self, keyspace: &mut Keyspace) -> bool {
         if self.transaction.is_none() {
             self.held_bytes = 0;
@@ -103,7 +103,7 @@ impl Session {
     }
 }
 
-/// A command that is carried out.
+/// A command in execution.
 pub(crate) struct Call<'a, 'b> {
     pub(crate) shared: &'a mut Shared,
     pub(crate) session: &'a mut Session,
@@ -126,17 +126,17 @@ impl Call<'_, '_> {
     }
 }
 
-/// Where scans go on, by the numbers that clients give back.
+/// Where scans continue, by the cursor numbers that clients send back.
 #[derive(Default)]
 pub(crate) struct Cursors {
     last: u64,
-    /// Numbers ascend, and so do the times when they were given out.
+    /// Ascending both by number and by the time when the number was issued.
     given: VecDeque<(u64, i64, Scanned)>,
     bytes: usize,
 }
 
 impl Cursors {
-    /// A number for a place; 0 for the end.
+    /// Issues a number for a place; 0 for the end.
     pub(crate) fn give(&mut self, place: Option<Scanned>, now_ms: i64) -> u64 {
         let Some(place) = place else { return 0 };
         let is_old = |given: &(u64, i64, Scanned)| given.1 + CURSOR_LIVES_MS < now_ms;
@@ -151,7 +151,7 @@ impl Cursors {
         self.last
     }
 
-    /// The place of a number; `None` for 0, the beginning.
+    /// The place with this number; `None` for 0, the beginning.
     pub(crate) fn place(&self, argument: &[u8]) -> Result<Option<Scanned>, Refusal> {
         let number =
             integer(argument).and_then(|number| u64::try_from(number).ok()).ok_or(Refusal::Cursor)?;
@@ -163,7 +163,7 @@ impl Cursors {
     }
 }
 
-/// An argument that is a number of 64 bits.
+/// Parses an argument as a signed 64-bit integer.
 pub(crate) fn number(argument: &[u8]) -> Result<i64, Refusal> {
     integer(argument).ok_or(Refusal::NoInteger)
 }

@@ -1,14 +1,14 @@
-//! What a general query asks of a record: a test of the bytes of its value, or of some of them.
+//! The condition of a query: a test of the bytes of a record's value, or of some of them.
 //!
 //! ```text
 //! condition   [OFFSET:[LENGTH]] test        which bytes are tested; without an offset, all
 //! test        contains:X | prefix:X | =X | !=X | <X | <=X | >X | >=X
 //! ```
 //!
-//! Model: X is any bytes and ends with the condition. Bytes compare as keys do. Of a value that ends before the bytes that are
-//! named, those that it has are tested, perhaps none; so of two opposite tests exactly one holds.
-//! Invariant: parsing what [`Condition::text`] returns gives the same condition, so it goes to servers as text.
-//! Non-goals: numbers, and several conditions together.
+//! Model: X is any bytes up to the end of the condition. Bytes compare as keys do. If a value ends before the tested
+//! range does, only the bytes that it has are tested, perhaps none; so of two opposite tests exactly one holds.
+//! Invariant: parsing the result of [`Condition::text`] gives the same condition. Servers get it as this text.
+//! Non-goals: numbers, and combinations of conditions.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub struct Condition {
     test: Test,
 }
 
-/// Some bytes of a value; without a length, all from the offset on.
+/// Some bytes of a value; without a length, all bytes from the offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Window {
     offset: usize,
@@ -48,7 +48,7 @@ enum Comparison {
     GreaterOrEqual,
 }
 
-/// Comparisons as they are written. One that begins like another comes before it.
+/// Comparisons as they are written. `<=` must be tried before its prefix `<`, for example.
 const COMPARISONS: [(&[u8], Comparison); 6] = [
     (b"=", Comparison::Equal),
     (b"!=", Comparison::NotEqual),
@@ -64,13 +64,13 @@ const PREFIX: &[u8] = b"prefix:";
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConditionError {
-    /// The condition has none of the tests.
+    /// The condition contains no test.
     NoTest(String),
     /// The offset or the length is not a number.
     Window(String),
-    /// `contains:` or `prefix:` with nothing behind it, which every value would meet.
+    /// `contains:` or `prefix:` with nothing after it, which every value would meet.
     Nothing(String),
-    /// The condition has so many bytes.
+    /// The condition has this many bytes, which are too many.
     Long(usize),
 }
 
@@ -129,7 +129,7 @@ impl Condition {
         Ok(Condition { window, test })
     }
 
-    /// The condition as it is parsed.
+    /// The condition as text that [`Condition::parse`] accepts.
     pub fn text(&self) -> Vec<u8> {
         let mut text = match self.window {
             None => Vec::new(),
@@ -149,7 +149,7 @@ impl Condition {
         text
     }
 
-    /// Whether a value meets it.
+    /// Whether a value meets the condition.
     pub fn matches(&self, value: &[u8]) -> bool {
         let tested = match self.window {
             None => value,
@@ -176,7 +176,7 @@ impl Condition {
     }
 }
 
-/// `OFFSET:` or `OFFSET:LENGTH`, and what is behind it.
+/// Parses `OFFSET:` or `OFFSET:LENGTH`, and returns the rest.
 fn window(typed: &[u8]) -> Option<(Window, &[u8])> {
     let (offset, rest) = number(typed)?;
     let rest = rest.strip_prefix(b":")?;
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(Condition::parse(&long).unwrap_err(), ConditionError::Long(CONDITION_BYTES_MAX + 1));
     }
 
-    /// Bytes of few kinds, so that they meet.
+    /// Bytes from a small alphabet, so that matches are likely.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         proptest::collection::vec(
             prop_oneof![Just(b'a'), Just(b'b'), Just(b'='), Just(b'0'), any::<u8>()],

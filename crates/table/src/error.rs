@@ -1,4 +1,4 @@
-//! Why a request of a Redis client is refused, in words that begin with the code its library looks for.
+//! The refusals of requests. Each message begins with the error code that client libraries expect.
 
 use std::fmt;
 
@@ -13,45 +13,45 @@ pub(crate) enum Refusal {
     Arguments(&'static str),
     /// The arguments make no sense together.
     Syntax(&'static str),
-    /// The key has a value of another type than the command is for.
+    /// The command does not apply to the type of the key's value.
     WrongType,
     /// The memory is full.
     Full,
-    /// A key is too long; it has so many bytes.
+    /// A key is too long; it has this many bytes.
     LongKey(usize),
-    /// A value is too long; it has so many bytes.
+    /// A value is too long; it has this many bytes.
     LongValue(usize),
-    /// Not a number of 64 bits, or the result is not.
+    /// An argument or a result is not a signed 64-bit integer.
     NoInteger,
     /// Not a number.
     NoNumber,
-    /// The time of an expiry is out of range.
+    /// The expiry is out of range.
     Expiry(&'static str),
-    /// Neither `-`, `+`, nor a key behind `[` or `(`.
+    /// Neither `-`, `+`, nor a key after `[` or `(`.
     NoBound,
-    /// A member of a sorted set has another score than the others.
+    /// The score of a member of a sorted set is unlike that of the others.
     Score(f64),
-    /// Not a cursor that was given out, or one that was forgotten.
+    /// A cursor that was never issued, or is no longer stored.
     Cursor,
-    /// Only database 0 is there.
+    /// There is only database 0.
     Database,
-    /// The client has to give the password first.
+    /// The client must send the password first.
     NoPassword,
     /// The password is wrong.
     WrongPassword,
-    /// There is no password to give.
+    /// The server has no password.
     NoPasswordSet,
-    /// The protocol of this version is not spoken.
+    /// This version of the protocol is not supported.
     Version,
-    /// A command within another transaction that may not be there.
+    /// A command that is forbidden in a transaction.
     Nested(&'static str),
     /// `EXEC` or `DISCARD` without `MULTI`.
     Outside(&'static str),
     /// A command between `MULTI` and `EXEC` was refused.
     Aborted,
-    /// The reply has more bytes than one may have.
+    /// The reply is longer than the limit.
     LongReply,
-    /// The transaction has more commands than one may have.
+    /// The transaction is larger than the limit.
     LongTransaction,
 }
 

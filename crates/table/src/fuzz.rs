@@ -1,7 +1,7 @@
-//! What fuzzers ask of tables: requests of any bytes, and conditions. Each function takes any bytes and panics where an invariant is
-//! broken; `fuzz/` calls them, and the tests play their corpora back.
+//! The fuzz targets of tables: requests of any bytes, and conditions. Each function takes any bytes and panics if an
+//! invariant is broken. `fuzz/` calls them, and the tests replay their corpora.
 //!
-//! Invariant: nothing here is compiled into a build that users get.
+//! Invariant: nothing here is compiled into a release build.
 
 use crate::Condition;
 use crate::call::{Session, Shared};
@@ -9,10 +9,10 @@ use crate::commands::run;
 use crate::keyspace::Keyspace;
 use crate::resp::{Parsed, parse};
 
-/// The memory of the keys, so small that it gets full.
+/// The memory of the keyspace, small enough to fill up.
 const MEMORY: usize = 128 << 10;
 
-/// Carries out what the bytes ask for: every request has a reply, memory stays within its limit, and all of it comes back.
+/// Runs the requests in the bytes: each has a reply, memory stays within its limit, and all of it is freed at the end.
 pub fn requests(data: &[u8]) {
     let keyspace = Keyspace::new(MEMORY).expect("the memory is enough for no keys");
     let mut shared = Shared::new(keyspace, None, 0);
@@ -36,13 +36,13 @@ pub fn requests(data: &[u8]) {
         rest = &rest[parsed.bytes..];
     }
     shared.keyspace.sweep();
-    // Without memory for another tree, nothing is cleared.
+    // Without memory for another tree, `clear` fails.
     if shared.keyspace.clear().is_ok() {
         assert_eq!((shared.keyspace.memory().0, shared.keyspace.len()), (empty, 0));
     }
 }
 
-/// A condition, and behind the first line the value that it tests.
+/// Tests a condition, the first line, on the value after it.
 pub fn conditions(data: &[u8]) {
     let at = memchr::memchr(b'\n', data).unwrap_or(data.len());
     let (typed, value) = data.split_at(at);

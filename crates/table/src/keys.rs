@@ -1,28 +1,28 @@
 //! The keys of one node of a tree, in order.
 //!
-//! Model: of each key, four bytes stand in the node, as an integer: those behind the bytes that all keys of the node's range
-//! share. They decide most comparisons, so a search rarely looks at a record.
-//! Invariant: whoever searches has a key within the node's range, so it begins with the shared bytes as well. Integers of unused places
-//! are the largest.
+//! Model: the node holds four bytes of each key as an integer: those after the common prefix of all keys in the node's
+//! range. They decide most comparisons, so a search rarely reads a record.
+//! Invariant: a key that is searched for is in the node's range, so it has the common prefix too. Integers of unused
+//! places are the largest.
 
 use std::cmp::Ordering;
 
 use crate::slab::{Cell, Slab};
 
-/// Keys in a node.
+/// The most keys of a node.
 pub(crate) const FAN: usize = 64;
 
-/// Keys in order, each by the cell of its record.
+/// Keys in order, each referred to by the cell of its record.
 pub(crate) struct Keys {
     len: u16,
-    /// Bytes that all keys in the node's range begin with.
+    /// The length of the common prefix of all keys in the node's range.
     shared: u16,
     hints: [u32; FAN],
     cells: [Cell; FAN],
 }
 
 impl Keys {
-    /// None yet, in a range whose keys share so many bytes.
+    /// No keys yet, in a range whose keys have a common prefix of `shared` bytes.
     pub(crate) fn new(shared: usize) -> Keys {
         Keys { len: 0, shared: shared as u16, hints: [u32::MAX; FAN], cells: [Cell::UNUSED; FAN] }
     }
@@ -39,10 +39,10 @@ impl Keys {
         self.cells[..self.len()][i]
     }
 
-    /// Where the key is, or where it belongs.
+    /// The index of the key, or the index at which it belongs.
     pub(crate) fn search(&self, slab: &Slab, key: &[u8]) -> Result<usize, usize> {
         let wanted = hint(key, self.shared());
-        // All are looked at, by vector instructions. A binary search waits for one cache line after the other.
+        // Compares all of them, by vector instructions. A binary search waits for one cache line after the other.
         let (mut low, mut equal) = (0u32, 0u32);
         for hint in &self.hints {
             low += u32::from(*hint < wanted);
@@ -54,7 +54,7 @@ impl Keys {
         found.map(|i| low + i).map_err(|i| low + i)
     }
 
-    /// How many keys are at or before this one: the child of an inner node where it belongs.
+    /// The number of keys that are <= `key`, which is the index of the child of an inner node where `key` belongs.
     pub(crate) fn child(&self, slab: &Slab, key: &[u8]) -> usize {
         self.search(slab, key).map_or_else(|i| i, |i| i + 1)
     }
@@ -67,7 +67,7 @@ impl Keys {
         self.set(slab, i, cell);
     }
 
-    /// Has another record at a place, whose key belongs there.
+    /// Replaces the record at an index; the key of the new one must belong there.
     pub(crate) fn set(&mut self, slab: &Slab, i: usize, cell: Cell) {
         self.hints[i] = hint(slab.key(cell), self.shared());
         self.cells[i] = cell;
@@ -82,7 +82,7 @@ impl Keys {
         cell
     }
 
-    /// The keys from a place on, moved to a node whose range shares so many bytes.
+    /// Moves the keys from an index on to a new node, whose range has a common prefix of `shared` bytes.
     pub(crate) fn split_off(&mut self, slab: &Slab, i: usize, shared: usize) -> Keys {
         let mut right = Keys::new(shared);
         right.append(slab, &self.cells[i..self.len()]);
@@ -91,7 +91,7 @@ impl Keys {
         right
     }
 
-    /// Has these further keys behind its own.
+    /// Appends keys.
     pub(crate) fn append(&mut self, slab: &Slab, cells: &[Cell]) {
         for cell in cells {
             self.insert(slab, self.len(), *cell);
@@ -102,7 +102,7 @@ impl Keys {
         &self.cells[..self.len()]
     }
 
-    /// Has a new range, whose keys share so many bytes.
+    /// Sets the length of the common prefix, after the range of the node has changed.
     pub(crate) fn share(&mut self, slab: &Slab, shared: usize) {
         if shared != self.shared() {
             self.shared = shared as u16;
@@ -117,7 +117,7 @@ impl Keys {
     }
 }
 
-/// Four bytes of a key behind the first `shared`, filled up with zeros; in the order of the keys as far as they go.
+/// Four bytes of a key after the first `shared`, padded with zeros. Their order is that of the keys as far as they go.
 fn hint(key: &[u8], shared: usize) -> u32 {
     let rest = key.get(shared..).unwrap_or_default();
     match rest.first_chunk() {
@@ -130,13 +130,13 @@ fn hint(key: &[u8], shared: usize) -> u32 {
     }
 }
 
-/// How many bytes every key begins with that is not below `low` and below `high`; a bound that is missing leaves none.
+/// The length of the common prefix of all keys that are >= `low` and < `high`; 0 if a bound is missing.
 pub(crate) fn shared(low: Option<&[u8]>, high: Option<&[u8]>) -> usize {
     let (Some(low), Some(high)) = (low, high) else { return 0 };
     low.iter().zip(high).take_while(|(a, b)| a == b).count()
 }
 
-/// The shortest key that is above `below` and not above `at`.
+/// The shortest key that is > `below` and <= `at`.
 pub(crate) fn between<'a>(below: &[u8], at: &'a [u8]) -> &'a [u8] {
     debug_assert_eq!(below.cmp(at), Ordering::Less);
     let same = below.iter().zip(at).take_while(|(a, b)| a == b).count();

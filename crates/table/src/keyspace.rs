@@ -1,7 +1,7 @@
-//! What Redis clients see as one database: keys with strings, and keys that name tables.
+//! The database that Redis clients see: keys with strings, and keys that name tables.
 //!
-//! Model: strings are records of one bucket. A hash is a table of its fields, a sorted set one of its members, each with a bucket of its own.
-//! Records that end are removed when somebody asks for them, and by [`Keyspace::sweep`].
+//! Model: all strings are records of one bucket. A hash is a table of its fields, and a sorted set is a table of its
+//! members; each table has its own bucket. Expired records are removed on access, and by [`Keyspace::sweep`].
 //! Invariant: a key has one type. A table without records is removed.
 //! Non-goals: the protocol.
 
@@ -13,12 +13,12 @@ use crate::error::Refusal;
 use crate::slab::{Full, KEY_BYTES_MAX, Record, Slab, VALUE_BYTES_MAX};
 use crate::walk::{self, End, Walk};
 
-/// What the name of a table and its entry among the others take beside the bucket, about.
+/// The approximate memory of a table's name and map entry, without its bucket.
 const TABLE_BYTES: usize = 2 << 10;
-/// Records looked at in one step of [`Keyspace::sweep`].
+/// The records that one step of [`Keyspace::sweep`] looks at.
 const SWEPT: usize = 1000;
 
-/// What a key holds.
+/// The type of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     String,
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// As the command TYPE calls it.
+    /// The name of the type in replies to TYPE.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::String => "string",
@@ -50,19 +50,19 @@ pub(crate) struct Keyspace {
     slab: Slab,
     strings: Bucket,
     tables: BTreeMap<Box<[u8]>, Table>,
-    /// Where the sweep goes on.
+    /// Where the sweep continues.
     swept: Option<Scanned>,
-    /// Keys that may end, at most: counted anew with each full sweep.
+    /// An upper bound of the number of keys that may expire. Each full sweep counts them again.
     ending: usize,
     found_ending: usize,
-    /// Keys that transactions watch: how often each was changed, and by how many it is watched.
+    /// Watched keys: the number of changes of each since it was first watched, and the number of its watchers.
     watched: HashMap<Vec<u8>, (u64, usize)>,
-    /// Now, in milliseconds since 1970.
+    /// The current time in milliseconds since 1970.
     pub(crate) now_ms: i64,
 }
 
 impl Keyspace {
-    /// Without keys, for at most so many bytes.
+    /// An empty keyspace of at most `memory` bytes.
     pub(crate) fn new(memory: usize) -> Result<Keyspace, Full> {
         let mut slab = Slab::new(memory);
         let strings = Bucket::new(&mut slab)?;
@@ -78,12 +78,12 @@ impl Keyspace {
         })
     }
 
-    /// Bytes in use, and the most that may be.
+    /// Bytes in use, and the limit.
     pub(crate) fn memory(&self) -> (usize, usize) {
         (self.slab.used(), self.slab.limit())
     }
 
-    /// Keys.
+    /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         self.strings.len() + self.tables.len()
     }
@@ -92,12 +92,12 @@ impl Keyspace {
         expires_ms.is_some_and(|at| at <= self.now_ms)
     }
 
-    /// What a key holds, if it is there.
+    /// The type of a key's value, if the key exists.
     pub(crate) fn kind(&mut self, key: &[u8]) -> Option<Kind> {
         self.expiry(key).map(|_| self.tables.get(key).map_or(Kind::String, |table| table.kind))
     }
 
-    /// When a key ends, if it is there, and if it does.
+    /// When a key expires, if ever; `None` if it does not exist.
     pub(crate) fn expiry(&mut self, key: &[u8]) -> Option<Option<i64>> {
         let found = match self.tables.get(key) {
             Some(table) => table.expires_ms,
@@ -110,7 +110,7 @@ impl Keyspace {
         Some(found)
     }
 
-    /// The string of a key, if it is there.
+    /// The string of a key, if the key exists.
     pub(crate) fn string(&mut self, key: &[u8]) -> Result<Option<Record<'_>>, Refusal> {
         match self.strings.find(&self.slab, key) {
             Some(cell) if self.has_ended(self.slab.record(cell).expires_ms) => {
@@ -123,7 +123,7 @@ impl Keyspace {
         }
     }
 
-    /// Has this string for a key, in place of whatever it held.
+    /// Sets a key to a string, whatever it held before.
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8], expires_ms: Option<i64>) -> Result<(), Refusal> {
         fits(key, value)?;
         self.strings.put(&mut self.slab, key, value, expires_ms)?;
@@ -135,7 +135,7 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Lets a key end at this time, or never; whether it is there.
+    /// Sets when a key expires, if ever. Returns whether the key exists.
     pub(crate) fn expire(&mut self, key: &[u8], expires_ms: Option<i64>) -> Result<bool, Refusal> {
         if self.expiry(key).is_none() {
             return Ok(false);
@@ -154,7 +154,7 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Removes a key; whether it was there.
+    /// Removes a key. Returns whether it existed.
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
         let is_string = self.strings.remove(&mut self.slab, key);
         let was_there = is_string || self.drop_table(key);
@@ -164,7 +164,7 @@ impl Keyspace {
         was_there
     }
 
-    /// Removes a key unless it has ended already; whether it was there.
+    /// Removes a key unless it has already expired. Returns whether it existed.
     pub(crate) fn delete_live(&mut self, key: &[u8]) -> bool {
         self.expiry(key).is_some() && self.delete(key)
     }
@@ -188,7 +188,7 @@ impl Keyspace {
         Ok(())
     }
 
-    /// The hash or sorted set of a name, if it is there; `is` says whether it is of the kind that is asked for.
+    /// The hash or sorted set of this name, if it exists. It is an error if `is` rejects its type.
     pub(crate) fn table(
         &mut self,
         name: &[u8],
@@ -203,7 +203,7 @@ impl Keyspace {
         }
     }
 
-    /// Has this record in the table of a name, which is made if it is not there; whether the record is new.
+    /// Stores a record in the table of this name, which is created if necessary. Returns whether the record is new.
     pub(crate) fn put(&mut self, name: &[u8], kind: Kind, key: &[u8], value: &[u8]) -> Result<bool, Refusal> {
         fits(name, b"")?;
         fits(key, value)?;
@@ -233,7 +233,7 @@ impl Keyspace {
         Ok(!was_there)
     }
 
-    /// Removes a record from the table of a name, which is there; whether the record was there.
+    /// Removes a record from the table of this name, if both exist. Returns whether the record existed.
     pub(crate) fn take(&mut self, name: &[u8], key: &[u8]) -> bool {
         let Some(table) = self.tables.get_mut(name) else { return false };
         if !table.bucket.remove(&mut self.slab, key) {
@@ -246,7 +246,7 @@ impl Keyspace {
         true
     }
 
-    /// Looks at up to so many keys behind this one, strings first, then tables; which was the last, if there may be more.
+    /// Visits up to `most` keys after `after`, strings before tables. Returns the last one if there may be more.
     pub(crate) fn scan(
         &self,
         after: Option<&Scanned>,
@@ -294,7 +294,7 @@ impl Keyspace {
         None
     }
 
-    /// Removes some of the keys that have ended, and goes on behind them the next time.
+    /// Removes some of the expired keys, and continues after them the next time.
     pub(crate) fn sweep(&mut self) {
         if self.ending == 0 {
             return;
@@ -315,19 +315,19 @@ impl Keyspace {
         self.swept = last;
     }
 
-    /// Whether a sweep may find something.
+    /// Whether a sweep may find something to remove.
     pub(crate) fn may_end(&self) -> bool {
         self.ending > 0
     }
 
-    /// Counts changes of a key from now on; how many there were.
+    /// Begins to watch a key. Returns the number of its changes so far.
     pub(crate) fn watch(&mut self, key: &[u8]) -> u64 {
         let (changes, watchers) = self.watched.entry(key.to_vec()).or_default();
         *watchers += 1;
         *changes
     }
 
-    /// Counts them no more for one of those who watch; whether there have been others than these.
+    /// Ends one watch of a key. Returns whether the key has changed since `watch` returned `changes`.
     pub(crate) fn unwatch(&mut self, key: &[u8], changes: u64) -> bool {
         let Some((now, watchers)) = self.watched.get_mut(key) else { return true };
         let has_changed = *now != changes;
@@ -361,7 +361,7 @@ impl Scanned {
     }
 }
 
-/// A table that is read.
+/// A table, for reading.
 pub(crate) struct TableRef<'a> {
     table: &'a Table,
     slab: &'a Slab,
@@ -380,7 +380,7 @@ impl<'a> TableRef<'a> {
         self.table.bucket.get(self.slab, key).map(|record| record.value)
     }
 
-    /// Records of a range.
+    /// The number of records in a range.
     pub(crate) fn count(&self, range: (End<'_>, End<'_>)) -> usize {
         walk::count(&self.table.bucket, self.slab, range)
     }
@@ -395,7 +395,7 @@ impl<'a> TableRef<'a> {
 }
 
 impl Keyspace {
-    /// Whether a key and a value are within their bounds.
+    /// Checks that a key and a value are within their limits.
     pub(crate) fn fits(&self, key: &[u8], value: &[u8]) -> Result<(), Refusal> {
         fits(key, value)
     }

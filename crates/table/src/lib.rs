@@ -4,7 +4,7 @@
 //! sockets --> Server --> requests (resp.rs) --> commands --> Keyspace --> Bucket: a B+-tree --> Slab: cells of records
 //! ```
 //!
-//! Paper 002 calls the records of one server in a range of keys a bucket.
+//! A bucket (a term of Diène and Litwin's paper on RP*) is the set of records that one server has in a range of keys.
 
 mod arena;
 mod bucket;

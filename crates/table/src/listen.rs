@@ -1,8 +1,8 @@
-//! Where a server listens, what it is to be, and why it is not.
+//! Where and how a server listens, and the errors of that.
 //!
-//! Invariant: an address that other machines can reach has TLS and a password. A socket in the file system is removed at the end
-//! only if it is still the one that was made.
-//! Non-goals: what comes over connections.
+//! Invariant: an address that other machines can reach has TLS and a password. A server that ends removes the file of
+//! its socket only if the path still has that socket.
+//! Non-goals: the traffic of connections.
 
 use std::fmt;
 use std::io;
@@ -23,9 +23,9 @@ const LISTEN_BACKLOG: i32 = 511;
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// At an address of this machine.
+    /// A TCP address of this machine.
     Tcp(SocketAddr),
-    /// At a socket in the file system, for this user only.
+    /// A socket in the file system, for this user only.
     Unix(PathBuf),
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Place {
 impl FromStr for Place {
     type Err = Error;
 
-    /// `ADDRESS:PORT` or `unix:PATH`.
+    /// Parses `ADDRESS:PORT` or `unix:PATH`.
     fn from_str(typed: &str) -> Result<Place, Error> {
         match typed.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             Some(path) => Ok(Place::Unix(path.into())),
@@ -50,21 +50,21 @@ impl FromStr for Place {
     }
 }
 
-/// What a server is to be.
+/// The options of a server.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Where it listens.
     pub place: Place,
-    /// Bytes for records and what orders them.
+    /// The most bytes of records and their index.
     pub memory: usize,
-    /// What clients have to know.
+    /// The password that clients must send.
     pub password: Option<Vec<u8>>,
-    /// What connections are encrypted with.
+    /// The certificate and key with which connections are encrypted.
     pub tls: Option<Tls>,
 }
 
 impl Options {
-    /// Whether nobody else can read what clients send, or ask for anything.
+    /// Checks that nobody else can read what clients send, or send requests.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.place {
             Place::Tcp(address)
@@ -77,24 +77,24 @@ impl Options {
     }
 }
 
-/// Why there is no server, or no more.
+/// Why a server cannot start, or ended.
 #[derive(Debug)]
 pub enum Error {
-    /// Not a place.
+    /// The text is not a place to listen at.
     NoPlace(String),
     /// Other machines could reach this address, and there is no TLS or no password.
     Reachable(SocketAddr),
-    /// Too little memory; so many bytes are given.
+    /// There is too little memory: this many bytes.
     LittleMemory(usize),
-    /// Somebody listens there, or something else is there.
+    /// A process listens there already, or something other than a socket is there.
     Taken(Place),
-    /// The system refused it.
+    /// A system call failed.
     System {
-        /// What was done.
+        /// What the server tried to do.
         what: &'static str,
         /// Where.
         place: Place,
-        /// Why not.
+        /// The system's error.
         why: io::Error,
     },
 }
@@ -126,21 +126,21 @@ unix:PATH"
 
 impl std::error::Error for Error {}
 
-/// What accepts connections.
+/// A socket that accepts connections.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix { listener: UnixListener, _file: SocketFile },
 }
 
-/// The file of a socket, which goes with this value.
+/// The file of a socket, removed when this value is dropped.
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and number of its inode.
+    /// Device and inode number.
     made: Option<(u64, u64)>,
 }
 
 impl Listener {
-    /// Listens; the place has the port that was found if it has port 0.
+    /// Listens, and returns the actual place: port 0 is replaced by the port that the system chose.
     pub(crate) fn bind(place: &Place) -> Result<(Listener, Place), Error> {
         let failed = |why: io::Error| match why.kind() {
             io::ErrorKind::AddrInUse => Error::Taken(place.clone()),
@@ -170,7 +170,7 @@ impl Listener {
     pub(crate) fn accept(&self) -> io::Result<Stream> {
         match self {
             Listener::Tcp(listener) => listener.accept().map(|(stream, _)| {
-                // A reply is small, and waits for nothing.
+                // A reply is small, and should be sent at once.
                 let _ = stream.set_nodelay(true);
                 Stream::Tcp(stream)
             }),
@@ -182,7 +182,7 @@ impl Listener {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.made.is_some() && inode(&self.path) == self.made {
-            // Whoever listens there next removes it otherwise.
+            // If this fails, the next server that listens there removes the file.
             let _ = rustix::fs::unlink(&self.path);
         }
     }
@@ -192,12 +192,12 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
     rustix::fs::lstat(path).ok().map(|found| (found.st_dev, found.st_ino))
 }
 
-/// A socket in the file system that only this user can connect to, from its first moment on.
+/// A socket in the file system that only this user can connect to, from the moment of its creation.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let address = SocketAddrUnix::new(path.as_os_str().as_bytes())?;
     let bind = || {
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
-        // The file that bind makes has the mode of the socket.
+        // The file that `bind` creates gets the mode of the socket.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &address)?;
         Ok(socket)
@@ -214,7 +214,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from_std(socket.into()))
 }
 
-/// Whether this is a socket of this user that nobody listens on.
+/// Whether this is a socket of this user on which no process listens.
 fn is_left_over(path: &Path, address: &SocketAddrUnix) -> bool {
     let is_own_socket = rustix::fs::lstat(path).is_ok_and(|found| {
         FileType::from_raw_mode(found.st_mode) == FileType::Socket

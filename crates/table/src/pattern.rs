@@ -1,12 +1,12 @@
-//! Which keys a scan wants.
+//! The arguments of scans: which keys match.
 
 use crate::call::{Arguments, number};
 use crate::error::Refusal;
 
-/// The most keys that one request looks at, however many it asks for.
+/// The most keys that one request looks at, whatever its COUNT.
 const SCANNED_MAX: usize = 10_000;
 
-/// What a scan's arguments behind its cursor ask for.
+/// The arguments of a scan after its cursor.
 pub(crate) struct Scan<'a> {
     pattern: Option<&'a [u8]>,
     pub(crate) count: usize,
@@ -43,9 +43,9 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Whether a pattern with `*`, `?`, `[a-z]`, `[^a]` and `\` stands for all of a text.
+/// Whether a pattern with `*`, `?`, `[a-z]`, `[^a]` and `\` matches all of a text.
 ///
-/// The time is bounded by the product of both lengths: only the last `*` is gone back to.
+/// The time is bounded by the product of both lengths, because it only backtracks to the last `*`.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -74,7 +74,7 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// Behind the class that begins here, if the byte is in it.
+/// The index after the class that begins here, if the byte is in the class.
 fn class(pattern: &[u8], from: usize, byte: u8) -> Option<usize> {
     let is_not = pattern.get(from) == Some(&b'^');
     let mut at = from + usize::from(is_not);
@@ -122,7 +122,7 @@ mod tests {
             no.iter()
                 .for_each(|text| assert!(!matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}"));
         }
-        // The time does not explode.
+        // The time is not exponential.
         let (pattern, text) = ("*a".repeat(1000) + "b", "a".repeat(10_000));
         assert!(!matches(pattern.as_bytes(), text.as_bytes()));
     }

@@ -1,12 +1,12 @@
-//! The protocol of Redis clients, versions 2 and 3: requests read, replies written.
+//! The protocol of Redis clients, versions 2 and 3: parses requests and writes replies.
 //!
 //! ```text
 //! request   *2\r\n$3\r\nGET\r\n$5\r\nfilms\r\n      or in a line:  GET films\r\n
 //! ```
 //!
-//! Invariant: whatever bytes come, a request is refused, waited for, or returned within its bounds; nothing is reserved that did not
-//! come.
-//! Non-goals: what commands mean.
+//! Invariant: any bytes are a malformed request, an incomplete one, or one within the limits. No memory is reserved for
+//! bytes that have not arrived.
+//! Non-goals: what commands do.
 
 use std::ops::Range;
 
@@ -16,19 +16,19 @@ pub(crate) const REQUEST_BYTES_MAX: usize = 32 << 20;
 pub(crate) const REPLY_BYTES_MAX: usize = 64 << 20;
 /// The most arguments of one request, its name included.
 const ARGUMENTS_MAX: usize = 1 << 18;
-/// The most bytes of a request in a line, and of a line with a number.
+/// The most bytes of a request in one line, and of a line with a number.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// A request as it lies in the bytes that came.
+/// A request, as ranges of the received bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parsed {
     /// Where each argument is, the name of the command first.
     pub(crate) arguments: Vec<Range<usize>>,
-    /// Bytes of the request.
+    /// The length of the request in bytes.
     pub(crate) bytes: usize,
 }
 
-/// Why bytes are no request.
+/// Why bytes are not a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Malformed {
     /// Not a number of arguments.
@@ -41,7 +41,7 @@ pub(crate) enum Malformed {
     LongLine,
     /// The request is too long.
     Long,
-    /// HTTP, of a browser that somebody made send it here, say.
+    /// HTTP: for example, a web page made a browser send it here.
     Http,
 }
 
@@ -58,7 +58,7 @@ impl Malformed {
     }
 }
 
-/// The request at the beginning of these bytes, put into `into`; whether all of it is there.
+/// Parses the request at the beginning of the bytes into `into`. Returns whether the request is complete.
 pub(crate) fn parse(bytes: &[u8], into: &mut Parsed) -> Result<bool, Malformed> {
     into.arguments.clear();
     into.bytes = 0;
@@ -98,7 +98,7 @@ fn parse_array(bytes: &[u8], into: &mut Parsed) -> Result<bool, Malformed> {
     Ok(true)
 }
 
-/// The number in a line from a byte on, and where the next line begins.
+/// The number in the line that begins at `from`, and the index of the next line.
 fn number(bytes: &[u8], from: usize, malformed: Malformed) -> Result<Option<(i64, usize)>, Malformed> {
     let rest = &bytes[from..];
     let Some(end) = memchr::memchr(b'\r', &rest[..rest.len().min(32)]) else {
@@ -113,7 +113,7 @@ fn number(bytes: &[u8], from: usize, malformed: Malformed) -> Result<Option<(i64
     Ok(Some((number, from + end + 2)))
 }
 
-/// A number as commands and lengths write it: digits, perhaps behind a minus, and nothing else.
+/// A number as in commands and lengths: an optional minus, then only digits.
 pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     let is_plain =
@@ -121,7 +121,7 @@ pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
     std::str::from_utf8(bytes).ok().filter(|_| is_plain)?.parse().ok()
 }
 
-/// A request in a line: words, without quotes.
+/// Parses a request in one line: words, without quotes.
 fn parse_line(bytes: &[u8], into: &mut Parsed) -> Result<bool, Malformed> {
     let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(LINE_BYTES_MAX)]) else {
         return if bytes.len() >= LINE_BYTES_MAX { Err(Malformed::LongLine) } else { Ok(false) };
@@ -156,7 +156,7 @@ pub(crate) struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// A reply behind what is there, in this version of the protocol.
+    /// Begins a reply at the end of `out`, in this version of the protocol.
     pub(crate) fn new(out: &'a mut Vec<u8>, version: u8) -> Reply<'a> {
         Reply { from: out.len(), out, version }
     }
@@ -166,7 +166,7 @@ impl<'a> Reply<'a> {
         self.out.len() - self.from > REPLY_BYTES_MAX
     }
 
-    /// Takes back what was written of it.
+    /// Removes what was written of the reply.
     pub(crate) fn withdraw(&mut self) {
         self.out.truncate(self.from);
     }
@@ -205,7 +205,7 @@ impl<'a> Reply<'a> {
         self.line(b'+', text.as_bytes());
     }
 
-    /// A line that begins with a code; whatever a client made part of it stays within the line.
+    /// An error line. It begins with a code, and line breaks in text from a client are replaced.
     pub(crate) fn error(&mut self, text: &str) {
         self.line(b'-', text.replace(['\r', '\n'], " ").as_bytes());
     }
@@ -228,7 +228,7 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(if self.version == 2 { b"$-1\r\n" } else { b"_\r\n" });
     }
 
-    /// In place of an array.
+    /// Null in place of an array.
     pub(crate) fn null_array(&mut self) {
         self.out.extend_from_slice(if self.version == 2 { b"*-1\r\n" } else { b"_\r\n" });
     }
@@ -240,7 +240,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Begins an array of so many replies.
+    /// Begins an array of `count` replies.
     pub(crate) fn array(&mut self, count: usize) {
         self.head(b'*', count as i64);
     }
@@ -250,7 +250,7 @@ impl<'a> Reply<'a> {
         self.out.len()
     }
 
-    /// Makes an array of the so many replies since this place.
+    /// Makes an array of the `count` replies since `here`.
     pub(crate) fn array_since(&mut self, here: usize, count: usize) {
         let end = self.out.len();
         self.array(count);
@@ -258,7 +258,7 @@ impl<'a> Reply<'a> {
         self.out[here..].rotate_right(head);
     }
 
-    /// Begins a map of so many pairs of replies.
+    /// Begins a map of `count` pairs of replies.
     pub(crate) fn map(&mut self, count: usize) {
         match self.version {
             2 => self.array(2 * count),

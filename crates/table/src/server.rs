@@ -1,10 +1,10 @@
-//! A server for Redis clients: one thread that carries out what comes from their sockets.
+//! A server for Redis clients: one thread that runs the requests from their sockets.
 //!
-//! Model: the thread waits for sockets that are ready, and takes turns with those that are. In its turn a client's requests are
-//! carried out in order until no more have come, or until it does not read its replies.
+//! Model: the thread waits for ready sockets, and serves them in turn. In its turn, a client's requests run in order
+//! until no complete one is left, or until too many of its replies are unread.
 //! Invariant: a client holds at most one request and one reply beyond [`BACKLOG_BYTES`]; all together hold at most
-//! [`BUFFERS_BYTES_MAX`]. Who sends what is no request, or may not be answered, is told why and disconnected, and so is who does not
-//! give the password soon.
+//! [`BUFFERS_BYTES_MAX`]. A client gets an error and is disconnected if it sends a malformed request or exceeds these
+//! limits. A client that does not send the password in time is disconnected too.
 //! Non-goals: what commands do, and where a server listens.
 
 use std::collections::BTreeMap;
@@ -26,30 +26,30 @@ use crate::socket::{Socket, Stream, Tls};
 
 /// The most clients at a time.
 const CLIENTS_MAX: usize = 10_000;
-/// The same with TLS, which holds up to 150 KiB for each.
+/// The most clients with TLS, which takes up to 150 KiB for each.
 const TLS_CLIENTS_MAX: usize = 1000;
-/// The most clients that have still to give the password. If there are more, the one that came first is disconnected.
+/// The most clients that have not sent the password yet. If there are more, the oldest is disconnected.
 const STRANGERS_MAX: usize = 100;
-/// How long a client may take to give the password.
+/// How long a client may take to send the password.
 const STRANGER_LIVES_MS: i64 = 60_000;
-/// Replies that a client has not read, above which none of its requests are carried out.
+/// The most bytes of unread replies with which a client's next request is still run.
 const BACKLOG_BYTES: usize = 1 << 20;
-/// What all clients' requests and replies may take, beside the memory for records.
+/// The most bytes of all clients' requests and replies, in addition to the memory for records.
 const BUFFERS_BYTES_MAX: usize = 256 << 20;
-/// The most bytes of a client that has not given the password.
+/// The most bytes of requests from a client that has not sent the password.
 const STRANGER_BYTES_MAX: usize = 16 << 10;
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
-/// Buffers that are larger are given back when they are empty.
+/// Larger buffers are freed when they are empty.
 const SMALL_BYTES: usize = 64 << 10;
-/// Reads of one client in its turn.
+/// The most reads from one client in its turn.
 const READS_A_TURN: usize = 16;
-/// How often keys that have ended are looked for.
+/// How often expired keys are looked for.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 const EVENTS_MAX: usize = 1024;
-/// Requests of so many arguments need no memory for them.
+/// Requests with up to this many arguments need no allocation for them.
 const FEW_ARGUMENTS: usize = 8;
-/// The least memory that makes sense.
+/// The least memory of a server.
 const MEMORY_MIN: usize = 1 << 20;
 
 const LISTENER: Token = Token(usize::MAX);
@@ -63,10 +63,10 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Lets the server end before its next request.
+    /// Makes the server end before its next request.
     pub fn stop(&self) {
         self.flag.store(true, Ordering::Release);
-        // A thread that cannot be woken sees the flag at the next event.
+        // If the thread cannot be woken, it sees the flag at the next event.
         let _ = self.waker.wake();
     }
 }
@@ -79,15 +79,15 @@ pub struct Server {
     stop: Stop,
     clients: Vec<Option<Client>>,
     vacant: Vec<usize>,
-    /// Clients whose turn ended before their requests did.
+    /// Clients whose turn ended before all their requests were run.
     again: Vec<usize>,
-    /// Connections may wait that could not be accepted.
+    /// Connections may be waiting that could not be accepted.
     accept_again: bool,
-    /// Clients that have still to give the password, by session: where they are, and since when.
+    /// Clients that have not sent the password yet, by session: their index, and when they connected.
     strangers: BTreeMap<u64, (usize, i64)>,
     tls: Option<Tls>,
     shared: Shared,
-    /// Bytes of all buffers.
+    /// Bytes of the buffers of all clients.
     buffered: usize,
     scratch: Box<[u8]>,
     parsed: Parsed,
@@ -97,17 +97,17 @@ pub struct Server {
 struct Client {
     socket: Socket,
     session: Session,
-    /// It sends no more than has come.
+    /// The client will send nothing more; only received bytes are left.
     is_whole: bool,
-    /// What came, and how much of it was carried out.
+    /// Received bytes, and how many of them were processed.
     input: Vec<u8>,
     done: usize,
-    /// Replies, and how much of them was sent.
+    /// Replies, and how many of their bytes were sent.
     output: Vec<u8>,
     sent: usize,
 }
 
-/// What becomes of a client after its turn.
+/// What happens to a client after its turn.
 enum Fate {
     /// It has to wait for the socket.
     Waits,
@@ -117,7 +117,7 @@ enum Fate {
 }
 
 impl Server {
-    /// Listens.
+    /// Begins to listen.
     pub fn bind(options: Options) -> Result<Server, Error> {
         options.check()?;
         let Options { place, memory, password, tls } = options;
@@ -151,17 +151,17 @@ impl Server {
         })
     }
 
-    /// Where it listens; of port 0, the port that it has.
+    /// Where the server listens, with the actual port.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// What ends it.
+    /// A handle that ends the server.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Serves until it is stopped.
+    /// Serves until the server is stopped.
     pub fn run(mut self) -> Result<(), Error> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut swept_ms = now_ms();
@@ -211,7 +211,7 @@ impl Server {
         Ok(())
     }
 
-    /// Accepts whoever waits; whether some may wait whom the system does not let in now.
+    /// Accepts waiting connections. Returns whether some may be left that the system does not let in now.
     fn accept(&mut self) -> bool {
         loop {
             match self.listener.accept() {
@@ -229,7 +229,7 @@ impl Server {
         let Ok(mut socket) = Socket::new(stream, self.tls.as_ref()) else { return };
         let most = if self.tls.is_some() { TLS_CLIENTS_MAX } else { CLIENTS_MAX };
         if self.shared.clients >= most {
-            // It is told if it can be told at once.
+            // Sends the error only if that does not block.
             let _ = socket.write(b"-ERR max number of clients reached\r\n");
             return;
         }
@@ -256,7 +256,7 @@ impl Server {
         }
     }
 
-    /// Disconnects clients that have still to give the password, if they have had their time or are too many.
+    /// Disconnects clients that have not sent the password in time, and the oldest of them if there are too many.
     fn dismiss_strangers(&mut self) {
         while let Some((_, (number, since_ms))) = self.strangers.first_key_value() {
             let is_late = since_ms + STRANGER_LIVES_MS <= self.shared.keyspace.now_ms;
@@ -272,7 +272,7 @@ impl Server {
         self.buffered -= client.buffered();
         client.session.unwatch(&mut self.shared.keyspace);
         client.socket.close();
-        // Dropping the socket takes it out of the poll, whatever this says.
+        // Dropping the socket removes it from the poll, even if this fails.
         let _ = self.poll.registry().deregister(client.socket.source());
         self.strangers.remove(&client.session.number);
         self.vacant.push(number);
@@ -286,7 +286,7 @@ impl Server {
         client.shrink();
         self.buffered = self.buffered + client.buffered() - before;
         if self.buffered > BUFFERS_BYTES_MAX && client.buffered() > SMALL_BYTES {
-            // It is the one that has just got more.
+            // This client's buffers have just grown.
             let _ = client.socket.write(format!("-{}\r\n", Refusal::Full).as_bytes());
             fate = Fate::Ends;
         }
@@ -330,7 +330,7 @@ impl Server {
                 }
                 Ok(n) => {
                     client.input.extend_from_slice(&self.scratch[..n]);
-                    // What comes later is an event of its own, so asking the system again would find nothing.
+                    // More bytes would raise another event, so another read would find nothing.
                     is_drained = n < READ_BYTES && !client.is_whole && !client.socket.is_encrypted();
                 }
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Fate::Waits,
@@ -341,7 +341,7 @@ impl Server {
         Fate::GoesOn
     }
 
-    /// Carries out what is there whole, until the client has too much to read; whether that was before the end.
+    /// Runs complete requests until the client has too many unread replies. Returns whether there may be more of them.
     fn carry_out(&mut self, client: &mut Client) -> bool {
         let Client { input, done, output, session, .. } = client;
         let mut has_more = true;
@@ -368,7 +368,7 @@ impl Server {
                     *done += self.parsed.bytes;
                 }
                 Ok(false) => {
-                    // A request of anybody else is as long as one may be, or was refused.
+                    // A client that has sent the password may send a longer request; `parse` checks the limit.
                     if !session.may && rest.len() > STRANGER_BYTES_MAX {
                         Reply::new(output, 2).error(&Refusal::NoPassword.to_string());
                         session.ends = true;
@@ -402,12 +402,12 @@ impl Client {
         self.backlog() == 0 && !self.socket.wants_write()
     }
 
-    /// Bytes that its buffers take.
+    /// Bytes of the client's buffers.
     fn buffered(&self) -> usize {
         self.input.capacity() + self.output.capacity() + self.session.held_bytes()
     }
 
-    /// Sends what the socket takes; whether that is all.
+    /// Sends as much as the socket takes. Returns whether that is all.
     fn send(&mut self) -> io::Result<bool> {
         while self.sent < self.output.len() {
             match self.socket.write(&self.output[self.sent..]) {

@@ -1,14 +1,14 @@
-//! Memory for records of any size, in cells of a few sizes.
+//! Memory for records of any size, in cells of certain sizes.
 //!
 //! ```text
 //! segment   | cell | cell | cell | ...      all of one size, a multiple of 8 bytes
 //! cell      [lengths and flag: u32][expiry: i64, if the flag says so][key][value]
 //! ```
 //!
-//! Model: a size class has segments, which grow with it from 16 to 512 KiB. A free cell holds the number of the next free cell of
-//! its segment. A record above [`CLASSES_UP_TO`] has a segment of its own.
-//! Invariant: all memory of records is counted against one limit; a segment without records is given back.
-//! Non-goals: order, and who refers to a record.
+//! Model: a size class has segments, which get larger as it grows, from 16 to 512 KiB. A free cell has the number of
+//! the next free cell of its segment. A record larger than [`CLASSES_UP_TO`] has a segment of its own.
+//! Invariant: all memory of records is counted against one limit; a segment without records is freed.
+//! Non-goals: the order of records, and references to them.
 
 /// The longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = (1 << KEY_BITS) - 1;
@@ -23,11 +23,11 @@ const EXPIRES: u32 = 1 << 31;
 
 /// Cells begin at multiples of this.
 const UNIT: usize = 8;
-/// The most bytes that 16 bits of units address.
+/// The most bytes that a 16-bit number of units can address.
 const SEGMENT_BYTES_MAX: usize = UNIT << 16;
 const SEGMENT_BYTES_MIN: usize = 16 << 10;
 const SEGMENTS_MAX: usize = 1 << 16;
-/// Every multiple of 8 up to this is a size; from there on there are eight sizes between powers of two.
+/// Every multiple of 8 up to this is a cell size; above it there are eight sizes between powers of two.
 const FINE_UP_TO: usize = 512;
 /// Larger records have a segment of their own.
 const CLASSES_UP_TO: usize = 64 << 10;
@@ -36,7 +36,7 @@ const CLASSES: usize = FINE_CLASSES + 8 * 7;
 /// Ends the list of free cells of a segment.
 const NONE: u32 = u32::MAX;
 
-/// Where a record lies: the number of its segment, and the cell's offset in units of 8 bytes.
+/// The location of a record: the number of its segment, and the cell's offset in units of 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cell(u32);
 
@@ -57,27 +57,27 @@ impl Cell {
     }
 }
 
-/// The limit of memory is reached.
+/// The memory limit is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// A record as it lies in memory.
+/// A record in the slab's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// When it ends, in milliseconds since 1970, if it does.
+    /// When the record expires, in milliseconds since 1970, if ever.
     pub expires_ms: Option<i64>,
 }
 
 struct Segment {
     bytes: Box<[u8]>,
     cell_bytes: usize,
-    /// Cells that were never used begin here.
+    /// The cells from here on were never used.
     fresh: usize,
-    /// The first free cell among those that were used.
+    /// The first free cell among those that have been used.
     free: u32,
     used: usize,
 }
@@ -88,7 +88,7 @@ impl Segment {
     }
 }
 
-/// What the segments of a class are.
+/// The segments of a size class.
 #[derive(Clone, Default)]
 struct Class {
     bytes: usize,
@@ -96,10 +96,10 @@ struct Class {
     open: Vec<u32>,
 }
 
-/// Cells for records, within a limit that what refers to them shares.
+/// Cells for records, within a memory limit that also covers the nodes that refer to them.
 pub(crate) struct Slab {
     segments: Vec<Option<Segment>>,
-    /// Numbers of segments that were given back.
+    /// Numbers of freed segments.
     vacant: Vec<u32>,
     classes: Vec<Class>,
     used: usize,
@@ -107,23 +107,23 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Of at most so many bytes.
+    /// An empty slab of at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> Slab {
         let classes = vec![Class::default(); CLASSES];
         Slab { segments: Vec::new(), vacant: Vec::new(), classes, used: 0, limit }
     }
 
-    /// Bytes in use, those of segments that are not full included.
+    /// Bytes in use, including free cells of segments.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
 
-    /// The most bytes.
+    /// The memory limit in bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Counts bytes that are used elsewhere, if there is room.
+    /// Reserves bytes that are used elsewhere, if the limit allows it.
     pub(crate) fn take(&mut self, bytes: usize) -> Result<(), Full> {
         if self.used + bytes > self.limit {
             return Err(Full);
@@ -132,12 +132,12 @@ impl Slab {
         Ok(())
     }
 
-    /// Counts bytes no more.
+    /// Releases bytes that `take` reserved.
     pub(crate) fn give(&mut self, bytes: usize) {
         self.used -= bytes;
     }
 
-    /// A new record. Key and value are within their bounds.
+    /// Stores a new record. Key and value must be within their limits.
     pub(crate) fn store(&mut self, key: &[u8], value: &[u8], expires_ms: Option<i64>) -> Result<Cell, Full> {
         assert!(
             key.len() <= KEY_BYTES_MAX && value.len() <= VALUE_BYTES_MAX,
@@ -279,7 +279,7 @@ impl Slab {
     }
 }
 
-/// The lengths of key and value.
+/// The lengths of key and value, from their packed form.
 fn split(lengths: u32) -> (usize, usize) {
     let mask = |bits: u32| (1u32 << bits) - 1;
     ((lengths >> VALUE_BITS & mask(KEY_BITS)) as usize, (lengths & mask(VALUE_BITS)) as usize)
@@ -289,12 +289,12 @@ fn record_bytes(key: &[u8], value: &[u8], expires_ms: Option<i64>) -> usize {
     HEADER_BYTES + expires_ms.map_or(0, |_| EXPIRY_BYTES) + key.len() + value.len()
 }
 
-/// The class of cells for so many bytes; `None` if they have a segment of their own.
+/// The size class for this many bytes; `None` if they need a segment of their own.
 fn class_of(bytes: usize) -> Option<usize> {
     match bytes {
         0..=FINE_UP_TO => Some(bytes.div_ceil(UNIT).max(1) - 1),
         _ if bytes <= CLASSES_UP_TO => {
-            // The largest power of two below `bytes`, and which eighth of the way to the next one is enough.
+            // The largest power of two below `bytes`, and how many eighths of the way to the next one are needed.
             let power = (bytes - 1).ilog2();
             let eighth = (bytes - (1 << power)).div_ceil(1 << (power - 3));
             Some(FINE_CLASSES + 8 * (power - FINE_UP_TO.ilog2()) as usize + eighth - 1)
@@ -303,7 +303,7 @@ fn class_of(bytes: usize) -> Option<usize> {
     }
 }
 
-/// Bytes of the cells of a class.
+/// The cell size of a class in bytes.
 fn class_bytes(class: usize) -> usize {
     match class.checked_sub(FINE_CLASSES) {
         None => (class + 1) * UNIT,

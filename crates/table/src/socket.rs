@@ -1,7 +1,7 @@
 //! The socket of a client, with TLS or without.
 //!
-//! Model: nothing here waits. What TLS has still to send is sent before anything else is read or written.
-//! Invariant: one call reads at most once from the socket, so that no client holds up the others.
+//! Model: nothing here blocks. Bytes that TLS has yet to send are sent before anything else is read or written.
+//! Invariant: one call reads from the socket at most once, so that no client delays the others.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 
-/// A certificate and its key, with which a server proves who it is and encrypts.
+/// A server's certificate and private key.
 #[derive(Clone)]
 pub struct Tls(Arc<ServerConfig>);
 
@@ -25,10 +25,10 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// From PEM: the server's certificate, perhaps with those that lead to its authority behind it, and its key.
+    /// From PEM: the server's certificate, optionally followed by the chain to its authority, and its private key.
     ///
     /// # Errors
-    /// Why the two are of no use.
+    /// If the certificate or the key cannot be used.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Tls, String> {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(certificates)
             .collect::<Result<_, _>>()
@@ -45,7 +45,7 @@ impl Tls {
     }
 }
 
-/// A connection as the system has it.
+/// A connection, without TLS.
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -80,7 +80,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// A connection that was accepted.
+    /// Wraps an accepted connection.
     pub(crate) fn new(stream: Stream, tls: Option<&Tls>) -> io::Result<Socket> {
         let connection = tls.map(|Tls(config)| ServerConnection::new(config.clone())).transpose();
         let tls = connection.map_err(io::Error::other)?.map(Box::new);
@@ -98,7 +98,7 @@ impl Socket {
         self.tls.is_some()
     }
 
-    /// Reads what has come. 0 bytes are the end; after an interruption there may be more.
+    /// Reads available bytes. 0 bytes mean the end; after an interruption there may be more.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.stream.read(into) };
         match tls.reader().read(into) {
@@ -111,7 +111,7 @@ impl Socket {
             return Ok(0);
         }
         if let Err(why) = tls.process_new_packets() {
-            // An alert tells the client why, if there is room for it.
+            // Sends an alert that tells the client why, if the socket takes it.
             let _ = self.flush();
             return Err(io::Error::other(why));
         }
@@ -121,25 +121,25 @@ impl Socket {
         }
     }
 
-    /// Takes what there is room for. It has been sent when [`flush`](Socket::flush) has succeeded.
+    /// Takes as many bytes as fit. They are sent once [`flush`](Socket::flush) has succeeded.
     pub(crate) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.stream.write(from) };
         let n = tls.writer().write(from)?;
         match self.flush() {
             Err(why) if why.kind() == ErrorKind::WouldBlock && n > 0 => Ok(n),
             Err(why) => Err(why),
-            // What did not fit before does now.
+            // The bytes that did not fit before fit now.
             Ok(()) if n == 0 => Err(ErrorKind::Interrupted.into()),
             Ok(()) => Ok(n),
         }
     }
 
-    /// Whether something that was taken has not been sent.
+    /// Whether bytes were taken but not sent.
     pub(crate) fn wants_write(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Sends what was taken.
+    /// Sends the bytes that were taken.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         while tls.wants_write() {
@@ -152,7 +152,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Says that nothing more will come, if there is room for it.
+    /// Sends the closing alert of TLS, if the socket takes it.
     pub(crate) fn close(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();

@@ -1,9 +1,9 @@
-//! Ordered records of one program, within a limit of memory.
+//! Ordered records of one program, within a memory limit.
 //!
-//! Model: one [`Bucket`] and the [`Slab`] that its records lie in. Ranges are read in batches, each of which looks at a bounded
-//! number of records, so whoever guards a store holds it for a bounded time.
-//! Invariant: what is refused has changed nothing.
-//! Non-goals: several threads, and records that expire.
+//! Model: one [`Bucket`] and the [`Slab`] with its records. Ranges are read in batches. Each looks at a bounded number
+//! of records, so a lock around a store is held only for a bounded time.
+//! Invariant: a refused change has changed nothing.
+//! Non-goals: concurrent access, and records that expire.
 
 use std::fmt;
 use std::ops::Bound;
@@ -17,20 +17,20 @@ use crate::walk::{self, Walk};
 const MEMORY_MIN: usize = 1 << 20;
 /// The most records that one batch looks at.
 const LOOKED_AT_MAX: usize = 4 << 10;
-/// A batch with so many bytes is full.
+/// A batch with this many bytes is full.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Why a store refuses something.
+/// Why a store refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The memory is full; it has so many bytes.
+    /// The memory is full; its limit is this many bytes.
     Full(usize),
-    /// The memory is too little; so many bytes are given.
+    /// The memory limit is too low: this many bytes.
     LittleMemory(usize),
-    /// A key is too long; it has so many bytes.
+    /// A key is too long; it has this many bytes.
     LongKey(usize),
-    /// A value is too long; it has so many bytes.
+    /// A value is too long; it has this many bytes.
     LongValue(usize),
 }
 
@@ -64,7 +64,7 @@ pub struct Store {
     bucket: Bucket,
 }
 
-/// What a batch of a range has to be.
+/// The request for a batch of a range.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// The lower end of the range.
@@ -75,26 +75,26 @@ pub struct Wanted<'a> {
     pub descending: bool,
     /// The most records of the batch.
     pub most: usize,
-    /// Whether values are left out.
+    /// Whether to leave values out.
     pub only_keys: bool,
-    /// What the values have to meet.
+    /// The condition that values must meet.
     pub condition: Option<&'a Condition>,
 }
 
-/// Some records of a range, in the order that was wanted.
+/// Some records of a range, in the requested order.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Keys and values.
     pub records: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The key behind which the next batch begins; `None` if there is no other.
+    /// The key after which the next batch begins; `None` if this is the last batch.
     pub last: Option<Vec<u8>>,
 }
 
 impl Store {
-    /// Without records, for at most so many bytes.
+    /// An empty store of at most `memory` bytes.
     ///
     /// # Errors
-    /// If that is less than a MiB.
+    /// If `memory` is less than a MiB.
     pub fn new(memory: usize) -> Result<Store, StoreError> {
         if memory < MEMORY_MIN {
             return Err(StoreError::LittleMemory(memory));
@@ -104,12 +104,12 @@ impl Store {
         Ok(Store { slab, bucket })
     }
 
-    /// Bytes in use, and the most that may be.
+    /// Bytes in use, and the limit.
     pub fn memory(&self) -> (usize, usize) {
         (self.slab.used(), self.slab.limit())
     }
 
-    /// Records.
+    /// The number of records.
     pub fn len(&self) -> usize {
         self.bucket.len()
     }
@@ -124,7 +124,7 @@ impl Store {
         self.bucket.get(&self.slab, key).map(|record| record.value)
     }
 
-    /// Sets the value of a key; whether the key is new.
+    /// Sets the value of a key. Returns whether the key is new.
     ///
     /// # Errors
     /// If key or value are too long, or the memory is full.
@@ -139,12 +139,12 @@ impl Store {
         put.map(|was_there| !was_there).map_err(|Full| StoreError::Full(self.slab.limit()))
     }
 
-    /// Removes the record of a key; whether it was there.
+    /// Removes the record of a key. Returns whether there was one.
     pub fn remove(&mut self, key: &[u8]) -> bool {
         self.bucket.remove(&mut self.slab, key)
     }
 
-    /// Records of a range.
+    /// The number of records in a range.
     pub fn count(&self, low: Bound<&[u8]>, high: Bound<&[u8]>) -> usize {
         walk::count(&self.bucket, &self.slab, (low, high))
     }

@@ -1,7 +1,7 @@
 //! The records of a range, one after the other.
 //!
-//! Model: a walk knows where it is and the bound that it ends at, and compares each key with that bound. It does not count the range
-//! first, so its cost is that of the records that are taken.
+//! Model: a walk has a cursor and the bound at which it ends, and compares each key with that bound. It does not count
+//! the range first, so its cost depends only on the records that are taken.
 
 use std::ops::Bound;
 
@@ -22,7 +22,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// From the lower end of a range to the upper one, or the other way round.
+    /// Walks from the lower end of a range to the upper one, or the other way round.
     pub(crate) fn new(
         bucket: &'a Bucket,
         slab: &'a Slab,
@@ -33,7 +33,7 @@ impl<'a> Walk<'a> {
         Walk { bucket, slab, place: place(bucket, slab, from, is_descending), until, is_descending }
     }
 
-    /// Goes on behind so many further records.
+    /// Skips `count` records.
     pub(crate) fn skip_records(&mut self, count: usize) {
         if !self.is_descending {
             return self.bucket.skip(&mut self.place, count);
@@ -66,12 +66,12 @@ impl<'a> Iterator for Walk<'a> {
     }
 }
 
-/// How many records a range has.
+/// The number of records in a range.
 pub(crate) fn count(bucket: &Bucket, slab: &Slab, (low, high): (End<'_>, End<'_>)) -> usize {
     bucket.count(slab, place(bucket, slab, low, false), place(bucket, slab, high, true))
 }
 
-/// The place of a bound: of a lower one before the first record, of an upper one behind the last.
+/// The cursor of a bound: before the first record of the range, or, if `is_upper`, after the last.
 fn place(bucket: &Bucket, slab: &Slab, bound: End<'_>, is_upper: bool) -> Place {
     match bound {
         Bound::Unbounded if is_upper => bucket.last(),

@@ -1,4 +1,4 @@
-//! Clients: of the protocol of Redis, and of etcd's interface over HTTP.
+//! Clients of Redis's protocol, and of etcd's HTTP interface.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -41,7 +41,7 @@ impl Resp {
         }
     }
 
-    /// Sends the requests, and reads so many replies.
+    /// Sends the requests, and reads this many replies.
     pub(super) fn exchange(&mut self, replies: usize) -> Result<()> {
         self.socket.get_mut().write_all(&self.requests).map_err(broken("the server"))?;
         self.requests.clear();
@@ -52,7 +52,7 @@ impl Resp {
         Ok(())
     }
 
-    /// Reads a reply, or the head of an array; how many replies are part of it.
+    /// Reads a reply, or the head of an array. Returns the number of replies that are part of it.
     fn part(&mut self) -> Result<i64> {
         self.line.clear();
         self.socket.read_until(b'\n', &mut self.line).map_err(broken("the server"))?;
@@ -70,7 +70,7 @@ impl Resp {
     }
 }
 
-/// The seconds that redis-benchmark takes for so many requests.
+/// The seconds that redis-benchmark takes for this many requests.
 pub(super) fn redis_benchmark(
     port: u16,
     requests: u64,
@@ -102,7 +102,7 @@ impl Http {
         Ok(Http { socket: connect("etcd", port)?, body: Vec::new() })
     }
 
-    /// Sets the value of a record; one that is there already is replaced by another value.
+    /// Sets the value of a record; if `again`, to another value than before.
     pub(super) fn put(&mut self, number: u64, again: bool) -> Result<()> {
         let value = vec![if again { b'w' } else { b'v' }; VALUE_BYTES];
         let (key, value) = (base64(format!("key:{number:012}").as_bytes()), base64(&value));
@@ -115,7 +115,7 @@ impl Http {
         self.post("range", &format!("{{\"key\":\"{key}\"}}"), "\"kvs\"")
     }
 
-    /// Reads so many records, or those that there are, from a key on.
+    /// Reads at most `limit` records from a key on.
     pub(super) fn range(&mut self, number: u64, limit: u64) -> Result<()> {
         let (key, end) = (base64(format!("key:{number:012}").as_bytes()), base64(b"key;"));
         let body = format!("{{\"key\":\"{key}\",\"range_end\":\"{end}\",\"limit\":\"{limit}\"}}");
@@ -148,7 +148,7 @@ impl Http {
         }
     }
 
-    /// Reads the head of an answer; the bytes of its body, unless they come in chunks.
+    /// Reads the head of a response. Returns the length of its body, unless the body is chunked.
     fn head(&mut self) -> Result<Option<usize>> {
         let mut bytes = None;
         loop {
@@ -181,7 +181,7 @@ impl Http {
 
 const ETCD: &str = "etcd";
 
-/// Bytes as etcd's interface wants them (RFC 4648, section 4).
+/// Bytes in base64, as etcd's interface requires (RFC 4648, section 4).
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -1,9 +1,9 @@
-//! `bench table`: a server of tables beside Redis and etcd, on this machine.
+//! `bench table`: a server of tables, compared with Redis and etcd, on this machine.
 //!
-//! Model: a `--size` of 100 MB is a million records of 100 bytes. For each row, both servers are started and filled with the same
-//! records in the same random order; then the same client measures them in turn. The client is redis-benchmark where Redis is the
-//! rival, and a loop of our own where etcd is.
-//! Invariant: CPU time is that of the server, not of the client.
+//! Model: a `--size` of 100 MB is a million records of 100 bytes. For each row, both servers are started and filled
+//! with the same records in the same random order; then the same client measures them in turn. The client is
+//! redis-benchmark if Redis is the rival, and a loop of our own if etcd is.
+//! Invariant: CPU time is that of the server, without the client.
 //! Non-goals: several servers, and latency.
 
 mod client;
@@ -32,7 +32,7 @@ const CLIENTS: usize = 50;
 const THREADS: usize = 16;
 /// Records of a range.
 const RANGE: u64 = 100;
-/// Requests of our own filling that are under way at a time.
+/// The requests that are outstanding at a time while our client fills a server.
 const FILLED_TOGETHER: usize = 1000;
 /// The most bytes of memory for a record.
 const RECORD_MEMORY_MAX: f64 = 140.0;
@@ -42,7 +42,7 @@ const ETCD: &str = "etcd";
 /// A row that redis-benchmark measures.
 struct Row {
     name: &'static str,
-    /// The command, with `__rand_int__` where a random number of twelve digits stands.
+    /// The command, with `__rand_int__` in place of a random number of twelve digits.
     request: &'static [&'static str],
     pipeline: usize,
     /// Records for each request.
@@ -51,7 +51,7 @@ struct Row {
     targets: &'static [Target],
 }
 
-/// What servers are filled with: each record by one request, whose key ends with its number in twelve digits.
+/// The data that a server is filled with: one request for each record, whose key ends with its number in twelve digits.
 #[derive(Debug, Clone, Copy)]
 enum Fill {
     Strings,
@@ -99,7 +99,7 @@ const ROWS: &[Row] = &[
 ];
 const MEMORY: &str = "memory";
 const ETCD_ROWS: [&str; 3] = ["etcd-put", "etcd-get", "etcd-range"];
-/// Records for each record of etcd, which is much slower.
+/// Rows with etcd use this many times fewer records, because etcd is much slower.
 const RECORDS_PER_ETCD_RECORD: u64 = 50;
 
 /// Names of the rows.
@@ -143,7 +143,7 @@ impl Bench<'_> {
         Server::ours(&self.asked.options.program)
     }
 
-    /// Fills a server; the seconds that it took.
+    /// Fills a server. Returns the seconds that it took.
     fn fill(&self, server: &Server, fill: Fill, records: u64) -> Result<f64> {
         let mut resp = Resp::connect(server.port())?;
         let watch = Stopwatch::start();
@@ -199,7 +199,7 @@ impl Bench<'_> {
         Ok(measured)
     }
 
-    /// What a sorted set takes; the measured memory is what the server has grown by.
+    /// The memory of a sorted set, measured as the growth of the server.
     fn memory(&self) -> Result<BenchRow> {
         let one = |server: Server| -> Result<Series> {
             let (before, cpu_before) = (server.resident_bytes(), server.cpu_seconds());
@@ -235,7 +235,7 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    /// Requests of a few connections without a pipeline, as etcd's clients make them.
+    /// Rows with a small number of connections and no pipeline, as etcd's clients work.
     fn beside_etcd(&self, etcd: &Etcd, report: &mut BenchReport) -> Result<()> {
         let records = (self.records / RECORDS_PER_ETCD_RECORD).max(100);
         let ours = self.ours()?;
@@ -287,7 +287,7 @@ impl Bench<'_> {
     }
 }
 
-/// Threads that each ask for a part of the numbers over a connection of its own; the seconds that all took.
+/// Divides the numbers among threads, each with its own connection. Returns the seconds until all had finished.
 fn side_by_side<C>(
     records: u64,
     connect: impl Fn() -> Result<C> + Sync,
@@ -311,7 +311,7 @@ fn side_by_side<C>(
     Ok(watch.seconds())
 }
 
-/// Our form of a request of a row beside etcd.
+/// Our equivalent of a request of a row that is compared with etcd.
 fn request_of(name: &str, number: u64) -> Vec<Vec<u8>> {
     match name {
         "etcd-put" => Fill::Strings.request(number),
@@ -341,7 +341,7 @@ impl Fill {
     }
 }
 
-/// The numbers below a bound in a random order, the same each time.
+/// The numbers below a bound in a random order, the same in each run.
 fn shuffled(bound: u64) -> Vec<u64> {
     let mut rng = Rng::new(SEED);
     let mut numbers: Vec<u64> = (0..bound).collect();

@@ -13,7 +13,7 @@ use thalweg_base::clock::Stopwatch;
 use crate::lab::cpu_seconds;
 use crate::{Error, Result, failed};
 
-/// The program that is Redis when it is called so. It comes with redis-cli and redis-benchmark.
+/// This program is the Redis server if it is started under that name. It comes with redis-cli and redis-benchmark.
 const REDIS: &str = "/usr/bin/redis-check-rdb";
 /// How long a server may take to listen.
 const STARTS_WITHIN_S: f64 = 20.0;
@@ -74,12 +74,12 @@ impl Server {
         self.port
     }
 
-    /// What its process has used so far.
+    /// The CPU time of its process so far.
     pub(super) fn cpu_seconds(&self) -> f64 {
         cpu_seconds(self.child.id())
     }
 
-    /// Memory that is resident now.
+    /// The resident memory of its process.
     pub(super) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -94,14 +94,14 @@ impl Drop for Server {
     }
 }
 
-/// etcd, a server of its own with its data in a directory.
+/// etcd, a separate server with its data in a directory.
 pub(super) struct Etcd {
     server: Server,
     dir: PathBuf,
 }
 
 impl Etcd {
-    /// Starts it, or says why not.
+    /// Starts etcd, or says why it cannot.
     pub(super) fn start(dir: &Path) -> std::result::Result<Etcd, String> {
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err()
         {
@@ -137,7 +137,7 @@ impl Drop for Etcd {
     }
 }
 
-/// A port that nobody listens on now.
+/// A port that no process listens on now.
 fn free_port() -> Result<u16> {
     let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     bound.map(|address| address.port()).map_err(|e| Error::Failed(format!("there is no free port: {e}")))

@@ -1,7 +1,7 @@
 //! Processes that each read or write a file in chunks, all of them at once.
 //!
-//! Model: `bench/rivals/volume/access.c` is compiled for each benchmark, with libnfs if that is installed, so that files of
-//! NFS and of mounts are read by the same loop. Each process opens its file first; then all begin together.
+//! Model: `bench/rivals/volume/access.c` is compiled for each benchmark, with libnfs if that is installed, so that
+//! files of NFS and of mounts are read by the same loop. Each process opens its file; then all start together.
 //! Invariant: a run counts only if every process moved all of its bytes.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,43 +13,43 @@ use thalweg_api::{AccessRun, from_json};
 use crate::lab::Lab;
 use crate::{Error, Result};
 
-/// Its source, below the current directory.
+/// The source of the program, below the current directory.
 const SOURCE: &str = "bench/rivals/volume/access.c";
 
 /// The program.
 pub(crate) struct Access {
     program: PathBuf,
-    /// Whether it can read files of NFS.
+    /// Whether the program can read files of NFS.
     pub(crate) has_nfs: bool,
 }
 
-/// What a process does with its file.
+/// The accesses of a process to its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     Read,
     Write,
-    /// Chunks at random places.
+    /// Chunks at random offsets.
     Random,
-    /// Many small files, made, inspected, read and removed.
+    /// Many small files: created, inspected, read and removed.
     Small,
 }
 
 /// One process.
 pub(crate) struct Task {
     pub(crate) how: How,
-    /// The host of a lab that it runs in.
+    /// The host of a lab in which the process runs.
     pub(crate) host: Option<u32>,
     /// A path or a URL of NFS.
     pub(crate) file: String,
     pub(crate) chunk_bytes: u64,
-    /// The first byte; if places are random, the length of the file.
+    /// The first byte; for random offsets, the length of the file.
     pub(crate) first: u64,
-    /// How many to move; of small files, how many files.
+    /// The bytes to move; for small files, their number.
     pub(crate) bytes: u64,
 }
 
 impl Task {
-    /// Bytes that it moves.
+    /// The bytes that the process moves.
     fn moves(&self) -> u64 {
         match self.how {
             How::Read | How::Write => self.bytes,
@@ -60,18 +60,18 @@ impl Task {
     }
 }
 
-/// What all processes came to.
+/// The result of all processes together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Moved {
-    /// Until the last one was done.
+    /// The seconds until the last one was done.
     pub(crate) seconds: f64,
     pub(crate) bytes: u64,
-    /// Of the process with the slowest requests.
+    /// The 99th percentile of the process with the slowest requests.
     pub(crate) p99_us: u32,
 }
 
 impl Access {
-    /// Compiles it into a directory, or says why not.
+    /// Compiles the program into a directory, or says why it cannot.
     pub(crate) fn build(dir: &Path) -> std::result::Result<Access, String> {
         if !Path::new(SOURCE).exists() {
             return Err(format!("no {SOURCE} here; run this in the repository's root"));
@@ -90,7 +90,7 @@ impl Access {
         Err(format!("{SOURCE} cannot be compiled"))
     }
 
-    /// Runs processes side by side.
+    /// Runs processes at the same time.
     pub(crate) fn run(&self, lab: Option<&Lab>, tasks: &[Task]) -> Result<Moved> {
         let mut processes = Processes(Vec::new());
         for (task, seed) in tasks.iter().zip(1..) {
@@ -107,7 +107,7 @@ impl Access {
             ends.push(out);
         }
         for child in &mut processes.0 {
-            // One that is gone says below why.
+            // If a process is gone, the error is reported below.
             let _ = child.stdin.take().expect("it is a pipe").write_all(b"\n");
         }
         let mut moved = Moved::default();
@@ -151,7 +151,7 @@ fn unreadable(task: &Task, why: &str) -> Error {
     Error::Failed(format!("what was said of {} cannot be read: {why}", task.file))
 }
 
-/// The last words of a process that failed.
+/// The last line that a failed process wrote.
 fn complaint(child: &mut Child, task: &Task) -> Error {
     let mut said = String::new();
     if let Some(mut pipe) = child.stderr.take() {
@@ -160,7 +160,7 @@ fn complaint(child: &mut Child, task: &Task) -> Error {
     Error::Failed(format!("{}: {}", task.file, said.trim().lines().last().unwrap_or("it ended early")))
 }
 
-/// Processes that are ended when this is dropped.
+/// Processes that are killed when this is dropped.
 struct Processes(Vec<Child>);
 
 impl Drop for Processes {
@@ -176,7 +176,7 @@ impl Drop for Processes {
 mod tests {
     use super::*;
 
-    /// Files of this machine, one written and read again by two processes at once.
+    /// Two processes at the same time write a file of this machine, and read it again.
     #[test]
     fn what_processes_move_is_added_up() {
         let dir = std::env::temp_dir().join(format!("thalweg-access-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! A volume of four directories on this machine, mounted or opened in this process, beside other file systems.
+//! A volume of four directories on this machine, mounted or opened in this process, compared with other file systems.
 //!
 //! Model: the floor is the slower of two: the disk, as fio reads and writes it with direct I/O, and, for a mount, a FUSE
 //! file system that has no data (`bench/rivals/volume/nullfs.c`). GlusterFS and MooseFS have four directories too.
@@ -29,7 +29,7 @@ pub(super) const NAMES: [&str; 6] =
     ["mount-write", "mount-read", "mount-random", "mount-small", "library-write", "library-read"];
 /// Bytes for each byte of `--size`.
 const SCALE: u64 = 4;
-/// Files of the row of small ones, for a `--size` of 1 GB, and the bytes of each.
+/// The number of small files for a `--size` of 1 GB, and the bytes of each.
 const SMALL: (u64, u64) = (20_000, 1000);
 const RANDOM_CHUNK: u64 = 4096;
 const CHUNK: u64 = 1 << 20;
@@ -37,7 +37,7 @@ const CHUNK: u64 = 1 << 20;
 const THREADS: u64 = 4;
 const STORES: u32 = 4;
 const NULL: &str = "null FUSE";
-/// Other file systems, as `peers` knows them.
+/// Other file systems, by their names in `peers`.
 const PEERS: [&str; 2] = ["gluster", "moosefs"];
 
 /// Measures the rows that are asked for.
@@ -107,7 +107,7 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    /// Ours, with a registry of its own.
+    /// Our command, with a registry of its own.
     fn command(&self) -> Command {
         let mut command = Command::new(&self.asked.options.program);
         command.env("XDG_CONFIG_HOME", self.dir.path().join("settings"));
@@ -203,7 +203,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What is done in a mounted file system. Rows stand in such an order that what is read was written before.
+    /// The work of a row in a mounted file system. The order of the rows ensures that files are written before reads.
     fn task(&self, name: &str, mnt: &Path) -> Result<Task> {
         let file = mnt.join("file").display().to_string();
         let task = |how, chunk_bytes, first, bytes| Task {
@@ -230,7 +230,7 @@ impl<'a> Bench<'a> {
     }
 
     fn mounted(&self, name: &str) -> Result<(Moved, f64)> {
-        // Whatever has to be made first is made in a mount of its own.
+        // The files that a row needs are created in a mount of their own.
         let at = {
             let mounts = self.mount()?;
             self.task(name, mounts.at(1))?;
@@ -251,7 +251,7 @@ impl<'a> Bench<'a> {
         self.access.run(None, &[self.task(name, mounts.at(1))?])
     }
 
-    /// Threads of this process write a file, or read it.
+    /// Writes or reads a file in threads of this process.
     fn library(&self, name: &str) -> Result<(Moved, f64)> {
         let path = Path::new("/library");
         let registry = Registry::at(self.dir.path().join("settings/thalweg/volumes.json"));
@@ -269,7 +269,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Each thread moves every fourth chunk of a file. What is written is durable in the end.
+/// Each thread moves every fourth chunk of a file. Written data is durable at the end.
 fn side_by_side(volume: &Volume, path: &Path, bytes: u64, writes: bool) -> volume::Result<()> {
     let file = volume.create(path)?;
     let each = |thread: u64| -> volume::Result<()> {
@@ -290,7 +290,7 @@ fn side_by_side(volume: &Volume, path: &Path, bytes: u64, writes: bool) -> volum
     if writes { file.sync() } else { Ok(()) }
 }
 
-/// The target of a mount: its rate as a part of that of the slower of the disk and a FUSE file system without data.
+/// The target of a mount: a minimum rate relative to the slower of the disk and a FUSE file system without data.
 fn of_slower(row: &BenchRow, least: f64) -> BenchTarget {
     let null = row.others.iter().find(|other| other.name == NULL).and_then(|other| other.measure.as_ref());
     let ratio =
@@ -313,7 +313,7 @@ fn null_fs(dir: &Path) -> std::result::Result<PathBuf, String> {
     }
 }
 
-/// Another file system, ended when this is dropped.
+/// Another file system, stopped when this is dropped.
 struct Peer {
     name: &'static str,
     dir: PathBuf,
@@ -328,7 +328,7 @@ impl Peer {
 
     fn script(&self, what: &str) -> Result<()> {
         let mut script = Command::new("bench/rivals/volume/peers");
-        // Servers that stay would hold its pipes open.
+        // Servers that keep running would keep its pipes open.
         script.args([what, self.name]).arg(&self.dir).stdin(Stdio::null());
         let log = std::fs::File::create(self.dir.join("log")).map_err(|e| failed("make", &self.dir, &e))?;
         let told = log.try_clone().map_err(|e| failed("make", &self.dir, &e))?;
@@ -341,7 +341,7 @@ impl Peer {
         }
     }
 
-    /// Without what its mount keeps.
+    /// Drops the caches of its mount.
     fn cool(&self) -> Result<()> {
         self.script("cool")
     }

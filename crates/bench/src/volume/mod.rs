@@ -3,7 +3,7 @@
 //! Model: each host of the lab has a store, and one to seven of them read or write files of 838-byte records, each through
 //! a mount and by the same program. NFS serves the same file from n8. The ideal is the time that the links need at the
 //! rate of iperf3, an eighth of each file being local to its reader.
-//! Invariant: caches are dropped and mounts are made anew before each run, unless the row says otherwise.
+//! Invariant: before each run, caches are dropped and volumes are mounted again, unless the row says otherwise.
 
 mod access;
 mod local;
@@ -29,40 +29,40 @@ use nfs::Nfs;
 
 /// Bytes of a record of the paper.
 const RECORD_BYTES: u64 = 838;
-/// Hosts with stores, and the one that serves NFS.
+/// The hosts with stores; the last one also serves NFS.
 const HOSTS: u32 = 8;
-/// Hosts that read, at most.
+/// The most hosts that read.
 const READERS: u32 = 7;
 /// Chunks of the figures, in records.
 const CHUNKS: [u64; 5] = [1, 10, 50, 150, 350];
-/// The chunk of rows that are not about chunks.
+/// The chunk, in records, of rows that do not vary it.
 const LARGE: u64 = 350;
 /// The file, for a `--size` of 1 GB.
 const FILE_BYTES: u64 = 128 << 20;
-/// What each reader reads at random places, for the same.
+/// The bytes that each reader reads at random offsets, for a `--size` of 1 GB.
 const RANDOM_BYTES: u64 = 20_000_000;
 const NFS: &str = "NFS";
 const NFS_PLAIN: &str = "NFS, no cache";
-/// Ours, as the paper's PVFS was.
+/// Our mount without cache and read-ahead, like the paper's PVFS.
 const PLAIN: &str = "no cache, no read-ahead";
 const HEALTHY: &str = "all stores there";
-/// The rate of the link of a store that is slow.
+/// The rate of a slow store's link.
 const SLOW: &str = "1mbit";
 
-/// What readers do.
+/// The accesses of the readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pattern {
     /// Each reads all of one file.
     Whole,
     /// Each reads its part of one file.
     Global,
-    /// Each reads records at random places of one file.
+    /// Each reads records at random offsets of one file.
     Random,
     /// Each writes a file of its own.
     Write,
 }
 
-/// What is wrong with the store of n8.
+/// The fault of the store of n8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -76,7 +76,7 @@ struct Row {
     pattern: Pattern,
     readers: u32,
     chunk_records: u64,
-    /// The directory that its file is in, which says how it is laid out.
+    /// The directory of its file, which determines the layout.
     directory: &'static str,
     beside: &'static [&'static str],
     fault: Fault,
@@ -84,7 +84,7 @@ struct Row {
     paper: &'static str,
 }
 
-/// Directories, and how files in them are laid out.
+/// Directories, and the layout of the files in them.
 const DIRECTORIES: &[(&str, &[&str])] = &[
     ("plain", &["--stripe", "1MiB"]),
     ("records", &["--stripe", "1MiB", "--record", "838"]),
@@ -108,7 +108,7 @@ const GLOBAL: Row = Row { pattern: Pattern::Global, ..WHOLE };
 const RANDOM: Row = Row { pattern: Pattern::Random, ..WHOLE };
 const WRITE: Row = Row { pattern: Pattern::Write, ..WHOLE };
 const BESIDE: &[&str] = &[PLAIN, NFS, NFS_PLAIN];
-/// Two copies, compared with all stores there.
+/// Two copies, compared with a run without a fault.
 const FAULTY: Row = Row {
     directory: "two",
     beside: &[HEALTHY],
@@ -177,7 +177,7 @@ const HEADLINES: &[(&str, Row)] = &[
     ("slow-store", Row { fault: Fault::Slow, ..FAULTY }),
     ("dead-store", Row { fault: Fault::Dead, ..FAULTY }),
 ];
-/// Asks for the points of the paper's figures.
+/// The name that selects the points of the paper's figures.
 const FIGURES: &str = "figures";
 
 const LARGE_CHUNKS: &str = "350 records";
@@ -187,7 +187,7 @@ const fn faster(than: &'static str, times: f64) -> Target {
     Target::Faster { than: Than::Named(than), times, or_floor: None }
 }
 
-/// The points of the paper's figures, each named as in `whole-350-7`: what, records of a chunk, readers.
+/// The points of the paper's figures, with names such as `whole-350-7`: pattern, records of a chunk, readers.
 fn figures() -> Vec<(String, Row)> {
     let mut rows = Vec::new();
     for (what, pattern) in [("whole", WHOLE), ("global", GLOBAL), ("random", RANDOM)] {
@@ -261,7 +261,7 @@ struct Bench<'a> {
 #[derive(Default)]
 struct Run {
     moved: Moved,
-    /// Of nodes and mounts.
+    /// The CPU time of nodes and mounts.
     cpu_seconds: f64,
     /// Bytes that the links carried.
     crossed: u64,
@@ -274,7 +274,7 @@ impl Run {
 }
 
 impl<'a> Bench<'a> {
-    /// Makes the volume, with a file in each directory that a row needs, and the server of NFS with the same file.
+    /// Creates the volume, with a file in each directory that a row needs, and the NFS server with the same file.
     fn prepare(
         asked: &'a Asked<'a>,
         dir: &'a DataDir,
@@ -346,7 +346,7 @@ impl<'a> Bench<'a> {
         let mut p99_us = 0;
         for round in 0..self.asked.runs {
             self.asked.should_continue()?;
-            // What a fault is compared with comes before it.
+            // The run without a fault comes before the one with a fault that it is compared with.
             for (who, series) in &mut others {
                 if let Some(run) = self.beside(row, who, round)? {
                     series.add(run.moved.seconds, run.usage());
@@ -414,7 +414,7 @@ impl<'a> Bench<'a> {
         format!("{readers} {what} ({}) in chunks of {chunk_records} records{fault}", layout.join(" "))
     }
 
-    /// Bytes that all readers move.
+    /// The bytes that all readers move.
     fn bytes(&self, row: &Row) -> u64 {
         let readers = u64::from(row.readers);
         match row.pattern {
@@ -424,7 +424,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What each reads of a file that they share.
+    /// The part that each reads of a shared file.
     fn part(&self, row: &Row) -> u64 {
         let chunk = row.chunk_records * RECORD_BYTES;
         (self.file_bytes / u64::from(row.readers) / chunk).max(1) * chunk
@@ -435,7 +435,7 @@ impl<'a> Bench<'a> {
         (self.random_bytes / chunk).max(1) * chunk
     }
 
-    /// The tasks of a row, on the file that each reader knows by this name.
+    /// The tasks of a row; `file` names the file for each reader.
     fn tasks(&self, row: &Row, file: impl Fn(u32) -> String) -> Vec<Task> {
         let task = |host: u32| {
             let (how, first, bytes) = match row.pattern {
@@ -455,7 +455,7 @@ impl<'a> Bench<'a> {
         self.through_mounts(row, round, &[])
     }
 
-    /// The same, mounted with these flags.
+    /// One run through mounts with these flags.
     fn through_mounts(&self, row: &Row, round: usize, flags: &[&str]) -> Result<Run> {
         let mounts = self.volume.mount(row.readers, flags)?;
         self.dir.cool()?;
@@ -478,7 +478,7 @@ impl<'a> Bench<'a> {
         Ok(Run { moved, cpu_seconds: cpu() - before, crossed })
     }
 
-    /// One run of what a row is compared with, if it is here.
+    /// One run of a row's rival or variant, if it is available.
     fn beside(&self, row: &Row, who: &str, round: usize) -> Result<Option<Run>> {
         let alone = Row { beside: &[], ..*row };
         let nfs = |cache| {
@@ -499,7 +499,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The time that links need, if iperf3 is here.
+    /// The time that the links need, if iperf3 is installed.
     fn ideal(&self, row: &Row) -> Result<Option<f64>> {
         if self.iperf.is_none() || row.targets.is_empty() {
             return Ok(None);

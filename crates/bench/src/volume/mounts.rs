@@ -1,7 +1,7 @@
 //! A volume on the hosts of a lab, and its mounts.
 //!
-//! Model: every host has a store, and the first has the manager. Hosts that read have a mount each, whose process is in the
-//! host's network; the mount itself is seen by all of this machine.
+//! Model: every host has a store, and the first has the manager. Each reading host has a mount, whose process is in the
+//! host's network; the mount itself is visible to all of this machine.
 //! Invariant: mounts are gone when the value is dropped.
 
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(crate) struct Striped<'a> {
 }
 
 impl<'a> Striped<'a> {
-    /// Makes it.
+    /// Creates the volume.
     pub(crate) fn create(asked: &'a Asked<'a>, lab: &'a Lab) -> Result<Striped<'a>> {
         let striped = Striped { asked, lab };
         let mut stores = Vec::new();
@@ -41,25 +41,25 @@ impl<'a> Striped<'a> {
         Ok(striped)
     }
 
-    /// Runs ours as the owner of the lab.
+    /// Runs our command as the owner of the lab.
     pub(crate) fn run(&self, words: &[&str]) -> Result<()> {
         let mut command = Command::new(&self.asked.options.program);
         whole_process(self.of_owner(command.args(words))).map(|_| ())
     }
 
-    /// With the lab's own identity, and a list of volumes that ends with it.
+    /// Sets the lab's own identity, and a registry of volumes that is removed with the lab.
     fn of_owner<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         let settings = self.lab.directory(1).join("settings");
         command.env("THALWEG_IDENTITY", self.lab.identity()).env("XDG_CONFIG_HOME", settings)
     }
 
-    /// Makes a directory whose files are laid out like this.
+    /// Creates a directory with this layout.
     pub(crate) fn directory(&self, name: &str, layout: &[&str]) -> Result<()> {
         let path = format!("volume:{NAME}/{name}");
         self.run(&[&["volume", "layout", &path], layout].concat())
     }
 
-    /// Mounts it in each of the first hosts, with these flags.
+    /// Mounts the volume in each of the first hosts, with these flags.
     pub(crate) fn mount(&self, hosts: u32, flags: &[&str]) -> Result<Mounts> {
         let mut mounts = Mounts(Vec::new());
         for host in 1..=hosts {
@@ -73,11 +73,11 @@ impl<'a> Striped<'a> {
     }
 }
 
-/// Mounts that are there, each with its process.
+/// Mounts, each with its process.
 pub(crate) struct Mounts(Vec<(PathBuf, Child)>);
 
 impl Mounts {
-    /// One mount, whose process this starts.
+    /// Starts the process of one mount.
     pub(crate) fn one(at: &Path, command: &mut Command) -> Result<Mounts> {
         let mut mounts = Mounts(Vec::new());
         mounts.add(at.to_path_buf(), command)?;

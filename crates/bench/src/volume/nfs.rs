@@ -13,11 +13,11 @@ use crate::launchers::is_here;
 
 const PORT: u16 = 2049;
 const MOUNT_PORT: u16 = 20048;
-/// How long the server may take to listen, in seconds: it first waits for its lock of an earlier one.
+/// How long the server may take to listen, in seconds: it first waits for the lock of an earlier server.
 const LISTENS_SECONDS: f64 = 60.0;
-/// Read ahead by a client with a cache.
+/// The read-ahead of a client with a cache.
 const AHEAD_BYTES: u64 = 1 << 20;
-/// Directories that the servers want.
+/// Directories that the servers need.
 const DIRECTORIES: [&str; 3] = ["/run/ganesha", "/run/rpcbind", "/var/lib/nfs/ganesha"];
 
 /// A server, ended when this is dropped.
@@ -28,7 +28,7 @@ pub(crate) struct Nfs {
 }
 
 impl Nfs {
-    /// Starts it in a host, or says why it is left out.
+    /// Starts the server in a host, or says why it is left out.
     pub(crate) fn start(lab: &Lab, host: u32) -> Result<Nfs, String> {
         for (program, package) in [("ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"), ("rpcbind", "rpcbind")] {
             if !is_here(program) {
@@ -78,7 +78,7 @@ impl Nfs {
         self.exported.join(name)
     }
 
-    /// Where clients find such a file.
+    /// The URL of such a file for clients.
     pub(crate) fn url(&self, name: &str, cache: bool) -> String {
         let path = self.local(name);
         let ahead = if cache { format!("&readahead={AHEAD_BYTES}") } else { String::new() };

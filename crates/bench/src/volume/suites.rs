@@ -1,9 +1,9 @@
-//! `bench volume --suites`: what other file systems are tested with, and programs as they are, at work on mounts of a mirrored
-//! volume for longer than the tests have time for.
+//! `bench volume --suites`: the test suites of other file systems, and unmodified programs, on mounts of a mirrored
+//! volume, for longer than the tests have time for.
 //!
-//! Model: a suite is a script of shell that fails if something is wrong, and whose last line has its counts. It finds the mount
-//! in `MNT`, a second one of the same volume in `OTHER`, a directory beside them in `DIR`, and how often to do things in `N`.
-//! Invariant: after each suite the volume is unmounted and every copy of everything is read.
+//! Model: a suite is a shell script that fails if something is wrong; the last line of its output has its counts. `MNT`
+//! is the mount, `OTHER` a second one of the same volume, `DIR` a directory beside them, `N` a number of repetitions.
+//! Invariant: after each suite the volume is unmounted, and all copies of all data are read.
 //! Non-goals: installing the suites, which `./test` does.
 
 use std::path::{Path, PathBuf};
@@ -21,16 +21,16 @@ use crate::{Asked, Result, failed};
 
 /// Where `./test` installs suites, below the current directory.
 const TOOLS: &str = "target/tools/bin";
-/// How often things are done, for a `--size` of 1 GB.
+/// The number of repetitions, for a `--size` of 1 GB.
 const TIMES: u64 = 1000;
 const TIMES_MIN: u64 = 10;
 const STORES: u32 = 4;
-/// Hosts of the lab in which a store is killed, and the one that is.
+/// The hosts of the lab in which a store is killed, and the one whose store it is.
 const HOSTS: u32 = 3;
 const KILLED: u32 = 3;
-/// How long it works in between.
+/// How long the store works between kills.
 const BETWEEN_KILLS: Duration = Duration::from_secs(1);
-/// The row of that.
+/// The row in which a store is killed.
 const WITH_KILLS: &str = "fsx-killed";
 
 struct Suite {
@@ -208,7 +208,7 @@ fn make(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).map_err(|e| failed("make", dir, &e))
 }
 
-/// The variable that names directories of programs, with that of the suites.
+/// The variable `PATH`, with the directory of the suites.
 fn path() -> String {
     let tools = std::path::absolute(TOOLS).unwrap_or_default();
     format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default())
@@ -246,7 +246,7 @@ impl Run<'_> {
         row
     }
 
-    /// Runs the script; what it counted.
+    /// Runs the script. Returns its usage and its counts.
     fn script(&self, mnt: &Path, other: &Path) -> Result<(Ended, String)> {
         let mut bash = Command::new("bash");
         bash.args(["-euo", "pipefail", "-c", self.suite.script]).env("PATH", path());
@@ -256,14 +256,14 @@ impl Run<'_> {
         Ok((ended, counts))
     }
 
-    /// Ours, with a registry of its own.
+    /// Our command, with a registry of its own.
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.asked.options.program);
         command.args(words).env("XDG_CONFIG_HOME", self.place.join("settings"));
         command
     }
 
-    /// On a volume of four directories.
+    /// Runs the suite on a volume of four directories.
     fn on_this_machine(&self) -> Result<(Ended, String)> {
         let dirs: Vec<PathBuf> = (1..=STORES).map(|i| self.place.join(format!("store{i}"))).collect();
         dirs.iter().try_for_each(|dir| make(dir))?;
@@ -283,7 +283,7 @@ impl Run<'_> {
         Ok(ended)
     }
 
-    /// On the hosts of a lab, one of which is killed and revived all the time.
+    /// Runs the suite on the hosts of a lab, one of which is killed and revived again and again.
     fn while_killed(&self, lab: &Lab) -> Result<(Ended, String)> {
         let volume = Striped::create(self.asked, lab)?;
         volume.directory("two", &["--copies", "2", "--stripe", "64KiB"])?;
@@ -301,7 +301,7 @@ impl Run<'_> {
         Ok((ended, format!("{counts}, a store killed {kills} times")))
     }
 
-    /// Kills a node and starts it again, until nobody has the other end of the channel any more; how often.
+    /// Kills a node and starts it again, until the other end of the channel is dropped. Returns the number of kills.
     fn kills(&self, lab: &Lab, end: Receiver<()>) -> Result<u64> {
         let (program, host) = (&self.asked.options.program, format!("n{KILLED}"));
         let mut kills = 0;

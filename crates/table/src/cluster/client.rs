@@ -1,12 +1,12 @@
-//! A client of a table, without threads, sockets or a clock: what it has asked, and where it thinks the records are.
+//! The state of a client of a table, without threads, sockets or a clock: its requests, and its image of the buckets.
 //!
-//! Model: a request goes to the bucket of its key, or to the nearest before it that is known (paper 002's RP*Cu), at first to the
-//! server that had the first bucket, the table's *home*. Servers forward what is not theirs, and replies say where it was. What is
-//! not answered is asked again with the same number, by way of the home in turn. When a server is gone, or has forgotten its buckets,
-//! all servers are asked what they have.
-//! Invariant: a request has one outcome; a change is done once however often it is asked for. With one request outstanding a new
-//! client of k buckets has at most k - 1 requests forwarded.
-//! Non-goals: how many requests are outstanding; who waits for them.
+//! Model: a request goes to the bucket of its key, or to the nearest known one before it (RP*Cu in paper 002). At first
+//! that is the server that had the first bucket, the table's *home*. Servers forward requests for others' records, and
+//! replies say where these were. An unanswered request is sent again with the same number, every other time by way of
+//! the home. When a server is gone or has lost its buckets, all servers are asked which buckets they have.
+//! Invariant: a request has one outcome, and a change is made once, however often it is sent. With one request
+//! outstanding, at most k - 1 requests of a new client of k buckets are forwarded.
+//! Non-goals: the number of outstanding requests, and threads that wait for them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::interval::Interval;
 use super::journal::ClientId;
 use super::message::{Ask, Message, Outcome, Refused, Replies, Requests, TableId};
 
-/// After how long a request is sent again.
+/// The time after which an unanswered request is sent again.
 const RESEND_MS: u64 = 1_000;
-/// After how long one is that was refused for a reason that may pass.
+/// The time after which a request is sent again that was refused for a temporary reason.
 const PAUSE_MS: u64 = 100;
-/// How long a request is tried, and how much of it where nobody knows its records: a bucket that changes hands is known by then.
+/// How long a request is tried, and how long if no server knows its records: a bucket that moves is known by then.
 const GIVE_UP_MS: u64 = 10_000;
 const LOST_MS: u64 = 2_000;
-/// When a request is due that is about to be sent.
+/// The time of the next attempt of a request that is about to be sent.
 const QUEUED: u64 = u64::MAX;
 /// The most bytes of keys and values in a message, beyond one request.
 const MESSAGE_BYTES: usize = 64 << 10;
@@ -32,7 +32,7 @@ const MESSAGE_BYTES: usize = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failed {
     Refused(Refused),
-    /// Nobody answered. A change may have been done.
+    /// No server answered. A change may have been made.
     Silent(Address),
 }
 
@@ -42,7 +42,7 @@ struct Pending {
     born_ms: u64,
     due_ms: u64,
     tries: u32,
-    /// Why it was refused last.
+    /// The reason of the latest refusal.
     refused: Option<Refused>,
 }
 
@@ -58,12 +58,12 @@ pub(crate) struct Client {
     queued: Vec<u64>,
     /// All servers.
     servers: Vec<Address>,
-    /// Whether some server did not know who has what it was asked for, or is gone.
+    /// Whether a server did not know where some records are, or is gone.
     is_astray: bool,
 }
 
 impl Client {
-    /// A client that knows of a table only where its first bucket was.
+    /// A client that knows only the home of a table.
     pub(crate) fn new(id: ClientId, (table, home): (TableId, Address), servers: Vec<Address>) -> Client {
         let mut image = Image::default();
         image.learn(&Element { interval: Interval::all(), address: home.clone(), epoch: 0 });
@@ -80,27 +80,27 @@ impl Client {
         }
     }
 
-    /// Requests without an outcome.
+    /// The number of requests without an outcome.
     pub(crate) fn outstanding(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether this request has no outcome.
+    /// Whether the request with this number has no outcome yet.
     pub(crate) fn is_outstanding(&self, number: u64) -> bool {
         self.pending.contains_key(&number)
     }
 
-    /// Whether there is something to be sent.
+    /// Whether there are messages to send.
     pub(crate) fn has_queued(&self) -> bool {
         !self.queued.is_empty() || self.is_astray
     }
 
-    /// Where requests for a point go.
+    /// The server to which requests for the point of `ask` are sent.
     fn route(&self, ask: &Ask) -> Address {
         self.image.route(ask.point()).map_or_else(|| self.home.clone(), |element| element.address.clone())
     }
 
-    /// Notes a request; its number.
+    /// Adds a request, and returns its number.
     pub(crate) fn ask(&mut self, now_ms: u64, ask: Arc<Ask>) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -111,7 +111,7 @@ impl Client {
         number
     }
 
-    /// Messages with all requests that are to be sent.
+    /// Messages with all requests that are due.
     pub(crate) fn messages(&mut self, now_ms: u64) -> Vec<(Address, Message)> {
         let done_below = self.pending.first_key_value().map_or(self.next, |(first, _)| *first);
         let mut messages: BTreeMap<Address, (Requests, usize)> = BTreeMap::new();
@@ -142,7 +142,7 @@ impl Client {
         requests.chain(astray.map(|to| (to.clone(), Message::Where { table, client }))).collect()
     }
 
-    /// Takes replies; the outcomes of requests.
+    /// Processes replies. Returns the outcomes of requests.
     pub(crate) fn take(&mut self, now_ms: u64, replies: Replies) -> Vec<(u64, Outcome)> {
         replies.adjustment.iter().for_each(|element| self.image.learn(element));
         let outcomes = replies.outcomes.into_iter();
@@ -154,7 +154,7 @@ impl Client {
         let may_pass = match &outcome {
             Outcome::Refused(Refused::Lost(_)) => now_ms < pending.born_ms + LOST_MS,
             Outcome::Refused(Refused::Unreachable(_)) => now_ms < pending.born_ms + GIVE_UP_MS,
-            // The server is there, and its turn comes.
+            // The server is up, so the time limit of the request starts again.
             Outcome::Refused(Refused::Busy(_)) => {
                 pending.born_ms = now_ms;
                 true
@@ -175,7 +175,7 @@ impl Client {
         Some((number, outcome))
     }
 
-    /// A server cannot be reached, so what was sent to it goes to the home.
+    /// Handles a server that cannot be reached: requests that were sent to it go to the home.
     pub(crate) fn unreachable(&mut self, now_ms: u64, server: &Address) {
         for pending in self.pending.values_mut().filter(|pending| pending.to == *server) {
             self.image.forget(pending.ask.point(), server);
@@ -188,7 +188,7 @@ impl Client {
         }
     }
 
-    /// Sends again what is due; requests that are given up.
+    /// Sends again what is due. Returns the requests that are given up.
     pub(crate) fn tick(&mut self, now_ms: u64) -> Vec<(u64, Failed)> {
         let due: Vec<u64> =
             self.pending.iter().filter(|(_, pending)| pending.due_ms <= now_ms).map(|(n, _)| *n).collect();
@@ -201,7 +201,7 @@ impl Client {
                 given_up.push((number, failed));
                 continue;
             }
-            // In turn the way that the image shows, and the one that always was.
+            // Alternates between the server that the image names and the home.
             let to = self.image.route(pending.ask.point()).map(|element| element.address.clone());
             pending.to = to.filter(|_| pending.tries.is_multiple_of(2)).unwrap_or_else(|| self.home.clone());
             pending.due_ms = QUEUED;
@@ -212,7 +212,7 @@ impl Client {
 }
 
 impl Ask {
-    /// Bytes of keys and values, about.
+    /// The approximate bytes of keys and values.
     fn bytes(&self) -> usize {
         match self {
             Ask::Record(operation) => operation.bytes(),

@@ -1,4 +1,4 @@
-//! Errors of tables on a cluster: what was wrong, where, and the remedy where there is one.
+//! Errors of tables on a cluster: what failed, where, and the remedy if there is one.
 
 use std::fmt;
 
@@ -9,23 +9,23 @@ use crate::slab::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 /// Results of tables.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why something about a table of a cluster was not done.
+/// Why an operation on a table of a cluster failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked cannot be done, or a node cannot be asked.
+    /// The request is not possible, or a node cannot be reached for it.
     Refused(String),
     /// The memory of this node is full, and no other has room.
     Full(String),
-    /// This node has no such records and does not know who has: the node that had them was restarted.
+    /// This node neither has these records nor knows which node does: the node that had them was restarted.
     Lost(String),
     /// The node with the records cannot be reached.
     Unreachable(String),
-    /// This node was asked too much at a time.
+    /// This node has too many answers to send or to store at the moment.
     Busy(String),
-    /// Nobody answered for ten seconds. A change may have been done.
+    /// No node answered for ten seconds. A change may have been made.
     Silent(String),
-    /// Key or value are too long.
+    /// The key or the value is too long.
     Long,
     /// The client may only read.
     ReadOnly,

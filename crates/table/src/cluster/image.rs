@@ -1,14 +1,14 @@
-//! What a client or a server knows of where buckets are.
+//! What a client or a server knows about the location of buckets.
 //!
 //! ```text
 //! [a..c) n1 epoch 3   [c..m) n2 epoch 2        not known: [m..t)        [t..) n1 epoch 1
 //! ```
 //!
-//! Model: disjoint intervals in order, each with the server that had its keys at an epoch. Whenever keys change hands their epoch
-//! rises, so of two statements about a key the one with the higher epoch is newer (paper 002 has no epochs: there a late
-//! adjustment could undo newer knowledge).
+//! Model: disjoint intervals in order, each with the server that had its keys at an epoch. The epoch of keys rises
+//! whenever they move to another server, so of two statements about a key the one with the higher epoch is newer.
+//! (Paper 002 has no epochs: there, a late adjustment could undo newer knowledge.)
 //! Invariant: an older statement never replaces a newer one.
-//! Non-goals: being right. A server that no longer has a key knows to whom it gave it.
+//! Non-goals: being up to date. A server that no longer has a key knows which server it gave the key to.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::interval::{Interval, Point};
 /// The name of a server.
 pub(crate) type Address = Arc<str>;
 
-/// Who had the keys of an interval at an epoch.
+/// The server that had the keys of an interval at an epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Element {
     pub(crate) interval: Interval,
@@ -29,7 +29,7 @@ pub(crate) struct Element {
 
 record!(Element { interval, address, epoch });
 
-/// What is known of where buckets are.
+/// What is known about the location of buckets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Image {
     /// In order, disjoint.
@@ -37,7 +37,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Learns of an element, as far as nothing newer is known.
+    /// Adds an element, except where something newer is known.
     pub(crate) fn learn(&mut self, new: &Element) {
         let first = self.elements.partition_point(|old| !old.interval.to.is_above(&new.interval.from));
         let len = self.elements[first..]
@@ -76,23 +76,23 @@ impl Image {
         self.elements.splice(first..first + len, pieces);
     }
 
-    /// Who had a point, as far as is known.
+    /// The last known owner of a point.
     pub(crate) fn owner(&self, point: Point<'_>) -> Option<&Element> {
         self.route(point).filter(|element| point.is_in(&element.interval))
     }
 
-    /// Whom to ask for a point: its owner, or that of the nearest interval before it (the paper's RP*Cu).
+    /// Where to send a request for a point: its owner, or that of the nearest interval before it (the paper's RP*Cu).
     pub(crate) fn route(&self, point: Point<'_>) -> Option<&Element> {
         let behind = self.elements.partition_point(|element| point.is_at_or_behind(&element.interval.from));
         behind.checked_sub(1).map(|at| &self.elements[at])
     }
 
-    /// Forgets that this server has a point.
+    /// Removes the element that says that this server has a point.
     pub(crate) fn forget(&mut self, point: Point<'_>, address: &str) {
         self.elements.retain(|element| *element.address != *address || !point.is_in(&element.interval));
     }
 
-    /// What is known of an interval.
+    /// The elements that overlap an interval.
     pub(crate) fn within(&self, interval: &Interval) -> impl Iterator<Item = &Element> {
         let first = self.elements.partition_point(|element| !element.interval.to.is_above(&interval.from));
         self.elements[first..].iter().take_while(|element| interval.to.is_above(&element.interval.from))
@@ -109,7 +109,7 @@ mod tests {
 
     const KEYS: u8 = 12;
 
-    /// From one letter on to below another; the letter behind the last is the end.
+    /// From one letter up to but not including another; the letter after the last one is the end.
     fn interval(from: u8, to: u8) -> Interval {
         let key = |i: u8| if i == 0 { Vec::new() } else { vec![b'a' + i] };
         Interval::new(&key(from), (to < KEYS).then(|| key(to)).as_deref())
@@ -123,7 +123,7 @@ mod tests {
             let mut image = Image::default();
             let mut model = vec![None; usize::from(KEYS)];
             for (from, to, epoch) in statements.into_iter().filter(|(from, to, _)| from < to) {
-                // Of one epoch a key has one owner.
+                // In each epoch a key has one owner.
                 let address: Address = format!("n{epoch}").into();
                 image.learn(&Element { interval: interval(from, to), address: address.clone(), epoch });
                 for key in &mut model[usize::from(from)..usize::from(to)] {

@@ -1,7 +1,7 @@
 //! Ranges of keys.
 //!
-//! Model: an interval has the keys from `from` on that are below `to`. The paper's bucket (λ, Λ] is the interval from the successor
-//! of λ to the successor of Λ, and the successor of a key is the key with a zero behind it. So one kind of bound is enough.
+//! Model: an interval has all keys >= `from` and < `to`. The paper's bucket (λ, Λ] is the interval from the successor
+//! of λ to the successor of Λ. The successor of a key is the key followed by a zero. So one kind of bound is enough.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::text;
 /// A key or a value.
 pub(crate) type Bytes = Box<[u8]>;
 
-/// Where an interval ends: before this key, or never.
+/// The upper bound of an interval: the keys below this one, or no bound.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Upper {
     Key(Bytes),
@@ -20,7 +20,7 @@ pub(crate) enum Upper {
 }
 
 impl Upper {
-    /// Whether a key is below it.
+    /// Whether the bound is above a key.
     pub(crate) fn is_above(&self, key: &[u8]) -> bool {
         match self {
             Upper::Key(bound) => **bound > *key,
@@ -29,7 +29,7 @@ impl Upper {
     }
 }
 
-/// Keys from one on that are below another.
+/// All keys that are at least one key and below another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
     pub(crate) from: Bytes,
@@ -40,7 +40,7 @@ choice!(Upper { 0 => Key { 0: key }, 1 => Infinite {} });
 record!(Interval { from, to });
 
 impl Interval {
-    /// From one key on to below another; without that one, to the last key.
+    /// The keys >= `from` and < `to`, or without an upper bound if there is no `to`.
     pub fn new(from: &[u8], to: Option<&[u8]>) -> Interval {
         let to = to.map_or(Upper::Infinite, |to| Upper::Key(to.into()));
         Interval { from: from.into(), to }
@@ -55,7 +55,7 @@ impl Interval {
         Interval { from: from.into(), to }
     }
 
-    /// The first key, and the one that all are below, if there is one.
+    /// The first key, and the upper bound, if there is one.
     pub fn bounds(&self) -> (&[u8], Option<&[u8]>) {
         let to = match &self.to {
             Upper::Key(key) => Some(&**key),
@@ -64,23 +64,23 @@ impl Interval {
         (&self.from, to)
     }
 
-    /// Whether it has no keys.
+    /// Whether the interval has no keys.
     pub fn is_empty(&self) -> bool {
         !self.to.is_above(&self.from)
     }
 
-    /// Whether it has this key.
+    /// Whether the interval contains this key.
     pub fn contains(&self, key: &[u8]) -> bool {
         *self.from <= *key && self.to.is_above(key)
     }
 
-    /// The keys that both have.
+    /// The keys that are in both intervals.
     pub(crate) fn intersection(&self, other: &Interval) -> Interval {
         let from = if self.from >= other.from { &self.from } else { &other.from };
         Interval { from: from.clone(), to: self.to.clone().min(other.to.clone()) }
     }
 
-    /// The keys below the other interval, and those above it, if there are any.
+    /// The keys of this interval below the other one, and those above it, if there are any.
     pub(crate) fn minus(&self, other: &Interval) -> (Option<Interval>, Option<Interval>) {
         let below =
             Interval { from: self.from.clone(), to: Upper::Key(other.from.clone()).min(self.to.clone()) };
@@ -98,28 +98,28 @@ impl Interval {
 impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from, to) = self.bounds();
-        // A dot of a key is none of those between the two.
+        // A dot in a key is escaped, because two dots separate the bounds.
         let shown = |key: &[u8]| text::show(key).replace('.', r"\x2e");
         write!(f, "{}..{}", shown(from), shown(to.unwrap_or_default()))
     }
 }
 
-/// The key right behind this one.
+/// The key right after this one.
 pub(crate) fn successor(key: &[u8]) -> Bytes {
     [key, &[0]].concat().into()
 }
 
-/// A place in the order of keys, which exactly one bucket has.
+/// A point in the order of keys, which belongs to exactly one bucket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Point<'a> {
-    /// That of a key.
+    /// The point of a key.
     At(&'a [u8]),
-    /// Right before this bound.
+    /// The point right before this bound.
     Before(&'a Upper),
 }
 
 impl Point<'_> {
-    /// Whether the interval has it.
+    /// Whether the point is in the interval.
     pub(crate) fn is_in(self, interval: &Interval) -> bool {
         match self {
             Point::At(key) => interval.contains(key),
@@ -127,7 +127,7 @@ impl Point<'_> {
         }
     }
 
-    /// Whether it lies behind the interval or within it.
+    /// Whether the point is at or after the key `from`.
     pub(crate) fn is_at_or_behind(self, from: &[u8]) -> bool {
         match self {
             Point::At(key) => *from <= *key,

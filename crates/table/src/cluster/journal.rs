@@ -1,9 +1,9 @@
-//! What each client was answered to requests that may change something, so that a retry is answered the same and not done again.
+//! The answers to each client's requests that may change something, so that no request is carried out twice.
 //!
-//! Model: a client numbers its requests and says below which number it has all answers; what is below that is forgotten. A request
-//! that changed nothing is noted as well: when a copy of it arrives late, it might change what was made since.
-//! Invariant: a request is carried out once, as long as none is under way for longer than [`LASTS_MS`]. A bucket notes at most
-//! [`ANSWERS_MAX`] answers with [`VALUE_BYTES`] of values. Whoever gets records of a bucket gets its journal.
+//! Model: a client numbers its requests, and says below which number it has all answers; those are dropped. Answers to
+//! requests that changed nothing are stored too: a late copy of one might change records that were written since.
+//! Invariant: a request is carried out once, unless a copy is under way for longer than [`LASTS_MS`]. A bucket stores
+//! at most [`ANSWERS_MAX`] answers with [`VALUE_BYTES`] of values. Its journal moves with its records.
 //! Non-goals: answers to reads.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -12,17 +12,17 @@ use thalweg_base::codec::record;
 
 use super::message::Answer;
 
-/// How long the answers of a silent client are remembered: longer than a client repeats a request.
+/// How long the answers of a silent client are stored: longer than a client repeats a request.
 pub(crate) const LASTS_MS: u64 = 60_000;
-/// The most answers that are remembered.
+/// The most answers that are stored.
 pub(crate) const ANSWERS_MAX: usize = 32 << 10;
 /// The most bytes of values in them, beyond one.
 pub(crate) const VALUE_BYTES: usize = 2 << 20;
 
-/// The most clients whose answers are remembered.
+/// The most clients whose answers are stored.
 const CLIENTS_MAX: usize = 4096;
 
-/// A client: who it is on its link, and a number that it chose for this use of a table.
+/// A client: the id of the peer on its link, and a number that the client chose for this use of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClientId {
     pub(crate) peer: [u64; 2],
@@ -31,12 +31,12 @@ pub(crate) struct ClientId {
 
 record!(ClientId { peer, session });
 
-/// What a bucket knows of a request.
+/// What a bucket knows about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// Nothing.
+    /// The request is not known.
     New,
-    /// It was carried out, and answered so.
+    /// The request was carried out, with this answer.
     Done(Answer),
     /// The client has the answer.
     Answered,
@@ -55,7 +55,7 @@ record!(Noted { client, done_below, done });
 #[derive(Debug, Default)]
 struct Client {
     done_below: u64,
-    /// In order.
+    /// The stored answers, in the order of their numbers.
     done: VecDeque<(u64, Answer)>,
     heard_ms: u64,
 }
@@ -68,7 +68,7 @@ impl Client {
         }
     }
 
-    /// What is below a number and thus forgotten.
+    /// Drops all answers below a number, and returns them.
     fn forget_below(&mut self, number: u64) -> impl Iterator<Item = (u64, Answer)> {
         self.done_below = self.done_below.max(number);
         let count = self.done.partition_point(|(done, _)| *done < self.done_below);
@@ -76,7 +76,7 @@ impl Client {
     }
 }
 
-/// Bytes of values in an answer.
+/// The bytes of values in an answer.
 fn value_bytes(answer: &Answer) -> usize {
     match answer {
         Answer::Differs(Some(value)) => value.len(),
@@ -84,7 +84,7 @@ fn value_bytes(answer: &Answer) -> usize {
     }
 }
 
-/// What a bucket has answered.
+/// The answers of a bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     clients: BTreeMap<ClientId, Client>,
@@ -93,7 +93,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// What is known of a request of a client that has all answers below a number.
+    /// Looks up a request of a client that has all answers below `done_below`.
     pub(crate) fn look(&mut self, now_ms: u64, client: ClientId, done_below: u64, number: u64) -> Seen {
         let Some(known) = self.clients.get_mut(&client) else { return Seen::New };
         known.heard_ms = now_ms;
@@ -121,7 +121,7 @@ impl Journal {
         has_room(self)
     }
 
-    /// Notes that a new request was carried out.
+    /// Stores the answer to a new request.
     pub(crate) fn note(
         &mut self,
         now_ms: u64,
@@ -137,7 +137,7 @@ impl Journal {
         known.note(number, answer.clone());
     }
 
-    /// Forgets clients that were not heard of for long.
+    /// Removes clients that have not been heard from for [`LASTS_MS`].
     pub(crate) fn expire(&mut self, now_ms: u64) {
         self.clients.retain(|_, client| now_ms < client.heard_ms + LASTS_MS);
         self.count();
@@ -149,7 +149,7 @@ impl Journal {
             (answers().count(), answers().map(|(_, answer)| value_bytes(answer)).sum());
     }
 
-    /// All of it, for another server.
+    /// A copy of the journal, for another server.
     pub(crate) fn copy(&self) -> Vec<Noted> {
         let noted = |(client, known): (&ClientId, &Client)| Noted {
             client: *client,
@@ -159,7 +159,7 @@ impl Journal {
         self.clients.iter().map(noted).collect()
     }
 
-    /// Adds that of another bucket.
+    /// Adds the journal of another bucket.
     pub(crate) fn add(&mut self, now_ms: u64, noted: Vec<Noted>) {
         for Noted { client, done_below, done } in noted {
             let known = self.clients.entry(client).or_default();

@@ -1,15 +1,15 @@
-//! What clients and servers of tables say to each other.
+//! The messages between clients and servers of tables.
 //!
 //! ```text
 //! client --Requests--> server --Requests, path--> server that has the records
 //! client <--Replies--- server <--Replies, path----
 //! ```
 //!
-//! Model: a message carries many requests of one client to one table. A server that does not have the records forwards them and
-//! adds its name to the path, by which the replies come back, so a client needs no link with every server. Replies carry where the
-//! buckets are that were visited: one adjustment of the client's image for each message.
-//! Transfers move records between servers in numbered pieces, each sent again until it is acknowledged.
-//! Invariant: no key or value is longer than a bucket takes; what is malformed is refused.
+//! Model: a message carries many requests of one client to one table. A server that does not have the records forwards
+//! them, and adds its name to the path on which the replies return, so a client needs no link to every server. Replies
+//! say where the visited buckets are: one adjustment of the client's image for each message. Transfers move records
+//! between servers in numbered pieces. Each piece is sent again until it is acknowledged.
+//! Invariant: no key or value exceeds the limits of a bucket; malformed messages are refused.
 
 use std::sync::Arc;
 
@@ -21,57 +21,57 @@ use super::journal::{ClientId, Noted};
 use crate::condition::{Condition, ConditionError};
 use crate::slab::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// Servers that may forward a request, one after the other. Whoever asks again starts from what it has learnt.
+/// The most servers that forward a request, one after the other. A retry starts from what the client has learnt since.
 pub(crate) const HOPS_MAX: usize = 8;
 
-/// The number of a table, which no other table ever has.
+/// The number of a table, which no other table ever gets.
 pub(crate) type TableId = u64;
 
-/// What every server of a table knows of it.
+/// The properties of a table, which all its servers know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Spec {
     pub(crate) id: TableId,
-    /// Records of a bucket; with more it is split.
+    /// The most records of a bucket before it is split.
     pub(crate) capacity: u64,
-    /// Bytes of keys and values of a bucket, likewise.
+    /// The most bytes of keys and values of a bucket before it is split.
     pub(crate) capacity_bytes: u64,
 }
 
 /// An operation on one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// A new record, if there is none with this key.
+    /// Inserts a record, if there is none with this key.
     Insert {
         /** Its key. */
         key: Bytes,
         /** Its value. */
         value: Bytes,
     },
-    /// A record, in place of the one with this key, if there is one.
+    /// Inserts a record, or replaces the one with this key.
     Upsert {
         /** Its key. */
         key: Bytes,
         /** Its value. */
         value: Bytes,
     },
-    /// Another value, if there is a record with this key.
+    /// Replaces the value, if there is a record with this key.
     Update {
         /** Its key. */
         key: Bytes,
         /** Its new value. */
         value: Bytes,
     },
-    /// No record with this key.
+    /// Deletes the record with this key, if there is one.
     Delete {
         /** Its key. */
         key: Bytes,
     },
-    /// The value of this key.
+    /// Reads the value of this key.
     Get {
         /** The key. */
         key: Bytes,
     },
-    /// Another value, or none, if it is this one, or there is none.
+    /// Sets or deletes the value of a key, if its present value, or absence, is the expected one.
     CompareAndSet {
         /** The key. */
         key: Bytes,
@@ -82,41 +82,41 @@ pub enum Operation {
     },
 }
 
-/// What came of an operation on one record.
+/// The result of an operation on one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It was done.
+    /// The operation was done.
     Done,
     /// Nothing was changed: there is a record with this key.
     Exists,
     /// Nothing was changed: there is no record with this key.
     Missing,
-    /// Nothing was changed: the value is another, or there is none.
+    /// Nothing was changed: the present value, if any, is not the expected one.
     Differs(Option<Bytes>),
     /// The value of the key, if it has one.
     Value(Option<Bytes>),
 }
 
-/// What is asked of a bucket.
+/// A request to a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ask {
     Record(Operation),
     Scan(Scan),
 }
 
-/// Records in order, or how many there are.
+/// A request for the records of a range in order, or for their number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scan {
     pub(crate) interval: Interval,
     pub(crate) is_descending: bool,
     pub(crate) what: What,
-    /// The most records.
+    /// The most records that are returned.
     pub(crate) limit: u64,
-    /// The text of a condition that values meet; see condition.rs.
+    /// The text of a condition that values must meet; see condition.rs.
     pub(crate) condition: Option<Bytes>,
 }
 
-/// What is wanted of records.
+/// Which parts of records a scan returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Records,
@@ -127,13 +127,13 @@ pub(crate) enum What {
 /// A part of the answer to a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// All keys of this interval were looked at, and no others. It begins where the scan does, or ends there if it descends.
+    /// Exactly the keys of this interval were examined. It begins where the scan does, or ends there if it descends.
     pub(crate) covered: Interval,
     pub(crate) records: Vec<(Bytes, Bytes)>,
     pub(crate) count: u64,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Answer(Answer),
@@ -141,18 +141,18 @@ pub(crate) enum Outcome {
     Refused(Refused),
 }
 
-/// Why nothing was done.
+/// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The memory of this server is full.
     Full(Address),
-    /// This server has no such records and does not know who has. It may have been restarted since it had them.
+    /// This server neither has these records nor knows which does. It may have been restarted since it had them.
     Lost(Address),
     /// The server with the records cannot be reached.
     Unreachable(Address),
-    /// This server has too much that it could be asked for again.
+    /// This server has too many answers to send or to store at the moment. The request may be sent again.
     Busy(Address),
-    /// Key or value are too long.
+    /// The key or the value is too long.
     Long,
     /// The client may only read.
     ReadOnly,
@@ -166,9 +166,9 @@ pub(crate) type Asks = Vec<(u64, Arc<Ask>)>;
 pub(crate) struct Requests {
     pub(crate) table: TableId,
     pub(crate) client: ClientId,
-    /// The servers that have forwarded them.
+    /// The servers that have forwarded the requests.
     pub(crate) path: Vec<Address>,
-    /// Buckets that they have visited.
+    /// The buckets that the requests have visited.
     pub(crate) visited: Vec<Element>,
     /// The client has the answers to all requests below this number.
     pub(crate) done_below: u64,
@@ -180,37 +180,37 @@ pub(crate) struct Requests {
 pub(crate) struct Replies {
     pub(crate) table: TableId,
     pub(crate) client: ClientId,
-    /// The servers through which they still have to go, the next one last.
+    /// The servers on the way back to the client, the next one last.
     pub(crate) path: Vec<Address>,
     pub(crate) adjustment: Vec<Element>,
     pub(crate) outcomes: Vec<(u64, Outcome)>,
 }
 
-/// The transfer of records from one server to another: the run of the sending server, and a number.
+/// The id of a transfer of records to another server: the run of the sender, and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TransferId {
     pub(crate) run: u64,
     pub(crate) number: u64,
 }
 
-/// Records on their way to another server.
+/// A part of the records of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) id: TransferId,
     pub(crate) number: u64,
-    /// Values of keys; without one the record was deleted.
+    /// Keys with their values; without a value, the record was deleted.
     pub(crate) changes: Vec<(Bytes, Option<Bytes>)>,
-    /// In the last piece: what the receiver has from now on.
+    /// Only in the last piece: what the receiver owns from now on.
     pub(crate) last: Option<HandOver>,
 }
 
-/// A bucket that changes hands.
+/// A bucket that moves to another server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HandOver {
     pub(crate) interval: Interval,
     pub(crate) epoch: u64,
     pub(crate) journal: Vec<Noted>,
-    /// Who had what lies behind it, so that the receiver can forward requests there.
+    /// The owner of the keys right after the interval, so that the receiver can forward requests to it.
     pub(crate) behind: Option<Element>,
 }
 
@@ -219,33 +219,33 @@ pub(crate) struct HandOver {
 pub(crate) enum Message {
     Requests(Requests),
     Replies(Replies),
-    /// Reply where your buckets of a table are.
+    /// Asks a server for the intervals of its buckets of a table.
     Where {
         table: TableId,
         client: ClientId,
     },
-    /// Have room for a bucket of so many bytes.
+    /// Asks a server to reserve memory for a bucket of `bytes` bytes.
     Reserve {
         id: TransferId,
         spec: Spec,
         bytes: u64,
     },
-    /// There is room, in this run of the server.
+    /// Memory is reserved, in this run of the server.
     Room {
         id: TransferId,
         run: u64,
     },
-    /// The transfer will not be, or is complete at both ends.
+    /// The transfer was cancelled, or both sides have completed it.
     Release {
         id: TransferId,
     },
     Piece(Piece),
-    /// The piece of this number has arrived.
+    /// The piece with this number has arrived.
     Taken {
         id: TransferId,
         number: u64,
     },
-    /// No such transfer is known in this run of the server: it has none of the records.
+    /// The transfer is not known in this run of the server, which has none of its records.
     Unknown {
         id: TransferId,
         run: u64,
@@ -311,12 +311,12 @@ impl Operation {
         }
     }
 
-    /// Whether it changes nothing.
+    /// Whether the operation changes nothing.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self, Operation::Get { .. })
     }
 
-    /// The value that the key is to have.
+    /// The new value of the key.
     fn value(&self) -> &[u8] {
         match self {
             Operation::Insert { value, .. }
@@ -327,26 +327,26 @@ impl Operation {
         }
     }
 
-    /// Bytes of key and value.
+    /// The bytes of key and value.
     pub(crate) fn bytes(&self) -> usize {
         self.key().len() + self.value().len()
     }
 
-    /// Whether key and value are within their bounds.
+    /// Whether key and value are within their limits.
     fn is_sound(&self) -> bool {
         self.key().len() <= KEY_BYTES_MAX && self.value().len() <= VALUE_BYTES_MAX
     }
 }
 
 impl Scan {
-    /// What values have to meet, if anything.
+    /// The condition that values must meet, if there is one.
     pub(crate) fn condition(&self) -> Result<Option<Condition>, ConditionError> {
         self.condition.as_deref().map(Condition::parse).transpose()
     }
 }
 
 impl Ask {
-    /// The place whose bucket answers it.
+    /// The point whose bucket answers the request.
     pub(crate) fn point(&self) -> Point<'_> {
         match self {
             Ask::Record(operation) => Point::At(operation.key()),
@@ -355,7 +355,7 @@ impl Ask {
         }
     }
 
-    /// Whether it can be carried out at all.
+    /// Whether the request is within all limits and well-formed.
     pub(crate) fn is_sound(&self) -> bool {
         match self {
             Ask::Record(operation) => operation.is_sound(),
@@ -363,7 +363,7 @@ impl Ask {
         }
     }
 
-    /// Whether it changes nothing.
+    /// Whether the request changes nothing.
     pub(crate) fn is_read(&self) -> bool {
         match self {
             Ask::Record(operation) => operation.is_read(),
@@ -373,7 +373,7 @@ impl Ask {
 }
 
 impl Outcome {
-    /// Bytes of keys and values in it.
+    /// The bytes of keys and values in the request.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Outcome::Answer(Answer::Value(Some(value)) | Answer::Differs(Some(value))) => value.len(),
@@ -384,12 +384,12 @@ impl Outcome {
 }
 
 impl Message {
-    /// What these bytes say.
+    /// Decodes a message.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Message> {
         decode(bytes).filter(Message::is_sound)
     }
 
-    /// Whether it stays within what servers may be asked.
+    /// Whether the message is within the limits of requests and records.
     fn is_sound(&self) -> bool {
         match self {
             Message::Requests(requests) => {

@@ -1,4 +1,4 @@
-//! Tables on the nodes of a cluster: RP* (paper 002), buckets of ordered records on many servers.
+//! Tables on the nodes of a cluster: RP* (paper 002) keeps ordered records in buckets on many servers.
 //!
 //! ```text
 //! Table: Client, Image ----Requests---> service: BucketServer: Owned, Owned, ...      registrar: which tables there are
@@ -6,8 +6,8 @@
 //!                                        other nodes
 //! ```
 //!
-//! Model: the cores (`client.rs`, `server.rs` and what these use) have no threads, sockets or clock, and sim_test.rs runs them from
-//! seeds. `table.rs` and `service.rs` connect them over links.
+//! Model: the cores (`client.rs`, `server.rs` and the modules that they use) have no threads, sockets or clock;
+//! sim_test.rs runs them from seeds. `table.rs` and `service.rs` connect them over links.
 
 mod client;
 mod error;

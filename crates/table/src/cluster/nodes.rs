@@ -1,4 +1,4 @@
-//! The nodes of a cluster, as a client of tables asks them: which tables there are, and what each node has of one.
+//! Requests about tables to the nodes of a cluster: which tables exist, and what each node has of one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use super::text::parse_hex;
 /// The largest block that a client takes from a node.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 
-/// Records of a bucket, unless another number is given.
+/// The default of the most records of a bucket.
 pub const CAPACITY: u64 = 50_000;
-/// Bytes of keys and values of a bucket: it is split as well when it has more.
+/// The default of the most bytes of keys and values of a bucket. It is split when it exceeds either limit.
 pub const CAPACITY_BYTES: u64 = 64 << 20;
 
 /// The tables of a cluster, for a client.
@@ -28,12 +28,12 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Those of the client's cluster.
+    /// The tables of the client's cluster.
     pub fn new(client: Client) -> Tables {
         Tables { client }
     }
 
-    /// Those of the cluster with the identity in this directory, provided that it has this name, if one is given.
+    /// The tables of the cluster with the identity in this directory, which must have this name if one is given.
     ///
     /// # Errors
     /// If the identity cannot be used.
@@ -50,7 +50,7 @@ impl Tables {
         Ok(found.into_iter().next().expect("a host of that name was found"))
     }
 
-    /// Has a node answer with an object that `read` understands.
+    /// Sends a request to a node, and parses its answer with `read`.
     fn ask<T>(
         &self,
         host: &ClusterHost,
@@ -65,19 +65,19 @@ impl Tables {
         registrar(&self.client.file().hosts).ok_or_else(|| Error::Refused("the cluster has no nodes".into()))
     }
 
-    /// Makes a table whose buckets have so many records, and so many bytes of keys and values.
+    /// Creates a table whose buckets have at most `capacity` records and `capacity_bytes` bytes of keys and values.
     ///
     /// # Errors
-    /// If there is one of this name, or the registrar cannot be asked.
+    /// If a table of this name exists, or the registrar cannot be reached.
     pub fn create(&self, name: &str, capacity: u64, capacity_bytes: u64) -> Result<TableEntry> {
         let name = name.into();
         self.ask(self.registrar()?, &TableRequest::Create { name, capacity, capacity_bytes }, from_json)
     }
 
-    /// The tables there are.
+    /// All tables.
     ///
     /// # Errors
-    /// If the registrar cannot be asked.
+    /// If the registrar cannot be reached.
     pub fn list(&self) -> Result<TableList> {
         self.ask(self.registrar()?, &TableRequest::List, from_json)
     }
@@ -85,7 +85,7 @@ impl Tables {
     /// The table of this name.
     ///
     /// # Errors
-    /// If there is none, or the registrar cannot be asked.
+    /// If there is none, or the registrar cannot be reached.
     pub fn find(&self, name: &str) -> Result<TableEntry> {
         find(&self.list()?, name)
     }
@@ -93,15 +93,15 @@ impl Tables {
     /// Removes a table with all its records.
     ///
     /// # Errors
-    /// If there is none of this name, or the registrar cannot be asked.
+    /// If there is none of this name, or the registrar cannot be reached.
     pub fn drop_table(&self, name: &str) -> Result<TableDropped> {
         self.ask(self.registrar()?, &TableRequest::Drop { name: name.into() }, from_json)
     }
 
-    /// The state of a table: what each node has of it.
+    /// The state of a table: which parts of it each node has.
     ///
     /// # Errors
-    /// If there is none of this name, or the registrar cannot be asked.
+    /// If there is none of this name, or the registrar cannot be reached.
     pub fn status(&self, name: &str) -> Result<TableStatus> {
         let table = self.find(name)?;
         let (mut nodes, mut unreachable) = (Vec::new(), Vec::new());
@@ -123,7 +123,7 @@ impl Tables {
     }
 }
 
-/// What none of these intervals has.
+/// The intervals between these intervals, that is, all keys that are in none of them.
 fn missing(intervals: impl Iterator<Item = Interval>) -> Vec<Interval> {
     let mut intervals: Vec<Interval> = intervals.collect();
     intervals.sort_by(|a, b| a.from.cmp(&b.from));

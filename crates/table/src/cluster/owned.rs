@@ -1,8 +1,8 @@
-//! A bucket of a table on a server: the records of an interval, what was done for whom, and what is on its way to another server.
+//! A bucket of a table on a server: the records of an interval, the journal of its answers, and its transfer, if any.
 //!
-//! Invariant: it answers for the keys that it serves, and for no others. What changes among keys that were already sent to another
-//! server is sent once more.
-//! Non-goals: which server has what; see server.rs. How records travel; see transfer.rs.
+//! Invariant: a bucket answers for exactly the keys that it serves. A change to a key that was already sent to another
+//! server is sent too.
+//! Non-goals: which server has which bucket; see server.rs. How records travel; see transfer.rs.
 
 use super::image::{Address, Element};
 use super::interval::{Bytes, Interval, Point, Upper, successor};
@@ -14,47 +14,47 @@ use crate::slab::{Full, Slab};
 
 /// The most bytes of keys and values in a page, beyond one record.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
-/// The most records that are looked at for a page, so that other requests need not wait longer.
+/// The most records that are examined for a page, so that other requests do not wait longer.
 const LOOKED_AT_MAX: usize = 16 << 10;
-/// The most bytes that are looked at for a page.
+/// The most bytes that are examined for a page.
 const LOOKED_AT_BYTES_MAX: usize = 4 << 20;
-/// Records of another server that are removed at a time.
+/// The number of records that are removed at a time after another server has got them.
 const SHED_AT_A_TIME: usize = 512;
 
 /// A bucket of a table.
 pub(crate) struct Owned {
-    /// The keys of its records, those that another server is about to have included.
+    /// The keys of its records, including those that another server is about to get.
     pub(crate) interval: Interval,
     pub(crate) epoch: u64,
     pub(crate) tree: Bucket,
-    /// Of keys and values.
+    /// The bytes of keys and values.
     pub(crate) bytes: u64,
     pub(crate) journal: Journal,
     pub(crate) leaving: Option<Leaving>,
     pub(crate) origin: Option<Origin>,
-    /// Until when it is not split.
+    /// The time before which the bucket is not split.
     pub(crate) retry_ms: u64,
     growth: Growth,
-    /// Whether there may be records beyond the interval, which another server has by now.
+    /// Whether there may still be records beyond the interval, which another server has now.
     is_shedding: bool,
 }
 
-/// Where a bucket has grown since it last changed hands.
+/// Where a bucket has grown since it was last split or moved.
 #[derive(Default)]
 struct Growth {
     records: u64,
-    /// Those behind all others.
+    /// The new records that came after all others.
     appended: u64,
     greatest: Bytes,
 }
 
 impl Owned {
-    /// With no records.
+    /// A bucket without records.
     pub(crate) fn new(slab: &mut Slab, interval: Interval, epoch: u64) -> Result<Owned, Full> {
         Bucket::new(slab).map(|tree| Owned::of(tree, 0, interval, epoch))
     }
 
-    /// With these records.
+    /// A bucket with the records of a tree.
     pub(crate) fn of(tree: Bucket, bytes: u64, interval: Interval, epoch: u64) -> Owned {
         Owned {
             interval,
@@ -70,7 +70,7 @@ impl Owned {
         }
     }
 
-    /// The keys that it answers for: not those that were handed over.
+    /// The keys that the bucket answers for: without those that were handed over.
     pub(crate) fn served(&self) -> Interval {
         match &self.leaving {
             Some(leaving) if leaving.is_handed_over() => {
@@ -80,7 +80,7 @@ impl Owned {
         }
     }
 
-    /// Whether it answers for a point.
+    /// Whether the bucket answers for a point.
     pub(crate) fn serves(&self, point: Point<'_>) -> bool {
         match &self.leaving {
             Some(leaving) if leaving.is_handed_over() => point.is_in(&self.served()),
@@ -88,30 +88,30 @@ impl Owned {
         }
     }
 
-    /// What clients learn of it.
+    /// The location of the bucket, for clients.
     pub(crate) fn element(&self, address: &Address) -> Element {
         Element { interval: self.served(), address: address.clone(), epoch: self.epoch }
     }
 
-    /// Records that it answers for.
+    /// The number of records that the bucket answers for.
     pub(crate) fn records(&self, slab: &Slab) -> u64 {
         let served = self.served();
         self.tree.count(slab, self.place(slab, &served.from), self.end(slab, &served.to)) as u64
     }
 
-    /// Whether it has more than a bucket should.
+    /// Whether the bucket is too large and may be split.
     pub(crate) fn is_over(&self, spec: &Spec) -> bool {
         self.may_change_hands()
             && self.tree.len() > 1
             && (self.tree.len() as u64 > spec.capacity || self.bytes > spec.capacity_bytes)
     }
 
-    /// Whether nothing of it is on its way, nor came from a server that may take it back.
+    /// Whether no part of the bucket is in a transfer, and no sender may still take the bucket back.
     pub(crate) fn may_change_hands(&self) -> bool {
         self.leaving.is_none() && self.origin.is_none() && !self.is_shedding
     }
 
-    /// Carries out an operation; whether something changed.
+    /// Carries out an operation. Returns the answer, and whether something changed.
     pub(crate) fn apply(&mut self, slab: &mut Slab, operation: &Operation) -> Result<(Answer, bool), Full> {
         match operation {
             Operation::Get { key } => {
@@ -229,7 +229,7 @@ impl Owned {
         }
     }
 
-    /// The place before the first record that is not below a key.
+    /// The cursor before the first record whose key is >= `key`.
     pub(crate) fn place(&self, slab: &Slab, key: &[u8]) -> Place {
         self.tree.seek(slab, key, false)
     }
@@ -241,8 +241,8 @@ impl Owned {
         }
     }
 
-    /// The part that another server is to have, if this one has too much: the upper half, or, if records come in ascending order,
-    /// what is behind a full bucket.
+    /// The part that another server should get if this bucket is too large: the upper half, or, if records come in
+    /// ascending order, everything after a full bucket.
     pub(crate) fn upper_part(&self, slab: &Slab, spec: &Spec) -> Option<Interval> {
         let Growth { records, appended, .. } = self.growth;
         let is_ascending = records * 2 >= self.tree.len() as u64 && appended * 4 >= records * 3;
@@ -257,7 +257,7 @@ impl Owned {
         (!part.is_empty() && part.from > self.interval.from).then_some(part)
     }
 
-    /// Has handed over a part of its interval for good. Removes its records little by little.
+    /// Ends the interval before a part that was handed over for good. Its records are removed later, some at a time.
     pub(crate) fn shrinks(&mut self, part: &Interval) {
         self.interval.to = Upper::Key(part.from.clone());
         self.growth = Growth::default();
@@ -282,13 +282,13 @@ impl Owned {
         }
     }
 
-    /// What the receiver of a part gets with its last records.
+    /// The hand-over that the receiver of a part gets with its last piece.
     pub(crate) fn hand_over(&self, part: &Interval, behind: Option<Element>) -> HandOver {
         HandOver { interval: part.clone(), epoch: self.epoch + 1, journal: self.journal.copy(), behind }
     }
 }
 
-/// What a page may still take.
+/// What was used of the limits of a page.
 #[derive(Default)]
 struct Room {
     bytes: usize,

@@ -1,13 +1,13 @@
-//! The pages of a range, asked for in parallel and given out in order.
+//! The pages of a range, requested in parallel and returned in order.
 //!
 //! ```text
 //! [a..c) read   [c..f) asked for   [f..m) arrived   [m..z) not asked for yet
 //! ```
 //!
-//! Model: the range is cut into parts where the image says that buckets begin. Each page covers the beginning of its part, and the
-//! rest is a part again, cut by what is known by then. So the pages together cover the range exactly once while buckets split and
-//! move (paper 002's deterministic termination). Only the first parts are asked for, so memory is bounded.
-//! Invariant: a record that is there all the time comes once, in order. What comes and goes meanwhile may or may not come.
+//! Model: the range is cut into parts where buckets begin according to the image. Each page covers the beginning of its
+//! part; the rest becomes a part again, cut by what is known then. So the pages cover the range exactly once while
+//! buckets split and move (paper 002's deterministic termination). Only the first parts are requested, to bound memory.
+//! Invariant: a record that exists throughout is returned once, in order. One that is added or removed may be returned.
 //! Non-goals: a snapshot.
 
 use std::collections::VecDeque;
@@ -18,29 +18,29 @@ use super::image::Image;
 use super::interval::{Bytes, Interval};
 use super::message::{Ask, Page, Scan};
 
-/// Parts that are asked for, or wait to be read.
+/// The most parts that are requested or wait to be read.
 const PARTS_AHEAD: usize = 8;
 
-/// Records of a page, and how many were found.
+/// The records of a page, and how many were found.
 pub(crate) type Found = (Vec<(Bytes, Bytes)>, u64);
 
 enum State {
     Idle,
-    /// By the request of this number.
+    /// The part was requested, with this number.
     Asked(u64),
     Arrived(Page),
 }
 
-/// A range that is read.
+/// A range that is being read.
 pub(crate) struct Pages {
-    /// What is asked of every part.
+    /// The scan whose interval is replaced by that of each part.
     scan: Scan,
-    /// In the order in which they are read.
+    /// The parts, in the order in which they are read.
     parts: VecDeque<(Interval, State)>,
 }
 
 impl Pages {
-    /// Nothing of it asked for yet.
+    /// A range of which nothing was requested yet.
     pub(crate) fn new(scan: Scan) -> Pages {
         let parts = match scan.interval.is_empty() || scan.limit == 0 {
             true => VecDeque::new(),
@@ -49,10 +49,10 @@ impl Pages {
         Pages { scan, parts }
     }
 
-    /// Asks for the first parts that were not asked for.
+    /// Requests the first parts that were not requested yet.
     pub(crate) fn ask(&mut self, now_ms: u64, client: &mut Client) {
         let (is_descending, limit) = (self.scan.is_descending, self.scan.limit);
-        // Whoever wants few records finds them in the first part.
+        // With a limit, the first part probably has enough records.
         let ahead = if limit == u64::MAX { PARTS_AHEAD } else { 1 };
         let mut at = 0;
         while at < ahead.min(self.parts.len()) {
@@ -74,7 +74,7 @@ impl Pages {
         }
     }
 
-    /// A page has arrived. False if it is not an answer to what was asked.
+    /// Stores a page that has arrived. Returns false if it does not belong to a request.
     pub(crate) fn arrived(&mut self, number: u64, page: Page) -> bool {
         let is_asked = |part: &(Interval, State)| matches!(part.1, State::Asked(asked) if asked == number);
         let Some(at) = self.parts.iter().position(is_asked) else { return false };
@@ -94,12 +94,12 @@ impl Pages {
         true
     }
 
-    /// What is read.
+    /// The scan of the whole range.
     pub(crate) fn scan(&self) -> &Scan {
         &self.scan
     }
 
-    /// The requests that it waits for.
+    /// The numbers of outstanding requests.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         let asked = |part: &(Interval, State)| match part.1 {
             State::Asked(number) => Some(number),
@@ -108,7 +108,7 @@ impl Pages {
         self.parts.iter().filter_map(asked).collect()
     }
 
-    /// The records of the next page, if it is there, and how many were found. Fewer if the limit is reached.
+    /// The records of the next page, if it has arrived, and how many were found; fewer if the limit is reached.
     pub(crate) fn next(&mut self) -> Option<Found> {
         let Some((_, State::Arrived(_))) = self.parts.front() else { return None };
         let Some((_, State::Arrived(mut page))) = self.parts.pop_front() else {
@@ -125,13 +125,13 @@ impl Pages {
         Some((page.records, page.count))
     }
 
-    /// Whether everything was read.
+    /// Whether the whole range was read.
     pub(crate) fn is_done(&self) -> bool {
         self.parts.is_empty()
     }
 }
 
-/// An interval, cut where buckets begin as far as is known.
+/// An interval, cut where buckets are known to begin.
 fn parts(image: &Image, interval: &Interval) -> Vec<Interval> {
     let mut parts = Vec::new();
     let mut rest = Some(interval.clone());

@@ -9,7 +9,7 @@ use super::message::{Outcome, Scan, What};
 use super::pages::{Found, Pages};
 use super::table::{Shared, Table, now_ms};
 
-/// Records of a range in order, read as they are wanted. After an error there are no more.
+/// Records of a range in order, read on demand. After an error there are no more.
 pub struct Range {
     shared: Arc<Shared>,
     pages: Pages,
@@ -27,22 +27,22 @@ impl Range {
         }
     }
 
-    /// The same, from the last to the first. For a range of which nothing was read yet, as are the following.
+    /// Reads from the last record to the first. Like the methods below, only for a range that was not read yet.
     pub fn descending(self) -> Range {
         self.with(|scan| scan.is_descending = true)
     }
 
-    /// The same, at most so many records.
+    /// Reads at most `limit` records.
     pub fn limit(self, limit: u64) -> Range {
         self.with(|scan| scan.limit = limit)
     }
 
-    /// The same, without values.
+    /// Reads keys without their values.
     pub fn keys_only(self) -> Range {
         self.with(|scan| scan.what = What::Keys)
     }
 
-    /// Whether it is without values.
+    /// Whether the range is read without values.
     pub fn is_keys_only(&self) -> bool {
         self.pages.scan().what == What::Keys
     }
@@ -54,7 +54,7 @@ impl Range {
         self
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub(crate) fn count_all(mut self) -> Result<u64> {
         let mut count = 0;
         while let Some((_, more)) = self.page()? {

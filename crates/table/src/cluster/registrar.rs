@@ -1,9 +1,9 @@
-//! Which tables a cluster has: a file of one node, its registrar.
+//! The list of a cluster's tables: a file of one node, the registrar.
 //!
-//! Model: the registrar is the first node of the cluster file with the role `registrar`, or the first of all. Its file `tables.json`,
-//! in the directory of its identity, is replaced as a whole. Where the buckets of a table are it does not know, except which node
-//! had the first.
-//! Invariant: a table is listed before it has a bucket, so none is forgotten.
+//! Model: the registrar is the first node of the cluster file with the role `registrar`, or else the first node. Its
+//! file `tables.json`, in the directory of its identity, is replaced as a whole. The registrar does not know where the
+//! buckets of a table are, except which node had the first.
+//! Invariant: a table is listed before it has a bucket, so no bucket belongs to an unknown table.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -26,13 +26,13 @@ pub(crate) fn registrar(hosts: &[ClusterHost]) -> Option<&ClusterHost> {
 
 /// The tables of a cluster, on its registrar.
 pub(crate) struct Registrar {
-    /// None in a process without an identity, whose tables end with it anyway.
+    /// `None` in a process without an identity; its tables end with the process.
     file: Option<PathBuf>,
     list: Mutex<Option<TableList>>,
 }
 
 impl Registrar {
-    /// With its file in this directory.
+    /// A registrar whose file is in this directory.
     pub(crate) fn in_directory(directory: Option<&std::path::Path>) -> Registrar {
         Registrar { file: directory.map(|directory| directory.join(FILE)), list: Mutex::default() }
     }
@@ -47,7 +47,7 @@ impl Registrar {
         }
     }
 
-    /// The tables.
+    /// The list of tables.
     pub(crate) fn list(&self) -> Result<TableList> {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         match &*list {
@@ -104,7 +104,7 @@ pub(crate) fn find(list: &TableList, name: &str) -> Result<TableEntry> {
     found.cloned().ok_or_else(|| Error::Refused(none()))
 }
 
-/// An error if no table may have this name: it becomes part of `table:NAME@LOW..HIGH`.
+/// Checks the name of a table, which becomes part of `table:NAME@LOW..HIGH`.
 fn check_name(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());

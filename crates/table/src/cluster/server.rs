@@ -1,10 +1,10 @@
-//! The buckets of one server, of all its tables, without threads, sockets or a clock.
+//! The buckets of one server, for all its tables, without threads, sockets or a clock.
 //!
-//! Model: messages come in, messages go out ([`Outbox`]), and time is an argument. A request whose records are elsewhere is forwarded
-//! to whom this server gave them, as far as its image says; the paper's allocation table is `tables` here.
-//! Invariant: a request is answered by the bucket that has its key, or refused with a reason, or it gets lost, and its client asks
-//! again. A change is carried out once. Memory stays within the slab's limit.
-//! Non-goals: which tables there are; see registrar.rs.
+//! Model: messages come in, messages go out ([`Outbox`]), and time is an argument. Requests for records of another
+//! server are forwarded to that server, as far as the image knows it; the paper's allocation table is `tables` here.
+//! Invariant: a request is answered by the bucket that has its key, or refused with a reason, or lost, and its client
+//! sends it again. A change is carried out once. Memory stays within the slab's limit.
+//! Non-goals: which tables exist; see registrar.rs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use super::owned::Owned;
 use super::transfer::Receipt;
 use crate::slab::{Full, Slab};
 
-/// The most bytes of keys and values in replies to one message, beyond one record. Whoever wanted more asks again.
+/// The most bytes of keys and values in replies to one message, beyond one record. The client requests the rest again.
 const REPLIES_BYTES: usize = 4 << 20;
-/// The most elements of an adjustment that tell a client where a scan continues.
+/// The most elements of an adjustment that say where a scan continues.
 const AHEAD_MAX: usize = 64;
 
-/// For whom a message is.
+/// The destination of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum To {
     Server(Address),
-    /// The client that the replies name.
+    /// The client that is named in the replies.
     Client,
 }
 
-/// Messages that go out.
+/// Messages to send.
 pub(crate) type Outbox = Vec<(To, Message)>;
 
 /// The buckets of a table on this server.
@@ -40,28 +40,28 @@ pub(crate) struct Served {
     pub(crate) spec: Spec,
     /// In order.
     pub(crate) buckets: Vec<Owned>,
-    /// Where the rest is, and what this server gave away.
+    /// The location of the table's other buckets, as far as is known, including those that this server gave away.
     pub(crate) image: Image,
 }
 
 /// The buckets of a server.
 pub(crate) struct BucketServer {
     pub(crate) me: Address,
-    /// Another one whenever the server starts, without any records.
+    /// A number of this run: it changes whenever the server starts, which it does without records.
     pub(crate) run: u64,
     pub(crate) slab: Slab,
-    /// Bytes that are set aside for records on their way here.
+    /// Bytes that are reserved for records on their way to this server.
     pub(crate) reserved: usize,
     /// The other servers.
     pub(crate) peers: Vec<Address>,
     pub(crate) tables: BTreeMap<TableId, Served>,
-    /// Tables that were removed, so that nothing on its way brings them back.
+    /// Tables that were removed, so that no late message recreates them.
     pub(crate) dropped: BTreeSet<TableId>,
     pub(crate) transfers: u64,
     pub(crate) receipts: BTreeMap<TransferId, Receipt>,
-    /// Transfers that have ended, each until no message of it is under way.
+    /// Ended transfers, each until none of its messages can still be under way.
     pub(crate) ended: BTreeMap<TransferId, u64>,
-    /// Intervals of which changes may be lost, and the server that failed.
+    /// Intervals in which changes may be lost, and the server that failed.
     pub(crate) losses: Vec<(TableId, Interval, Address)>,
 }
 
@@ -76,7 +76,7 @@ impl Served {
         behind.checked_sub(1).filter(|at| self.buckets[*at].serves(point))
     }
 
-    /// Who has what lies behind an interval.
+    /// The owner of the keys right after an interval.
     pub(crate) fn owner_behind(&self, interval: &Interval, me: &Address) -> Option<Element> {
         let Upper::Key(key) = &interval.to else { return None };
         let point = Point::At(key);
@@ -84,7 +84,7 @@ impl Served {
         own.or_else(|| self.image.owner(point).cloned())
     }
 
-    /// Where the nearest bucket before a point is, for the client that thought the point was there.
+    /// The location of the nearest bucket before a point, for a client that believed that this server had the point.
     fn before(&self, point: Point<'_>, me: &Address) -> Option<Element> {
         let behind = self.buckets.partition_point(|bucket| point.is_at_or_behind(&bucket.interval.from));
         let element = self.buckets[behind.checked_sub(1)?].element(me);
@@ -93,7 +93,7 @@ impl Served {
 }
 
 impl BucketServer {
-    /// A server with no records yet, in so many bytes of memory at most.
+    /// A server without records, with at most `memory` bytes.
     pub(crate) fn new(me: Address, run: u64, memory: usize) -> BucketServer {
         BucketServer {
             me,
@@ -110,7 +110,7 @@ impl BucketServer {
         }
     }
 
-    /// Has the first bucket of a new table.
+    /// Creates the first bucket of a new table.
     pub(crate) fn begin(&mut self, spec: Spec) -> Result<(), Full> {
         if !self.tables.contains_key(&spec.id) && !self.dropped.contains(&spec.id) {
             let bucket = Owned::new(&mut self.slab, Interval::all(), 1)?;
@@ -119,7 +119,7 @@ impl BucketServer {
         Ok(())
     }
 
-    /// Removes all that it has of a table.
+    /// Removes everything of a table.
     pub(crate) fn drop_table(&mut self, now_ms: u64, table: TableId) {
         self.dropped.insert(table);
         self.give_up_receipts_of(now_ms, table);
@@ -129,7 +129,7 @@ impl BucketServer {
         self.losses.retain(|(of, ..)| *of != table);
     }
 
-    /// Has a bucket from now on.
+    /// Adds a bucket.
     pub(crate) fn adopt(&mut self, spec: Spec, bucket: Owned, behind: Option<Element>) {
         let served = self.tables.entry(spec.id).or_insert_with(|| Served::new(spec));
         behind.iter().for_each(|behind| served.image.learn(behind));
@@ -138,7 +138,7 @@ impl BucketServer {
         served.buckets.insert(at, bucket);
     }
 
-    /// Takes a message of another server, or requests of a client.
+    /// Processes a message from another server, or requests of a client.
     pub(crate) fn take(&mut self, now_ms: u64, from: &Address, message: Message, out: &mut Outbox) {
         match message {
             Message::Requests(requests) => self.requests(now_ms, requests, out),
@@ -158,21 +158,21 @@ impl BucketServer {
         self.shed();
     }
 
-    /// Does what is due. Called every few hundred milliseconds at least.
+    /// Does what is due. Must be called at least every few hundred milliseconds.
     pub(crate) fn tick(&mut self, now_ms: u64, out: &mut Outbox) {
         self.tick_transfers(now_ms, out);
         self.split_what_is_over(now_ms, out);
         self.shed();
     }
 
-    /// What it has of a table.
+    /// The location of this server's buckets of a table.
     fn elements(&self, table: TableId) -> Vec<Element> {
         let buckets = self.tables.get(&table).map_or(&[][..], |served| &served.buckets);
         let elements = buckets.iter().map(|bucket| bucket.element(&self.me));
         elements.filter(|element| !element.interval.is_empty()).collect()
     }
 
-    /// Removes some of the records that other servers have by now.
+    /// Removes some of the records that other servers have now.
     fn shed(&mut self) {
         let buckets = self.tables.values_mut().flat_map(|served| &mut served.buckets);
         buckets.for_each(|bucket| bucket.shed(&mut self.slab));
@@ -197,7 +197,7 @@ impl BucketServer {
         }
     }
 
-    /// Carries out requests, and forwards those whose records are elsewhere.
+    /// Carries out requests, and forwards those for records of other servers.
     fn requests(&mut self, now_ms: u64, requests: Requests, out: &mut Outbox) {
         let mut handling = Handling::default();
         for (number, ask) in &requests.asks {
@@ -241,7 +241,7 @@ impl BucketServer {
         if outcomes.is_empty() {
             return;
         }
-        // Who asked here at once knows where it is.
+        // A client that sent its requests directly to this server already knows this.
         if !path.is_empty() || !ahead.is_empty() {
             let served = self.tables.get(&table);
             let elements = |served: &Served| {
@@ -254,7 +254,7 @@ impl BucketServer {
         out.push((to, Message::Replies(Replies { table, client, path, adjustment: visited, outcomes })));
     }
 
-    /// Passes replies on, and learns from them.
+    /// Forwards replies, and learns from them.
     fn relay(&mut self, mut replies: Replies, out: &mut Outbox) {
         if let Some(served) = self.tables.get_mut(&replies.table) {
             let elsewhere = replies.adjustment.iter().filter(|element| element.address != self.me);
@@ -264,37 +264,37 @@ impl BucketServer {
         out.push((to, Message::Replies(replies)));
     }
 
-    /// A server cannot be reached for requests that were to be forwarded to it.
+    /// Refuses requests that could not be forwarded because a server cannot be reached.
     pub(crate) fn unreachable(&self, requests: Requests, server: &Address, out: &mut Outbox) {
         let Requests { table, client, mut path, visited, asks, .. } = requests;
         let refused =
             |(number, _): (u64, Arc<Ask>)| (number, Outcome::Refused(Refused::Unreachable(server.clone())));
         let outcomes = asks.into_iter().map(refused).collect();
-        // The last is this server.
+        // The last one is this server.
         path.pop();
         let to = path.pop().map_or(To::Client, To::Server);
         out.push((to, Message::Replies(Replies { table, client, path, adjustment: visited, outcomes })));
     }
 }
 
-/// What comes of the requests of one message.
+/// The results of the requests of one message.
 #[derive(Default)]
 struct Handling {
     outcomes: Vec<(u64, Outcome)>,
     /// Bytes of keys and values in them.
     bytes: usize,
-    /// The buckets that were asked.
+    /// The indices of the buckets that carried out requests.
     visited: BTreeSet<usize>,
     /// Where scans continue.
     ahead: Vec<Element>,
-    /// Requests for other servers, and the buckets here that come before what is asked for.
+    /// Requests for other servers, each with the bucket here that precedes the requested keys.
     forwarded: BTreeMap<Address, (Asks, Option<Element>)>,
     /// Whether a bucket has more than it should.
     is_over: bool,
 }
 
 impl Handling {
-    /// Notes a request for another server; an outcome if it is not known which.
+    /// Adds a request for another server; returns a refusal if that server is not known.
     fn forward(
         &mut self,
         served: &Served,
@@ -303,7 +303,7 @@ impl Handling {
     ) -> Option<Outcome> {
         let point = ask.point();
         match served.image.route(point).filter(|element| element.address != *me) {
-            // It has come round: what is on its way has arrived when the client asks again.
+            // The request was forwarded too often. When the client repeats it, the records have arrived somewhere.
             Some(_) if path.len() >= HOPS_MAX => None,
             Some(element) => {
                 let before = || (Vec::new(), served.before(point, me));
@@ -316,7 +316,7 @@ impl Handling {
     }
 }
 
-/// Has a bucket carry out a request; no outcome if the client has it already.
+/// Carries out a request in a bucket. Returns no outcome if the client has it already.
 fn carry_out(
     (served, slab, me): (&mut Served, &mut Slab, &Address),
     at: usize,
@@ -350,7 +350,7 @@ fn carry_out(
     }
 }
 
-/// A page of a bucket. If the scan continues elsewhere, notes where.
+/// A page of a bucket. If the scan continues in other buckets, adds their locations to `handling`.
 fn scanned(
     served: &Served,
     slab: &Slab,

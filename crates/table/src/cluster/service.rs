@@ -1,15 +1,15 @@
-//! The service of tables on a node: its buckets, and on one node the registrar.
+//! The service of tables on a node: its buckets, and, on one node, the registrar.
 //!
 //! ```text
 //! stream of a client --Reader--> BucketServer --Outlet--> stream of that client
 //! stream of a node   --Reader-->              --Outlet--> streams to other nodes
 //! ```
 //!
-//! Model: a thread for each stream reads messages, and one lock guards the buckets, so each message is carried out as a whole. What
-//! comes of it goes to outlets, whose threads send. A stream to another node is opened when there is something to be said.
-//! Invariant: who asks is who the link says, whatever its messages say; a client that may only look changes nothing. Only nodes say
-//! what nodes say to each other.
-//! Non-goals: surviving the end of the node. Its records are in memory.
+//! Model: a thread for each stream reads messages. One lock guards the buckets, so each message is carried out as a
+//! whole. The resulting messages go to outlets, whose threads send them. A stream to another node is opened on demand.
+//! Invariant: the link says who the peer is, whatever its messages say. A client that may only look changes nothing.
+//! Only nodes can send the messages between nodes.
+//! Non-goals: durability. The records are in memory, and are lost when the node ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,13 +33,13 @@ use super::server::{BucketServer, Outbox, To};
 use super::stream::{Outlet, Reader, framed, unframed};
 use super::text::show_hex;
 
-/// How often what is due is done.
+/// The interval between ticks of the buckets.
 const TICK: Duration = Duration::from_millis(50);
-/// How long a node is not dialled again that could not be reached.
+/// How long no connection is tried to a node that could not be reached.
 const PAUSE_NS: u64 = 500_000_000;
 /// The most streams of clients.
 const SESSIONS_MAX: usize = 1024;
-/// The part of the memory that is available when the first table comes, that tables may use.
+/// Tables may use this percentage of the memory that is available when the first table is created.
 const MEMORY_PERCENT: u64 = 50;
 
 /// The service of tables on a node.
@@ -51,10 +51,10 @@ pub struct TableService {
     peers: Mutex<HashMap<Address, ToPeer>>,
 }
 
-/// What goes to another node.
+/// The state of the connection to another node.
 enum ToPeer {
     Open(Arc<Outlet>),
-    /// It cannot be reached, and is not tried before this time.
+    /// The node could not be reached, and is not tried before this time.
     Down(u64),
 }
 
@@ -66,7 +66,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the servers of a table know of it.
+/// The properties of a table, for its servers.
 pub(crate) fn spec(entry: &TableEntry) -> Result<Spec> {
     let id = number(&entry.id)?;
     Ok(Spec { id, capacity: entry.capacity.max(1), capacity_bytes: entry.capacity_bytes.max(1) })
@@ -78,7 +78,7 @@ pub(crate) fn number(id: &str) -> Result<u64> {
 }
 
 impl TableService {
-    /// On this host.
+    /// The service on this host.
     pub fn new(host: &Arc<Host>) -> TableService {
         TableService {
             host: Arc::clone(host),
@@ -89,7 +89,7 @@ impl TableService {
         }
     }
 
-    /// Does something with the buckets, and sends what comes of it.
+    /// Works on the buckets under their lock, then sends the resulting messages.
     fn with_buckets<T>(self: &Arc<Self>, work: impl FnOnce(&mut BucketServer, &mut Outbox) -> T) -> T {
         let mut out = Outbox::new();
         let done = {
@@ -101,7 +101,7 @@ impl TableService {
         done
     }
 
-    /// Without records, and a thread that does what is due from now on.
+    /// Creates the buckets, without records, and starts the thread that ticks them.
     fn first_buckets(self: &Arc<Self>) -> BucketServer {
         let available = process::available_memory_bytes() / 100 * MEMORY_PERCENT;
         let declared = self.host.declared().and_then(|host| host.memory_bytes);
@@ -131,7 +131,7 @@ impl TableService {
             match (to, &message) {
                 (To::Client, Message::Replies(replies)) => {
                     let outlet = locked(&self.clients).get(&replies.client).cloned();
-                    // Who is gone asks no more.
+                    // A client that is gone needs no reply.
                     outlet.into_iter().for_each(|outlet| _ = outlet.put(framed(&message)));
                 }
                 (To::Client, _) => {}
@@ -143,7 +143,7 @@ impl TableService {
         }
     }
 
-    /// Has a message sent to another node.
+    /// Sends a message to another node through its outlet.
     fn send_to(self: &Arc<Self>, server: &Address, frame: Vec<u8>) {
         let outlet = {
             let mut peers = locked(&self.peers);
@@ -162,11 +162,11 @@ impl TableService {
                 }
             }
         };
-        // Where it has just been closed, it is as if the message was lost.
+        // If the outlet has just been closed, this is as if the message was lost.
         outlet.put(frame);
     }
 
-    /// Opens a stream to another node and sends what there is for it, until that fails.
+    /// Opens a stream to another node, and sends the messages of its outlet until that fails.
     fn run_peer(self: &Arc<Self>, server: &Address, outlet: &Outlet) {
         let open = || {
             let link = self.host.link_with(server).ok()?;
@@ -180,7 +180,7 @@ impl TableService {
         self.not_sent(server, left);
     }
 
-    /// These messages could not be sent, so requests among them are refused.
+    /// Handles messages that could not be sent: requests among them are refused.
     fn not_sent(self: &Arc<Self>, server: &Address, frames: Vec<Vec<u8>>) {
         let requests = |frame: &Vec<u8>| match unframed(frame) {
             Some(Message::Requests(requests)) => Some(requests),
@@ -195,7 +195,7 @@ impl TableService {
         self.send(out);
     }
 
-    /// Takes the messages of another node.
+    /// Processes the messages of another node.
     fn peer(self: &Arc<Self>, link: &Link, inc: Incoming) -> std::result::Result<(), String> {
         let from = Address::from(link.peer());
         let mut reader = Reader::new(link, inc)?;
@@ -205,7 +205,7 @@ impl TableService {
         Ok(())
     }
 
-    /// Takes the requests of a client, and sends the replies.
+    /// Processes the requests of a client, and sends the replies.
     fn session(
         self: &Arc<Self>,
         link: &Link,
@@ -222,7 +222,7 @@ impl TableService {
         session.serve(link, &mut reader, may_change)
     }
 
-    /// The registrar, if this node is it.
+    /// The registrar, if this node is the registrar.
     fn registrar(&self) -> Result<&Registrar> {
         let hosts = self.host.cluster_file().map(|file| file.hosts).unwrap_or_default();
         match registrar(&hosts) {
@@ -235,7 +235,7 @@ impl TableService {
         }
     }
 
-    /// Has another node do something, or this one.
+    /// Sends a request to a node, or carries it out if that is this node.
     fn tell(self: &Arc<Self>, node: &str, request: &TableRequest) -> Result<()> {
         if node == self.host.name() {
             return self.done(request);
@@ -267,7 +267,7 @@ impl TableService {
             nodes.push(self.host.name().into());
         }
         let list = registrar.list()?;
-        // The node that is home to the fewest tables.
+        // The home is the node that is home to the fewest tables.
         nodes.sort_by_key(|node| list.tables.iter().filter(|table| table.home == *node).count());
         let home = nodes.into_iter().next().expect("there is this one");
         let id = format!("{:016x}", new_id().0 as u64);
@@ -312,7 +312,7 @@ impl TableService {
         }))
     }
 
-    /// Answers a request that is answered at once, with an object.
+    /// Answers a request that has one immediate answer, with an object.
     fn answer(self: &Arc<Self>, request: &TableRequest) -> Result<String> {
         Ok(match request {
             TableRequest::Create { name, capacity, capacity_bytes } => {
@@ -330,7 +330,7 @@ impl TableService {
 struct Session<'a> {
     service: &'a Arc<TableService>,
     outlet: Arc<Outlet>,
-    /// Who it is, once it has said which of its sessions this is.
+    /// The client, once its first message has said which of its sessions this is.
     client: Option<ClientId>,
 }
 
@@ -363,7 +363,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Has the replies to a client go this way.
+    /// Directs the replies to a client to this stream.
     fn is(&mut self, client: ClientId) -> std::result::Result<(), String> {
         if self.client == Some(client) {
             return Ok(());
@@ -379,7 +379,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The requests that change nothing; the others are refused.
+    /// Refuses the requests that change something, and returns the others.
     fn reads(&self, mut requests: Requests) -> Requests {
         let (reads, others) = requests.asks.into_iter().partition(|(_, ask)| ask.is_read());
         requests.asks = reads;
@@ -398,7 +398,7 @@ impl Drop for Session<'_> {
         self.outlet.close();
         let Some(client) = self.client else { return };
         let mut clients = locked(&self.service.clients);
-        // It may have come again on another stream.
+        // The client may have reconnected on another stream.
         if clients.get(&client).is_some_and(|outlet| Arc::ptr_eq(outlet, &self.outlet)) {
             clients.remove(&client);
         }
@@ -406,7 +406,7 @@ impl Drop for Session<'_> {
 }
 
 impl Owned {
-    /// What is said of it.
+    /// The bucket as reports show it.
     fn shown(&self, slab: &crate::slab::Slab) -> TableBucket {
         let served = self.served();
         let (from, to) = served.bounds();
@@ -426,7 +426,7 @@ impl Service for TableService {
         TableRequest::SERVICE
     }
 
-    /// Who may only look may read.
+    /// A client that may only look may read.
     fn is_harmless(&self, body: &str) -> bool {
         matches!(from_json(body), Ok(TableRequest::Session | TableRequest::List | TableRequest::Share { .. }))
     }
@@ -440,7 +440,7 @@ impl Service for TableService {
             Err(why) => return out.abort(&format!("a request that is not known here: {why}")).is_ok(),
         };
         match request {
-            // The reader of a stream that is dropped tells the peer.
+            // If the stream is dropped, its reader tells the peer.
             TableRequest::Session => spawn("table", move || _ = self.session(&link, (out, inc), may_change)),
             TableRequest::Peer if is_node => spawn("table", move || {
                 let _ = self.peer(&link, inc);
@@ -455,7 +455,7 @@ impl Service for TableService {
                         Ok(text) => out.end(text.as_bytes()),
                         Err(why) => out.abort(&why.to_string()),
                     };
-                    // Dropped before, it would end the stream.
+                    // If it were dropped earlier, the stream would end.
                     drop(inc);
                     said
                 };
@@ -467,7 +467,7 @@ impl Service for TableService {
                             Ok(_) => entry.ends("done"),
                             Err(why) => entry.refused(why),
                         }
-                        // Whoever is gone does not hear it.
+                        // A client that is gone does not get the answer.
                         let _ = work(answered);
                     }),
                 }
@@ -486,7 +486,7 @@ impl Service for TableService {
     }
 }
 
-/// A change in the words of the audit log.
+/// A change as the audit log names it.
 fn words(request: &TableRequest) -> Option<(&'static str, String)> {
     match request {
         TableRequest::Create { name, .. } => Some(("table create", name.clone())),

@@ -1,9 +1,9 @@
-//! Servers and clients with a network between them, from a seed: messages are delayed and overtake each other, and in most runs
-//! some are lost or doubled, pairs of servers are cut off from each other, and servers crash and start again without records.
+//! Servers and clients with a simulated network, from a seed: messages are delayed and reordered. In most runs some are
+//! also lost or duplicated, pairs of servers are disconnected, and servers crash and restart without records.
 //!
-//! Invariant: the answers about each key are those of one record that changed at one instant for each request (linearizability),
-//! unless a server crashed that had it. A range has every record that was there throughout exactly once, in order. At most one
-//! server serves a key. In the end there is nothing on its way, and no memory is lost.
+//! Invariant: the answers about each key are linearizable: they are those of one record that changed at one instant for
+//! each request, unless a server with the key crashed. A range has every record that existed throughout exactly once,
+//! in order. At most one server serves a key. In the end no transfer is left, and no memory is lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -22,38 +22,38 @@ use super::server::{BucketServer, Outbox, To};
 const SEEDS: u64 = 500;
 const SERVERS: usize = 4;
 const CLIENTS: usize = 3;
-/// Keys whose records are there throughout, and as many between them that change.
+/// The number of keys whose records exist throughout; as many between them change.
 const KEYS: u64 = 24;
 const STEPS: u64 = 400;
 const TABLE: u64 = 7;
 const MEMORY: usize = 16 << 20;
 const SPEC: Spec = Spec { id: TABLE, capacity: 4, capacity_bytes: 1 << 20 };
-/// Until everything has settled: longer than anything is tried.
+/// The time in which everything settles: longer than anything is tried.
 const CALM_MS: u64 = 120_000;
 
-/// What may happen in a run.
+/// The faults that may happen in a run.
 #[derive(Debug, Clone, Copy)]
 struct Weather {
     delay_ms: u64,
-    /// One message in so many; 0 for none.
+    /// One message in this many is lost; 0 for none.
     lost: u64,
     doubled: u64,
     cuts: bool,
     crashes: bool,
 }
 
-/// A request about a key, and what came of it.
+/// A request about a key, and its result.
 #[derive(Debug, Clone)]
 struct Event {
     operation: Operation,
     asked: u64,
-    /// Not known of a request that was given up.
+    /// `None` if the request was given up, so that its result is unknown.
     answered: Option<(u64, Answer)>,
 }
 
 struct SimClient {
     core: Client,
-    /// Requests about single keys, by number, and where their events are.
+    /// Requests about single keys, by number, and the indices of their events.
     asked: BTreeMap<u64, (Bytes, usize)>,
     range: Option<(Pages, Interval, Vec<Bytes>, bool)>,
 }
@@ -65,12 +65,12 @@ struct World {
     servers: Vec<BucketServer>,
     runs: u64,
     clients: Vec<SimClient>,
-    /// By when it arrives: to whom, from whom, and the bytes.
+    /// Messages by time of arrival: receiver, sender, and bytes.
     network: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
     sent: u64,
-    /// Pairs that are cut off from each other, one way.
+    /// Pairs that are disconnected in one direction.
     cuts: Vec<(usize, usize, u64)>,
-    /// Clock of the histories: every event has its own.
+    /// The clock of the histories: each event has its own instant.
     instant: u64,
     history: BTreeMap<Bytes, Vec<Event>>,
     fixed: BTreeSet<Bytes>,
@@ -135,11 +135,11 @@ impl World {
         self.instant
     }
 
-    /// Puts a message on its way. Clients come behind the servers.
+    /// Sends a message. Clients are numbered after the servers.
     fn send(&mut self, from: usize, to: usize, message: &Message) {
         let cut = self.cuts.iter().any(|cut| (cut.0, cut.1) == (from, to));
         if cut {
-            // Half of the time it is noticed.
+            // In half of the cases the sender notices.
             if self.rng.one_in(2)
                 && let Message::Requests(requests) = message
             {
@@ -197,7 +197,7 @@ impl World {
         self.post(to, out);
     }
 
-    /// A request of a client has ended.
+    /// Handles the end of a client's request.
     fn outcome(&mut self, client: usize, number: u64, outcome: Option<Outcome>) {
         if let Some((key, at)) = self.clients[client].asked.remove(&number) {
             let now = self.instant();
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// Whether a request may fail: nobody answered for ten seconds, or the records are lost.
+    /// Whether a request may fail: no server answered for ten seconds, or the records are lost.
     fn may_fail(&self) -> bool {
         self.weather.cuts || self.weather.crashes || self.weather.lost > 0
     }
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    /// A client asks something.
+    /// Sends a random request of a client.
     fn wish(&mut self, client: usize) {
         if self.clients[client].range.is_none() && self.rng.one_in(8) {
             let (a, b) = (key(self.rng.below(2 * KEYS)), key(self.rng.below(2 * KEYS)));
@@ -265,7 +265,7 @@ impl World {
                 .filter(|(pages, ..)| !pages.is_done());
             return;
         }
-        // Those that are there throughout have even numbers.
+        // The keys whose records exist throughout have even numbers.
         let key = key(2 * self.rng.below(KEYS) + 1);
         self.values += 1;
         let value = |values: u64| Bytes::from(values.to_string().into_bytes());
@@ -297,7 +297,7 @@ impl World {
         asked.insert(number, (key, at));
     }
 
-    /// Time passes by a millisecond, and everybody does what is due.
+    /// Advances the clock by a millisecond, and lets every server and client do what is due.
     fn step(&mut self) {
         self.now_ms += 1;
         self.cuts.retain(|cut| cut.2 > self.now_ms);
@@ -365,7 +365,7 @@ impl World {
         }
     }
 
-    /// Asks the fixed keys in, and waits.
+    /// Inserts the records that exist throughout, and waits.
     fn load(&mut self) {
         let mut keys: Vec<u64> = (0..KEYS).map(|i| 2 * i).collect();
         if self.rng.one_in(2) {
@@ -384,7 +384,7 @@ impl World {
         missing.iter().for_each(|key| _ = self.fixed.remove(key));
     }
 
-    /// Runs on until all requests have ended.
+    /// Runs until all requests have ended.
     fn settle(&mut self) {
         let until = self.now_ms + CALM_MS;
         let busy = |client: &SimClient| !client.asked.is_empty() || client.range.is_some();
@@ -408,9 +408,9 @@ impl World {
         }
         self.cuts.clear();
         self.settle();
-        // What is on its way ends, and reservations do.
+        // Waits until transfers and reservations have ended.
         (self.weather.lost, self.weather.doubled) = (0, 0);
-        // Nobody has anything to do between the ticks.
+        // Between ticks nothing is due.
         self.now_ms = self.now_ms.next_multiple_of(50);
         (0..CALM_MS / 50).for_each(|_| {
             self.now_ms += 49;
@@ -456,7 +456,7 @@ fn server(i: usize, run: u64) -> BucketServer {
     server
 }
 
-/// What an operation on a value makes of it, and answers.
+/// The value that an operation makes of a value, and its answer.
 fn done(operation: &Operation, value: Option<&Bytes>) -> (Option<Bytes>, Answer) {
     let same = value.cloned();
     match operation {
@@ -474,8 +474,8 @@ fn done(operation: &Operation, value: Option<&Bytes>) -> (Option<Bytes>, Answer)
     }
 }
 
-/// Whether each event may have happened at one instant between question and answer (Wing and Gong, with Lowe's memory of states
-/// that were tried). Events without an answer may have happened later, or never.
+/// Whether each event may have happened at one instant between request and answer (Wing and Gong, with Lowe's memory of
+/// the states that were tried). Events without an answer may have happened later, or never.
 fn linearizable(events: &[Event]) -> bool {
     assert!(events.len() <= 128, "too many events for a set of bits");
     let mut tried = HashSet::new();
@@ -524,10 +524,10 @@ fn the_checker_finds_what_is_not_linearizable() {
     let get = || Operation::Get { key: key.clone() };
     let found = |value: Option<&[u8; 1]>| Answer::Value(value.map(|value| (*value).into()));
     let first = event(put(b"1"), 1, Some((2, Answer::Done)));
-    // A read that missed a change that was acknowledged before it.
+    // A read that missed a change acknowledged before the read began.
     assert!(!linearizable(&[first.clone(), event(get(), 3, Some((4, found(None))))]));
     assert!(linearizable(&[first.clone(), event(get(), 3, Some((4, found(Some(b"1")))))]));
-    // A change whose fate is not known may show up, but not disappear again.
+    // A change with an unknown result may become visible, but not disappear again.
     let unknown = event(put(b"2"), 3, None);
     let read = |at, value| event(get(), at, Some((at + 1, found(Some(value)))));
     assert!(linearizable(&[first.clone(), unknown.clone(), read(5, b"1"), read(7, b"2")]));

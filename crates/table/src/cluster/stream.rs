@@ -1,12 +1,12 @@
-//! Messages on a stream of a link, and those that wait to be sent.
+//! Messages on a stream of a link, and the queue of messages to send.
 //!
 //! ```text
 //! [bytes: u32][message] ...       little-endian, cut into blocks anywhere
 //! ```
 //!
-//! Model: whoever has a message for a slow peer does not wait: it goes to the peer's [`Outlet`], whose thread sends all that have
-//! come meanwhile at once. What is too much is dropped, as a network would; whoever asked asks again.
-//! Invariant: a message has at most [`MESSAGE_BYTES_MAX`], and at most [`WAITING_BYTES_MAX`] wait.
+//! Model: a thread with a message for a slow peer does not wait. It puts the message into the peer's [`Outlet`], whose
+//! thread sends all queued messages together. Above the limit they are dropped, as in a network, and clients try again.
+//! Invariant: a message has at most [`MESSAGE_BYTES_MAX`], and a queue has at most [`WAITING_BYTES_MAX`].
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -18,13 +18,13 @@ use super::message::Message;
 
 /// The most bytes of a message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
-/// The most bytes that wait to be sent to a peer.
+/// The most bytes that are queued for a peer.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// Blocks that may come before they are read.
+/// The blocks that may arrive before they are read.
 const WINDOW: usize = 4;
 const HEAD_BYTES: usize = 4;
 
-/// A message with its length before it.
+/// A message after its length.
 pub(crate) fn framed(message: &Message) -> Vec<u8> {
     let mut bytes = vec![0; HEAD_BYTES];
     message.put(&mut bytes);
@@ -42,13 +42,13 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// A reader of a stream of this link.
+    /// A reader for a stream of this link.
     pub(crate) fn new(link: &Link, inc: Incoming) -> Result<Reader, String> {
         let pool = Pool::new(link.block_bytes(), WINDOW + 1).map_err(|why| why.to_string())?;
         Ok(Reader { inc: inc.takes(&pool, WINDOW), came: Vec::new(), at: 0 })
     }
 
-    /// The next message; nothing at the end of the stream.
+    /// The next message; `None` at the end of the stream.
     pub(crate) fn next(&mut self) -> Result<Option<Message>, String> {
         loop {
             if let Some(message) = self.take()? {
@@ -81,7 +81,7 @@ impl Reader {
     }
 }
 
-/// Messages that wait to be sent to one peer.
+/// Messages that are queued for one peer.
 #[derive(Default)]
 pub(crate) struct Outlet {
     waiting: Mutex<Waiting>,
@@ -100,7 +100,7 @@ impl Outlet {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a message wait; false if the outlet is closed.
+    /// Queues a message. Returns false if the outlet is closed.
     pub(crate) fn put(&self, message: Vec<u8>) -> bool {
         let mut waiting = self.waiting();
         if waiting.is_closed {
@@ -114,7 +114,7 @@ impl Outlet {
         true
     }
 
-    /// Takes no more messages; those that wait.
+    /// Closes the outlet, and returns the messages that were not sent.
     pub(crate) fn close(&self) -> Vec<Vec<u8>> {
         let mut waiting = self.waiting();
         waiting.is_closed = true;
@@ -122,7 +122,7 @@ impl Outlet {
         std::mem::take(&mut waiting.messages)
     }
 
-    /// Sends what comes until the outlet is closed, or the peer takes no more: then what could not be sent.
+    /// Sends messages until the outlet is closed or the peer takes no more. Returns those that could not be sent.
     pub(crate) fn run(&self, mut out: Outgoing) -> Vec<Vec<u8>> {
         loop {
             let messages = {
@@ -133,7 +133,7 @@ impl Outlet {
                 std::mem::take(&mut waiting.messages)
             };
             if messages.is_empty() {
-                // Whoever is there reads to the end of it.
+                // A peer that still exists reads to the end of the stream.
                 let _ = out.end(&[]);
                 return messages;
             }
@@ -145,7 +145,7 @@ impl Outlet {
     }
 }
 
-/// The message in a frame that was to be sent.
+/// The message in a frame.
 pub(crate) fn unframed(frame: &[u8]) -> Option<Message> {
     Message::decode(frame.get(HEAD_BYTES..)?)
 }

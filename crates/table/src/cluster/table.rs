@@ -1,9 +1,9 @@
 //! A table of a cluster, as a program uses it.
 //!
-//! Model: any number of threads ask; those that wait send what is queued, and look after what is not answered. A stream to each
-//! server that was asked has a thread that reads the replies. Requests of many threads travel together.
-//! Invariant: at most [`WINDOW`] requests are outstanding; whoever asks for more waits. Each has an answer, or an error within about
-//! ten seconds.
+//! Model: any number of threads send requests. A thread that waits sends what is queued, and repeats what is not
+//! answered. Each server has a stream, with a thread that reads the replies. A message has requests of many threads.
+//! Invariant: at most [`WINDOW`] requests are outstanding; a thread with one more waits. Each request gets an answer,
+//! or an error within about ten seconds.
 //! Non-goals: where the records are; see client.rs.
 
 use std::collections::{HashMap, HashSet};
@@ -27,11 +27,11 @@ use super::service::number;
 use super::stream::{Reader, framed};
 use crate::condition::Condition;
 
-/// The most requests of a client that are outstanding.
+/// The most outstanding requests of a client.
 pub const WINDOW: usize = 4096;
-/// Requests that are sent although nobody waits yet.
+/// With this many queued requests they are sent, even if no thread waits for an answer.
 const SENT_TOGETHER: usize = 256;
-/// How often whoever waits looks after what is not answered.
+/// How often a waiting thread looks for requests that must be repeated.
 const TICK: Duration = Duration::from_millis(50);
 
 /// A table of a cluster. Clones share it.
@@ -44,11 +44,11 @@ pub(crate) struct Shared {
     tables: Tables,
     pub(crate) state: Mutex<State>,
     changed: Condvar,
-    /// Streams to servers; none while there is no such stream.
+    /// Streams to servers; `None` while there is no stream.
     connections: Mutex<HashMap<Address, Arc<Mutex<Option<Connection>>>>>,
 }
 
-/// A stream to a server. A thread reads what comes.
+/// A stream to a server. Its own thread reads the replies.
 struct Connection {
     out: Outgoing,
     link: Arc<Link>,
@@ -58,7 +58,7 @@ pub(crate) struct State {
     pub(crate) client: Client,
     unsent: usize,
     done: HashMap<u64, std::result::Result<Outcome, Failed>>,
-    /// Requests whose outcomes nobody wants.
+    /// Requests whose outcomes are dropped.
     forgotten: HashSet<u64>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn now_ms() -> u64 {
     now_ns() / 1_000_000
 }
 
-/// A request whose answer can be waited for.
+/// A submitted request, whose answer can be waited for.
 pub struct Ticket {
     shared: Arc<Shared>,
     number: u64,
@@ -76,7 +76,7 @@ impl Ticket {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// If the operation was not done, or it is not known whether it was.
+    /// If the operation failed, or it is not known whether it succeeded.
     pub fn wait(self) -> Result<Answer> {
         match self.shared.outcome(|state| state.done.remove(&self.number))? {
             Outcome::Answer(answer) => Ok(answer),
@@ -93,7 +93,7 @@ impl Drop for Ticket {
 }
 
 impl State {
-    /// Whoever asked does not wait for the outcome.
+    /// Drops the outcome of a request, now or when it arrives.
     pub(crate) fn forget(&mut self, number: u64) {
         if self.done.remove(&number).is_none() && self.client.is_outstanding(number) {
             self.forgotten.insert(number);
@@ -117,7 +117,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `find` finds an outcome; sends what is queued, and again what is not answered.
+    /// Waits until `find` finds an outcome. Sends what is queued, and repeats what is not answered.
     pub(crate) fn outcome(
         self: &Arc<Self>,
         mut find: impl FnMut(&mut State) -> Option<std::result::Result<Outcome, Failed>>,
@@ -130,7 +130,7 @@ impl Shared {
         found.expect("it was waited for").map_err(Error::from)
     }
 
-    /// Waits until this is so; sends what is queued, and again what is not answered.
+    /// Waits until `is_so` holds. Sends what is queued, and repeats what is not answered.
     fn until(self: &Arc<Self>, mut is_so: impl FnMut(&mut State) -> bool) {
         loop {
             self.flush();
@@ -150,7 +150,7 @@ impl Shared {
         }
     }
 
-    /// Sends what is queued.
+    /// Sends all queued requests.
     pub(crate) fn flush(self: &Arc<Self>) {
         let messages = {
             let mut state = self.state();
@@ -221,7 +221,7 @@ impl Table {
     /// A table of a cluster.
     ///
     /// # Errors
-    /// If there is none of this name, or the registrar cannot be asked.
+    /// If there is none of this name, or the registrar cannot be reached.
     pub fn open(tables: Tables, name: &str) -> Result<Table> {
         let entry: TableEntry = tables.find(name)?;
         let id = ClientId { peer: [0; 2], session: new_id().0 as u64 };
@@ -237,10 +237,10 @@ impl Table {
         Ok(Table { shared: Arc::new(shared) })
     }
 
-    /// Asks for an operation without waiting for its answer. Waits only while as many are outstanding as may be.
+    /// Submits an operation without waiting for its answer. Waits only while [`WINDOW`] requests are outstanding.
     ///
     /// # Errors
-    /// If key or value are too long.
+    /// If the key or the value is too long.
     pub fn submit(&self, operation: Operation) -> Result<Ticket> {
         let ask = Arc::new(Ask::Record(operation));
         if !ask.is_sound() {
@@ -265,27 +265,27 @@ impl Table {
         self.submit(operation)?.wait()
     }
 
-    /// Adds a record; false if there is one with this key.
+    /// Inserts a record. Returns false if there is one with this key.
     ///
     /// # Errors
-    /// If it was not done, or it is not known whether it was.
+    /// If the operation failed, or it is not known whether it succeeded.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.done(Operation::Insert { key: key.into(), value: value.into() })
             .map(|answer| answer == Answer::Done)
     }
 
-    /// Adds a record, or gives the one with this key another value.
+    /// Inserts a record, or replaces the value of the one with this key.
     ///
     /// # Errors
-    /// If it was not done, or it is not known whether it was.
+    /// If the operation failed, or it is not known whether it succeeded.
     pub fn upsert(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.done(Operation::Upsert { key: key.into(), value: value.into() }).map(drop)
     }
 
-    /// Gives a record another value; false if there is none with this key.
+    /// Replaces the value of a record. Returns false if there is none with this key.
     ///
     /// # Errors
-    /// If it was not done, or it is not known whether it was.
+    /// If the operation failed, or it is not known whether it succeeded.
     pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.done(Operation::Update { key: key.into(), value: value.into() })
             .map(|answer| answer == Answer::Done)
@@ -294,7 +294,7 @@ impl Table {
     /// The value of a key, if it has one.
     ///
     /// # Errors
-    /// If the node with the record cannot be asked.
+    /// If the node with the record cannot be reached.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         match self.done(Operation::Get { key: key.into() })? {
             Answer::Value(value) => Ok(value.map(Vec::from)),
@@ -302,25 +302,25 @@ impl Table {
         }
     }
 
-    /// Removes a record; false if there is none with this key.
+    /// Removes a record. Returns false if there is none with this key.
     ///
     /// # Errors
-    /// If it was not done, or it is not known whether it was.
+    /// If the operation failed, or it is not known whether it succeeded.
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
         self.done(Operation::Delete { key: key.into() }).map(|answer| answer == Answer::Done)
     }
 
-    /// Gives a key another value, or none, if it has the one that is expected, or none; whether it did.
+    /// Sets or removes the value of a key if its present value, or absence, is `expected`. Returns whether it did.
     ///
     /// # Errors
-    /// If it was not done, or it is not known whether it was.
+    /// If the operation failed, or it is not known whether it succeeded.
     pub fn compare_and_set(&self, key: &[u8], expected: Option<&[u8]>, value: Option<&[u8]>) -> Result<bool> {
         let (expected, value) = (expected.map(Into::into), value.map(Into::into));
         self.done(Operation::CompareAndSet { key: key.into(), expected, value })
             .map(|answer| answer == Answer::Done)
     }
 
-    /// The records of an interval, in order. Each that is there all the time comes once; it is no snapshot.
+    /// The records of an interval, in order. Each that exists throughout is returned once; this is not a snapshot.
     pub fn range(&self, interval: Interval) -> Range {
         self.scan(interval, None, What::Records)
     }
@@ -330,10 +330,10 @@ impl Table {
         self.scan(interval, Some(condition), What::Records)
     }
 
-    /// How many records an interval has whose values meet a condition, if there is one.
+    /// The number of records of an interval whose values meet the condition, if one is given.
     ///
     /// # Errors
-    /// If a node with records of it cannot be asked.
+    /// If a node with records of the interval cannot be reached.
     pub fn count(&self, interval: Interval, condition: Option<&Condition>) -> Result<u64> {
         self.scan(interval, condition, What::Count).count_all()
     }

@@ -1,10 +1,10 @@
-//! Keys and values as a person writes them: text, in which `\xHH` is any byte, `\\` a backslash, and `\n`, `\r` and `\t` what they
-//! are in C.
+//! Keys and values as people write them: text in which `\xHH` is any byte, `\\` is a backslash, and `\n`, `\r` and `\t`
+//! are as in C.
 
 /// The bytes of a text.
 ///
 /// # Errors
-/// One line that says which escape is none.
+/// One line that names the invalid escape.
 pub fn parse(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -30,12 +30,12 @@ pub fn parse(text: &str) -> Result<Vec<u8>, String> {
 }
 
 fn digits(two: &str) -> Option<u8> {
-    // The number may not have a sign.
+    // `from_str_radix` would accept a sign.
     let is_number = two.bytes().all(|digit| digit.is_ascii_hexdigit());
     u8::from_str_radix(two, 16).ok().filter(|_| is_number)
 }
 
-/// Bytes as such a text.
+/// Bytes as text that [`parse`] accepts.
 pub fn show(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.contains(|c: char| c == '\\' || c.is_control()) => text.into(),
@@ -46,7 +46,7 @@ pub fn show(bytes: &[u8]) -> String {
 /// The bytes of a text in hexadecimal.
 ///
 /// # Errors
-/// One line, if it is not such a text.
+/// One line, if the text is not hexadecimal.
 pub fn parse_hex(text: &str) -> Result<Vec<u8>, String> {
     let wrong = || format!("'{text}' is not hexadecimal: two digits for each byte");
     if !text.len().is_multiple_of(2) || !text.is_ascii() {

@@ -1,9 +1,9 @@
-//! Records on their way from one server to another: the part of a bucket that was split off.
+//! The transfer of records from one server to another: the part of a bucket that was split off.
 //!
 //! ```text
 //! sender                              receiver
 //! Reserve to all servers      --->    has room
-//!                             <---    Room: the first that answers is taken, the others are released
+//!                             <---    Room: the first server that answers is taken, the others are released
 //! Piece 0, 1, ...             --->    puts the records into a new tree, which serves nothing yet
 //!                             <---    Taken, for each piece
 //! last Piece: epoch, journal  --->    serves the interval from now on
@@ -11,12 +11,12 @@
 //! removes the records
 //! ```
 //!
-//! Model: both ends are parts of a [`BucketServer`]. The sender serves until it sends the last piece. Keys that change after they
-//! were sent are noted and sent again. One piece is under way at a time, sent again until it is acknowledged, so loss, doubling and
-//! reordering do no harm.
-//! Invariant: at most one server serves a key. The receiver serves nothing before the last piece, and the sender nothing after it. A
-//! sender takes its records back only from a receiver that says that it does not have them. If that is a later run of the receiver,
-//! changes that the earlier one acknowledged may be lost, which is said.
+//! Model: both ends are parts of a [`BucketServer`]. The sender serves until it sends the last piece. Keys that change
+//! after they were sent are recorded and sent again. One piece is under way at a time, and is sent again until it is
+//! acknowledged, so loss, duplication and reordering do no harm.
+//! Invariant: at most one server serves a key. The receiver serves nothing before the last piece, and the sender
+//! nothing after it. A sender takes its records back only if the receiver says that it does not have them. If a later
+//! run of the receiver says so, changes that the earlier one acknowledged may be lost, which is reported.
 //! Non-goals: when to split.
 
 use std::collections::BTreeSet;
@@ -31,22 +31,22 @@ use crate::slab::Slab;
 
 /// The most bytes of a piece, beyond one record.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
-/// How long servers are waited for that have room.
+/// How long to wait for a server that has room.
 const ASK_MS: u64 = 1_000;
-/// After how long a message is sent again.
+/// The time after which a message is sent again.
 const RESEND_MS: u64 = 300;
-/// How long a receiver may be silent before its transfer is given up; not once the last piece was sent.
+/// How long a receiver may be silent before its transfer is cancelled; no limit once the last piece was sent.
 const SILENT_MS: u64 = 10_000;
-/// How long a sender may be silent: longer than it would wait.
+/// How long a sender may be silent: longer than it waits for the receiver.
 const ABANDONED_MS: u64 = 3 * SILENT_MS;
-/// How long after a transfer that was not to be the next one is tried.
+/// The time from a failed transfer to the next attempt.
 const RETRY_MS: u64 = 2_000;
-/// How long it is remembered that a transfer was given up: longer than any message is under way.
+/// How long a cancelled transfer is remembered: longer than any message is under way.
 const REMEMBERED_MS: u64 = 60_000;
-/// Memory of a bucket beyond that of its records.
+/// The memory of a bucket beyond that of its records.
 const BUCKET_BYTES: usize = 64 << 10;
 
-/// A part of a bucket that another server is to have.
+/// A part of a bucket that is moving to another server.
 pub(crate) struct Leaving {
     pub(crate) id: TransferId,
     pub(crate) part: Interval,
@@ -54,7 +54,7 @@ pub(crate) struct Leaving {
 }
 
 enum Phase {
-    /// Nobody has said yet that there is room.
+    /// No server has room so far.
     Asking {
         since_ms: u64,
     },
@@ -68,7 +68,7 @@ struct Sending {
     run: u64,
     /// Keys below this were sent.
     sent_to: Upper,
-    /// Those of them that changed since.
+    /// Keys among them that have changed since.
     changed: BTreeSet<Bytes>,
     unacknowledged: Piece,
     sent_ms: u64,
@@ -76,12 +76,12 @@ struct Sending {
 }
 
 impl Leaving {
-    /// Whether the receiver may serve its part already.
+    /// Whether the receiver may serve the part already.
     pub(crate) fn is_handed_over(&self) -> bool {
         matches!(self.phase, Phase::HandedOver(_))
     }
 
-    /// A key of the bucket has changed.
+    /// Records that a key of the bucket has changed.
     pub(crate) fn changed(&mut self, key: &[u8]) {
         if let Phase::Sending(sending) = &mut self.phase
             && self.part.contains(key)
@@ -93,11 +93,11 @@ impl Leaving {
 }
 
 impl Sending {
-    /// What the next piece has; whether that is all.
+    /// The changes for the next piece, and whether that piece is the last.
     fn fill(&mut self, tree: &Bucket, slab: &Slab, part: &Interval) -> (Vec<(Bytes, Option<Bytes>)>, bool) {
         let mut changes = Vec::new();
         let mut bytes = 0;
-        // Half of the piece is for records that were not sent yet, so that there is an end to them.
+        // The other half of the piece is for new records, so that the transfer makes progress.
         while bytes < PIECE_BYTES / 2
             && let Some(key) = self.changed.pop_first()
         {
@@ -122,8 +122,8 @@ impl Sending {
     }
 }
 
-/// By which transfer a bucket came, as long as its sender may not know that it is complete. Until then the bucket stays here
-/// as it is: if this server fails, the sender takes its records back.
+/// The transfer by which a bucket came, while its sender may not know that it is complete. Until then the bucket is
+/// neither split nor moved: if this server fails, the sender takes its records back.
 pub(crate) struct Origin {
     id: TransferId,
     /// The number of its last piece.
@@ -132,20 +132,20 @@ pub(crate) struct Origin {
     said_ms: u64,
 }
 
-/// Records that come from another server.
+/// Records that are arriving from another server.
 pub(crate) struct Receipt {
     spec: Spec,
-    /// Bytes that are set aside for what is still to come.
+    /// Bytes that are reserved for the records still to come.
     reserved: usize,
     next: u64,
     heard_ms: u64,
-    /// The records, once there are some.
+    /// The records, once the first has arrived.
     tree: Option<Bucket>,
     bytes: u64,
 }
 
 impl BucketServer {
-    /// Looks for a server that takes a part of a bucket.
+    /// Begins to look for a server that takes a part of a bucket.
     pub(crate) fn begin_leaving(
         &mut self,
         now_ms: u64,
@@ -162,19 +162,19 @@ impl BucketServer {
         out.extend(self.peers.iter().map(|peer| (To::Server(peer.clone()), reserve.clone())));
     }
 
-    /// The bucket of a transfer.
+    /// The bucket that a transfer moves away.
     fn leaving(&self, id: TransferId) -> Option<(TableId, usize)> {
         let of = |bucket: &Owned| bucket.leaving.as_ref().is_some_and(|leaving| leaving.id == id);
         self.tables.iter().find_map(|(table, served)| Some((*table, served.buckets.iter().position(of)?)))
     }
 
-    /// A server has room.
+    /// Handles an answer that a server has room.
     pub(crate) fn room(&mut self, now_ms: u64, from: &Address, id: TransferId, run: u64, out: &mut Outbox) {
         let release = (To::Server(from.clone()), Message::Release { id });
         let Some((table, at)) = self.leaving(id) else { return out.push(release) };
         let served = self.tables.get_mut(&table).expect("it was just found");
         let bucket = &mut served.buckets[at];
-        // A split takes the middle of what is there by now.
+        // The bucket has changed since, so the middle is determined again.
         let part = match &bucket.leaving {
             Some(Leaving { phase: Phase::Asking { .. }, .. }) => bucket.upper_part(&self.slab, &served.spec),
             Some(Leaving { phase: Phase::Sending(sending) | Phase::HandedOver(sending), .. }) => {
@@ -235,7 +235,7 @@ impl BucketServer {
         }
     }
 
-    /// A piece has arrived at its receiver.
+    /// Handles the acknowledgement of a piece.
     pub(crate) fn taken(
         &mut self,
         now_ms: u64,
@@ -262,7 +262,7 @@ impl BucketServer {
         }
     }
 
-    /// The receiver does not know of a transfer.
+    /// Takes the records of a transfer back, because the receiver does not know it.
     pub(crate) fn not_known(&mut self, now_ms: u64, id: TransferId, run: u64, out: &mut Outbox) {
         let Some((table, at)) = self.leaving(id) else { return };
         let served = self.tables.get_mut(&table).expect("it was just found");
@@ -270,7 +270,7 @@ impl BucketServer {
         let leaving = bucket.leaving.take().expect("it was just found");
         bucket.retry_ms = now_ms + RETRY_MS;
         if let Phase::HandedOver(sending) = leaving.phase {
-            // Above what the receiver may have said.
+            // Above any epoch that the receiver may have announced.
             bucket.epoch += 2;
             let element = bucket.element(&self.me);
             served.image.learn(&element);
@@ -283,7 +283,7 @@ impl BucketServer {
         }
     }
 
-    /// Sets room aside for records of another server, if there is some.
+    /// Reserves memory for records of another server, if there is enough.
     pub(crate) fn reserve(
         &mut self,
         now_ms: u64,
@@ -291,7 +291,7 @@ impl BucketServer {
         (id, spec, bytes): (TransferId, Spec, u64),
         out: &mut Outbox,
     ) {
-        // A copy of a request may come late.
+        // This may be a late copy of a request.
         let is_old = self.ended.contains_key(&id) || self.origin(id).is_some();
         if is_old || self.dropped.contains(&spec.id) {
             return;
@@ -309,7 +309,7 @@ impl BucketServer {
         out.push((To::Server(from.clone()), Message::Room { id, run: self.run }));
     }
 
-    /// A transfer will not be, or its sender knows that it is complete.
+    /// Ends a transfer that was cancelled, or whose sender knows that it is complete.
     pub(crate) fn release(&mut self, now_ms: u64, id: TransferId) {
         match self.origin(id) {
             Some(bucket) => bucket.origin = None,
@@ -318,13 +318,13 @@ impl BucketServer {
         self.ended.insert(id, now_ms + REMEMBERED_MS);
     }
 
-    /// The bucket that came by a transfer whose sender does not know yet that it is complete.
+    /// The bucket that came by a transfer whose sender may not know yet that it is complete.
     fn origin(&mut self, id: TransferId) -> Option<&mut Owned> {
         let mut buckets = self.tables.values_mut().flat_map(|served| &mut served.buckets);
         buckets.find(|bucket| bucket.origin.as_ref().is_some_and(|origin| origin.id == id))
     }
 
-    /// Has no receipts of a table any more.
+    /// Cancels the transfers of a table to this server.
     pub(crate) fn give_up_receipts_of(&mut self, now_ms: u64, table: TableId) {
         let of = |(id, receipt): (&TransferId, &Receipt)| (receipt.spec.id == table).then_some(*id);
         for id in self.receipts.iter().filter_map(of).collect::<Vec<_>>() {
@@ -340,7 +340,7 @@ impl BucketServer {
         }
     }
 
-    /// Records have come from another server.
+    /// Stores a piece from another server.
     pub(crate) fn piece(&mut self, now_ms: u64, from: &Address, piece: Piece, out: &mut Outbox) {
         let Piece { id, number, changes, last } = piece;
         let taken = || (To::Server(from.clone()), Message::Taken { id, number });
@@ -356,7 +356,7 @@ impl BucketServer {
             return out.push(taken());
         }
         if number > receipt.next || receipt.put(&mut self.slab, &mut self.reserved, changes).is_err() {
-            // It cannot be sent again from the beginning; or there is less room than was thought.
+            // A piece is missing, and cannot be sent again; or there is less memory than was reserved.
             self.give_up_receipt(id);
             self.ended.insert(id, now_ms + REMEMBERED_MS);
             return out.push(unknown);
@@ -374,7 +374,7 @@ impl BucketServer {
         }
     }
 
-    /// Sends again what was not answered, and gives up what takes too long.
+    /// Sends unanswered messages again, and cancels transfers that take too long.
     pub(crate) fn tick_transfers(&mut self, now_ms: u64, out: &mut Outbox) {
         for served in self.tables.values_mut() {
             for bucket in &mut served.buckets {
@@ -417,10 +417,10 @@ impl BucketServer {
 }
 
 impl Leaving {
-    /// What tells the receiver that the transfer will not be.
+    /// The message that tells the receiver that the transfer is cancelled.
     fn released(self) -> Option<(To, Message)> {
         match self.phase {
-            // Those that have room hear of it when they answer.
+            // Servers that have room learn of it when they answer.
             Phase::Asking { .. } => None,
             Phase::Sending(sending) | Phase::HandedOver(sending) => {
                 Some((To::Server(sending.to), Message::Release { id: self.id }))
@@ -430,7 +430,7 @@ impl Leaving {
 }
 
 impl Receipt {
-    /// Puts records into the tree, and uses what was reserved for them.
+    /// Puts records into the tree, and takes their memory from the reservation.
     fn put(
         &mut self,
         slab: &mut Slab,

@@ -6,9 +6,9 @@ use crate::call::{Arguments, Call, Outcome, Transaction, number};
 use crate::error::Refusal;
 use crate::pattern::matches;
 
-/// What clients take for the version of Redis whose commands are here.
+/// The version of Redis that is reported to clients; it has the commands that are here.
 const REDIS_VERSION: &str = "7.0.0";
-/// With so many wrong passwords a client is disconnected.
+/// A client is disconnected after this many wrong passwords.
 const WRONG_PASSWORDS_MAX: usize = 3;
 
 pub(super) fn ping(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
@@ -46,7 +46,7 @@ pub(super) fn select(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     }
 }
 
-/// Compares with the password, and takes as long however much of it is right.
+/// Compares the password in constant time, so that the time does not show how much of it is right.
 fn check(call: &mut Call<'_, '_>, user: &[u8], password: &[u8]) -> Outcome {
     let Some(right) = &call.shared.password else { return Err(Refusal::NoPasswordSet) };
     let differs = right.len() ^ password.len();
@@ -152,7 +152,7 @@ pub(super) fn client(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
             call.reply.integer(call.session.number as i64);
             Ok(())
         }
-        // What clients say of themselves is of no use here.
+        // The client's name and version of its library are not used.
         (b"setinfo", [_, _]) => call.done(),
         (b"no-evict" | b"no-touch", [_]) => call.done(),
         _ => Err(Refusal::Syntax("client")),
@@ -165,7 +165,7 @@ pub(super) fn config(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
         return Err(Refusal::Syntax("config"));
     }
     let memory = call.keys().memory().1.to_string();
-    // Nothing is written to a disk.
+    // Nothing is written to disk.
     let settings = [("appendonly", "no"), ("databases", "1"), ("maxmemory", &memory), ("save", "")];
     let found: Vec<_> = (settings.iter())
         .filter(|(name, _)| names.iter().any(|pattern| matches(pattern, name.as_bytes())))
@@ -212,7 +212,7 @@ pub(super) fn outside(_: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
 pub(super) fn watch(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     call.session.hold(&a[1..])?;
     for key in &a[1..] {
-        // One that has ended is changed by that, before it is watched.
+        // Checks the expiry before the watch begins: removing an expired key counts as a change.
         call.keys().expiry(key);
         let changes = call.keys().watch(key);
         call.session.watched.push((key.to_vec(), changes));

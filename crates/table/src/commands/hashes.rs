@@ -30,7 +30,7 @@ pub(super) fn hmset(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     call.done()
 }
 
-/// Sets fields; how many are new. Nothing is set if one of the pairs is too long; if the memory is full, those before it are.
+/// Sets fields and returns how many are new. If a pair is too long, sets none; if memory runs out, sets those before.
 fn put(call: &mut Call<'_, '_>, a: &Arguments<'_>, name: &'static str) -> Result<usize, Refusal> {
     let pairs = a[2..].chunks_exact(2);
     if !pairs.remainder().is_empty() {

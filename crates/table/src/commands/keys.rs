@@ -1,11 +1,11 @@
-//! Commands on keys, whatever they hold.
+//! Commands on keys of any type.
 
 use crate::call::{Arguments, Call, Outcome, number};
 use crate::error::Refusal;
 use crate::pattern::{Scan, matches};
 use crate::resp::REPLY_BYTES_MAX;
 
-/// What a key in a reply takes beside its bytes, at least.
+/// The least bytes of a key in a reply beyond those of the key itself.
 const LINES_BYTES: usize = 6;
 
 pub(super) fn dbsize(call: &mut Call<'_, '_>, _: &Arguments<'_>) -> Outcome {
@@ -34,7 +34,7 @@ pub(super) fn flush(call: &mut Call<'_, '_>, _: &Arguments<'_>) -> Outcome {
     call.done()
 }
 
-/// EXPIRE and those like it: in seconds or not, from now on or since 1970.
+/// EXPIRE and its variants: in seconds or milliseconds, from now or since 1970.
 fn end(
     call: &mut Call<'_, '_>,
     a: &Arguments<'_>,
@@ -81,7 +81,7 @@ pub(super) fn persist(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     call.count(usize::from(is_done))
 }
 
-/// What is left of a key's time in so many milliseconds, rounded; -1 if it does not end, -2 if it is not there.
+/// The time until a key expires, in units of `unit_ms`, rounded; -1 if it does not expire, -2 if there is no such key.
 fn left(call: &mut Call<'_, '_>, key: &[u8], unit_ms: i64) -> Outcome {
     let now = call.keys().now_ms;
     let left = match call.keys().expiry(key) {

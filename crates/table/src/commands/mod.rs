@@ -1,8 +1,8 @@
-//! The commands of Redis clients: one table of their names, and how each is carried out.
+//! The commands of Redis clients: one table of their names, and the execution of each.
 //!
-//! Model: a command reads its arguments, asks or changes the keyspace, and writes one reply. All of it happens on one thread, so
-//! every command is atomic, and so are those between `MULTI` and `EXEC` together.
-//! Invariant: what is refused has changed nothing.
+//! Model: a command reads its arguments, reads or changes the keyspace, and writes one reply. All commands run on one
+//! thread, so each is atomic, and so are those between `MULTI` and `EXEC` together.
+//! Invariant: a refused command has changed nothing.
 //! Non-goals: sockets.
 
 mod connection;
@@ -21,13 +21,13 @@ struct Command {
     /// The fewest and the most arguments, without the name.
     least: usize,
     most: usize,
-    /// Arguments that are keys: the first, the last (from the end, if it is negative), and the distance between two; 0 if there are none.
+    /// Which arguments are keys: the first, the last (from the end if negative), and the step; 0 if there are none.
     keys: (i64, i64, i64),
     flags: &'static [&'static str],
     run: fn(&mut Call<'_, '_>, &Arguments<'_>) -> Outcome,
 }
 
-/// As many arguments as anybody likes.
+/// No limit on the number of arguments.
 const MANY: usize = usize::MAX;
 const READS: &[&str] = &["readonly"];
 const WRITES: &[&str] = &["write", "denyoom"];
@@ -121,7 +121,7 @@ const COMMANDS: &[Command] = &[
     command("zscore", (2, 2), ONE, READS, sorted::zscore),
 ];
 
-/// The command of a name, in any case.
+/// Finds a command by its name, in upper or lower case.
 fn find(name: &[u8]) -> Option<&'static Command> {
     let mut lower = [0; 16];
     let lower = lower.get_mut(..name.len())?;
@@ -131,7 +131,7 @@ fn find(name: &[u8]) -> Option<&'static Command> {
     Some(&COMMANDS[at])
 }
 
-/// Carries out a command, and appends its reply.
+/// Runs a command, and appends its reply.
 pub(crate) fn run(shared: &mut Shared, session: &mut Session, arguments: &Arguments<'_>, out: &mut Vec<u8>) {
     shared.commands += 1;
     let outcome = check(session, arguments).and_then(|command| match command.name {
@@ -151,14 +151,14 @@ pub(crate) fn run(shared: &mut Shared, session: &mut Session, arguments: &Argume
     });
     if let Err(why) = outcome {
         if let Some(transaction) = &mut session.transaction {
-            // As Redis has it, what may not be within a transaction is no part of it.
+            // As in Redis, a command that is forbidden in a transaction does not abort it.
             transaction.was_refused |= !matches!(why, Refusal::Nested(_));
         }
         Reply::new(out, session.version).error(&why.to_string());
     }
 }
 
-/// The command that these arguments ask for, if the client may have it carried out.
+/// The command that these arguments name, if this client may run it.
 fn check(session: &Session, arguments: &Arguments<'_>) -> Result<&'static Command, Refusal> {
     let unknown = || {
         let name = &arguments[0][..arguments[0].len().min(64)];
@@ -200,7 +200,7 @@ fn carry_out(
     outcome.inspect_err(|_| call.reply.withdraw())
 }
 
-/// Carries out the commands since `MULTI`, unless one of them was refused, or a key that is watched was changed.
+/// Runs the commands since `MULTI`, unless one of them was refused or a watched key has changed.
 fn execute(shared: &mut Shared, session: &mut Session, out: &mut Vec<u8>) -> Outcome {
     let Some(transaction) = session.transaction.take() else { return Err(Refusal::Outside("EXEC")) };
     let has_changed = session.unwatch(&mut shared.keyspace);
@@ -227,7 +227,7 @@ fn execute(shared: &mut Shared, session: &mut Session, out: &mut Vec<u8>) -> Out
         }
     }
     if is_long {
-        // All of it was carried out, which no error says. Nobody could make sense of a part.
+        // All commands have run, so an error reply would be wrong, and a client cannot use a partial reply.
         out.truncate(from);
         session.ends = true;
     }

@@ -1,4 +1,4 @@
-//! Commands on sorted sets whose members all have one score, and so are in the order of their bytes.
+//! Commands on sorted sets whose members all have one score, and are therefore in the order of their bytes.
 
 use std::ops::Bound;
 
@@ -7,14 +7,14 @@ use crate::error::Refusal;
 use crate::keyspace::{Kind, TableRef};
 use crate::walk::End;
 
-/// Members that are found and then removed, so many at a time.
+/// The number of members that are found and then removed at a time.
 const REMOVED_TOGETHER: usize = 1000;
 
 fn is_sorted(kind: Kind) -> bool {
     matches!(kind, Kind::Sorted(_))
 }
 
-/// What orders members in a hash as well: there, they are its fields.
+/// Whether members are ordered. Those of a hash are too: they are its fields.
 fn is_ordered(kind: Kind) -> bool {
     kind != Kind::String
 }
@@ -31,7 +31,7 @@ pub(super) fn zadd(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
         match &word.to_ascii_lowercase()[..] {
             b"nx" => only_if = Some(false),
             b"xx" => only_if = Some(true),
-            // With one score, nothing but a new member is a change.
+            // As all members have one score, the only possible change is a new member.
             b"ch" => {}
             _ => break,
         }
@@ -85,7 +85,7 @@ pub(super) fn zcard(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     call.count(len)
 }
 
-/// One end of a range of members: `-`, `+`, or a member behind `[` or `(`.
+/// One end of a range of members: `-`, `+`, or a member after `[` or `(`.
 fn end(argument: &[u8]) -> Result<Lex<'_>, Refusal> {
     match argument {
         b"-" => Ok(Lex::Lowest),
@@ -142,7 +142,7 @@ pub(super) fn zremrangebylex(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outc
     }
 }
 
-/// Which members of a range to return.
+/// Which members of a range are returned.
 struct Window {
     backwards: bool,
     offset: usize,
@@ -150,10 +150,10 @@ struct Window {
 }
 
 impl Window {
-    /// With the numbers behind LIMIT; a negative count is none.
+    /// Applies the two numbers after LIMIT; a negative count means no limit.
     fn limit(&mut self, name: &'static str, words: &Arguments<'_>) -> Outcome {
         let [offset, count] = words else { return Err(Refusal::Syntax(name)) };
-        // Redis too finds nothing behind a negative offset.
+        // Redis, too, finds nothing after a negative offset.
         self.offset = usize::try_from(number(offset)?).unwrap_or(usize::MAX);
         self.most = usize::try_from(number(count)?).ok();
         Ok(())

@@ -28,7 +28,7 @@ pub(super) fn mget(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// What SET's arguments behind key and value ask for.
+/// The options of SET: its arguments after key and value.
 #[derive(Default)]
 struct Options {
     only_if: Option<bool>,
@@ -58,7 +58,7 @@ fn options(call: &mut Call<'_, '_>, words: &Arguments<'_>) -> Result<Options, Re
     Ok(options)
 }
 
-/// When a key ends, in milliseconds since 1970: at a time, or after a span, which is more than nothing.
+/// The expiry of a key in milliseconds since 1970, from a point in time or from a span, which must be positive.
 fn ends(
     call: &mut Call<'_, '_>,
     name: &'static str,
@@ -74,7 +74,7 @@ fn ends(
 pub(super) fn set(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     let options = options(call, &a[3..])?;
     let (key, value) = (a[1], a[2]);
-    // Most requests ask for neither.
+    // Most requests have neither option.
     let is_there = match options.only_if.is_some() || options.keep {
         true => call.keys().expiry(key),
         false => None,
@@ -129,7 +129,7 @@ pub(super) fn getdel(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Nothing is set if one of the pairs is too long; if the memory is full, those before it are.
+/// If one of the pairs is too long, nothing is set; if memory runs out, the pairs before that are set.
 pub(super) fn mset(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     let pairs = a[1..].chunks_exact(2);
     if !pairs.remainder().is_empty() {
