@@ -75,6 +75,8 @@ const CASES: &[Case] = &[
     ("suites", &["bench", "--suites"], |a| a.suites),
     ("cache", &["mount", "--cache", "64MiB"], |a| a.cache_bytes == Some(64 << 20)),
     ("hint", &["mount", "--hint=once"], |a| a.hint == Some(Hint::Once)),
+    ("recursive", &["volume", "--recursive"], |a| a.recursive),
+    ("force", &["volume", "--force"], |a| a.force),
     ("resp", &["table", "--resp", "127.0.0.1:0"], |a| a.resp.is_some()),
     ("tls-cert", &["table", "--tls-cert", "c"], |a| a.tls_cert == Some("c".into())),
     ("tls-key", &["table", "--tls-key", "k"], |a| a.tls_key == Some("k".into())),
