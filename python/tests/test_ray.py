@@ -58,7 +58,14 @@ def hosted(raylets: Any, place: Path) -> Iterator[thalweg.Cluster]:
 def nodes_of(place: Path) -> list[int]:
     """The processes of nodes whose files are below a directory."""
     found = subprocess.run(["pgrep", "-f", "node run --identity"], capture_output=True, text=True).stdout.split()
-    return [int(pid) for pid in found if os.path.realpath(f"/proc/{pid}/cwd").startswith(str(place))]
+
+    def directory(pid: str) -> str:
+        try:
+            return os.readlink(f"/proc/{pid}/cwd")
+        except OSError:
+            return ""  # The process has ended since, or is another user's.
+
+    return [int(pid) for pid in found if directory(pid).startswith(str(place))]
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> None:
