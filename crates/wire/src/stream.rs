@@ -139,7 +139,7 @@ impl Drop for Outgoing {
 /// The reason of a stream that is dropped.
 fn dropped(why: &str) -> String {
     let panics = std::thread::panicking();
-    if panics { "an internal error of the other side, which its log tells".into() } else { why.into() }
+    if panics { "an internal error on the other side; see its log".into() } else { why.into() }
 }
 
 impl Sink for Outgoing {

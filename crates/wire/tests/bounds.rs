@@ -214,7 +214,7 @@ fn a_panic_with_a_link_in_hand_ends_that_link_and_no_other() {
         out.send(0, &mut [1; 100]).unwrap();
         assert!(scope.spawn(|| far.accept().map(drop)).join().is_err(), "who read has panicked");
         let why = far.accept().map(drop).unwrap_err().to_string();
-        assert!(why.contains("an internal error of this side"), "{why}");
+        assert!(why.contains("an internal error on this side"), "{why}");
         assert!(far.open(b"more").is_err() && !far.is_open());
         far.close();
         let told = waits.join().unwrap();
