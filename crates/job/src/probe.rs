@@ -27,7 +27,7 @@ use crate::local::Local;
 const RATES_FILE: &str = "rates.json";
 /// Bytes that are sent at once.
 const SENT_BYTES: usize = 256 << 10;
-/// The longest that sending over a link is measured.
+/// The longest time for which a link is measured.
 const SEND_MS_MAX: u64 = 5_000;
 /// What arrives in this time is not counted: connections start slowly, and traffic shapers let a burst pass.
 const WARM_SECONDS: f64 = 0.1;

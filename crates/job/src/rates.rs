@@ -2,8 +2,8 @@
 //!
 //! Model: all nodes measure their disks at the same time, and then their cores, so that nodes on one machine share it as they
 //! do when they sort. Then each sends to the next, so that every link carries the same both ways; and each sends to the one
-//! do when they sort. Then each sends to the next, so that every link carries the same both ways; and each sends to the
-//! one half the cluster further, so that all traffic crosses whatever is between the halves.
+//! half the cluster further, so that all traffic crosses whatever is between the halves.
+//!
 //! ```text
 //! next    n1 -> n2 -> n3 -> n4 -> n1        a link's rate is the best of these
 //! across  n1 -> n3, n2 -> n4, n3 -> n1 ...  much less in all: a trunk, and this is its rate

@@ -99,7 +99,7 @@ pub fn check_joined(
     Ok(Check { nodes, ..found })
 }
 
-/// The key, or an error if the check cannot be done by it.
+/// The key, or an error if a summary is requested that records with this key cannot have.
 pub fn check_key(options: &CheckOptions) -> Result<Key> {
     let key = Key::new(options.layout, &options.keys)?;
     if options.summary.is_some() && !is_benchmark(options.layout, &key) {

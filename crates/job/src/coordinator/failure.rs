@@ -181,8 +181,8 @@ impl Coordinator<'_> {
             }
         }
         let (id, (reason, why)) = best;
-        // Others miss a node that reports that it misses another one just because of that. Of several, the last: it is
-        // the least likely to be the coordinator.
+        // A node that reports that it misses another is itself missed for that. Of several, the last: it is the least
+        // likely to be the coordinator.
         let of_all =
             missed.into_iter().zip(misses).zip(&self.peers).filter(|((of_it, _), _)| !of_it.is_empty());
         let most = of_all.max_by_key(|((of_it, misses), _)| (!misses, of_it.len()));

@@ -355,7 +355,7 @@ impl<'a> Coordinator<'a> {
             }
         }
         if self.job.coordinator.is_none() {
-            // If a node coordinates, its own receipt counts its CPU seconds.
+            // The CPU seconds of a node that coordinates are counted on that node.
             receipt.cpu_seconds += process::usage().cpu_seconds;
         }
         Ok(receipt)

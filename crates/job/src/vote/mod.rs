@@ -1,9 +1,9 @@
 //! The stored votes of a host: on which attempt of each detached job it voted, how, and what was decided.
 //!
-//! Model: a node has a [`Seat`] for each job that it has a vote in. [`core`] decides; this module stores and carries
-//! out. The record is a small file in the directory `votes` of the node's identity, which outlives the process and the
-//! certificate. Invariant: the record is durable before what depends on it is answered or done; a seat whose record
-//! cannot be written never votes again. A node that does not know a job has no vote in it.
+//! Model: a node has a [`Seat`] for each job that it has a vote in. [`core`] decides, this module acts. The record
+//! is a small file in the directory `votes` of the node's identity, which outlives the process and the certificate.
+//! Invariant: the record is durable before what depends on it is answered or done; a seat whose record cannot be written
+//! never votes again. A node that does not know a job has no vote in it.
 //! Non-goals: asking other hosts ([`crate::agreement`]); when to propose.
 
 pub(crate) mod core;

@@ -83,8 +83,8 @@ pub(super) struct SortStage<'a> {
     pub(super) expected: Expected,
 }
 
-/// Puts all that the outlet gives into a sorter. Returns the sorter and the bytes without tags of `tag_bytes` for each
-/// record; `None` if stopped.
+/// Puts all that the outlet gives into a sorter. Returns the sorter and the bytes, less `tag_bytes` for each record;
+/// `None` if stopped.
 pub(super) fn fill(
     outlet: &mut Outlet,
     (options, scratch, expected): (&SorterOptions, &Arc<dyn FileSystem>, Expected),

@@ -19,7 +19,7 @@ use crate::Result;
 const CHUNK_BYTES: u64 = 16 << 10;
 /// A line that has at least this many bytes in a chunk, and continues after it, is sampled.
 const LONG_BYTES: usize = 1 << 10;
-/// Records sampled for each part: the relative deviation of a part is then 1 by the root of this number, 1 %.
+/// Records sampled for each part: the relative deviation of a part is then 1 / the root of this number, 1 %.
 const RECORDS_FOR_PART: u64 = 10_000;
 /// At most 1/`SHARE` of the input is read for a sample, but at least `BYTES_MIN` bytes.
 const SHARE: u64 = 12;
@@ -101,9 +101,9 @@ pub(crate) fn sampled_bytes(bytes: u64, parts: usize, record_bytes: f64) -> u64 
 }
 
 /// One in this many of the sorted keys of a node's sample is enough to choose split points: it moves a split point by a
-/// deviation of that many keys by the root of 12, for each node. Together that is a fifth of the sample's own
-/// deviation, the root of a part's keys. All keys are needed if the sample is the whole input, or of lines, whose
-/// number is not known yet.
+/// deviation of that many keys / the root of 12, for each node. Together that is a fifth of the sample's own deviation,
+/// the root of a part's keys. All keys are needed if the sample is the whole input, or of lines, whose number is not
+/// known yet.
 pub(in crate::verbs) fn keys_for_one(bytes: u64, layout: Layout, parts: usize, nodes: usize) -> u64 {
     let Some(record_bytes) = layout.fixed_bytes() else { return 1 };
     let sampled = sampled_bytes(bytes, parts, record_bytes as f64);
