@@ -106,15 +106,20 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl MountLocks {
     pub(crate) fn new(volume: &Volume, complain: &Complain, kernel: &Kernel) -> std::io::Result<MountLocks> {
         let (jobs, come) = channel();
-        let news = Mutex::new(jobs.clone());
-        // If the receiver is gone, no request needs the news.
-        let locker = Locker::new(volume, move |told| _ = held(&news).send(Job::News(told)));
         let shared = Arc::new(Shared {
             asked: Mutex::default(),
             files: Mutex::default(),
             kernel: Arc::clone(kernel),
             is_over: AtomicBool::new(false),
             complain: Arc::clone(complain),
+        });
+        let (news, marks) = (Mutex::new(jobs.clone()), Arc::clone(&shared));
+        let locker = Locker::new(volume, move |told| {
+            if let LockNews::Lost(owners) = &told {
+                marks.mark_lost(owners);
+            }
+            // If the receiver is gone, no request needs the news.
+            let _ = held(&news).send(Job::News(told));
         });
         let (of_thread, asks) = (Arc::clone(&shared), Arc::clone(&locker));
         let builder = std::thread::Builder::new().name("mount locks".into());
@@ -129,7 +134,8 @@ impl MountLocks {
         }
         let inode = open.file.inode();
         let in_doubt = || held(&open.locks.owners).iter().any(|owner| self.locker.is_in_doubt(inode, *owner));
-        match open.locks.is_lost.load(Ordering::Acquire) || in_doubt() {
+        // In this order: locks are in doubt until their descriptors are marked.
+        match in_doubt() || open.locks.is_lost.load(Ordering::Acquire) {
             true => Err(Error::System(libc::EIO, lost(inode))),
             false => Ok(()),
         }
@@ -248,12 +254,17 @@ impl Shared {
         }
     }
 
-    /// The descriptors with locks of an owner answer EIO from now on.
+    /// The descriptors with locks of these owners answer EIO from now on. No request waits for another thread to mark them.
+    fn mark_lost(&self, owners: &[(u64, u64)]) {
+        let files = held(&self.files);
+        let open = owners.iter().filter_map(|of| files.get(of)).flatten().filter_map(Weak::upgrade);
+        open.for_each(|open| open.locks.is_lost.store(true, Ordering::Release));
+    }
+
+    /// Reports that locks of an owner are lost, whose descriptors are marked already, and drops the pages of the file.
     fn lose(&self, inode: u64, owner: u64) {
         let files = held(&self.files).remove(&(inode, owner)).unwrap_or_default();
-        let open: Vec<Arc<OpenFile>> = files.iter().filter_map(Weak::upgrade).collect();
-        open.iter().for_each(|open| open.locks.is_lost.store(true, Ordering::Release));
-        if !open.is_empty() {
+        if files.iter().any(|open| open.strong_count() > 0) {
             (self.complain)(&lost(inode));
             // Otherwise the kernel would continue to serve its pages.
             self.drop_pages(inode);

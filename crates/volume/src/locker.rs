@@ -61,6 +61,8 @@ struct State {
     renewed_ns: u64,
     last_ticket: u64,
     held: HashMap<u64, Ranges>,
+    /// Files and owners of lost locks that were not reported yet. They are in doubt until then.
+    losing: Vec<(u64, u64)>,
     waiting: HashMap<u64, (Lock, How)>,
     /// A thread is asking for news.
     is_kept: bool,
@@ -88,6 +90,7 @@ impl State {
         self.table = 0;
         lost.sort_unstable();
         lost.dedup();
+        self.losing.extend(&lost);
         lost
     }
 }
@@ -205,7 +208,8 @@ impl Locker {
     pub fn is_in_doubt(&self, inode: u64, owner: u64) -> bool {
         let state = self.state();
         let has = |held: &Ranges| held.all().any(|(_, lock)| lock.owner == owner);
-        state.has_expired() && state.held.get(&inode).is_some_and(has)
+        state.losing.contains(&(inode, owner))
+            || state.has_expired() && state.held.get(&inode).is_some_and(has)
     }
 
     /// Releases everything, and returns when no more news will come.
@@ -285,7 +289,8 @@ impl Locker {
 
     fn tell_lost(&self, lost: Vec<(u64, u64)>) {
         if !lost.is_empty() {
-            (self.tell)(LockNews::Lost(lost));
+            (self.tell)(LockNews::Lost(lost.clone()));
+            self.state().losing.retain(|pair| !lost.contains(pair));
         }
     }
 
