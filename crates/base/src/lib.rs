@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod codec;
+pub mod names;
 pub mod rng;
 pub mod sabotage;
 pub mod units;

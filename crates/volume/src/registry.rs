@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use thalweg_api::{VolumeEntry, VolumeList, from_json, to_json};
+use thalweg_base::names;
 use thalweg_io::small;
 
 use crate::{Error, Result};
@@ -96,9 +97,7 @@ impl Registry {
 
 /// Checks the name of a volume, which becomes part of directory names and of `volume:NAME/path`.
 fn check_name(name: &str) -> Result<()> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-    if begins && name.len() <= NAME_BYTES_MAX && name.chars().all(is_plain) {
+    if names::is_plain(name, NAME_BYTES_MAX) {
         return Ok(());
     }
     Err(Error::Refused(format!(

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use thalweg_api::{ClusterHost, TableEntry, TableList, from_json, to_json};
+use thalweg_base::names;
 use thalweg_io::small;
 
 use super::error::{Error, Result};
@@ -106,9 +107,7 @@ pub(crate) fn find(list: &TableList, name: &str) -> Result<TableEntry> {
 
 /// Checks the name of a table, which becomes part of `table:NAME@LOW..HIGH`.
 fn check_name(name: &str) -> Result<()> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-    if begins && name.len() <= NAME_BYTES_MAX && name.chars().all(is_plain) {
+    if names::is_plain(name, NAME_BYTES_MAX) {
         return Ok(());
     }
     Err(Error::Refused(format!(
