@@ -6,8 +6,8 @@
 //! ```
 //!
 //! After a participant fails ([`FromParticipant::Failed`]) or loses contact with another, the coordinator sends all
-//! [`ToParticipant::Stop`], and each answers with [`FromParticipant::Stopped`]; then comes another attempt, or the end. Data that
-//! grows with the inputs, such as samples and split points, follows a message as bytes.
+//! [`ToParticipant::Stop`], and each answers with [`FromParticipant::Stopped`]; then comes another attempt, or the end.
+//! Data that grows with the inputs, such as samples and split points, follows a message as bytes.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,8 @@
 //! `bench all-to-all`: every node of a lab sends the same amount to every other node, under each schedule.
 //!
-//! Model: each row has a lab of its own. The schedules take turns over several rounds, so that a disturbance affects all
-//! of them. The ideal is the amount that a node must send, at the rate that iperf3 reaches between two of the hosts.
+//! Model: each row has a lab of its own. The schedules take turns over several rounds, so that a disturbance affects
+//! all of them. The ideal is the amount that a node must send, at the rate that iperf3 reaches between two of the
+//! hosts.
 //! Invariant: a round ends when the receivers report that everything has arrived.
 //! Source: paper 004, section 2.2.
 

@@ -1,12 +1,12 @@
 //! `bench cluster`: sorts on the nodes of a lab, from the start of the client's process to its end.
 //!
-//! Model: each row has a lab of its own, with links and disks as slow as the row says. Every node has a share of the Sort
-//! Benchmark's records in its own file, and writes one range of them to another file, sorted or in arrival order (the
-//! river of the paper). iperf3 runs in turn with that, between two of the hosts and in both directions at once. The ideal
-//! is the time that each link needs at the rate of iperf3 and, after it, each disk at its own rate. A sort is also compared
-//! with its plan, from rates that are measured after the last run.
-//! Invariant: a run counts only if its receipt holds, no node was taken for lost, and the receipt agrees with the kernel's
-//! count of all links within [`AGREE`](crate::lab::AGREE). The output of the first run is validated.
+//! Model: each row has a lab of its own, with links and disks as slow as the row says. Every node has a share of the
+//! Sort Benchmark's records in its own file, and writes one range of them to another file, sorted or in arrival order
+//! (the river of the paper). iperf3 runs in turn with that, between two of the hosts and in both directions at once.
+//! The ideal is the time that each link needs at the rate of iperf3 and, after it, each disk at its own rate. A sort is
+//! also compared with its plan, from rates that are measured after the last run.
+//! Invariant: a run counts only if its receipt holds, no node was taken for lost, and the receipt agrees with the
+//! kernel's count of all links within [`AGREE`](crate::lab::AGREE). The output of the first run is validated.
 //! Non-goals: rivals.
 
 use std::process::Command;

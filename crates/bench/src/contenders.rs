@@ -1,6 +1,7 @@
 //! The programs that a row compares, each with its runs so far. Ours comes first.
 //!
-//! Invariant: ours must succeed. A rival that fails or writes wrong output is measured no further, and its note says why.
+//! Invariant: ours must succeed. A rival that fails or writes wrong output is measured no further, and its note says
+//! why.
 
 use thalweg_api::{BenchOther, BenchRow};
 

@@ -1,7 +1,7 @@
 //! The inputs: the Sort Benchmark's records, and lines like those of real files, all from one seed.
 //!
-//! Invariant: the same kind and size give the same bytes on every machine. Every line ends in a newline, and the last one
-//! may exceed the size that was asked for.
+//! Invariant: the same kind and size give the same bytes on every machine. Every line ends in a newline, and the last
+//! one may exceed the size that was asked for.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! The directories of a benchmark's data, and control of the page cache.
 //!
-//! Invariant: what was created here is removed when the value is dropped. What a killed benchmark left behind is removed
-//! by the next one in the same directory.
+//! Invariant: what was created here is removed when the value is dropped. What a killed benchmark left behind is
+//! removed by the next one in the same directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,11 +1,11 @@
 //! `bench incore`: records sorted in memory, compared with a plain copy of the same bytes.
 //!
-//! Model: a program puts its records into a [`Sorter`] before the clock starts. The clock covers the end of the input, the
-//! sort, and taking every block of the sorted stream; each block is dropped at once. Nothing is read or written. The row
-//! for one core keeps the calling thread, the lane and their threads on one core.
+//! Model: a program puts its records into a [`Sorter`] before the clock starts. The clock covers the end of the input,
+//! the sort, and taking every block of the sorted stream; each block is dropped at once. Nothing is read or written.
+//! The row for one core keeps the calling thread, the lane and their threads on one core.
 //! Invariant: copy and sort take turns in one run, in memory that was touched before. The copy is the fastest there is:
-//! between blocks that were touched before, in huge pages where there are any. The output is checked in a run that is not
-//! measured, and proved in every run of the row.
+//! between blocks that were touched before, in huge pages where there are any. The output is checked in a run that is
+//! not measured, and proved in every run of the row.
 //! Non-goals: how the records came into memory, and giving the memory back.
 
 use thalweg::{KeyPart, Layout, Sink, Size, Sorter, SorterOptions, Source};

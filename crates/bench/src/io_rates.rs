@@ -4,8 +4,8 @@
 //! Model: the chunks of one stream are spread over one file in each directory. Synchronous has one request in flight,
 //! overlapped has four for each directory, and threads has four threads for each directory that read and write without
 //! overlap. All requests go through `thalweg_io`, so our own sorts can have these rates.
-//! Invariant: a write ends when the files are durable. A read begins with cold caches if they can be dropped. Every chunk
-//! that is read is compared with what was written.
+//! Invariant: a write ends when the files are durable. A read begins with cold caches if they can be dropped. Every
+//! chunk that is read is compared with what was written.
 
 use std::path::PathBuf;
 use std::sync::Arc;

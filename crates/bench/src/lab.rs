@@ -1,4 +1,5 @@
-//! A lab for a benchmark: hosts in network namespaces, each with its own node, and the kernel's counters of their links.
+//! A lab for a benchmark: hosts in network namespaces, each with its own node, and the kernel's counters of their
+//! links.
 //!
 //! Invariant: whatever a lab started is gone when the value is dropped.
 //! Non-goals: setting up networks; the scripts in `lab/`, below the current directory, do that.

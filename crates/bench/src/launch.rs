@@ -1,8 +1,8 @@
 //! `bench launch`: a null command on many nodes, from the start of the client's process to its end.
 //!
-//! Model: one lab has as many hosts as the largest row needs, each with a node in its own process. Contenders run in turn,
-//! round by round; the slow ones run in every tenth round. Ours is compared with variants of itself that leave something
-//! out, as in figure 2 of paper 003, and with other launchers over OpenSSH servers in the same hosts.
+//! Model: one lab has as many hosts as the largest row needs, each with a node in its own process. Contenders run in
+//! turn, round by round; the slow ones run in every tenth round. Ours is compared with variants of itself that leave
+//! something out, as in figure 2 of paper 003, and with other launchers over OpenSSH servers in the same hosts.
 //! Invariant: a run counts only if the command succeeded on every host. The bytes of each link are the kernel's count.
 //! Non-goals: installing rivals (`bench/rivals/setup` does that).
 

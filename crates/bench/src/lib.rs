@@ -1,9 +1,10 @@
 //! Benchmarks: ratios to a floor and to rivals, measured in one run on one machine.
 //!
 //! Model: a benchmark generates its data from a seed in a directory of its own, measures whole processes in turn, and
-//! takes medians. It returns a [`BenchReport`], which is also written as JSON under `bench/results`. [`table`] shows it.
-//! Invariant: everything that is compared was measured in the same run on the same data, and every output was checked. A
-//! missed target is shown like a met one. A row that was not measured says why.
+//! takes medians. It returns a [`BenchReport`], which is also written as JSON under `bench/results`. [`table`] shows
+//! it.
+//! Invariant: everything that is compared was measured in the same run on the same data, and every output was checked.
+//! A missed target is shown like a met one. A row that was not measured says why.
 //! Non-goals: profiling, and comparison with the results of another day.
 #![allow(clippy::disallowed_methods)] // Data, job files and results are not records in a sort.
 

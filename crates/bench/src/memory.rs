@@ -1,8 +1,8 @@
 //! Brings memory into a known state before a run.
 //!
 //! Model: the host of a virtual machine may take back memory that was not used for some seconds, and returns it page by
-//! page when it is touched. That costs as much kernel time as a whole sort. Whether a run pays for it would depend on what
-//! ran before, so memory is touched before each run, of ours and of rivals.
+//! page when it is touched. That costs as much kernel time as a whole sort. Whether a run pays for it would depend on
+//! what ran before, so memory is touched before each run, of ours and of rivals.
 //! Non-goals: keeping that memory, and the page cache.
 
 use thalweg_base::clock::Stopwatch;

@@ -1,9 +1,9 @@
 //! `bench cluster`, row `minutesort`: nodes with unequal disks, with planned shares and with equal ones.
 //!
-//! Model (HPVM MinuteSort): the disks of one half of the nodes are to those of the other half as 55 to 17. All nodes see
-//! the same input, and each writes its range to a file of its own. After one probe, sorts with planned shares and with
-//! equal ones run in turn. The model's prediction for the planned ones is shown too: all disks at full rate, and no other
-//! cost.
+//! Model (HPVM MinuteSort): the disks of one half of the nodes are to those of the other half as 55 to 17. All nodes
+//! see the same input, and each writes its range to a file of its own. After one probe, sorts with planned shares and
+//! with equal ones run in turn. The model's prediction for the planned ones is shown too: all disks at full rate, and
+//! no other cost.
 //! Invariant: a run counts only if its receipt holds. The outputs of the first run are validated.
 //! Non-goals: spilling, as in the paper; here the memory of each node holds its range.
 

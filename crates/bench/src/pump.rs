@@ -1,10 +1,10 @@
 //! `bench pump`: transfers on one host, each compared with its floor and its rivals.
 //!
-//! Model: sources are created once. Contenders run in turn, round by round, each as a process of its own with cold caches,
-//! until its output is durable. The time of a rival therefore includes a `sync`, which ours does itself.
+//! Model: sources are created once. Contenders run in turn, round by round, each as a process of its own with cold
+//! caches, until its output is durable. The time of a rival therefore includes a `sync`, which ours does itself.
 //! Invariant: the output of each contender is compared with the source in the first round.
-//! Invariant: outputs of many files stay until all rows are done. Before ext4 reuses a file number, it looks at all that
-//! were freed in the last minutes: writing 100,000 files after removing as many took 7 to 35 s instead of 4.
+//! Invariant: outputs of many files stay until all rows are done. Before ext4 reuses a file number, it looks at all
+//! that were freed in the last minutes: writing 100,000 files after removing as many took 7 to 35 s instead of 4.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -4,8 +4,8 @@
 //! Model: each kind of link has a lab, with servers of iperf3, rsync and OpenSSH in n2. Contenders run in turn, round
 //! by round, each as a process in n1. A run is charged for its process and its server's usage. With a disk, the time
 //! runs until the output is durable. iperf3 reports the time of its receiver; ours is that of the process.
-//! Invariant: the bytes of the links in a receipt are within [`AGREE`](crate::lab::AGREE) of the kernel's count at n2. Each
-//! output is compared with its source in the first round.
+//! Invariant: the bytes of the links in a receipt are within [`AGREE`](crate::lab::AGREE) of the kernel's count at n2.
+//! Each output is compared with its source in the first round.
 //! Non-goals: installing rivals, and encrypted disks.
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Other programs on the same data: GNU sort, and the engines that `bench/rivals` has installed.
 //!
-//! Invariant: a rival gets the same memory and the same number of lanes as ours. An engine also gets the file format that
-//! suits it best; converting the input to that format is not timed.
+//! Invariant: a rival gets the same memory and the same number of lanes as ours. An engine also gets the file format
+//! that suits it best; converting the input to that format is not timed.
 //! Non-goals: installing rivals (`bench/rivals/setup`), and how each is called (`bench/rivals/run.py`).
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Slurm over the hosts of a lab: a controller here, a daemon in each host, and an allocation of all hosts for `srun`.
 //!
-//! Invariant: everything is started here and ends when the value is dropped. The machine's own Slurm is neither used nor
-//! changed.
+//! Invariant: everything is started here and ends when the value is dropped. The machine's own Slurm is neither used
+//! nor changed.
 
 use std::net::TcpListener;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

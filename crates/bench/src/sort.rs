@@ -1,8 +1,8 @@
 //! `bench sort`: whole sorts, each compared with its floor and its rivals.
 //!
-//! Model: the input of a row is generated once. Ours runs once before anything is timed: its receipt says what the floor
-//! replays, and its output is digested. Then all contenders run in turn, round by round, each as a process of its own, with
-//! cold caches and memory that was touched before. So a drift of the machine affects all of them.
+//! Model: the input of a row is generated once. Ours runs once before anything is timed: its receipt says what the
+//! floor replays, and its output is digested. Then all contenders run in turn, round by round, each as a process of its
+//! own, with cold caches and memory that was touched before. So a drift of the machine affects all of them.
 //! Invariant: outputs that must be equal are compared by their digests in the first round.
 
 use std::collections::BTreeMap;

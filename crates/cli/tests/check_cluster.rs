@@ -1,5 +1,5 @@
-//! Checks of files that lie on the nodes of a lab: what they find is what a check of all of it in one place finds, and a
-//! node that cannot be heard is named. Without root each test says that it was skipped.
+//! Checks of files that lie on the nodes of a lab: what they find is what a check of all of it in one place finds, and
+//! a node that cannot be heard is named. Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
 
 mod support;

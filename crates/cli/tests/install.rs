@@ -82,8 +82,9 @@ fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
     done("remove");
 }
 
-/// What went wrong: a login shell that prints where there is no terminal was taken for the answer of the step, so that a
-/// program that was there was brought again, or less was told than was done. Principle: what a step says begins with a mark.
+/// What went wrong: a login shell that prints where there is no terminal was taken for the answer of the step, so that
+/// a program that was there was brought again, or less was told than was done. Principle: what a step says begins with
+/// a mark.
 #[test]
 fn a_shell_that_prints_at_its_start_is_not_taken_for_the_answer() {
     let place = Place::new();
@@ -112,8 +113,8 @@ fn a_shell_that_prints_at_its_start_is_not_taken_for_the_answer() {
         .is_refused(&["n1: the shell of n1 did not run the script", "see what ssh n1 sh -s does"]);
 }
 
-/// What went wrong: a unit that did not want the network began before it, one job out of memory took the node with it, and
-/// there were no limits. The stand-in says that systemd runs, and keeps what it was told.
+/// What went wrong: a unit that did not want the network began before it, one job out of memory took the node with it,
+/// and there were no limits. The stand-in says that systemd runs, and keeps what it was told.
 #[test]
 fn the_unit_wants_the_network_and_has_limits() {
     let place = Place::new();

@@ -1,6 +1,6 @@
-//! What hosts remember of a job on several nodes: a second begin of one that runs or has ended, a coordinator that is lost with a
-//! request longer than a frame, and a host that comes back with another certificate, or as another under its old name.
-//! Without root each test says that it was skipped.
+//! What hosts remember of a job on several nodes: a second begin of one that runs or has ended, a coordinator that is
+//! lost with a request longer than a frame, and a host that comes back with another certificate, or as another under
+//! its old name. Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
 
 mod support;
@@ -86,8 +86,8 @@ impl Bed {
     }
 }
 
-/// What a host answers to a second begin, as a share or as whoever coordinates it. One that is taken as a share has no end of its
-/// own, so the link has.
+/// What a host answers to a second begin, as a share or as whoever coordinates it. One that is taken as a share has no
+/// end of its own, so the link has.
 fn begin(link: &Arc<Link>, request: &JobRequest) -> Result<(), String> {
     let held = link.clone();
     std::thread::spawn(move || {
@@ -104,8 +104,9 @@ fn begin(link: &Arc<Link>, request: &JobRequest) -> Result<(), String> {
     }
 }
 
-/// What went wrong: a second begin of a job erased the record "done" of the first, or had a node coordinate it twice, one of which
-/// ended what the other one did. Consequence: the output that was named was written again, over what the user had put there.
+/// What went wrong: a second begin of a job erased the record "done" of the first, or had a node coordinate it twice,
+/// one of which ended what the other one did. Consequence: the output that was named was written again, over what the
+/// user had put there.
 /// Principle: a job begins once, whoever says what.
 #[test]
 fn a_second_begin_of_a_job_that_runs_or_is_done_is_refused_and_changes_nothing() {
@@ -154,8 +155,8 @@ fn a_second_begin_of_a_job_that_runs_or_is_done_is_refused_and_changes_nothing()
     assert_eq!(bed.place.names(), ["expected", "in", "other", "out"]);
 }
 
-/// What went wrong: the node that took a job of 844 inputs up asserted that what it asks fits into a frame, and ended; and so did
-/// its successors. Principle: requests go in pieces, whoever coordinates.
+/// What went wrong: the node that took a job of 844 inputs up asserted that what it asks fits into a frame, and ended;
+/// and so did its successors. Principle: requests go in pieces, whoever coordinates.
 #[test]
 fn a_job_of_very_many_inputs_is_taken_up_when_its_coordinator_is_lost() {
     let Some(bed) = Bed::new() else { return };
@@ -216,8 +217,8 @@ fn a_host_that_was_renewed_while_it_was_down_has_its_vote() {
     bed.is_done();
 }
 
-/// A host that bears the name of one that had a vote, and was made anew, does not know what that one has said: it abstains, and two
-/// of four, without the first, cannot know whether the others go on.
+/// A host that bears the name of one that had a vote, and was made anew, does not know what that one has said: it
+/// abstains, and two of four, without the first, cannot know whether the others go on.
 #[test]
 fn a_replacement_under_an_old_name_abstains() {
     let change = "$T cluster drop n2; rm -rf $THALWEG_IDENTITY/hosts/n2; $T cluster add n2=AT";

@@ -173,8 +173,8 @@ fn a_renewed_certificate_is_taken_without_a_restart() {
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
     assert_eq!((rest.as_str(), held.wait().unwrap().code()), ("n1: still\n", Some(0)));
-    // Whoever begins while it is renewed finds a key and a certificate that belong together; whether the node has the new ones
-    // already is another matter, and so is whether the client has been renewed again before its command ended.
+    // Whoever begins while it is renewed finds a key and a certificate that belong together; whether the node has the
+    // new ones already is another matter, and so is whether the client has been renewed again before its command ended.
     std::thread::scope(|scope| {
         let renewing = scope
             .spawn(|| (0..20).for_each(|_| assert_eq!(nodes.run(&["cluster", "renew"]).status, Some(0))));
@@ -192,7 +192,8 @@ fn a_renewed_certificate_is_taken_without_a_restart() {
     nodes.run(&["exec", "--", "true"]).is_done();
 }
 
-/// What went wrong: two machines with one identity took each other's place on the links of the others, and nobody said so.
+/// What went wrong: two machines with one identity took each other's place on the links of the others, and nobody said
+/// so.
 #[test]
 fn a_host_that_is_there_twice_is_told() {
     let mut nodes = Nodes::start(2);

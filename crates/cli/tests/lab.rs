@@ -73,8 +73,8 @@ fn nodes_that_are_installed_over_ssh_work_and_leave_nothing_when_removed() {
     assert_eq!(step("remove").is_done().matches("nothing is installed").count(), 2);
 }
 
-/// What is delayed comes in the order in which it went, as on a wire: protocols below TCP count on it, and TCP takes what
-/// overtakes for a loss.
+/// What is delayed comes in the order in which it went, as on a wire: protocols below TCP count on it, and TCP takes
+/// what overtakes for a loss.
 #[test]
 fn what_is_delayed_comes_in_the_order_in_which_it_went() {
     let Some(lab) = Lab::up(&["2", "--delay", "10ms"]) else { return };

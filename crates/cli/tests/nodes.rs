@@ -165,8 +165,8 @@ fn a_detached_job_goes_on_and_can_be_looked_at_watched_and_cancelled() {
     nodes.run(&["job", "show", "ffffffffff"]).is_refused(&["no host knows a job"]);
 }
 
-/// What went wrong: what is said to open or to end a stream was asserted to fit into one frame of 64 KiB; requests and answers
-/// that did not ended the node that said them, and then its successors. Principle: they go in pieces.
+/// What went wrong: what is said to open or to end a stream was asserted to fit into one frame of 64 KiB; requests and
+/// answers that did not ended the node that said them, and then its successors. Principle: they go in pieces.
 #[test]
 fn requests_and_answers_of_more_than_a_frame_go_through_and_the_nodes_live() {
     let nodes = Nodes::start(2);
@@ -184,8 +184,9 @@ fn requests_and_answers_of_more_than_a_frame_go_through_and_the_nodes_live() {
     assert_eq!(pids, nodes.pids, "the nodes live");
 }
 
-/// What went wrong: a panic in any thread ended the node, and with it the jobs of all others. Consequence: one request that hits
-/// a mistake of ours stops a cluster. Principle: it ends its own job, with one line to whoever asked and one in the log.
+/// What went wrong: a panic in any thread ended the node, and with it the jobs of all others. Consequence: one request
+/// that hits a mistake of ours stops a cluster. Principle: it ends its own job, with one line to whoever asked and one
+/// in the log.
 #[test]
 fn a_panic_in_one_job_ends_that_job_alone() {
     let mut nodes = Nodes::start(1);
@@ -231,8 +232,8 @@ fn told(nodes: &Nodes, host: &str) -> Vec<AuditLine> {
     text.lines().map(|line| from_json(line).unwrap()).collect()
 }
 
-/// What went wrong: a relay was told without its command, the command without its client, and neither before it ended. Principle:
-/// the job's id joins them, and what a node that is killed leaves says what ran.
+/// What went wrong: a relay was told without its command, the command without its client, and neither before it ended.
+/// Principle: the job's id joins them, and what a node that is killed leaves says what ran.
 #[test]
 fn what_runs_is_in_the_audit_log_of_all_nodes_that_have_a_part_in_it() {
     let nodes = Nodes::start(2);
@@ -251,8 +252,8 @@ fn what_runs_is_in_the_audit_log_of_all_nodes_that_have_a_part_in_it() {
     assert_eq!((&ran.role[..], &ran.words, &ran.job), ("node", &relay.words, &relay.job));
 }
 
-/// What went wrong: nobody could say later who ran what. Consequence: a certificate in wrong hands leaves no trace. Principle: each
-/// request that does something is a line, and none tells what may be secret.
+/// What went wrong: nobody could say later who ran what. Consequence: a certificate in wrong hands leaves no trace.
+/// Principle: each request that does something is a line, and none tells what may be secret.
 #[test]
 fn who_asked_what_is_in_the_audit_log_and_no_secret_is() {
     let mut nodes = Nodes::start(2);

@@ -1,5 +1,5 @@
-//! Plans for sorts on the nodes of a lab: a probe finds what the lab was made of, a plan names what limits it, and a sort
-//! takes what its plan said. Without root the tests that need a lab say that they were skipped.
+//! Plans for sorts on the nodes of a lab: a probe finds what the lab was made of, a plan names what limits it, and a
+//! sort takes what its plan said. Without root the tests that need a lab say that they were skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
 
 mod support;

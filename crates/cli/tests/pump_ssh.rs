@@ -1,5 +1,5 @@
-//! Transfers with a host that ssh reaches: there and back, over direct links and through the channel, ended at either end
-//! and gone on from, and each way in which nothing comes of it. The test starts a server of its own; without the
+//! Transfers with a host that ssh reaches: there and back, over direct links and through the channel, ended at either
+//! end and gone on from, and each way in which nothing comes of it. The test starts a server of its own; without the
 //! server's program it says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and processes by other means than ours.
 

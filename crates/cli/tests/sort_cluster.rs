@@ -1,6 +1,6 @@
-//! Sorts on the nodes of a lab: the same bytes as on one machine, by receipts that agree with the kernel's count of what
-//! crossed the links; and what happens at every stage when a node is killed, frozen or cut off, or its disk is full.
-//! Without root each test says that it was skipped.
+//! Sorts on the nodes of a lab: the same bytes as on one machine, by receipts that agree with the kernel's count of
+//! what crossed the links; and what happens at every stage when a node is killed, frozen or cut off, or its disk is
+//! full. Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
 
 mod support;
@@ -62,7 +62,8 @@ fn each_nodes_own_files_become_the_parts_of_one_order() {
     for ((host, before), node) in hosts(4).iter().zip(before).zip(&done.nodes) {
         let (to, from) = lab.carried(host);
         let (sent, received) = node.link_bytes;
-        // Three quarters of its share leave it, and as much comes; less where its range is a hot key that it has itself.
+        // Three quarters of its share leave it, and as much comes; less where its range is a hot key that it has
+        // itself.
         assert!(sent > 4_000_000 && received > 4_000_000, "{node:?}");
         for (kernel, said) in [(from - before.1, sent), (to - before.0, received)] {
             let near = kernel.abs_diff(said) as f64 / said as f64;
@@ -170,7 +171,8 @@ fn what_only_the_client_has_is_sorted_as_on_one_machine() {
         assert!(done.holds && done.nodes.len() == 3, "{done:?}");
         assert!(done.nodes.iter().all(|node| node.input.0 > 0), "each node reads some: {done:?}");
         assert!(place.read("out") == place.read("expected"), "{verb} {files} {flags}");
-        // What it becomes comes back to where no node sees it, also in the place of an input, and takes its permissions.
+        // What it becomes comes back to where no node sees it, also in the place of an input, and takes its
+        // permissions.
         let last = files.split(' ').next_back().unwrap();
         let line = format!(
             "{make} && chmod 640 own/{last} && $T {verb} {lent} -o client:own/{last} {flags} --memory 64MiB --json && \

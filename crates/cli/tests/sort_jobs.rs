@@ -1,6 +1,6 @@
-//! Sorts on the nodes of a lab as jobs: listed, shown, watched and cancelled from any client; completed on the other nodes,
-//! byte for byte, when one is killed, stands still, is cut off or has no room, at every stage; and taken up by another
-//! node when the one that coordinates is lost. Without root each test says that it was skipped.
+//! Sorts on the nodes of a lab as jobs: listed, shown, watched and cancelled from any client; completed on the other
+//! nodes, byte for byte, when one is killed, stands still, is cut off or has no room, at every stage; and taken up by
+//! another node when the one that coordinates is lost. Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
 
 mod support;
@@ -18,7 +18,8 @@ const END_SECONDS_MAX: f64 = 30.0;
 /// Longer than this nobody takes to end what was cancelled.
 const CANCELLED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Longer than this nobody takes who stood still to find that the others have gone on (2 s, and a link's time to be made).
+/// Longer than this nobody takes who stood still to find that the others have gone on (2 s, and a link's time to be
+/// made).
 const KNOWS_WITHIN: Duration = Duration::from_secs(8);
 
 /// Disks under which n3 has written its range when all others have begun to.
@@ -300,8 +301,8 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
     Some(format!("{stage:<10}  {fault:<6}  {whom:<11}  {:>9.2} s  {how}", took.as_secs_f64()))
 }
 
-/// The coordinator is lost while parts get their names: the others give theirs, nobody writes any again, and the job waits for
-/// the host that was lost, which gives its own when it is back.
+/// The coordinator is lost while parts get their names: the others give theirs, nobody writes any again, and the job
+/// waits for the host that was lost, which gives its own when it is back.
 #[test]
 fn what_was_committed_gets_its_names_whoever_is_lost_meanwhile() {
     let Some(bed) = Bed::new() else { return };
@@ -327,8 +328,8 @@ fn what_was_committed_gets_its_names_whoever_is_lost_meanwhile() {
     assert_eq!(bed.files().len(), 400, "nothing but the parts is left");
 }
 
-/// A host is lost when its attempt is committed and it has not named its output yet: the others give theirs their names, the job
-/// says whom it waits for, and is done when that host is back.
+/// A host is lost when its attempt is committed and it has not named its output yet: the others give theirs their
+/// names, the job says whom it waits for, and is done when that host is back.
 #[test]
 fn a_committed_job_says_which_host_it_waits_for() {
     let Some(bed) = Bed::new() else { return };
@@ -358,8 +359,8 @@ fn a_committed_job_says_which_host_it_waits_for() {
     assert!(has_name("n3") && bed.files().len() == HOSTS, "{:?}", bed.files());
 }
 
-/// Only the link between the coordinator and its first follower is cut: exactly one of them has the output named, once. What the
-/// user puts in its place afterwards stays.
+/// Only the link between the coordinator and its first follower is cut: exactly one of them has the output named, once.
+/// What the user puts in its place afterwards stays.
 #[test]
 fn a_link_between_two_nodes_that_is_cut_leaves_one_coordinator() {
     let Some(bed) = Bed::new() else { return };
@@ -381,8 +382,8 @@ fn a_link_between_two_nodes_that_is_cut_leaves_one_coordinator() {
     assert_eq!(bed.place.read("out"), b"of the user");
 }
 
-/// A client is killed when three nodes are ready to give their outputs names and the fourth says nothing: the three do not know
-/// whether the fourth was told to, keep what they wrote, and say where it lies.
+/// A client is killed when three nodes are ready to give their outputs names and the fourth says nothing: the three do
+/// not know whether the fourth was told to, keep what they wrote, and say where it lies.
 #[test]
 fn who_is_in_doubt_when_the_client_dies_keeps_what_it_wrote() {
     let Some(bed) = Bed::of(&["--roles", "slow:3,fast:1", "--disk", "slow:6MB/s,fast:60MB/s"]) else {
@@ -412,7 +413,8 @@ fn who_is_in_doubt_when_the_client_dies_keeps_what_it_wrote() {
     assert_eq!(bed.files(), ready(), "whoever was not ready has nothing left");
 }
 
-/// Two of four hosts are killed, the coordinator among them, and one of the two comes back: three live, and complete the sort.
+/// Two of four hosts are killed, the coordinator among them, and one of the two comes back: three live, and complete
+/// the sort.
 #[test]
 fn a_host_that_was_restarted_has_its_vote() {
     let Some(bed) = Bed::new() else { return };
@@ -429,7 +431,8 @@ fn a_host_that_was_restarted_has_its_vote() {
     assert!(bed.jobs().iter().any(|job| job.id == id && job.state == JobState::Done), "{:?}", bed.jobs());
 }
 
-/// A node that is silent, and not missed yet, when all have written: inputs that outputs are to replace stay, on all nodes.
+/// A node that is silent, and not missed yet, when all have written: inputs that outputs are to replace stay, on all
+/// nodes.
 #[test]
 fn nobody_gives_names_before_all_have_said_that_they_are_there() {
     for (fault, detached) in [("cut", false), ("freeze", true)] {
@@ -482,7 +485,8 @@ fn nobody_gives_names_before_all_have_said_that_they_are_there() {
     }
 }
 
-/// A successor went on without what the lost coordinator alone had: the job was done, and a quarter of the records missing.
+/// A successor went on without what the lost coordinator alone had: the job was done, and a quarter of the records
+/// missing.
 #[test]
 fn a_coordinator_that_is_lost_with_inputs_of_its_own_ends_the_job() {
     let Some(bed) = Bed::new() else { return };
@@ -538,11 +542,12 @@ fn one_name_in_a_directory_that_all_see_is_refused() {
     bed.is_tidy("a refused sort", false);
 }
 
-/// What the others have written stays: of a loss when all ranges have come only the lost one is sorted again, by as many as
-/// are left; all of it, if whoever made the output is lost, too.
+/// What the others have written stays: of a loss when all ranges have come only the lost one is sorted again, by as
+/// many as are left; all of it, if whoever made the output is lost, too.
 #[test]
 fn of_who_is_lost_when_all_has_come_only_the_range_is_sorted_again() {
-    // What is run, what happens when all write, who is killed when the lost range is being sorted, and whether ranges stay.
+    // What is run, what happens when all write, who is killed when the lost range is being sorted, and whether ranges
+    // stay.
     let cases = [
         ("sort", "kill n3", "", true),
         ("sort", "down n3", "", true),

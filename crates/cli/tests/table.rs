@@ -1,4 +1,5 @@
-//! A server of tables, seen from outside: compared with Redis itself, request by request, and used by Redis's own programs.
+//! A server of tables, seen from outside: compared with Redis itself, request by request, and used by Redis's own
+//! programs.
 //!
 //! Invariant: to any sequence of requests both answer the same bytes; of errors, the same code.
 #![allow(clippy::disallowed_methods)] // Redis clients open sockets by other means than ours.
@@ -385,7 +386,8 @@ fn what_clients_hold_is_bounded() {
     assert_eq!(client.ask("PING"), "+PONG\r\n");
 }
 
-/// The server waited for the client when it had replied with a MiB, although there were requests left and the socket had taken all.
+/// The server waited for the client when it had replied with a MiB, although there were requests left and the socket
+/// had taken all.
 #[test]
 fn replies_to_one_packet_of_requests_may_be_long() {
     let place = Place::new();

@@ -1,7 +1,7 @@
 //! Tables on the nodes of a cluster, seen from outside: real daemons on loopback ports.
 //!
-//! Invariant: whatever splits while it is used, every record that was acknowledged is there, once, in order; and what is lost with a
-//! node is said.
+//! Invariant: whatever splits while it is used, every record that was acknowledged is there, once, in order; and what
+//! is lost with a node is said.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command opens files by other means than ours.
 
 mod support;

@@ -1,5 +1,5 @@
-//! Who is let in, and for how long: the signed cluster file, its epochs, clients with rights, and what becomes of those who
-//! are dropped, seen from outside.
+//! Who is let in, and for how long: the signed cluster file, its epochs, clients with rights, and what becomes of those
+//! who are dropped, seen from outside.
 //!
 //! Invariant: every node that a test starts is ended by it.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
@@ -70,8 +70,8 @@ fn a_cluster_file_that_is_forged_or_not_signed_is_refused_by_everybody() {
     until("all have new certificates", || nodes.run(&EXEC).status == Some(0));
 }
 
-/// What went wrong: 40,000 requests of a client that may only look turned the audit log over in 5 s. Principle: what a peer is
-/// refused has its most lines a minute, and nobody pushes out what others did.
+/// What went wrong: 40,000 requests of a client that may only look turned the audit log over in 5 s. Principle: what a
+/// peer is refused has its most lines a minute, and nobody pushes out what others did.
 #[test]
 fn who_may_only_look_cannot_wash_the_audit_log() {
     let nodes = Nodes::start(1);
@@ -103,8 +103,8 @@ fn who_may_only_look_cannot_wash_the_audit_log() {
     assert!(lines.iter().any(|line| line.words.contains(&"before-it".to_string())));
 }
 
-/// What went wrong: a file of before links were sealed was refused because it is not signed, and the remedy, to sign it, refused it
-/// because it is not sealed.
+/// What went wrong: a file of before links were sealed was refused because it is not signed, and the remedy, to sign
+/// it, refused it because it is not sealed.
 #[test]
 fn a_cluster_file_of_before_links_were_sealed_is_renewed_in_one_step() {
     let nodes = Nodes::start(1);
@@ -448,7 +448,8 @@ fn clients_that_may_look_cannot_keep_others_out_together() {
     until("a place that is free again", || open(&eyes[16]).is_some());
 }
 
-/// What went wrong: links that were open stayed when their peer was renewed, so whoever had copied the key went on with all rights.
+/// What went wrong: links that were open stayed when their peer was renewed, so whoever had copied the key went on with
+/// all rights.
 /// Principle: a link is worth what the id is worth that was proved on it.
 #[test]
 fn links_that_were_opened_with_an_old_key_end_with_the_renewal() {
@@ -515,8 +516,8 @@ fn a_node_that_was_down_learns_of_a_drop_before_it_serves_the_dropped() {
     assert_eq!(epochs(&nodes), [2, 2]);
 }
 
-/// What went wrong: a node that starts asked one host after the other, and one that took the connection and said nothing kept it
-/// from those that knew of its drop. Principle: all are asked at once, and the silent delay nobody.
+/// What went wrong: a node that starts asked one host after the other, and one that took the connection and said
+/// nothing kept it from those that knew of its drop. Principle: all are asked at once, and the silent delay nobody.
 #[test]
 fn a_dropped_host_that_is_silent_keeps_no_node_from_learning_of_its_drop() {
     let mut nodes = Nodes::start(3);
@@ -533,8 +534,8 @@ fn a_dropped_host_that_is_silent_keeps_no_node_from_learning_of_its_drop() {
         .is_refused(&["our certificate was dropped"]);
 }
 
-/// What went wrong: nodes compared their epochs only when one dialled the other. With their link up the second served the dropped
-/// for ever. Principle: who learns of it tells all with whom it has a link.
+/// What went wrong: nodes compared their epochs only when one dialled the other. With their link up the second served
+/// the dropped for ever. Principle: who learns of it tells all with whom it has a link.
 #[test]
 fn nodes_pass_on_over_their_links_what_only_one_was_told() {
     let nodes = Nodes::start(3);
@@ -575,8 +576,8 @@ fn a_node_that_nobody_told_learns_from_the_first_client_that_knows() {
     assert_eq!(cluster(&nodes, "before").epoch, 2);
 }
 
-/// What went wrong: a client that is behind learned of a drop from the first node and went on with the dropped one to the end of
-/// its command.
+/// What went wrong: a client that is behind learned of a drop from the first node and went on with the dropped one to
+/// the end of its command.
 #[test]
 fn a_client_that_learns_of_a_drop_is_done_with_the_dropped_at_once() {
     let nodes = Nodes::start(2);

@@ -82,8 +82,8 @@ fn files_in_order_are_merged_and_others_refused() {
         place.run(&[&["merge"], args, &["-o", "expected", "-q"]].concat()).is_done();
         assert!(place.read("out") == place.read("expected"), "{args:?}");
     }
-    // One record that is less than the one before it: in the middle of a page, and as the first of one, which have a whole
-    // number of 36,864 bytes, of some power of two: of 4 MiB 113, of less 1 to 56.
+    // One record that is less than the one before it: in the middle of a page, and as the first of one, which have a
+    // whole number of 36,864 bytes, of some power of two: of 4 MiB 113, of less 1 to 56.
     let ordered = place.read("r");
     for at in [200_001, 168 * 512, 113 * 512] {
         let mut bytes = ordered.clone();

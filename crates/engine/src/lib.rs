@@ -1,8 +1,8 @@
 //! What one machine does: the verbs, and its part in a job of several machines.
 //!
-//! A verb takes options and returns a receipt. [`participant`] is what a machine does in a sort, shuffle, merge, join or
-//! partition on several; [`model`] predicts how long one takes. [`Sorter`] sorts records that a program has rather than
-//! a file. Nothing here knows flags, links or nodes.
+//! A verb takes options and returns a receipt. [`participant`] is what a machine does in a sort, shuffle, merge, join
+//! or partition on several; [`model`] predicts how long one takes. [`Sorter`] sorts records that a program has rather
+//! than a file. Nothing here knows flags, links or nodes.
 
 mod asked;
 mod calibrate;

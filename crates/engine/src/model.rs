@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Invariant: pure. Stages have the names that the receipt will show beside them.
-//! Non-goals: disks that several nodes share unless they were measured together, what links cost the cores beyond what a
-//! measurement of links shows, time between stages.
+//! Non-goals: disks that several nodes share unless they were measured together, what links cost the cores beyond what
+//! a measurement of links shows, time between stages.
 
 mod shares;
 mod simulated;

@@ -71,8 +71,8 @@ impl Starts for Nobody {
     }
 }
 
-/// The first node makes the file that all write to, and tells its hidden name. On the way to the others somebody who may write
-/// to the directory can put something else there.
+/// The first node makes the file that all write to, and tells its hidden name. On the way to the others somebody who
+/// may write to the directory can put something else there.
 #[test]
 fn what_is_planted_at_the_name_of_a_shared_output_gets_no_nodes_records() {
     const MEMORY_BYTES: u64 = 64 << 20;

@@ -1,8 +1,8 @@
 //! Canaries: merge and join with one mechanism broken on purpose, and the invariant that notices.
 //!
 //! The test program starts itself once more for each, with the mechanism's name in the environment.
-//! Invariant: without a sabotage the very same verb succeeds, so that what is noticed is the sabotage; and what is noticed gets no
-//! name.
+//! Invariant: without a sabotage the very same verb succeeds, so that what is noticed is the sabotage; and what is
+//! noticed gets no name.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 mod place;

@@ -1,4 +1,5 @@
-//! Prefixed records: every verb makes of them what it makes of the same records as lines, and refuses a file that is cut off.
+//! Prefixed records: every verb makes of them what it makes of the same records as lines, and refuses a file that is
+//! cut off.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 mod place;

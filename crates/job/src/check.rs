@@ -1,8 +1,8 @@
 //! A check of files on the nodes of a cluster: the client's side, and a node's.
 //!
 //! Model: the client opens one stream to every node. Each node examines files of its own as one piece of the sequence,
-//! reports progress, and at the end what it found, with its first and last record. The client joins the pieces in the order
-//! of the hosts, so order and duplicates are also counted across the borders of nodes.
+//! reports progress, and at the end what it found, with its first and last record. The client joins the pieces in the
+//! order of the hosts, so order and duplicates are also counted across the borders of nodes.
 //! Invariant: a node that fails, disconnects or is silent ends the check, and the error names it. If its client has
 //! disconnected, a node stops within [`PROGRESS`]. A node runs at most [`CHECKS_MAX`] at once.
 //! Non-goals: files that all nodes see; those are checked on one machine.

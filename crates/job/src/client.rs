@@ -35,8 +35,8 @@ pub struct Cluster {
 
 /// Runs some work on the nodes of a cluster, with memory and scratch of each as the options say.
 ///
-/// The receipt's invariant is that of the same work on one machine; a sort's output is in order from each node's range to
-/// the next's, and each part of a partition lies with one node.
+/// The receipt's invariant is that of the same work on one machine; a sort's output is in order from each node's range
+/// to the next's, and each part of a partition lies with one node.
 pub fn run(cluster: &Cluster, options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     let ask = ask_of(options)?;
     let meant = Meant::of(cluster)?;

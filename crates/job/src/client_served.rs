@@ -10,9 +10,9 @@
 //! Model: [`serve`] answers all requests of a peer on a link, as long as the link is open. At a node [`ClientInputs`]
 //! is a back end whose files can be read, and [`client_output`] a file that queues can write to. So all nodes see the
 //! same files, and the code that reads inputs does not know that they are elsewhere.
-//! Invariant: a node names files by their place among the inputs, and reads no others. It writes to the output of the attempt
-//! that it takes part in, as long as that runs, and to nothing else. An answer has what the file holds at that moment;
-//! a node notices that it has changed by looking again, as with a file of its own.
+//! Invariant: a node names files by their place among the inputs, and reads no others. It writes to the output of the
+//! attempt that it takes part in, as long as that runs, and to nothing else. An answer has what the file holds at that
+//! moment; a node notices that it has changed by looking again, as with a file of its own.
 //! Non-goals: streams, which cannot be read twice, nor written at any place.
 
 use std::collections::VecDeque;
@@ -34,7 +34,8 @@ use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What, message};
 pub(crate) const CLIENT: &str = "client:";
 /// Requests of a queue that wait for an answer: no more than the client has room for, so sending one never waits.
 const ASKED: usize = 2;
-/// The most streams of a link at once: for each side of a join one that blocks and one for pages, and one for what is written.
+/// The most streams of a link at once: for each side of a join one that blocks and one for pages, and one for what is
+/// written.
 const STREAMS_MAX: usize = 8;
 /// Bytes that are read after a page, and kept: the line that begins in it may end there.
 const TAIL_BYTES: usize = 4 << 10;

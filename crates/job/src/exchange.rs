@@ -11,9 +11,9 @@
 //! paced      like shifted, but the next host gets something only when the one before has everything
 //! ```
 //!
-//! Invariant: a node reports a round only when those it sent to have counted what arrived. At most [`BYTES_MAX`] for each
-//! pair, and [`ROUNDS_MAX`].
-//! Source of the idea: paper 004, section 2.2, which measures all to all before it plans a sort.
+//! Invariant: a node reports a round only when those it sent to have counted what arrived. At most [`BYTES_MAX`] for
+//! each pair, and [`ROUNDS_MAX`]. Source of the idea: paper 004, section 2.2, which measures all to all before it plans
+//! a sort.
 //! Non-goals: rates of single links ([`crate::rates`]).
 
 use std::path::Path;

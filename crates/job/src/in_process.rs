@@ -1,4 +1,5 @@
-//! A job whose nodes are all in this process: the participants of a cluster's job, with nothing but memory between them.
+//! A job whose nodes are all in this process: the participants of a cluster's job, with nothing but memory between
+//! them.
 //!
 //! Model: the steps that the coordinator takes with nodes of a cluster, as calls. A node cannot be lost without the
 //! others, so there is one attempt, without votes, and the first error ends it.

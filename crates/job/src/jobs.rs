@@ -1,7 +1,8 @@
 //! The jobs of a node: which run, which have ended, and how.
 //!
 //! Invariant: at most [`RUNNING_MAX`] run at once. Of those that have ended the last [`ENDED_MAX`] are remembered for
-//! [`ENDED_SECONDS`], each with its receipt, or with the last [`TAIL_BYTES`] of its output if there was no client to take it.
+//! [`ENDED_SECONDS`], each with its receipt, or with the last [`TAIL_BYTES`] of its output if there was no client to
+//! take it.
 //! Non-goals: starting processes, sorting.
 
 use std::collections::VecDeque;

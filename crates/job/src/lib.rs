@@ -1,10 +1,12 @@
-//! Jobs on several nodes: sorts, shuffles, merges, joins and partitions, checks, plans and the measurements behind them.
+//! Jobs on several nodes: sorts, shuffles, merges, joins and partitions, checks, plans and the measurements behind
+//! them.
 //!
-//! Model: a coordinator asks each node to take part ([`JobService`]), has them sample, gives them split points, and has the
-//! outputs named when all proofs hold. The coordinator is the client ([`run`]) or one of the nodes ([`detach`]), whose
-//! hosts then vote on each attempt and elect a successor when it is lost. Participants of one process ([`run_in_process`]) are
-//! coordinated by calls. A participant sorts what a river brings it.
-//! Invariant: nothing gets its name before every node has written its range and the proofs of all of them hold together.
+//! Model: a coordinator asks each node to take part ([`JobService`]), has them sample, gives them split points, and has
+//! the outputs named when all proofs hold. The coordinator is the client ([`run`]) or one of the nodes ([`detach`]),
+//! whose hosts then vote on each attempt and elect a successor when it is lost. Participants of one process
+//! ([`run_in_process`]) are coordinated by calls. A participant sorts what a river brings it.
+//! Invariant: nothing gets its name before every node has written its range and the proofs of all of them hold
+//! together.
 //! Non-goals: how a range is sorted, which is the engine's; daemons, commands and transfers.
 
 mod agreement;

@@ -3,8 +3,8 @@
 //! Model: the coordinator has a stream to every participant, for the messages that `api/src/job.rs` lists. The job
 //! lasts as long as the stream, through any number of attempts. In an attempt, when all split points are known, each
 //! participant opens a stream to every other, waits for theirs, and runs.
-//! Invariant: an attempt that is stopped or cancelled, fails, or loses its coordinator has removed everything that it made before
-//! the next message is sent.
+//! Invariant: an attempt that is stopped or cancelled, fails, or loses its coordinator has removed everything that it
+//! made before the next message is sent.
 //! Non-goals: how a range is sorted; that is the engine's.
 
 use std::path::PathBuf;

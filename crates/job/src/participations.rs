@@ -17,8 +17,8 @@ use thalweg_wire::{Link, Streams};
 
 use crate::error::{Refused, SIGTERM};
 
-/// How much memory of a sort's pools a node keeps for the next sort unless the kernel needs it, and the smallest `memory` of a
-/// sort for which it does. With less, the kept memory would exceed the limit of the sort.
+/// How much memory of a sort's pools a node keeps for the next sort unless the kernel needs it, and the smallest
+/// `memory` of a sort for which it does. With less, the kept memory would exceed the limit of the sort.
 const KEPT_BYTES: usize = 256 << 20;
 const KEEPS_FROM_BYTES: u64 = 128 << 20;
 /// The most sorts that a node takes part in at once.

@@ -4,7 +4,8 @@
 //! the one that is open to the other host, which counts what arrives; so the bytes go the way of a river's batches.
 //! The rates from a probe of the whole cluster are stored beside the node's certificate, because they are the host's
 //! own. In the cluster file every change would be a new epoch, and would have to be distributed to all hosts.
-//! Invariant: one measurement at a time on a node. None lasts longer than its parts' declared times; none leaves a file.
+//! Invariant: one measurement at a time on a node. None lasts longer than its parts' declared times; none leaves a
+//! file.
 //! Non-goals: which node sends to which, and when ([`crate::rates`]).
 
 use std::path::PathBuf;

@@ -5,8 +5,8 @@ use thalweg_engine::participant::{KeyRange, by_range, deal, split_points};
 use thalweg_engine::{Result, WorkOptions};
 use thalweg_record::{SplitPoint, thin_sample};
 
-/// A node is given a sample of its range's keys if the range takes more than 1/KEYS_FOR_MEMORIES of its memory. Nodes with
-/// more memory sample what arrives instead.
+/// A node is given a sample of its range's keys if the range takes more than 1/KEYS_FOR_MEMORIES of its memory. Nodes
+/// with more memory sample what arrives instead.
 const KEYS_FOR_MEMORIES: u64 = 2;
 /// The most bytes of that sample.
 const KEYS_BYTES_MAX: u64 = 8 << 20;

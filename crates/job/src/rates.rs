@@ -1,8 +1,8 @@
 //! The rates of the nodes of a cluster: those that they keep, or those measured now.
 //!
-//! Model: all nodes measure their disks at the same time, and then their cores, so that nodes on one machine share it as they
-//! do when they sort. Then each sends to the next, so that every link carries the same both ways; and each sends to the one
-//! half the cluster further, so that all traffic crosses whatever is between the halves.
+//! Model: all nodes measure their disks at the same time, and then their cores, so that nodes on one machine share it
+//! as they do when they sort. Then each sends to the next, so that every link carries the same both ways; and each
+//! sends to the one half the cluster further, so that all traffic crosses whatever is between the halves.
 //!
 //! ```text
 //! next    n1 -> n2 -> n3 -> n4 -> n1        a link's rate is the best of these
@@ -10,8 +10,9 @@
 //! back    n4 -> n3 -> n2 -> n1 -> n4        only then: for links whose next host is beyond the trunk
 //! ```
 //!
-//! Invariant: a probe takes [`SEND_MS`] for each of its two or three rounds, and the time of [`thalweg_engine::probe_disk`]
-//! and [`thalweg_engine::probe_cores`]. A node that cannot be measured is an error that names it.
+//! Invariant: a probe takes [`SEND_MS`] for each of its two or three rounds, and the time of
+//! [`thalweg_engine::probe_disk`] and [`thalweg_engine::probe_cores`]. A node that cannot be measured is an error that
+//! names it.
 //! Non-goals: trunks between other parts of a cluster than its halves, in the order of the cluster file.
 
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Jobs that run without their client: a node coordinates them, and when it is lost another takes its place.
 //!
 //! Model: a node that misses the coordinator proposes to the hosts of the attempt, in turn with the others, that it
-//! coordinates the next attempt ([`crate::vote`]). Hosts that still hear the coordinator refuse. So the decision is one of
-//! four: this node continues, another one does, the attempt was committed, or the job has ended.
+//! coordinates the next attempt ([`crate::vote`]). Hosts that still hear the coordinator refuse. So the decision is one
+//! of four: this node continues, another one does, the attempt was committed, or the job has ended.
 //! Invariant: no host coordinates an attempt except by such a decision. [`FOLLOW_SECONDS`] after it missed the
 //! coordinator at the latest, a node knows how the job ended, or reports in one line why it does not.
 

@@ -252,7 +252,8 @@ fn a_job_that_nobody_goes_on_with_is_decided_or_makes_room_in_the_end() {
     assert!(matches!(decided, Some(Decision::Ended { state: JobState::Failed, .. })), "{decided:?}");
 }
 
-/// The user takes an output's name between ready and committed: his file stays, and the job's end says where the output lies.
+/// The user takes an output's name between ready and committed: his file stays, and the job's end says where the output
+/// lies.
 #[test]
 fn an_output_whose_name_the_user_has_taken_is_kept_and_its_place_told() {
     let place = Place::new("taken");

@@ -1,13 +1,14 @@
 //! Sources, sinks, and the loop between them.
 //!
-//! Model: a [`Source`] gives blocks, a [`Sink`] takes them, and [`pump`] moves blocks from one to the other until the source
-//! ends. Reading and writing overlap because a source reads ahead and a sink writes behind, each on its own queue, so the
-//! loop has nothing to schedule (paper 000, figure 2: a completed read becomes a write).
+//! Model: a [`Source`] gives blocks, a [`Sink`] takes them, and [`pump`] moves blocks from one to the other until the
+//! source ends. Reading and writing overlap because a source reads ahead and a sink writes behind, each on its own
+//! queue, so the loop has nothing to schedule (paper 000, figure 2: a completed read becomes a write).
 //!
 //! To use several cores a stream is split into *lanes*, each with its own thread: lane i of n takes blocks i, i + n,
 //! i + 2n, ...
 //!
-//! Invariant: `finish` is called once, after the last block, and only if nothing failed. Dropping a sink without it aborts.
+//! Invariant: `finish` is called once, after the last block, and only if nothing failed. Dropping a sink without it
+//! aborts.
 //! Non-goals: the meaning of the bytes.
 
 mod ends;

@@ -21,8 +21,8 @@ const PARTIAL: &str = "out/.sorted.thalweg-partial";
 /// Let the input be 1, and s = 0.96 the spilled part; a fresh sort moves 2 (1 + s) = 3.92. It is killed after 0.8 of
 /// the output: the last note is behind by at most the distance of two notes (0.14: a quarter of 18 MiB, in 32 MB), a
 /// range and the blocks in flight (0.06), so 0.6 is noted. What remains is the input after the last checkpoint, namely
-/// 1 - s + 2/32 = 0.1; spilling its part, 0.06; and 0.4 s from scratch and 0.4 to the output: 0.95 in all, 0.24 of a fresh
-/// sort. Without notes it is 0.1 + 0.06 + s + 1, which is 0.54.
+/// 1 - s + 2/32 = 0.1; spilling its part, 0.06; and 0.4 s from scratch and 0.4 to the output: 0.95 in all, 0.24 of a
+/// fresh sort. Without notes it is 0.1 + 0.06 + s + 1, which is 0.54.
 const SHARE_MAX: f64 = 0.25;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Work on several nodes inside this process: the same bytes as on one, whatever the keys, and nothing left of a refused
-//! one.
+//! Work on several nodes inside this process: the same bytes as on one, whatever the keys, and nothing left of a
+//! refused one.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 #[path = "../../engine/tests/place/mod.rs"]

@@ -1,7 +1,7 @@
 //! A volume of four directories on this machine, mounted or opened in this process, compared with other file systems.
 //!
-//! Model: the floor is the slower of two: the disk, as fio reads and writes it with direct I/O, and, for a mount, a FUSE
-//! file system that has no data (`bench/rivals/volume/nullfs.c`). GlusterFS and MooseFS have four directories too.
+//! Model: the floor is the slower of two: the disk, as fio reads and writes it with direct I/O, and, for a mount, a
+//! FUSE file system that has no data (`bench/rivals/volume/nullfs.c`). GlusterFS and MooseFS have four directories too.
 //! Non-goals: installing rivals; `bench/rivals/volume/peers` starts and ends them.
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! `bench volume`: the experiments of paper 001 on a lab of eight hosts, and a mount on one machine beside its rivals.
 //!
-//! Model: each host of the lab has a store, and one to seven of them read or write files of 838-byte records, each through
-//! a mount and by the same program. NFS serves the same file from n8. The ideal is the time that the links need at the
-//! rate of iperf3, an eighth of each file being local to its reader.
+//! Model: each host of the lab has a store, and one to seven of them read or write files of 838-byte records, each
+//! through a mount and by the same program. NFS serves the same file from n8. The ideal is the time that the links need
+//! at the rate of iperf3, an eighth of each file being local to its reader.
 //! Invariant: before each run, caches are dropped and volumes are mounted again, unless the row says otherwise.
 
 mod access;

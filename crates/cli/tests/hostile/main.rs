@@ -1,7 +1,8 @@
 //! A source that lies: a real sink is told by it whatever it likes.
 //!
-//! What went wrong: a source sent a link and then gave a further name of a file as a path through that link, and in the directory
-//! that DEST lies in it could name anything. Consequence: files were written outside of DEST, as the user that receives.
+//! What went wrong: a source sent a link and then gave a further name of a file as a path through that link, and in the
+//! directory that DEST lies in it could name anything. Consequence: files were written outside of DEST, as the user
+//! that receives.
 //! Principle: of what the other end says nothing is believed. Whatever it says, nothing outside of DEST is written or
 //! changed, the sink ends by itself with one clear line, and its memory has a bound.
 #![allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
@@ -220,8 +221,9 @@ fn no_way_leads_out_of_dest() {
     }
 }
 
-/// A source named what only a transfer or a sort of the receiver's own names so. A hard link from a partial name to a file of
-/// DEST's had a run with `--resume` compare it with the source, which read it so; a journal or a manifest would be believed.
+/// A source named what only a transfer or a sort of the receiver's own names so. A hard link from a partial name to a
+/// file of DEST's had a run with `--resume` compare it with the source, which read it so; a journal or a manifest would
+/// be believed.
 #[test]
 fn hidden_names_are_taken_from_no_source() {
     use Step::{Block, Tell};
@@ -410,8 +412,8 @@ fn open_files_count_with_all_their_names() {
     assert!(outcome.err.contains("open than 512 MiB of memory hold"), "{outcome:?}");
 }
 
-/// Both ends kept whole paths of every file with several names: 4,000 of them below 900 directories took 1.1 GB at the sink,
-/// and a hundred thousand would have taken 25.
+/// Both ends kept whole paths of every file with several names: 4,000 of them below 900 directories took 1.1 GB at the
+/// sink, and a hundred thousand would have taken 25.
 #[test]
 fn what_is_kept_of_a_file_with_two_names_does_not_grow_with_its_depth() {
     const PEAK_BYTES_MAX: u64 = 128 << 20;
@@ -456,8 +458,8 @@ fn others(field: &Field) -> Vec<Field> {
     }
 }
 
-/// The honest transfer with each field of each message and of each block changed to each other value, and with each step
-/// left out, doubled, or swapped with the next.
+/// The honest transfer with each field of each message and of each block changed to each other value, and with each
+/// step left out, doubled, or swapped with the next.
 fn changed() -> Vec<(String, Vec<Step>)> {
     let honest = honest();
     let mut all = Vec::new();

@@ -1,9 +1,9 @@
 //! A sink that lies: a real source is told by it whatever it likes.
 //!
-//! Cause and consequence: the name that a sink gave a file went into what the source sends, and one that was too long ended the
-//! source with a panic; an answer of 1 MiB took 48 MiB of the source's memory, and five could wait.
-//! Principle: a source reads and sends what it was asked for and nothing else, ends by itself, if need be with one clear line, and
-//! its memory has a bound.
+//! Cause and consequence: the name that a sink gave a file went into what the source sends, and one that was too long
+//! ended the source with a panic; an answer of 1 MiB took 48 MiB of the source's memory, and five could wait.
+//! Principle: a source reads and sends what it was asked for and nothing else, ends by itself, if need be with one
+//! clear line, and its memory has a bound.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -110,8 +110,8 @@ fn an_honest_sink_is_served() {
     keeps_its_head(&(outcome, heard), "honest");
 }
 
-/// The honest answers with each field of each changed to each other value, with each tag, and with each left out, doubled, or
-/// swapped with the next.
+/// The honest answers with each field of each changed to each other value, with each tag, and with each left out,
+/// doubled, or swapped with the next.
 fn changed(honest: &[Turn]) -> Vec<(String, Vec<Turn>)> {
     let mut all = Vec::new();
     for (at, turn) in honest.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The messages of a transfer, written from `docs/formats/pump.md` and by none of the program's own code, so that a test can
-//! say what no honest end would; and the end that says them.
+//! The messages of a transfer, written from `docs/formats/pump.md` and by none of the program's own code, so that a
+//! test can say what no honest end would; and the end that says them.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -275,7 +275,8 @@ pub(crate) struct Got {
 /// Longer than this a sink does not wait for the source to ask.
 const ASKS_WITHIN: Duration = Duration::from_millis(1000);
 
-/// Has a real source, started as users do, send `tree` to this sink, whose last word follows from the sum that the source told.
+/// Has a real source, started as users do, send `tree` to this sink, whose last word follows from the sum that the
+/// source told.
 pub(crate) fn serve(
     place: &Place,
     flags: &[&str],

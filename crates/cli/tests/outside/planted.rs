@@ -1,8 +1,8 @@
 //! Hidden names in a directory that others may write to: what somebody has put there is neither followed nor used, and
 //! names of any bytes are names.
 //!
-//! Cause and consequence: a link at a name that could be guessed was followed, and somebody's file written over; records
-//! went into a file of another user's; two outputs of one name shared their scratch.
+//! Cause and consequence: a link at a name that could be guessed was followed, and somebody's file written over;
+//! records went into a file of another user's; two outputs of one name shared their scratch.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -276,7 +276,8 @@ fn an_output_is_for_its_owner_until_it_has_its_name() {
     }
 }
 
-/// Whoever may write to the directory had renamed a large file to the name of a manifest: all of it was read into memory.
+/// Whoever may write to the directory had renamed a large file to the name of a manifest: all of it was read into
+/// memory.
 #[test]
 fn a_large_file_at_a_manifests_name_is_not_read() {
     let place = Place::new();
@@ -326,8 +327,8 @@ fn a_forged_manifest_takes_no_more_memory_than_the_sort_has() {
     assert_eq!(place.names(), ["in"]);
 }
 
-/// In a directory like `/tmp` somebody had made what the output was to be called: a link was followed, a pipe was given the
-/// records, and a file for all to read gave its mode to the output.
+/// In a directory like `/tmp` somebody had made what the output was to be called: a link was followed, a pipe was given
+/// the records, and a file for all to read gave its mode to the output.
 #[test]
 fn what_another_user_put_at_an_outputs_name_is_not_used() {
     let place = Place::new();
@@ -361,7 +362,8 @@ fn what_another_user_put_at_an_outputs_name_is_not_used() {
     assert_eq!(place.read("victim"), b"secret\n");
 }
 
-/// A file that another user put at the output's name while it was made gave it its owner and its mode: he could read it.
+/// A file that another user put at the output's name while it was made gave it its owner and its mode: he could read
+/// it.
 #[test]
 fn what_another_user_puts_at_an_outputs_name_meanwhile_lends_it_nothing() {
     let place = Place::new();

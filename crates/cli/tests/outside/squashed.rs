@@ -1,7 +1,8 @@
 //! A share that squashes root: all files come out owned by nobody, whoever makes them, and none can be given away.
 //!
-//! Model: one directory of regular files in memory, which a thread of the test serves to the kernel through `/dev/fuse`, in the
-//! words of `linux/fuse.h`, 7.31. What is not served is answered with ENOSYS, and the kernel does without.
+//! Model: one directory of regular files in memory, which a thread of the test serves to the kernel through
+//! `/dev/fuse`, in the words of `linux/fuse.h`, 7.31. What is not served is answered with ENOSYS, and the kernel does
+//! without.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -251,8 +252,8 @@ impl Drop for Share {
     }
 }
 
-/// A hidden file is this user's if it has the owner of what is made there now, and not if it has the user's own number: root on such
-/// a share would find nothing of its own to go on from, and nothing to clear.
+/// A hidden file is this user's if it has the owner of what is made there now, and not if it has the user's own number:
+/// root on such a share would find nothing of its own to go on from, and nothing to clear.
 #[test]
 fn on_a_share_that_squashes_root_a_killed_sort_is_gone_on_from_and_its_leavings_go() {
     let place = Place::new();

@@ -102,8 +102,8 @@ fn a_receipt_tells_the_bytes_of_files_as_the_system_does() {
     assert_eq!(from_json::<Receipt>(&without).expect("an older receipt"), receipt);
 }
 
-/// What a killed sort had left stayed beside the output when that was made by a merge, or by a sort on nodes, and the other
-/// way round.
+/// What a killed sort had left stayed beside the output when that was made by a merge, or by a sort on nodes, and the
+/// other way round.
 #[test]
 fn whatever_makes_an_output_clears_what_was_left_of_it() {
     let place = Place::new();
@@ -276,7 +276,8 @@ fn little_memory_and_few_files_are_enough() {
     assert_eq!(place.names(), ["records", "sorted"]);
 }
 
-/// A ring is an open file. Where they are few the sort ended with an error in its middle, or could not open its scratch.
+/// A ring is an open file. Where they are few the sort ended with an error in its middle, or could not open its
+/// scratch.
 #[test]
 fn where_open_files_are_few_threads_do_it_or_one_line_says_so() {
     let place = Place::new();

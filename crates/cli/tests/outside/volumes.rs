@@ -66,8 +66,8 @@ fn a_second_signal_ends_a_mount_that_programs_use() {
     drop(open);
 }
 
-/// A shell line with a volume `full` of two stores, the first of which, with the manager, is a small file system `disk`.
-/// `None` where none can be mounted, which is said.
+/// A shell line with a volume `full` of two stores, the first of which, with the manager, is a small file system
+/// `disk`. `None` where none can be mounted, which is said.
 fn on_a_small_disk(line: &str) -> Option<super::support::Outcome> {
     let place = Place::new();
     let line = format!(

@@ -190,8 +190,8 @@ fn a_full_disk_says_how_much_was_missing_and_leaves_nothing_in_the_way() {
     assert_eq!(there.status, Some(2), "{there:?}");
 }
 
-/// The system says once of an open directory that writing back has failed: on the way nobody listened, and at the end all
-/// was well.
+/// The system says once of an open directory that writing back has failed: on the way nobody listened, and at the end
+/// all was well.
 #[test]
 fn what_fails_to_be_written_back_on_the_way_is_an_error() {
     let place = Place::new();

@@ -1,8 +1,8 @@
 //! Hidden names in a directory that others may write to: what somebody has put there is neither followed nor used.
 //!
-//! Cause and consequence: a transfer took whatever bore the name of its partial file or its journal for its own. Somebody
-//! who had made such a file for all to read owned the result and read a secret, a second name of a file was written over,
-//! and a journal that somebody else had written proved his bytes right.
+//! Cause and consequence: a transfer took whatever bore the name of its partial file or its journal for its own.
+//! Somebody who had made such a file for all to read owned the result and read a secret, a second name of a file was
+//! written over, and a journal that somebody else had written proved his bytes right.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
@@ -81,9 +81,9 @@ fn what_is_planted_at_a_hidden_name_is_refused_and_untouched() {
     assert_eq!(place.names(), ["in", "journal", "shallow", "there", "tree", "victim"]);
 }
 
-/// Whoever is quick enough to make the file in between has one of his own, which is not written to.
-/// Whoever may write to a directory may rename in it what he may neither read nor remove: a tree's hidden name went to a
-/// private directory meanwhile, which got the tree's mode and its name, for all to read.
+/// Whoever is quick enough to make the file in between has one of his own, which is not written to. Whoever may write
+/// to a directory may rename in it what he may neither read nor remove: a tree's hidden name went to a private
+/// directory meanwhile, which got the tree's mode and its name, for all to read.
 #[test]
 fn a_private_directory_that_is_put_in_the_place_of_a_tree_stays_private() {
     let place = sources();
@@ -176,7 +176,8 @@ fn a_file_that_was_given_away_before_its_run_was_killed_is_no_obstacle() {
     are_same(&place.0.join("tree"), &place.0.join("there"));
 }
 
-/// A stream's partial file was whatever the umask let it be, and so was the file that took the place of one of mode 0600.
+/// A stream's partial file was whatever the umask let it be, and so was the file that took the place of one of mode
+/// 0600.
 #[test]
 fn a_streams_output_is_for_its_owner_until_it_has_the_mode_and_owner_of_the_old_one() {
     let place = sources();
@@ -262,7 +263,8 @@ fn a_forged_journal_takes_little_memory() {
     assert_eq!(place.names(), ["in"]);
 }
 
-/// Another transfer's hidden tree, with its journal or without, was renamed to where this one's would be: it was cleared.
+/// Another transfer's hidden tree, with its journal or without, was renamed to where this one's would be: it was
+/// cleared.
 #[test]
 fn another_transfers_hidden_tree_is_neither_cleared_nor_gone_on_from() {
     let place = sources();

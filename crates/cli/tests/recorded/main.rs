@@ -1,11 +1,13 @@
 //! Recorded commands: what a shell sees of about 200 of them is compared with what it saw when they were recorded.
 //!
-//! A file `NAME.txt` beside this one holds cases. A case begins with `== TITLE`; each line `$ COMMAND` is run by bash in a
-//! directory that the cases of no other title share, with `$T` for the program. Below a command follow its standard output
-//! (`1> `), its standard error (`2> `) and an exit status that is not 0; below the last command, every file that is left,
-//! with its size and the XXH3 sum of its bytes. What differs from run to run (times, rates, memory, process ids) is `~`.
+//! A file `NAME.txt` beside this one holds cases. A case begins with `== TITLE`; each line `$ COMMAND` is run by bash
+//! in a directory that the cases of no other title share, with `$T` for the program. Below a command follow its
+//! standard output (`1> `), its standard error (`2> `) and an exit status that is not 0; below the last command, every
+//! file that is left, with its size and the XXH3 sum of its bytes. What differs from run to run (times, rates, memory,
+//! process ids) is `~`.
 //!
-//! `THALWEG_RECORD=1 cargo test -p thalweg-cli --test recorded` records the commands again; `git diff` shows what changed.
+//! `THALWEG_RECORD=1 cargo test -p thalweg-cli --test recorded` records the commands again; `git diff` shows what
+//! changed.
 #![allow(clippy::disallowed_methods)] // Cases are files of the checkout, not of the product.
 
 mod steady;

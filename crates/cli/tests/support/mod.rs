@@ -1,7 +1,7 @@
 //! A place to run the command in, and what a shell sees of it. For all programs of tests of the command.
 //!
-//! Invariant: a test starts the built binary in an empty directory of its own, which goes when the test ends. What a line
-//! of shell prints goes through files beside that directory, so that the kernel's count of the child can be had.
+//! Invariant: a test starts the built binary in an empty directory of its own, which goes when the test ends. What a
+//! line of shell prints goes through files beside that directory, so that the kernel's count of the child can be had.
 #![allow(dead_code)] // Each program of tests uses its part.
 
 pub(crate) mod lab;
@@ -108,8 +108,8 @@ impl Drop for Place {
     }
 }
 
-/// Says that this test, or a part of it, cannot run on this machine, and why. `./test` counts it as skipped: it names a file in
-/// `THALWEG_SKIPPED`, to which a line is added.
+/// Says that this test, or a part of it, cannot run on this machine, and why. `./test` counts it as skipped: it names a
+/// file in `THALWEG_SKIPPED`, to which a line is added.
 pub(crate) fn skipped(why: &str) {
     println!("skipped: {why}");
     let Some(file) = std::env::var_os("THALWEG_SKIPPED") else { return };

@@ -1,6 +1,7 @@
 //! A server of ssh for a test, with keys and settings of its own.
 //!
-//! Invariant: it is started by the test and ended by it, listens on this machine alone, and lets nobody in but the test.
+//! Invariant: it is started by the test and ended by it, listens on this machine alone, and lets nobody in but the
+//! test.
 #![allow(dead_code)] // Each program of tests uses its part.
 
 use std::net::{TcpListener, TcpStream};
@@ -12,8 +13,8 @@ use super::{Place, until};
 /// A server that lets one key in, whose users live in `home` and find this program by its name.
 pub(crate) struct Sshd {
     server: Child,
-    /// How the hosts n1 and n2, and this machine's address, are reached: all are here. Nobody answers for n3; n4 is asked
-    /// with a key that is not let in, and n5 has never been seen.
+    /// How the hosts n1 and n2, and this machine's address, are reached: all are here. Nobody answers for n3; n4 is
+    /// asked with a key that is not let in, and n5 has never been seen.
     pub(crate) ssh: String,
     pub(crate) port: u16,
 }

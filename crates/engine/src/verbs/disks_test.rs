@@ -1,5 +1,5 @@
-//! Verbs with their inputs on one disk, their output on another and their scratch on a third: two simulated ones and the
-//! real one, which takes each of the three places in turn.
+//! Verbs with their inputs on one disk, their output on another and their scratch on a third: two simulated ones and
+//! the real one, which takes each of the three places in turn.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 use std::path::PathBuf;

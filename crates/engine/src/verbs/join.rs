@@ -6,9 +6,9 @@
 //! right --> sorter --> side /
 //! ```
 //!
-//! Model: both sides are sorted by their keys, each in its half of the memory, and walked together. A record of the output is
-//! the left record followed by the right one; with lines, the separator is between them. Where `left` finds no
-//! right record there are zeros, or nothing for lines.
+//! Model: both sides are sorted by their keys, each in its half of the memory, and walked together. A record of the
+//! output is the left record followed by the right one; with lines, the separator is between them. Where `left` finds
+//! no right record there are zeros, or nothing for lines.
 //! Invariant: out = the sum over keys of left x right. The expected output is known from the sorted sides: its records,
 //! and the sums over all left and all right parts. It is compared with the parts of each record that was made, and the
 //! records that were made with those in the blocks that were handed to the write.

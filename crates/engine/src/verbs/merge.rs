@@ -1,11 +1,10 @@
 //! The verb `merge`: inputs that are in order become one.
 //!
-//! Model: files are parted by key into as many stretches as there are lanes, each of which merges its pieces of all files
-//! and writes its stretch of the output. Pipes, and `--unique`, with which a stretch's length is unknown, are merged
-//! by one lane.
-//! More inputs than may be open, or than memory has blocks for, take one more pass, as a multi-level merge would: they
-//! are sorted, which needs few of them at a time. So are files with lines that are too long for a merge's memory. This
-//! is decided before any pipe is opened: closing a pipe loses what has come through it.
+//! Model: files are parted by key into as many stretches as there are lanes, each of which merges its pieces of all
+//! files and writes its stretch of the output. Pipes, and `--unique`, with which a stretch's length is unknown, are
+//! merged by one lane. More inputs than may be open, or than memory has blocks for, take one more pass, as a
+//! multi-level merge would: they are sorted, which needs few of them at a time. So are files with lines that are too
+//! long for a merge's memory. This is decided before any pipe is opened: closing a pipe loses what has come through it.
 //! Invariant: out + dropped = in, and out is in order; the records that came fill the files that they came from.
 //! Non-goals: saying which of very many inputs is not in order; the output is in order.
 

@@ -30,8 +30,8 @@ pub(crate) use sort::{MEMORY_BYTES_MIN, scratch_limit};
 
 /// Sorts, shuffles, merges, joins or partitions records on this machine.
 ///
-/// The receipt's invariant: out = in; with `unique` out + dropped = in; for a join out = the sum over
-/// keys of left x right. If it does not hold, [`Error::is_wrong`](crate::Error::is_wrong) is true and no output gets its name.
+/// The receipt's invariant: out = in; with `unique` out + dropped = in; for a join out = the sum over keys of left x
+/// right. If it does not hold, [`Error::is_wrong`](crate::Error::is_wrong) is true and no output gets its name.
 pub fn run(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     options.check()?;
     match options.work {

@@ -1,14 +1,15 @@
 //! The verb `partition`: files go through a river whose lanes are the parts.
 //!
-//! Model: every page of the inputs is a split of the river; inlets take pages in turn, outlets give out splits in order,
-//! so a part holds its records in input order whatever the threads do. A stream is one split, put by one inlet.
+//! Model: every page of the inputs is a split of the river; inlets take pages in turn, outlets give out splits in
+//! order, so a part holds its records in input order whatever the threads do. A stream is one split, put by one inlet.
 //!
 //! ```text
 //! Inputs --InputLane--> splits::put --> Inlet ==river==> Outlet --> Writer --> Part, hidden --all whole--> names
 //! ```
 //!
 //! Invariant: out = in, over all parts together; if it does not hold no part gets its name.
-//! Non-goals: order inside a part other than the input's; parts of one stream by range, because it cannot be read twice.
+//! Non-goals: order inside a part other than the input's; parts of one stream by range, because it cannot be read
+//! twice.
 
 pub(super) mod parts;
 pub(super) mod preprocess;

@@ -1,8 +1,8 @@
 //! The verbs `sort` and `shuffle`: resolves the options on this machine, and runs the sort.
 //!
-//! A shuffle is a sort by random tags: every record is given a tag, a hash of the seed and of the byte at which it begins
-//! in all inputs together (`record::Tags`). So the same seed and inputs give the same output, whatever the memory and the
-//! number of threads.
+//! A shuffle is a sort by random tags: every record is given a tag, a hash of the seed and of the byte at which it
+//! begins in all inputs together (`record::Tags`). So the same seed and inputs give the same output, whatever the
+//! memory and the number of threads.
 
 use std::path::PathBuf;
 use std::sync::Arc;

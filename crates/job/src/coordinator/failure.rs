@@ -87,7 +87,8 @@ impl Coordinator<'_> {
         self.again(line)
     }
 
-    /// Prepares another attempt without the node that this line is about; in a job without its client only if the hosts agree.
+    /// Prepares another attempt without the node that this line is about; in a job without its client only if the hosts
+    /// agree.
     pub(super) fn again(&mut self, line: String) -> Result<()> {
         self.supersede(&line)?;
         self.job.failed.push(line.clone());

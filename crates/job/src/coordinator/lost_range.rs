@@ -61,7 +61,8 @@ impl Coordinator<'_> {
         Err(Failure::Node(id, reason, why))
     }
 
-    /// All ends in the order of their ranges, with those that were kept; and which of them are of this attempt, if some were.
+    /// All ends in the order of their ranges, with those that were kept; and which of them are of this attempt, if some
+    /// were.
     pub(super) fn with_kept(&self, ends: Vec<ParticipantEnd>) -> (Vec<ParticipantEnd>, Range<usize>) {
         let Some(kept) = &self.kept else { return (ends, 0..0) };
         let again = kept.place..kept.place + ends.len();

@@ -1,8 +1,9 @@
 //! The coordinator of a job on several nodes: a client, or one of the nodes.
 //!
 //! Model: it opens one stream to every participant, for the whole job, and takes them through the steps that
-//! `thalweg_api::ToParticipant` lists. A thread reads each stream, and all messages go through one queue. If a node is lost or
-//! has no room, and the others have the same inputs, all stop and the rest begin again: an attempt is a whole sort.
+//! `thalweg_api::ToParticipant` lists. A thread reads each stream, and all messages go through one queue. If a node is
+//! lost or has no room, and the others have the same inputs, all stop and the rest begin again: an attempt is a whole
+//! sort.
 //! Invariant: nothing gets its name before every node of an attempt has written all of its range, and the proofs of all
 //! participants, joined in the order of their ranges, hold. No attempt begins before every live node has reported that
 //! nothing of the one before is left, and the file that a lost node may still write to is removed before the next is
@@ -151,8 +152,8 @@ impl<'a> Coordinator<'a> {
         Coordinator { node: Some(Arc::clone(node)), ..self }
     }
 
-    /// Runs the job to its end, and tells all nodes how it ended. The receipt's invariant: out + dropped = in, and the output
-    /// is in order from each node's range to the next.
+    /// Runs the job to its end, and tells all nodes how it ended. The receipt's invariant: out + dropped = in, and the
+    /// output is in order from each node's range to the next.
     pub(crate) fn run(mut self) -> (Result<Receipt>, AttemptEnd) {
         let outcome = self.attempts();
         let mut end = self.end_of(&outcome);

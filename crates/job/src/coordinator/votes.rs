@@ -73,7 +73,8 @@ impl Coordinator<'_> {
         }
     }
 
-    /// What the hosts of the attempt decide about it. An error if too few of them answer, or another host proposed more.
+    /// What the hosts of the attempt decide about it. An error if too few of them answer, or another host proposed
+    /// more.
     pub(super) fn decide(&self, node: &Arc<Local>, want: Proposal) -> Result<Decision> {
         self.vote(node, want).map_err(|why| {
             let why = match why {

@@ -9,8 +9,9 @@
 //! 2001). Its decision is that it is committed, that a given attempt with fewer hosts follows, or that none does. So
 //! the electorate shrinks only by a decision of the electorate before. [`Core::apply`] takes an event and returns what
 //! to do, in order; it has no clock, no disk and no socket.
-//! Invariant: an attempt has at most one decision, so at most one attempt of a job is committed. [`Effect::Keep`] precedes
-//! every answer that depends on it. Outputs are named only after the decision "committed", and cleared only after another.
+//! Invariant: an attempt has at most one decision, so at most one attempt of a job is committed. [`Effect::Keep`]
+//! precedes every answer that depends on it. Outputs are named only after the decision "committed", and cleared only
+//! after another.
 //! Non-goals: when a host should propose, and what an attempt does.
 
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 //!
 //! Model: a node has a [`Seat`] for each job that it has a vote in. [`core`] decides, this module acts. The record
 //! is a small file in the directory `votes` of the node's identity, which outlives the process and the certificate.
-//! Invariant: the record is durable before what depends on it is answered or done; a seat whose record cannot be written
-//! never votes again. A node that does not know a job has no vote in it.
+//! Invariant: the record is durable before what depends on it is answered or done; a seat whose record cannot be
+//! written never votes again. A node that does not know a job has no vote in it.
 //! Non-goals: asking other hosts ([`crate::agreement`]); when to propose.
 
 pub(crate) mod core;
@@ -99,7 +99,8 @@ impl Votes {
         self.table.lock().expect("no holder panics").get(job).cloned()
     }
 
-    /// Takes part in an attempt that its coordinator begins. A node that does not know the job takes part in the first only.
+    /// Takes part in an attempt that its coordinator begins. A node that does not know the job takes part in the first
+    /// only.
     pub(crate) fn enter(
         &self,
         me: &str,

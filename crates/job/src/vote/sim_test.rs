@@ -3,8 +3,8 @@
 //! had made durable, or without it, forget jobs to make room, and a user puts files under the outputs' names.
 //! Each host has an output of its own, or the first of an attempt makes one that all see, and any of them names it.
 //!
-//! Invariant: at most one attempt's outputs get names, none before its commitment was decided by a quorum of its hosts, and
-//! each once; what a user put under a name is never overwritten; a host that has lost its record never votes again.
+//! Invariant: at most one attempt's outputs get names, none before its commitment was decided by a quorum of its hosts,
+//! and each once; what a user put under a name is never overwritten; a host that has lost its record never votes again.
 //! When everything works again, every host of the last attempt learns the same decision, no ready output is left
 //! without one, and an output that all see has its name, unless a user took that.
 

@@ -1,7 +1,8 @@
 //! The examples of README.md and docs/guide: each of them runs, prints what the page shows, and names flags that exist.
 //!
-//! A block ```` ```console ```` holds commands behind `$ ` and, if anything, what they print. One shell runs all blocks of
-//! a page in their order, in an empty directory of its own. A reader does not see three kinds of comment before a block:
+//! A block ```` ```console ```` holds commands behind `$ ` and, if anything, what they print. One shell runs all blocks
+//! of a page in their order, in an empty directory of its own. A reader does not see three kinds of comment before a
+//! block:
 //!
 //!     <!-- not run: WHY -->          the next block is not run; its flags are checked all the same
 //!     <!-- before: COMMAND -->       what the next block needs and would only distract

@@ -1,15 +1,16 @@
 //! What one node does of a job on several: a process of its own, or one of several in this process.
 //!
-//! Model: three pumps. The first puts the node's pages of the inputs into the river. The second puts what the river brings
-//! into a sorter. The third writes the sorted records to the node's stretch of the output, which begins where the stretch of
-//! the node before it ends. Split points are (key, origin), so the records of one frequent key can be divided. The
-//! coordinator provides the ends of the river, and knows what the other nodes have reported.
+//! Model: three pumps. The first puts the node's pages of the inputs into the river. The second puts what the river
+//! brings into a sorter. The third writes the sorted records to the node's stretch of the output, which begins where
+//! the stretch of the node before it ends. Split points are (key, origin), so the records of one frequent key can be
+//! divided. The coordinator provides the ends of the river, and knows what the other nodes have reported.
 //!
 //! ```text
 //! node i   pages i, i + N, ... -> inlet i ==river by range==> outlet i -> Sorter -> stretch i of the output
 //! ```
 //!
-//! Invariant: files keep temporary names until [`ClientOutput::publish`], [`publish_parts`] or, after [`PreparedParticipant::ready`], the caller renames them; a dropped participant leaves none.
+//! Invariant: files keep temporary names until [`ClientOutput::publish`], [`publish_parts`] or, after
+//! [`PreparedParticipant::ready`], the caller renames them; a dropped participant leaves none.
 //! Non-goals: who the others are, and how they are reached.
 
 mod input_side;
@@ -70,7 +71,8 @@ const RESERVED: (u64, u64) = (103, 100);
 const WRITE_BYTES_MIN: u64 = 4 << 10;
 /// Tags from which split points are chosen.
 const TAGS_SAMPLED: usize = 1 << 14;
-/// If a node's memory would hold this many of its ranges, its sample only serves to choose split points, and is thinned.
+/// If a node's memory would hold this many of its ranges, its sample only serves to choose split points, and is
+/// thinned.
 const RANGES_FOR_MEMORY: u64 = 4;
 
 /// The options of a participant.
@@ -88,7 +90,8 @@ pub struct ParticipantOptions {
     pub own_output: bool,
     /// The most memory that it may use, if limited.
     pub memory_most: Option<u64>,
-    /// Identifies the attempt and its job. It is part of temporary names, so no other attempt on any host uses the same ones.
+    /// Identifies the attempt and its job. It is part of temporary names, so no other attempt on any host uses the same
+    /// ones.
     pub number: u64,
     /// The files of earlier attempts, which no node may give a final name.
     pub lost: Vec<PathBuf>,
@@ -271,9 +274,9 @@ impl Participant {
         (self.sides.iter().map(|side| side.inputs.bytes()).sum(), self.base.memory_bytes)
     }
 
-    /// Divides the memory, and takes this node's part of a sample of all inputs. Rivers get the same memory on every node,
-    /// computed from `least_bytes`, that of the node with the least; what this node has beyond that goes to its sorters or parts.
-    /// If each node has its own inputs, `before_bytes` are those of the nodes before this one.
+    /// Divides the memory, and takes this node's part of a sample of all inputs. Rivers get the same memory on every
+    /// node, computed from `least_bytes`, that of the node with the least; what this node has beyond that goes to its
+    /// sorters or parts. If each node has its own inputs, `before_bytes` are those of the nodes before this one.
     pub fn sample(
         self,
         least_bytes: u64,
@@ -337,9 +340,9 @@ fn lanes(work: Work, nodes: usize) -> usize {
     }
 }
 
-/// Chooses split points for ranges in the ratio of `weights`, one range for each node, or for equal parts. `sample` unites
-/// the samples of all nodes, with origins from [`origins`]. It is reduced to the keys `within` these bounds, and sorted; the
-/// split points lie within the bounds too.
+/// Chooses split points for ranges in the ratio of `weights`, one range for each node, or for equal parts. `sample`
+/// unites the samples of all nodes, with origins from [`origins`]. It is reduced to the keys `within` these bounds, and
+/// sorted; the split points lie within the bounds too.
 pub fn split_points(
     sort: &WorkOptions,
     sample: &mut Vec<SplitPoint>,
@@ -406,8 +409,8 @@ impl PreparedParticipant {
         self.sides.iter().map(LaidSide::pages).collect()
     }
 
-    /// Creates the file that all nodes write to, and returns its temporary name. First removes what earlier attempts wrote, so
-    /// that a node that was suspended until now has no file to rename.
+    /// Creates the file that all nodes write to, and returns its temporary name. First removes what earlier attempts
+    /// wrote, so that a node that was suspended until now has no file to rename.
     pub fn make_shared(&mut self) -> Result<PathBuf> {
         for lost in &self.base.options.lost {
             match self.base.io.remove(lost) {
@@ -460,9 +463,10 @@ impl PreparedParticipant {
         self.sides[side].river(river, pick, pages)
     }
 
-    /// Runs the participant: puts its pages into inlets, and writes what the outlets give. `pages` has the page counts of each
-    /// side and node; `range_bytes` and `range_keys` are the expected size and the sampled keys of its range. `shared` is the
-    /// file that all nodes write to, if there is one. The first progress counts bytes read and can cancel; the second, written.
+    /// Runs the participant: puts its pages into inlets, and writes what the outlets give. `pages` has the page counts
+    /// of each side and node; `range_bytes` and `range_keys` are the expected size and the sampled keys of its range.
+    /// `shared` is the file that all nodes write to, if there is one. The first progress counts bytes read and can
+    /// cancel; the second, written.
     pub fn run(
         &mut self,
         rivers: &mut Rivers<'_>,
@@ -650,9 +654,9 @@ impl PreparedParticipant {
         (self.sorted, self.sides) = (None, Vec::new());
     }
 
-    /// Completes the output or the parts, and makes them durable under temporary names. `bytes` is the length of the output,
-    /// `edges` its bytes outside whole sectors. Returns the temporary and the final path of each file. An error if another node
-    /// writes an output of the same name into the same directory.
+    /// Completes the output or the parts, and makes them durable under temporary names. `bytes` is the length of the
+    /// output, `edges` its bytes outside whole sectors. Returns the temporary and the final path of each file. An error
+    /// if another node writes an output of the same name into the same directory.
     pub fn ready(mut self, bytes: u64, edges: Vec<Edge>) -> Result<Vec<(PathBuf, PathBuf)>> {
         let mut files: Vec<(PathBuf, PathBuf)> =
             self.parts.drain(..).map(parts::Part::ready).collect::<Result<_>>()?;
@@ -696,7 +700,8 @@ impl ClientOutput {
         }
     }
 
-    /// The file for an attempt that writes `bytes` bytes: the file of the attempt before it if that `stays`, else a new one.
+    /// The file for an attempt that writes `bytes` bytes: the file of the attempt before it if that `stays`, else a new
+    /// one.
     pub fn begin(&mut self, bytes: u64, stays: bool) -> Result<File> {
         if !stays {
             self.output = None;
@@ -708,7 +713,8 @@ impl ClientOutput {
         Ok(self.output.insert(output).file().clone())
     }
 
-    /// Writes `edges`, the bytes outside whole sectors of any range, and renames the output, of `bytes` bytes, to its final name.
+    /// Writes `edges`, the bytes outside whole sectors of any range, and renames the output, of `bytes` bytes, to its
+    /// final name.
     pub fn publish(&mut self, bytes: u64, edges: Vec<Edge>) -> Result<()> {
         let output = self.output.take().expect("an attempt has begun");
         name(output, &self.name.path, (bytes, edges))
@@ -722,8 +728,8 @@ mod tests {
     use thalweg_record::{pack_sample, unpack_sample};
 
     proptest! {
-        /// Split points are shortened before they are sent, to what distinguishes them from their neighbours. A node that sorts a
-        /// lost range gets other neighbours of its bounds than the nodes of the attempt before had.
+        /// Split points are shortened before they are sent, to what distinguishes them from their neighbours. A node
+        /// that sorts a lost range gets other neighbours of its bounds than the nodes of the attempt before had.
         #[test]
         fn a_lost_range_ends_where_it_did(
             keys in prop::collection::vec(("[ab]{0,30}", 0u64..3), 1..40),

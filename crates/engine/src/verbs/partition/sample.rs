@@ -197,7 +197,8 @@ impl Sampler<'_> {
     }
 }
 
-/// Split points between different keys. A part takes another key while that brings it nearer to its share of what is left.
+/// Split points between different keys. A part takes another key while that brings it nearer to its share of what is
+/// left.
 fn between_keys(sample: &mut [SplitPoint], weights: &[u64]) -> Vec<SplitPoint> {
     let parts = weights.len();
     let mut due: f64 = weights.iter().map(|weight| *weight as f64).sum();

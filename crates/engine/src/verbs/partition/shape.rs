@@ -248,8 +248,8 @@ mod tests {
         assert_eq!(whole_records(1 << 20, Layout::Fixed(1_000_003)), 1 << 20);
     }
 
-    /// Pages fill blocks, so half of a page of whole records had to be rounded as well: records of 1000 bytes on 5 nodes in
-    /// 200 MiB ended with an internal error.
+    /// Pages fill blocks, so half of a page of whole records had to be rounded as well: records of 1000 bytes on 5
+    /// nodes in 200 MiB ended with an internal error.
     #[test]
     fn pages_are_whole_sectors_for_records_of_any_length() {
         let records = [1, 3, 100, 1000, 1001, 3000, 4095, 4097, 6000, 65_000, 999_999, 6_000_000];

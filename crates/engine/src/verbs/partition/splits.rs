@@ -5,9 +5,9 @@
 //! page k + 1 [its end, read with page k | ...
 //! ```
 //!
-//! Invariant: a record belongs to the page that it begins in. A line that begins with a page's first byte belongs to the page
-//! before, because only its newline tells that it begins there; so no page needs to know its neighbour. Where only the record
-//! before tells where a record begins, one inlet has all pages of a file, in order.
+//! Invariant: a record belongs to the page that it begins in. A line that begins with a page's first byte belongs to
+//! the page before, because only its newline tells that it begins there; so no page needs to know its neighbour. Where
+//! only the record before tells where a record begins, one inlet has all pages of a file, in order.
 
 use thalweg_api::Proof;
 use thalweg_block::{Block, Pool};
