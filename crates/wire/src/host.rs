@@ -25,8 +25,8 @@ use crate::{
     message,
 };
 
-/// The answer to a client whose certificate allows only status requests.
-pub const MAY_ONLY_LOOK: &str = "this certificate may only look at status, jobs and metrics; the cluster's owner can use thalweg cluster client to make one with all rights";
+/// The answer to a client whose certificate allows no changes.
+pub const MAY_ONLY_LOOK: &str = "this certificate may only look at status, jobs, metrics, volumes and tables; the cluster's owner can use thalweg cluster client to make one with all rights";
 
 /// The answer to a request on a link from before the host's renewal.
 const WAS_RENEWED: &str =
