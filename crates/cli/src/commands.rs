@@ -63,9 +63,9 @@ pub(crate) const COMMANDS: &[CommandInfo] = &[
         about: "generate records of the Sort Benchmark",
         doc: "\
 Writes COUNT records of 100 bytes to FILE ('-' is standard output), byte for byte those of the Sort Benchmark's own \
-generator: a key of 10 bytes, then 90 that tell which record it is.
+generator: a key of 10 bytes, then 90 bytes that identify the record.
 
-COUNT goes up to 128 bits; k, M, G and T stand for powers of 1000, so 10M is ten million records, 1 GB.",
+COUNT may have up to 128 bits; k, M, G and T stand for powers of 1000, so 10M is ten million records, 1 GB.",
         examples: &[
             ("thalweg gen 10M records", "a gigabyte of binary records"),
             ("thalweg gen 1M - --ascii | head -n 3", "readable ones, on standard output"),
@@ -80,12 +80,14 @@ COUNT goes up to 128 bits; k, M, G and T stand for powers of 1000, so 10M is ten
         about: "check that files are one sorted sequence",
         doc: "\
 Reads the files in the order given, as parts of one sequence ('-' is standard input), and prints what the Sort \
-Benchmark's own validator prints: the number of records, the sum of their CRC-32, how many are out of order and where the \
-first of them is, or how many have equal keys. The sum does not depend on the order, so it must be the same before and \
-after a sort. It is not the checksum of a receipt: that is the line after, the sum of a 128-bit hash of each record. \
-Summaries do not hold it, so --merge does not print it.
+Benchmark's own validator prints: the number of records, the sum of their CRC-32 values, how many are out of order and \
+where the first of them is, or how many have equal keys. The sum does not depend on the order, so it must be the same \
+before and after a sort. The checksum of a receipt is another number, on the next line: the sum of a 128-bit hash of \
+each record. Summaries do not contain it, so --merge does not print it.
 
-With nodes: before a name or pattern, these are files that each node of a cluster has: every node checks its own, and those of each host in turn are one sequence, in order also from host to host. A row for each says what it had.
+With nodes: before a name or pattern, the files are those of each node of a cluster, and every node checks its own. \
+All files together, in the order of the hosts, are one sequence, which must be in order across hosts too. A table \
+shows the result of each host.
 
 Ends with status 0 if all records are in order and 1 if not. An empty file is in order.",
         examples: &[
@@ -93,7 +95,7 @@ Ends with status 0 if all records are in order and 1 if not. An empty file is in
             ("thalweg check names.txt", "lines, compared as bytes"),
             ("thalweg check --datamation part0 --summary 0.sum", "one part, and its summary for later"),
             ("thalweg check --merge 0.sum 1.sum", "all parts, from their summaries"),
-            ("thalweg check 'nodes:out/part-*'", "what a cluster sorted, where it lies"),
+            ("thalweg check 'nodes:out/part-*'", "the output of a sort on a cluster"),
         ],
         subjects: &[],
     },
@@ -103,19 +105,18 @@ Ends with status 0 if all records are in order and 1 if not. An empty file is in
         synopsis: "[INPUT...] -o OUTPUT",
         about: "sort files of any size in bounded memory, and verify the output",
         doc: "\
-Sorts the records of all inputs ('-' or none is standard input) into OUTPUT ('-' is standard output), which may be one of \
-the inputs. Records with equal keys keep their order.
+Sorts the records of all inputs ('-' or none is standard input) into OUTPUT ('-' is standard output), which may be one \
+of the inputs. Records with equal keys keep their order.
 
-Without --record, records are lines compared as bytes, as GNU sort does with LC_ALL=C; a missing last newline is added. \
-Without --by, the key is the whole record.
+Without --record, records are lines, compared byte by byte as GNU sort does with LC_ALL=C; if the last line has no \
+newline, one is added. Without --by, the key is the whole record.
 
 Prints a receipt: the record counts and checksums of input and output, whether they agree, and for each stage the time \
-that it took and the time that was planned. \
-OUTPUT appears under its name only when it is complete; a run that is stopped leaves the input and an older OUTPUT as \
-they were.
+that it took and the time that was planned. OUTPUT appears under its name only when it is complete; a run that is \
+stopped leaves the input and an older OUTPUT as they were.
 
 The letters of GNU sort (-k -t -n -r -u -S -T and others) are reserved for the meaning that they have there; if you \
-use one, the error names the flag of thalweg.",
+use one, the error names Thalweg's own flag.",
         examples: &[
             ("thalweg sort names.txt -o sorted.txt", "lines"),
             ("thalweg sort records -o sorted --datamation --memory 1GiB", "benchmark records in a gigabyte"),
@@ -128,16 +129,16 @@ use one, the error names the flag of thalweg.",
         command: Command::Shuffle,
         name: "shuffle",
         synopsis: "[INPUT...] -o OUTPUT --seed N",
-        about: "put records into a random order, in any memory, and prove it",
+        about: "put records in random order in bounded memory, and verify them",
         doc: "\
-Writes the records of all inputs ('-' or none is standard input) to OUTPUT ('-' is standard output) in random order: every \
-order is as likely as any other. OUTPUT may be one of the inputs.
+Writes the records of all inputs ('-' or none is standard input) to OUTPUT ('-' is standard output) in random order: \
+every order is as likely as any other. OUTPUT may be one of the inputs.
 
-Which order it is depends on --seed and on where the records stand in the inputs, taken as one sequence, and on nothing \
-else: not on --memory, --threads or the machine. Not for secrets.
+The order depends only on --seed and on the positions of the records in the inputs, taken as one sequence; it does not \
+depend on --memory, --threads or the machine. Do not use it where the order has to be secret.
 
-Runs as sort does, with eight bytes more for each record, and prints a receipt: what went in, what came out, that they \
-agree.",
+Runs as a sort does, with eight more bytes for each record. Prints a receipt: the record counts and checksums of input \
+and output, and whether they agree.",
         examples: &[
             ("thalweg shuffle names.txt -o mixed.txt --seed 1", "lines"),
             ("thalweg shuffle a b -o c --record 100 --seed 7 --memory 1GiB", "two files of records as one"),
@@ -149,16 +150,17 @@ agree.",
         command: Command::Merge,
         name: "merge",
         synopsis: "SORTED... -o OUTPUT",
-        about: "merge inputs that are in order, and prove it",
+        about: "merge sorted inputs into one output, and verify it",
         doc: "\
-Merges the records of inputs that are each in order ('-' is standard input; pipes are named like files) into OUTPUT \
-('-' is standard output), which may be one of the inputs. Records with equal keys come in the order of the inputs.
+Merges the records of inputs that are each sorted ('-' is standard input; pipes are named like files) into OUTPUT ('-' \
+is standard output), which may be one of the inputs. Records with equal keys come in the order of the inputs.
 
-An input that is not in order is refused with a record that is less than the one before it; nothing is written then, \
-but to a stream what was in order until there. More inputs than may be open at once, or than --memory has blocks for, \
-are sorted instead, which takes a pass more and puts in order what is not.
+If an input is not sorted, the error names a record that is less than the one before it. No file is written then, but \
+a stream has received the records up to there. If there are too many inputs for --memory, or for the limit on open \
+files, they are sorted instead, which takes one more pass and accepts inputs that are not sorted.
 
-Prints a receipt: what went in, what came out, that they agree, and that it is in order.",
+Prints a receipt: the record counts and checksums of input and output, whether they agree, and whether the output is \
+in order.",
         examples: &[
             ("thalweg merge part-* -o whole --datamation", "sorted parts into one file"),
             ("thalweg merge today all -o all --unique", "what is new into what was there"),
@@ -169,26 +171,27 @@ Prints a receipt: what went in, what came out, that they agree, and that it is i
         command: Command::Join,
         name: "join",
         synopsis: "LEFT RIGHT -o OUTPUT",
-        about: "match the records of two inputs by their keys, and prove it",
+        about: "match the records of two inputs by key, and verify the output",
         doc: "\
-For every record of LEFT and every record of RIGHT with the same key, OUTPUT gets one record: the bytes of the left one and \
-behind them those of the right one, or of lines the left line, what --between says, and the right line. One of the inputs \
-may be '-', standard input; OUTPUT '-' is standard output. The inputs need not be in order; OUTPUT is in the order of the \
-keys, and records of one key come in the order of LEFT and then of RIGHT.
+For every record of LEFT and every record of RIGHT with the same key, OUTPUT gets one record: the left one followed by \
+the right one; if records are lines, the text of --between separates them. One of the inputs may be '-', standard \
+input; OUTPUT '-' is standard output. The inputs need not be sorted. OUTPUT is in the order of the keys, and records \
+of one key come in the order of LEFT and then of RIGHT.
 
---type left also gives the left records that have no match, with zeros for the right one, and lines with nothing behind \
-them. --type anti gives only those, as they are.
+--type left also gives the left records that have no match: followed by zeros in place of the right record, or, if \
+they are lines, unchanged. --type anti gives only these left records, unchanged.
 
-Both inputs are sorted in half of the memory each. A key that many records have on both sides takes no more.
+Both inputs are sorted first, each in almost half of the memory. A key with many records on both sides takes no more.
 
-Unlike join(1), this joins whole records, the key of the right one too, and keys are bytes and \
-not columns.
+Unlike join(1), this command joins whole records, including the key of the right one, and keys are bytes, not columns.
 
-Prints a receipt: what went in on either side, what came out, and that this is the sum over all keys of left times right.",
+Prints a receipt: the records of each input and of the output, and whether the output has, for all keys together, left \
+times right records.",
         examples: &[
             ("thalweg join orders people -o both --record 838 --by 0:16", "records of 838 bytes, key in front"),
-            ("thalweg join new old -o unseen --type anti", "lines of the one that the other has not"),
-            ("thalweg join a b -o c --record 64 --by 8:4 --right-record 20 --right-by 0:4", "unlike records"),
+            ("thalweg join new old -o unseen --type anti", "lines of `new` that `old` does not have"),
+            ("thalweg join a b -o c --record 64 --by 8:4 --right-record 20 --right-by 0:4", "\
+records of different formats"),
         ],
         subjects: &[],
     },
@@ -196,22 +199,22 @@ Prints a receipt: what went in on either side, what came out, and that this is t
         command: Command::Plan,
         name: "plan",
         synopsis: "sort [INPUT...] -o OUTPUT",
-        about: "say what a sort would do and take, and run nothing",
+        about: "predict how a sort would run and how long it would take",
         doc: "\
-Takes the same arguments as sort and prints what it would do: method, passes, memory, scratch space, seconds of each \
-stage, and what limits them. The prediction rests on rates of this machine that are measured at another size than \
-what is planned. Reads a sample of the input; writes nothing that stays.
+Takes the same arguments as sort and prints what it would do: method, passes, memory, scratch space, the seconds of \
+each stage, and what limits them. The prediction is computed from rates of this machine that were measured with less \
+data. Reads a sample of the input. Stores measured rates for a day, and leaves nothing else.
 
-Of a sort on the nodes of a cluster (--cluster, or names with nodes:) it prints what every node reads, keeps and spills, how \
-long each stage takes, and what limits it: one node's disk, all links, a trunk. It rests on what cluster probe measured, or, \
-where a node keeps nothing of that, on rates that are measured in a few seconds now. --simulate plans for a cluster that \
-nobody need have.",
+For a sort on the nodes of a cluster (--cluster, or names with nodes:) it prints what every node reads, keeps in \
+memory and spills, how long each stage takes, and what limits it: one node's disk, all links, a trunk. It uses the \
+rates that cluster probe measured; if a node has none, all nodes are measured now, for a few seconds. --simulate plans \
+for a cluster that need not exist.",
         examples: &[
-            ("thalweg plan sort records -o sorted --datamation --memory 256MiB", "before the real thing"),
+            ("thalweg plan sort records -o sorted --datamation --memory 256MiB", "before sorting"),
             ("thalweg plan sort 'nodes:in/*' -o 'nodes:part-{}' --datamation", "on a cluster"),
             (
                 "thalweg plan sort --simulate nodes=1000,disk=2GB/s,link=100Gbit,data=9TB",
-                "on one that is not there",
+                "on a cluster that does not exist",
             ),
         ],
         subjects: &["sort"],
@@ -220,20 +223,21 @@ nobody need have.",
         command: Command::Partition,
         name: "partition",
         synopsis: "[INPUT...] -o 'DIR/part-{}' --parts N",
-        about: "part the records of files among several files, and prove it",
+        about: "distribute records over several files, and verify them",
         doc: "\
-Gives every record of all inputs ('-' or none is standard input) to one of N parts, where records keep the order of the \
-input. Which part is --pick's to say: by ranges of the key, of equal size; by a hash of the key; or one after the other. A \
-pipe can be read only once, so it has no ranges.
+Distributes the records of all inputs ('-' or none is standard input) over N parts, each in the order of the input. \
+--pick decides to which part a record goes: by ranges of the key, of equal size; by a hash of the key; or in turn. A \
+pipe can be read only once, so it cannot be divided into ranges.
 
-Without --record, records are lines; a missing last newline is added. Without --by, the key is the whole record. The parts \
-are the same with any number of threads.
+Without --record, records are lines; if the last line has no newline, one is added. Without --by, the key is the whole \
+record. The parts are the same with any number of threads.
 
-Prints a receipt: what went in, what came out, that they agree, and each part's share. The parts appear under their names \
-only when all are whole; a run that is stopped leaves older ones as they were.",
+Prints a receipt: the record counts and checksums of input and output, whether they agree, and the size of each part. \
+The parts appear under their names only when all are complete; a run that is stopped leaves older ones as they were.",
         examples: &[
             ("thalweg partition records -o 'parts/{}' --parts 8 --datamation", "ranges of the key"),
-            ("thalweg partition log -o 'log-{}' --parts 16 --pick hash --by 0:12", "equal keys meet in one part"),
+            ("thalweg partition log -o 'log-{}' --parts 16 --pick hash --by 0:12", "\
+equal keys go to the same part"),
             ("zcat words.gz | thalweg partition -o 'words-{}' --parts 4 --pick robin", "from a pipe"),
             ("thalweg partition 'nodes:in/*' -o 'nodes:part-{}' --parts 64", "on a cluster, some for each host"),
         ],
@@ -245,39 +249,43 @@ only when all are whole; a run that is stopped leaves older ones as they were.",
         synopsis: "SOURCE... DEST",
         about: "copy files and trees at the speed of the disks, and verify them",
         doc: "\
-Copies every SOURCE, a file or a directory with all that is in it, to DEST. \
-If DEST is a directory, SOURCE goes into it \
-under its own name; of SOURCE/ with a slash at the end what is in it goes there. If there is no DEST yet, SOURCE becomes \
-it. Several SOURCEs need a DEST that is a directory.
+Copies every SOURCE, a file or a directory with everything in it, to DEST. If DEST is a directory, SOURCE goes into it \
+under its own name; SOURCE/ with a slash at the end means its contents. If DEST does not exist, SOURCE becomes DEST. \
+Several SOURCEs need a DEST that is a directory.
 
-HOST:/PATH is a path on a host of the cluster, as the user that its node runs as; all SOURCEs are on one host. Between two \
-hosts the data takes the direct way. HOST:null: and HOST:zero:SIZE are such ends too, and --no-disk SIZE HOST:null: \
-measures a link. A file whose name has a colon before its first slash is written ./a:b.
+HOST:/PATH is a path on a host of the cluster, accessed as the user that its node runs as; all SOURCEs are on one \
+host. Between two hosts the data goes directly from one to the other. HOST:null: and HOST:zero:SIZE are such ends too, \
+and --no-disk SIZE HOST:null: measures a link. A file whose name has a colon before its first slash is written ./a:b.
 
-ssh://[USER@]HOST[:PORT]/PATH is a path on a host that ssh reaches, where ssh starts thalweg; the other end is here, or at another such host. The \
-user's own ssh and its settings are used, and it asks what it has to ask. The data takes a direct link if a port of the host \
-can be reached within two seconds, sealed with keys that are made for this once, else it goes through ssh; the receipt says \
-which. PATH begins at the root and is taken as it is typed; ssh://HOST/~/PATH begins at the user's directory there.
+ssh://[USER@]HOST[:PORT]/PATH is a path on a host that ssh reaches, where ssh starts thalweg; the other end is here, \
+or at another such host. The user's own ssh and its settings are used, and it prompts as usual. The data takes a \
+direct link, encrypted with keys that are created for this transfer, if one can be opened within two seconds, and \
+otherwise goes through ssh; the receipt says which. PATH is absolute and taken as it is typed; ssh://HOST/~/PATH is \
+relative to the user's home directory there.
 
-Either end may be a stream: '-' is standard input or output, and pipes and devices are named like files. zero:SIZE is a \
-SOURCE of so many zeros, null: a DEST that keeps nothing.
+Either end may be a stream: '-' is standard input or output, and pipes and devices are named like files. zero:SIZE is \
+a SOURCE of SIZE zero bytes; null: is a DEST that discards everything.
 
-Permissions, times, owners where that is allowed, symbolic links, further names of one file and holes are kept; access lists \
-and extended attributes are not. In a tree, pipes, sockets and devices are passed over and counted. A SOURCE that is a \
-symbolic link is followed, links inside a tree are not.
+Permissions, times, owners where that is allowed, symbolic links, hard links and holes are copied; access control \
+lists and extended attributes are not. In a tree, pipes, sockets and devices are skipped and counted. A SOURCE that is \
+a symbolic link is followed, links inside a tree are not.
 
-A file appears under its name only when it is whole, and a tree that was not there before only when all of it is there and \
-durable; in a directory that was there, files appear one by one, and what is there under other names stays. The first \
-error ends it. What is there by then stays hidden beside DEST if --resume can go on from it.
+A file appears under its name only when it is complete, and a tree that did not exist before only when all of it is \
+complete and durable; in an existing directory, files appear one by one, and files with other names stay. The first \
+error ends the transfer. What was copied by then stays beside DEST under a hidden name if --resume can continue from \
+it.
 
-Prints a receipt: what went in, what came out, that they agree, what each end cost, and what the rest waited for.",
+Prints a receipt: the checksums of input and output, whether they agree, what each end cost, and what limited the \
+speed.",
         examples: &[
             ("thalweg pump big /mnt/other/big", "one file, with its time and permissions"),
             ("thalweg pump photos /mnt/backup", "a tree into a directory, as /mnt/backup/photos"),
-            ("thalweg pump photos/ /mnt/backup --resume", "what is in it, leaving alone what is whole there"),
+            ("thalweg pump photos/ /mnt/backup --resume", "\
+its contents, skipping files that are complete there"),
             ("thalweg pump big copy --verify --limit 100MB", "slowly, and read back from the disk"),
-            ("thalweg pump big n1:/data/big", "to a host of the cluster; n1:/data/big . is the way back"),
-            ("thalweg pump n1:/data n2:/backup --resume", "from one host to another, continuing from what is there"),
+            ("thalweg pump big n1:/data/big", "to a host of the cluster; n1:/data/big . copies it back"),
+            ("thalweg pump n1:/data n2:/backup --resume", "\
+from one host to another, continuing an earlier run"),
             ("thalweg pump photos ssh://me@far/backup --resume", "to a host that ssh reaches"),
             ("thalweg pump --no-disk 10GB", "what the pump itself can do"),
         ],
@@ -411,18 +419,18 @@ Runs until SIGINT or SIGTERM. Nothing is written to a disk: its records end with
         command: Command::Doctor,
         name: "doctor",
         synopsis: "",
-        about: "say what this machine offers and lacks, each with its remedy",
+        about: "report what this machine offers and lacks, with remedies",
         doc: "\
-Looks at io_uring, direct I/O, queue depths, the limits on locked memory and open files, huge pages, socket buffers, \
+Examines io_uring, direct I/O, queue depths, the limits on locked memory and open files, huge pages, socket buffers, \
 neighbour tables and free space, and says what to do about each thing that is weak or missing.",
-        examples: &[("thalweg doctor --scratch /mnt/fast", "with the disk that is meant for scratch")],
+        examples: &[("thalweg doctor --scratch /mnt/fast", "with the disk for scratch files")],
         subjects: &[],
     },
     CommandInfo {
         command: Command::Bench,
         name: "bench",
         synopsis: "WHICH",
-        about: "measure this machine: ratios to a floor and to rivals",
+        about: "compare speeds with lower bounds and with other programs",
         doc: "\
 sort: whole sorts, compared with their floor (the reads and writes of the plan, replayed by fio on the same disk), with \
 GNU sort, and with other programs.
@@ -467,14 +475,15 @@ sort failed; a missed target does not change the status.",
         synopsis: "[--on HOSTS] -- COMMAND...",
         about: "run a command on the hosts of a cluster",
         doc: "\
-Runs COMMAND on every host, or on those of --on, at the same time: as the user of the node there, in a process group of \
-its own, without a shell. Its output comes line by line, each behind the name of its host (one of over 1 MiB in pieces), or with --gather for each \
-host together. Standard input, unless it is a terminal, goes to all of them.
+Runs COMMAND on every host, or on those of --on, at the same time: as the user of the node there, in a process group \
+of its own, without a shell. Its output is printed line by line, each after the name of its host (a line of over 1 MiB \
+in pieces), or with --gather for each host together. Standard input, unless it is a terminal, goes to all hosts.
 
-When COMMAND ends, what it left in its process group is killed: children in the background too, unless they made a \
-session of their own (setsid), and those too when the node ends. When this command is stopped, or vanishes, so is what \
-it started, unless --detach was given. After --timeout COMMAND is killed, and its status is 137 (128 + 9). Ends with the largest exit \
-status of all hosts; 128 + N if a signal ended the command there, 2 if a host could not run it.",
+When COMMAND ends, the rest of its process group is killed, children in the background too. Children that made a \
+session of their own (setsid) are killed when the node ends. When this program is stopped or disappears, what it \
+started is killed too, unless --detach was given. After --timeout COMMAND is killed, and its status is 137 (128 + 9). \
+Ends with the largest exit status of all hosts; 128 + N if a signal ended the command there, 2 if a host could not run \
+it.",
         examples: &[
             ("thalweg exec -- uname -r", "on all hosts"),
             ("thalweg exec --on n1,n2 --timeout 10s -- du -sh /data", "on two, for at most ten seconds"),
@@ -486,13 +495,14 @@ status of all hosts; 128 + N if a signal ended the command there, 2 if a host co
         command: Command::Job,
         name: "job",
         synopsis: "list|show ID|watch ID|cancel ID",
-        about: "what runs on the hosts of a cluster, and what ran last",
+        about: "list, watch and cancel what runs on the hosts of a cluster",
         doc: "\
-list: the jobs that run on each host, and the last that ended. show: all there is about one, with the end of its output \
-if it was detached; of a sort on nodes what each has read and written, and how fast. watch: follows it to its end, from \
-any client of the cluster; of a sort it shows the receipt then. cancel: ends it on every host, within a second or two.
+list: the jobs that run on each host, and the last ones that ended. show: everything about one job, with the end of \
+its output if it was detached; for a sort on nodes, what each has read and written, and how fast. watch: follows a job \
+to its end, from any client of the cluster; for a sort it then shows the receipt. cancel: ends a job on every host, \
+within a second or two.
 
-ID is what exec and sort say of a detached job, and what list shows; it may be shortened.",
+ID is what exec and sort print for a detached job, and what list shows; it may be shortened.",
         examples: &[("thalweg job list --on n1", "on one host"), ("thalweg job cancel 3f2a", "on all that run it")],
         subjects: &["list", "show", "watch", "cancel"],
     },
@@ -500,17 +510,19 @@ ID is what exec and sort say of a detached job, and what list shows; it may be s
         command: Command::Node,
         name: "node",
         synopsis: "run [--listen ADDRESS]|ping [--on HOSTS]",
-        about: "be a node: the daemon on a host of a cluster",
+        about: "run a node, the daemon on a host of a cluster",
         doc: "\
-run: listens on one port for links and for HTTP from peers with a certificate of the cluster, and does what they ask. Prints \
-one line of JSON when it is ready, and runs until SIGTERM or SIGINT, which end its jobs too.
+run: listens on one port for links and for HTTP from peers with a certificate of the cluster, and serves their \
+requests. Prints one line of JSON when it is ready, and runs until SIGTERM or SIGINT, which end its jobs too.
 
-Nodes open links with each other and keep them. A certificate that is replaced in its directory is taken within seconds.
+Nodes open links to each other and keep them open. If the certificate in its directory is replaced, a node uses the \
+new one within seconds.
 
-ping: has every node, or those of --on, do the least there is, a job without a process, and says how long each took.
+ping: sends every node, or those of --on, the smallest request there is, a job without a process, and says how long \
+each took.
 
 The identity is the directory that cluster init made for this host. A node without one listens on loopback only, and \
-answers with its status and nothing else.",
+serves only its status and metrics.",
         examples: &[
             ("thalweg node run --identity hosts/n1", "where the cluster file says"),
             ("thalweg node ping --via n1", "over the links that n1 keeps"),
@@ -521,32 +533,38 @@ answers with its status and nothing else.",
         command: Command::Cluster,
         name: "cluster",
         synopsis: "init NAME HOST...|WHAT [HOST...]",
-        about: "make a cluster, look at it, change it",
+        about: "create, inspect and change a cluster",
         doc: "\
-init NAME HOST...: makes an authority, certificates and the cluster file in the identity's directory, with hosts/HOST below \
-it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT, and behind that perhaps @WORD,...: roles for --on, data=DIR where \
-its files with nodes: are, memory=SIZE that a share of a sort has there at most. status: asks every node. doctor: every node looks at its host, and says what is weak or missing there. probe: measures every node's disk, cores, memory and \
-link, all at the same time, in less than ten seconds; each node keeps what was found beside its certificate, for plans and \
-for what receipts say of sorts on the cluster. Nothing else should go on there meanwhile. exchange SIZE: every \
-host sends as much to every other, --runs times, and it says how long that takes. add HOST...: takes hosts in. \
-client NAME: makes a certificate for a person or a program, in clients/NAME, to be copied whole to where it is used; --may \
-says what for. drop NAME...: puts hosts and clients out; their certificates are refused from then on, and nodes close their \
-links, transfers and HTTP. renew [NAME...]: makes new certificates, keys and ids for these hosts and clients, or for all, which \
-hold for a year; install brings them, and the old keys are worth nothing from then on.
+init NAME HOST...: creates an authority, certificates and the cluster file in the identity's directory, with \
+hosts/HOST below it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT, optionally followed by \
+@WORD,...: roles for --on; data=DIR, the directory of its files with nodes:; memory=SIZE, the most memory that a job \
+uses there.
 
-install: brings this program and each host's identity to it over ssh, where they lie in .local/share/thalweg of the user's \
-directory. up: starts the nodes. down: ends them. remove: takes away what install brought. mend: puts new nodes in the place of those \
-that do not answer. Where systemd runs, install writes a unit for it, which starts the node with its host. All five work on \
-all hosts at once, or on those of --on, leave alone what is so already, and say for each host what they did.
+status: asks every node. doctor: every node examines its host, and says what is weak or missing there. probe: measures \
+every node's disk, cores, memory and link, all at the same time, in less than ten seconds; each node stores the rates \
+beside its certificate, for plans and for the planned times in receipts. Nothing else should run there at the same \
+time. exchange SIZE: every host sends SIZE bytes to every other, --runs times, and the command says how long that \
+takes.
 
-The authority's key stays in that directory; whoever reads it can make certificates. hosts/HOST is for that host alone, \
-clients/NAME for that client.",
+add HOST...: adds hosts. client NAME: makes a certificate for a person or a program, in clients/NAME; copy the whole \
+directory to where it is used. --may says what it permits. drop NAME...: removes hosts and clients; their certificates \
+are refused from then on, and nodes close their links, transfers and HTTP connections. renew [NAME...]: makes new \
+certificates, keys and ids for these hosts and clients, or for all, which are valid for a year; install distributes \
+them to hosts, and the old keys are useless from then on.
+
+install: copies this program and each host's identity to it over ssh, into .local/share/thalweg in the user's home \
+directory. up: starts the nodes. down: stops them. remove: deletes what install copied. mend: replaces nodes that do \
+not answer. Where systemd runs, install writes a unit, which starts the node with its host. All five work on all hosts \
+at once, or on those of --on, change nothing that is already as it should be, and say for each host what they did.
+
+The authority's key stays in the identity's directory; whoever reads it can make certificates. hosts/HOST is for that \
+host alone, clients/NAME for that client.",
         examples: &[
             ("thalweg cluster init river n1=10.0.0.1 n2=10.0.0.2", "two hosts"),
-            ("thalweg cluster install && thalweg cluster up", "bring them what they need, and start"),
-            ("thalweg cluster exchange 2MB", "how well all of them send to all others at once"),
-            ("thalweg cluster drop n2", "one of them is not ours any more"),
-            ("thalweg cluster client grafana --may status", "a certificate for what only looks"),
+            ("thalweg cluster install && thalweg cluster up", "copy what they need, and start the nodes"),
+            ("thalweg cluster exchange 2MB", "how fast all of them send to all others"),
+            ("thalweg cluster drop n2", "remove a host"),
+            ("thalweg cluster client grafana --may status", "a certificate that changes nothing"),
         ],
         subjects: &[
             "init", "install", "up", "status", "doctor", "probe", "exchange", "add", "drop", "renew", "client", "mend", "down",
@@ -558,7 +576,7 @@ clients/NAME for that client.",
         name: "help",
         synopsis: "[COMMAND]",
         about: "explain a command",
-        doc: "Prints what COMMAND --help prints, or without COMMAND the list of commands.",
+        doc: "Prints what COMMAND --help prints; without COMMAND, the list of commands.",
         examples: &[],
         subjects: &[],
     },
@@ -568,13 +586,15 @@ clients/NAME for that client.",
 pub(crate) const CHAPTERS: &[(&str, &str)] = &[
     (
         "Sizes",
-        "A number with a unit: K, M, G, T or KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB are powers of 1000; \
-         without a unit it is bytes. Where a share makes sense, a percentage: 10%.",
+        "\
+A number with a unit: K, M, G, T or KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB are powers of 1000; without \
+a unit it is bytes. Where that makes sense, a percentage, as in 10%.",
     ),
     (
         "Exit status",
-        "0: done. 1: checked and found wrong. 2: could not do it; one line on standard error says what, where, how \
-         much, and the remedy. 128 + N: stopped by signal N, and cleaned up (130 for SIGINT, 143 for SIGTERM). A second \
-         signal stops at once.",
+        "\
+0: done. 1: the check failed. 2: not possible; one line on standard error says what, where, how much, and the remedy. \
+128 + N: stopped by signal N, after removing temporary files (130 for SIGINT, 143 for SIGTERM). A second signal stops \
+at once.",
     ),
 ];

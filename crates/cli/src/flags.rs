@@ -25,11 +25,11 @@ pub(crate) const FLAGS: &[Flag] = &[
         at: WRITES,
         about: "where the records go; names of parts have {} in them",
         doc: "\
-Where the records go; '-' is standard output. May be one of the inputs. A file appears under its name only when \
-it is whole and durable.
+Where the records go; '-' is standard output. May be one of the inputs. A file appears under its name only when it is \
+complete and durable.
 
-With partition: the names of the parts, with {} once, where the number goes, as in 'DIR/part-{}'. Numbers begin at 0 and \
-are as wide as the last one.",
+With partition: the names of the parts, with {} once, where the number goes, as in 'DIR/part-{}'. Numbers begin at 0 \
+and have as many digits as the last one.",
         set: |args, value| match args.output.replace(value.to_owned()) {
             None => Ok(()),
             Some(first) => Err(format!("there is one output, and it is '{}' already", first.to_string_lossy())),
@@ -42,10 +42,10 @@ are as wide as the last one.",
         at: RECORD_LENGTHS,
         about: "records of this many bytes instead of lines",
         doc: "\
-Every record has this many bytes, and the input holds a whole number of records. Without this flag, records are lines: the \
-newline ends a record and is not part of it.
+Every record has this many bytes, and the input holds a whole number of records. Without this flag, records are lines: \
+the newline ends a record and is not part of it.
 
-With volume: files hold records of so many bytes, and no record is cut by the end of a stripe.",
+With volume: files hold records of this many bytes, and no record crosses the end of a stripe.",
         set: |args, value| values::record_bytes(value).map(|bytes| args.record_bytes = Some(bytes)),
     },
     Flag {
@@ -55,9 +55,9 @@ With volume: files hold records of so many bytes, and no record is cut by the en
         at: RECORDS,
         about: "records that begin with their length, instead of lines",
         doc: "\
-Every record begins with its length: four bytes, little-endian, that count the bytes behind them. Such records may hold any \
-bytes and have any length below 4 GiB. The key is counted from the first byte behind the length. Where a record begins is \
-known only from the records before it, so a file is read from its start, on a cluster by one node.",
+Every record begins with its length: four bytes, little-endian, which do not count themselves. Such records may hold \
+any bytes and have any length below 4 GiB. Key offsets count from the first byte after the length. The start of a \
+record is known only from the records before it, so a file is read from its start, on a cluster by one node.",
         set: |args, _| {
             args.prefixed = true;
             Ok(())
@@ -71,11 +71,11 @@ known only from the records before it, so a file is read from its start, on a cl
         about: "the key: bytes of the record, compared in turn",
         doc: "\
 The parts of the key. Each is LENGTH bytes of the record from OFFSET on (the first byte is 0), compared as bytes; with \
-:desc in descending order, otherwise (or with :asc) in ascending order. Parts compare in turn: the second decides where the first are equal. The flag may be \
-repeated to add parts. Without it, the key is the whole record.
+:desc in descending order, otherwise (or with :asc) in ascending order. Parts compare in turn: the second decides if \
+the first are equal. The flag may be repeated to add parts. Without it, the key is the whole record.
 
-A part that reaches past the end of a short line compares the bytes that are there, so --by 0:4294967295:desc is whole \
-lines in reverse order.",
+If a line is too short for a part, its existing bytes are compared, so --by 0:4294967295:desc sorts whole lines in \
+descending order.",
         set: |args, value| values::keys(value).map(|parts| args.keys.extend(parts)),
     },
     Flag {
@@ -98,10 +98,10 @@ lines in reverse order.",
         about: "memory of the process [default: half of what is free]",
         doc: "\
 Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below 1.05 times SIZE or \
-SIZE + 2 MiB, whichever is larger. With 16 MiB or more, any input can be sorted whose records have at most a tenth of \
-SIZE; the less memory, the more passes. A sort that needs more, because its records are longer or its input is more \
-than 300 times SIZE, says at once how much. A percentage is relative to the available memory; the default is half of \
-it. With table: the memory for records and their index.",
+SIZE + 2 MiB, whichever is larger. 16 MiB or more are enough for any input of up to 300 times SIZE whose records have \
+at most a tenth of SIZE; with less memory a sort takes more passes. If a sort needs more, an error says at once how \
+much. A percentage is relative to the available memory; the default is half of it. With table: the memory for records \
+and their index.",
         set: |args, value| values::parsed(value).map(|size| args.memory = Some(size)),
     },
     Flag {
@@ -111,11 +111,10 @@ it. With table: the memory for records and their index.",
         at: At::Commands(&[Sort, Shuffle, Join, Plan, Doctor]),
         about: "for what does not fit in memory; repeat for more disks",
         doc: "\
-A directory for what does not fit in memory. Repeat the flag to use several at once, up to 256, best on different disks. Without \
-it, a sort of files uses the disk space of the output itself, and needs only about a tenth of that size in addition; nothing has to \
-be freed at the end. For other input the default is the directory of the output, or, if the output is a stream, the \
-directory for temporary files. With doctor, a directory to \
-look at.",
+A directory for data that does not fit in memory. Repeat the flag to use up to 256 at once, preferably on different \
+disks. Without it, a sort of files uses the disk space of the output itself, and needs only about a tenth more; \
+nothing has to be freed at the end. For other input the default is the directory of the output, or, if the output is a \
+stream, the directory for temporary files. With doctor: a directory to examine.",
         set: |args, value| {
             args.scratch.push(PathBuf::from(value));
             Ok(())
@@ -128,8 +127,8 @@ look at.",
         at: SPILLS,
         about: "the most scratch space to use, all directories together",
         doc: "\
-The most scratch space to use, of all scratch directories together. A sort that would need more is refused before it \
-starts. A percentage is of the space available.",
+The most scratch space to use, all scratch directories together. A sort that would need more is refused before it \
+starts. A percentage refers to the available space.",
         set: |args, value| values::parsed(value).map(|size| args.scratch_limit = Some(size)),
     },
     Flag {
@@ -139,8 +138,8 @@ starts. A percentage is of the space available.",
         at: WRITES,
         about: "threads that do the work [default: one for each core]",
         doc: "\
-The number of threads that work in parallel. Without this flag, one for each core. With partition, N read and N others write; \
-fewer, if --memory does not hold the batches of so many threads.",
+The number of threads that work in parallel. Without this flag, one for each core. With partition, N threads read and \
+N others write; fewer, if --memory does not hold the batches of so many.",
         set: |args, value| values::threads(value).map(|threads| args.threads = Some(threads)),
     },
     Flag {
@@ -164,15 +163,16 @@ out plus dropped must equal in.",
         at: At::Commands(&[Sort, Plan, Pump]),
         about: "continue from what an earlier run left",
         doc: "\
-Continue from what an earlier run of the same command left: its scratch files and its partial output. Anything that is damaged or belongs to another input is not used: that work is done again, and a line on standard \
-error says so. Without this flag, a run clears what an \
-earlier one left.
+Continue from what an earlier run of the same command left: its scratch files and its partial output. Anything that is \
+damaged or belongs to another input is not used: that work is done again, and a line on standard error says so. \
+Without this flag, a run deletes what an earlier one left.
 
 Give --memory in bytes, as in 1GiB, in both runs: a percentage, or the default, may be another size the next time, and \
-a run resumes only from what a run with the same size left.
+only a run with the same size can continue.
 
-With pump: go on from what lies hidden beside DEST, without reading again what was durable, and leave alone files at DEST that have \
-the size and the time of those at SOURCE. A source that has changed since is begun anew.",
+With pump: continue from the hidden files beside DEST without rereading the data that was durable, and skip files at \
+DEST that have the size and time of those at SOURCE. A source that has changed since then is copied from the \
+beginning.",
         set: |args, _| {
             args.resume = true;
             Ok(())
@@ -185,8 +185,8 @@ the size and the time of those at SOURCE. A source that has changed since is beg
         at: SORTS,
         about: "for benchmarks: take no checksums of the records",
         doc: "\
-For benchmarks: leave out the proof, to see what it costs. The receipt then says how many records went in and came out, \
-and not that they are the same.",
+For benchmarks: leave out the proof, to see what it costs. The receipt then says how many records went in and came \
+out, but not whether they are the same.",
         set: |args, _| {
             args.no_proof = true;
             Ok(())
@@ -199,8 +199,8 @@ and not that they are the same.",
         at: At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Gen, Check, Pump]),
         about: "how to read and write: auto, uring or threads",
         doc: "\
-How to read and write. uring: io_uring, or an error if this machine refuses it. threads: threads that read and write. \
-auto: io_uring where it is allowed, else threads; the receipt says which.",
+How to read and write. uring: io_uring, or an error if this machine refuses it. threads: threads with blocking calls. \
+auto: io_uring where it is allowed, otherwise threads; the receipt says which.",
         set: |args, value| {
             use thalweg::IoChoice::*;
             let choices = [("auto", Auto), ("uring", Uring), ("threads", Threads)];
@@ -214,10 +214,10 @@ auto: io_uring where it is allowed, else threads; the receipt says which.",
         at: PARTS,
         about: "by range, hash or robin [default: range]",
         doc: "\
-How the part of a record is picked. range: by ranges of the key, which a sample of the input makes equally large; keys of \
-part 0 come before those of part 1. hash: by a hash of the key, so that equal keys meet in one part. robin: one record after \
-the other, whatever its key; of lines, and of records that do not fill pages evenly, dealing begins anew with each page, and \
-pages depend on --memory.",
+How the part of a record is chosen. range: by ranges of the key, which a sample of the input makes equal in size; keys \
+of part 0 come before those of part 1. hash: by a hash of the key, so that equal keys go to the same part. robin: in \
+turn, whatever the key; for lines, and for records that do not fill pages evenly, this starts again with each page, \
+and the size of pages depends on --memory.",
         set: |args, value| {
             use thalweg::PartitionPick::*;
             let choices = [("range", Range), ("hash", Hash), ("robin", Robin)];
@@ -230,7 +230,7 @@ pages depend on --memory.",
         value: Value::Any("N"),
         at: PARTS,
         about: "how many parts",
-        doc: "How many parts, at most 4096. Each is a file, even where nothing goes to it.",
+        doc: "The number of parts, at most 4096. Each is a file, even if no record goes to it.",
         set: |args, value| values::parts(value).map(|parts| args.parts = Some(parts)),
     },
     Flag {
@@ -240,8 +240,8 @@ pages depend on --memory.",
         at: PARTS,
         about: "records with equal keys may lie in several parts",
         doc: "\
-With --pick range: records with equal keys may lie in neighbouring parts, parted by their place in the input, so that parts \
-are equal even where one key is in half of all records. Without this flag equal keys stay together.",
+With --pick range: records with equal keys may go to neighbouring parts, according to their place in the input, so \
+that parts have equal sizes even if half of all records have the same key. Without this flag equal keys stay together.",
         set: |args, _| {
             args.split_keys = true;
             Ok(())
@@ -254,8 +254,8 @@ are equal even where one key is in half of all records. Without this flag equal 
         at: At::Commands(&[Shuffle]),
         about: "the seed of the random order: any number of 64 bits",
         doc: "\
-Which of the random orders: a number of up to 64 bits. The same number gives the same order, and another an \
-unrelated one.",
+Selects the random order: a number of up to 64 bits. The same number gives the same order, and another an unrelated \
+one.",
         set: |args, value| values::seed(value).map(|seed| args.seed = Some(seed)),
     },
     Flag {
@@ -265,8 +265,8 @@ unrelated one.",
         at: JOINS,
         about: "which records: inner, left or anti [default: inner]",
         doc: "\
-Which records come out. inner: those of equal keys, each left one with each right one. left: these, and left records \
-without a match. anti: left records without a match, as they are.",
+Which records come out. inner: for each key, each left record with each right one. left: these, and left records \
+without a match. anti: only left records without a match, unchanged.",
         set: |args, value| {
             use thalweg::JoinKind::*;
             let choices = [("inner", Inner), ("left", Left), ("anti", Anti)];
@@ -279,7 +279,7 @@ without a match. anti: left records without a match, as they are.",
         value: Value::Any("BYTES"),
         at: JOINS,
         about: "bytes of a record of RIGHT [default: as --record]",
-        doc: "Bytes of a record of RIGHT, where they are others than those of LEFT.",
+        doc: "The bytes of a record of RIGHT, if they differ from those of LEFT.",
         set: |args, value| values::record_bytes(value).map(|bytes| args.right_record_bytes = Some(bytes)),
     },
     Flag {
@@ -289,8 +289,8 @@ without a match. anti: left records without a match, as they are.",
         at: JOINS,
         about: "the key of RIGHT [default: as --by]",
         doc: "\
-The parts of the key of RIGHT, where it stands elsewhere than in LEFT. Each is as long as that of --by, and in the same \
-order.",
+The parts of the key of RIGHT, if it has another place than in LEFT. They have the same lengths as those of --by, in \
+the same order.",
         set: |args, value| values::keys(value).map(|parts| args.right_keys.extend(parts)),
     },
     Flag {
@@ -298,8 +298,8 @@ order.",
         short: None,
         value: Value::Any("TEXT"),
         at: JOINS,
-        about: "what stands between the parts of a line [default: a tab]",
-        doc: "What stands between the left and the right line of a match. Without this flag, a tab.",
+        about: "what separates the two lines of a match [default: a tab]",
+        doc: "The text between the left and the right line of a match. Without this flag, a tab.",
         set: |args, value| values::between(value).map(|text| args.between = Some(text)),
     },
     Flag {
@@ -320,7 +320,7 @@ order.",
         value: Value::None,
         at: GENERATES,
         about: "skewed keys instead of uniform ones",
-        doc: "Keys that crowd together: many begin with the same few bytes. Without this flag they are uniform.",
+        doc: "Skewed keys: many begin with the same few bytes. Without this flag, keys are uniform.",
         set: |args, _| {
             args.skewed = true;
             Ok(())
@@ -333,8 +333,8 @@ order.",
         at: GENERATES,
         about: "number of the first record [default: 0]",
         doc: "\
-Number of the first record, up to 128 bits, written as COUNT is. Parts that are generated apart, each from where the \
-one before ends, are together what one run generates.",
+Number of the first record, up to 128 bits, written like COUNT. Parts that are generated separately, each from where \
+the one before ended, are together the same as one run.",
         set: |args, value| values::count(value).map(|start| args.start = start),
     },
     Flag {
@@ -344,8 +344,8 @@ one before ends, are together what one run generates.",
         at: CHECKS,
         about: "also write a summary, as the Sort Benchmark's tools do",
         doc: "\
-Also write to OUT the 280-byte summary that the Sort Benchmark's validator writes and reads. For its own records only: \
---datamation.",
+Also write to OUT the 280-byte summary that the Sort Benchmark's validator writes and reads. Only for the benchmark's \
+own records: --datamation.",
         set: |args, value| {
             args.summary = Some(PathBuf::from(value));
             Ok(())
@@ -358,8 +358,7 @@ Also write to OUT the 280-byte summary that the Sort Benchmark's validator write
         at: CHECKS,
         about: "the files are summaries: check them as one sequence",
         doc: "\
-The files are summaries, in the order of the parts that they stand for: check them as one sequence without reading the \
-parts again.",
+The files are summaries, in the order of their parts: check them as one sequence without reading the parts again.",
         set: |args, _| {
             args.merge = true;
             Ok(())
@@ -372,8 +371,8 @@ parts again.",
         at: PUMPS,
         about: "parallel streams [default: one for each core]",
         doc: "\
-Lanes that read and write side by side, each with 16 reads and 16 writes of 1 MiB in flight, and so at most 34 MiB of memory. \
-Without this flag, one for each core. To or from a stream there is one.",
+The number of lanes that read and write in parallel, each with 16 reads and 16 writes of 1 MiB in flight, which take \
+at most 34 MiB of memory. Without this flag, one for each core. To or from a stream there is one.",
         set: |args, value| values::threads(value).map(|streams| args.streams = Some(streams)),
     },
     Flag {
@@ -382,7 +381,7 @@ Without this flag, one for each core. To or from a stream there is one.",
         value: Value::Any("RATE"),
         at: PUMPS,
         about: "the most bytes in a second, all streams together",
-        doc: "The most bytes that are read in a second, all lanes together, as in 50MB.",
+        doc: "The most bytes to read per second, all lanes together, as in 50MB.",
         set: |args, value| values::bytes(value).map(|rate| args.limit = Some(rate)),
     },
     Flag {
@@ -392,8 +391,8 @@ Without this flag, one for each core. To or from a stream there is one.",
         at: PUMPS,
         about: "read back what was written before it gets its name",
         doc: "\
-Read what was written back from the disk, past what memory holds of it, and compare its checksum with what was read from the \
-source, before it gets its name. Small files are made durable one by one for this, which takes its time.",
+Read back what was written, from the disk and not from the page cache, and compare its checksum with that of the \
+source, before the file gets its name. For this, small files are made durable one by one, which takes time.",
         set: |args, _| {
             args.verify = true;
             Ok(())
@@ -406,8 +405,8 @@ source, before it gets its name. Small files are made durable one by one for thi
         at: PUMPS,
         about: "move random bytes from memory to nowhere instead",
         doc: "\
-Takes no SOURCE and no DEST: moves so many random bytes from memory to nowhere, checksums at both ends included. Measures \
-what the pump itself costs.",
+Takes no SOURCE: moves SIZE random bytes from memory to nowhere, or to the DEST HOST:null:, with checksums at both \
+ends. Measures what the pump itself costs.",
         set: |args, value| values::bytes(value).map(|bytes| args.no_disk = Some(bytes)),
     },
     Flag {
@@ -415,10 +414,10 @@ what the pump itself costs.",
         short: None,
         value: Value::Any("COMMAND"),
         at: At::Commands(&[Pump]),
-        about: "what thalweg is called at the other end of ssh",
+        about: "the command that starts thalweg at the far end of ssh",
         doc: "\
-What the shell of the host of ssh://HOST/PATH is to start, as in '~/bin/thalweg'. Without this flag, thalweg, where that \
-shell looks for programs.",
+The command that the shell of the host of ssh://HOST/PATH starts, as in '~/bin/thalweg'. Without this flag, thalweg, \
+where that shell finds programs.",
         set: |args, value| values::text(value).map(|text| args.there = Some(text.to_string())),
     },
     Flag {
@@ -428,8 +427,8 @@ shell looks for programs.",
         at: At::Commands(&[Pump]),
         about: "send everything through ssh, and try no direct link",
         doc: "\
-Send everything through ssh itself, as where no port of the host can be reached. It is slower: ssh moves all bytes through \
-one core at either end.",
+Send everything through ssh, as if no port of the host could be reached. This is slower: ssh handles all bytes on one \
+core at either end.",
         set: |args, _| {
             args.through_ssh = true;
             Ok(())
@@ -442,8 +441,8 @@ one core at either end.",
         at: PUMPS,
         about: "for benchmarks: take no checksums",
         doc: "\
-For benchmarks: take no checksums, to see what they cost. Nothing then says that what came out is what went in, and \
-what was cut off is begun anew, file by file.",
+For benchmarks: take no checksums, to see what they cost. The receipt then does not say whether the output equals the \
+input, and interrupted files are copied from their beginning.",
         set: |args, _| {
             args.no_checksum = true;
             Ok(())
@@ -507,10 +506,10 @@ directory. bench io spreads its chunks over up to four, best on different disks:
         at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Bench]),
         about: "how many nodes in this process, or to launch on",
         doc: "\
-Sort, shuffle, merge, join or partition as a cluster of so many nodes would, all of them inside this process: each reads a \
+Sort, shuffle, merge, join or partition as a cluster of N nodes would, all of them inside this process: each reads a \
 share of the input, receives the records of its key range or of its parts from all others, and processes those in its \
-share of the memory. The output is byte for byte that of one node; for partition, only with --pick hash. Inputs and output \
-must be files.
+share of the memory. The output is byte for byte that of one node; for partition, only with --pick hash. Inputs and \
+output must be files.
 
 With bench launch: the numbers of nodes to launch on, a row for each. Without this flag 1, 4, 8 and 32.",
         set: |args, value| values::numbers(value).map(|numbers| args.nodes.extend(numbers)),
@@ -522,16 +521,16 @@ With bench launch: the numbers of nodes to launch on, a row for each. Without th
         at: ON_NODES,
         about: "run on the nodes of this cluster",
         doc: "\
-Sort, shuffle, merge, join or partition on the nodes of this cluster: its name, or a directory as for --identity. Each node reads a \
-share of the input, sends each record to the node that owns its key range, and sorts the records of its own range. The \
-limits --memory, --scratch and --threads apply to each node; without --memory, all nodes use the default of the node \
-with the least memory. A plain name is a file that all nodes see; \
-nodes: before a name or pattern means files of each node's own, below its data directory. An input with client: \
-before its name is a file of this host, which the nodes read from here; an output with client: is a file of this host, which they \
-write to. With nodes: before the output, each node writes a part of its own, or its \
-share of the parts of a partition; {} in the name is the part's number.
+Sort, shuffle, merge, join or partition on the nodes of this cluster: its name, or a directory as for --identity. Each \
+node reads a share of the input, sends each record to the node that owns its key range, and processes the records of \
+its own range. The limits --memory, --scratch and --threads apply to each node; without --memory, each node uses half \
+of its available memory. A plain name is a file that all nodes see; nodes: before a name or pattern means each node's \
+own files, below its data directory. An input with client: before its name is a file of this host, which the nodes \
+read from here; an output with client: is a file of this host, to which they write. With nodes: before the output, \
+each node writes a part of its own, or its share of the parts of a partition; {} in the name is the part's number.
 
-With check: the files are those with nodes: before their names. With volume create: the stores are on these nodes. With table: the tables of this cluster.
+With check: the files are those with nodes: before their names. With volume create: the stores are on these nodes. \
+With table: the tables of this cluster.
 
 Without this flag, a name with nodes: or client: means the cluster of --identity.",
         set: |args, value| {
@@ -558,13 +557,13 @@ predicted to be at least 10 % faster. equal: the same for all nodes, however fas
         short: None,
         value: Value::Any("nodes=N,disk=RATE,link=RATE,..."),
         at: At::Commands(&[Plan]),
-        about: "plan for an imaginary cluster of such nodes",
+        about: "plan for a cluster that need not exist",
         doc: "\
-Plan for a cluster that nobody need have: nodes=N equal ones, disk=RATE of each for what it reads and writes together, \
-link=RATE of each in either direction. A RATE is bytes per second, as in 2GB/s, or bits, as in 100Gbit. There may be \
-memory=SIZE of each node, else --memory, else 64 GiB; data=SIZE of all inputs together, else what fits into memory; cores=N of \
-each node, as fast as this machine's and else as many; trunk=RATE between one half of the nodes and the other, each way. \
-Takes no input and no output; --record says how long records are, and lines are taken for 100 bytes.",
+Plan for a cluster that need not exist: nodes=N equal nodes; disk=RATE of each, for reads and writes together; \
+link=RATE of each, in each direction. A RATE is in bytes per second, as in 2GB/s, or in bits, as in 100Gbit. Optional: \
+memory=SIZE of each node (default: --memory, or else 64 GiB); data=SIZE of all inputs together (default: what fits in \
+memory); cores=N of each node, as fast as this machine's (default: as many); trunk=RATE between the two halves of the \
+nodes, in each direction. Takes no input and no output. --record says how long records are; lines count as 100 bytes.",
         set: |args, value| match args.simulate.replace(values::simulated(value)?) {
             None => Ok(()),
             Some(_) => Err("one cluster is simulated at a time".into()),
@@ -575,7 +574,7 @@ Takes no input and no output; --record says how long records are, and lines are 
         short: None,
         value: Value::Any("N"),
         at: At::Commands(&[Bench, Cluster]),
-        about: "how many runs to take each median of",
+        about: "the number of runs for each median",
         doc: "\
 The number of runs of each median. Without this flag 5, and 200 for launch; launch with fewer than 20 only tests that it \
 works. For cluster exchange, the number of rounds.",
@@ -588,9 +587,10 @@ works. For cluster exchange, the number of rounds.",
         at: At::Commands(&[Cluster]),
         about: "the order in which hosts send to the others",
         doc: "\
-The order in which the hosts of cluster exchange send to each other. together: to all at once. same: to one after the other, \
-everybody from the first host on. shifted: from the host behind one's own on. paced: as shifted, and to the next only when \
-one has everything. Without this flag what is best for the size.",
+The order in which the hosts of cluster exchange send to each other. together: to all others at once. same: to one \
+after the other, every host beginning with the first. shifted: to one after the other, beginning with the host after \
+its own. paced: as shifted, but to the next host only when the last one has everything. Without this flag, the best \
+order for the size.",
         set: |args, value| values::schedule(value).map(|schedule| args.schedule = Some(schedule)),
     },
     Flag {
@@ -598,10 +598,10 @@ one has everything. Without this flag what is best for the size.",
         short: None,
         value: Value::OneOf("WHAT", &["all", "status"]),
         at: At::Commands(&[Cluster]),
-        about: "what a client may ask of the nodes [default: all]",
+        about: "what a client may do [default: all]",
         doc: "\
-What the certificate that cluster client makes is good for. all: anything, as the owner's. status: to look at status, jobs \
-and metrics, over links and over HTTP, and at nothing else.",
+What the certificate that cluster client makes permits. all: everything, as the owner's. status: to look at status, \
+jobs and metrics, over links and over HTTP, and to read volumes and tables, but to change nothing.",
         set: |args, value| values::may(value).map(|may| args.may = Some(may)),
     },
     Flag {
@@ -625,8 +625,8 @@ variable THALWEG_IDENTITY, or else thalweg in the user's configuration directory
         at: At::Commands(&[Node]),
         about: "where to listen [default: as the cluster file says]",
         doc: "\
-Where to listen: an IP address and a port; port 0 takes a free one, which the first line tells. Without this flag, what \
-the cluster file says of this host.",
+Where to listen: an IP address and a port; port 0 takes a free one, which the first line of the output names. Without \
+this flag, the address of this host in the cluster file.",
         set: |args, value| values::address(value).map(|address| args.listen = Some(address)),
     },
     Flag {
@@ -645,10 +645,10 @@ repeated to add hosts.",
         short: None,
         value: Value::Any("HOST"),
         at: At::Commands(&[Exec, Node]),
-        about: "use the links that this host's node keeps",
+        about: "use the links that this host's node keeps open",
         doc: "\
-Through the node of this host, which has links with all others open: one connection from here instead of one for each \
-host. Without this flag, what the variable THALWEG_VIA names; without that, every host is connected to.",
+Go through the node of this host, which has links with all others open: one connection from here instead of one for \
+each host. Without this flag, the host that the variable THALWEG_VIA names; without that, a connection to every host.",
         set: |args, value| values::text(value).map(|host| args.via = Some(host.to_string())),
     },
     Flag {
@@ -658,8 +658,9 @@ host. Without this flag, what the variable THALWEG_VIA names; without that, ever
         at: At::Commands(&[Cluster, Pump]),
         about: "how to reach hosts over ssh",
         doc: "\
-The program and its first arguments by which cluster install, up, down, remove and mend, and transfers with ssh://HOST, \
-reach a host; its name comes behind them. Without this flag, what the environment has as THALWEG_SSH, or ssh, with the user's own settings.",
+The program and its first arguments by which cluster install, up, down, remove and mend, and transfers with \
+ssh://HOST, reach a host; the host's name follows them. Without this flag, the environment variable THALWEG_SSH, or \
+else ssh, with the user's own settings.",
         set: |args, value| values::text(value).map(|text| args.ssh = Some(text.to_string())),
     },
     Flag {
@@ -669,7 +670,7 @@ reach a host; its name comes behind them. Without this flag, what the environmen
         at: EXECUTES,
         about: "end the command after this time, as in 10s or 5m",
         doc: "\
-End the command on each host after so long: a number with ms, s, m or h; without a unit it is seconds.",
+End the command on each host after this time: a number with ms, s, m or h; without a unit it is seconds.",
         set: |args, value| values::duration(value).map(|time| args.timeout = Some(time)),
     },
     Flag {
@@ -679,8 +680,8 @@ End the command on each host after so long: a number with ms, s, m or h; without
         at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Exec]),
         about: "start it, print its id and do not wait for its end",
         doc: "\
-Leave the command, or the cluster's job, running on the nodes: this program prints the job's id and ends. The nodes \
-keep the last 64 KiB of a command's output, and the receipt of a sort, for a day, and of at most 256 jobs: see job \
+Leave the command, or the job on the cluster, running on the nodes: this program prints its id and ends. The nodes \
+keep the last 64 KiB of a command's output, or the receipt of a sort, for a day, and for at most 256 jobs: see job \
 show and job watch.",
         set: |args, _| {
             args.detach = true;
@@ -705,7 +706,7 @@ Add a variable to the command's environment, which is otherwise that of the node
         about: "print each host's output together when it has ended",
         doc: "\
 Print each host's output together, in the order of the hosts, when all have ended. At most the last 16 MiB of each are \
-kept; if there was more, that is said, and the status is 2. With --json, they are in the object.",
+kept; if there was more, a line says so, and the status is 2. With --json, the outputs are in the object.",
         set: |args, _| {
             args.gather = true;
             Ok(())
@@ -718,8 +719,9 @@ kept; if there was more, that is said, and the status is 2. With --json, they ar
         at: At::Everywhere,
         about: "print the receipt, plan or report as one JSON object",
         doc: "\
-Print exactly one JSON object on standard output: the receipt, plan, check or report. Where standard output carries the \
-records, it goes to standard error. Errors stay one plain line on standard error, with nothing on standard output.",
+Print exactly one JSON object on standard output: the receipt, plan, check or report. If standard output carries the \
+records, the object goes to standard error. An error is still one plain line on standard error, with nothing on \
+standard output.",
         set: |args, _| {
             args.json = true;
             Ok(())
@@ -732,8 +734,8 @@ records, it goes to standard error. Errors stay one plain line on standard error
         at: At::Everywhere,
         about: "show progress on standard error: auto, always or never",
         doc: "\
-Show progress on standard error. auto: a bar if that is a terminal. always: a bar on a terminal, elsewhere a line each \
-second. never: nothing.",
+Show progress on standard error. auto: a bar, if that is a terminal. always: a bar on a terminal, otherwise a line \
+each second. never: nothing.",
         set: |args, value| {
             let choices = [("auto", When::Auto), ("always", When::Always), ("never", When::Never)];
             values::choice(value, &choices).map(|when| args.progress = when)
@@ -782,8 +784,8 @@ second. never: nothing.",
         at: At::Everywhere,
         about: "print the manual page or a shell's completions",
         doc: "\
-Print a document that is made from this same table: the manual page in roff (man), or completions for a shell \
-(complete-bash, complete-zsh, complete-fish).",
+Print a document that is generated from the same tables as this help: the manual page in roff (man), or completions \
+for a shell (complete-bash, complete-zsh, complete-fish).",
         set: |args, value| {
             let choices = [
                 ("man", Document::Man),

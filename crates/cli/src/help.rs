@@ -13,7 +13,7 @@ pub(crate) fn version() -> String {
 /// The program's description and its commands.
 pub(crate) fn program() -> String {
     let mut text =
-        String::from("Sorts files of records at the speed of the disk, in any memory, and proves it.\n\n");
+        String::from("Sorts files of records at disk speed in bounded memory, and proves the result.\n\n");
     text += "Usage: thalweg COMMAND ...\n\nCommands:\n";
     for info in COMMANDS {
         text += &format!("  {:<10}{}\n", info.name, info.about);

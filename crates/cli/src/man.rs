@@ -6,8 +6,7 @@ use crate::flags::{At, FLAGS, Flag};
 /// The whole page.
 pub(crate) fn page() -> String {
     let mut page = format!(".TH THALWEG 1 \"\" \"thalweg {}\" \"Thalweg\"\n", env!("CARGO_PKG_VERSION"));
-    page +=
-        ".SH NAME\nthalweg \\- sort files of records at the speed of the disk, and prove it\n.SH SYNOPSIS\n";
+    page += ".SH NAME\nthalweg \\- sort files of records at the speed of the disk, and prove the result\n.SH SYNOPSIS\n";
     let synopses: Vec<String> = COMMANDS.iter().map(|info| synopsis(info.name, info.synopsis)).collect();
     page += &synopses.join(".br\n");
     page += ".SH COMMANDS\n";
