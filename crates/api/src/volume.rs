@@ -78,9 +78,9 @@ pub struct VolumeStatus {
     pub layout: VolumeLayout,
     /// The number of regular files.
     pub files: u64,
-    /// The number of directories, with the root.
+    /// The number of directories, including the root.
     pub directories: u64,
-    /// The bytes of all files, with holes.
+    /// The bytes of all files, including holes.
     pub bytes: u64,
 }
 

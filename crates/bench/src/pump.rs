@@ -3,8 +3,8 @@
 //! Model: sources are created once. Contenders run in turn, round by round, each as a process of its own with cold
 //! caches, until its output is durable. The time of a rival therefore includes a `sync`, which ours does itself.
 //! Invariant: the output of each contender is compared with the source in the first round.
-//! Invariant: outputs of many files stay until all rows are done. Before ext4 reuses a file number, it looks at all
-//! that were freed in the last minutes: writing 100,000 files after removing as many took 7 to 35 s instead of 4.
+//! Invariant: outputs of many files stay until all rows are done. Before ext4 reuses an inode number, it looks at all
+//! those that were freed in the last minutes: writing 100,000 files after removing as many took 7 to 35 s instead of 4.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 
 /// Bytes of a small file.
 pub(crate) const SMALL_BYTES: u64 = 4096;
-/// The bytes of `--size` for each small file: a `--size` of 4 GB has 100,000.
+/// This many bytes of `--size` stand for one small file: `--size 4GB` has 100,000 files.
 const BYTES_FOR_A_FILE: u64 = 40_000;
 /// The reads that fio has in flight, and the writes: as many as two of our streams.
 pub(crate) const DEPTH: u32 = 32;
@@ -144,7 +144,7 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
     pump_lab::measure(asked, dir, bench.fio.as_ref(), report)
 }
 
-/// An error without the path of the benchmark's directory, which does not belong into results.
+/// The text of an error without the path of the benchmark's directory, which must not appear in results.
 pub(crate) fn plain(dir: &DataDir, error: &Error) -> String {
     error.to_string().replace(&format!("{}/", dir.path().display()), "")
 }

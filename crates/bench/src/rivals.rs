@@ -20,12 +20,12 @@ pub(crate) const ENGINES: [&str; 5] = ["chdb", "polars", "duckdb", "datafusion",
 pub(crate) const CLUSTERS: [&str; 2] = ["spark", "ray"];
 /// The number of workers, as many as ours has nodes.
 const NODES: &str = "4";
-/// Memory for each byte of input: as much as they want.
+/// The bytes of memory for each byte of input: as much as these engines want.
 const MEMORY_OF_CLUSTER: u64 = 8;
 /// The least memory in which any engine starts.
 const ENGINE_MEMORY_BYTES_MIN: u64 = 512_000_000;
 
-/// GNU sort, if `sort` is that.
+/// GNU sort. It exists only if the command `sort` is GNU's.
 pub(crate) struct Gnu(());
 
 impl Gnu {
@@ -50,9 +50,9 @@ impl Gnu {
 /// The number of workers of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// As many threads as there are cores, in the memory of ours.
+    /// As many threads as there are cores, with the same memory as ours.
     Cores,
-    /// [`NODES`], in as much memory as they want.
+    /// [`NODES`], with as much memory as they want.
     Nodes,
 }
 

@@ -4,7 +4,7 @@
 //! Model: in memory, each thread has an inlet that puts records from blocks, and an outlet that takes batches and drops
 //! them. Nothing is hashed, and no disk is used. The copy has as many threads, and copies the same blocks to others
 //! that were touched before. Partitions of files are whole processes that take turns with fio.
-//! Invariant: the records and bytes that the outlets took are counted in every run.
+//! Invariant: in every run the bytes that came out are counted, and are as many as went in.
 
 use std::process::Command;
 
@@ -30,7 +30,7 @@ const MEMORY_ROWS: usize = 3;
 const BLOCK_BYTES: usize = 10_240 * RECORD_BYTES;
 /// Lanes in memory, and parts on disk.
 const LANES: usize = 16;
-/// The target, relative to a copy with as many threads.
+/// The target for the rate, relative to that of a copy by as many threads.
 const RATE_MIN: f64 = 0.35;
 const WALL_OF_FLOOR: f64 = 1.15;
 /// The reads and writes of fio in flight, as many as ours.
@@ -89,7 +89,7 @@ impl Blocks {
         std::hint::black_box(&self.shares);
     }
 
-    /// Runs the records through a river, and compares their number at both ends.
+    /// Runs the records through a river, and compares their bytes at both ends.
     fn flow(&self, builder: RiverBuilder) -> Result<()> {
         let could_not = |e: &dyn std::fmt::Display| Error::Failed(e.to_string());
         let river = builder.build().map_err(|e| could_not(&e))?;

@@ -17,8 +17,8 @@ const RINGS_OF_LANE: u64 = 2;
 /// Files that a sort has open beside its inputs and scratch: the manifest, the output, and one that is open briefly.
 const FILES_BESIDE: u64 = 3;
 
-/// The chosen back end and, if it is not the best one from the start, the reason. At the end the back end itself
-/// reports what it used, and why.
+/// Opens the chosen back end. Also returns the reason if the best one cannot be used at all. A back end that falls back
+/// to another later reports that itself.
 pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
     let threads = || Threads::new(threads_for_io());
     match choice {
@@ -41,7 +41,7 @@ pub(crate) struct Disks {
     pub(crate) output: Arc<dyn FileSystem>,
     pub(crate) scratch: Arc<dyn FileSystem>,
     volumes: Volumes,
-    /// Why they are not the best ones from the start.
+    /// Why the best back end could not be used from the start; `None` if it could.
     fallback: Option<String>,
 }
 
@@ -55,13 +55,13 @@ impl Disks {
         Disks::with(io(choice)?, inputs, output)
     }
 
-    /// The file systems of some work.
+    /// The file systems that these options name.
     pub(crate) fn of_work(options: &WorkOptions) -> Result<Disks> {
         Disks::of_local(io(options.io)?, options)
     }
 
-    /// The file systems of a sort. It does without rings if, with its lanes, inputs and scratch directories, rings
-    /// would take the open files that it needs itself.
+    /// The file systems of a sort. Uses threads instead of io_uring if the rings would take the open files that the
+    /// lanes, inputs and scratch directories need.
     pub(crate) fn of_sort(options: &WorkOptions) -> Result<Disks> {
         Disks::of_local(io_of_sort(options)?, options)
     }
@@ -70,7 +70,7 @@ impl Disks {
         let right = options.right.iter().flat_map(|right| &right.inputs);
         let scratch = Arc::clone(&local.0);
         let disks = Disks::with(local, options.inputs.iter().chain(right), Some(&options.output))?;
-        // Directories that the user names are on this machine.
+        // Scratch directories that the user names are on this machine, never in a volume.
         Ok(if options.scratch.is_empty() { disks } else { Disks { scratch, ..disks } })
     }
 
@@ -106,12 +106,12 @@ impl Disks {
         own.into_iter().chain([Arc::clone(&self.inputs) as _]).chain(self.volumes.backends()).collect()
     }
 
-    /// Their name in the receipt.
+    /// The name of their back ends in the receipt.
     pub(crate) fn name(&self) -> String {
         self.backends().name()
     }
 
-    /// Why they are not, or not only, the best.
+    /// Why other back ends than the best were used, if any were.
     pub(crate) fn fallback(&self) -> Option<String> {
         self.fallback.clone().or_else(|| self.backends().fallback())
     }
@@ -134,12 +134,13 @@ pub(crate) fn lanes(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(cores).max(1)
 }
 
-/// Enough to keep a disk busy from a few lanes.
+/// The number of I/O threads: enough for a few lanes to keep a disk busy.
 fn threads_for_io() -> usize {
     (cores() * 4).clamp(4, 16)
 }
 
-/// Cores that this process may run on. Read once, because that takes several of the kernel's files.
+/// The number of cores that this process may run on. It is read only once, because reading it opens several files of
+/// the kernel.
 pub(crate) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))

@@ -1,8 +1,8 @@
 //! Control over HTTP: status, metrics, and the routes of the services.
 //!
-//! Invariant: only clients with all rights may change anything; other nodes may not. An unauthenticated peer, on
-//! loopback at a node without an identity, gets the status and nothing else. Headers and bodies are bounded, and the
-//! headers must arrive within [`HEADERS_SECONDS`].
+//! Invariant: only clients with all rights may change anything; other nodes may not. An unauthenticated peer, which can
+//! only be on loopback at a node without an identity, gets the status, the metrics and the description of the routes,
+//! and nothing else. Headers and bodies are bounded, and the headers must arrive within [`HEADERS_SECONDS`].
 
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError};

@@ -19,7 +19,7 @@ use crate::{InPlace, KeyPart, Layout};
 
 /// Bytes of the normal form in a window.
 pub const WINDOW_BYTES: usize = 10;
-/// Bytes of the normal form in a head.
+/// Bytes of the normal form in a head, which is a shorter window: see [`Key::head`].
 pub(crate) const HEAD_BYTES: usize = 8;
 /// How many bytes of the normal form are hashed at once.
 const HASH_PIECE_BYTES: usize = 1 << 10;
@@ -169,7 +169,7 @@ impl Key {
         }
     }
 
-    /// Compares a record's normal form from byte `skip` with the same part of another normal form.
+    /// Compares a record's normal form from byte `skip` on with `normal`, another normal form from byte `skip` on.
     #[inline]
     pub fn compare_with_normal(&self, record: &[u8], skip: usize, normal: &[u8]) -> Ordering {
         match &self.form {

@@ -96,8 +96,8 @@ pub(crate) fn ranges_of(
         .collect()
 }
 
-/// For each n: the lowest byte of the output file that is still to be read when the first n of these ranges are
-/// done.
+/// For each n: the lowest offset in the output file of a spilled page that is still needed when the first n of these
+/// ranges are written; `u64::MAX` if there is none.
 pub(crate) fn needed_within(ranges: &[Range], scratch: &Scratch) -> Vec<u64> {
     let mut first = u64::MAX;
     let mut places = vec![first];
