@@ -1,5 +1,5 @@
-//! The benchmarks at sizes that measure nothing: they work, what they sort is right, and what they keep can
-//! be read. Whether fio, GNU sort or the rivals are here decides only what is left out, and that is said.
+//! The benchmarks at sizes that measure nothing: they work, their sorts are right, and their stored reports can be
+//! read. Where fio, GNU sort or the rivals are missing, the parts that need them are left out, and a note says so.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
 
 mod support;
@@ -15,7 +15,7 @@ impl Place {
         self.command(&[&["bench"], words].concat()).output().expect("the binary starts")
     }
 
-    /// The report of a benchmark that ended well, which is also the one that was kept.
+    /// The report of a successful benchmark, which must equal the stored one.
     fn report(&self, words: &[&str]) -> BenchReport {
         let output = self.bench(&[words, &["--json"]].concat());
         let said = String::from_utf8_lossy(&output.stderr);
@@ -134,7 +134,7 @@ fn every_row_of_transfers_is_right() {
     assert_eq!(report.rows.len(), 5, "{report:?}");
     for row in &report.rows {
         assert!(row.failed.is_empty() && row.ours.all_seconds.len() == 3, "{row:?}");
-        // What the disk takes alone where there is fio, what the kernel takes alone everywhere.
+        // The disk alone is measured where there is fio, the kernel alone everywhere.
         let told = match &row.name[..] {
             "disk" if row.floor.is_some() => vec!["fio reading alone: "],
             "small" => vec!["the system calls alone: "],
@@ -195,7 +195,7 @@ fn launches_are_measured_on_nodes_of_their_own() {
     }
     let pids: std::collections::BTreeSet<u32> = report.hosts.iter().map(|host| host.pid).collect();
     assert!(pids.len() == 2 && !pids.contains(&0), "{:?}", report.hosts);
-    // Every launch takes a handshake's bytes over the link of every host.
+    // Every launch transfers at least the bytes of a handshake over the link of every host.
     assert!(report.hosts.iter().all(|h| h.received_bytes > 10_000 && h.sent_bytes > 10_000), "{report:?}");
 }
 
@@ -249,7 +249,7 @@ fn every_row_of_rivers_is_right() {
     }
 }
 
-/// A place with the programs that move files for `bench volume`; `None` where there is no FUSE, which is said.
+/// A place with the programs that move files for `bench volume`; `None`, with a note, where there is no FUSE.
 fn with_rivals(place: Place) -> Option<Place> {
     if let Err(why) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         skipped(&format!("/dev/fuse: {why}"));

@@ -1,5 +1,5 @@
-//! Checks of files that lie on the nodes of a lab: what they find is what a check of all of it in one place finds, and
-//! a node that cannot be heard is named. Without root each test says that it was skipped.
+//! Checks of files on the nodes of a lab: they find the same as a check of all data in one place, and name a node that
+//! cannot be reached. Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
 
 mod support;
@@ -12,7 +12,7 @@ use thalweg_api::{Check, from_json};
 
 const RECORD: usize = 100;
 
-/// Gives each host its piece of `all`, in two files; the last host has what is left.
+/// Gives each host its part of `all`, in two files; the last host gets the rest.
 fn deal(lab: &Lab, all: &[u8], hosts: usize) {
     let records = all.len() / RECORD;
     for host in 0..hosts {
@@ -34,7 +34,7 @@ fn told(outcome: &Outcome) -> Check {
     from_json(&outcome.out).unwrap_or_else(|why| panic!("{why}: {outcome:?}"))
 }
 
-/// What both say but for the time it took, and for the nodes.
+/// Whether both are equal, apart from the time and the results of single nodes.
 fn alike(found: &Check, expected: &Check) -> bool {
     found == &Check { seconds: found.seconds, nodes: found.nodes.clone(), ..expected.clone() }
 }
@@ -60,7 +60,7 @@ fn nodes_find_what_one_machine_finds_in_all_of_it() {
     assert!(status == Some(0) && whole.proof.records == 90_000);
     assert_eq!(whole.nodes.iter().map(|node| node.from).collect::<Vec<_>>(), [0, 30_000, 60_000]);
 
-    // A flipped bit beside the key of a record in the middle of n2: in order, and the sums say that it is another.
+    // A flipped bit outside the key of a record in the middle of n2: the order holds, but the sums differ.
     let mut bytes = place.read("all");
     bytes[45_000 * RECORD + 50] ^= 1;
     place.write("all", &bytes);
@@ -70,7 +70,7 @@ fn nodes_find_what_one_machine_finds_in_all_of_it() {
     let differ = |i: usize| flipped.nodes[i].proof.checksum != whole.nodes[i].proof.checksum;
     assert_eq!([0, 1, 2].map(differ), [false, true, false], "it is n2's");
 
-    // Out of order only where n1 ends and n2 begins.
+    // Out of order only at the border between n1 and n2.
     bytes[30_000 * RECORD..][..10].fill(0);
     place.write("all", &bytes);
     deal(&lab, &bytes, 3);
@@ -83,7 +83,7 @@ fn nodes_find_what_one_machine_finds_in_all_of_it() {
         "hosts come as they are named: {text:?}"
     );
 
-    // All hosts of a lab lie on one machine, so one of them can see what all have.
+    // All hosts of a lab are on one machine, so one of them can see the files of all.
     let one = check(&lab, &place, &[&pattern, "--datamation", "--on", "n2", "--json"]);
     assert!(alike(&told(&one), &broken), "{one:?}");
 }
@@ -94,7 +94,7 @@ fn lines_are_compared_whole_where_nodes_meet() {
     let place = Place::new();
     let write = |host: &str, bytes: &[u8]| std::fs::write(lab.directory(host).join("lines"), bytes).unwrap();
     let long = "x".repeat(300_000);
-    // They differ in their last byte only; and the last line needs no newline.
+    // They differ only in their last byte, and the last line has no newline.
     write("n1", format!("a\n{long}b\n").as_bytes());
     write("n2", format!("{long}a").as_bytes());
     let found = check(&lab, &place, &["nodes:lines", "--json"]);
@@ -136,7 +136,7 @@ fn what_cannot_be_checked_is_told_in_one_line_with_the_host() {
         assert!(told.status == Some(2) && told.err.contains(holds), "{args:?}: {told:?}");
         assert_eq!(told.err.lines().filter(|line| line.starts_with("thalweg:")).count(), 1, "{told:?}");
     }
-    // What has no name yet is hidden, and no pattern means it.
+    // Files without their final names are hidden, and no pattern matches them.
     let told = check(&lab, &place, &["nodes:out/*", "--datamation", "--json"]);
     assert_eq!((told.status, from_json::<Check>(&told.out).unwrap().proof.records), (Some(1), 1000));
     assert_eq!(place.names(), ["in"], "nothing was written");
@@ -146,7 +146,7 @@ fn what_cannot_be_checked_is_told_in_one_line_with_the_host() {
 fn a_node_that_is_gone_or_silent_ends_the_check_and_is_named() {
     let Some(lab) = Lab::up(&["2"]) else { return };
     let place = Place::new();
-    // A pipe that nobody writes to: the check would wait for ever.
+    // A pipe without a writer, on which the check would wait forever.
     for host in ["n1", "n2"] {
         let fifo = lab.directory(host).join("fifo");
         assert!(std::process::Command::new("mkfifo").arg(fifo).status().unwrap().success());

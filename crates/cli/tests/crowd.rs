@@ -1,4 +1,4 @@
-//! Very many who come to a node and say little: those who have work there do not notice, and memory is bounded.
+//! Very many clients that connect to a node and send little: other clients do not notice, and memory is bounded.
 #![allow(clippy::disallowed_methods)] // Strangers open sockets by other means than ours.
 
 mod support;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use support::nodes::Nodes;
 use thalweg_io::process;
 
-/// As many as the system lets this process open, less what it needs itself.
+/// As many connections as the system lets this process open, less those that it needs itself.
 fn crowd(nodes: &Nodes, most: usize) -> Vec<TcpStream> {
     let files = process::allow_open_files(most as u64 + 200) as usize;
     let count = most.min(files.saturating_sub(100));
@@ -25,7 +25,7 @@ fn crowd(nodes: &Nodes, most: usize) -> Vec<TcpStream> {
 fn ten_thousand_connections_disturb_no_job_and_take_no_memory() {
     let nodes = Nodes::start(1);
     let before = nodes.status().hosts[0].status.clone().unwrap();
-    // A job that says something twenty times a second, whose pauses are measured.
+    // A job that prints twenty times a second; its pauses are measured.
     let script = "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); echo $i; sleep 0.05; done";
     let mut client = nodes.place.command(&["exec", "--", "sh", "-c", script]);
     let mut client = client.env("THALWEG_IDENTITY", "own").stdout(Stdio::piped()).spawn().unwrap();
@@ -42,7 +42,7 @@ fn ten_thousand_connections_disturb_no_job_and_take_no_memory() {
     });
     let mut crowd = crowd(&nodes, 10_000);
     assert!(crowd.len() > 900, "{} connections", crowd.len());
-    // Some of them begin to say something, a byte at a time.
+    // Some of them begin to send, one byte at a time.
     let begun = Instant::now();
     for round in 0..5 {
         let some = crowd.len().saturating_sub(200);
@@ -59,7 +59,7 @@ fn ten_thousand_connections_disturb_no_job_and_take_no_memory() {
     assert!(grown < 48 << 20, "{grown} bytes more");
     let given_way = (after.refused - before.refused) as usize;
     assert!(given_way + 300 >= crowd.len(), "{given_way} of {} gave way", crowd.len());
-    // The last of them is hung up on when its time is over.
+    // The last of them is disconnected when its time is over.
     let mut last = crowd.pop().unwrap();
     last.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     assert_eq!(last.read(&mut [0; 64]).unwrap_or(0), 0);
@@ -83,7 +83,7 @@ fn one_of_ours_that_asks_slowly_is_hung_up_on_too() {
     let mut stdin = slow.stdin.take().unwrap();
     stdin.write_all(b"GET /v1/status HTTP/1.1\r\nHost: n1\r\nX-Slow: ").unwrap();
     let ended = loop {
-        // A byte now and then is no progress.
+        // A byte now and then does not count as progress.
         let _ = stdin.write_all(b"x");
         if slow.try_wait().unwrap().is_some() {
             break begun.elapsed();

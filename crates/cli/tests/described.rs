@@ -1,5 +1,5 @@
-//! The HTTP surface of a node does what its own description says, whatever is asked: schemathesis makes requests from
-//! `/openapi.json`, right ones and wrong ones. `./test` installs it; without it the test says that it was skipped.
+//! The HTTP interface of a node behaves as it describes itself, whatever the request: schemathesis makes valid and
+//! invalid requests from `/openapi.json`. `./test` installs it; without it the test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command looks at files by other means than ours.
 
 mod support;
@@ -18,7 +18,7 @@ fn a_node_answers_as_it_describes_itself() {
         return;
     }
     let nodes = Nodes::start(1);
-    // One job that can be found.
+    // A job that requests can find.
     nodes.run(&["exec", "--", "true"]).is_done();
     let own = "--cert own/cert.pem --key own/key.pem";
     let described = nodes.curl(&format!("{own} N1/openapi.json")).is_done().to_string();
@@ -48,7 +48,7 @@ fn a_node_answers_as_it_describes_itself() {
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
     assert!(told.contains("generated"), "{told}");
-    // It still does its work, and nothing of it has changed.
+    // The node still works, and nothing in it has changed.
     nodes.run(&["exec", "--", "true"]).is_done();
     assert_eq!(nodes.status().epoch, 1);
 }

@@ -1,5 +1,5 @@
-//! A cluster is installed, started, ended and removed over ssh. The test starts a server of its own, with keys and
-//! settings of its own, in which each host is this machine; without the server's program it says that it was skipped.
+//! A cluster is installed, started, stopped and removed over ssh. The test starts a server of its own, with its own
+//! keys and settings, in which each host is this machine. Without the server's program it says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests write settings and look at directories.
 
 mod support;
@@ -72,7 +72,7 @@ fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
     assert_eq!(place.shell("find home").is_done(), "home\n", "nothing is left");
     is_changed(&place, &["add", &hosts[1]]);
 
-    // One that cannot be reached has a line of its own, and holds up nobody.
+    // A host that cannot be reached has a line of its own, and delays no other.
     let (steps, told) = step("install", "n1,n3");
     assert_eq!(told.status, Some(2), "{told:?}");
     assert!(
@@ -82,9 +82,9 @@ fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
     done("remove");
 }
 
-/// What went wrong: a login shell that prints where there is no terminal was taken for the answer of the step, so that
-/// a program that was there was brought again, or less was told than was done. Principle: what a step says begins with
-/// a mark.
+/// What went wrong: the output of a login shell that prints although there is no terminal was taken for the answer of
+/// the step: an installed program was copied again, or less was reported than was done. Principle: the answer of a step
+/// begins with a mark.
 #[test]
 fn a_shell_that_prints_at_its_start_is_not_taken_for_the_answer() {
     let place = Place::new();
@@ -106,15 +106,15 @@ fn a_shell_that_prints_at_its_start_is_not_taken_for_the_answer() {
     let up = done("up");
     assert!(up.starts_with("started, as process "), "{up}");
     assert!(done("remove").starts_with("removed; the node ended process "));
-    // One that ends before it reads a script is told in one line.
+    // A shell that ends before it reads a script is reported in one line.
     place.shell("echo 'exit 0' > home/.bashrc").is_done();
     place
         .run(&["cluster", "install", "--ssh", &sshd.ssh, "--identity", "own"])
         .is_refused(&["n1: the shell of n1 did not run the script", "see what ssh n1 sh -s does"]);
 }
 
-/// What went wrong: a unit that did not want the network began before it, one job out of memory took the node with it,
-/// and there were no limits. The stand-in says that systemd runs, and keeps what it was told.
+/// What went wrong: the unit did not want the network and so started before it, one job that ran out of memory took the
+/// node with it, and there were no limits. The stand-in reports that systemd runs, and stores its input.
 #[test]
 fn the_unit_wants_the_network_and_has_limits() {
     let place = Place::new();
@@ -143,19 +143,20 @@ fn the_unit_wants_the_network_and_has_limits() {
         assert!(unit.lines().any(|other| other == line), "{line}: {unit}");
     }
     assert!(!unit.contains("NoNewPrivileges"), "jobs may run sudo: {unit}");
-    // Where its own program is there, it has nothing against it.
+    // Where systemd's own program exists, it finds no fault.
     let verified = place.shell("! command -v systemd-analyze >/dev/null || systemd-analyze verify home/.local/share/thalweg/*/thalweg-*.service 2>&1");
     let verified = verified.is_done();
     assert!(!verified.contains("Unknown key") && !verified.contains("Failed to parse"), "{verified}");
 }
 
-/// A change of the cluster that n3, which there is not, cannot be told.
+/// A change of the cluster that cannot be sent to n3, because n3 does not exist.
 fn is_changed(place: &Place, args: &[&str]) {
     let told = place.run(&[&["cluster"], args, &["--identity", "own"]].concat());
     assert_eq!(told.status, Some(0), "{told:?}");
 }
 
-/// One that was dropped and taken in again is another node; dropped once more, it is for who takes away what is left.
+/// A host that was dropped and added again is another node; when it is dropped once more, the caller removes what is
+/// left of it.
 fn is_taken_in_again(place: &Place, n2: &str, done: &dyn Fn(&str) -> Vec<String>) {
     done("install");
     done("up");
@@ -168,7 +169,7 @@ fn is_taken_in_again(place: &Place, n2: &str, done: &dyn Fn(&str) -> Vec<String>
     is_changed(place, &["drop", "n2"]);
 }
 
-/// One that is killed is replaced, one that answers is left alone; and each looks after itself.
+/// A killed node is replaced, and one that answers is left alone.
 fn is_mended(place: &Place, done: &dyn Fn(&str) -> Vec<String>) {
     let status = place.run(&["cluster", "status", "--identity", "own", "--json"]);
     let report: ClusterReport = from_json(&status.out).unwrap();

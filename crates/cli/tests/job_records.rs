@@ -1,6 +1,6 @@
-//! What hosts remember of a job on several nodes: a second begin of one that runs or has ended, a coordinator that is
-//! lost with a request longer than a frame, and a host that comes back with another certificate, or as another under
-//! its old name. Without root each test says that it was skipped.
+//! What hosts remember of a job on several nodes: a second request to begin a job that runs or has ended, a lost
+//! coordinator with a request longer than a frame, and a host that returns with another certificate, or as another host
+//! under its old name. Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
 
 mod support;
@@ -16,11 +16,11 @@ use thalweg_api::{
 use thalweg_wire::{Credentials, Identity, Link, Terms, read_cluster};
 
 const HOSTS: usize = 4;
-/// Longer than this no host takes to refuse what it would have to wait for: 12 s.
+/// The longest time until a host refuses a request for which it would have to wait: 12 s.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
-/// Longer than this nobody takes to leave out a host, or to find that too few are left.
+/// The longest time to leave out a host, or to find that too few are left.
 const END_SECONDS_MAX: f64 = 45.0;
-/// Names of files are so long that a request for all of them is longer than a frame.
+/// File names so long that a request for all of them is longer than a frame.
 const INPUTS: usize = 844;
 
 /// Nodes with disks so slow that a sort takes seconds, and an input that all of them see.
@@ -37,7 +37,7 @@ impl Bed {
         Some(Bed { lab, place })
     }
 
-    /// Has nodes sort these inputs without their client; the job's id, when records cross the river.
+    /// Has nodes sort these inputs without their client. Returns the job's id when records cross the river.
     fn sort(&self, inputs: &[&str]) -> String {
         let name = format!("lab-{}", self.lab.id);
         let words =
@@ -53,16 +53,16 @@ impl Bed {
         id
     }
 
-    /// What nodes tell of a job, those that can be asked.
+    /// What the nodes that answer report about jobs.
     fn jobs(&self) -> Vec<JobReport> {
         from_json::<JobList>(&self.lab.run(&["job", "list", "--json"]).out)
             .map_or(Vec::new(), |list| list.jobs)
     }
 
-    /// A watch of a job, from now to its end.
+    /// Watches a job from now to its end.
     fn watch(&self, id: &str) -> Running {
         let watch = Running::start(&mut self.lab.command(&["job", "watch", id]));
-        // It has to know where to look before there is less to see.
+        // The watch has to know the hosts before some of them are lost.
         watch.waits();
         watch
     }
@@ -71,7 +71,7 @@ impl Bed {
         read_cluster(&self.lab.directory("own")).unwrap().0
     }
 
-    /// A link of the owner's with a host.
+    /// A link of the owner to a host.
     fn linked(&self, host: &str) -> Link {
         let identity = Identity::load(&self.lab.directory("own")).unwrap().0;
         let all = self.cluster().hosts;
@@ -79,15 +79,15 @@ impl Bed {
         Credentials::of(identity).unwrap().connect(host, at.parse().unwrap(), Terms::default()).unwrap()
     }
 
-    /// That the output is the sorted input, and nothing else is left.
+    /// Checks that the output is the sorted input, and that nothing else is left.
     fn is_done(&self) {
         assert!(self.place.read("out") == self.place.read("expected"), "other bytes");
         until("an end everywhere", || self.jobs().iter().all(|job| job.state != JobState::Running));
     }
 }
 
-/// What a host answers to a second begin, as a share or as whoever coordinates it. One that is taken as a share has no
-/// end of its own, so the link has.
+/// The answer of a host to a second request to begin, as a participant or as the coordinator. A participant that is
+/// accepted has no end of its own, so the link is closed after a while.
 fn begin(link: &Arc<Link>, request: &JobRequest) -> Result<(), String> {
     let held = link.clone();
     std::thread::spawn(move || {
@@ -104,10 +104,10 @@ fn begin(link: &Arc<Link>, request: &JobRequest) -> Result<(), String> {
     }
 }
 
-/// What went wrong: a second begin of a job erased the record "done" of the first, or had a node coordinate it twice,
-/// one of which ended what the other one did. Consequence: the output that was named was written again, over what the
-/// user had put there.
-/// Principle: a job begins once, whoever says what.
+/// What went wrong: a second request to begin a job erased the record "done" of the first, or made a node coordinate
+/// the job twice, and one coordinator ended what the other had begun. Consequence: the named output was written again,
+/// over what the user had put there.
+/// Principle: a job begins once, whoever sends the request.
 #[test]
 fn a_second_begin_of_a_job_that_runs_or_is_done_is_refused_and_changes_nothing() {
     let Some(bed) = Bed::new() else { return };
@@ -123,7 +123,7 @@ fn a_second_begin_of_a_job_that_runs_or_is_done_is_refused_and_changes_nothing()
         let link = Arc::new(bed.linked(host));
         let coordinator = Some(host.to_string());
         let coordinate = JobRequest::Coordinate(JobSpec { coordinator, ..forged.clone() });
-        // A share waits for the one that goes on, and is refused when that has ended, too.
+        // A second participant waits for the running one, and is refused when that has ended.
         let ends = [coordinate, JobRequest::Sort(forged.clone())].map(|request| begin(&link, &request));
         for end in ends {
             let why = end.expect_err("a job begins once");
@@ -147,7 +147,7 @@ fn a_second_begin_of_a_job_that_runs_or_is_done_is_refused_and_changes_nothing()
         jobs.iter().map(|job| job.share.as_ref().unwrap().coordinator.clone()).collect()
     };
     assert_eq!(coordinators(&before), vec![Some("n1".to_string()); HOSTS]);
-    // The user has put something else there meanwhile.
+    // Meanwhile the user has put something else there.
     bed.place.write("out", b"of the user");
     at_once();
     assert_eq!(records(), before);
@@ -155,8 +155,8 @@ fn a_second_begin_of_a_job_that_runs_or_is_done_is_refused_and_changes_nothing()
     assert_eq!(bed.place.names(), ["expected", "in", "other", "out"]);
 }
 
-/// What went wrong: the node that took a job of 844 inputs up asserted that what it asks fits into a frame, and ended;
-/// and so did its successors. Principle: requests go in pieces, whoever coordinates.
+/// What went wrong: the node that took over a job of 844 inputs asserted that its request fits into a frame, and ended;
+/// so did its successors. Principle: every coordinator sends requests in pieces.
 #[test]
 fn a_job_of_very_many_inputs_is_taken_up_when_its_coordinator_is_lost() {
     let Some(bed) = Bed::new() else { return };
@@ -184,7 +184,8 @@ fn a_job_of_very_many_inputs_is_taken_up_when_its_coordinator_is_lost() {
     assert_eq!(done.count(), HOSTS - 1, "the nodes live: {jobs:?}");
 }
 
-/// Has the owner do something about n2 while it is down, with n1, and has it run again as what that made of it.
+/// Kills n1 and n2 during a sort, lets the owner change something about n2, and starts n2 again with the identity that
+/// results.
 fn comes_back(change: &str, keeps_votes: bool) -> Option<(Bed, Outcome)> {
     let bed = Bed::new()?;
     let id = bed.sort(&["in"]);
@@ -209,7 +210,7 @@ fn comes_back(change: &str, keeps_votes: bool) -> Option<(Bed, Outcome)> {
     Some((bed, told))
 }
 
-/// The votes of a host are its own, and not its certificate's: with them three of four go on.
+/// Votes belong to the host, not to its certificate: with n2's vote three of four continue.
 #[test]
 fn a_host_that_was_renewed_while_it_was_down_has_its_vote() {
     let Some((bed, told)) = comes_back("$T cluster renew n2", true) else { return };
@@ -217,14 +218,14 @@ fn a_host_that_was_renewed_while_it_was_down_has_its_vote() {
     bed.is_done();
 }
 
-/// A host that bears the name of one that had a vote, and was made anew, does not know what that one has said: it
-/// abstains, and two of four, without the first, cannot know whether the others go on.
+/// A new host under the name of one that had a vote does not know how that one voted: it abstains. So two of four
+/// hosts, without the first, cannot know whether the others continue.
 #[test]
 fn a_replacement_under_an_old_name_abstains() {
     let change = "$T cluster drop n2; rm -rf $THALWEG_IDENTITY/hosts/n2; $T cluster add n2=AT";
     let Some((bed, told)) = comes_back(change, false) else { return };
     assert!(told.status == Some(2) && told.err.contains("2 of 4 hosts cannot know"), "{told:?}");
-    // It could be asked by those that are left, and knows nothing of the job.
+    // The others can reach it, and it knows nothing of the job.
     bed.lab.run(&["exec", "--via", "n3", "--on", "n2", "--", "true"]).is_done();
     let mut jobs = bed.jobs();
     jobs.retain(|job| job.detached);

@@ -1,4 +1,4 @@
-//! Links that nodes keep with each other, what goes over them, and what a node leaves when it is killed.
+//! Permanent links between nodes, commands over them, and what a node leaves when it is killed.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
 
 mod support;
@@ -12,7 +12,7 @@ use support::until;
 use thalweg_api::{ExecReport, JobState, from_json};
 use thalweg_io::process;
 
-/// Waits until every node has a link with each other.
+/// Waits until every node has a link with every other.
 fn meshed(nodes: &Nodes, links: u64) {
     until("every node has its links", || {
         let hosts = nodes.status().hosts;
@@ -32,7 +32,7 @@ fn a_command_through_one_node_is_the_same_as_to_each() {
         assert_eq!((direct.status, &direct.out, &direct.err), (Some(3), &through.out, &through.err));
         assert_eq!(direct.out, "n3: out\nn1: out\nn2: out\n");
     }
-    // One link from here, and none but the kept ones after it.
+    // The client needs one link, and the nodes use only their permanent ones.
     until("the client's links are gone", || {
         nodes.status().hosts.iter().all(|host| host.status.as_ref().is_some_and(|s| s.links <= 4))
     });
@@ -61,7 +61,7 @@ fn standard_input_goes_through_and_a_vanished_client_ends_it_everywhere() {
     let told = nodes.place.shell(&line);
     let lines: Vec<&str> = told.is_done().lines().collect();
     assert_eq!(lines[..2], [format!("n1: {}", lines[2]), format!("n2: {}", lines[2])]);
-    // With input that nobody reads, and without.
+    // With input that nobody reads, and without input.
     for input in ["", "yes | "] {
         let line = format!(
             "export THALWEG_IDENTITY={}; : >pids; {input}$T exec --via n1 -- sh -c 'echo $$; exec sleep 1000' >>pids & \
@@ -90,7 +90,7 @@ fn a_link_that_is_lost_is_opened_again_and_a_dead_host_is_told() {
     assert!(told.err.contains("n2: cannot reach n2 at 127.0.0.1:"), "{told:?}");
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     nodes.begin(1);
-    // At once, without waiting for anybody's next attempt.
+    // At once, without waiting for the next attempt to connect.
     nodes.run(&["exec", "--via", "n1", "--", "true"]).is_done();
     nodes.run(&["exec", "--via", "n2", "--", "true"]).is_done();
     nodes.run(&["cluster", "drop", "n2"]).is_done();
@@ -110,7 +110,7 @@ fn signal(which: &str, pid: u32) {
 fn a_killed_node_leaves_nothing_that_it_started() {
     for guard_is_killed in [false, true] {
         let mut nodes = Nodes::start(1);
-        // One in the job's group, one in a session of its own, and their parent.
+        // A process in the job's group, one in a session of its own, and their parent.
         let script = "sleep 1000 & setsid sleep 1001 & echo $! $$; wait";
         let mut client = nodes.place.command(&["exec", "--", "sh", "-c", script]);
         let mut client = client
@@ -126,7 +126,7 @@ fn a_killed_node_leaves_nothing_that_it_started() {
         pids.push(nodes.pids[0]);
         let mut guard = nodes.running.pop().unwrap();
         if guard_is_killed {
-            // The session of its own is only the guard's to find.
+            // Only the guard can find the process with a session of its own.
             let alone = pids.remove(0);
             guard.kill().unwrap();
             signal("-9", alone);
@@ -141,7 +141,7 @@ fn a_killed_node_leaves_nothing_that_it_started() {
             assert!(told.starts_with("thalweg: the node was ended by signal 9; 3 processes that"), "{told}");
         }
         let told = support::Outcome::of(client.wait_with_output().unwrap());
-        // One that is asked to end may have had time to say so.
+        // A node that was asked to end may have had time to report it.
         let why = ["link with n1", "n1: the node is going down"];
         assert!(why.iter().any(|why| told.err.contains(why)), "{told:?}");
     }
@@ -168,13 +168,13 @@ fn a_renewed_certificate_is_taken_without_a_restart() {
     nodes.run(&["cluster", "renew", "n1"]).is_done();
     until("the new one is shown", || ![before.clone(), String::new()].contains(&shown()));
     until("it is of use", || nodes.run(&["exec", "--", "true"]).status == Some(0));
-    // A job that ran meanwhile went on.
+    // A job that was running has continued.
     held.stdin.take().unwrap().write_all(b"still\n").unwrap();
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
     assert_eq!((rest.as_str(), held.wait().unwrap().code()), ("n1: still\n", Some(0)));
-    // Whoever begins while it is renewed finds a key and a certificate that belong together; whether the node has the
-    // new ones already is another matter, and so is whether the client has been renewed again before its command ended.
+    // A command that begins during a renewal finds a key and a certificate that belong together. It may still fail if
+    // the node does not have the new ones yet, or if the client was renewed again before the command ended.
     std::thread::scope(|scope| {
         let renewing = scope
             .spawn(|| (0..20).for_each(|_| assert_eq!(nodes.run(&["cluster", "renew"]).status, Some(0))));
@@ -186,14 +186,14 @@ fn a_renewed_certificate_is_taken_without_a_restart() {
         }
     });
     until("the last is of use", || nodes.run(&["exec", "--", "true"]).status == Some(0));
-    // Files that do not fit each other change nothing.
+    // A key and a certificate that do not belong together change nothing.
     nodes.place.write("own/hosts/n1/cert.pem", b"nonsense");
     std::thread::sleep(Duration::from_millis(1500));
     nodes.run(&["exec", "--", "true"]).is_done();
 }
 
-/// What went wrong: two machines with one identity took each other's place on the links of the others, and nobody said
-/// so.
+/// What went wrong: two machines with the same identity displaced each other on the links of the other hosts, and no
+/// message said so.
 #[test]
 fn a_host_that_is_there_twice_is_told() {
     let mut nodes = Nodes::start(2);

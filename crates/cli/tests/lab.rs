@@ -73,8 +73,8 @@ fn nodes_that_are_installed_over_ssh_work_and_leave_nothing_when_removed() {
     assert_eq!(step("remove").is_done().matches("nothing is installed").count(), 2);
 }
 
-/// What is delayed comes in the order in which it went, as on a wire: protocols below TCP count on it, and TCP takes
-/// what overtakes for a loss.
+/// Delayed packets arrive in the order in which they were sent, as on a wire: protocols below TCP rely on it, and TCP
+/// takes reordering for loss.
 #[test]
 fn what_is_delayed_comes_in_the_order_in_which_it_went() {
     let Some(lab) = Lab::up(&["2", "--delay", "10ms"]) else { return };
@@ -118,11 +118,11 @@ fn a_rate_is_kept_and_losses_are_survived() {
     let told = lab.run(&["exec", "--on", "n1", "--", "head", "-c", "5000000", "/dev/zero"]);
     assert!(told.status == Some(0) && told.out.len() >= 5_000_000, "{} {}", told.out.len(), told.err);
     let took = seconds(begun);
-    // 40 Mbit and their headers at 100 Mbit/s; a lost packet may cost a timer of 0.2 s.
+    // 40 Mbit with their headers at 100 Mbit/s; a lost packet may cost a timer of 0.2 s.
     assert!((0.38..2.5).contains(&took), "{took} s");
 }
 
-/// The seconds that a packet and its answer take between two hosts: the least of five connections.
+/// The round-trip time between two hosts in seconds: the least of five connections.
 fn there_and_back(lab: &Lab, from: &str, address: &str) -> f64 {
     let line = format!(
         "for i in 1 2 3 4 5; do a=$EPOCHREALTIME; exec 3<>/dev/tcp/{}; b=$EPOCHREALTIME; exec 3>&-; \
@@ -134,7 +134,7 @@ fn there_and_back(lab: &Lab, from: &str, address: &str) -> f64 {
     micros.fold(f64::INFINITY, f64::min) / 1e6
 }
 
-/// How many processes have these words in their command lines.
+/// The number of processes with these words in their command lines.
 fn running(words: &str) -> usize {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = all.filter_map(|process| std::fs::read_to_string(process.path().join("cmdline")).ok());
@@ -157,7 +157,7 @@ fn what_a_host_sends_arrives_later_and_whole() {
     lab.run(&["pump", &at("n1", "in"), &at("n2", "out"), "-q"]).is_done();
     assert!((0.4..3.0).contains(&seconds(begun)), "40 Mbit took {} s", seconds(begun));
     assert!(place.read("out") == place.read("in"));
-    // One process delays all hosts, and goes with them.
+    // One process delays all hosts, and ends with them.
     let wires = format!("th{}v1\0", lab.id);
     assert_eq!(running(&wires), 1);
     drop(lab);
@@ -178,7 +178,7 @@ fn halves_of_a_lab_share_a_trunk() {
     for (from, to, is_across) in
         [("n1", "n2", false), ("n1", "n3", true), ("n4", "n3", false), ("n4", "n2", true)]
     {
-        // 40 Mbit and their heads at 40 Mbit/s, but for the 64 KiB that pass at once.
+        // 40 Mbit with their headers at 40 Mbit/s, except for the 64 KiB that pass at once.
         let (took, expected) = (took(from, to), if is_across { 0.95..3.0 } else { 0.0..0.6 });
         assert!(expected.contains(&took), "{took} s from {from} to {to}");
     }
@@ -196,7 +196,7 @@ fn disks_are_slowed_down_and_hosts_have_roles() {
     assert!(lab.run(&["exec", "--on", "@sort", "--", "echo", "on"]).is_done() == "n3: on\n");
     lab.run(&["exec", "--on", "@none", "--", "true"])
         .is_refused(&["'none' is not a role of cluster lab-", "which has io, sort"]);
-    // What both write together is more than what either may.
+    // Together they write more than either may.
     let begun = Instant::now();
     let args = [
         "exec",
@@ -254,7 +254,7 @@ fn frozen_and_killed_nodes_are_told_apart() {
     let id = lab.run(&["exec", "--detach", "--", "sleep", "1000"]).is_done().trim().to_string();
     lab.call("kill", &["n2"]);
     lab.call("freeze", &["n1"]);
-    // What cannot be asked is named, and nobody is told that all of it is done.
+    // A host that cannot be asked is named, and the command does not claim that everything was cancelled.
     let cancelled = lab.run(&["job", "cancel", &id]);
     assert!(
         cancelled.status == Some(2) && cancelled.out.contains("cancelled (it was cancelled)"),

@@ -1,6 +1,6 @@
-//! Nodes and what is asked of them, seen from outside: real daemons on loopback ports, each with its own identity.
+//! Nodes and their commands, seen from outside: real daemons on loopback ports, each with its own identity.
 //!
-//! Invariant: every node that a test starts is ended by it, and so is whatever it was asked to run.
+//! Invariant: a test ends every node that it starts, and everything that the node was asked to run.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
 
 mod support;
@@ -54,7 +54,7 @@ fn a_command_runs_on_all_hosts_and_tells_how_it_ended_on_each() {
         assert_eq!((end.state, end.signal), (JobState::Cancelled, Some(9)));
         assert!(host.seconds < 2.0, "{host:?}");
     }
-    // Long output, more than all buffers on the way hold.
+    // Long output, more than all buffers on its path hold.
     let long = nodes.run(&["exec", "--", "head", "-c", "3000000", "/dev/zero"]);
     assert_eq!((long.status, long.out.bytes().filter(|b| *b == 0).count()), (Some(0), 9_000_000));
 }
@@ -74,7 +74,7 @@ fn output_that_cannot_be_shown_whole_is_told() {
         .place
         .shell("THALWEG_IDENTITY=own $T exec -- echo out > /dev/full")
         .is_refused(&["cannot write what the hosts say: No space left"]);
-    // Nobody reads what it says: one signal is enough, and what it started ends with it.
+    // Nobody reads the output: one signal is enough, and the remote process ends too.
     let mut flood = nodes.place.command(&["exec", "--", "yes"]);
     let running = Running::start(flood.env("THALWEG_IDENTITY", "own"));
     running.handles_signals();
@@ -97,7 +97,7 @@ fn standard_input_goes_to_every_host() {
     let lines: Vec<&str> = told.is_done().lines().collect();
     assert_eq!(lines[0], format!("n1: {}", lines[2]));
     assert_eq!(lines[1], format!("n2: {}", lines[2]));
-    // Whoever does not read it is not held up by it, nor by one that never ends.
+    // A command that does not read its input is not delayed by it, not even by endless input.
     let line = format!("yes | THALWEG_IDENTITY={} $T exec -- true", own.display());
     nodes.place.shell(&line).is_done();
 }
@@ -105,11 +105,11 @@ fn standard_input_goes_to_every_host() {
 #[test]
 fn what_a_job_leaves_behind_is_gone_with_it() {
     let nodes = Nodes::start(1);
-    // It ends at once, and what it started would go on.
+    // The command ends at once, but the child that it started would continue.
     let told = nodes.run(&["exec", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!"]);
     let pid: u32 = told.is_done().trim_start_matches("n1: ").trim().parse().unwrap();
     until("its child is gone", || !process::is_alive(pid));
-    // Its client is killed.
+    // The client is killed.
     let mut client = nodes.place.command(&["exec", "--", "sh", "-c", "echo $$; sleep 1000 & sleep 1000"]);
     let mut client = client.env("THALWEG_IDENTITY", "own").stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -143,7 +143,7 @@ fn a_detached_job_goes_on_and_can_be_looked_at_watched_and_cancelled() {
         );
     }
     nodes.run(&["job", "cancel", &id]).is_refused(&["has ended; thalweg job show"]);
-    // As it comes, each line once, and the status of the command.
+    // Output as it arrives, each line once, and the status of the command.
     let script = "echo begins; sleep 0.3; echo ends; exit 7";
     let id = nodes.run(&["exec", "--detach", "--on", "n1", "--", "sh", "-c", script]).out.trim().to_string();
     let watched = nodes.run(&["job", "watch", &id]);
@@ -157,7 +157,7 @@ fn a_detached_job_goes_on_and_can_be_looked_at_watched_and_cancelled() {
     let cancelled: JobList = from_json(nodes.run(&["job", "cancel", &id, "--json"]).is_done()).unwrap();
     assert_eq!(cancelled.jobs[0].state, JobState::Cancelled);
     until("a cancelled job is gone", || !process::is_alive(pid));
-    // Words that would break the table do not.
+    // Words that would break the table are escaped.
     nodes.run(&["exec", "--on", "n1", "--", "echo", "a\nb", "\u{1b}[2J"]).is_done();
     let listed = nodes.run(&["job", "list"]);
     let line = listed.is_done().lines().last().unwrap();
@@ -165,12 +165,13 @@ fn a_detached_job_goes_on_and_can_be_looked_at_watched_and_cancelled() {
     nodes.run(&["job", "show", "ffffffffff"]).is_refused(&["no host knows a job"]);
 }
 
-/// What went wrong: what is said to open or to end a stream was asserted to fit into one frame of 64 KiB; requests and
-/// answers that did not ended the node that said them, and then its successors. Principle: they go in pieces.
+/// What went wrong: it was asserted that the first and the last message of a stream fit into one frame of 64 KiB.
+/// Longer requests and answers ended the node that sent them, and then its successors. Principle: they are sent in
+/// pieces.
 #[test]
 fn requests_and_answers_of_more_than_a_frame_go_through_and_the_nodes_live() {
     let nodes = Nodes::start(2);
-    // Each of these bytes is two in the request.
+    // Each of these bytes takes two in the request.
     let quotes = "\"".repeat(60_000);
     let script = ["--", "sh", "-c", "printf %s \"$1\" | wc -c", "sh", &quotes];
     for how in [&["exec", "--gather"][..], &["exec", "--gather", "--via", "n1"]] {
@@ -184,9 +185,8 @@ fn requests_and_answers_of_more_than_a_frame_go_through_and_the_nodes_live() {
     assert_eq!(pids, nodes.pids, "the nodes live");
 }
 
-/// What went wrong: a panic in any thread ended the node, and with it the jobs of all others. Consequence: one request
-/// that hits a mistake of ours stops a cluster. Principle: it ends its own job, with one line to whoever asked and one
-/// in the log.
+/// What went wrong: a panic in any thread ended the node, and with it all other jobs. Consequence: one request that
+/// meets a bug stops a cluster. Principle: it ends only its own job, with one line for the client and one in the log.
 #[test]
 fn a_panic_in_one_job_ends_that_job_alone() {
     let mut nodes = Nodes::start(1);
@@ -232,8 +232,8 @@ fn told(nodes: &Nodes, host: &str) -> Vec<AuditLine> {
     text.lines().map(|line| from_json(line).unwrap()).collect()
 }
 
-/// What went wrong: a relay was told without its command, the command without its client, and neither before it ended.
-/// Principle: the job's id joins them, and what a node that is killed leaves says what ran.
+/// What went wrong: a relay was logged without its command, a command without its client, and neither before it ended.
+/// Principle: the job's id connects the lines, and the log of a killed node says what ran.
 #[test]
 fn what_runs_is_in_the_audit_log_of_all_nodes_that_have_a_part_in_it() {
     let nodes = Nodes::start(2);
@@ -252,8 +252,8 @@ fn what_runs_is_in_the_audit_log_of_all_nodes_that_have_a_part_in_it() {
     assert_eq!((&ran.role[..], &ran.words, &ran.job), ("node", &relay.words, &relay.job));
 }
 
-/// What went wrong: nobody could say later who ran what. Consequence: a certificate in wrong hands leaves no trace.
-/// Principle: each request that does something is a line, and none tells what may be secret.
+/// What went wrong: nobody could say later who ran what. Consequence: a certificate in the wrong hands leaves no trace.
+/// Principle: each request that changes something has a line, and no line contains what may be secret.
 #[test]
 fn who_asked_what_is_in_the_audit_log_and_no_secret_is() {
     let mut nodes = Nodes::start(2);
@@ -276,7 +276,7 @@ fn who_asked_what_is_in_the_audit_log_and_no_secret_is() {
     nodes.run(&["pump", "in", &to]).is_done();
     let id = nodes.run(&["exec", "--detach", "--on", "n1", "--", "sleep", "1000"]).out.trim().to_string();
     nodes.run(&["job", "cancel", &id]).is_done();
-    // Somebody of no cluster.
+    // Connections from outside the cluster.
     for _ in 0..100 {
         drop(TcpStream::connect(("127.0.0.1", nodes.ports[0])).unwrap());
     }
@@ -308,7 +308,7 @@ fn who_asked_what_is_in_the_audit_log_and_no_secret_is() {
         assert!(!text.contains(secret), "{secret}: {text}");
     }
     assert_eq!(nodes.place.shell(&format!("stat -c %a {log}")).is_done(), "600\n");
-    // It is written through no link, and a node without a log goes on.
+    // The log is not written through a link, and a node without a log continues.
     terminate(&nodes.running[0]);
     nodes.running[0].wait().unwrap();
     nodes.place.shell(&format!("echo mine > victim; ln -sf $PWD/victim {log}")).is_done();
@@ -350,7 +350,7 @@ fn a_node_that_is_asked_to_end_takes_its_jobs_along() {
 fn a_dropped_host_is_refused_and_an_added_one_is_not() {
     let nodes = Nodes::start(3);
     nodes.run_as("own/hosts/n3", &["exec", "--on", "n1", "--", "true"]).is_done();
-    // A link of n3's, open while it is dropped.
+    // A link of n3 that is open while n3 is dropped.
     let mut held = nodes.place.command(&["exec", "--on", "n1", "--", "sh", "-c", "echo on; exec sleep 1000"]);
     let mut held = held
         .env("THALWEG_IDENTITY", "own/hosts/n3")
@@ -371,9 +371,9 @@ fn a_dropped_host_is_refused_and_an_added_one_is_not() {
     nodes
         .run_as("own/hosts/n3", &["exec", "--on", "n1", "--", "true"])
         .is_refused(&["our certificate was dropped from its cluster"]);
-    // The same name may come back, as another node.
+    // The same name may be added again, as another node.
     let added = nodes.run(&["cluster", "add", &format!("n3=127.0.0.1:{}", nodes.ports[2])]);
-    // What still listens there is the old one, and is not told.
+    // The old node still listens there, and does not get the new cluster file.
     assert!(added.is_done().contains("thalweg cluster install and up"), "{added:?}");
     nodes.run_as("own/hosts/n3", &["exec", "--on", "n1", "--", "true"]).is_done();
     nodes.run(&["cluster", "drop", "n7"]).is_refused(&["'n7' is not a host"]);
@@ -393,7 +393,7 @@ fn certificates_are_renewed_and_keys_stay_private() {
     let before = read("own/hosts/n1/cert.pem");
     nodes.run(&["cluster", "renew"]).is_done();
     assert_ne!(before, read("own/hosts/n1/cert.pem"));
-    // The node takes the new one as it runs.
+    // The running node loads the new certificate.
     until("the node shows its new certificate", || nodes.run(&["exec", "--", "true"]).status == Some(0));
     let open = nodes.place.shell("find own -type f -perm /077");
     assert_eq!(open.is_done(), "", "files that others may read");
@@ -409,12 +409,12 @@ fn certificates_are_renewed_and_keys_stay_private() {
 fn strangers_get_nothing_and_disturb_nobody() {
     let nodes = Nodes::start(1);
     let other = Nodes::start(1);
-    // Another cluster's certificate, even with this one's address.
+    // A certificate of another cluster, even with this one's address.
     let here = format!("n2=127.0.0.1:{}", nodes.ports[0]);
     other.place.shell(&format!("THALWEG_IDENTITY=own $T cluster add {here} >/dev/null")).is_done();
     let told = other.run(&["exec", "--on", "n2", "--", "true"]);
     told.is_refused(&["n2", "its certificate is of another cluster"]);
-    // None: TLS without a client's certificate, and no TLS at all.
+    // No certificate: TLS without a client certificate, and no TLS at all.
     let none = nodes.curl("N1/v1/status");
     assert_ne!(none.status, Some(0), "{none:?}");
     assert!(none.out.is_empty() && none.err.starts_with("curl: "), "{none:?}");
@@ -427,7 +427,8 @@ fn strangers_get_nothing_and_disturb_nobody() {
         let _ = socket.read_to_end(&mut answer);
         assert!(answer.len() < 16, "an alert at most: {answer:?}");
     }
-    // Very many who say nothing, and some who begin to: the others are served meanwhile, and memory is bounded.
+    // Very many connections that send nothing, and some that begin to: the others are served meanwhile, and memory is
+    // bounded.
     let before = nodes.status().hosts[0].status.clone().unwrap();
     let crowd: Vec<TcpStream> = (0..3000).filter_map(|_| TcpStream::connect(address).ok()).collect();
     assert!(crowd.len() > 2900, "{}", crowd.len());
@@ -452,7 +453,7 @@ fn one_who_says_half_a_hello_is_hung_up_on() {
     socket.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut came = socket.read(&mut [0; 64]);
-    // Other tests start and stop processes meanwhile, and a read with a time-out may be interrupted by that.
+    // Meanwhile other tests start and stop processes, which may interrupt a read with a time-out.
     while came.as_ref().is_err_and(|e| e.kind() == ErrorKind::Interrupted) {
         came = socket.read(&mut [0; 64]);
     }
@@ -474,7 +475,7 @@ fn control_is_http_that_others_understand() {
     let code = |args: &str| nodes.curl(&format!("-o /dev/null -w '%{{http_code}}' {args}")).out;
     assert_eq!(code(&format!("{own} N1/v1/jobs/none")), "404");
     assert_eq!(code(&format!("{own} -X PUT -d nonsense N1/v1/cluster")), "409");
-    // A node may look, and change nothing.
+    // A node may read, and change nothing.
     let node = "--cert own/hosts/n1/cert.pem --key own/hosts/n1/key.pem";
     assert_eq!(code(&format!("{node} N1/v1/jobs")), "200");
     assert_eq!(code(&format!("{node} -X POST N1/v1/jobs/x/cancel")), "404");
@@ -484,7 +485,7 @@ fn control_is_http_that_others_understand() {
     let refused = code(&format!("{own} -H 'X-Long: {long}' N1/v1/status"));
     assert!(["431", "400", "000"].contains(&&refused[..]), "{refused}");
     nodes.place.write("large", &vec![b'x'; 2 << 20]);
-    // It is asked before it is sent: an answer in the middle of the sending may be lost with the connection.
+    // The client asks before it sends the body: an answer during the body may be lost with the connection.
     let asking = format!("{own} -X PUT -H 'Expect: 100-continue' --expect100-timeout 10");
     assert_eq!(code(&format!("{asking} --data-binary @large N1/v1/cluster")), "413");
 }
@@ -494,7 +495,7 @@ fn a_node_without_certificate_stays_at_home_and_runs_nothing() {
     let place = Place::new();
     let refused = place.run(&["node", "run", "--listen", "0.0.0.0:0"]);
     refused.is_refused(&["a node without a certificate listens on loopback only, and 0.0.0.0:0 is not"]);
-    // The client's identity is not a host's, and lies beside the authority's key.
+    // The client's identity is not a host's, and is beside the authority's key.
     place.run(&["cluster", "init", "sea", "n1=127.0.0.1:7499", "--identity", "sea", "-q"]).is_done();
     let refused = place.run(&["node", "run", "--listen", "127.0.0.1:0", "--identity", "sea"]);
     refused.is_refused(&["that is a client's identity", "hosts/"]);
@@ -539,7 +540,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         let args = [&["cluster", "init", "x", "--identity", "d"], &typed[..]].concat();
         place.run(&args).is_refused(&[holds]);
     }
-    // One that was edited by hand.
+    // A file that was edited by hand.
     place.run(&["cluster", "init", "x", "a=127.0.0.1:1", "--identity", "e"]).is_done();
     place.shell("sed -i 's/\\(\"hosts\":\\[\\)\\({[^}]*}\\)/\\1\\2,\\2/' e/cluster.json").is_done();
     let forged = ["e/cluster.json cannot be used: its signature is not the authority's"];

@@ -1,10 +1,10 @@
-//! A source that lies: a real sink is told by it whatever it likes.
+//! A hostile source, which sends anything it likes to a real sink.
 //!
-//! What went wrong: a source sent a link and then gave a further name of a file as a path through that link, and in the
-//! directory that DEST lies in it could name anything. Consequence: files were written outside of DEST, as the user
-//! that receives.
-//! Principle: of what the other end says nothing is believed. Whatever it says, nothing outside of DEST is written or
-//! changed, the sink ends by itself with one clear line, and its memory has a bound.
+//! What went wrong: a source sent a link, and then gave another name to a file by a path through that link; in the
+//! parent directory of DEST it could use any name. Consequence: files were written outside of DEST, as the receiving
+//! user.
+//! Principle: nothing that the other end says is trusted. Whatever it says, nothing outside of DEST is written or
+//! changed, the sink ends by itself with one clear line, and its memory is bounded.
 #![allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
 
 mod sink;
@@ -26,10 +26,10 @@ use speak::{
 use support::{Outcome, Place};
 use thalweg_api::{PumpReceipt, PumpVerdict, from_json, to_json};
 
-/// What may not change: of each name the mode, the time, and what is in it.
+/// What must not change: the mode, time and contents of each name.
 type Picture = BTreeMap<PathBuf, (u32, i128, Vec<u8>)>;
 
-/// A place with things in it that are none of the source's business, and DEST in the middle of them.
+/// A place with files that the source must not touch, and DEST in the middle of them.
 struct Yard {
     place: Place,
     dest: &'static str,
@@ -51,7 +51,7 @@ impl Yard {
         pump(&self.place, &[&["-q"], flags].concat(), self.dest, steps, receipt)
     }
 
-    /// That nothing outside of DEST is other than it was, whatever the sink made of it.
+    /// Checks that nothing outside of DEST has changed, whatever the sink did.
     #[track_caller]
     fn is_as_it_was(&self, of: &str) {
         let after = picture(&self.place.0, &self.place.0.join(self.dest));
@@ -63,7 +63,7 @@ impl Yard {
     }
 }
 
-/// All that is there but DEST and the hidden names beside it, through no link.
+/// Everything except DEST and the hidden names beside it; links are not followed.
 fn picture(all: &Path, dest: &Path) -> Picture {
     let mut picture = Picture::new();
     let own = dest.file_name().unwrap().to_str().unwrap();
@@ -83,7 +83,7 @@ fn picture(all: &Path, dest: &Path) -> Picture {
             kind if kind.is_symlink() => path.read_link().unwrap().as_os_str().as_bytes().to_vec(),
             _ => std::fs::read(&path).unwrap(),
         };
-        // Names come and go beside DEST.
+        // Hidden names beside DEST come and go, which changes the times of the directories above it.
         let time = i128::from(facts.mtime()) * 1_000_000_000 + i128::from(facts.mtime_nsec());
         let time = if dest.starts_with(&path) { 0 } else { time };
         picture.insert(path, (facts.mode(), time, holds));
@@ -91,7 +91,7 @@ fn picture(all: &Path, dest: &Path) -> Picture {
     picture
 }
 
-/// What an honest source would say in the end.
+/// What an honest source would report at the end.
 fn receipt() -> String {
     let told: PumpReceipt =
         from_json(support::run(&["pump", "zero:1", "null:", "--json"]).is_done()).unwrap();
@@ -99,7 +99,7 @@ fn receipt() -> String {
     to_json(&PumpVerdict::done(sums))
 }
 
-/// One line that says what is wrong, by a program that has not lost its head.
+/// Checks for one line that says what is wrong, from a program that did not panic.
 #[track_caller]
 fn is_one_line(outcome: &Outcome, of: &str) {
     assert!(matches!(outcome.status, Some(1 | 2)), "{of}: {outcome:?}");
@@ -108,7 +108,7 @@ fn is_one_line(outcome: &Outcome, of: &str) {
     assert!(!outcome.err.trim_end().contains(|c: char| c.is_control()), "{of}: {outcome:?}");
 }
 
-/// A tree with a file in pieces, a directory, a small file, a link and a further name; one small file.
+/// A tree with a file in pieces, a directory, a small file, a symbolic link and a hard link; and one small file.
 fn honest() -> Vec<Step> {
     use Step::{Block, Tell};
     vec![
@@ -139,7 +139,7 @@ fn an_honest_source_is_believed() {
     yard.is_as_it_was("honest");
 }
 
-/// The tree of [`honest`] as far as a link in it, and what an attack adds.
+/// The tree of [`honest`] up to a link in it, followed by an attack.
 fn with_link(to: &str, attack: Vec<Step>) -> Vec<Step> {
     let first = vec![
         Step::Tell(offer(0, &[("tree", 2)])),
@@ -150,7 +150,7 @@ fn with_link(to: &str, attack: Vec<Step>) -> Vec<Step> {
     [first, attack, vec![Step::Tell(end())]].concat()
 }
 
-/// Steps that lead out of DEST through a link that was sent before, each by its name.
+/// Named attacks that leave DEST through a link that was sent before.
 fn through_a_link() -> Vec<(&'static str, Vec<Step>)> {
     use Step::{Block, Tell};
     let more = |place, called, first| {
@@ -174,7 +174,7 @@ fn through_a_link() -> Vec<(&'static str, Vec<Step>)> {
     all
 }
 
-/// Steps that name something in the directory that DEST lies in, each by its name.
+/// Named attacks that name something in the parent directory of DEST.
 fn beside_dest() -> Vec<(&'static str, Vec<Step>)> {
     use Step::{Block, Tell};
     let key = [dir(2, 0, ".ssh", None), dir_end(2, 1)].map(Tell);
@@ -194,7 +194,7 @@ fn beside_dest() -> Vec<(&'static str, Vec<Step>)> {
     ]
 }
 
-/// Ways out of DEST: what each is called, DEST, and the steps.
+/// All attacks: the name of each, its DEST, and its steps.
 fn attacks() -> Vec<(&'static str, &'static str, Vec<Step>)> {
     use Step::Tell;
     let into = |dest| through_a_link().into_iter().map(move |(of, steps)| (of, dest, steps));
@@ -221,9 +221,9 @@ fn no_way_leads_out_of_dest() {
     }
 }
 
-/// A source named what only a transfer or a sort of the receiver's own names so. A hard link from a partial name to a
-/// file of DEST's had a run with `--resume` compare it with the source, which read it so; a journal or a manifest would
-/// be believed.
+/// A source used names that only a transfer or a sort of the receiver itself may give. With a hard link from a partial
+/// name to a file of DEST, a run with `--resume` compared that file with the source, which could so read it; a journal
+/// or a manifest would have been trusted.
 #[test]
 fn hidden_names_are_taken_from_no_source() {
     use Step::{Block, Tell};
@@ -255,7 +255,7 @@ fn hidden_names_are_taken_from_no_source() {
     }
 }
 
-/// A further name of a file that the source had never sent: any file of DEST got one more, where others may see it.
+/// A source named a file that it had never sent: any file of DEST got another name, in a place where others may see it.
 #[test]
 fn a_further_name_is_given_only_to_what_came() {
     use Step::{Block, Tell};
@@ -267,7 +267,7 @@ fn a_further_name_is_given_only_to_what_came() {
         (0, small(1, "small", 4), "old"),
         (0, named_twice(small(1, "small", 4)), "old"),
         (0, small(1, "small", 4), "small"),
-        // Nobody asked to go on from what is there.
+        // Nobody asked to continue from existing files.
         (2, small(1, "small", 4), "old"),
     ] {
         let yard = Yard::new("box/dest");
@@ -277,7 +277,7 @@ fn a_further_name_is_given_only_to_what_came() {
         is_one_line(&outcome, &format!("{steps:?}"));
         yard.place.shell("cd box/dest/tree && ! test -e new && test $(stat -c %h old) = 1").is_done();
     }
-    // What is whole is not sent again.
+    // Complete files are not sent again.
     for (resume, flags) in [(&["--resume"][..], 2), (&[], 0)] {
         let yard = Yard::new("box/dest");
         yard.place.shell("mkdir box/dest/tree && echo dear > box/dest/tree/old").is_done();
@@ -287,7 +287,7 @@ fn a_further_name_is_given_only_to_what_came() {
     }
 }
 
-/// As in CVE-2019-6111 of scp: into a directory that is there a source brought any name that it liked.
+/// As in CVE-2019-6111 of scp: a source could use any name in an existing directory.
 #[test]
 fn an_offer_of_what_was_not_asked_for_touches_nothing() {
     use Step::{Block, Tell};
@@ -323,7 +323,7 @@ fn an_offer_of_what_was_not_asked_for_touches_nothing() {
     yard.place.shell("test $(cat box/dest/tree) = xxxx").is_done();
 }
 
-/// A file that is whole but for a piece without bytes.
+/// A file that is complete except for a piece of no bytes.
 fn with_a_piece_of_nothing() -> Vec<Step> {
     use Step::{Block, Tell};
     let pieces = [Block(0, piece(1, 0)), Block(4096, piece(1, 0))];
@@ -403,7 +403,7 @@ fn open_files_count_with_all_their_names() {
     let long = "n".repeat(255);
     let mut steps = vec![Tell(offer(0, &[("tree", 2)])), Tell(dir(1, 0, "tree", Some(0)))];
     steps.extend((2..900).map(|id| Tell(dir(id, id - 1, &long, None))));
-    // Each 230 kB of names.
+    // The path of each has 230 kB.
     steps.extend((1..2500).map(|id| Tell(file(id, 899, &id.to_string(), 4096))));
     let yard = Yard::new("box/new");
     let outcome = yard.pump(&[], &steps, &receipt());
@@ -412,8 +412,8 @@ fn open_files_count_with_all_their_names() {
     assert!(outcome.err.contains("open than 512 MiB of memory hold"), "{outcome:?}");
 }
 
-/// Both ends kept whole paths of every file with several names: 4,000 of them below 900 directories took 1.1 GB at the
-/// sink, and a hundred thousand would have taken 25.
+/// Both ends stored the whole paths of every file with several names: 4,000 of them below 900 directories took 1.1 GB
+/// at the sink, and a hundred thousand would have taken 25 GB.
 #[test]
 fn what_is_kept_of_a_file_with_two_names_does_not_grow_with_its_depth() {
     const PEAK_BYTES_MAX: u64 = 128 << 20;
@@ -430,7 +430,7 @@ fn what_is_kept_of_a_file_with_two_names_does_not_grow_with_its_depth() {
     }
 }
 
-/// What a field may be changed to.
+/// The values to which a field is changed.
 fn others(field: &Field) -> Vec<Field> {
     const BEYOND: u64 = u32::MAX as u64 + 1;
     match field {
@@ -458,7 +458,7 @@ fn others(field: &Field) -> Vec<Field> {
     }
 }
 
-/// The honest transfer with each field of each message and of each block changed to each other value, and with each
+/// The honest transfer, with each field of each message and of each block changed to each other value, and with each
 /// step left out, doubled, or swapped with the next.
 fn changed() -> Vec<(String, Vec<Step>)> {
     let honest = honest();
@@ -494,7 +494,7 @@ fn changed() -> Vec<(String, Vec<Step>)> {
     all
 }
 
-/// Does something with each of these, four at once.
+/// Calls a function with each of these values, four at a time.
 fn several_at_once<T>(all: impl Iterator<Item = T> + Send, does: impl Fn(T) + Sync) {
     let all = Mutex::new(all);
     let next = || all.lock().expect("nobody panics who has it").next();
@@ -509,7 +509,7 @@ fn several_at_once<T>(all: impl Iterator<Item = T> + Send, does: impl Fn(T) + Sy
     });
 }
 
-/// Every so many of the changes, from one on, several at once.
+/// Every `stride`-th of the changes, beginning with `first`, several at a time.
 fn sweep(first: usize, stride: usize) {
     let (receipt, all) = (receipt(), changed());
     let ended = AtomicUsize::new(0);
@@ -517,7 +517,7 @@ fn sweep(first: usize, stride: usize) {
         let yard = Yard::new(["box/new", "box/dest"][ended.fetch_add(1, Ordering::Relaxed) % 2]);
         let outcome = yard.pump(&[], steps, &receipt);
         yard.is_as_it_was(of);
-        // A change may make no difference.
+        // A change may have no effect.
         if outcome.status != Some(0) {
             is_one_line(&outcome, of);
         }

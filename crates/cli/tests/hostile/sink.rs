@@ -1,9 +1,9 @@
-//! A sink that lies: a real source is told by it whatever it likes.
+//! A hostile sink, which sends anything it likes to a real source.
 //!
-//! Cause and consequence: the name that a sink gave a file went into what the source sends, and one that was too long
-//! ended the source with a panic; an answer of 1 MiB took 48 MiB of the source's memory, and five could wait.
-//! Principle: a source reads and sends what it was asked for and nothing else, ends by itself, if need be with one
-//! clear line, and its memory has a bound.
+//! Cause and consequence: the name that a sink gave to a file became part of what the source sends, and a name that was
+//! too long made the source panic. An answer of 1 MiB took 48 MiB of the source's memory, and five of them could wait.
+//! Principle: a source reads and sends only what was requested, ends by itself, with one clear line if something is
+//! wrong, and its memory is bounded.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -13,13 +13,13 @@ use crate::speak::{Field, Got, Said, Turn, name, said, serve};
 use crate::support::{self, Outcome, Place};
 use crate::{is_one_line, others};
 
-/// What no sink may get.
+/// Data that no sink may get.
 const SECRET: &[u8] = b"none of the sink's business";
-/// Blocks of one lane, a link, and the program.
+/// The blocks of one lane, a link, and the program.
 const PEAK_BYTES_MAX: u64 = 96 << 20;
 const RESUME: [&str; 5] = ["-q", "--resume", "--streams", "1", "--json"];
 
-/// A tree with a file in pieces, small ones, a directory and a link to a file beside the tree.
+/// A tree with a file in pieces, small files, a directory, and a link to a file beside the tree.
 fn yard() -> Place {
     let place = Place::new();
     let things = "mkdir -p tree/below && head -c 300000 /dev/zero > tree/large && echo small > tree/small && \
@@ -43,13 +43,13 @@ fn accept(names: &[&str]) -> Said {
     said(2, first.into_iter().chain(names.iter().map(|called| name(called))))
 }
 
-/// Of so many names, that a file of this length and time bears each.
+/// An answer about `count` names: that for each there is a file of this length and time.
 fn there(count: usize, len: u64, time: u128) -> Said {
     let known = (0..count).flat_map(|_| [Field::B(1), Field::N(len), Field::W(time)]);
     said(13, std::iter::once(Field::N(count as u64)).chain(known))
 }
 
-/// What a sink says that has some of `large`, and all of `small`.
+/// What a sink says that has a part of `large`, and all of `small`.
 fn honest(place: &Place) -> Vec<Turn> {
     let small = place.0.join("tree/small").metadata().unwrap();
     let time = small.mtime() as u128 * 1_000_000_000 + small.mtime_nsec() as u128;
@@ -74,7 +74,7 @@ fn honest(place: &Place) -> Vec<Turn> {
     ]
 }
 
-/// What an honest sink would say in the end.
+/// What an honest sink would report at the end.
 fn receipt(sum: u128) -> PumpReceipt {
     let told: PumpReceipt =
         from_json(support::run(&["pump", "zero:1", "null:", "--json"]).is_done()).unwrap();
@@ -85,7 +85,8 @@ fn verdict(sum: u128) -> String {
     to_json(&PumpVerdict::done(receipt(sum)))
 }
 
-/// That it went on or ended with one line, within its bounds, and sent nothing that it was not asked for.
+/// Checks that the source succeeded, or ended with one line, within its bounds, and sent nothing that it was not to
+/// send.
 #[track_caller]
 fn keeps_its_head((outcome, heard): &(Outcome, Got), of: &str) {
     if outcome.status == Some(0) {
@@ -110,7 +111,7 @@ fn an_honest_sink_is_served() {
     keeps_its_head(&(outcome, heard), "honest");
 }
 
-/// The honest answers with each field of each changed to each other value, with each tag, and with each left out,
+/// The honest answers, with each field of each changed to each other value, with each tag, and with each left out,
 /// doubled, or swapped with the next.
 fn changed(honest: &[Turn]) -> Vec<(String, Vec<Turn>)> {
     let mut all = Vec::new();
@@ -140,7 +141,7 @@ fn changed(honest: &[Turn]) -> Vec<(String, Vec<Turn>)> {
     all
 }
 
-/// Every so many of the changes, from one on, several at once.
+/// Every `stride`-th of the changes, beginning with `first`, several at a time.
 fn sweep(first: usize, stride: usize) {
     let honest = honest(&yard());
     let all = changed(&honest);
@@ -161,7 +162,8 @@ fn every_change_of_every_answer_gets_nothing_that_was_not_asked_for() {
     sweep(0, 1);
 }
 
-/// What went wrong: a sink that ended well before it had answered was told as a signal 0 that nobody had sent.
+/// What went wrong: when a sink ended successfully before it had answered, the message named a signal 0 that nobody had
+/// sent.
 #[test]
 fn a_sink_that_ends_before_it_has_answered_is_named() {
     let place = yard();
@@ -171,7 +173,7 @@ fn a_sink_that_ends_before_it_has_answered_is_named() {
     outcome.is_refused(&["far", "it ended before it had answered"]);
 }
 
-/// What went wrong: a name of 70 kB for a small file was more than stands behind a block, which is asserted.
+/// What went wrong: a name of 70 kB for a small file did not fit after a block, and an assertion failed.
 #[test]
 fn names_that_no_file_can_have_end_in_one_line() {
     let long = "n".repeat(70_000);
@@ -186,7 +188,7 @@ fn names_that_no_file_can_have_end_in_one_line() {
     }
 }
 
-/// What went wrong: each entry of an answer about what is there takes a byte in a message and 48 in memory.
+/// What went wrong: each entry of an answer about existing files takes a byte in a message and 48 in memory.
 #[test]
 fn answers_that_nobody_asked_for_take_no_memory() {
     let none = |tag, first: Vec<Field>, count: u64| {
@@ -207,13 +209,13 @@ fn answers_that_nobody_asked_for_take_no_memory() {
         ] {
             keeps_its_head(&serve(&place, &RESUME, &turns, verdict), of);
         }
-        // The source has something to do meanwhile, and asks nothing.
+        // Meanwhile the source is busy, and asks nothing.
         let turns = [vec![turn(1, accept(&["tree"]))], vec![at_once(large); 8]].concat();
         keeps_its_head(&serve(&place, &["-q", "--limit", "300KB"], &turns, verdict), of);
     }
 }
 
-/// Answers that nobody waited for kept the source from hearing that the sink had gone: it waited for ever.
+/// Answers that nobody waited for kept the source from noticing that the sink had gone: it waited forever.
 #[test]
 fn answers_that_nobody_asked_for_end_the_transfer() {
     let place = yard();
@@ -227,10 +229,10 @@ fn answers_that_nobody_asked_for_end_the_transfer() {
 
 /// A receipt with one thing changed.
 type Change = Box<dyn Fn(&mut PumpReceipt)>;
-/// What a sink says last, of this sum.
+/// What a sink reports last, for this sum.
 type Last = Box<dyn Fn(u128) -> String + Sync>;
 
-/// The sink's own receipt is shown with the source's.
+/// The sink's own receipt is shown together with the source's.
 #[test]
 fn a_receipt_without_sense_is_shown_or_refused_by_a_program_that_keeps_its_head() {
     const ODD: &str = "all\n\u{1b}[2Jis well";

@@ -1,5 +1,5 @@
-//! The messages of a transfer, written from `docs/formats/pump.md` and by none of the program's own code, so that a
-//! test can say what no honest end would; and the end that says them.
+//! The messages of a transfer, written from `docs/formats/pump.md` and without the program's own code, so that a test
+//! can send what no honest end would send; and an end that sends them.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::support::{Outcome, Place, Running, peak_of};
 
-/// A frame has a block of 1 MiB and what it is about.
+/// A frame holds a block of 1 MiB and its description.
 const FRAME_BYTES: usize = (1 << 20) + (64 << 10);
 
 /// A field of a message.
@@ -32,7 +32,7 @@ pub(crate) enum Field {
     S(Vec<u8>),
 }
 
-/// A message, or what stands behind the bytes of a block: its tag and its fields.
+/// A message, or the description after the bytes of a block: its tag and its fields.
 #[derive(Debug, Clone)]
 pub(crate) struct Said {
     pub(crate) tag: u8,
@@ -48,14 +48,14 @@ pub(crate) fn name(name: &str) -> Field {
     Field::S(name.as_bytes().to_vec())
 }
 
-/// Facts of a file (1), a directory (2) or a link (3) of so many bytes.
+/// The attributes of a file (1), a directory (2) or a link (3) of `len` bytes.
 pub(crate) fn facts(kind: u8, len: u64) -> Vec<Field> {
     let mode = if kind == 2 { 0o755 } else { 0o644 };
     let numbers = [len, len, 1, 2, 1, mode, 0, 0].map(Field::N);
     [vec![Field::B(kind)], numbers.to_vec(), vec![Field::W(1_000_000_000); 2]].concat()
 }
 
-/// What there is: flags (2 resumes), and each root with its name and kind.
+/// An offer: flags (2 means resume), and each root with its name and kind.
 pub(crate) fn offer(flags: u8, roots: &[(&str, u8)]) -> Said {
     let root = |(root, kind): &(&str, u8)| {
         let tree = *kind == 2;
@@ -66,7 +66,7 @@ pub(crate) fn offer(flags: u8, roots: &[(&str, u8)]) -> Said {
     said(1, first.into_iter().chain(roots.iter().flat_map(root)))
 }
 
-/// A directory: its number, its parent's, its name, and which root it is if it is one.
+/// A directory: its number, its parent's number, its name, and its number among the roots if it is one.
 pub(crate) fn dir(id: u64, parent: u64, called: &str, root: Option<u64>) -> Said {
     let root = root.map_or(vec![Field::B(0)], |root| vec![Field::B(1), Field::N(root)]);
     said(3, [vec![Field::N(id), Field::N(parent), name(called)], facts(2, 0), root].concat())
@@ -76,7 +76,7 @@ pub(crate) fn dir_end(id: u64, names: u64) -> Said {
     said(4, [Field::N(id), Field::N(names)])
 }
 
-/// A file that comes in pieces.
+/// A file that is sent in pieces.
 pub(crate) fn file(id: u64, dir: u64, called: &str, len: u64) -> Said {
     let known = [vec![Field::B(1)], facts(1, len), vec![Field::B(0)]].concat();
     said(5, [vec![Field::N(id), Field::N(dir), name(called)], known].concat())
@@ -86,13 +86,13 @@ pub(crate) fn file_end(id: u64, pieces: u64) -> Said {
     said(7, [Field::N(id), Field::N(pieces), Field::W(0)])
 }
 
-/// Which of these are there?
+/// A question: which of these names exist?
 pub(crate) fn ask(dir: u64, names: &[&str]) -> Said {
     let first = [Field::N(dir), Field::N(names.len() as u64)];
     said(8, first.into_iter().chain(names.iter().map(|asked| name(asked))))
 }
 
-/// One more name of a file.
+/// Another name for a file.
 pub(crate) fn one_more(place: &str, called: &str, first: &str, root: u64) -> Said {
     let rest = vec![name(called), name(first), Field::N(root), name("key"), name("first")];
     said(9, [vec![name(place)], facts(2, 0), rest].concat())
@@ -102,18 +102,18 @@ pub(crate) fn end() -> Said {
     said(10, [Field::W(0)])
 }
 
-/// A piece of a file, from this byte on.
+/// A piece of a file, from this offset on.
 pub(crate) fn piece(file: u64, at: u64) -> Said {
     said(1, [Field::N(file), Field::N(at)])
 }
 
-/// One small file of so many bytes.
+/// One small file of `len` bytes.
 pub(crate) fn small(dir: u64, called: &str, len: u64) -> Said {
     let what = vec![Field::B(1), Field::W(0)];
     said(2, [vec![Field::N(1), Field::N(dir), name(called)], facts(1, len), what].concat())
 }
 
-/// The same of a file that has two names at the source.
+/// The same file, with two names at the source.
 pub(crate) fn named_twice(mut small: Said) -> Said {
     small.fields[8] = Field::N(2);
     small
@@ -144,20 +144,20 @@ impl Said {
     }
 }
 
-/// What a source does, one after the other.
+/// The steps of a source, one after the other.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// Says it on the control stream.
+    /// Sends it on the control stream.
     Tell(Said),
-    /// Says these bytes there, whatever they are.
+    /// Sends these bytes there, whatever they are.
     Raw(Vec<u8>),
-    /// Sends so many bytes on the lane, with this behind them.
+    /// Sends this many bytes on the lane, with this description after them.
     Block(usize, Said),
     /// Sends a block as it is.
     RawBlock(Vec<u8>),
 }
 
-/// The end that ssh would have started. What it cannot say because the other end has gone is not said.
+/// The end that ssh would have started. If the other end has gone, messages are dropped.
 struct Far {
     link: Arc<Link>,
     control: (Outgoing, Incoming),
@@ -186,7 +186,7 @@ impl Far {
         self.control.0.send(0, &mut bytes).ok()
     }
 
-    /// The lane, once the other end has said that it takes the offer.
+    /// The lane, as soon as the other end has accepted the offer.
     fn lane(&mut self) -> Option<&mut Outgoing> {
         if self.lane.is_none() {
             let (_, out, inc) = self.link.accept().ok()??;
@@ -212,7 +212,7 @@ impl Far {
         }
     }
 
-    /// Says that all is said, and hears what the other end makes of it.
+    /// Ends the stream with a receipt, and reads how the other end reacts.
     fn end(mut self, receipt: &str) {
         let _ = self.control.0.end(receipt.as_bytes());
         let _ = self.lane().map(|out| out.end(&[]));
@@ -222,7 +222,7 @@ impl Far {
     }
 }
 
-/// Starts the command with this end where ssh would be, has `talk` talk to it, and returns how both ended.
+/// Starts the command with this end in place of ssh, has `talk` talk to it, and returns how both ended.
 fn talked<T>(place: &Place, args: &[&str], talk: impl FnOnce(Far, u32) -> T) -> (Outcome, Option<T>) {
     let fifo = |name: &str| {
         let path = place.0.join(name);
@@ -246,37 +246,37 @@ fn talked<T>(place: &Place, args: &[&str], talk: impl FnOnce(Far, u32) -> T) -> 
     (outcome, talked)
 }
 
-/// Has a real sink, started as users do, receive what this source says.
+/// Runs a real sink, started as users start it, which receives what this source sends.
 pub(crate) fn pump(place: &Place, flags: &[&str], dest: &str, steps: &[Step], receipt: &str) -> Outcome {
     let args = [&["pump", "ssh://far/src/tree", dest], flags].concat();
     let talk = |mut far: Far, _| {
-        // Who has been refused has nothing more to say.
+        // A source that was refused has nothing more to send.
         let _ = steps.iter().try_for_each(|step| far.step(step));
         far.end(receipt);
     };
     talked(place, &args, talk).0
 }
 
-/// What a sink says, when the source has said something with this tag; or at once.
+/// What a sink sends: after the source has sent a message with this tag, or at once.
 #[derive(Debug, Clone)]
 pub(crate) struct Turn {
     pub(crate) after: Option<u8>,
     pub(crate) said: Said,
 }
 
-/// What a sink has heard of a source.
+/// What a sink received from a source.
 pub(crate) struct Got {
-    /// Bytes of all streams.
+    /// The bytes of all streams.
     pub(crate) bytes: Vec<u8>,
-    /// The most memory that the source had.
+    /// The peak memory of the source.
     pub(crate) peak_bytes: u64,
 }
 
-/// Longer than this a sink does not wait for the source to ask.
+/// How long a sink waits for a question of the source.
 const ASKS_WITHIN: Duration = Duration::from_millis(1000);
 
-/// Has a real source, started as users do, send `tree` to this sink, whose last word follows from the sum that the
-/// source told.
+/// Runs a real source, started as users start it, which sends `tree` to this sink. The sink's last message depends on
+/// the sum that the source reported.
 pub(crate) fn serve(
     place: &Place,
     flags: &[&str],
@@ -314,7 +314,7 @@ pub(crate) fn serve(
             scope.spawn(move || {
                 while let Ok(Some((_, out, inc))) = link.accept() {
                     scope.spawn(move || {
-                        // Without the other direction the stream would end.
+                        // The stream would end without its other direction.
                         let _out = out;
                         let mut inc = inc.takes(&Pool::new(FRAME_BYTES, 4).unwrap(), 2);
                         while let Ok(Some((_, block))) = inc.next_on() {
@@ -334,7 +334,7 @@ pub(crate) fn serve(
             }
             while asked.recv_timeout(ASKS_WITHIN).is_ok() {}
             let _ = out.end(verdict(*sum.lock().unwrap()).as_bytes());
-            // The source closes it when it has heard that, if it goes on to listen.
+            // If the source is still listening, it closes the link when it has heard this.
             let _ = closed.recv_timeout(ASKS_WITHIN);
             link.close();
             ended.store(true, Ordering::Relaxed);
@@ -345,7 +345,7 @@ pub(crate) fn serve(
     (outcome, heard.expect("they meet"))
 }
 
-/// Takes the first message off what came, if all of it has come.
+/// Takes the first message from the received bytes, if it is complete.
 fn first_of(rest: &mut Vec<u8>) -> Option<Vec<u8>> {
     let len = u32::from_le_bytes(*rest.first_chunk()?) as usize;
     let message = rest.get(4..4 + len)?.to_vec();
