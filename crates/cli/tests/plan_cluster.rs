@@ -1,5 +1,5 @@
-//! Plans for sorts on the nodes of a lab: a probe finds what the lab was made of, a plan names what limits it, and a
-//! sort takes what its plan said. Without root the tests that need a lab say that they were skipped.
+//! Plans for sorts on the nodes of a lab: a probe measures what the lab was built with, a plan names what limits it,
+//! and a sort takes as long as its plan predicted. Without root the tests that need a lab say that they were skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
 
 mod support;
@@ -8,7 +8,7 @@ use support::lab::Lab;
 use support::{Place, run};
 use thalweg_api::{ClusterPlan, ExchangeReport, JobList, ProbeReport, RatesFrom, Receipt, from_json};
 
-/// A plan, and a sort, of these words.
+/// Runs a plan, and a sort, with these arguments.
 fn plan(lab: &Lab, args: &[&str]) -> ClusterPlan {
     from_json(lab.run(&[&["plan", "sort"], args, &["--json"]].concat()).is_done()).unwrap()
 }
@@ -17,7 +17,7 @@ fn probe(lab: &Lab) -> ProbeReport {
     from_json(lab.run(&["cluster", "probe", "--json"]).is_done()).unwrap()
 }
 
-/// So many benchmark records for each host.
+/// Gives each host this many benchmark records.
 fn deal(lab: &Lab, hosts: usize, records: usize) {
     for host in 1..=hosts {
         let (file, start) = (lab.directory(&format!("n{host}")).join("in.dat"), (host * records).to_string());
@@ -25,7 +25,7 @@ fn deal(lab: &Lab, hosts: usize, records: usize) {
     }
 }
 
-/// What is in the hosts' directories beside what the lab put there.
+/// The names in the hosts' directories, without the lab's own files.
 fn names(lab: &Lab, hosts: usize) -> Vec<String> {
     let ours = ["identity", "pid", "ready", "err"];
     let of = |host: usize| std::fs::read_dir(lab.directory(&format!("n{host}"))).unwrap();
@@ -47,7 +47,7 @@ fn a_sort_takes_what_its_plan_said_of_the_rates_that_a_probe_found() {
     for host in &probed.hosts {
         let (rates, disk) = (&host.rates, &host.rates.hardware);
         let links = [rates.send_bytes_per_second, rates.receive_bytes_per_second];
-        // No more than was given, and less only if much else goes on here.
+        // Not more than the lab allows; less only if other work on this machine interferes.
         assert!(links.iter().all(|rate| (4e6..12.7e6).contains(rate)), "{host:?}");
         let disks = [disk.read_bytes_per_second, disk.write_bytes_per_second];
         assert!(disks.iter().all(|rate| (5e6..25e6).contains(rate)), "{host:?}");
@@ -58,7 +58,7 @@ fn a_sort_takes_what_its_plan_said_of_the_rates_that_a_probe_found() {
     }
     let said = plan(&lab, &SORT);
     assert_eq!((said.rates_from, said.passes), (RatesFrom::Probe, 1));
-    // All of them, unless something took part of some while they were measured.
+    // All of them, unless other work interfered with some of the measurements.
     assert!(said.stages[1].bottleneck.contains("link"), "{said:?}");
     assert!(said.stages[2].bottleneck.contains("disk"), "{said:?}");
     assert_eq!(names(&lab, 4), ["in.dat"; 4], "a plan runs nothing");
@@ -77,7 +77,7 @@ fn a_sort_takes_what_its_plan_said_of_the_rates_that_a_probe_found() {
     }
     println!("in all      predicted {predicted:>5.2} s  took {:>5.2} s", done.seconds);
     assert!(done.holds && (predicted - said.seconds).abs() < 1e-6, "{done:?}");
-    // A fifth is what is promised; what else goes on here may take its part.
+    // The promise is a fifth; other work on this machine may take its part.
     let ratio = done.seconds / predicted;
     assert!((0.5..4.0).contains(&ratio), "took {} s, predicted {predicted} s", done.seconds);
     let text = lab.run(&[&["plan", "sort"], &SORT[..]].concat());
@@ -123,7 +123,7 @@ fn all_send_to_all_what_was_asked_in_every_order_and_the_kernel_agrees() {
     refused(&["cluster", "exchange", "1MB"], "n3");
 }
 
-/// While one host was waited for, the others heard nothing, and closed their links after 5 s.
+/// While one host was slow, the others received nothing, and closed their links after 5 s.
 #[test]
 fn a_round_may_last_longer_than_a_node_is_patient() {
     let Some(lab) = Lab::up(&["2", "--rate", "8mbit"]) else { return };
@@ -142,7 +142,7 @@ fn what_cannot_be_planned_or_probed_is_told_in_one_line_with_the_host() {
     refused(&["nodes:none", "-o", "nodes:part-{}"], "cannot inspect");
     refused(&["nodes:in", "-o", "nodes:part", "--on", "n9"], "n9");
     refused(&["in", "-o", "out", "--cluster", "other"], "not of other");
-    // Rates that were damaged are none: the plan measures.
+    // Damaged rates count as missing: the plan measures.
     place.run(&["gen", "-q", "1000", "in"]).is_done();
     deal(&lab, 2, 1000);
     std::fs::write(lab.directory("n1").join("identity/rates.json"), "{\"memory_bytes\": -1}").unwrap();
@@ -183,7 +183,7 @@ fn unequal_nodes_have_unequal_shares_and_what_comes_out_is_the_same() {
     let disks = ["--disk", "io:20MB/s,sort:6200kB/s", "--roles", "io:2,sort:2"];
     let Some(lab) = Lab::up(&[&["4"][..], &disks].concat()) else { return };
     let place = Place::new();
-    // Keys that come again and again, so that the order of equal ones shows.
+    // Keys that occur many times, so that the order of equal ones shows.
     place
         .shell("$T gen 600k uneven -q && tr '\\200-\\377' '\\000-\\177' < uneven > in && rm uneven")
         .is_done();
@@ -209,7 +209,7 @@ fn unequal_nodes_have_unequal_shares_and_what_comes_out_is_the_same() {
     }
     println!("planned {:.2} s, equal {:.2} s", planned.seconds, equal.seconds);
     assert!(planned.seconds < equal.seconds, "{} s planned, {} s equal", planned.seconds, equal.seconds);
-    // Records that may be dropped for one another meet in one range, and nobody has a part too many.
+    // Records with equal keys, of which all but one are dropped, are in one range; no node has a part too many.
     place.run(&["sort", "in", "-o", "once", "--record", "100", "--by", "0:2", "--unique", "-q"]).is_done();
     assert!(sort(&["-o", "nodes:part-{}", "--unique"]).dropped.records > 0);
     let part = |host: usize| {
@@ -225,7 +225,7 @@ fn each_node_has_the_memory_that_its_host_declares() {
     let place = Place::new();
     place.shell("$T gen 1200k in -q && $T sort in -o expected --datamation -q").is_done();
     let cluster = format!("lab-{}", lab.id);
-    // Nothing said, a part of what is there, and more than n1 gives.
+    // No memory given, a percentage, and more than n1 allows.
     for more in [&[][..], &["--memory", "50%"], &["--memory", "128MiB"]] {
         let args = ["sort", "in", "-o", "out", "--datamation", "--json", "--cluster", &cluster];
         let told = lab.command(&[&args[..], more].concat()).current_dir(&place.0).output().unwrap();
@@ -235,7 +235,7 @@ fn each_node_has_the_memory_that_its_host_declares() {
         let memory: Vec<u64> = done.nodes.iter().map(|node| node.memory_bytes >> 20).collect();
         assert_eq!(memory, [48, others, others], "{more:?}");
         assert_eq!(done.memory.limit_bytes >> 20, others);
-        // 40 MB of each: what n1 cannot hold it spills, and it alone.
+        // Each node has 40 MB: only n1 has to spill what it cannot hold.
         let spills = done.nodes.iter().map(|node| node.scratch_peak_bytes > 0);
         assert!(spills.eq([true, false, false]), "{done:?}");
         let promised = |memory: u64| (memory / 100 * 105).max(memory + (2 << 20));

@@ -1,5 +1,5 @@
-//! Transfers between hosts of a lab: there, back and past the client, cut off at either end and gone on from, by the
-//! kernel's own count of what went over the links. Without root each test says that it was skipped.
+//! Transfers between hosts of a lab, in both directions and from node to node, interrupted at either end and resumed;
+//! the kernel counts the bytes on the links. Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
 
 mod support;
@@ -21,7 +21,7 @@ fn is_within(part: f64, a: u64, b: u64) -> bool {
     (a as f64 - b as f64).abs() <= part * b as f64
 }
 
-/// A file of noise and a lab, in which every host sees the place.
+/// A file of random bytes and a lab in which every host sees the place.
 fn prepared(hosts: &str) -> Option<(Lab, Place)> {
     let lab = Lab::up(&[hosts])?;
     let place = Place::new();
@@ -47,7 +47,7 @@ fn listed(place: &Place) -> u64 {
     lens.filter_map(|len| len.parse::<u64>().ok()).sum()
 }
 
-/// Begins a transfer, and returns when a good part of it is listed.
+/// Begins a transfer, and returns when the journal lists a large part of it.
 fn begun(lab: &Lab, place: &Place, args: &[&str]) -> Running {
     let args = [&["pump"], args, &SLOWLY].concat();
     let running = Running::start(lab.command(&args).current_dir(&place.0));
@@ -55,7 +55,7 @@ fn begun(lab: &Lab, place: &Place, args: &[&str]) -> Running {
     running
 }
 
-/// That it ended with one line that holds this, in time, and nothing bears the name.
+/// Checks that it ended in time with one line that contains this, and that no file has the final name.
 #[track_caller]
 fn is_told(place: &Place, running: Running, since: Instant, holds: &[&str]) {
     ends_with(2, place, running, since, holds);
@@ -70,7 +70,7 @@ fn ends_with(status: i32, place: &Place, running: Running, since: Instant, holds
     assert!(!place.0.join("out").exists());
 }
 
-/// That what was listed is gone on from, and that the links carried the rest and no more.
+/// Checks that a resumed transfer continues from the listed data, and that only the rest crosses the links.
 #[track_caller]
 fn is_gone_on_from(lab: &Lab, place: &Place, args: &[&str], host: &str, to_host: bool) {
     let there = listed(place);
@@ -105,11 +105,11 @@ fn trees_go_there_and_back_and_past_the_client() {
     assert_eq!((&past.source.host[..], past.source.pid), ("n1", pids[0]));
     assert_eq!((&past.dest.host[..], past.dest.pid, past.verified), ("n2", pids[1], true));
     assert_eq!((&there.source.host[..], &back.dest.host[..]), ("", ""));
-    // The data took the direct way, and holes were not sent.
+    // The data went directly between the nodes, and holes were not sent.
     let sent = past.link.unwrap().sent_bytes;
     let moved = lab.carried("n2").0 - before.0;
     assert!(sent < 7_000_000 && is_within(0.05, moved, sent), "{moved} bytes on the link, {sent} sent");
-    // What is there is left alone; what came, went and changed meanwhile is not.
+    // Existing files are skipped; those that appeared, disappeared or changed are not.
     place.shell("rm tree/a/nothing; echo new > tree/new; echo longer > tree/many/7").is_done();
     let again = receipt(&pump(&lab, &place, &["tree/", &n1, "--resume", "--json"]));
     assert_eq!((again.files, again.resumed_files), (2, 706), "{again:?}");
@@ -132,7 +132,7 @@ fn what_a_node_notices_and_how_far_it_is_reaches_whoever_asked() {
         let told = Running::start(lab.command(&limited).current_dir(&place.0)).ends();
         assert_eq!(told.status, Some(0), "{told:?}");
         assert!(told.err.contains("tree/pipe is a pipe, a socket or a device; passed over"), "{told:?}");
-        // On one host they are names as others are.
+        // Within one host, hidden names are names like any others.
         let hidden = if to == "n2" { &[".x.thalweg-journal", ".y.thalweg-partial"][..] } else { &[] };
         for hidden in hidden {
             let line = format!("tree/{hidden} is what another run left, or is writing; passed over");
@@ -170,7 +170,7 @@ fn streams_zeros_and_nothing_are_ends_on_hosts_too() {
         (&told.source.kind[..], &told.dest.kind[..], &told.dest.host[..]),
         ("memory", "nothing", "n1")
     );
-    // Whole blocks, as far as the socket's buffers reach.
+    // Whole blocks, as far as the socket buffers allow.
     assert!(told.link.as_ref().unwrap().bytes_per_completion > 65_536.0, "{told:?}");
     receipt(&pump(&lab, &place, &["n1:zero:3MB", &n2, "--json"]));
     assert!(place.read("out") == vec![0; 3_000_000]);
@@ -203,7 +203,7 @@ fn a_source_that_is_killed_is_gone_on_from_at_the_client_and_at_a_node() {
     let running = begun(&lab, &place, &["in", &n1]);
     running.signal("-KILL");
     drop(running);
-    // The node has let go of it when its links have.
+    // The node has released the output when its links are closed.
     is_gone_on_from(&lab, &place, &["in", &n1], "n1", true);
     place.shell("rm out").is_done();
     let from = at("n1", &place, "in");
@@ -248,7 +248,7 @@ fn a_cut_link_and_a_frozen_node_are_told_in_time() {
     lab.call("cut", &["n1", "n2"]);
     is_told(&place, running, Instant::now(), &["n1: ", "link with n2", "--resume"]);
     lab.call("heal", &[]);
-    // The other end has the time-out of its own.
+    // The other end has a time-out of its own.
     until("n2 to give up", || {
         pump(&lab, &place, &[&from, &at("n2", &place, "probe"), "-q"]).status == Some(0)
     });
@@ -263,7 +263,7 @@ fn a_cut_link_and_a_frozen_node_are_told_in_time() {
 
 #[test]
 fn a_full_disk_and_a_source_that_changes_are_told_by_their_host() {
-    // Before the lab: its hosts see what was mounted when they were made.
+    // Before the lab starts: its hosts see only what was mounted when they were created.
     let disk = Place::new();
     let mounted = disk.shell("mkdir disk && mount -t tmpfs -o size=20M none disk");
     let Some((lab, place)) = prepared("1") else {
@@ -272,14 +272,14 @@ fn a_full_disk_and_a_source_that_changes_are_told_by_their_host() {
     };
     if mounted.status == Some(0) {
         let told = pump(&lab, &place, &["in", &at("n1", &disk, "disk/out")]);
-        // The refusal may be heard before the node has cleared away what it began.
+        // The refusal may arrive before the node has removed what it began.
         until("nothing to be left", || disk.shell("ls -A disk").out.is_empty());
         disk.shell("umount disk").is_done();
         told.is_refused(&["n1: cannot write", "disk/out", "it takes 38.15 MiB and", "left"]);
     } else {
         skipped(&format!("nothing can be mounted here: {}", mounted.err));
     }
-    // Whoever does the reading: to here, and from one directory of the node to another.
+    // Whichever end reads: to this host, and from one directory of the node to another.
     for out in ["out".to_string(), at("n1", &place, "out")] {
         let running = begun(&lab, &place, &[&at("n1", &place, "in"), &out]);
         place.shell("truncate -s 30000000 in").is_done();

@@ -1,12 +1,12 @@
-//! What a sort keeps from others: its scratch from their eyes, its output from another sort; and files that are not
-//! what they say.
+//! What a sort protects from others: its scratch files from their eyes, its output from another sort. Also files that
+//! are not what they claim to be.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::support::{Place, Running, until};
 
-/// A sort that spills and then waits, stopped by a pipe that nobody reads or by being frozen.
+/// A sort that spills and then stops, because nobody reads its pipe or because it is frozen.
 fn spilling(place: &Place, args: &[&str]) -> Running {
     place.run(&["gen", "600000", "in", "-q"]).is_done();
     let mut command =
@@ -20,7 +20,7 @@ fn scratch_of_a_sort_into_a_pipe_has_no_name_and_so_is_never_left() {
     let mut sort = spilling(&place, &["-o", "-"]);
     let mut byte = [0];
     sort.0.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
-    // It has spilled: more than memory has gone in, and the first of it comes out.
+    // It has spilled: it has read more than its memory, and its output begins.
     assert_eq!(place.names(), ["in"]);
     drop(sort);
     assert_eq!(place.names(), ["in"]);
@@ -46,7 +46,7 @@ fn scratch_is_for_its_owner_and_a_second_sort_to_the_same_output_is_refused() {
     assert_eq!(place.names(), ["in", "out"]);
 }
 
-/// Each of the two had a scratch file of the same name and wrote over the other's pages.
+/// The two were treated as separate: each had a scratch file of the same name, and overwrote the other's pages.
 #[test]
 fn a_scratch_directory_that_is_named_twice_is_one() {
     let place = Place::new();

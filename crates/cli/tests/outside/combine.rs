@@ -1,4 +1,4 @@
-//! Shuffle, merge and join end to end, beside the system's own tools, and what bad input does to them.
+//! Shuffle, merge and join end to end, compared with the system's own tools, and their reaction to bad input.
 
 use thalweg_api::{Receipt, from_json};
 
@@ -35,8 +35,8 @@ fn a_merge_is_what_sort_makes_of_sorted_files_and_pipes() {
     place.shell("$T merge 1 2 3 4 -o 1 -q && cmp 1 expected").is_done();
 }
 
-/// The limit on open files that holds for now is raised as far as the one behind it allows; where that is not enough,
-/// files are opened one by one, and merges take a pass more.
+/// The soft limit on open files is raised as far as the hard limit allows. If that is not enough, files are opened one
+/// by one, and merges take one more pass.
 #[test]
 fn inputs_may_be_more_than_open_files_or_blocks() {
     let place = Place::new();
@@ -66,8 +66,8 @@ fn inputs_may_be_more_than_open_files_or_blocks() {
     place.shell("ulimit -Sn 40 && $T partition expected -o 'part-{}' --pick robin --parts 90 -q").is_done();
 }
 
-/// A pipe was opened, let go of when memory had no room to merge so many at once, and opened again by the sort that was
-/// done instead: it hung, or ended well without what the pipe's writer had written meanwhile.
+/// A pipe was opened, and closed when there was too little memory to merge so many inputs at once. The sort that was
+/// done instead opened it again: it hung, or succeeded without what the pipe's writer had written in between.
 #[test]
 fn a_pipe_among_more_files_than_memory_has_blocks_for_is_opened_once() {
     let place = Place::new();
@@ -83,8 +83,8 @@ fn a_pipe_among_more_files_than_memory_has_blocks_for_is_opened_once() {
     }
 }
 
-/// Large enough for several lanes, which find it out apart.
-/// Lines that a chunk of the sample cuts off gave keys that there are not, and a part of their own to those.
+/// The input is large enough for several lanes, each of which has to find the frequent key. Lines that the end of a
+/// chunk of the sample cut off gave keys that do not exist, and a part of their own for those.
 #[test]
 fn half_of_all_lines_of_one_key_are_a_part_and_the_others_are_alike() {
     let place = Place::new();

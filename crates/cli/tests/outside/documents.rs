@@ -1,4 +1,4 @@
-//! Help, manual page and completions: there, whole, and understood by the programs that read them.
+//! Help, manual page and completions: they exist, are complete, and the programs that read them understand them.
 
 mod examples;
 
@@ -9,7 +9,7 @@ use super::support::{Place, run};
 
 const COMMANDS: &[&str] = &["gen", "check", "sort", "plan", "doctor", "bench", "help"];
 
-/// Every flag there is, read from the help of every command.
+/// Every flag, read from the help of every command.
 fn flags() -> Vec<String> {
     let mut flags = Vec::new();
     for command in COMMANDS {
@@ -75,7 +75,7 @@ fn completions_hold_every_flag() {
     }
 }
 
-/// What bash completes the words to, the last of which is being typed.
+/// The completions that bash offers for the words, of which the last is being typed.
 fn bash_completes(words: &[&str]) -> Vec<String> {
     let place = Place::new();
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();

@@ -1,5 +1,5 @@
-//! Files as a shell hands them over and finds them again: permissions, links, leftovers, limits, and what stands
-//! somewhere inside a file already.
+//! Files as a shell passes and finds them: permissions, links, leftovers, limits, and input that begins in the middle
+//! of a file.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -24,7 +24,7 @@ fn a_sort_without_proof_still_counts_and_says_that_it_took_no_checksum() {
         assert!(told.out.contains(line), "{told:?}");
     }
     place.run(&["check", "sorted", "--datamation", "-q"]).is_done();
-    // From a pipe, of lines, with repeats: 'b' twice.
+    // Lines from a pipe, with repetitions: 'b' twice.
     let told = place.shell("printf 'b\\na\\nccc\\nb' | $T sort -o out --no-proof --unique --json");
     let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
     let counts = [receipt.input, receipt.output, receipt.dropped].map(|p| (p.records, p.bytes, p.checksum));
@@ -52,7 +52,7 @@ fn what_is_replaced_keeps_its_permissions_and_what_is_new_gets_those_of_the_umas
             assert_eq!(mode(&place, "out"), bits, "{verb} with umask {umask}");
         }
     }
-    // Whoever may give files away does.
+    // A user who may give files away does so.
     if process::is_root() {
         place.shell("chown 1234:5678 out; chmod 2640 out; $T gen 10 out -q").is_done();
         let there = place.0.join("out").metadata().unwrap();
@@ -60,7 +60,7 @@ fn what_is_replaced_keeps_its_permissions_and_what_is_new_gets_those_of_the_umas
     }
 }
 
-/// A file may get another name while it is read, and a second one, as from a backup.
+/// A file may be renamed while it is read, and may get a second name, as from a backup.
 #[test]
 fn an_input_that_is_renamed_meanwhile_is_the_same_input() {
     let place = Place::new();
@@ -93,7 +93,8 @@ fn a_disk_with_room_for_the_output_and_no_other_file_is_enough() {
     assert_eq!(told.is_done(), "640\n");
 }
 
-/// Its owner may not give it to the group of the one before, whose rights are not those of the owner's own group.
+/// The owner of the new file may not give it to the group of the old one, whose rights then do not pass to the owner's
+/// own group.
 #[test]
 fn a_group_that_an_output_cannot_have_lends_it_no_rights() {
     let place = Place::new();
@@ -119,12 +120,12 @@ fn a_link_stays_and_what_it_leads_to_is_replaced_or_made() {
     assert_eq!(mode(&place, "far/real"), 0o600);
     let links = "readlink link near; ls -A far";
     assert_eq!(place.shell(links).is_done(), "near\nfar/real\nreal\n");
-    // A link to nothing yet: the file is made where it leads, as by who would open it.
+    // A link to a file that does not exist: the file is created where the link leads, as by opening it.
     place.shell("rm far/real").is_done();
     place.run(&["sort", "in", "-o", "link", "-q"]).is_done();
     assert_eq!(place.shell(links).is_done(), "near\nfar/real\nreal\n");
     assert_eq!(place.read("link"), b"a\nb\n");
-    // In place through a link.
+    // In place, through a link.
     place.write("far/real", b"d\nc\n");
     place.run(&["sort", "link", "-o", "link", "-q"]).is_done();
     assert_eq!(place.read("far/real"), b"c\nd\n");
@@ -153,12 +154,12 @@ fn what_a_killed_gen_left_goes_with_the_next_one_and_what_a_living_one_writes_st
     place.run(&["gen", "10", "record", "-q"]).is_done();
     assert_eq!(partials().len(), 1, "a living one's is not touched");
     drop(living);
-    // Held by somebody whose number means nothing here: on another machine, say.
+    // Held by a process whose number means nothing here, for example on another machine.
     let foreign = ".records.thalweg-4999999-0.partial";
     place.write(foreign, b"x");
     let held = std::fs::File::open(place.0.join(foreign)).unwrap();
     held.lock().unwrap();
-    // What a killed process had asked of a ring holds its files, and their marks, a moment longer.
+    // Requests of a killed process to a ring hold its files, and their locks, a moment longer.
     for _ in 0..100 {
         place.run(&["gen", "10", "records", "-q"]).is_done();
         if partials() == [foreign] {
@@ -180,10 +181,10 @@ fn a_file_larger_than_is_allowed_is_an_error_and_no_signal() {
         place.shell(&format!("{limit}; exec $T {verb}")).is_refused(&["out", "ulimit -f"]);
     }
     place.shell(&format!("{limit}; exec $T gen 100k - -q > out")).is_refused(&["/dev/stdout", "ulimit -f"]);
-    // A limit that ends inside a page of a file that is written past the cache.
+    // A limit that ends inside a page of a file that is written with direct I/O.
     let verb = "exec $T sort records -o out --datamation --io threads";
     place.shell(&format!("ulimit -f 1001; {verb}")).is_refused(&["out", "ulimit -f"]);
-    // The output is a pipe, and scratch is what grows too large.
+    // The output is a pipe, and scratch is what becomes too large.
     let sort = "exec $T sort records -o - --datamation --memory 16MiB -q --scratch .";
     let told = place.shell(&format!("{limit}; ({sort}) | wc -c; exit ${{PIPESTATUS[0]}}"));
     assert_eq!((told.status, told.out.as_str()), (Some(2), "0\n"), "{told:?}");
@@ -201,7 +202,7 @@ fn standard_input_is_read_from_where_it_stands() {
     assert_eq!(place.shell("$T sort - -o - -q < lines").is_done(), "a\nb\nc\ntitle\n");
     assert_eq!(place.shell("{ read -r x; read -r y; $T check - -q; } < lines").status, Some(0));
     assert_eq!(place.shell("{ read -r x; $T check - -q; } < lines").status, Some(1));
-    // Beside a file, by another descriptor, of records, at the end.
+    // Together with a file; by another descriptor; with records; at the end.
     let both = place.shell("{ read -r x; $T sort lines - -o - -q; } < lines");
     assert_eq!(both.is_done(), "a\na\nb\nb\nc\nc\ntitle\n");
     let other = place.shell("exec 7< lines; read -r x <&7; $T sort /dev/fd/7 -o - -q");
@@ -218,7 +219,7 @@ fn standard_input_is_read_from_where_it_stands() {
     assert_eq!((told.is_done(), place.read("tail").len()), ("", 0));
 }
 
-/// The standard library opens `/dev/null` for them: records went nowhere, and none came, with status 0.
+/// The standard library opens `/dev/null` in their place: records were lost, or none were read, with status 0.
 #[test]
 fn a_standard_descriptor_that_was_closed_is_refused() {
     let place = Place::new();
@@ -249,20 +250,20 @@ fn a_standard_descriptor_that_was_closed_is_refused() {
         told.is_refused(&["closed when this program was started; redirect it, or name a file"]);
         assert_eq!(place.names(), ["in"], "{verb}");
     }
-    // By a link in a directory that is reached by one.
+    // By a link in a directory that is itself reached by a link.
     let told = place
         .shell("mkdir d; ln -s ../l d/out; ln -s /dev/stdout l; ln -s d e; exec $T sort in -o e/out >&-");
     told.is_refused(&["closed when this program was started"]);
     place.shell("$T sort in -o e/out -q | cmp - <(sort in) && rm -r d e l").is_done();
     place.shell("exec $T sort in -o out -q <&- >&-").is_done();
     assert_eq!(place.read("out"), b"a\nb\n");
-    // Whoever opens nothing on purpose gets it, also to be read and written.
+    // A user who opens `/dev/null` on purpose gets it, for reading and for writing.
     place.shell("$T sort in -o - -q >/dev/null && $T sort in -o - -q 1<>/dev/null").is_done();
     place.shell("$T sort - -o out -q </dev/null && $T sort - -o out -q <>/dev/null").is_done();
     assert_eq!(place.read("out"), b"");
 }
 
-/// They say that they have 0 bytes, or 4096, and have others.
+/// They claim to have 0 or 4096 bytes, and have other sizes.
 #[test]
 fn files_of_the_kernel_are_read_to_their_end() {
     let place = Place::new();
@@ -279,6 +280,6 @@ fn files_of_the_kernel_are_read_to_their_end() {
             .is_done();
         place.run(&["sort", file, "-o", "out", "--nodes", "2"]).is_refused(&["name files"]);
     }
-    // A file without blocks has what it says.
+    // A file without blocks has the size that it claims.
     place.shell("truncate -s 40000 holes && $T sort holes -o out --record 100 -q && cmp out holes").is_done();
 }

@@ -1,8 +1,8 @@
-//! Hidden names in a directory that others may write to: what somebody has put there is neither followed nor used, and
-//! names of any bytes are names.
+//! Hidden names in a directory that others may write to: what another user has put there is neither followed nor used.
+//! Names may have any bytes.
 //!
-//! Cause and consequence: a link at a name that could be guessed was followed, and somebody's file written over;
-//! records went into a file of another user's; two outputs of one name shared their scratch.
+//! Cause and consequence: a link under a name that could be guessed was followed, and another file was overwritten;
+//! records went into a file of another user; two outputs of the same name shared their scratch files.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::support::{Place, Running, may_give_away, until};
 
 const BENCH: &str = "--datamation";
-/// What makes a place at a hidden name `$1`, and what is said of it.
+/// Commands that put something at the hidden name `$1`, and what the error says about it.
 const PLANTED: [(&str, &str); 7] = [
     ("ln -s victim \"$1\"", "a symbolic link"),
     ("ln -s nowhere \"$1\"", "a symbolic link"),
@@ -23,7 +23,7 @@ const PLANTED: [(&str, &str); 7] = [
     ("echo theirs > \"$1\"; chown 1234 \"$1\"; chmod 666 \"$1\"", "a file of user 1234"),
 ];
 
-/// A sort that has noted what it did, killed.
+/// Kills a sort that has written notes about its progress.
 fn killed_with_notes(place: &Place, scratch: &[&str]) {
     let manifest = place.0.join(".out.thalweg-manifest");
     let mut command =
@@ -70,7 +70,7 @@ fn what_is_planted_at_a_hidden_name_is_refused_and_untouched() {
     assert_eq!(place.names(), ["in", "victim"]);
 }
 
-/// The number of the process is known before its names are: `exec` keeps it.
+/// The process number is known before the names are used, because `exec` keeps it.
 #[test]
 fn links_at_every_name_that_was_used_with_a_number_are_not_followed() {
     let place = Place::new();
@@ -94,7 +94,7 @@ fn links_at_every_name_that_was_used_with_a_number_are_not_followed() {
         let told = place.shell(&format!("{plant}; exec $T {verb} > /dev/null"));
         assert!(matches!(told.status, Some(0 | 1)), "{verb}: {told:?}");
         assert_eq!(place.read("victim"), b"dear\n", "{verb}");
-        // The links stay, or go as links do.
+        // The links stay, or are removed as links.
         let left =
             place.shell(&format!("find . -name '.*thalweg*' ! -type l; rm -f .*thalweg* out*; ls {made}"));
         assert_eq!(left.is_done(), "in\ns\nvictim\n", "{verb}");
@@ -112,7 +112,7 @@ fn what_a_killed_sort_left_is_gone_on_from_only_if_it_is_still_this_users() {
     let scratch = format!("scratch/{}", place.scratch("out"));
     let sort =
         ["sort", "in", "-o", "out", BENCH, "--memory", "16MiB", "--scratch", "scratch", "--resume", "-q"];
-    // A refusal, also of what lies in another directory, leaves all that there is to go on from.
+    // A refusal leaves everything that `--resume` needs, even if its cause is in another directory.
     let sums = "sha256sum .out.thalweg-* scratch/.out*";
     let left = place.shell(sums).is_done().to_string();
     place
@@ -125,19 +125,19 @@ fn what_a_killed_sort_left_is_gone_on_from_only_if_it_is_still_this_users() {
         let held = place.shell(&format!("chown 1234 {name}; sha256sum {name}"));
         place.run(&sort).is_refused(&[name, "user 1234"]);
         assert_eq!(place.shell(&format!("sha256sum {name}")).is_done(), held.is_done());
-        // A link to what is as it should be is a link.
+        // A link to a correct file is refused as a link.
         place.shell(&format!("chown 0 {name}; mv {name} kept; ln -s $PWD/kept {name}")).is_done();
         place.run(&sort).is_refused(&[name, "a symbolic link"]);
         place.shell(&format!("rm {name}; mv kept {name}")).is_done();
     }
     assert_eq!(place.shell(sums).is_done(), left);
-    // Nor does a directory too many.
+    // Nor does one directory too many change anything.
     place.shell("mkdir -p many/{1..256}").is_done();
     let many =
         "$T sort in -o out --datamation --memory 16MiB --resume $(printf -- '--scratch many/%d ' {1..256})";
     place.shell(many).is_refused(&["257", "scratch"]);
     place.shell("rm -r many").is_done();
-    // Of the output nothing was gone on with.
+    // The output was not continued.
     assert!(left.ends_with(place.shell("sha256sum scratch/.out*").is_done()));
     assert!(place.0.join(".out.thalweg-manifest").exists());
     let told = place.run(&[&sort[..10], &["--json"]].concat());
@@ -148,7 +148,7 @@ fn what_a_killed_sort_left_is_gone_on_from_only_if_it_is_still_this_users() {
     assert_eq!(place.shell("ls -A scratch").is_done(), "");
 }
 
-/// Both had a scratch file of the same name: 8 of 24 ended with 'damaged'.
+/// Both had a scratch file of the same name: 8 of 24 sorts ended with 'damaged'.
 #[test]
 fn two_outputs_of_one_name_do_not_share_their_scratch() {
     let place = Place::new();
@@ -163,7 +163,7 @@ fn two_outputs_of_one_name_do_not_share_their_scratch() {
     }
 }
 
-/// Its length and the time that it was written at can be put back, and the time of that cannot.
+/// A program can restore the length and modification time of a file, but not the time of that change.
 #[test]
 fn an_input_that_was_changed_in_place_is_not_gone_on_from() {
     let place = Place::new();
@@ -177,8 +177,8 @@ fn an_input_that_was_changed_in_place_is_not_gone_on_from() {
     assert_eq!(place.names(), ["expected", "in", "out"]);
 }
 
-/// The file that the second run had begun in a directory of its own, and had noted nothing of, stayed when a third did
-/// without that directory.
+/// The second run had begun a file in a directory of its own, and had not noted it. It stayed when a third run did not
+/// use that directory.
 #[test]
 fn scratch_of_a_run_that_went_on_and_was_stopped_is_gone_at_the_end() {
     let place = Place::new();
@@ -225,7 +225,7 @@ fn names_of_any_bytes_and_any_length_are_names() {
             assert_eq!(place.names(), ["in", "s"], "{verb} to {name}");
         }
     }
-    // Two that differ in such a byte only, at once: one is none of the other's business.
+    // Two outputs at once whose names differ only in such a byte: neither touches the other's files.
     place.shell("$T gen 300k in -q; $T sort in -o s --datamation -q").is_done();
     let sort = |byte: &str| format!("$T sort in -o $'x\\x{byte}' --datamation --memory 16MiB -q");
     place.shell(&format!("{} & {} && wait $!", sort("ff"), sort("fe"))).is_done();
@@ -233,7 +233,8 @@ fn names_of_any_bytes_and_any_length_are_names() {
     assert_eq!(place.names(), ["in", "s"]);
 }
 
-/// Whoever could read an output while it was made was whoever the umask let, whatever the file that it replaced said.
+/// While an output was being written, the umask decided who could read it, whatever the mode of the file that it
+/// replaces.
 #[test]
 fn an_output_is_for_its_owner_until_it_has_its_name() {
     let place = Place::new();
@@ -276,8 +277,8 @@ fn an_output_is_for_its_owner_until_it_has_its_name() {
     }
 }
 
-/// Whoever may write to the directory had renamed a large file to the name of a manifest: all of it was read into
-/// memory.
+/// Another user with write access to the directory had renamed a large file to the name of a manifest: all of it was
+/// read into memory.
 #[test]
 fn a_large_file_at_a_manifests_name_is_not_read() {
     let place = Place::new();
@@ -291,14 +292,15 @@ fn a_large_file_at_a_manifests_name_is_not_read() {
     }
 }
 
-/// A frame of a manifest, as `docs/formats/manifest.md` has it.
+/// A frame of a manifest, as in `docs/formats/manifest.md`.
 fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let hashed = [&[kind], payload].concat();
     let len = (payload.len() as u32).to_le_bytes();
     [&len[..], &xxh3_64(&hashed).to_le_bytes(), &hashed].concat()
 }
 
-/// A manifest may be forged with hashes that fit: it was read whole, and what it said took several times as much.
+/// A manifest may be forged with hashes that fit: it was read completely, and its contents took several times as much
+/// memory.
 #[test]
 fn a_forged_manifest_takes_no_more_memory_than_the_sort_has() {
     const FORGED_BYTES: usize = 300 << 20;
@@ -327,8 +329,8 @@ fn a_forged_manifest_takes_no_more_memory_than_the_sort_has() {
     assert_eq!(place.names(), ["in"]);
 }
 
-/// In a directory like `/tmp` somebody had made what the output was to be called: a link was followed, a pipe was given
-/// the records, and a file for all to read gave its mode to the output.
+/// In a directory like `/tmp`, another user had created something under the name of the output: a link was followed, a
+/// pipe received the records, and a file that all may read gave its mode to the output.
 #[test]
 fn what_another_user_put_at_an_outputs_name_is_not_used() {
     let place = Place::new();
@@ -357,13 +359,13 @@ fn what_another_user_put_at_an_outputs_name_is_not_used() {
         place.run(&["pump", "in", dest]).is_refused(&["user 1234 made it"]);
     }
     place.shell("rm shared/out; rmdir own").is_done();
-    // What is the user's own is used as ever.
+    // What belongs to the user itself is used as before.
     place.shell("ln -s ../victim shared/out; $T sort in -o shared/out -q; cat victim").is_done();
     assert_eq!(place.read("victim"), b"secret\n");
 }
 
-/// A file that another user put at the output's name while it was made gave it its owner and its mode: he could read
-/// it.
+/// While an output was being written, another user put a file at its name. That file passed its owner and mode to the
+/// output, so the other user could read it.
 #[test]
 fn what_another_user_puts_at_an_outputs_name_meanwhile_lends_it_nothing() {
     let place = Place::new();

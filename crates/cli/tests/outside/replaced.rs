@@ -1,11 +1,11 @@
-//! Outputs that cannot have their names, or whose names cannot be made durable: what was done is said.
+//! Outputs that cannot get their names, or whose names cannot be made durable: the message says what was done.
 
 use thalweg_io::process;
 
 use super::support::{Place, skipped};
 
 const BENCH: &str = "--datamation";
-/// What root may do beside others.
+/// Runs as root without its privileges.
 const AS_ANYBODY: &str = "setpriv --bounding-set=-all --inh-caps=-all";
 
 #[test]
@@ -30,7 +30,7 @@ fn an_output_whose_directory_cannot_be_synced_was_replaced_and_that_is_said() {
     }
 }
 
-/// The same where the disk fails, and where it is full when a part has its name.
+/// The same if the disk fails, and if it is full when a part gets its name.
 #[test]
 fn what_is_in_place_when_a_system_call_fails_is_said() {
     let place = Place::new();
@@ -41,7 +41,7 @@ fn what_is_in_place_when_a_system_call_fails_is_said() {
     let failing = |call: &str, verb: &str| {
         place.shell(&format!("exec strace -f -qq -o /dev/null -e inject={call} $T {verb} --io threads -q"))
     };
-    // Files are synced with fdatasync, so that of the directory is the first of its kind.
+    // Files are synced with fdatasync, so the first fsync is that of the directory.
     for verb in [
         "sort in -o out --datamation",
         "merge s s -o out --datamation",
@@ -52,7 +52,7 @@ fn what_is_in_place_when_a_system_call_fails_is_said() {
         let told = failing("fsync:error=EIO:when=1", verb);
         told.is_refused(&["cannot sync ", "out is in place and whole, but a power loss may undo that"]);
         assert!(place.read("out").len() >= 10_000, "{verb}");
-        // What fails before that says nothing of the kind, and leaves what was there.
+        // An earlier failure says nothing about that, and leaves the old file.
         place.write("out", b"old\n");
         let told = failing("fdatasync:error=EIO:when=1", verb);
         assert!(told.status == Some(2) && !told.err.contains("in place"), "{verb}: {told:?}");
@@ -84,7 +84,7 @@ fn a_partition_one_of_whose_names_is_not_to_be_had_touches_none() {
     place.shell(&line).is_refused(&["d/part-1", "belongs to user 1234"]);
     assert_eq!((place.read("d/part-0"), place.read("d/part-1")), (b"old\n".to_vec(), b"theirs\n".to_vec()));
     assert_eq!(place.shell("ls -A d").out, "part-0\npart-1\n");
-    // What nobody sees before the rename: something is mounted there.
+    // A problem that shows only at the rename: something is mounted there.
     let mounted = "chmod 777 d; echo mounted > over; mount --bind over d/part-1 && exec $T";
     let told = place.shell(&format!("exec unshare -m bash -c '{mounted} {}'", args.join(" ")));
     told.is_refused(&["part-1", "busy", "of 3 parts only", "part-0 is in place"]);

@@ -1,4 +1,4 @@
-//! Signals: whatever a command is at, or waits for, one of them ends it soon, and nothing is left.
+//! Signals: whatever a command does or waits for, a signal ends it soon, and nothing is left.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use super::support::{Outcome, Place, Running};
 
 const BENCH: &str = "--datamation";
 
-/// Starts a command that takes long, sends the signal once it is at work, and returns what was seen.
+/// Starts a command that takes long, sends the signal when it is at work, and returns its outcome.
 fn interrupted(place: &Place, args: &[&str], signal: &str) -> Outcome {
     let mut command = place.command(args);
     let mut running = Running::start(command.args(["--progress", "always"]));
@@ -45,7 +45,7 @@ fn a_sort_that_is_stopped_leaves_its_input_and_the_older_output() {
     assert_eq!(place.read("sorted"), b"older\n");
 }
 
-/// As `timeout` does: to the process, and then to the group that it is in.
+/// As `timeout` does: to the process, and then to its process group.
 #[test]
 fn a_signal_that_is_sent_twice_at_once_is_one_and_a_later_one_kills() {
     let place = Place::new();
@@ -62,13 +62,13 @@ fn a_signal_that_is_sent_twice_at_once_is_one_and_a_later_one_kills() {
         assert_eq!(running.ends().status, Some(143));
         assert!(place.names().is_empty(), "{:?}", place.names());
     }
-    // The output goes to a pipe that nobody reads from: the first signal is heard, and the write still waits.
+    // The output goes to a pipe that nobody reads: the first signal is handled, but the write still waits.
     let mut command = place.command(&["gen", "100M", "-", "-q"]);
     let running = Running::start(command.stdout(Stdio::piped()));
     running.handles_signals();
     running.waits();
     running.signal("-TERM");
-    // No signal of the same asking comes so late.
+    // Long enough that the next signal is not taken for a repetition of the first.
     std::thread::sleep(std::time::Duration::from_millis(400));
     running.signal("-TERM");
     assert_eq!(running.ends().status, None);
@@ -88,7 +88,7 @@ fn waiting_for_standard_input_can_be_interrupted() {
     drop(stdin);
 }
 
-/// To open a pipe with a name waits for its other end, which may never come. A first signal was heard only then.
+/// Opening a named pipe waits for its other end, which may never come. The first signal was handled only after that.
 #[test]
 fn waiting_for_the_other_end_of_a_named_pipe_can_be_interrupted() {
     let place = Place::new();
@@ -120,9 +120,9 @@ fn named_pipes_are_read_and_written_to_their_ends_whoever_comes_first() {
     let place = Place::new();
     for line in [
         "mkfifo in out; $T sort in -o out -q & (printf 'b\\na\\n' > in) & timeout 10 cat out",
-        // The writer is gone before the sort looks at its input.
+        // The writer has ended before the sort looks at its input.
         "mkfifo in; printf 'b\\na\\n' > in & { wait $!; timeout 10 $T sort - -o - -q; } < in",
-        // The writer says nothing.
+        // The writer writes nothing.
         "mkfifo in; (: > in) & timeout 10 $T sort in -o - -q; echo a; echo b",
     ] {
         let told = place.shell(line);

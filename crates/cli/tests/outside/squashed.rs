@@ -1,8 +1,8 @@
-//! A share that squashes root: all files come out owned by nobody, whoever makes them, and none can be given away.
+//! A share that squashes root: all new files belong to nobody, whoever creates them, and none can be given away.
 //!
 //! Model: one directory of regular files in memory, which a thread of the test serves to the kernel through
-//! `/dev/fuse`, in the words of `linux/fuse.h`, 7.31. What is not served is answered with ENOSYS, and the kernel does
-//! without.
+//! `/dev/fuse`, in the protocol of `linux/fuse.h`, 7.31. Other requests are answered with ENOSYS, and the kernel
+//! manages without them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -16,11 +16,11 @@ use thalweg_api::{Receipt, from_json};
 
 use super::support::{Place, Running, skipped, until};
 
-/// Whose all files are.
+/// The owner of all files.
 const NOBODY: u32 = 65534;
 const ROOT: u64 = 1;
 const DIRECTORY_MODE: u32 = 0o40_777;
-/// What one message may write, and what stands around it.
+/// The most bytes that one message writes, and the bytes around them.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 const AROUND_BYTES: usize = 64 << 10;
 const IN_HEAD_BYTES: usize = 40;
@@ -37,16 +37,16 @@ struct Node {
     modified: (u64, u32),
 }
 
-/// The file system as its thread has it.
+/// The file system, as its thread sees it.
 struct Served {
     nodes: HashMap<u64, Node>,
     names: BTreeMap<Vec<u8>, u64>,
     last: u64,
-    /// Counts changes, which is what time is here.
+    /// Counts changes, and serves as the time.
     clock: u64,
 }
 
-/// A number at some byte of a message.
+/// The number at a byte of a message.
 fn long(from: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(from[at..at + 8].try_into().unwrap())
 }
@@ -103,10 +103,10 @@ impl Served {
         Ok(self.last)
     }
 
-    /// A name no longer leads to what it led to.
+    /// Removes a name.
     fn unlink(&mut self, name: &[u8]) -> Answer {
         let id = self.names.remove(name).ok_or(ENOENT)?;
-        // Who has it open reads and writes on: nothing is ever forgotten.
+        // Processes that have the file open can still read and write it: no file is ever freed.
         self.nodes.get_mut(&id).ok_or(ENOENT)?.links -= 1;
         Ok(Vec::new())
     }
@@ -164,7 +164,7 @@ impl Served {
         all
     }
 
-    /// What is answered to a message; nothing where nothing is waited for.
+    /// The answer to a message; `None` if none is expected.
     fn answer(&mut self, what: u32, id: u64, body: &[u8]) -> Option<Answer> {
         const OPENED: [u64; 2] = [0, 0];
         Some(match what {
@@ -209,7 +209,7 @@ impl Served {
         loop {
             let len = match device.read(&mut buffer) {
                 Ok(len) => len,
-                // Nothing is mounted yet; or what was asked has been given up meanwhile.
+                // Nothing is mounted yet, or the request was cancelled in the meantime.
                 Err(e) if [Some(EPERM), Some(ENOENT), Some(4)].contains(&e.raw_os_error()) => {
                     std::thread::sleep(Duration::from_millis(1));
                     continue;
@@ -221,17 +221,17 @@ impl Served {
             let (error, bytes) = answer.map_or_else(|error| (-error, Vec::new()), |bytes| (0, bytes));
             let head_len = 16 + bytes.len() as u32;
             let out = [words(&[head_len, error as u32]), longs(&[long(head, 8)]), bytes].concat();
-            // Who asked may have gone.
+            // The process that asked may have ended.
             let _ = device.write(&out);
         }
     }
 }
 
-/// Where it is mounted, as long as this lives.
+/// The directory where it is mounted, as long as this value lives.
 struct Share(PathBuf);
 
 impl Share {
-    /// Nothing where it cannot be mounted.
+    /// Mounts it; `None` if that is not possible.
     fn mount(at: PathBuf) -> Option<Share> {
         std::fs::create_dir(&at).unwrap();
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse").ok()?;
@@ -252,8 +252,8 @@ impl Drop for Share {
     }
 }
 
-/// A hidden file is this user's if it has the owner of what is made there now, and not if it has the user's own number:
-/// root on such a share would find nothing of its own to go on from, and nothing to clear.
+/// A hidden file counts as this user's if it has the owner that a new file gets there now. It need not have the user's
+/// own number: otherwise root on such a share would find no file to continue from, and none to remove.
 #[test]
 fn on_a_share_that_squashes_root_a_killed_sort_is_gone_on_from_and_its_leavings_go() {
     let place = Place::new();

@@ -1,10 +1,10 @@
-//! What is printed, where, and what becomes of it when nobody takes it.
+//! What is printed, where, and what happens if nobody reads it.
 
 use std::process::Stdio;
 
 use super::support::{Outcome, Place};
 
-/// Standard output on the device that is always full.
+/// Standard output to the device that is always full.
 fn full() -> Stdio {
     std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has /dev/full").into()
 }

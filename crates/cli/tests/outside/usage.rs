@@ -1,4 +1,4 @@
-//! What is typed wrong is refused with one line and status 2, and nothing is touched.
+//! A mistyped command is refused with one line and status 2, and nothing is touched.
 
 use super::support::{Place, run};
 

@@ -1,4 +1,4 @@
-//! The verbs end to end, and what bad input, full disks and small limits do to them.
+//! The verbs end to end, and their reaction to bad input, full disks and small limits.
 
 use thalweg_api::{Check, DoctorReport, Plan, Receipt, from_json};
 
@@ -44,7 +44,7 @@ fn lines_come_out_as_from_sort_in_the_c_locale() {
     assert_eq!(unique.is_done(), "a\nb\n");
 }
 
-/// What the message for `-r` and the help of `--by` say reverses whole lines.
+/// The flags that the message for `-r` and the help of `--by` recommend do reverse whole lines.
 #[test]
 fn whole_lines_come_out_in_reverse() {
     let place = Place::new();
@@ -95,15 +95,15 @@ fn a_receipt_tells_the_bytes_of_files_as_the_system_does() {
     let told = place.run(&["gen", "10", "records", "--json"]);
     let mut receipt: Receipt = from_json(told.is_done()).expect("one receipt");
     assert_eq!((receipt.input_file_bytes, receipt.output_file_bytes), (1000, 1000));
-    // A receipt from before there were these fields is still read.
+    // A receipt from before these fields existed can still be read.
     let without = told.out.replace("\"input_file_bytes\":1000,\"output_file_bytes\":1000,", "");
     assert_ne!(without, told.out);
     (receipt.input_file_bytes, receipt.output_file_bytes) = (0, 0);
     assert_eq!(from_json::<Receipt>(&without).expect("an older receipt"), receipt);
 }
 
-/// What a killed sort had left stayed beside the output when that was made by a merge, or by a sort on nodes, and the
-/// other way round.
+/// Leftovers of a killed sort stayed beside the output when a merge, or a sort on nodes, made it; and the other way
+/// round.
 #[test]
 fn whatever_makes_an_output_clears_what_was_left_of_it() {
     let place = Place::new();
@@ -122,7 +122,7 @@ fn whatever_makes_an_output_clears_what_was_left_of_it() {
     }
 }
 
-/// With a percentage, or another size, nothing was gone on from and nobody was told.
+/// With a percentage, or another size, the sort did not continue, and did not say so.
 #[test]
 fn a_resume_that_finds_what_it_cannot_use_says_so() {
     let place = Place::new();
@@ -175,7 +175,7 @@ fn with_records_on_standard_output_the_receipt_goes_to_standard_error() {
     let receipt: Receipt = from_json(&told.err).expect("one receipt");
     assert_eq!(receipt.output.records, 10);
     assert_eq!(place.read("sorted").len(), 1000);
-    // What a shell wrote before stays.
+    // What a shell wrote before is not overwritten.
     let told = place.shell("{ echo first; $T gen 1 - -q --ascii; } > both && head -c 14 both");
     assert_eq!(told.is_done(), "first\nAsfAGHM5");
 }
@@ -255,7 +255,7 @@ fn a_disk_that_is_full_is_an_error_and_a_reader_that_left_is_a_signal() {
     assert_eq!(told.is_done(), "100\n141\n");
     let told = place.shell("$T sort records -o - --datamation | head -c 100 | wc -c; echo ${PIPESTATUS[0]}");
     assert_eq!(told.is_done(), "100\n141\n");
-    // A receipt that nobody reads is no reason to fail, one that does not fit is.
+    // If nobody reads the receipt, the command succeeds; if the receipt cannot be written, it fails.
     let told = place.shell("$T sort records -o sorted --datamation > /dev/full");
     told.is_refused(&["standard output", "No space left on device", "the output is complete"]);
     assert_eq!(place.names(), ["records", "sorted"]);
@@ -276,8 +276,8 @@ fn little_memory_and_few_files_are_enough() {
     assert_eq!(place.names(), ["records", "sorted"]);
 }
 
-/// A ring is an open file. Where they are few the sort ended with an error in its middle, or could not open its
-/// scratch.
+/// A ring is an open file. With a low limit on open files, the sort failed in the middle, or could not open its scratch
+/// file.
 #[test]
 fn where_open_files_are_few_threads_do_it_or_one_line_says_so() {
     let place = Place::new();
@@ -285,7 +285,7 @@ fn where_open_files_are_few_threads_do_it_or_one_line_says_so() {
     let unlimited = place.run(&["gen", "10", "ten", "--json"]);
     let unlimited: Receipt = from_json(unlimited.is_done()).expect("one receipt");
     let mut done = Vec::new();
-    // Whoever runs tests may leave files open in them.
+    // The process that runs the tests may leave files open in them.
     let alone = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-";
     for files in 5..24 {
         for memory in ["64MiB", "16MiB"] {
@@ -294,7 +294,7 @@ fn where_open_files_are_few_threads_do_it_or_one_line_says_so() {
             if told.status == Some(2) {
                 told.is_refused(&["open files", "ulimit -n"]);
                 assert!(done.is_empty() || memory == "16MiB", "{files} were enough before");
-                // A directory that cannot be synced is told after the output has got its name.
+                // If a directory cannot be synced, the error comes after the output has got its name.
                 let named =
                     told.err.contains("cannot sync") && std::fs::remove_file(place.0.join("sorted")).is_ok();
                 assert_eq!(place.names(), ["records", "ten"], "with {files}, {named}");
@@ -317,14 +317,14 @@ fn where_open_files_are_few_threads_do_it_or_one_line_says_so() {
         place
             .shell(&format!("{alone}; ulimit -n 8; $T sort records -o out --io uring"))
             .is_refused(&["ulimit -n"]);
-        // Whoever does not count its files beforehand has rings while there are any.
+        // A command that does not count its files beforehand uses rings as long as it gets them.
         let told = place.shell(&format!("{alone}; ulimit -n 7; $T gen 300k more --json"));
         let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
         assert_eq!(receipt.io.backend, if receipt.io.fallback.is_some() { "uring+threads" } else { "uring" });
     }
 }
 
-/// Numbers of memory that no machine has went past 64 bits when they were multiplied.
+/// Memory sizes that no machine has overflowed 64 bits when they were multiplied.
 #[test]
 fn more_memory_than_the_machine_has_is_what_it_has() {
     let place = Place::new();
@@ -347,7 +347,7 @@ fn summaries_are_written_and_merged() {
     }
     let whole = place.run(&["check", "sorted", BENCH]);
     let merged = place.run(&["check", "--merge", "0.sum", "1.sum"]);
-    // Summaries do not hold the sum of the last line.
+    // Summaries do not contain the sum of the last line.
     let known = |text: &str| text.lines().filter(|line| !line.starts_with("XXH3")).count();
     assert!(whole.is_done().starts_with(merged.is_done()), "{merged:?} {whole:?}");
     assert_eq!(merged.out.lines().count(), known(&whole.out));
@@ -368,7 +368,8 @@ fn an_empty_file_is_in_order() {
     assert_eq!(place.read("sorted"), b"");
 }
 
-/// A page's place has eight bits for its file: what lay in the 257th was looked for in the first, and 'damaged'.
+/// The place of a page has eight bits for its file: pages in the 257th were looked for in the first, and counted as
+/// damaged.
 #[test]
 fn as_many_scratch_directories_as_pages_can_tell_apart_are_used_and_no_more() {
     let place = Place::new();
@@ -382,7 +383,7 @@ fn as_many_scratch_directories_as_pages_can_tell_apart_are_used_and_no_more() {
     place.run(&["check", "out", BENCH, "-q"]).is_done();
 }
 
-/// Records of 6 MB in 16 MiB were told 25.27, 31.04 and 32.77 MiB in turn.
+/// For records of 6 MB in 16 MiB, the messages asked for 25.27, then 31.04, then 32.77 MiB.
 #[test]
 fn the_memory_that_a_message_names_is_enough() {
     let place = Place::new();
@@ -405,7 +406,7 @@ fn the_memory_that_a_message_names_is_enough() {
         let enough = named.split(';').next().expect("it is first").replace(' ', "");
         place.shell(&format!("exec $T {verb} --memory {enough} -q")).is_done();
     }
-    // Of records of a tenth of it every sort has enough.
+    // For records of a tenth of the memory, every sort has enough.
     place
         .shell("exec $T sort in -o out --record 1600000 --by 5:100 --by 300:20 --memory 16MiB -q")
         .is_refused(&["multiple"]);

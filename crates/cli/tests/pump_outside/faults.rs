@@ -1,4 +1,4 @@
-//! What goes wrong: one line each, nothing lost, nothing that was not whole under its name.
+//! Failures: one line each, nothing is lost, and no incomplete file has its final name.
 
 use std::process::Stdio;
 
@@ -58,7 +58,7 @@ fn ends_that_do_not_go_together_are_refused_before_anything_is_touched() {
     let name = "n".repeat(256);
     place.run(&["pump", "file", &name]).is_refused(&["too long"]);
     place.shell("! ls -AR | grep -e thalweg -e out").is_done();
-    // With a slash in front of the colon it is a file.
+    // With a slash before the colon it is a file.
     place.shell("cp file a:b").is_done();
     place.run(&["pump", "./a:b", "c", "-q"]).is_done();
 }
@@ -77,7 +77,7 @@ fn the_longest_name_arrives() {
     assert_eq!(place.read(&format!("there/{name}")), b"some");
 }
 
-/// By path, through a bind mount of the source, and through one of a directory in it.
+/// By path, through a bind mount of the source, and through a bind mount of a directory in it.
 #[test]
 fn a_dest_in_its_source_is_known_through_mounts() {
     let place = Place::new();
@@ -97,7 +97,7 @@ fn a_dest_in_its_source_is_known_through_mounts() {
     place.shell("! ls -AR | grep -e thalweg -e new").is_done();
 }
 
-/// A file that is written to, cut short or replaced while it is being read.
+/// A file that is written to, truncated or replaced while it is read.
 #[test]
 fn a_source_that_changes_while_it_is_read_is_named_and_nothing_appears() {
     for change in [
@@ -111,7 +111,7 @@ fn a_source_that_changes_while_it_is_read_is_named_and_nothing_appears() {
         place.write("out", b"old");
         let args = ["pump", "in", "out", "--limit", "20MB"];
         let child = place.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // Its room is reserved when it is made; what is listed was read and written.
+        // Its space is reserved when it is created; what the journal lists was read and written.
         until("something listed", || listed(&place, JOURNAL) > 0);
         place.shell(change).is_done();
         let told = child.wait_with_output().unwrap();
@@ -123,7 +123,7 @@ fn a_source_that_changes_while_it_is_read_is_named_and_nothing_appears() {
     }
 }
 
-/// Runs as somebody who may not do everything, where this user may become another.
+/// Runs a line as a user without privileges, if this user may become another.
 pub(crate) fn as_nobody(place: &Place, line: &str) -> Option<super::support::Outcome> {
     if !process::is_root() {
         return Some(place.shell(line));
@@ -131,7 +131,7 @@ pub(crate) fn as_nobody(place: &Place, line: &str) -> Option<super::support::Out
     place.shell("chmod 777 .; cp $T ./thalweg; chmod 755 thalweg").is_done();
     let reaches = place.shell("setpriv --reuid 65534 --regid 65534 --clear-groups test -x ./thalweg").status;
     let line = line.replace("$T", "./thalweg");
-    // A directory above may be closed to others.
+    // A parent directory may be closed to others.
     (reaches == Some(0))
         .then(|| place.shell(&format!("setpriv --reuid 65534 --regid 65534 --clear-groups bash -c '{line}'")))
 }
@@ -153,7 +153,7 @@ fn what_may_not_be_read_or_written_is_named() {
     as_nobody(&place, "$T pump tree2 copy").unwrap().is_refused(&["tree2/closed", "Permission denied"]);
     as_nobody(&place, "$T pump tree/open shut").unwrap().is_refused(&["shut", "Permission denied"]);
     assert!(!place.0.join("copy").exists());
-    // Who may not give files away keeps them.
+    // A user who may not give files away keeps them.
     as_nobody(&place, "$T pump tree/open mine -q").unwrap().is_done();
     assert_eq!(place.read("mine"), b"1\n");
     place.shell("chmod 755 tree2/closed").is_done();
@@ -173,7 +173,7 @@ fn a_full_disk_says_how_much_was_missing_and_leaves_nothing_in_the_way() {
     let stream = place.shell("cat in | $T pump - disk/out");
     let left_of_stream = place.shell("ls -A disk");
     place.shell("mkdir tree; for i in $(seq 1 30); do head -c 1000000 in > tree/$i; done").is_done();
-    // One stream: some files are whole when the room ends.
+    // One stream: some files are complete when the disk is full.
     let tree = place.run(&["pump", "tree", "disk/copy", "--streams", "1"]);
     let resumed = place.shell(
         "rm tree/2*; $T pump tree disk/copy --resume -q; status=$?; diff -r tree disk/copy; exit $status",
@@ -190,8 +190,8 @@ fn a_full_disk_says_how_much_was_missing_and_leaves_nothing_in_the_way() {
     assert_eq!(there.status, Some(2), "{there:?}");
 }
 
-/// The system says once of an open directory that writing back has failed: on the way nobody listened, and at the end
-/// all was well.
+/// For an open directory, the system reports only once that writing back has failed: that report was ignored in the
+/// middle of the transfer, and at the end everything seemed well.
 #[test]
 fn what_fails_to_be_written_back_on_the_way_is_an_error() {
     let place = Place::new();
@@ -206,7 +206,7 @@ fn what_fails_to_be_written_back_on_the_way_is_an_error() {
     assert!(!place.0.join("copy").exists());
 }
 
-/// Its status was that of a failure, and nothing said that the old output was gone.
+/// The exit status meant failure, and nothing said that the old output was gone.
 #[test]
 fn a_name_that_cannot_be_made_durable_is_told_as_one_that_was_given() {
     let place = Place::new();
@@ -232,7 +232,7 @@ fn a_name_that_cannot_be_made_durable_is_told_as_one_that_was_given() {
         assert_eq!(place.read(out), b"new\n", "{call}, {verb}");
         place.shell("! find . -name '.*thalweg*' | grep .").is_done();
     }
-    // What failed before that says nothing of the kind.
+    // An earlier failure says nothing about that.
     for (call, verb) in
         [("fdatasync:error=EIO:when=1", "pump in out"), ("fsync:error=EIO:when=1", "pump tree copy")]
     {
@@ -243,7 +243,7 @@ fn a_name_that_cannot_be_made_durable_is_told_as_one_that_was_given() {
         assert!(told.status == Some(2) && !told.err.contains("in place"), "{told:?}");
         assert!(place.read("out") == b"old\n" && !place.0.join("copy").exists(), "{told:?}");
     }
-    // A directory that cannot be read can be synced by nobody but root, and is refused before anything is touched.
+    // Only root can sync a directory that cannot be read; for others it is refused before anything is touched.
     place.shell("echo old > shut/out; chmod 666 shut/out; chmod 333 shut").is_done();
     match as_nobody(&place, "$T pump in shut/out") {
         Some(told) => told.is_refused(&["shut", "Permission denied"]),

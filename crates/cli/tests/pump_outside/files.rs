@@ -1,4 +1,4 @@
-//! Files and streams, one end to the other.
+//! Files and streams, from one end to the other.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -6,7 +6,7 @@ use thalweg_api::{PumpReceipt, from_json};
 
 use super::support::Place;
 
-/// Bytes that tell their place, none of them in a cell of zeros.
+/// Bytes that depend on their offset, without a cell of zeros.
 pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let mut word = seed;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -68,7 +68,7 @@ fn streams_are_moved_from_and_to() {
         let from_file = receipt(place.run(&["pump", "in", "out", "--json"]).is_done());
         assert_eq!(from_pipe.checksum_in, from_file.checksum_in, "{len}");
     }
-    // The receipt goes where no bytes go.
+    // The receipt goes to standard error if the bytes go to standard output.
     let told = place.shell("$T pump in - --json > out");
     assert_eq!((told.status, told.out.as_str()), (Some(0), ""));
     assert!(receipt(&told.err).holds && place.read("out") == place.read("in"));
@@ -101,12 +101,12 @@ fn zeros_nothing_and_memory_are_ends_too() {
 #[test]
 fn memory_stays_within_what_the_streams_may_hold() {
     let place = Place::new();
-    // By another process: what the kernel counts for a child begins with its parent's own.
+    // Written by another process: what the kernel counts for a child begins with its parent's own memory.
     place.shell("head -c 200000000 /dev/urandom > in").is_done();
     for streams in [1, 2, 4] {
         let args = ["pump", "in", "out", "-q", "--streams", &streams.to_string()];
         let mut child = place.command(&args).spawn().expect("the binary starts");
-        // The kernel's own high-water mark, which begins with the program.
+        // The kernel's own high-water mark, which begins when the program starts.
         let mut peak = 0;
         while child.try_wait().unwrap().is_none() {
             let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
@@ -126,7 +126,7 @@ fn a_limit_holds() {
     let place = Place::new();
     place.write("in", &bytes(10_000_000, 1));
     let told = receipt(place.run(&["pump", "in", "out", "--limit", "20MB", "--json"]).is_done());
-    // A tenth of a second's worth and a block of each lane may pass ahead.
+    // A tenth of a second's worth, and one block of each lane, may pass at once.
     assert!((0.3..1.5).contains(&told.seconds), "{told:?}");
     assert!(told.bottleneck.starts_with("the rate limit") && told.limited_seconds > 0.2, "{told:?}");
 }

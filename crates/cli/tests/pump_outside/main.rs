@@ -1,7 +1,7 @@
-//! `thalweg pump` from outside: what a shell sees of it, and what other programs find of what it moved.
+//! `thalweg pump` seen from outside: what a shell sees, and what other programs find in its output.
 //!
-//! Invariant: a test starts the built binary in an empty directory of its own; trees are compared by their own walk and
-//! by `diff -r`; what a killed run had moved is counted by the kernel.
+//! Invariant: a test starts the built binary in an empty directory of its own. Trees are compared by the tests' own
+//! walk and by `diff -r`; the kernel counts what a killed run had moved.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
 
 mod faults;

@@ -1,8 +1,8 @@
-//! Hidden names in a directory that others may write to: what somebody has put there is neither followed nor used.
+//! Hidden names in a directory that others may write to: what another user has put there is neither followed nor used.
 //!
-//! Cause and consequence: a transfer took whatever bore the name of its partial file or its journal for its own.
-//! Somebody who had made such a file for all to read owned the result and read a secret, a second name of a file was
-//! written over, and a journal that somebody else had written proved his bytes right.
+//! Cause and consequence: a transfer took anything under the name of its partial file or journal for its own. Another
+//! user who had created such a file for all to read then owned the result and could read a secret, the second name of
+//! another file was overwritten, and a forged journal vouched for the forger's bytes.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use super::resume::{FILE_BYTES, JOURNAL, PARTIAL, SLOWLY, killed_after, prepared
 use super::support::{Place, Running, may_give_away, skipped, until};
 use super::walk::are_same;
 
-/// What makes a place at a hidden name `$1`, and what is said of it.
+/// Commands that put something at the hidden name `$1`, and what the error says about it.
 const PLANTED: [(&str, &str); 9] = [
     ("ln -s $PWD/victim \"$1\"", "a symbolic link"),
     ("ln -s nowhere \"$1\"", "a symbolic link"),
@@ -28,7 +28,7 @@ const PLANTED: [(&str, &str); 9] = [
     ("mkdir -m 1700 \"$1\"; echo dear > \"$1\"/diary", "a directory"),
 ];
 
-/// A file, a small and a large one of a tree, and a tree with neither.
+/// A file; a tree with a small and a large file; and a tree with neither.
 fn sources() -> Place {
     let place = Place::new();
     place
@@ -36,7 +36,7 @@ fn sources() -> Place {
         .is_done();
     place.write("tree/large", &bytes(5_000_000, 1));
     place.write("victim", b"dear\n");
-    // As another user's own transfer would begin it.
+    // The journal as another user's own transfer would begin it.
     place.write("journal", b"thalweg journal 3\n");
     place
 }
@@ -81,9 +81,9 @@ fn what_is_planted_at_a_hidden_name_is_refused_and_untouched() {
     assert_eq!(place.names(), ["in", "journal", "shallow", "there", "tree", "victim"]);
 }
 
-/// Whoever is quick enough to make the file in between has one of his own, which is not written to. Whoever may write
-/// to a directory may rename in it what he may neither read nor remove: a tree's hidden name went to a private
-/// directory meanwhile, which got the tree's mode and its name, for all to read.
+/// Another user with write access to a directory may rename entries that he can neither read nor remove. During a
+/// transfer, the hidden name of the tree was given to a private directory, which then got the tree's mode and name, for
+/// all to read.
 #[test]
 fn a_private_directory_that_is_put_in_the_place_of_a_tree_stays_private() {
     let place = sources();
@@ -130,7 +130,8 @@ fn somebody_who_makes_a_hidden_file_all_the_time_never_gets_what_comes_into_it()
     racer.ends();
 }
 
-/// Somebody's transfer that was killed, and in which he had changed a few bytes, was gone on from, and held.
+/// A transfer was killed, another user changed a few bytes of what it left, and the next run continued from that and
+/// reported success.
 #[test]
 fn what_a_killed_transfer_left_is_gone_on_from_only_if_it_is_still_this_users() {
     let place = prepared();
@@ -141,7 +142,7 @@ fn what_a_killed_transfer_left_is_gone_on_from_only_if_it_is_still_this_users() 
     for name in [JOURNAL, PARTIAL] {
         for (change, back, what) in [
             ("chown 1234 NAME; chmod 666 NAME", "chown 0 NAME; chmod 600 NAME", "user 1234"),
-            // A link to what is as it should be is a link.
+            // A link to a correct file is refused as a link.
             ("mv NAME kept; ln -s $PWD/kept NAME", "mv kept NAME", "a symbolic link"),
             ("ln NAME kept", "rm kept", "a file with 2 names"),
         ] {
@@ -161,7 +162,7 @@ fn what_a_killed_transfer_left_is_gone_on_from_only_if_it_is_still_this_users() 
     assert_eq!(place.names(), ["in", "out"]);
 }
 
-/// What a run that was killed just before a rename leaves belongs to whom the file is to be given already.
+/// What a run leaves that was killed just before a rename already belongs to the file's future owner.
 #[test]
 fn a_file_that_was_given_away_before_its_run_was_killed_is_no_obstacle() {
     let place = sources();
@@ -176,7 +177,7 @@ fn a_file_that_was_given_away_before_its_run_was_killed_is_no_obstacle() {
     are_same(&place.0.join("tree"), &place.0.join("there"));
 }
 
-/// A stream's partial file was whatever the umask let it be, and so was the file that took the place of one of mode
+/// The mode of a stream's partial file depended on the umask alone, and so did that of a file that replaces one of mode
 /// 0600.
 #[test]
 fn a_streams_output_is_for_its_owner_until_it_has_the_mode_and_owner_of_the_old_one() {
@@ -212,7 +213,7 @@ fn a_streams_output_is_for_its_owner_until_it_has_the_mode_and_owner_of_the_old_
     }
 }
 
-/// The same with a large file at a journal's name.
+/// The same with a large file under a journal's name.
 #[test]
 fn a_large_file_at_a_journals_name_is_not_read() {
     let place = sources();
@@ -225,7 +226,8 @@ fn a_large_file_at_a_journals_name_is_not_read() {
     }
 }
 
-/// A journal may be forged with hashes that fit: it was read whole, and what it said took as much once more.
+/// A journal may be forged with hashes that fit: it was read completely, and its contents took the same memory once
+/// more.
 #[test]
 fn a_forged_journal_takes_little_memory() {
     const FORGED_BYTES: usize = 300 << 20;
@@ -263,8 +265,8 @@ fn a_forged_journal_takes_little_memory() {
     assert_eq!(place.names(), ["in"]);
 }
 
-/// Another transfer's hidden tree, with its journal or without, was renamed to where this one's would be: it was
-/// cleared.
+/// The hidden tree of another transfer, with or without its journal, had been renamed to this transfer's hidden name:
+/// it was emptied.
 #[test]
 fn another_transfers_hidden_tree_is_neither_cleared_nor_gone_on_from() {
     let place = sources();
@@ -298,7 +300,8 @@ fn another_transfers_hidden_tree_is_neither_cleared_nor_gone_on_from() {
     assert_eq!(place.shell("ls -A there").is_done(), "tree\n");
 }
 
-/// Killed when it had made the directory, and had not noted that; or when somebody had removed the journal.
+/// The run was killed after it had created the directory and before it had noted that, or another user removed the
+/// journal.
 #[test]
 fn of_a_tree_that_no_journal_lists_only_an_empty_directory_is_taken() {
     let place = sources();

@@ -1,17 +1,16 @@
 //! The examples of README.md and docs/guide: each of them runs, prints what the page shows, and names flags that exist.
 //!
-//! A block ```` ```console ```` holds commands behind `$ ` and, if anything, what they print. One shell runs all blocks
-//! of a page in their order, in an empty directory of its own. A reader does not see three kinds of comment before a
-//! block:
+//! A block ```` ```console ```` holds commands after `$ ` and, optionally, their output. One shell runs all blocks of a
+//! page in order, in an empty directory of its own. A reader does not see three kinds of comment before a block:
 //!
 //!     <!-- not run: WHY -->          the next block is not run; its flags are checked all the same
 //!     <!-- before: COMMAND -->       what the next block needs and would only distract
 //!     <!-- not compared: WHY -->     what the next block prints is not compared
 //!
-//! A command has to end with status 0, or with the one that a comment behind it says (`# exit status 3`). Its output is
-//! compared without its numbers, which are times and rates, and without the line `io`. A line `...` stands for any
-//! number of lines. Paths below `/data`, `/mnt` and `/shared`, and ports 7101 to 7109 of this machine, are others in a
-//! test.
+//! A command must end with status 0, or with the one that a comment after it gives (`# exit status 3`). Its output is
+//! compared without numbers, which are times and rates, and without the line `io`. A line `...` stands for any number
+//! of lines. In a test, paths below `/data`, `/mnt` and `/shared`, and the ports 7101 to 7109 of this machine, are
+//! replaced by others.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::support::{Place, run};
 
-/// Each page is a test of its own, and no page is forgotten.
+/// Each page is a test of its own, and a page that is not listed is an error.
 macro_rules! pages {
     ($($name:ident $path:literal,)*) => {
         const PAGES: &[&str] = &[$($path),*];
@@ -100,7 +99,7 @@ fn flags_in_readme_and_guide_exist() {
     assert_eq!(wrong, "");
 }
 
-/// Every command with its flags, as help tells them.
+/// Every command with its flags, as the help shows them.
 fn verbs() -> Vec<(String, BTreeSet<String>)> {
     let help = run(&["help"]);
     let commands = help.is_done().split("Commands:\n").nth(1).expect("help lists commands");
@@ -117,12 +116,12 @@ fn flags(verb: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// A page of Markdown, as far as it is examples.
+/// The examples of a page of Markdown.
 #[derive(Default)]
 struct Page {
     path: String,
     blocks: Vec<Block>,
-    /// What stands between backticks in its sentences.
+    /// The text between backticks in its sentences.
     spans: Vec<String>,
 }
 
@@ -135,7 +134,7 @@ struct Block {
     commands: Vec<Command>,
 }
 
-/// A command and what it prints; nothing where the page does not show it.
+/// A command and its output; `None` if the page does not show it.
 struct Command {
     line: String,
     prints: Vec<String>,
@@ -200,10 +199,11 @@ impl Page {
     }
 }
 
-/// Before each output and behind it.
+/// Marks the beginning and the end of each output.
 const MARK: &str = "\u{1}";
 
-/// The command by its name, a user's directories of its own, and an end to what a page leaves running.
+/// Makes the command available by its name, sets directories of its own for the user, and ends what a page leaves
+/// running.
 const PROLOGUE: &str = "\
 P=$PWD; mkdir -p bin home here && ln -s \"$T\" bin/thalweg && cd here || exit 9
 export PATH=$P/bin:$PATH HOME=$P/home; unset XDG_CONFIG_HOME XDG_CACHE_HOME THALWEG_IDENTITY THALWEG_VIA
@@ -211,7 +211,7 @@ mkdir -p $P/data $P/mnt $P/shared
 trap 'kill $(jobs -p); wait' EXIT
 ";
 
-/// The script with directories and ports of this test's own.
+/// The script, with directories and ports of this test.
 fn elsewhere(script: &str, place: &Path) -> String {
     let mut script = script.to_string();
     for folder in ["data", "mnt", "shared"] {
@@ -220,7 +220,7 @@ fn elsewhere(script: &str, place: &Path) -> String {
             script = script.replace(&format!("{before}/{folder}"), &there);
         }
     }
-    // Held together, so that they differ.
+    // All are held open at the same time, so that they differ.
     let held: Vec<TcpListener> = (0..9).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     for (i, listener) in held.iter().enumerate() {
         let port = listener.local_addr().unwrap().port();
@@ -229,7 +229,7 @@ fn elsewhere(script: &str, place: &Path) -> String {
     script
 }
 
-/// Lines behind `$ ` with what follows them; a line that ends with `\` goes on.
+/// The lines after `$ `, each with the lines that follow; a line that ends with `\` continues.
 fn commands(lines: &[&str]) -> Vec<Command> {
     let mut commands: Vec<Command> = Vec::new();
     for line in lines {
@@ -257,16 +257,16 @@ fn plain<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
         };
         words.filter(is_text).collect::<Vec<_>>().join(" ")
     });
-    // Whether there is io_uring is the machine's to say.
+    // Whether there is io_uring depends on the machine.
     plain.filter(|line| !line.is_empty() && !line.starts_with("io ")).collect()
 }
 
-/// A checksum says that the records are the same ones.
+/// Whether a word is a checksum, which shows that the records are the same.
 fn is_sum(word: &str) -> bool {
     word.len() == 32 && word.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// Whether the lines are those, where `...` stands for any number of them.
+/// Whether the printed lines are the shown ones, where `...` stands for any number of lines.
 fn fits(shown: &[String], printed: &[String]) -> bool {
     match (shown.split_first(), printed.split_first()) {
         (None, None) => true,
