@@ -1,5 +1,5 @@
-//! Transfers with a host that ssh reaches: there and back, over direct links and through the channel, ended at either
-//! end and gone on from, and each way in which nothing comes of it. The test starts a server of its own; without the
+//! Transfers with a host that ssh reaches: in both directions, over direct links and through the ssh channel,
+//! interrupted at either end and resumed, and each way of failing. The test starts a server of its own; without the
 //! server's program it says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and processes by other means than ours.
 
@@ -19,7 +19,7 @@ const FILE_BYTES: u64 = 40_000_000;
 const JOURNAL: &str = ".out.thalweg-journal";
 /// How long the other end may outlive the client.
 const SOON: Duration = Duration::from_secs(5);
-/// The two routes: what asks for them, and what the receipt says.
+/// The two routes: the flags that select each, and its name in the receipt.
 const ROUTES: [(&[&str], &str); 2] = [(&[], "direct"), (&["--through-ssh"], "through ssh")];
 
 struct There {
@@ -35,7 +35,7 @@ impl There {
         Some(There { sshd, place })
     }
 
-    /// The word for a name in the place.
+    /// The argument for a name in the place.
     fn at(&self, host: &str, name: &str) -> String {
         format!("ssh://{host}{}/{name}", self.place.0.display())
     }
@@ -53,7 +53,7 @@ impl There {
         from_json(self.pump(&[args, &["--json"]].concat()).is_done()).unwrap()
     }
 
-    /// The processes that serve in this place, as its server started them.
+    /// The server processes of this place.
     fn serving(&self) -> Vec<u32> {
         let home = format!("HOME={}/home", self.place.0.display());
         let is_one = |pid: &u32| {
@@ -73,14 +73,14 @@ impl There {
         ranges.filter_map(|line| line.split(' ').nth(4)?.parse::<u64>().ok()).sum()
     }
 
-    /// Begins a slow transfer, and returns when a good part of it is listed.
+    /// Begins a slow transfer, and returns when the journal lists a large part of it.
     fn begun(&self, args: &[&str]) -> Running {
         let running = Running::start(&mut self.command(&[args, &["--limit", "20MB", "-q"]].concat()));
         until("a part of it", || self.listed() > FILE_BYTES / 4);
         running
     }
 
-    /// That nobody serves any more, in time, and that what was listed is gone on from.
+    /// Checks that no server process is left after a while, and that a resumed transfer continues from the listed data.
     #[track_caller]
     fn is_gone_on_from(&self, since: Instant, args: &[&str], route: &str) {
         until("the other end to go", || self.serving().is_empty());
@@ -120,7 +120,7 @@ fn trees_go_there_and_back_on_both_routes() {
         }
         assert_eq!((&went.dest.host[..], &came.source.host[..], came.verified), ("n1", "n1", true));
         assert_ne!(went.source.pid, went.dest.pid);
-        // What is there is left alone.
+        // Existing files are skipped.
         there.place.shell("echo new > tree/new").is_done();
         let again = there.receipt(&[&["tree/", &far, "--resume"], flags].concat());
         assert_eq!(again.files, 1, "{again:?}");
@@ -147,7 +147,7 @@ fn a_user_a_port_streams_and_several_sources_are_understood() {
     there.place.shell("rm out; mkdir -p some; echo a > a; echo b > b").is_done();
     there.receipt(&[&there.at("n1", "a"), &there.at("n1", "b"), "some"]);
     there.place.shell("cmp a some/a && cmp b some/b").is_done();
-    // Below the user's directory there, and back.
+    // Below the user's home directory there, and back.
     there.place.shell("mkdir home/below").is_done();
     there.receipt(&["a", "ssh://n1/~/below/a b"]);
     there.receipt(&["ssh://n1/~/below", "back"]);
@@ -194,7 +194,7 @@ fn an_end_or_an_ssh_that_is_killed_is_told_in_one_line() {
             there.is_gone_on_from(since, &args, route);
         }
     }
-    // A signal to the client is none of these.
+    // A signal to the client is reported as such.
     let running = there.begun(&["in", &far]);
     running.signal("-INT");
     assert_eq!(running.ends().status, Some(130));
@@ -216,7 +216,7 @@ fn trees_go_from_one_host_to_another_and_within_one() {
             link.route == route && link.sealed && told.holds && told.source.pid != told.dest.pid,
             "{told:?}"
         );
-        // What is there is left alone.
+        // Existing files are skipped.
         there.place.shell("echo new > tree/new").is_done();
         let again =
             there.receipt(&[&[&there.at("n1", "tree/"), &there.at("n2", "out"), "--resume"], flags].concat());
@@ -271,7 +271,7 @@ fn whoever_is_killed_of_a_transfer_between_two_hosts_it_ends_in_one_line_and_is_
     until("the other ends to go", || there.serving().is_empty());
 }
 
-/// That nobody is answered at an address of this machine, while it is held.
+/// As long as this value lives, nobody answers at an address of this machine.
 struct Unanswered<'a>(&'a Place);
 
 const RULE: &str = "OUTPUT -o lo -d 127.77.0.9 -p tcp -j DROP";
@@ -340,12 +340,12 @@ fn whatever_keeps_the_other_end_from_speaking_is_told_in_one_line() {
         (&[&n1, "--ssh", "no-such-ssh"], ["cannot start no-such-ssh", "OpenSSH"]),
     ] {
         let mut command = there.place.command(&["pump", "in"]);
-        // The last of two is what counts.
+        // The last of two counts.
         command.args(["--ssh", &there.sshd.ssh]).args(args);
         Running::start(&mut command).ends().is_refused(&holds);
     }
     there.pump(&[&there.at("n1", "none"), "x"]).is_refused(&["n1: cannot inspect", "none"]);
-    // What a person may not ask for.
+    // Combinations that are refused.
     for (args, holds) in [
         (&["n1:/a", "ssh://n2/b"][..], "one end is over ssh and one on a node"),
         (&["ssh://n1/a", "ssh://n2/b", "."], "all sources of a transfer are on one host"),
@@ -358,7 +358,7 @@ fn whatever_keeps_the_other_end_from_speaking_is_told_in_one_line() {
     assert!(!there.place.0.join("out").exists());
 }
 
-/// Start-up files of the shell that ssh starts, if it is one that reads them.
+/// Start-up files of the shell that ssh starts, if the shell reads them.
 #[test]
 fn a_shell_that_prints_is_told_apart_from_thalweg() {
     let Some(there) = There::start() else { return };

@@ -1,5 +1,5 @@
-//! Sorts on the nodes of a lab: the same bytes as on one machine, by receipts that agree with the kernel's count of
-//! what crossed the links; and what happens at every stage when a node is killed, frozen or cut off, or its disk is
+//! Sorts on the nodes of a lab: the same bytes as on one machine, with receipts that agree with the kernel's count of
+//! the bytes on the links; and what happens at every stage when a node is killed, frozen or cut off, or its disk is
 //! full. Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
 
@@ -13,7 +13,7 @@ use support::{Outcome, Place, Running, skipped, until};
 use thalweg_api::{JobList, JobState, NodeReady, Receipt, from_json};
 
 const MIB: u64 = 1 << 20;
-/// Longer than this nobody waits for a node that says nothing: 5 s, a second for the cause, and what it takes here.
+/// The longest wait for a silent node: 5 s, one second for the cause, and the time of this machine.
 const TOLD_WITHIN: Duration = Duration::from_secs(9);
 
 fn sort(lab: &Lab, place: &Place, args: &[&str]) -> Outcome {
@@ -25,14 +25,14 @@ fn receipt(told: &Outcome) -> Receipt {
     from_json(told.is_done()).unwrap()
 }
 
-/// The parts that the hosts wrote, in their order.
+/// The parts that the hosts wrote, in order.
 fn parts(lab: &Lab, count: usize) -> Vec<Vec<u8>> {
     let part =
         |(i, host): (usize, &String)| std::fs::read(lab.directory(host).join(format!("part-{i}"))).unwrap();
     hosts(count).iter().enumerate().map(part).collect()
 }
 
-/// All files of all hosts but what the lab put there.
+/// All files of all hosts, except those of the lab.
 fn files(lab: &Lab, count: usize) -> Vec<PathBuf> {
     let ours = ["identity", "in.dat", "pid", "ready", "err"];
     let of = |host: &String| {
@@ -62,8 +62,8 @@ fn each_nodes_own_files_become_the_parts_of_one_order() {
     for ((host, before), node) in hosts(4).iter().zip(before).zip(&done.nodes) {
         let (to, from) = lab.carried(host);
         let (sent, received) = node.link_bytes;
-        // Three quarters of its share leave it, and as much comes; less where its range is a hot key that it has
-        // itself.
+        // Three quarters of its share leave the node, and as much arrives; less if its range is a frequent key that it
+        // has itself.
         assert!(sent > 4_000_000 && received > 4_000_000, "{node:?}");
         for (kernel, said) in [(from - before.1, sent), (to - before.0, received)] {
             let near = kernel.abs_diff(said) as f64 / said as f64;
@@ -76,7 +76,7 @@ fn each_nodes_own_files_become_the_parts_of_one_order() {
 fn what_all_nodes_see_is_sorted_as_on_one() {
     let Some(lab) = Lab::up(&["3"]) else { return };
     let place = Place::new();
-    // Lines with keys that come again and again, so that the order of equal ones shows; and records that spill.
+    // Lines with keys that occur many times, so that the order of equal ones shows; and records that spill.
     place.shell("for i in $(seq 60000); do echo \"$((i * 7919 % 1000)) $i\"; done > lines").is_done();
     place.shell("head -c 90000017 /dev/urandom | head -c 90000000 > records").is_done();
     let cases: [&[&str]; 4] = [
@@ -97,7 +97,8 @@ fn what_all_nodes_see_is_sorted_as_on_one() {
         assert!(args[0] != "records" || done.scratch_peak_bytes > 0, "it did not spill: {done:?}");
     }
     assert_eq!(place.names(), ["expected", "lines", "out", "records"]);
-    // In order already, so that what comes to a node first says nothing of the rest; its ranges are known all the same.
+    // Already sorted, so that the first records that a node receives say nothing about the rest; its ranges are known
+    // all the same.
     let again = ["expected", "-o", "out", "--record", "72", "--by", "3:2,60:4", "--cluster"];
     let done = receipt(&sort(&lab, &place, &[&again[..], &[&format!("lab-{}", lab.id)]].concat()));
     let spilled = done.io.scratch.written_bytes;
@@ -122,7 +123,7 @@ fn what_a_node_keeps_of_one_sort_breaks_no_promise_of_the_next() {
             assert_eq!(resident > 20 << 10, keeps, "{resident} KiB after a sort in {memory} MiB");
         }
     }
-    // Nor do many, of all kinds, leave much behind.
+    // Many sorts of all kinds leave little memory behind, too.
     let line = format!(
         "seq 200000 | awk '{{ print $1 * 7919 % 1000, $1 }}' > l && for i in 1 2 3 4 5 6; do \
          $T sort in -o out --datamation -q --memory 48MiB --cluster {cluster} && \
@@ -136,7 +137,7 @@ fn what_a_node_keeps_of_one_sort_breaks_no_promise_of_the_next() {
     }
 }
 
-/// A shell line in a lab, with a directory `own` that no node sees, since it is of another mount namespace.
+/// Runs a line of shell in a lab, with a directory `own` that no node sees, because it is in another mount namespace.
 fn hidden(lab: &Lab, place: &Place, line: &str) -> Running {
     let mut shell = std::process::Command::new("unshare");
     shell.args(["-m", "sh", "-c", &format!("mkdir -p own && mount -t tmpfs own own && {line}")]);
@@ -150,7 +151,7 @@ fn what_only_the_client_has_is_sorted_as_on_one_machine() {
     let place = Place::new();
     let make = "seq 400000 | awk '{ print $1 * 7919 % 1000, $1 }' > own/lines && \
         $T gen 900k own/records -q";
-    // Lines that end behind the pages that they begin in; records that spill; two files; a right side; a seed.
+    // Lines that cross the end of their page; records that spill; two files; a right side; a seed.
     let cases = [
         ("sort", "lines", "--by 0:2"),
         ("sort", "records", "--record 72 --by 3:2,60:4"),
@@ -171,8 +172,7 @@ fn what_only_the_client_has_is_sorted_as_on_one_machine() {
         assert!(done.holds && done.nodes.len() == 3, "{done:?}");
         assert!(done.nodes.iter().all(|node| node.input.0 > 0), "each node reads some: {done:?}");
         assert!(place.read("out") == place.read("expected"), "{verb} {files} {flags}");
-        // What it becomes comes back to where no node sees it, also in the place of an input, and takes its
-        // permissions.
+        // The output goes where no node sees it, also in the place of an input, whose permissions it gets.
         let last = files.split(' ').next_back().unwrap();
         let line = format!(
             "{make} && chmod 640 own/{last} && $T {verb} {lent} -o client:own/{last} {flags} --memory 64MiB --json && \
@@ -181,7 +181,7 @@ fn what_only_the_client_has_is_sorted_as_on_one_machine() {
         let back = receipt(&hidden(&lab, &place, &line).ends());
         assert!(back.holds && back.output == done.output && !back.io.direct_output, "{back:?}");
     }
-    // Of what all see, and of what each has.
+    // From inputs that all nodes see, and from each node's own.
     place.shell("$T gen 300k in -q && $T sort in -o expected --datamation -q").is_done();
     deal(&lab, &place, 3, Some(100));
     for inputs in ["in", "nodes:in.dat"] {
@@ -192,7 +192,7 @@ fn what_only_the_client_has_is_sorted_as_on_one_machine() {
     for host in hosts(3) {
         std::fs::remove_file(lab.directory(&host).join("in.dat")).unwrap();
     }
-    // They lie where no node sees them, and only these can be read.
+    // The inputs are where no node sees them, so they cannot be read without `client:`.
     let cluster = format!("lab-{}", lab.id);
     let told =
         hidden(&lab, &place, &format!("{make} && $T sort own/lines -o out --cluster {cluster}")).ends();
@@ -223,7 +223,7 @@ fn a_client_lends_its_files_for_as_many_attempts_as_it_takes_and_says_if_they_ch
     assert!(done.holds && done.failed.len() == 1 && done.nodes.len() == 2, "{done:?}");
     assert!(place.read("out") == place.read("expected"));
     lab.call("revive", &["n2"]);
-    // The same where the output is the client's: what the lost node wrote is in no file that has a name.
+    // The same if the output is the client's: what the lost node wrote is in no file with a final name.
     let back = ["sort", "client:in", "-o", "client:out", "--record", "100", "--memory", "64MiB", "--json"];
     place.shell("$T gen 250k in -q && $T sort in -o expected --record 100 -q && echo old > out").is_done();
     let running = Running::start(lab.command(&back).current_dir(&place.0));
@@ -235,12 +235,12 @@ fn a_client_lends_its_files_for_as_many_attempts_as_it_takes_and_says_if_they_ch
     assert_eq!(place.read("out"), b"old\n");
     lab.call("kill", &["n3"]);
     let told = running.ends();
-    // Most often the range of the lost one alone; all of it, if not all had come by then.
+    // Usually only the range of the lost node is sorted again; everything, if not all records had arrived.
     assert!(told.err.contains("; attempt 2 of at most 5 ") && told.err.ends_with(" on n1, n2\n"), "{told:?}");
     assert!(place.read("out") == place.read("expected"));
     assert_eq!(place.names(), ["expected", "in", "out"]);
     lab.call("revive", &["n3"]);
-    // One that becomes shorter; one that is written to, of which all is there.
+    // An input that becomes shorter; and one that is written to, although all its bytes are there.
     for (line, holds) in [("truncate -s 20000000 in", "client:"), ("touch in", "changed while")] {
         place.shell("rm -f out && $T gen 400k in -q").is_done();
         let running = start();
@@ -250,7 +250,7 @@ fn a_client_lends_its_files_for_as_many_attempts_as_it_takes_and_says_if_they_ch
         told.is_refused(&[holds, "/in"]);
         assert_eq!(place.names(), ["expected", "in"], "after {line}");
     }
-    // A client that is killed: nothing is left, and nobody waits for it.
+    // The client is killed: nothing is left, and nobody waits for it.
     place.shell("$T gen 400k in -q").is_done();
     let running = start();
     crosses();
@@ -296,7 +296,7 @@ fn what_cannot_be_is_told_in_one_line_with_the_host() {
         assert!(told.status == Some(2) && told.err.contains(holds), "{args:?}: {told:?}");
         assert_eq!(told.err.lines().filter(|line| line.starts_with("thalweg:")).count(), 1, "{told:?}");
     }
-    // Why it failed, not what became of that.
+    // The reason for the failure, not its consequences.
     place.shell("rm in && $T gen 400k in -q").is_done();
     deal(&lab, &place, 2, Some(100));
     for _ in 0..5 {
@@ -319,7 +319,7 @@ fn a_full_disk_on_one_host_ends_all_and_leaves_nothing() {
     for host in hosts(3) {
         std::fs::create_dir(lab.directory(&host).join("out")).unwrap();
     }
-    // The node sees what is mounted where it is: it entered its network with a view of its own.
+    // A mount must be made in the node's own mount namespace to be seen by it.
     let ready = std::fs::read_to_string(lab.directory("n2").join("ready")).unwrap();
     let (node, small) = (from_json::<NodeReady>(ready.trim()).unwrap().pid, lab.directory("n2").join("out"));
     let there = |line: &str| place.shell(&format!("nsenter -m -t {node} {line} {}", small.display()));
@@ -344,7 +344,7 @@ fn whatever_fails_while_ranges_are_written_ends_all_and_leaves_nothing() {
     fails_at("sort+write");
 }
 
-/// Does everything bad to a sort at this stage, or to a node of it.
+/// Tries every fault at this stage of a sort.
 fn fails_at(stage: &str) {
     for fault in ["kill", "freeze", "cut", "cancel", "client"] {
         // Disks so slow that each of the two stages takes seconds.
@@ -379,7 +379,7 @@ fn fails_at(stage: &str) {
             log()
         );
         assert!(expected != Some(2) || line.starts_with("thalweg: n3: "), "{fault}: {line}");
-        // A node that is gone or stands still cannot tidy up; the next sort there does.
+        // A node that is dead or frozen cannot clean up; the next sort there does.
         until("tidiness", || {
             let gone = |path: &PathBuf| expected == Some(2) && path.starts_with(lab.directory("n3"));
             files(&lab, 4).iter().all(gone)

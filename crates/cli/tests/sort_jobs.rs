@@ -1,6 +1,6 @@
-//! Sorts on the nodes of a lab as jobs: listed, shown, watched and cancelled from any client; completed on the other
-//! nodes, byte for byte, when one is killed, stands still, is cut off or has no room, at every stage; and taken up by
-//! another node when the one that coordinates is lost. Without root each test says that it was skipped.
+//! Sorts on the nodes of a lab as jobs: listed, shown, watched and cancelled from any client; completed by the other
+//! nodes, byte for byte, if a node is killed, frozen, cut off or out of space, at every stage; and taken over by
+//! another node if the coordinator is lost. Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
 
 mod support;
@@ -13,16 +13,16 @@ use support::{Outcome, Place, Running, skipped, until, until_within};
 use thalweg_api::{JobList, JobReport, JobState, NodeReady, ParticipantView, Receipt, from_json};
 
 const HOSTS: usize = 4;
-/// Longer than this nobody takes to leave out a node that says nothing (5 s, a second for the cause) and to begin anew.
+/// The longest time to leave out a silent node (5 s, and one second for the cause) and to begin again.
 const END_SECONDS_MAX: f64 = 30.0;
-/// Longer than this nobody takes to end what was cancelled.
+/// The longest time to end a cancelled job.
 const CANCELLED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Longer than this nobody takes who stood still to find that the others have gone on (2 s, and a link's time to be
-/// made).
+/// The longest time until a node that was frozen finds that the others continued without it (2 s, and the time to open
+/// a link).
 const KNOWS_WITHIN: Duration = Duration::from_secs(8);
 
-/// Disks under which n3 has written its range when all others have begun to.
+/// Disks with which n3 has written its range before the others have.
 const EARLY: [&str; 4] = ["--roles", "slow:2,fast:1,late:1", "--disk", "slow:6MB/s,fast:60MB/s,late:6MB/s"];
 
 /// Nodes with disks so slow that each stage takes a second, and an input that all of them see.
@@ -55,13 +55,13 @@ impl Bed {
         Running::start(self.lab.command(&args).current_dir(&self.place.0))
     }
 
-    /// The jobs that nodes tell of, those that can be asked.
+    /// The jobs that the nodes that answer report.
     fn jobs(&self) -> Vec<JobReport> {
         from_json::<JobList>(&self.lab.run(&["job", "list", "--json"]).out)
             .map_or(Vec::new(), |list| list.jobs)
     }
 
-    /// Waits until some node is at this stage; the job's id.
+    /// Waits until some node is at this stage. Returns the job's id.
     fn at(&self, stage: &str) -> String {
         let mut id = String::new();
         until(stage, || {
@@ -80,7 +80,7 @@ impl Bed {
         self.place.shell(&format!("kill {node}")).is_done();
     }
 
-    /// Has a fault happen to a host, or to the link between two.
+    /// Applies a fault to a host, or to the link between two.
     fn does(&self, fault: &str, host: &str, id: &str, sort: &Running) {
         let hosts: Vec<&str> = host.split(' ').collect();
         match fault {
@@ -92,7 +92,7 @@ impl Bed {
         }
     }
 
-    /// All files of all hosts but what the lab put there.
+    /// All files of all hosts, except those of the lab.
     fn files(&self) -> Vec<PathBuf> {
         let ours = ["identity", "pid", "ready", "err"];
         let of = |host: usize| {
@@ -104,7 +104,7 @@ impl Bed {
         (1..=HOSTS).flat_map(of).collect()
     }
 
-    /// Waits for an end everywhere; a host that was left out finds that soon.
+    /// Waits until the job has ended everywhere; a host that was left out finds out soon.
     fn has_ended(&self, what: &str, left_out: Option<&str>) {
         let healed = Instant::now();
         let is_told =
@@ -117,7 +117,7 @@ impl Bed {
         assert!(left_out.is_none() || healed.elapsed() < KNOWS_WITHIN, "{what}: {:?}", healed.elapsed());
     }
 
-    /// That nothing is left of a sort but its output, if it has one.
+    /// Checks that nothing is left of a sort but its output, if it has one.
     fn is_tidy(&self, what: &str, has_output: bool) {
         let expected: &[&str] = if has_output { &["expected", "in", "out"] } else { &["expected", "in"] };
         until(&format!("tidiness after {what}"), || {
@@ -129,7 +129,7 @@ impl Bed {
     }
 }
 
-/// Waits for an end that may take as long as leaving a node out.
+/// Waits for an end that may take as long as leaving out a node.
 fn ended(running: Running, what: &str) -> Outcome {
     running.ends_within(END_SECONDS_MAX, what)
 }
@@ -186,14 +186,14 @@ fn whatever_happens_while_ranges_are_written_the_others_complete_the_sort() {
     matrix("sort+write");
 }
 
-/// Does everything bad at this stage, each to a lab of its own, a few at a time.
+/// Tries every fault at this stage, each in a lab of its own, a few at a time.
 fn matrix(stage: &str) {
     let faults = [
         ("kill", "n3"),
         ("freeze", "n3"),
         ("cut", "n3"),
         ("down", "n3"),
-        // Whoever makes the file that all write to.
+        // The node that creates the file that all write to.
         ("kill", "n1"),
         ("freeze", "n1"),
         ("cancel", "any"),
@@ -225,7 +225,7 @@ fn matrix(stage: &str) {
     rows.iter().flatten().for_each(|row| println!("{row}"));
 }
 
-/// The receipt that a sort's client shows, or a watch of one that nodes coordinate.
+/// The receipt that a sort's client prints, or that a watch prints for a job that nodes coordinate.
 fn receipt_of(told: &Outcome, watched: bool) -> Receipt {
     if !watched {
         return from_json(&told.out).unwrap();
@@ -234,11 +234,11 @@ fn receipt_of(told: &Outcome, watched: bool) -> Receipt {
     jobs.into_iter().find_map(|job| job.share?.receipt).expect("some node has it")
 }
 
-/// One row of the matrix; nothing where there are no labs.
+/// One row of the matrix; `None` where there are no labs.
 fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
     let bed = if stage == "publish" { Bed::of(&EARLY)? } else { Bed::new()? };
     let what = format!("{fault} {whom} at {stage}");
-    // Of whoever has written all, and is not missed before the others have, nothing is missing.
+    // A node that has written everything, and is not missed before the others have, is not needed any more.
     let is_done =
         stage == "publish" && ["freeze", "cut"].contains(&fault) && ["n3", "follower"].contains(&whom);
     let is_pair = whom.contains(' ');
@@ -254,7 +254,7 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
         let told = ended(sort, &what);
         assert!(told.is_done().contains(&id), "{what}: {told:?}");
         sort = Running::start(&mut bed.lab.command(&["job", "watch", &id, "--json"]));
-        // It has to know where to look before there is less to see.
+        // The watch has to know the hosts before some of them are lost.
         sort.waits();
     }
     let since = Instant::now();
@@ -274,7 +274,7 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
         _ => {
             assert_eq!(told.status, Some(0), "{what} after {took:?}: {told:?}");
             let receipt = receipt_of(&told, detached);
-            // When all is exchanged the two may no longer miss each other.
+            // After the exchange the two may no longer notice that they cannot reach each other.
             let exchanged = ["sort+write", "publish"].contains(&stage);
             let lost = if is_pair && exchanged { receipt.failed.len() } else { usize::from(!is_done) };
             assert!(lost <= 1, "{what}: {receipt:?}");
@@ -287,7 +287,7 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
     if completes {
         assert!(bed.place.read("out") == bed.place.read("expected"), "{what}: other bytes");
     }
-    // What stood still goes on, and finds that it has been left out.
+    // A frozen node continues, and finds that it has been left out.
     bed.lab.call("heal", &[]);
     bed.has_ended(&what, (whom == "follower" && !is_done).then_some(host));
     bed.is_tidy(&what, completes);
@@ -301,13 +301,13 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
     Some(format!("{stage:<10}  {fault:<6}  {whom:<11}  {:>9.2} s  {how}", took.as_secs_f64()))
 }
 
-/// The coordinator is lost while parts get their names: the others give theirs, nobody writes any again, and the job
-/// waits for the host that was lost, which gives its own when it is back.
+/// The coordinator is lost while parts get their names: the others name theirs, nobody writes any part again, and the
+/// job waits for the lost host, which names its own when it is back.
 #[test]
 fn what_was_committed_gets_its_names_whoever_is_lost_meanwhile() {
     let Some(bed) = Bed::new() else { return };
     let name = format!("lab-{}", bed.lab.id);
-    // So many that names take a while.
+    // So many that naming them takes a while.
     let words = ["partition", "in", "-o", "nodes:part-{}", "--parts", "400", "--record", "100", "--detach"];
     let args = [&words[..], &["--memory", "64MiB", "--cluster", &name]].concat();
     let partition = Running::start(bed.lab.command(&args).current_dir(&bed.place.0));
@@ -328,8 +328,8 @@ fn what_was_committed_gets_its_names_whoever_is_lost_meanwhile() {
     assert_eq!(bed.files().len(), 400, "nothing but the parts is left");
 }
 
-/// A host is lost when its attempt is committed and it has not named its output yet: the others give theirs their
-/// names, the job says whom it waits for, and is done when that host is back.
+/// A host is lost when its attempt is committed and it has not named its output yet: the others name theirs, the job
+/// says which host it waits for, and it is done when that host is back.
 #[test]
 fn a_committed_job_says_which_host_it_waits_for() {
     let Some(bed) = Bed::new() else { return };
@@ -342,7 +342,7 @@ fn a_committed_job_says_which_host_it_waits_for() {
     let of = |host: &str| -> Vec<PathBuf> {
         bed.files().into_iter().filter(|file| file.starts_with(bed.lab.directory(host))).collect()
     };
-    // Whoever names it waits for its lock.
+    // To name the output, the node has to wait for this lock.
     until("n3's output", || of("n3").len() == 1);
     let locked = std::fs::File::open(&of("n3")[0]).unwrap();
     locked.lock().unwrap();
@@ -359,7 +359,7 @@ fn a_committed_job_says_which_host_it_waits_for() {
     assert!(has_name("n3") && bed.files().len() == HOSTS, "{:?}", bed.files());
 }
 
-/// Only the link between the coordinator and its first follower is cut: exactly one of them has the output named, once.
+/// Only the link between the coordinator and its first follower is cut: exactly one of them names the output, once.
 /// What the user puts in its place afterwards stays.
 #[test]
 fn a_link_between_two_nodes_that_is_cut_leaves_one_coordinator() {
@@ -382,8 +382,8 @@ fn a_link_between_two_nodes_that_is_cut_leaves_one_coordinator() {
     assert_eq!(bed.place.read("out"), b"of the user");
 }
 
-/// A client is killed when three nodes are ready to give their outputs names and the fourth says nothing: the three do
-/// not know whether the fourth was told to, keep what they wrote, and say where it lies.
+/// A client is killed when three nodes are ready to name their outputs and the fourth has not answered: the three do
+/// not know whether the fourth was told to name its output. They keep what they wrote, and say where it is.
 #[test]
 fn who_is_in_doubt_when_the_client_dies_keeps_what_it_wrote() {
     let Some(bed) = Bed::of(&["--roles", "slow:3,fast:1", "--disk", "slow:6MB/s,fast:60MB/s"]) else {
@@ -413,7 +413,7 @@ fn who_is_in_doubt_when_the_client_dies_keeps_what_it_wrote() {
     assert_eq!(bed.files(), ready(), "whoever was not ready has nothing left");
 }
 
-/// Two of four hosts are killed, the coordinator among them, and one of the two comes back: three live, and complete
+/// Two of four hosts are killed, among them the coordinator, and one of the two returns: three are alive, and complete
 /// the sort.
 #[test]
 fn a_host_that_was_restarted_has_its_vote() {
@@ -431,7 +431,7 @@ fn a_host_that_was_restarted_has_its_vote() {
     assert!(bed.jobs().iter().any(|job| job.id == id && job.state == JobState::Done), "{:?}", bed.jobs());
 }
 
-/// A node that is silent, and not missed yet, when all have written: inputs that outputs are to replace stay, on all
+/// A node that is silent, and not yet missed, when all have written: inputs that outputs are to replace stay, on all
 /// nodes.
 #[test]
 fn nobody_gives_names_before_all_have_said_that_they_are_there() {
@@ -485,8 +485,8 @@ fn nobody_gives_names_before_all_have_said_that_they_are_there() {
     }
 }
 
-/// A successor went on without what the lost coordinator alone had: the job was done, and a quarter of the records
-/// missing.
+/// A successor continued without the inputs that only the lost coordinator had: the job was done, and a quarter of the
+/// records missing.
 #[test]
 fn a_coordinator_that_is_lost_with_inputs_of_its_own_ends_the_job() {
     let Some(bed) = Bed::new() else { return };
@@ -509,7 +509,7 @@ fn a_coordinator_that_is_lost_with_inputs_of_its_own_ends_the_job() {
     assert!(bed.files().iter().all(|file| !file.ends_with("sorted")), "{:?}", bed.files());
 }
 
-/// The node that coordinates cannot keep its votes: nobody's job goes on, and all say why.
+/// The coordinating node cannot store its votes: the job ends on all nodes, and all say why.
 #[test]
 fn a_coordinator_that_cannot_keep_its_vote_ends_the_job() {
     let Some(bed) = Bed::new() else { return };
@@ -527,7 +527,7 @@ fn a_coordinator_that_cannot_keep_its_vote_ends_the_job() {
     bed.is_tidy("a vote that cannot be kept", false);
 }
 
-/// Nodes that see one directory each put their range under one name there.
+/// Nodes that see the same directory would each write their range under the same name.
 #[test]
 fn one_name_in_a_directory_that_all_see_is_refused() {
     let Some(bed) = Bed::new() else { return };
@@ -542,12 +542,12 @@ fn one_name_in_a_directory_that_all_see_is_refused() {
     bed.is_tidy("a refused sort", false);
 }
 
-/// What the others have written stays: of a loss when all ranges have come only the lost one is sorted again, by as
-/// many as are left; all of it, if whoever made the output is lost, too.
+/// Ranges that other nodes have written are kept: after a loss when all records had arrived, the remaining nodes sort
+/// only the lost range. They sort everything again if the node that created the output is lost too.
 #[test]
 fn of_who_is_lost_when_all_has_come_only_the_range_is_sorted_again() {
-    // What is run, what happens when all write, who is killed when the lost range is being sorted, and whether ranges
-    // stay.
+    // The command, the fault when all nodes write, the node that is killed while the lost range is sorted, and whether
+    // ranges are kept.
     let cases = [
         ("sort", "kill n3", "", true),
         ("sort", "down n3", "", true),
@@ -612,7 +612,7 @@ fn no_room_on_one_node_is_that_nodes_matter() {
     for host in ["n1", "n2", "n3"] {
         std::fs::create_dir(lab.directory(host).join("dir")).unwrap();
     }
-    // The node sees what is mounted where it is: it entered its network with a view of its own.
+    // A mount must be made in the node's own mount namespace to be seen by it.
     if there("n2", "mount -t tmpfs -o size=1m small").status != Some(0) {
         return skipped("nothing can be mounted here");
     }
@@ -640,7 +640,7 @@ fn no_room_on_one_node_is_that_nodes_matter() {
     assert!([part("n1", 0), part("n3", 1)].concat() == place.read("expected"));
     assert!(place.read("out") == place.read("expected"));
     assert_eq!(there("n2", "ls -A").is_done(), "");
-    // Whoever coordinates goes on doing so without a part in it.
+    // The coordinator continues to coordinate without being a participant.
     let told = sort(&["-o", "nodes:dir/part-{}", "--detach", "--on", "n2,n1,n3"]);
     let id = from_json::<thalweg_api::Detached>(told.is_done()).unwrap().job;
     let watched = ended(Running::start(&mut lab.command(&["job", "watch", &id, "--json"])), "the watch");
@@ -648,7 +648,7 @@ fn no_room_on_one_node_is_that_nodes_matter() {
     let receipt = receipt_of(&watched, true);
     assert!(receipt.nodes.iter().map(|node| &node.host).eq(["n1", "n3"]), "{receipt:?}");
     assert!([part("n1", 0), part("n3", 1)].concat() == place.read("expected"));
-    // Where nobody has room, another attempt would not help.
+    // If no node has space, another attempt would not help.
     for host in ["n1", "n3"] {
         there(host, "mount -t tmpfs -o size=1m small").is_done();
     }
@@ -669,7 +669,7 @@ fn a_detached_sort_goes_on_and_its_end_is_told_at_any_node() {
     bed.is_tidy("a detached sort", true);
     let shown = bed.lab.run(&["job", "show", &id]);
     assert!(shown.is_done().contains("coordinated by n1: sort /"), "{shown:?}");
-    // One that fails is told in one line, to whoever watches it, and is not tried again.
+    // A job that fails is reported in one line to everyone who watches it, and is not tried again.
     let args = ["sort", "in", "-o", "other", "--record", "77", "--detach", "-q", "--on", "n2,n3"];
     let name = format!("lab-{}", bed.lab.id);
     let mut ask = bed.lab.command(&[&args[..], &["--cluster", &name]].concat());
@@ -681,7 +681,7 @@ fn a_detached_sort_goes_on_and_its_end_is_told_at_any_node() {
         watched.err.starts_with("thalweg: n2: ") || watched.err.starts_with("thalweg: n3: "),
         "{watched:?}"
     );
-    // Any client ends one that goes on.
+    // Any client can end a running job.
     let told = ended(bed.sort(&["--detach", "--on", "n4,n3"]), "asking");
     let id = from_json::<thalweg_api::Detached>(told.is_done()).unwrap().job;
     bed.at("read+river");
@@ -709,7 +709,7 @@ fn what_is_gone_before_is_left_out_and_half_of_the_hosts_know_their_limits() {
     assert!(told.status == Some(0) && receipt.nodes.iter().map(|node| &node.host).eq(["n1", "n2", "n4"]));
     bed.is_tidy("a sort without n3", true);
     std::fs::remove_file(bed.place.0.join("out")).unwrap();
-    // Of two nodes the second cannot know whether the first goes on.
+    // Of two nodes, the second cannot know whether the first continues.
     ended(bed.sort(&["--detach", "--on", "n1,n2"]), "asking").is_done();
     let id = bed.at("read+river");
     let watch = Running::start(&mut bed.lab.command(&["job", "watch", &id]));

@@ -1,7 +1,7 @@
 //! What `thalweg sort` promises, seen from outside: memory as the kernel counts it, scratch, signals, bad input.
 //!
-//! Invariant: inputs are made and compared by other processes, so that this one stays small: what the kernel counts for
-//! a child begins with its parent's own.
+//! Invariant: other processes make and compare inputs, so that this one stays small: what the kernel counts for a child
+//! begins with its parent's own memory.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
 
 mod support;
@@ -18,7 +18,7 @@ impl Place {
         self.keeps_its_promise(&format!("sort {args} -o sorted"), memory_bytes)
     }
 
-    /// Sorts what a pipe gives in 16 MiB, and compares it with what is expected.
+    /// Sorts a stream in 16 MiB, and compares the output with the expected one.
     #[track_caller]
     fn sorts_a_stream_of(&self, file: &str) {
         assert_eq!(self.shell(&format!("mkfifo pipe && {{ cat {file} > pipe & }}")).status, Some(0));
@@ -26,7 +26,7 @@ impl Place {
         assert_eq!(self.shell("cmp sorted expected && rm pipe").status, Some(0), "a stream of {file}");
     }
 
-    /// Runs a verb, and looks at the promise of memory in both ways.
+    /// Runs a verb, and checks the limit on memory in both ways.
     #[track_caller]
     fn keeps_its_promise(&self, args: &str, memory_bytes: u64) -> Receipt {
         let line = format!("ulimit -n 64 && exec $T {args} --memory {memory_bytes} --json");
@@ -81,7 +81,7 @@ fn memory_is_what_was_promised_for_other_verbs() {
     place.keeps_its_promise("join a s -o out --datamation", 128 * MIB);
 }
 
-/// What lanes merge apart was found by a sample of whole records, 64 for each lane.
+/// The points where lanes divide the work were chosen from a sample of whole records, 64 for each lane.
 #[test]
 fn memory_is_what_was_promised_for_a_merge_of_long_records() {
     let place = Place::new();
@@ -103,7 +103,7 @@ fn memory_is_what_was_promised_for_a_merge_of_long_records() {
     }
 }
 
-/// A line that no sample sees, and that is held whole in a turn, in a proof and in a copy.
+/// A line that no sample sees, and that is stored whole in a sequence slot, in a proof and in a copy.
 #[test]
 fn memory_is_what_was_promised_for_a_long_line_among_short_ones() {
     let place = Place::new();
@@ -118,14 +118,14 @@ fn memory_is_what_was_promised_for_a_long_line_among_short_ones() {
         assert_eq!(place.names(), ["expected", "lines", "sorted"]);
     }
     place.sorts_a_stream_of("lines");
-    // Of a program that was just written more is mapped at once than of one that was read.
+    // More of a program that was just written is mapped at once than of one that was read.
     let told = place
         .shell("cp $T copy && T=./copy && ulimit -n 64 && exec $T sort lines -o sorted --memory 16MiB -q");
     assert_eq!((told.status, told.err.as_str()), (Some(0), ""), "a copy");
     assert!(told.peak_bytes <= 18 * MIB, "a copy: {}", told.peak_bytes);
 }
 
-/// More of a key than any sample keeps is alike in most of the bytes, which belong to few of the records.
+/// Keys that agree in more bytes than any sample keeps; these have most of the bytes, but belong to few of the records.
 #[test]
 fn memory_is_what_was_promised_for_long_lines_that_are_alike() {
     let place = Place::new();
@@ -155,7 +155,7 @@ fn scratch_holds_what_does_not_fit_and_no_more() {
             assert!(peak > 0 && peak as f64 <= allowed, "{times} x {memory}: {peak} > {allowed}");
         }
     }
-    // How long a stream gets nobody knows.
+    // The length of a stream is unknown.
     for (memory, bytes) in [(96 * MIB, 150_000_000), (128 * MIB, 160_000_000), (128 * MIB, 300_000_000)] {
         place.shell(&format!("$T gen {} records -q", bytes / 100)).is_done();
         let line = format!("cat records | $T sort - -o sorted --datamation --memory {memory} --json");
@@ -175,7 +175,7 @@ fn signals_in_the_middle_leave_the_input_and_nothing_else() {
         Some(0)
     );
     for (signal, status) in [("INT", 130), ("TERM", 143)] {
-        // As soon as there is a file that was not there, the sort is at work.
+        // As soon as a new file exists, the sort is at work.
         let line = format!(
             "set -m; $T sort records -o sorted --datamation --memory 16MiB -q & \
              until [ -n \"$(ls -A | grep thalweg)\" ]; do :; done; kill -{signal} $!; wait $!"
@@ -187,17 +187,18 @@ fn signals_in_the_middle_leave_the_input_and_nothing_else() {
     assert_eq!(place.shell("sha256sum -c sum --status").status, Some(0), "the input is whole");
 }
 
-/// Bytes that a process has given to the kernel to write, as the kernel counts them.
+/// The bytes that a process has passed to the kernel to write, as the kernel counts them.
 fn written_bytes(running: &Running) -> u64 {
     let told = running.told("io");
     let written = told.lines().find_map(|line| line.strip_prefix("wchar: ")).expect("the kernel counts");
     written.parse().expect("a number")
 }
 
-/// Sorts, and returns what was written in the end, or when it was at least `most` and the process was killed.
+/// Sorts, and returns the written bytes: those of the whole run, or at least `most`, after which the process is killed.
 fn written_by_sort(place: &Place, args: &str, most: u64) -> (u64, String) {
     let mut command = place.command(&args.split(' ').collect::<Vec<&str>>());
-    // What a ring writes is not in that count. In so much memory blocks of input and output are larger than pages.
+    // The kernel does not count what a ring writes. With this much memory, blocks for input and output are larger than
+    // pages.
     command.args(["--datamation", "--memory", "128MiB", "--io", "threads", "--json"]);
     let running = Running::start(&mut command);
     let gone = || running.told("stat").contains(") Z ");
@@ -226,8 +227,8 @@ fn a_sort_that_is_killed_while_it_writes_does_not_write_all_of_it_again() {
     let receipt: Receipt = from_json(&told).expect("one receipt");
     println!("{fresh} bytes, killed after {killed}, then {resumed}");
     assert!(receipt.resumed_bytes > 0 && receipt.resumed_output_bytes > 0, "{receipt:?}");
-    // Written are 0.4 of the input to scratch, and all of it to the output. Missing when resumed: a quarter, what
-    // lies between two notes and a range or two, and what went to scratch behind the last checkpoint.
+    // A fresh sort writes 0.4 of the input to scratch, and all of it to the output. A resumed one still has to write a
+    // quarter, the data between two notes, a range or two, and what went to scratch after the last checkpoint.
     assert!(resumed <= fresh * 35 / 100, "{resumed} bytes were written, {fresh} by a fresh sort");
     assert_eq!(place.shell("cmp sorted expected && rm expected").status, Some(0));
     assert_eq!(place.names(), ["records", "sorted"]);
@@ -246,7 +247,7 @@ fn what_was_left_for_another_size_of_memory_is_not_gone_on_from_and_that_is_said
     assert_eq!(place.names(), ["records", "sorted"]);
 }
 
-/// Both began to write one hidden file, and the first to end gave what there was of the other's its name.
+/// Both wrote to the same hidden file, and the first to end gave its name to what the other had written so far.
 #[test]
 fn of_two_sorts_that_begin_together_each_leaves_its_own_output_whole() {
     let place = Place::new();
@@ -313,7 +314,7 @@ fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
     }
 }
 
-/// Numbers written out lie unevenly, so buckets are split; a stream cannot be begun again, from either end.
+/// Numbers as text are unevenly distributed, so buckets are split; a stream cannot be restarted, from either end.
 #[test]
 fn numbers_through_a_pipe_come_out_whole() {
     let place = Place::new();

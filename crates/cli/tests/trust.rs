@@ -1,7 +1,7 @@
-//! Who is let in, and for how long: the signed cluster file, its epochs, clients with rights, and what becomes of those
-//! who are dropped, seen from outside.
+//! Who is accepted, and for how long: the signed cluster file, its epochs, clients with rights, and what happens to
+//! dropped peers, seen from outside.
 //!
-//! Invariant: every node that a test starts is ended by it.
+//! Invariant: a test ends every node that it starts.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
 
 mod support;
@@ -27,7 +27,7 @@ fn epochs(nodes: &Nodes) -> Vec<u64> {
     nodes.status().hosts.iter().map(|host| host.status.as_ref().map_or(0, |status| status.epoch)).collect()
 }
 
-/// Ends a node and waits until it has gone.
+/// Ends a node and waits until it is gone.
 fn end(nodes: &mut Nodes, i: usize) {
     let mut node = nodes.running.remove(i);
     nodes.pids.remove(i);
@@ -39,7 +39,7 @@ fn cluster(nodes: &Nodes, directory: &str) -> ClusterFile {
     read_cluster(&nodes.place.0.join(directory)).unwrap().0
 }
 
-/// The code that the first node answers to this, as that client.
+/// The status code of the first node's answer to this client.
 fn code(nodes: &Nodes, client: &str, args: &str) -> String {
     let own = format!("--cert {client}/cert.pem --key {client}/key.pem");
     nodes.curl(&format!("-o /dev/null -w '%{{http_code}}' {own} {args}")).out
@@ -55,13 +55,13 @@ fn a_cluster_file_that_is_forged_or_not_signed_is_refused_by_everybody() {
     nodes.place.shell("cp forged.json own/cluster.json").is_done();
     nodes.run(&EXEC).is_refused(&["own/cluster.json cannot be used", "signature is not the authority's"]);
     nodes.run(&["cluster", "drop", "n1"]).is_refused(&["signature is not the authority's"]);
-    // A node that finds it goes on with what it has; one that starts with it does not start.
+    // A running node ignores it and keeps the file that it has; a node that is started with it refuses to start.
     nodes.place.shell("cp forged.json own/hosts/n1/cluster.json").is_done();
     let started = nodes.place.run(&["node", "run", "--identity", "own/hosts/n1"]);
     assert!(started.err.contains("signature is not the authority's"), "{started:?}");
     nodes.place.write("own/cluster.json", text.as_bytes());
     nodes.run(&EXEC).is_done();
-    // One of before files were signed: the owner signs it, and nobody else takes it.
+    // A file from before files were signed: the owner signs it, and nobody else accepts it.
     let (open, _) = text.split_once(",\"signature\"").unwrap();
     let old = format!("{open}}}\n").replace("\"format\":2", "\"format\":1");
     nodes.place.write("own/cluster.json", old.as_bytes());
@@ -70,8 +70,8 @@ fn a_cluster_file_that_is_forged_or_not_signed_is_refused_by_everybody() {
     until("all have new certificates", || nodes.run(&EXEC).status == Some(0));
 }
 
-/// What went wrong: 40,000 requests of a client that may only look turned the audit log over in 5 s. Principle: what a
-/// peer is refused has its most lines a minute, and nobody pushes out what others did.
+/// What went wrong: 40,000 requests of a client that may only look rotated the audit log away in 5 s. Principle:
+/// refused requests of a peer have a limited number of lines per minute, and cannot displace the entries of others.
 #[test]
 fn who_may_only_look_cannot_wash_the_audit_log() {
     let nodes = Nodes::start(1);
@@ -94,7 +94,7 @@ fn who_may_only_look_cannot_wash_the_audit_log() {
     let lines: Vec<AuditLine> = text.lines().map(|line| from_json(line).unwrap()).collect();
     let eye = &cluster(&nodes, "own").clients[1].id;
     let theirs: Vec<&AuditLine> = lines.iter().filter(|line| line.id == *eye).collect();
-    // A minute may have ended meanwhile.
+    // A minute may have ended in between.
     assert!((60..=180).contains(&theirs.len()), "{}", theirs.len());
     assert!(
         theirs.iter().all(|line| line.ended.starts_with("refused: ") && line.what.len() <= 32),
@@ -103,8 +103,8 @@ fn who_may_only_look_cannot_wash_the_audit_log() {
     assert!(lines.iter().any(|line| line.words.contains(&"before-it".to_string())));
 }
 
-/// What went wrong: a file of before links were sealed was refused because it is not signed, and the remedy, to sign
-/// it, refused it because it is not sealed.
+/// What went wrong: a file from before links were encrypted was refused because it is not signed, and the remedy, to
+/// sign it, was refused because its links are not encrypted.
 #[test]
 fn a_cluster_file_of_before_links_were_sealed_is_renewed_in_one_step() {
     let nodes = Nodes::start(1);
@@ -138,7 +138,7 @@ fn only_a_newer_epoch_is_taken() {
         "200",
         "the same"
     );
-    // The same epoch, signed by the same authority, with one client less.
+    // The same epoch, signed by the same authority, with one client fewer.
     let (authority, mut file) = authority(&nodes);
     file.clients.pop();
     nodes.place.write("other.json", sign(&file, &authority).unwrap().as_bytes());
@@ -157,7 +157,7 @@ fn authority(nodes: &Nodes) -> (Authority, ClusterFile) {
     (Authority::load(id, &read("own/authority.pem"), &read("own/authority.key")).unwrap(), file)
 }
 
-/// Makes a client's certificate without writing it into the cluster file, or with a change there.
+/// Makes a client's certificate without adding it to the cluster file, or with a change there.
 fn issued(nodes: &Nodes, directory: &str, id: Id, role: Role, days: i64) -> String {
     let (authority, file) = authority(nodes);
     let host = if role == Role::Node { "n1" } else { "client" };
@@ -175,14 +175,15 @@ fn a_certificate_of_the_authoritys_that_is_not_listed_opens_nothing() {
     issued(&nodes, "stranger", thalweg_wire::new_id(), Role::Client, 365);
     nodes.run_as("stranger", &EXEC).is_refused(&["our certificate is not in its cluster file"]);
     assert_eq!(code(&nodes, "stranger", "N1/v1/status"), "000");
-    // The id of somebody who is listed, with another key.
+    // The id of a listed client, with another key.
     let own = cluster(&nodes, "own").clients[0].id.parse().unwrap();
     issued(&nodes, "stranger", own, Role::Client, 365);
     nodes.run_as("stranger", &EXEC).is_refused(&["our certificate is not in its cluster file"]);
     nodes.run(&EXEC).is_done();
 }
 
-/// What went wrong: whatever the authority had signed for a name was taken as that host's certificate, a client's too.
+/// What went wrong: any certificate that the authority had signed for a name was accepted as that host's, even a
+/// client's.
 #[test]
 fn only_the_host_of_a_name_is_taken_for_it() {
     let nodes = Nodes::start(1);
@@ -220,7 +221,7 @@ fn a_client_that_may_look_looks_and_does_nothing_else() {
     let nodes = Nodes::start(2);
     let made = nodes.run(&["cluster", "client", "eye", "--may", "status"]);
     assert!(made.is_done().contains("own/clients/eye"), "{made:?}");
-    // Copied whole to where it is used.
+    // The whole directory is copied to where it is used.
     nodes.place.shell("mv own/clients/eye eye").is_done();
     for args in [&["cluster", "status"][..], &["job", "list"], &["node", "ping"]] {
         nodes.run_as("eye", args).is_done();
@@ -249,7 +250,7 @@ fn a_client_that_may_look_looks_and_does_nothing_else() {
     nodes.run(&["cluster", "drop", "n2", "--may", "all"]).is_refused(&["--may is a flag of cluster client"]);
 }
 
-/// A connection of curl's that stays open: asks at once and, when told to, once more.
+/// A keep-alive connection of curl: sends one request at once, and another one when it is told to.
 struct KeptAlive(Child, ChildStdin, BufReader<std::process::ChildStdout>);
 
 impl KeptAlive {
@@ -266,7 +267,7 @@ impl KeptAlive {
         kept
     }
 
-    /// Whether it is answered.
+    /// Sends a request. Returns whether it is answered.
     fn asks(&mut self) -> bool {
         let sent = self.1.write_all(b"GET /v1/status HTTP/1.1\r\nhost: n1\r\n\r\n");
         let mut line = String::new();
@@ -345,21 +346,21 @@ fn a_transfer_to_a_dropped_host_ends_though_its_own_side_began_it() {
     assert!(!nodes.place.0.join("copy").exists());
 }
 
-/// A link of this test's own with the node of this place, as whom the identity in a directory names.
+/// A link from this test to the node with this index, with the identity in a directory.
 fn linked(nodes: &Nodes, directory: &str, i: usize) -> Link {
     let (identity, file) = Identity::load(&nodes.place.0.join(directory)).unwrap();
     let at = format!("127.0.0.1:{}", nodes.ports[i]).parse().unwrap();
     Credentials::of(identity).unwrap().connect(&file.hosts[i].name, at, Terms::default()).unwrap()
 }
 
-/// What a node answers on a link, or why not.
+/// The answer of a node on a link, or the reason for the refusal.
 fn ask(link: &Link, request: &impl ServiceRequest) -> Result<String, String> {
     let mut inc = link.ask(request.text().as_bytes(), None).map_err(|why| why.to_string())?;
     inc.next_on().map_err(|why| why.to_string())?;
     Ok(String::from_utf8_lossy(inc.result().unwrap()).into_owned())
 }
 
-/// Has the node of a place run nothing, which only who may do anything may ask.
+/// Asks the node to run an empty command, which needs all rights.
 fn does(link: &Link) -> Result<String, String> {
     let exec =
         r#"{"run":{"job":"JOB","command":["true"],"env":[],"stdin":false,"detach":true,"timeout_ms":null}}"#;
@@ -395,14 +396,14 @@ fn an_identity_in_another_users_directory_is_refused() {
     assert!(std::fs::read_dir(place.0.join("theirs")).unwrap().next().is_none());
 }
 
-/// What went wrong: a client that may only look took all 1,024 places of every node, which kept out the owner, and the
-/// word that it was dropped; each of its links had a node keep 8 MiB of a request that never ended.
-/// Principle: who may do less may also take less.
+/// What went wrong: a client that may only look took all 1,024 connections of every node, which kept out the owner, and
+/// the news that the client was dropped; for each of its links a node stored 8 MiB of a request that never ended.
+/// Principle: fewer rights mean fewer resources.
 #[test]
 fn a_client_that_may_look_cannot_keep_others_out() {
     let nodes = Nodes::start(1);
     nodes.run(&["cluster", "client", "eye", "--may", "status"]).is_done();
-    // Places are counted when a handshake is done, so one that is refused is told by what it does not answer.
+    // Connections are counted after the handshake, so a refused one is recognised because it gets no answer.
     let looks = |link: &Link| ask(link, &HostRequest::Identify).is_ok();
     let links: Vec<Link> = (0..32).map(|_| linked(&nodes, "own/clients/eye", 0)).collect();
     assert!(links.iter().all(looks));
@@ -424,8 +425,8 @@ fn a_client_that_may_look_cannot_keep_others_out() {
     assert!(!links.iter().any(looks));
 }
 
-/// What went wrong: 32 such clients that acted together took all 1,024 places.
-/// Principle: what those who may look take together leaves as much to those who may do more.
+/// What went wrong: 32 such clients together took all 1,024 connections.
+/// Principle: clients that may only look leave enough connections to those with more rights.
 #[test]
 fn clients_that_may_look_cannot_keep_others_out_together() {
     let nodes = Nodes::start(1);
@@ -448,9 +449,8 @@ fn clients_that_may_look_cannot_keep_others_out_together() {
     until("a place that is free again", || open(&eyes[16]).is_some());
 }
 
-/// What went wrong: links that were open stayed when their peer was renewed, so whoever had copied the key went on with
-/// all rights.
-/// Principle: a link is worth what the id is worth that was proved on it.
+/// What went wrong: open links stayed when their peer was renewed, so a thief of the old key kept all rights.
+/// Principle: a link is worth as much as the key that opened it.
 #[test]
 fn links_that_were_opened_with_an_old_key_end_with_the_renewal() {
     let nodes = Nodes::start(2);
@@ -472,7 +472,8 @@ fn links_that_were_opened_with_an_old_key_end_with_the_renewal() {
         "{told:?} {:?}",
         begun.elapsed()
     );
-    // Of a host: nothing new is asked once it has shown its new certificate, and what runs between nodes goes on.
+    // The old key of a host: no new request is accepted once the host has shown its new certificate, and running work
+    // between nodes continues.
     for (thief, renewed, other, i) in [("thief2", "n2", "n1", 0), ("thief1", "n1", "n2", 1)] {
         nodes.place.shell(&format!("cp own/cluster.json {thief}")).is_done();
         let link = linked(&nodes, thief, i);
@@ -503,7 +504,7 @@ fn a_node_that_was_down_learns_of_a_drop_before_it_serves_the_dropped() {
     end(&mut nodes, 0);
     let told = nodes.run(&["cluster", "drop", "n3"]);
     assert!(told.err.contains("not sent to n1"), "{told:?}");
-    // As it was when it went down, wherever the owner writes.
+    // The file as it was when the node ended, wherever the owner writes.
     let old = nodes.place.read("own/hosts/n2/cluster.json");
     assert!(String::from_utf8_lossy(&old).contains("\"epoch\":2"));
     let (authority, mut file) = authority(&nodes);
@@ -516,8 +517,8 @@ fn a_node_that_was_down_learns_of_a_drop_before_it_serves_the_dropped() {
     assert_eq!(epochs(&nodes), [2, 2]);
 }
 
-/// What went wrong: a node that starts asked one host after the other, and one that took the connection and said
-/// nothing kept it from those that knew of its drop. Principle: all are asked at once, and the silent delay nobody.
+/// What went wrong: a starting node asked one host after the other, and one that accepted the connection and sent
+/// nothing kept it from those that knew of its drop. Principle: all are asked at once, and a silent host delays nobody.
 #[test]
 fn a_dropped_host_that_is_silent_keeps_no_node_from_learning_of_its_drop() {
     let mut nodes = Nodes::start(3);
@@ -534,8 +535,8 @@ fn a_dropped_host_that_is_silent_keeps_no_node_from_learning_of_its_drop() {
         .is_refused(&["our certificate was dropped"]);
 }
 
-/// What went wrong: nodes compared their epochs only when one dialled the other. With their link up the second served
-/// the dropped for ever. Principle: who learns of it tells all with whom it has a link.
+/// What went wrong: nodes compared their epochs only when one connected to the other. With a link open, the second node
+/// served a dropped peer forever. Principle: a node that learns of a drop tells all nodes to which it has a link.
 #[test]
 fn nodes_pass_on_over_their_links_what_only_one_was_told() {
     let nodes = Nodes::start(3);
@@ -571,13 +572,13 @@ fn a_node_that_nobody_told_learns_from_the_first_client_that_knows() {
     nodes.run(&EXEC).is_done();
     assert_eq!(epochs(&nodes), [2], "brought by a link of the owner's");
     nodes.run_as("own/clients/ada", &EXEC).is_done();
-    // And a client that is behind learns from a node.
+    // And a client with an older file gets the newer one from a node.
     nodes.run_as("before", &EXEC).is_done();
     assert_eq!(cluster(&nodes, "before").epoch, 2);
 }
 
-/// What went wrong: a client that is behind learned of a drop from the first node and went on with the dropped one to
-/// the end of its command.
+/// What went wrong: a client with an older file learned of a drop from the first node, and continued with the dropped
+/// host to the end of its command.
 #[test]
 fn a_client_that_learns_of_a_drop_is_done_with_the_dropped_at_once() {
     let nodes = Nodes::start(2);
@@ -615,7 +616,7 @@ fn a_copied_key_is_worth_nothing_after_a_renewal() {
     );
 }
 
-/// What went wrong: changes took no lock, so two at once made two files of one epoch, and one was lost.
+/// What went wrong: changes took no lock, so two at once made two files of the same epoch, and one was lost.
 #[test]
 fn changes_of_a_cluster_wait_for_each_other() {
     let place = Place::new();
@@ -628,7 +629,7 @@ fn changes_of_a_cluster_wait_for_each_other() {
     assert!(ended.iter().all(|end| end.status == Some(0)), "{ended:?}");
     let file = read_cluster(&place.0.join("own")).unwrap().0;
     assert_eq!((file.epoch, file.clients.len()), (9, 9));
-    // Where there is no cluster nothing is left behind.
+    // Without a cluster, nothing is left behind.
     place.shell("mkdir none").is_done();
     place.run(&["cluster", "add", "n2", "--identity", "none"]).is_refused(&["no cluster in none"]);
     assert_eq!(place.shell("ls -A none").is_done(), "");
@@ -659,7 +660,7 @@ fn certificates_that_end_soon_are_told_with_the_remedy() {
     let nodes = Nodes::start(1);
     let warned = |args: &[&str]| nodes.run(args).err;
     assert_eq!(warned(&["cluster", "status"]), "");
-    // Of 29 days, for the host and for the owner; both listed in a file that the authority has signed.
+    // Certificates of 29 days, for the host and for the owner; both are listed in a file that the authority has signed.
     let (authority, mut file) = authority(&nodes);
     let (host, client) = (file.hosts[0].id.parse().unwrap(), file.clients[0].id.parse().unwrap());
     file.epoch += 1;

@@ -1,5 +1,5 @@
 //! Shuffles, merges and partitions on the nodes of a lab: the same bytes as on one machine where that is promised, and
-//! every record in one place where it is not. Without root each test says that it was skipped.
+//! elsewhere every record exactly once. Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
 
 mod support;
@@ -12,7 +12,7 @@ use thalweg_api::{JobList, PartitionReceipt, Receipt, from_json};
 
 const RECORD: usize = 72;
 
-/// Files in which keys come again and again, of lines and of records; the last line of the first lacks its newline.
+/// Files of lines and of records, in which keys occur many times; the last line of the first lacks its newline.
 fn inputs(place: &Place) {
     place
         .shell("for i in $(seq 60000); do echo \"$((i * 7919 % 1000)) $i\"; done > a && printf last >> a")
@@ -82,8 +82,8 @@ fn files_in_order_are_merged_and_others_refused() {
         place.run(&[&["merge"], args, &["-o", "expected", "-q"]].concat()).is_done();
         assert!(place.read("out") == place.read("expected"), "{args:?}");
     }
-    // One record that is less than the one before it: in the middle of a page, and as the first of one, which have a
-    // whole number of 36,864 bytes, of some power of two: of 4 MiB 113, of less 1 to 56.
+    // One record that is less than the one before it: in the middle of a page, and as the first of a page. A page has a
+    // whole number of 36,864 bytes below some power of two: 113 of them below 4 MiB, and 1 to 56 below less.
     let ordered = place.read("r");
     for at in [200_001, 168 * 512, 113 * 512] {
         let mut bytes = ordered.clone();
@@ -140,7 +140,8 @@ fn prefixed_records_are_treated_as_on_one_machine() {
 fn sides_are_joined_as_on_one_machine() {
     let Some(lab) = Lab::up(&["3"]) else { return };
     let place = Place::new();
-    // Lines: many of a key on both sides, and some on one only. Records: unlike ones, that spill.
+    // Lines: many with the same key on both sides, and some on one side only. Records: of different formats, and they
+    // spill.
     place.shell("for i in $(seq 3000); do echo \"$((i * 7919 % 1000)) left $i\"; done > a").is_done();
     place.shell("for i in $(seq 2000); do echo \"$((i * 31 % 700 + 500)) right $i\"; done > b").is_done();
     place.shell("head -c 72000000 /dev/urandom > records && head -c 800 /dev/zero >> records").is_done();
@@ -163,7 +164,7 @@ fn sides_are_joined_as_on_one_machine() {
         assert!(done.holds && done.verb == "join" && done.nodes.len() == 3, "{done:?}");
         assert_eq!(sides.pairs + sides.unmatched, done.output.records);
     }
-    // The nodes' own files of both sides, and parts of what they make.
+    // From the nodes' own files for both sides, to parts of the output.
     for (from, to) in [("a", "in.dat"), ("b", "right.dat")] {
         std::fs::copy(place.0.join(from), place.0.join("in")).unwrap();
         deal(&lab, &place, 3, None);
@@ -209,7 +210,7 @@ fn parts_lie_on_the_nodes_or_where_all_see_them() {
         assert!(receipt.holds, "{receipt:?}");
         receipt.partition.unwrap()
     };
-    // By a hash the parts are those of one machine, however many nodes there are.
+    // By hash the parts are those of one machine, however many nodes there are.
     for (parts, width) in [("2", 1), ("16", 2)] {
         let args = ["a", "b", "--by", "0:6", "--pick", "hash", "--parts", parts];
         let done = part(&[&args[..], &["-o", "all/{}"]].concat());
@@ -224,7 +225,7 @@ fn parts_lie_on_the_nodes_or_where_all_see_them() {
             assert!(one.path.ends_with(&format!("all/{name}")), "{one:?}");
         }
     }
-    // By ranges they follow each other, and are about equal.
+    // By range they follow each other, and have about equal sizes.
     place.shell("mv records in").is_done();
     deal(&lab, &place, 3, Some(RECORD));
     let ranges = ["nodes:in.dat", "-o", "nodes:part-{}", "--parts", "7", "--record", "72", "--by", "3:8"];
@@ -287,7 +288,7 @@ fn what_a_lost_node_had_to_do_the_others_do_again() {
     // Disks so slow that a node is lost in the middle.
     let Some(lab) = Lab::up(&["3", "--disk", "6MB/s"]) else { return };
     let place = Place::new();
-    // What is in nobody's cache, because it was written past it.
+    // Written with direct I/O, so that it is in no cache.
     place.shell("$T gen 300k in -q && $T gen 40k few -q && mkdir parts").is_done();
     place.run(&["join", "few", "in", "-o", "joined", "--datamation", "-q"]).is_done();
     place.run(&["shuffle", "in", "-o", "mixed", "--record", "100", "--seed", "5", "-q"]).is_done();
@@ -324,7 +325,7 @@ fn what_a_lost_node_had_to_do_the_others_do_again() {
         for (expected, made) in files {
             assert!(place.read(expected) == place.read(made), "{args:?}");
         }
-        // What a killed node leaves goes with the next attempt.
+        // The next attempt removes what a killed node leaves.
         let left = place.shell("find . -name '.?*'");
         assert!(left.out.is_empty(), "{args:?} left {}", left.out);
         lab.call("revive", &[lost]);

@@ -1,4 +1,5 @@
-//! Killed and gone on from: what was durable is not moved again, by the kernel's own count, and what changed is.
+//! Transfers that were killed and resumed: by the kernel's own count, durable data is not moved again, and changed data
+//! is.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub(crate) fn listed(place: &Place, journal: &str) -> u64 {
     lens.filter_map(|len| len.parse::<u64>().ok()).sum()
 }
 
-/// Starts a transfer, and kills it when so many bytes are listed.
+/// Starts a transfer, and kills it when the journal lists this many bytes.
 pub(crate) fn killed_after(place: &Place, args: &[&str], journal: &str, bytes: u64) -> u64 {
     let mut child = start(place, args);
     until("enough listed", || {
@@ -38,7 +39,7 @@ pub(crate) fn killed_after(place: &Place, args: &[&str], journal: &str, bytes: u
     listed(place, journal)
 }
 
-/// Runs to the end; bytes that the process read and wrote by the kernel's count, and its receipt.
+/// Runs to the end. Returns the bytes that the process read and wrote, as the kernel counts them, and its receipt.
 fn counted(place: &Place, args: &[&str]) -> (u64, u64, thalweg_api::PumpReceipt) {
     let mut child = place.command(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let gone = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap().contains(") Z ");
@@ -59,7 +60,7 @@ pub(crate) fn prepared() -> Place {
     place
 }
 
-/// The back end of threads, whose reads and writes the kernel counts one by one.
+/// With the back end of threads, whose reads and writes the kernel counts one by one.
 pub(crate) const SLOWLY: &[&str] = &["pump", "in", "out", "--limit", "25MB", "--io", "threads"];
 const AGAIN: &[&str] = &["pump", "in", "out", "--resume", "--json", "--io", "threads"];
 
@@ -71,12 +72,13 @@ fn what_was_durable_when_it_was_killed_is_not_moved_again() {
     let (read, written, told) = counted(&place, AGAIN);
     assert!(place.read("out") == place.read("in"));
     assert_eq!((told.resumed_bytes, told.bytes, told.holds), (there, FILE_BYTES, true));
-    // Beside the bytes themselves: the journal, a few cells that are compared, what the program reads of the machine.
+    // Besides the bytes themselves: the journal, a few cells that are compared, and what the program reads about the
+    // machine.
     let rest = FILE_BYTES - there;
     assert!((rest..rest + 1_000_000).contains(&read), "{read} read, {rest} were left");
     assert!((rest..rest + 100_000).contains(&written), "{written} written, {rest} were left");
     assert_eq!(place.names(), ["in", "out"]);
-    // The sum is that of the whole file, and of what is at the disk.
+    // The sum is that of the whole file, and of the data on the disk.
     let again = receipt(place.run(&["pump", "out", "null:", "--json"]).is_done());
     assert_eq!((told.checksum_out, told.checksum_in), (again.checksum_in, again.checksum_in));
 }
@@ -124,7 +126,7 @@ fn a_source_that_changed_since_is_begun_anew_with_a_note() {
         "printf x | dd of=in bs=1 seek=100 conv=notrunc status=none",
         "truncate -s 50000000 in",
         "cp -p in in2; mv in2 in",
-        // With the size, time and number that it had: the time of the change tells.
+        // With the same size, time and inode number as before: only the time of the change differs.
         "touch -r in t; printf zzzzzzzzzz | dd of=in bs=1 seek=5000 conv=notrunc status=none; touch -r t in; rm t",
         "ln in in2; rm in2",
         "touch -r in t; head -c 60000000 /dev/zero | dd of=in bs=1M conv=notrunc status=none; touch -r t in; rm t",
@@ -164,7 +166,7 @@ fn a_journal_that_is_damaged_or_foreign_is_refused_and_all_begins_anew() {
         assert!(place.read("out") == place.read("in"), "{damage}");
         assert_eq!(place.names(), ["in", "out"]);
     }
-    // Of another source, to the same name.
+    // From another source, to the same name.
     let place = prepared();
     killed_after(&place, SLOWLY, JOURNAL, FILE_BYTES / 4);
     place.write("other", &bytes(1_000_000, 3));
@@ -192,14 +194,14 @@ fn of_a_tree_whole_files_are_left_alone_and_large_ones_gone_on_from() {
     let slowly = ["pump", "tree", "out", "--limit", "25MB", "--io", "threads"];
     killed_after(&place, &slowly, JOURNAL, FILE_BYTES / 2);
     assert_eq!(place.names(), [JOURNAL, PARTIAL, "tree"], "a tree has no name before it is whole");
-    // Meanwhile one file goes, one comes, one changes, and a stranger turns up where only ours should be.
+    // Meanwhile one file disappears, one appears, one changes, and a foreign file is put among ours.
     place.shell("rm tree/a/7; echo new > tree/a/new; echo other > tree/a/8").is_done();
     place.shell("echo stranger > .out.thalweg-partial/stranger; mkdir .out.thalweg-partial/x").is_done();
     let (read, _, told) = counted(&place, &["pump", "tree", "out", "--resume", "--json", "--io", "threads"]);
     are_same(&place.0.join("tree"), &place.0.join("out"));
     assert!(told.resumed_bytes >= FILE_BYTES / 2 && read < FILE_BYTES * 6 / 10, "{told:?}");
     assert_eq!(place.names(), ["out", "tree"]);
-    // Into what is there: what has the same size and time is left alone.
+    // Into an existing tree: files with the same size and time are skipped.
     place.shell("echo longer than it was > tree/a/9; touch tree/a/10").is_done();
     let told = receipt(place.run(&["pump", "tree/", "out", "--resume", "--json"]).is_done());
     assert_eq!((told.files, told.resumed_files), (2, 99), "{told:?}");
@@ -229,7 +231,7 @@ fn nobody_writes_where_somebody_does() {
     place.run(AGAIN).is_done();
 }
 
-/// By another journal: the same name comes to the same directory behind another first source.
+/// With another journal: the same name goes to the same directory, after another first source.
 #[test]
 fn nobody_writes_where_somebody_does_whatever_else_he_brings() {
     let place = prepared();
@@ -247,7 +249,7 @@ fn nobody_writes_where_somebody_does_whatever_else_he_brings() {
     assert!(place.read("there/in") == place.read("in"));
 }
 
-/// What a kill costs is a second's writes, also where few are in flight.
+/// A kill costs one second of writes, even if few are in flight.
 #[test]
 fn a_slow_transfer_is_noted_second_by_second() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Trees: everything that is in them, and where they go.
+//! Trees: everything in them, and where it goes.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::files::{bytes, receipt};
 use super::support::Place;
 use super::walk::are_same;
 
-/// A tree with one of everything that a copy has to keep.
+/// A tree with one of everything that a copy preserves.
 pub(crate) const OF_EVERYTHING: &str = r#"
 mkdir -p tree/a/b/c 'tree/empty' tree/closed tree/many
 head -c 5000000 /dev/urandom > tree/a/large
@@ -57,25 +57,25 @@ fn a_tree_goes_where_the_words_say() {
     // Into a directory, under its own name.
     place.run(&["pump", "tree", "there", "-q"]).is_done();
     are_same(&tree, &at("there/tree"));
-    // What is in it, beside what is there.
+    // Its contents, next to the existing files.
     place.run(&["pump", "tree/", "there", "-q"]).is_done();
     assert_eq!(
         place.shell("cd there; find . -type f | sort").is_done(),
         "./one\n./sub/two\n./three\n./tree/one\n./tree/sub/two\n"
     );
-    // Once more, over what is there.
+    // Once more, over the existing files.
     place.shell("echo other > there/tree/one; chmod 700 there/tree").is_done();
     place.run(&["pump", "tree", "there/", "-q"]).is_done();
     are_same(&tree, &at("there/tree"));
-    // It becomes what is not there; the current directory, from within.
+    // A DEST that does not exist; and the current directory, from within.
     place.run(&["pump", "tree/", "new/", "-q"]).is_done();
     are_same(&tree, &at("new"));
     place.shell("cd tree && $T pump . ../dot -q").is_done();
     are_same(&tree, &at("dot"));
-    // Several, files and trees, into one.
+    // Several files and trees into one directory.
     place.run(&["pump", "tree", "there/three", "there/one", "new", "-q"]).is_done();
     assert_eq!(place.shell("ls new").is_done(), "one\nsub\nthree\ntree\n");
-    // A link that is named is followed.
+    // A link that is named on the command line is followed.
     place.shell("ln -s tree near; ln -s there/three far").is_done();
     place.run(&["pump", "near", "through", "-q"]).is_done();
     are_same(&tree, &at("through"));
@@ -84,7 +84,7 @@ fn a_tree_goes_where_the_words_say() {
     place.shell("! ls -A . there new through | grep thalweg").is_done();
 }
 
-/// What is in a directory has a way that begins with no name of its own.
+/// The path of an entry of `SOURCE/` does not begin with a name of the source's own.
 #[test]
 fn what_cannot_replace_the_other_is_named_and_nothing_is_left() {
     let place = Place::new();
@@ -130,7 +130,7 @@ fn pipes_sockets_and_devices_are_passed_over_and_counted() {
 
 #[test]
 fn any_tree_arrives_whole() {
-    // Trees by seed, with names and sizes that are awkward for somebody.
+    // Trees from seeds, with awkward names and sizes.
     for seed in 1..=6 {
         let place = Place::new();
         std::fs::create_dir(place.0.join("tree")).unwrap();
@@ -140,7 +140,7 @@ fn any_tree_arrives_whole() {
         let io = if seed % 2 == 0 { "uring" } else { "threads" };
         place.run(&["pump", "tree", "copy", "-q", "--io", io, "--streams", "3"]).is_done();
         are_same(&place.0.join("tree"), &place.0.join("copy"));
-        // And file by file into what is there.
+        // And file by file into the existing tree.
         place.run(&["pump", "tree/", "copy/", "-q", "--io", io]).is_done();
         are_same(&place.0.join("tree"), &place.0.join("copy"));
     }

@@ -1,15 +1,15 @@
-//! What is in a tree, by a walk of our own: everything that a copy has to keep.
+//! The contents of a tree, by a walk of our own: everything that a copy preserves.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// By its way from the top: kind and permissions, owner, time, names, and bytes or where it leads.
+/// By path from the top: kind and permissions, owner, time, number of names, and contents or target.
 pub(crate) type Tree = BTreeMap<Vec<u8>, One>;
 type One = (u32, (u32, u32), (i64, i64), u64, Vec<u8>);
 
-/// Everything under `top`, itself included, but for pipes, sockets and devices.
+/// Everything under `top`, including `top` itself, except pipes, sockets and devices.
 pub(crate) fn tree(top: &Path) -> Tree {
     let mut tree = Tree::new();
     walk(top, top, &mut tree);
@@ -41,7 +41,7 @@ fn walk(top: &Path, path: &Path, tree: &mut Tree) {
     }
 }
 
-/// That two trees are the same in all that a walk sees.
+/// Checks that two trees are the same in everything that a walk sees.
 #[track_caller]
 pub(crate) fn are_same(a: &Path, b: &Path) {
     let (a, b) = (tree(a), tree(b));
@@ -56,7 +56,7 @@ pub(crate) fn are_same(a: &Path, b: &Path) {
     }
 }
 
-/// Makes a tree of all there may be in one, `tree`.
+/// Makes `tree`, with everything that a tree may contain.
 #[allow(dead_code)] // Not every program of tests makes it.
 pub(crate) const OF_EVERYTHING: &str = r#"
 mkdir -p tree/a/b/c tree/empty tree/closed tree/many

@@ -1,10 +1,10 @@
-//! Recorded commands: what a shell sees of about 200 of them is compared with what it saw when they were recorded.
+//! Recorded commands: the output of about 200 of them is compared with the recorded output.
 //!
-//! A file `NAME.txt` beside this one holds cases. A case begins with `== TITLE`; each line `$ COMMAND` is run by bash
-//! in a directory that the cases of no other title share, with `$T` for the program. Below a command follow its
-//! standard output (`1> `), its standard error (`2> `) and an exit status that is not 0; below the last command, every
-//! file that is left, with its size and the XXH3 sum of its bytes. What differs from run to run (times, rates, memory,
-//! process ids) is `~`.
+//! A file `NAME.txt` beside this one holds cases. A case begins with `== TITLE`. bash runs each line `$ COMMAND` in a
+//! directory that only the commands of this case share, with `$T` for the program. Below a command are its standard
+//! output (`1> `), its standard error (`2> `) and its exit status if that is not 0. Below the last command is every
+//! file that is left, with its size and the XXH3 sum of its bytes. `~` stands for values that differ from run to run
+//! (times, rates, memory, process ids).
 //!
 //! `THALWEG_RECORD=1 cargo test -p thalweg-cli --test recorded` records the commands again; `git diff` shows what
 //! changed.
@@ -29,7 +29,7 @@ struct Case {
     commands: Vec<String>,
 }
 
-/// The cases of a file, without what was recorded.
+/// The cases of a file, without the recorded output.
 fn cases(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for line in text.lines() {
@@ -42,14 +42,14 @@ fn cases(text: &str) -> Vec<Case> {
     cases
 }
 
-/// Appends each line of a text behind a mark.
+/// Appends each line of a text after a mark.
 fn marked(shown: &mut String, mark: &str, text: &str) {
     for line in text.lines() {
         writeln!(shown, "{}", format!("{mark} {line}").trim_end()).unwrap();
     }
 }
 
-/// Every file below a directory, in the order of their names.
+/// All files below a directory, in the order of their names.
 fn files(of: &Path, found: &mut Vec<PathBuf>) {
     let mut entries: Vec<PathBuf> = of.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
@@ -63,7 +63,7 @@ fn files(of: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// One case as it is recorded: its commands are run in a new place, as the owner of the cluster if there is one.
+/// A case in its recorded form: runs its commands in a new place, as the owner of the cluster if there is one.
 fn shown(case: &Case, cluster: Option<&Nodes>) -> String {
     let (place, identity) = (&Place::new(), cluster.map(|nodes| nodes.place.0.join("own")));
     let mut places = vec![(&*place.0, "PLACE")];
@@ -100,7 +100,7 @@ fn shown(case: &Case, cluster: Option<&Nodes>) -> String {
     shown
 }
 
-/// Runs the cases of a file and compares, or records them.
+/// Runs the cases of a file and compares them, or records them.
 fn replay(name: &str, mut run: impl FnMut(&Case) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(format!("{name}.txt"));
     let recorded = std::fs::read_to_string(&path).unwrap();

@@ -1,10 +1,10 @@
-//! What is the same in every run of a command: its text without times, rates, memory and process ids.
+//! The text of a command that is the same in every run: without times, rates, memory and process ids.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-/// Names of JSON fields, or their last words, whose values differ from run to run, or between machines.
+/// Names of JSON fields, or the last words of names, whose values differ from run to run or between machines.
 const UNSTEADY: &[&str] = &[
     "seconds",
     "per_second",
@@ -38,10 +38,10 @@ const UNSTEADY: &[&str] = &[
     "at",
 ];
 
-/// Words that follow a number that differs.
+/// Units: a number before one of them differs from run to run.
 const UNITS: &[&str] = &["s", "ms", "us", "B/s", "kB/s", "MB/s", "GB/s", "CPU-s"];
 
-/// The first words of lines of a receipt that say what this machine did, and nothing of the records.
+/// The first words of lines of a receipt that describe this run or machine, not the records.
 const OF_MACHINE: &[&str] =
     &["stages", "disk", "io", "memory", "slowest", "ends", "limit", "rates", "link", "nodes"];
 
@@ -60,7 +60,7 @@ fn line_of(line: &str) -> String {
         return value.to_string();
     }
     let first = line.split_whitespace().next().unwrap_or_default();
-    // Rows of a table of stages or ends, and what goes on below a line of the machine.
+    // Rows of a table of stages or ends, and lines that continue a line about the machine.
     let is_row = line.starts_with("  ") && (line.contains(" s  ") || line.starts_with("        "));
     if OF_MACHINE.contains(&first) && !line.starts_with(' ') || is_row {
         return format!("{}{first} ~", if is_row { "  " } else { "" });
@@ -73,7 +73,7 @@ fn line_of(line: &str) -> String {
             words[i - 1] = "~".into();
         }
     }
-    // How much has to spill depends on how much memory the process had taken before.
+    // How much has to spill depends on how much memory the process already used.
     if let Some(i) = words.windows(3).position(|words| words == ["of", "scratch", "needed,"])
         && i >= 2
     {
@@ -86,7 +86,7 @@ fn is_number(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit()) && word.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
-/// Puts `~` for what is not steady.
+/// Replaces values that differ by `~`.
 fn prune(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -108,7 +108,7 @@ fn prune(value: &mut Value) {
     }
 }
 
-/// How much is spilled depends on what the process has in memory; whether anything is does not.
+/// How much is spilled depends on the memory of the process; whether anything is spilled does not.
 fn prune_scratch(value: &mut Value) {
     let Value::Object(fields) = value else { return };
     fields.values_mut().filter(|bytes| **bytes != 0).for_each(|bytes| *bytes = Value::String("~".into()));

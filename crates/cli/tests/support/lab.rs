@@ -1,4 +1,4 @@
-//! A lab for a test: hosts in network namespaces, gone when the guard is dropped, also by a panic.
+//! A lab for a test: hosts in network namespaces, which are removed when the guard is dropped, also by a panic.
 #![allow(dead_code)] // Each program of tests uses its part.
 
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use thalweg_api::{NodeReady, from_json};
 
 use super::{Outcome, Place};
 
-/// A lab that runs.
+/// A running lab.
 pub(crate) struct Lab {
     pub(crate) id: String,
     identity: String,
-    /// How its hosts are reached over ssh, if nodes were installed so.
+    /// The ssh command that reaches its hosts, if the nodes were installed over ssh.
     pub(crate) ssh: Option<String>,
 }
 
@@ -27,13 +27,13 @@ fn call(name: &str, id: &str, args: &[&str]) -> Output {
     command.output().expect("bash is there")
 }
 
-/// Where these labs lie: beside those of nobody else.
+/// The directory of these labs, separate from all others.
 fn labs() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("labs")
 }
 
 impl Lab {
-    /// Starts one of so many hosts; `None` where that is not allowed, which is said.
+    /// Starts one with these hosts; `None`, with a note, where that is not allowed.
     pub(crate) fn up(args: &[&str]) -> Option<Lab> {
         let output = call("up", "", args);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -51,25 +51,25 @@ impl Lab {
         Some(Lab { id: value("export LAB="), identity: value("export THALWEG_IDENTITY="), ssh })
     }
 
-    /// Does something to the lab.
+    /// Calls a script of the lab.
     #[track_caller]
     pub(crate) fn call(&self, name: &str, args: &[&str]) {
         let output = call(name, &self.id, args);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Where a host's node runs.
+    /// The directory of a host's node.
     pub(crate) fn directory(&self, host: &str) -> PathBuf {
         labs().join(&self.id).join(host)
     }
 
-    /// The process of a host's node, which is not its guard's.
+    /// The process id of a host's node, not of its guard.
     pub(crate) fn pid(&self, host: &str) -> u32 {
         let ready = std::fs::read_to_string(self.directory(host).join("ready")).unwrap();
         from_json::<NodeReady>(ready.trim()).unwrap().pid
     }
 
-    /// Memory of its own that a host's node holds.
+    /// The private memory of a host's node.
     pub(crate) fn resident_bytes(&self, host: &str) -> u64 {
         let pid = self.pid(host);
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -77,7 +77,7 @@ impl Lab {
         resident.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// Bytes that went to a host and came from it, as the kernel counts them, without the headers of packets.
+    /// The bytes to a host and from it, as the kernel counts them, without the headers of packets.
     pub(crate) fn carried(&self, host: &str) -> (u64, u64) {
         // Of Ethernet, IPv4, and TCP with its time stamps.
         const HEADERS: u64 = 14 + 20 + 32;
@@ -89,7 +89,7 @@ impl Lab {
         (net("tx"), net("rx"))
     }
 
-    /// The command as its owner runs it.
+    /// The command, run as the cluster's owner.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
         command.args(args).env("THALWEG_IDENTITY", &self.identity).stdin(Stdio::null());
@@ -113,7 +113,7 @@ pub(crate) fn hosts(count: usize) -> Vec<String> {
     (1..=count).map(|i| format!("n{i}")).collect()
 }
 
-/// Part `i` of `in` for each host, cut at records of so many bytes, or at lines.
+/// Gives each host part `i` of `in`, divided at records of this many bytes, or at lines.
 pub(crate) fn deal(lab: &Lab, place: &Place, count: usize, record: Option<usize>) {
     let all = place.read("in");
     let mut from = 0;

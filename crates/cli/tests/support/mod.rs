@@ -1,7 +1,8 @@
-//! A place to run the command in, and what a shell sees of it. For all programs of tests of the command.
+//! A place to run the command in, and its outcome as a shell sees it. For all test programs of the command.
 //!
-//! Invariant: a test starts the built binary in an empty directory of its own, which goes when the test ends. What a
-//! line of shell prints goes through files beside that directory, so that the kernel's count of the child can be had.
+//! Invariant: a test starts the built binary in an empty directory of its own, which is removed when the test ends. The
+//! output of a line of shell goes through files beside that directory, so that the kernel's count of the child can be
+//! read.
 #![allow(dead_code)] // Each program of tests uses its part.
 
 pub(crate) mod lab;
@@ -17,14 +18,14 @@ use std::time::Duration;
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process;
 
-/// Longer than this no test waits for what should come soon.
+/// The longest wait for what should happen soon.
 const SOON_SECONDS: f64 = 20.0;
 
-/// A directory that goes when the test ends.
+/// A directory that is removed when the test ends.
 pub(crate) struct Place(pub(crate) PathBuf);
 
 impl Place {
-    /// A new empty one.
+    /// Makes a new, empty one.
     pub(crate) fn new() -> Place {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let program = env!("CARGO_CRATE_NAME");
@@ -60,7 +61,8 @@ impl Place {
         bash.arg("-c").arg(line).env("T", env!("CARGO_BIN_EXE_thalweg")).current_dir(&self.0);
         bash.stdin(Stdio::null()).stdout(file(&out)).stderr(file(&err));
         let bash = bash.spawn().expect("bash starts");
-        // What the kernel tells of an ended process may be the peak of the one that it came from, which is this one.
+        // The peak memory that the kernel reports for an ended process may be that of its parent, which is this
+        // process.
         let (pid, peak_bytes, ended) = (bash.id(), AtomicU64::new(0), AtomicBool::new(false));
         let status = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -92,7 +94,7 @@ impl Place {
         std::fs::read(self.0.join(name)).expect("the file is there")
     }
 
-    /// Names of all there is, in order.
+    /// The names of all entries, in order.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = self.0.read_dir().expect("the place can be read");
         let mut names: Vec<String> =
@@ -108,8 +110,8 @@ impl Drop for Place {
     }
 }
 
-/// Says that this test, or a part of it, cannot run on this machine, and why. `./test` counts it as skipped: it names a
-/// file in `THALWEG_SKIPPED`, to which a line is added.
+/// Prints that this test, or a part of it, cannot run on this machine, and why. `./test` counts it as skipped: it names
+/// a file in `THALWEG_SKIPPED`, to which a line is added.
 pub(crate) fn skipped(why: &str) {
     println!("skipped: {why}");
     let Some(file) = std::env::var_os("THALWEG_SKIPPED") else { return };
@@ -120,7 +122,7 @@ pub(crate) fn skipped(why: &str) {
     file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file can be written");
 }
 
-/// Whether files can be another user's; if not, that is why something is skipped.
+/// Whether files can be given to another user; if not, notes that as the reason for skipping something.
 pub(crate) fn may_give_away() -> bool {
     let may = process::is_root();
     if !may {
@@ -129,13 +131,13 @@ pub(crate) fn may_give_away() -> bool {
     may
 }
 
-/// Waits until the condition holds, as it soon should.
+/// Waits until the condition holds, which should be soon.
 #[track_caller]
 pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
     until_within(SOON_SECONDS, what, holds);
 }
 
-/// Waits for so many seconds at most until the condition holds.
+/// Waits for at most this many seconds until the condition holds.
 #[track_caller]
 pub(crate) fn until_within(seconds: f64, what: &str, mut holds: impl FnMut() -> bool) {
     let watch = Stopwatch::start();
@@ -145,7 +147,7 @@ pub(crate) fn until_within(seconds: f64, what: &str, mut holds: impl FnMut() -> 
     }
 }
 
-/// A command at work, which has no input and whose output nobody has read yet. Killed when the test ends.
+/// A running command, which has no input and whose output nobody has read yet. It is killed when the test ends.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
@@ -154,7 +156,7 @@ impl Running {
         Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts"))
     }
 
-    /// What the kernel tells of it.
+    /// The contents of a file of the process in /proc.
     pub(crate) fn told(&self, name: &str) -> String {
         std::fs::read_to_string(format!("/proc/{}/{name}", self.0.id())).expect("it is not reaped yet")
     }
@@ -170,10 +172,10 @@ impl Running {
         });
     }
 
-    /// Waits until it has had nothing to do for a while: it waits for something itself.
+    /// Waits until it has been idle for a while, so that it must be waiting for something.
     #[track_caller]
     pub(crate) fn waits(&self) {
-        // It may look up ten times a second, which is no work.
+        // It may wake up ten times a second, which does not count as work.
         let spent =
             || -> Vec<String> { self.told("stat").split(' ').skip(13).take(2).map(String::from).collect() };
         let (mut last, mut since) = (spent(), Stopwatch::start());
@@ -186,7 +188,7 @@ impl Running {
         });
     }
 
-    /// Sends a signal. The program `kill` is not everywhere, the shell's own is.
+    /// Sends a signal. Not every system has a program `kill`, but every shell has one built in.
     pub(crate) fn signal(&self, signal: &str) {
         let line = format!("kill {signal} {}", self.0.id());
         assert!(Command::new("bash").args(["-c", &line]).status().expect("bash starts").success());
@@ -198,7 +200,7 @@ impl Running {
         self.ends_within(SOON_SECONDS, "it")
     }
 
-    /// Waits for its end for so many seconds at most.
+    /// Waits for its end for at most this many seconds.
     #[track_caller]
     pub(crate) fn ends_within(mut self, seconds: f64, what: &str) -> Outcome {
         let what = format!("the end of {what}");
@@ -208,7 +210,7 @@ impl Running {
             pipe.map(|pipe| pipe.read_to_end(&mut bytes).expect("a pipe can be read"));
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        // What a pipe holds is all there is: nothing that a test starts says more.
+        // The pipes hold all output: no process that a test starts prints more.
         let out = text(self.0.stdout.as_mut().map(|pipe| pipe as _));
         let err = text(self.0.stderr.as_mut().map(|pipe| pipe as _));
         let status = self.0.wait().expect("it has ended").code();
@@ -223,21 +225,21 @@ impl Drop for Running {
     }
 }
 
-/// What a shell sees.
+/// The outcome of a command as a shell sees it.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// The exit status; none if a signal ended it.
+    /// The exit status; `None` if a signal ended it.
     pub(crate) status: Option<i32>,
     /// Standard output.
     pub(crate) out: String,
     /// Standard error.
     pub(crate) err: String,
-    /// The most memory that it had resident, if it was a line of shell.
+    /// The peak resident memory, if it was a line of shell.
     pub(crate) peak_bytes: u64,
 }
 
 impl Outcome {
-    /// Of a program that ended.
+    /// The outcome of an ended program.
     pub(crate) fn of(output: Output) -> Outcome {
         Outcome {
             status: output.status.code(),
@@ -247,7 +249,7 @@ impl Outcome {
         }
     }
 
-    /// That it was refused with one line that holds all of these.
+    /// Checks that it was refused with one line that contains all of these.
     #[track_caller]
     pub(crate) fn is_refused(&self, holds: &[&str]) {
         assert_eq!(self.status, Some(2), "{self:?}");
@@ -259,7 +261,7 @@ impl Outcome {
         }
     }
 
-    /// That it was done, and said nothing on standard error.
+    /// Checks that it succeeded, and printed nothing on standard error.
     #[track_caller]
     pub(crate) fn is_done(&self) -> &str {
         assert_eq!(self.status, Some(0), "{self:?}");
@@ -273,7 +275,7 @@ pub(crate) fn run(args: &[&str]) -> Outcome {
     Place::new().run(args)
 }
 
-/// The most memory that a process has had so far, as the kernel counts it; 0 if it has ended.
+/// The peak memory of a process so far, as the kernel counts it; 0 if it has ended.
 pub(crate) fn peak_of(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));

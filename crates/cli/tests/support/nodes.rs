@@ -1,6 +1,6 @@
 //! Nodes for a test: real daemons on loopback ports, each with its own identity.
 //!
-//! Invariant: every node that a test starts is ended by it, and so is whatever it was asked to run.
+//! Invariant: a test ends every node that it starts, and everything that the node was asked to run.
 #![allow(dead_code)] // Each program of tests uses its part.
 
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ use super::{Outcome, Place};
 pub(crate) struct Nodes {
     pub(crate) place: Place,
     pub(crate) ports: Vec<u16>,
-    /// Their guards, which are what was started.
+    /// Their guards, which are the processes that were started.
     pub(crate) running: Vec<Child>,
     /// The nodes themselves.
     pub(crate) pids: Vec<u32>,
@@ -25,7 +25,7 @@ impl Nodes {
     /// Starts n1, n2, ... and waits until each is ready.
     pub(crate) fn start(count: usize) -> Nodes {
         let place = Place::new();
-        // Held together, so that they differ.
+        // All are held open at the same time, so that they differ.
         let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let ports: Vec<u16> = held.iter().map(|l| l.local_addr().unwrap().port()).collect();
         drop(held);
@@ -42,14 +42,15 @@ impl Nodes {
         nodes
     }
 
-    /// Starts the node of this place, or starts it again.
+    /// Starts a node of this place, or restarts it.
     pub(crate) fn begin(&mut self, i: usize) {
         let (child, pid) = self.spawn(&["--identity", &format!("own/hosts/n{}", i + 1)]);
         self.running.push(child);
         self.pids.push(pid);
     }
 
-    /// Starts a node and waits for its line; the process that was started, and the node's.
+    /// Starts a node and waits for its first line. Returns the process that was started, and the process id of the
+    /// node.
     pub(crate) fn spawn(&self, args: &[&str]) -> (Child, u32) {
         let mut command = self.place.command(&[&["node", "run"], args].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -78,7 +79,7 @@ impl Nodes {
         from_json(&self.run(&["cluster", "status", "--json"]).out).unwrap()
     }
 
-    /// Asks the first node over HTTP.
+    /// Sends a request to the first node over HTTP.
     pub(crate) fn curl(&self, args: &str) -> Outcome {
         let line = format!(
             "curl -sS --max-time 10 --cacert own/authority.pem --resolve n1:{0}:127.0.0.1 \
@@ -91,7 +92,7 @@ impl Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        // Asked, not killed: so that they end what they run.
+        // Ended by a signal, not killed, so that they end what they run.
         self.running.iter().for_each(terminate);
         for child in &mut self.running {
             let _ = child.wait();

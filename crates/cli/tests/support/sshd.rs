@@ -1,7 +1,6 @@
-//! A server of ssh for a test, with keys and settings of its own.
+//! An ssh server for a test, with its own keys and settings.
 //!
-//! Invariant: it is started by the test and ended by it, listens on this machine alone, and lets nobody in but the
-//! test.
+//! Invariant: the test starts and ends it; it listens on this machine only, and accepts only the test's key.
 #![allow(dead_code)] // Each program of tests uses its part.
 
 use std::net::{TcpListener, TcpStream};
@@ -10,22 +9,22 @@ use std::process::{Child, Command, Stdio};
 
 use super::{Place, until};
 
-/// A server that lets one key in, whose users live in `home` and find this program by its name.
+/// A server that accepts one key. Its users have the home directory `home` and find this program by its name.
 pub(crate) struct Sshd {
     server: Child,
-    /// How the hosts n1 and n2, and this machine's address, are reached: all are here. Nobody answers for n3; n4 is
-    /// asked with a key that is not let in, and n5 has never been seen.
+    /// The ssh command for the hosts n1 and n2, and for this machine's address, which are all this machine. Nobody
+    /// answers for n3, n4 gets a key that is not accepted, and n5 has never been seen.
     pub(crate) ssh: String,
     pub(crate) port: u16,
 }
 
-/// One that nobody has.
+/// A port that nobody uses.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Sshd {
-    /// Starts it in a place; `None` where there is no such program, which is said.
+    /// Starts it in a place; `None`, with a note, where the program does not exist.
     pub(crate) fn start(place: &Place) -> Option<Sshd> {
         let program = ["/usr/sbin/sshd", "/usr/bin/sshd"].into_iter().find(|path| Path::new(path).exists());
         let Some(program) = program else {
@@ -35,7 +34,7 @@ impl Sshd {
         let (dir, port) = (place.0.display().to_string(), free_port());
         let keys = "for k in host user wrong; do ssh-keygen -q -t ed25519 -N '' -f $k; done";
         place.shell(&format!("mkdir home path; ln -s $T path/thalweg; {keys}")).is_done();
-        // Where it keeps itself apart, if it runs as root.
+        // The directory for its privilege separation, if it runs as root.
         let _ = std::fs::create_dir_all("/run/sshd");
         place.write(
             "sshd_config",
