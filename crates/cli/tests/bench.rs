@@ -1,6 +1,6 @@
 //! The benchmarks at sizes that measure nothing: they work, their sorts are right, and their stored reports can be
 //! read. Where fio, GNU sort or the rivals are missing, the parts that need them are left out, and a note says so.
-#![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of the command create files in other ways.
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Checks of files on the nodes of a lab: they find the same as a check of all data in one place, and name a node that
 //! cannot be reached. Without root each test says that it was skipped.
-#![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
+#![allow(clippy::disallowed_methods)] // Tests use files and the clock directly.
 
 mod support;
 

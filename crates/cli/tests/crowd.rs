@@ -1,5 +1,5 @@
 //! Very many clients that connect to a node and send little: other clients do not notice, and memory is bounded.
-#![allow(clippy::disallowed_methods)] // Strangers open sockets by other means than ours.
+#![allow(clippy::disallowed_methods)] // Strangers open sockets in other ways.
 
 mod support;
 

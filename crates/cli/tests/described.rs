@@ -1,6 +1,6 @@
 //! The HTTP interface of a node behaves as it describes itself, whatever the request: schemathesis makes valid and
 //! invalid requests from `/openapi.json`. `./test` installs it; without it the test says that it was skipped.
-#![allow(clippy::disallowed_methods)] // Whoever uses the command looks at files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of the command look at files in other ways.
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! What hosts remember of a job on several nodes: a second request to begin a job that runs or has ended, a lost
 //! coordinator with a request longer than a frame, and a host that returns with another certificate, or as another host
 //! under its old name. Without root each test says that it was skipped.
-#![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
+#![allow(clippy::disallowed_methods)] // Tests use files and the clock directly.
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! Permanent links between nodes, commands over them, and what a node leaves when it is killed.
-#![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of the command open files and sockets in other ways.
 
 mod support;
 

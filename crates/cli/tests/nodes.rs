@@ -1,7 +1,7 @@
 //! Nodes and their commands, seen from outside: real daemons on loopback ports, each with its own identity.
 //!
 //! Invariant: a test ends every node that it starts, and everything that the node was asked to run.
-#![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of the command open files and sockets in other ways.
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Plans for sorts on the nodes of a lab: a probe measures what the lab was built with, a plan names what limits it,
 //! and a sort takes as long as its plan predicted. Without root the tests that need a lab say that they were skipped.
-#![allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Tests look at files directly.
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Transfers between hosts of a lab, in both directions and from node to node, interrupted at either end and resumed;
 //! the kernel counts the bytes on the links. Without root each test says that it was skipped.
-#![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
+#![allow(clippy::disallowed_methods)] // Tests use files and the clock directly.
 
 mod support;
 #[path = "pump_outside/walk.rs"]

@@ -1,7 +1,7 @@
 //! Transfers with a host that ssh reaches: in both directions, over direct links and through the ssh channel,
 //! interrupted at either end and resumed, and each way of failing. The test starts a server of its own; without the
 //! server's program it says that it was skipped.
-#![allow(clippy::disallowed_methods)] // Tests look at files and processes by other means than ours.
+#![allow(clippy::disallowed_methods)] // Tests look at files and processes directly.
 
 mod support;
 #[path = "pump_outside/walk.rs"]

@@ -1,7 +1,7 @@
 //! Sorts on the nodes of a lab: the same bytes as on one machine, with receipts that agree with the kernel's count of
 //! the bytes on the links; and what happens at every stage when a node is killed, frozen or cut off, or its disk is
 //! full. Without root each test says that it was skipped.
-#![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
+#![allow(clippy::disallowed_methods)] // Tests use files and the clock directly.
 
 mod support;
 

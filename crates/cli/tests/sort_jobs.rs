@@ -1,7 +1,7 @@
 //! Sorts on the nodes of a lab as jobs: listed, shown, watched and cancelled from any client; completed by the other
 //! nodes, byte for byte, if a node is killed, frozen, cut off or out of space, at every stage; and taken over by
 //! another node if the coordinator is lost. Without root each test says that it was skipped.
-#![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
+#![allow(clippy::disallowed_methods)] // Tests use files and the clock directly.
 
 mod support;
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: other processes make and compare inputs, so that this one stays small: what the kernel counts for a child
 //! begins with its parent's own memory.
-#![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of the command create files in other ways.
 
 mod support;
 

@@ -2,7 +2,7 @@
 //! programs.
 //!
 //! Invariant: to any sequence of requests both answer the same bytes; of errors, the same code.
-#![allow(clippy::disallowed_methods)] // Redis clients open sockets by other means than ours.
+#![allow(clippy::disallowed_methods)] // Redis clients open sockets in other ways.
 
 mod support;
 

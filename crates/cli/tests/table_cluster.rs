@@ -2,7 +2,7 @@
 //!
 //! Invariant: whatever splits while it is used, every record that was acknowledged is there, once, in order; and what
 //! is lost with a node is said.
-#![allow(clippy::disallowed_methods)] // Whoever uses the command opens files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of the command open files in other ways.
 
 mod support;
 

@@ -2,7 +2,7 @@
 //! dropped peers, seen from outside.
 //!
 //! Invariant: a test ends every node that it starts.
-#![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of the command open files and sockets in other ways.
 
 mod support;
 

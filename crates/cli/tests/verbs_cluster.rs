@@ -1,6 +1,6 @@
 //! Shuffles, merges and partitions on the nodes of a lab: the same bytes as on one machine where that is promised, and
 //! elsewhere every record exactly once. Without root each test says that it was skipped.
-#![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
+#![allow(clippy::disallowed_methods)] // Tests use files and the clock directly.
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! Volumes on the nodes of a cluster, seen from outside: real daemons on loopback ports.
 //!
 //! Invariant: with two copies the loss of a store's node costs nothing, and nothing waits for ever for the manager's.
-#![allow(clippy::disallowed_methods)] // Whoever uses the command opens files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of the command open files in other ways.
 
 mod support;
 

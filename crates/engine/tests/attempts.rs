@@ -1,6 +1,6 @@
-//! What an attempt of a sort on several nodes may still do when another has taken its place: nothing that anybody sees.
+//! What an attempt of a sort on several nodes may still do after another has replaced it: nothing that is visible.
 
-#![allow(clippy::disallowed_methods)] // Somebody else makes files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Other users create files in other ways.
 
 mod place;
 
@@ -37,7 +37,7 @@ fn share(place: &Place, node: (usize, usize), number: u64, lost: &[PathBuf]) -> 
     Participant::open(options, ClientDisks::default()).unwrap()
 }
 
-/// A node that stood still while the others began again goes on where it was: about to give the output its name.
+/// A node that was frozen while the others started again continues where it was: it is about to name the output.
 #[test]
 fn who_comes_late_finds_nothing_to_name() {
     const MEMORY_BYTES: u64 = 64 << 20;
@@ -50,7 +50,7 @@ fn who_comes_late_finds_nothing_to_name() {
         share(&place, (0, 1), 2, std::slice::from_ref(&lost)).sample(MEMORY_BYTES, (0, 10_000)).unwrap();
     let shared = next.make_shared().unwrap();
     assert!(shared != lost && shared.exists() && !lost.exists());
-    // The same attempt on a host where the process has the same number would have another name, too.
+    // The same attempt on a host where the process has the same number would use another name, too.
     assert_ne!(lost.file_name(), shared.file_name());
     late.ready(10_000, Vec::new()).unwrap_err();
     assert!(!place.names().contains(&"out".to_string()), "{:?}", place.names());
@@ -58,7 +58,7 @@ fn who_comes_late_finds_nothing_to_name() {
     assert_eq!(place.names(), ["in"]);
 }
 
-/// Nobody who waits for a stretch: nothing gets so far.
+/// Nobody waits for a stretch, because no attempt gets so far.
 struct Nobody;
 
 impl Starts for Nobody {
@@ -71,8 +71,8 @@ impl Starts for Nobody {
     }
 }
 
-/// The first node makes the file that all write to, and tells its hidden name. On the way to the others somebody who
-/// may write to the directory can put something else there.
+/// The first node creates the file that all write to, and tells the others its hidden name. Before they open it,
+/// another user with write access to the directory can put something else there.
 #[test]
 fn what_is_planted_at_the_name_of_a_shared_output_gets_no_nodes_records() {
     const MEMORY_BYTES: u64 = 64 << 20;

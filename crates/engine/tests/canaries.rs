@@ -1,8 +1,8 @@
-//! Canaries: merge and join with one mechanism broken on purpose, and the invariant that notices.
+//! Canaries: merges and joins with one mechanism broken on purpose must be detected as wrong.
 //!
-//! The test program starts itself once more for each, with the mechanism's name in the environment.
-//! Invariant: without a sabotage the very same verb succeeds, so that what is noticed is the sabotage; and what is
-//! noticed gets no name.
+//! The test program starts itself again for each canary, with the mechanism's name in the environment.
+//! Invariant: without sabotage the same verb succeeds, so what is detected is the sabotage; and a wrong output gets no
+//! name.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 mod place;
@@ -13,12 +13,12 @@ use place::Place;
 use thalweg_engine::{JoinKind, KeyPart, Layout, Progress, RightSide, Size, Work, WorkOptions, run};
 
 const SABOTAGE: &str = "THALWEG_SABOTAGE";
-/// Names what the process is to do; without it, it does nothing.
+/// Names the task of the process; without it, it does nothing.
 const TASK: &str = "THALWEG_TEST_TASK";
 const LAYOUT: Layout = Layout::Fixed(4);
 const KEY: KeyPart = KeyPart { offset: 0, length: 4, descending: false };
 
-/// What the processes do.
+/// The tasks.
 #[test]
 fn a_task_in_a_process_of_its_own() {
     let Ok(task) = std::env::var(TASK) else { return };
@@ -33,7 +33,7 @@ fn a_task_in_a_process_of_its_own() {
             WorkOptions { keys: vec![KEY], memory, ..options }
         }
         "join" => {
-            // A key of two of its bytes is many records' on either side.
+            // With a key of two of the bytes, many records on either side have the same key.
             let keys = vec![KeyPart { length: 3, ..KEY }];
             let [left, right] = inputs.map(|input| vec![input]);
             let right = RightSide {
@@ -60,7 +60,7 @@ fn a_task_in_a_process_of_its_own() {
     );
 }
 
-/// What comes of a task in a process with this sabotage.
+/// The result of a task in a process with this sabotage.
 #[track_caller]
 fn came_of(task: &str, sabotage: Option<&str>) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());

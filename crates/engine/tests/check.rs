@@ -1,5 +1,5 @@
-//! `check` with real files: the same verdict as reading from beginning to end, however the records are
-//! spread over files, pages and pipes.
+//! `check` with real files: the same verdict as reading from beginning to end, however the records are distributed over
+//! files, pages and pipes.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 mod place;
@@ -11,7 +11,7 @@ use thalweg_engine::{CheckOptions, Endpoint, IoChoice, KeyPart, Layout, Progress
 use thalweg_record::{Generator, KEY_BYTES, Kind, RECORD_BYTES, Summary};
 
 const TEN: KeyPart = KeyPart { offset: 0, length: KEY_BYTES as u32, descending: false };
-/// Bytes of a read of the verb, where its edges are.
+/// The bytes of one read of the verb, at whose ends the difficult cases are.
 const PAGE: usize = 1_024_000;
 
 fn lines(inputs: Vec<Endpoint>) -> CheckOptions {
@@ -44,7 +44,7 @@ fn records(count: usize, sorted: bool) -> Vec<u8> {
     bytes
 }
 
-/// What the validator says of all bytes at once.
+/// What the validator says about all bytes at once.
 fn summary(bytes: &[u8]) -> Summary {
     let mut summary = Summary::new();
     summary.push_records(bytes);
@@ -75,8 +75,8 @@ fn a_million_records_get_the_references_verdict_before_and_after_sorting() {
 fn parts_are_one_sequence_wherever_they_are_cut_and_whatever_is_wrong() {
     let place = Place::new();
     let good = records(35_000, true);
-    // Which record trades places with the next, and which is copied over the next: at the edges of
-    // pages, and of lanes where there are two or four of them.
+    // The record that is swapped with the next, and the one that is copied over the next: at the edges of pages, and of
+    // lanes if there are two or four.
     let edges =
         [(0, 20_479), (1, 10_239), (10_239, 20_479), (10_240, 30_719), (20_479, 10_239), (34_998, 20_479)];
     for (i, (swapped, doubled)) in edges.into_iter().enumerate() {
@@ -187,7 +187,7 @@ fn a_silent_pipe_does_not_keep_a_cancelled_check() {
         check(&lines(vec![pipe]), &progress).unwrap_err()
     });
     assert_eq!(error.exit_status(), 128 + 2);
-    // Nor does the thread that reads it stay.
+    // Nor does the reading thread remain.
     let is_reader = |task: std::fs::DirEntry| {
         std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "read a pipe\n")
     };
@@ -219,7 +219,7 @@ fn summaries_of_parts_merge_to_the_summary_of_the_whole() {
         let merging = CheckOptions { merge: true, summary: Some(place.at("all.sum")), ..lines(inputs) };
         assert_same(&run(&merging).unwrap(), &truth);
         assert_eq!(place.read("all.sum"), truth.to_bytes());
-        // As the reference takes them: one after the other in one file.
+        // As the reference implementation reads them: one after the other from one file.
         let together: Vec<u8> = names.iter().flat_map(|name| place.read(name)).collect();
         let merging = CheckOptions { merge: true, ..lines(vec![place.write("together", &together)]) };
         assert_same(&run(&merging).unwrap(), &truth);

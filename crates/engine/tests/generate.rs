@@ -1,4 +1,4 @@
-//! `gen` with real files: every byte as the record crate makes it, and nothing left behind when it fails.
+//! `gen` with real files: every byte is as the record crate makes it, and nothing is left behind after a failure.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 mod place;
@@ -13,7 +13,7 @@ use thalweg_api::Receipt;
 use thalweg_engine::{Endpoint, GenOptions, IoChoice, Progress, generate};
 use thalweg_record::{Generator, Kind, RECORD_BYTES};
 
-/// Records of a page of the verb, where its edges are.
+/// The records of one page of the verb, at whose ends the difficult cases are.
 const PAGE: u128 = 10_240;
 
 fn options(count: u128, output: Endpoint) -> GenOptions {
@@ -24,7 +24,7 @@ fn run(options: &GenOptions) -> thalweg_engine::Result<Receipt> {
     generate(options, &Progress::default())
 }
 
-/// What the verb should have written.
+/// The bytes that the verb should have written.
 fn records(options: &GenOptions) -> Vec<u8> {
     let mut bytes = vec![0; options.count as usize * RECORD_BYTES];
     let kind = Kind { ascii: options.ascii, skewed: options.skewed };

@@ -1,4 +1,4 @@
-//! Joins with real files against the plainest model.
+//! Joins with real files, compared with a simple model.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 mod place;
@@ -35,7 +35,7 @@ fn key_of<'r>(keys: &[KeyPart], record: &'r [u8]) -> &'r [u8] {
     &record[from..record.len().min((part.offset + part.length) as usize)]
 }
 
-/// What must come out.
+/// The expected output.
 fn model(sides: [&[Vec<u8>]; 2], options: &WorkOptions) -> Vec<Vec<u8>> {
     let right_side = options.right.as_ref().unwrap();
     let keys = [&options.keys, &right_side.keys];
@@ -117,7 +117,7 @@ proptest! {
     }
 }
 
-/// The right records of the key are 5 MB, a chunk of the group 2 MiB.
+/// The right records of the key are 5 MB, and a chunk of the group is 2 MiB.
 #[test]
 fn a_key_that_fills_both_sides_takes_no_more_memory() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Partitions of real files: parts hold what a model says, whatever the threads, the memory and the inputs; and with a
-//! mechanism of the river broken on purpose the receipt says so.
+//! Partitions of real files: parts hold what a model predicts, whatever the threads, the memory and the inputs; and
+//! with a mechanism of the river broken on purpose, the receipt shows it.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 mod place;
@@ -24,7 +24,7 @@ fn run(options: &WorkOptions) -> Result<Receipt, Error> {
     thalweg_engine::run(options, &Progress::default())
 }
 
-/// The parts, having looked that receipt and files agree.
+/// The parts, after checking that receipt and files agree.
 fn parts(place: &Place, options: &WorkOptions) -> Vec<Vec<u8>> {
     let Work::Partition { parts, .. } = options.work else { panic!("{options:?}") };
     let receipt = run(options).unwrap();
@@ -94,7 +94,7 @@ fn parts_of_lines_are_the_input_in_order_whatever_the_threads_and_pages() {
                 let bounds: Vec<_> = got.iter().map(bound).collect();
                 assert!(bounds.windows(2).all(|pair| pair[0].1 <= pair[1].0));
             }
-            // The same memory gives the same parts; ranges and hashes do not even depend on that.
+            // The same memory gives the same parts; with ranges and hashes, any memory does.
             if memory == 64 {
                 assert!(before.get_or_insert(got.clone()) == &got, "{pick:?} on {threads} threads");
             }
@@ -242,7 +242,7 @@ fn a_partition_that_is_stopped_leaves_nothing() {
     assert_eq!(place.names(), ["records"]);
 }
 
-/// Built with the feature, this process starts itself once for each sabotage and sees what the receipt says.
+/// Built with the feature, this process starts itself once for each sabotage and checks what the receipt says.
 #[cfg(feature = "sabotage")]
 mod canaries {
     use super::*;

@@ -1,7 +1,7 @@
-//! The verb `plan` from outside: what it says of files, and that it leaves them alone.
+//! The verb `plan` from outside: what it says about files, and that it does not change them.
 //!
-//! Invariant: what a plan says of passes, bytes and scratch is what a run then does; how long it says that a
-//! run takes is tested as arithmetic, with rates that were made up, since a shared machine keeps no pace.
+//! Invariant: what a plan says about passes, bytes and scratch is what a run then does. Predicted times are tested as
+//! arithmetic, with invented rates, because the speed of a shared machine varies.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 mod place;
@@ -16,7 +16,7 @@ use thalweg_engine::{
 };
 use thalweg_sort::{Facts, forecast};
 
-/// A plan counts the memory that its process holds; tests side by side would change it for each other.
+/// A plan counts the memory of its process; tests in parallel would change it for each other.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -123,7 +123,7 @@ fn what_a_sort_would_refuse_a_plan_refuses() {
     assert_eq!(place.names(), ["in", "pipe", "ragged"]);
 }
 
-/// The reference machine of the documentation, and its sorts of 1 GB in memory and 10 GB in 1 GiB.
+/// The reference machine of the documentation, and its sorts of 1 GB in memory and of 10 GB in 1 GiB.
 #[test]
 fn the_model_tells_what_limits_the_sorts_of_the_documentation() {
     let hardware = Hardware {

@@ -1,5 +1,4 @@
-//! Prefixed records: every verb makes of them what it makes of the same records as lines, and refuses a file that is
-//! cut off.
+//! Prefixed records: every verb treats them like the same records as lines, and refuses a truncated file.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 mod place;
@@ -12,7 +11,7 @@ use thalweg_engine::{
 
 const KEY: KeyPart = KeyPart { offset: 1, length: 3, descending: false };
 
-/// Lines of few keys that say where they stood, some empty and some longer than any page.
+/// Lines with few keys that contain their position; some are empty and some longer than any page.
 fn lines(count: usize, salt: usize) -> Vec<Vec<u8>> {
     let line = |i: usize| match i * salt % 1009 {
         0 => Vec::new(),
@@ -61,7 +60,7 @@ fn options(place: &Place, work: Work, layout: Layout) -> WorkOptions {
     }
 }
 
-/// What comes out, record by record.
+/// The output, record by record.
 fn made(place: &Place, options: &WorkOptions) -> Vec<Vec<u8>> {
     let receipt = run(options, &Progress::default()).unwrap();
     assert!(receipt.holds, "{receipt:?}");
@@ -210,7 +209,7 @@ fn a_check_says_of_files_and_pipes_what_a_look_at_all_says() {
     assert_eq!(found.proof.bytes, bytes as u64);
 }
 
-/// Every verb on a file that ends inside a record, before a whole one.
+/// Every verb with a file that ends inside a record, followed by a complete one.
 #[test]
 fn a_file_that_is_cut_off_is_refused_with_the_place() {
     let place = Place::new();

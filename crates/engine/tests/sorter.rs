@@ -1,5 +1,5 @@
-//! The sorter beside `slice::sort`: what comes out is the same bytes, whatever the memory, the pieces and the
-//! lanes, and nothing is left behind whenever it is dropped.
+//! The sorter compared with `slice::sort`: its output is the same bytes, whatever the memory, the pieces and the lanes,
+//! and nothing is left behind whenever it is dropped.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 mod place;
@@ -30,7 +30,7 @@ fn options(place: &Place, layout: Layout, memory: u64) -> SorterOptions {
     }
 }
 
-/// Records with few distinct keys, so that order among equals shows.
+/// Records with few distinct keys, so that the order of equal ones shows.
 fn records(bytes: usize) -> Vec<u8> {
     let mut rng = Rng::new(1);
     let mut all = Vec::with_capacity(bytes);
@@ -45,7 +45,7 @@ fn records(bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Lines of 0 to 79 letters; some are empty and many come twice.
+/// Lines of 0 to 79 letters; some are empty and many occur twice.
 fn lines(bytes: usize) -> Vec<u8> {
     let mut rng = Rng::new(2);
     let mut all = Vec::with_capacity(bytes + 100);
@@ -57,7 +57,7 @@ fn lines(bytes: usize) -> Vec<u8> {
     all
 }
 
-/// The same in the form of a layout.
+/// The same bytes in the form of a layout.
 fn data(layout: Layout, bytes: usize) -> Vec<u8> {
     match layout {
         Layout::Lines => lines(bytes),
@@ -69,7 +69,7 @@ fn data(layout: Layout, bytes: usize) -> Vec<u8> {
     }
 }
 
-/// What `slice::sort`, which is stable, makes of it.
+/// The output of `slice::sort`, which is stable.
 fn expected(data: &[u8], layout: Layout, unique: bool) -> Vec<u8> {
     let mut all: Vec<&[u8]> = match layout {
         Layout::Fixed(n) => data.chunks(n as usize).collect(),
@@ -95,13 +95,13 @@ fn expected(data: &[u8], layout: Layout, unique: bool) -> Vec<u8> {
     }
     let mut bytes = all.concat();
     if layout == Layout::Lines && !data.is_empty() && !data.ends_with(b"\n") {
-        // The line that had none is given one.
+        // The line without a newline gets one.
         bytes = expected(&[data, b"\n"].concat(), layout, unique);
     }
     bytes
 }
 
-/// Takes everything; offsets rise without a hole.
+/// Takes everything; checks that offsets rise without gaps.
 fn drain(sorted: &mut Sorted) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     while let Some(block) = sorted.next()? {
@@ -126,7 +126,7 @@ fn sorts(options: &SorterOptions, data: &[u8], piece: usize) -> Receipt {
     assert!(out == expected(data, options.layout, options.unique), "{options:?}");
     let receipt = sorted.receipt().unwrap();
     assert!(receipt.holds && receipt.output.unordered == 0);
-    // The ends of lines are not counted.
+    // Newlines are not counted.
     let ends = if options.layout == Layout::Lines { receipt.output.records } else { 0 };
     assert_eq!(receipt.output.bytes + ends, out.len() as u64);
     receipt
@@ -160,7 +160,7 @@ fn records_and_lines_that_do_not_fit_are_spilled_and_nothing_is_left() {
     }
 }
 
-/// Two lanes only where there is memory for them: blocks finished out of order wait for each other.
+/// Two lanes only where there is memory for them: blocks that are finished out of order wait for each other.
 #[test]
 fn two_lanes_spill_and_hand_over_in_order() {
     let place = Place::new();
@@ -182,8 +182,8 @@ fn sizes_around_that_of_the_memory_are_all_sorted() {
     }
 }
 
-/// Split points chosen from its beginning put all the rest into the last range, which is distributed again through
-/// the pool that the program's blocks come from.
+/// Split points from the beginning of the stream put all the rest into the last range, which is distributed again
+/// through the pool that also lends blocks to the program.
 #[test]
 fn a_stream_that_is_sorted_already_drifts_and_is_sorted_while_blocks_are_held() {
     let place = Place::new();
@@ -332,7 +332,7 @@ fn a_scratch_that_is_not_there_is_named_when_it_is_needed() {
     let data = records(2 * SPILLS);
     let said = refusal(put_all(&mut sorter, &data, 1 << 20));
     assert!(said.contains("nowhere"), "{said}");
-    // The handle stays shut.
+    // The sorter refuses everything after a failure.
     assert!(refusal(put_all(&mut sorter, &data, 1 << 20)).contains("has already failed"));
 }
 
@@ -395,7 +395,7 @@ fn it_is_a_sink_and_a_source_of_the_pump() {
     assert!(drain(&mut sorter.sorted().unwrap()).unwrap() == expected(&data, Layout::Lines, false));
 }
 
-/// A source that cannot fail, with an error that can be given on.
+/// A source that cannot fail, with an error type that can be propagated.
 struct Infallible<'a>(thalweg_pump::MemorySource<'a>);
 
 impl Source for Infallible<'_> {

@@ -1,5 +1,5 @@
 //! The stored votes of a node, on a real disk.
-#![allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Tests look at files directly.
 
 use std::path::PathBuf;
 use std::sync::Arc;

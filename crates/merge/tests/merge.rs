@@ -1,5 +1,5 @@
 //! Compares merges of real files with a simple model, with any number of shares.
-#![allow(clippy::disallowed_methods)] // A test makes files by other means than ours.
+#![allow(clippy::disallowed_methods)] // A test creates files directly.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn merged(
 ) -> Result<(Vec<u8>, u64), Error> {
     let (real, sim): (Arc<dyn FileSystem>, _) = (Arc::new(Threads::new(2)), Sim::new(1));
     let simulated = sim.io();
-    // Every other input lies on a simulated disk.
+    // Every other input is on a simulated disk.
     let put = |(i, bytes): (usize, &Vec<u8>)| {
         let path = place.0.join(i.to_string());
         if i % 2 == 0 {
@@ -79,7 +79,7 @@ fn merged(
         (Pool::new(4096, shares * 2 + files.len() * (AHEAD + 1)).unwrap(), Meters::default());
     let kept = std::cell::RefCell::new(Vec::new());
     let (mut sum, mut ends) = (Merged::default(), Vec::new());
-    // So little that most sampled keys are truncated.
+    // So few bytes that most sampled keys are truncated.
     let limits = Limits { sample_bytes: 64 * shares as u64, line_bytes: 1 << 20 };
     for (i, share) in split(&inputs, &how, shares, limits)?.into_iter().enumerate() {
         let queue = inputs.backends().queue((files.len() * AHEAD).min(3)).unwrap();
@@ -108,7 +108,7 @@ fn key_of<'r>(keys: &[KeyPart], record: &'r [u8]) -> &'r [u8] {
     &record[from..record.len().min((part.offset + part.length) as usize)]
 }
 
-/// Sorted inputs, with few keys and many, with records short and longer than a block.
+/// Sorted inputs with few or many keys, and records shorter or longer than a block.
 fn inputs() -> impl Strategy<Value = (Layout, Vec<KeyPart>, Vec<Vec<Vec<u8>>>)> {
     let part = KeyPart { offset: 1, length: 2, descending: false };
     let kinds = [3, 100, 5000].map(Layout::Fixed).into_iter().chain([Layout::Lines, Layout::Prefixed]);
@@ -197,7 +197,7 @@ proptest! {
     }
 }
 
-/// If the halves of a file were exchanged, its split points were in reverse order, and a part ended before it began.
+/// With the halves of a file exchanged, its split points were in reverse order, and a part ended before it began.
 #[test]
 fn a_file_with_exchanged_halves_is_an_error_for_any_number_of_lanes() {
     let place = Place::new("halves");

@@ -320,7 +320,7 @@ fn a_disconnect_is_reported_to_all_unfinished_ends() {
         (0..50).try_for_each(|n| second.put_record(&record(1, n))).unwrap();
         finish(&mut second).unwrap_err().to_string()
     });
-    // It leaves when all of it is there, and the end comes with it.
+    // The record leaves when all of it has arrived, and the end with it.
     assert_eq!(outlet_0.get_record().unwrap(), Some(&record(0, 1)[..]));
     drop(outlet_0);
     let gone = waiting.join().unwrap();

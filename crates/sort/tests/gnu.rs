@@ -1,6 +1,6 @@
 //! Lines must be sorted byte for byte as by `LC_ALL=C sort -s`, in little memory and in much.
 
-#![allow(clippy::disallowed_methods)] // Who uses a sort makes files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of a sort create files in other ways.
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! A program that sorts in two of its threads finds its process as it was: limits, signals, allocator, mapped code.
 //!
-//! The test program starts itself once more as that program, under strace where strace works. The system calls between
-//! two marks are those of the sorts.
+//! The test program starts itself once more as that program, under strace if strace works. The system calls between two
+//! marks are those of the sorts.
 #![allow(clippy::disallowed_methods)] // A test looks at files and processes from outside.
 
 use std::io::Write;
@@ -16,7 +16,7 @@ use thalweg_base::rng::Rng;
 const PLACE: &str = "THALWEG_TEST_HOST";
 const TEST: &str = "two_sorts_in_two_threads_leave_the_process_as_it_was";
 const MEMORY_BYTES: u64 = 16 << 20;
-/// What one sort may take beyond its memory.
+/// What one sort may use beyond its memory.
 const BEYOND_BYTES: u64 = 2 << 20;
 /// More than a sort may have: if the whole process counted, both would be refused.
 const HELD_BYTES: usize = 64 << 20;
@@ -124,13 +124,13 @@ fn peak_bytes() -> u64 {
     peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Whether each allocation of 256 KiB lies in a mapping of its own, that is, 16 bytes behind the start of a page.
+/// Whether each allocation of 256 KiB is in a mapping of its own, that is, 16 bytes after the start of a page.
 fn large_allocations_are_mappings() -> bool {
     let held: Vec<_> = (0..8).map(|_| (vec![1u8; 256 << 10], vec![1u8; 48])).collect();
     held.iter().all(|(large, _)| large.as_ptr() as usize % 4096 == 16)
 }
 
-/// Says that a part of this test cannot run here. `./test` counts the lines of `THALWEG_SKIPPED`.
+/// Prints that a part of this test cannot run here. `./test` counts the lines of `THALWEG_SKIPPED`.
 fn skipped(why: &str) {
     println!("skipped: {why}");
     let Some(file) = std::env::var_os("THALWEG_SKIPPED") else { return };

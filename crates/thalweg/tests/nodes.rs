@@ -1,5 +1,5 @@
-//! Work on several nodes inside this process: the same bytes as on one, whatever the keys, and nothing left of a
-//! refused one.
+//! Work on several nodes inside this process: the same bytes as on one node, whatever the keys, and nothing left of
+//! refused work.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 #[path = "../../engine/tests/place/mod.rs"]
@@ -35,14 +35,14 @@ fn made(place: &Place, options: &WorkOptions, nodes: usize) -> (Vec<u8>, Receipt
     (place.read("out"), receipt)
 }
 
-/// Looks that one, two, three and five nodes make the same of it.
+/// Checks that one, two, three and five nodes produce the same.
 #[track_caller]
 fn all_agree(place: &Place, options: &WorkOptions) {
     let (expected, alone) = made(place, options, 1);
     for nodes in [2, 3, 5] {
         let (output, receipt) = made(place, options, nodes);
         assert!(output == expected, "{nodes} nodes make something else");
-        // How much of a shuffle's records is in order means nothing.
+        // The order of a shuffle's output says nothing.
         let shuffled = |proof: Proof| match options.work {
             Work::Shuffle(_) => Proof { unordered: 0, duplicates: 0, ..proof },
             _ => proof,
@@ -55,7 +55,8 @@ fn all_agree(place: &Place, options: &WorkOptions) {
     }
 }
 
-/// Records of 100 bytes that say where they stood, with one of `keys` keys each, more often the first ones.
+/// Records of 100 bytes that contain their position, each with one of `keys` keys, of which the first are more
+/// frequent.
 fn records(count: u64, keys: u64) -> Vec<u8> {
     let record = |i: u64| {
         let drawn = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -79,7 +80,7 @@ fn any_number_of_nodes_makes_what_one_does() {
     assert_eq!(place.names(), ["a", "b", "out"]);
 }
 
-/// Records that begin with their length: only the one before tells where one begins.
+/// Records that begin with their length: only the record before shows where one begins.
 #[test]
 fn prefixed_records_stay_whole() {
     let place = Place::new();
@@ -168,7 +169,7 @@ fn parts_are_those_of_one_node() {
                 assert!(files == expected.0, "{parts} parts of {nodes} nodes are others");
                 continue;
             }
-            // Split points are from other samples.
+            // Split points come from other samples.
             let keys = |file: &Vec<u8>| file.chunks(100).map(|r| r[..4].to_vec()).collect::<Vec<_>>();
             let most = |file: &Vec<u8>| keys(file).into_iter().max();
             let least = |file: &Vec<u8>| keys(file).into_iter().min();
@@ -182,7 +183,7 @@ fn parts_are_those_of_one_node() {
     }
 }
 
-/// Half of a page of 1 024 000 bytes is no multiple of 4096.
+/// Half of a page of 1,024,000 bytes is not a multiple of 4096.
 #[test]
 fn memory_that_halves_the_pages_of_whole_records_sorts() {
     let place = Place::new();
@@ -225,12 +226,13 @@ fn what_does_not_fit_in_a_nodes_memory_is_spilled() {
     let (output, receipt) = made(&place, &tight, 2);
     assert!(output == expected && receipt.io.scratch.written_bytes > 0, "{receipt:?}");
     assert_eq!(place.names(), ["in", "out"]);
-    // In order already, so that what comes to a node first says nothing of the rest; its ranges are known all the same.
+    // Already sorted, so that the first records that a node receives say nothing about the rest; its ranges are known
+    // all the same.
     place.write("in", &expected);
     let (output, receipt) = made(&place, &tight, 2);
     let spilled = receipt.io.scratch.written_bytes;
     assert!(output == expected && (1..=expected.len() as u64).contains(&spilled), "{receipt:?}");
-    // Stages tell of all that went to and from disks, each of its own.
+    // The stages together report all bytes read and written, each stage its own.
     let [sample, river, last, sync] = &receipt.stages[..] else { panic!("{receipt:?}") };
     assert_eq!(sample.read_bytes + river.read_bytes, receipt.io.input.read_bytes, "{receipt:?}");
     assert_eq!(river.read_bytes, expected.len() as u64, "{receipt:?}");
@@ -240,7 +242,7 @@ fn what_does_not_fit_in_a_nodes_memory_is_spilled() {
     assert_eq!((sync.read_bytes, sync.written_bytes), (0, 0), "{receipt:?}");
 }
 
-/// The remedy named more at each time that it was followed.
+/// The remedy named a larger size each time that it was followed.
 #[test]
 fn the_memory_that_nodes_are_said_to_need_is_what_they_need() {
     let place = Place::new();
@@ -260,7 +262,7 @@ fn the_memory_that_nodes_are_said_to_need_is_what_they_need() {
     }
 }
 
-/// Pages that were too large for the river's share of it left some nodes without ends.
+/// Pages that were too large for the river's share of the memory left some nodes without ends.
 #[test]
 fn any_memory_that_is_enough_has_room_for_all_nodes() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! The builder: each verb on real files, and what does not fit together is refused.
+//! The builder: each verb on real files, and options that do not fit together are refused.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use thalweg::{
     Cluster, Endpoint, Error, JoinKind, KeyPart, PartitionPick, Progress, Receipt, Task, Transfer,
 };
 
-/// A directory for one test, gone when the test ends.
+/// A directory for one test, removed when the test ends.
 struct Place(PathBuf);
 
 impl Place {

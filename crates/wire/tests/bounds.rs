@@ -1,9 +1,8 @@
 //! Bounds on what a peer can make this side keep, and on the damage of a bug: requests and answers of any length up to
 //! the limit, bounds on what nobody reads, and a panic that ends one link.
 //!
-//! What went wrong: an answer of more than 64 KiB was an assertion that ended the node; ten thousand streams that were
-//! opened and given up left 600 MB of requests behind.
-//! opened and given up left their requests behind, 600 MB of them.
+//! What went wrong: an answer of more than 64 KiB failed an assertion, which ended the node; ten thousand streams that
+//! were opened and given up left 600 MB of requests behind.
 #![allow(clippy::disallowed_methods)] // Tests write what no correct peer would.
 
 mod support;
@@ -62,7 +61,7 @@ fn streams_given_up_before_they_were_accepted_leave_nothing() {
     let (mut last, back) = near.open(b"all along").unwrap();
     let (_, out, there) = far.accept().unwrap().unwrap();
     thread::scope(|scope| {
-        // These read everything, and accept nothing.
+        // These read everything, and accept no streams.
         let [mut back, mut there] = [back, there].map(|inc| inc.takes(&pool, 1));
         scope.spawn(move || while back.next_on().is_ok_and(|came| came.is_some()) {});
         let reads = scope.spawn(move || {
@@ -70,7 +69,7 @@ fn streams_given_up_before_they_were_accepted_leave_nothing() {
             drop(out);
         });
         for _ in 0..10_000 {
-            // The maximum of streams waits to be answered.
+            // The maximum number of streams waits for an answer.
             while near.open(&[b'x'; 1000]).map(drop).is_err() {
                 thread::yield_now();
             }
@@ -104,12 +103,12 @@ fn requests_that_nobody_accepts_are_refused_before_they_fill_the_memory() {
     });
 }
 
-/// A peer of this cluster that is nothing but the bytes it writes, and the link with it.
+/// A peer of this cluster that sends only the bytes that a test writes, and the link with it.
 fn raw() -> (Raw, Link) {
     raw_of(1 << 20)
 }
 
-/// The same, for a peer that accepts blocks of so many bytes.
+/// The same, for a peer that accepts blocks of this many bytes.
 fn raw_of(block_bytes: u32) -> (Raw, Link) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let meeting = new_id();
@@ -146,7 +145,7 @@ impl Raw {
 #[test]
 fn who_asks_and_does_not_read_the_answers_is_closed() {
     let (mut raw, link) = raw();
-    // It reads all the while, and waits for something else.
+    // It keeps reading while it waits for something else.
     let waits = thread::spawn(move || {
         let (_out, mut inc) = link.open(b"?").unwrap();
         inc.next_on().map(drop).unwrap_err().to_string()
@@ -177,7 +176,7 @@ fn pieces_of_a_request_stand_together_and_have_an_end() {
         raw.piece(3, &some);
     });
     assert!(why.contains("sent a Open frame where none may be"), "{why}");
-    // The maximum for a side, and one more.
+    // The maximum number for one side, and one more.
     let why = thread::scope(|scope| {
         let (mut raw, link) = raw();
         scope.spawn(move || (0..129).for_each(|_| raw.piece(1, &some)));

@@ -86,8 +86,8 @@ fn what_is_put_comes_over_memory_and_sealed() {
     assert!(far.accept().unwrap().is_none(), "a goodbye");
 }
 
-/// Both sides send more than the carrier holds: a reader must not wait for a writer, or both sides write for ever while
-/// nobody reads.
+/// Both sides send more than the connection holds: if a reader waited for a writer, both sides would write forever, and
+/// nobody would read.
 #[test]
 fn both_sides_may_put_more_than_the_carrier_holds() {
     const BLOCKS: u64 = 400;
@@ -160,7 +160,7 @@ fn what_a_proxy_puts_between_or_changes_ends_the_link_and_asks_nothing() {
         let why = far.accept().map(|asked| asked.map(|(request, ..)| request)).unwrap_err();
         assert!(matches!(why.what, What::Refused(_)), "{why}");
     }
-    // A bit of another peer's request, which goes on: a dropped stream would be noticed in the same piece.
+    // A bit in the middle of another peer's request: a dropped stream would be noticed in the same piece.
     let (tap, (far, near)) = city.cuttable_link(Terms::default());
     tap.flip.store(true, Ordering::Relaxed);
     let _asks = near.open(request).unwrap();
@@ -304,7 +304,7 @@ fn a_frozen_peer_is_found_out_in_the_stated_time_and_a_slow_one_is_not() {
     let city = City::new();
     let terms = Terms { patience: patience(1_000), ..Terms::default() };
     let (near, far) = city.link(terms);
-    // The far side is only kept: that is enough to be alive.
+    // The far side only keeps the link open, which is enough to count as alive.
     far.keep().unwrap();
     let waiting = std::thread::spawn(move || {
         let begun = Instant::now();
@@ -315,13 +315,13 @@ fn a_frozen_peer_is_found_out_in_the_stated_time_and_a_slow_one_is_not() {
     far.close();
     assert!(waiting.join().unwrap().0.is_ok());
 
-    // This one is neither read nor kept.
+    // This one is neither read nor kept open.
     let (near, far) = city.link(terms);
     let begun = Instant::now();
     let why = near.accept().map(|_| ()).unwrap_err().to_string();
     assert!(why.starts_with("link with n1 closed: it has said nothing for 1."), "{why}");
     assert!(begun.elapsed() < Duration::from_millis(2_000), "{:?}", begun.elapsed());
-    // It learns why when it goes on.
+    // It learns the reason when it reads again.
     let why = far.accept().map(|_| ()).unwrap_err().to_string();
     let said = " closed: it says that this side has said nothing for 1.";
     assert!(why.contains(said), "{why}");
@@ -348,7 +348,7 @@ fn a_block_may_take_longer_than_a_peer_is_patient() {
     assert!(near.is_open() && far.is_open());
 }
 
-/// The carrier accepts nothing more, and its own timeout is later than the reader's.
+/// The connection accepts nothing more, and its own timeout is later than the reader's.
 #[test]
 fn who_sends_to_a_frozen_peer_learns_it_from_who_reads() {
     let city = City::new();
@@ -626,7 +626,7 @@ fn news_are_as_many_as_there_is_to_hear_before_and_after_somebody_listens() {
             let reads = || while let Ok(Some(_)) = near.accept() {};
             if late {
                 answer(&far);
-                // Everything was read when the link's end was.
+                // Everything had been read when the link's end arrived.
                 far.close();
                 reads();
                 listen();
@@ -682,7 +682,7 @@ fn what_is_given_away_comes_without_being_asked_for() {
             far
         });
         if late {
-            // Then its end was read.
+            // Then its end has been read.
             assert_eq!(sees.recv().unwrap(), b"what comes behind it");
         }
         let words = if late { 0..0 } else { 0..100 };
@@ -705,7 +705,7 @@ fn what_is_given_away_ends_with_its_link_or_without_a_block_for_it() {
         out.send(1, &mut b"one".to_owned()).unwrap();
         assert_eq!(told.recv().unwrap(), "1: one");
         if short {
-            // The receiver keeps it, and no block of the pool is left for the second.
+            // The receiver holds the block, and the pool has none for the second.
             out.send(1, &mut b"two".to_owned()).unwrap();
             assert_eq!(told.recv().unwrap(), "1: two");
             assert!(told.recv().unwrap().contains("no block is left"), "it is given up");

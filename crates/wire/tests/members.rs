@@ -20,7 +20,7 @@ fn a_list_counts_only_with_the_signature_of_its_own_authority() {
     let (file, text) = city.signed(|file| file.epoch = 7);
     let authority = der(&city.authority());
     assert_eq!(verify(&text, &authority).unwrap(), file);
-    // One digit, one name, no signature, half of one, another authority's.
+    // Another epoch; another name; no signature; half a signature; that of another authority.
     let changed = text.replace("\"epoch\":7", "\"epoch\":8");
     let renamed = text.replace("\"city\"", "\"town\"");
     let (unsigned, _) = text.split_once(",\"signature\"").unwrap();

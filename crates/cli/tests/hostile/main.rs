@@ -5,7 +5,7 @@
 //! user.
 //! Principle: nothing that the other end says is trusted. Whatever it says, nothing outside of DEST is written or
 //! changed, the sink ends by itself with one clear line, and its memory is bounded.
-#![allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Tests look at files directly.
 
 mod sink;
 mod speak;

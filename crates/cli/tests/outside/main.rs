@@ -2,7 +2,7 @@
 //!
 //! Invariant: a test starts the built binary in an empty directory of its own, and looks at standard output,
 //! standard error, the exit status and the files that are left.
-#![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of the command create files in other ways.
 
 mod apart;
 mod combine;

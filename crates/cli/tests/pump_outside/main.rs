@@ -2,7 +2,7 @@
 //!
 //! Invariant: a test starts the built binary in an empty directory of its own. Trees are compared by the tests' own
 //! walk and by `diff -r`; the kernel counts what a killed run had moved.
-#![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of the command create files in other ways.
 
 mod faults;
 mod files;

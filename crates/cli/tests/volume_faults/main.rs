@@ -9,7 +9,7 @@
 //! and unmounted.
 //!
 //! `cargo test -p thalweg-cli --test volume_faults -- --include-ignored --nocapture` prints the whole matrix.
-#![allow(clippy::disallowed_methods)] // Whoever uses a mount opens files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of a mount open files in other ways.
 
 mod bed;
 mod local;

@@ -1,4 +1,4 @@
-//! A directory for one test, gone when the test ends.
+//! A directory for one test, removed when the test ends.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 #![allow(dead_code)] // Each test program uses its part.
 
@@ -42,13 +42,13 @@ impl Place {
         std::fs::read(self.at(name)).unwrap()
     }
 
-    /// Makes a pipe with a name.
+    /// Makes a named pipe.
     pub(crate) fn pipe(&self, name: &str) -> Endpoint {
         assert!(Command::new("mkfifo").arg(self.at(name)).status().unwrap().success());
         self.end(name)
     }
 
-    /// The names in it, hidden ones included, sorted.
+    /// The sorted names in it, including hidden ones.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).unwrap();
         let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();

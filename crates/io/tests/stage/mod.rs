@@ -137,8 +137,8 @@ pub(crate) fn write_file(
     Ok(file)
 }
 
-/// Reads a file through a queue, in blocks, a block more than there is. Checks that only the last
-/// ones are short.
+/// Reads a file through a queue, block by block, until one block after its end. Checks that only the last ones are
+/// short.
 pub(crate) fn read_file(io: &Arc<dyn FileSystem>, path: &Path, caching: Caching) -> Result<Vec<u8>> {
     read_opened(io, &File::open_to_read(io.clone(), path, caching)?)
 }

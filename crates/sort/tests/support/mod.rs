@@ -3,7 +3,7 @@
 //! Invariant: the model is `slice::sort_by` over whole keys. It shares no code with the sort except the option types.
 //! Invariant: a sort leaves nothing but the inputs and, if it succeeded, the output.
 #![allow(dead_code)] // Each test program uses its part.
-#![allow(clippy::disallowed_methods)] // Who uses a sort makes files by other means than ours.
+#![allow(clippy::disallowed_methods)] // Users of a sort create files in other ways.
 
 pub(crate) mod alone;
 pub(crate) mod cut_short;
