@@ -78,7 +78,7 @@ pub enum May {
     /// Anything.
     #[default]
     All,
-    /// Read status and jobs, and change nothing.
+    /// Read status, jobs, metrics, tables and volumes, and change nothing.
     Status,
 }
 

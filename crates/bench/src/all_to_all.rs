@@ -82,11 +82,11 @@ impl Row {
         let mut each: Vec<Series> = names.iter().map(|_| Series::default()).collect();
         let mut ideal = Series::default();
         let mut ring = Ring::of(lab, nodes);
-        // Links are warm, and their windows open.
+        // Warms up the links, so that their windows are open.
         exchange(asked, lab, OURS, bytes, 1)?;
         for run in 0..asked.runs {
             asked.should_continue()?;
-            // The first schedule would find idle links.
+            // The order rotates, because the first schedule of a run finds idle links.
             for turn in 0..names.len() {
                 let at = (run + turn) % names.len();
                 let (name, series) = (names[at], &mut each[at]);

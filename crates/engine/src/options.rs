@@ -35,7 +35,8 @@ pub struct WorkOptions {
     pub keys: Vec<KeyPart>,
     /// The right side of a join; `None` for all other work.
     pub right: Option<RightSide>,
-    /// Memory for the whole process; half of what is available if not given.
+    /// The memory limit, for this work or, in a program that installed hooks, for the whole process; half of the
+    /// available memory if not given.
     pub memory: Option<Size>,
     /// Directories for what does not fit; the output's directory if empty.
     pub scratch: Vec<PathBuf>,

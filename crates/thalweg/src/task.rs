@@ -146,7 +146,7 @@ impl Task {
         self
     }
 
-    /// The memory of the process or of each node; by default half of the available memory.
+    /// The memory that this work may allocate, or each node for it; by default half of the available memory.
     pub fn memory(mut self, bytes: u64) -> Task {
         self.options.memory = Some(Size::Bytes(bytes));
         self
