@@ -20,7 +20,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from bench' -f -a 'sort io incore
 complete -c thalweg -n __fish_use_subcommand -f -a exec -d 'run a command on the hosts of a cluster'
 complete -c thalweg -n __fish_use_subcommand -f -a job -d 'list, watch and cancel what runs on the hosts of a cluster'
 complete -c thalweg -n '__fish_seen_subcommand_from job' -f -a 'list show watch cancel'
-complete -c thalweg -n __fish_use_subcommand -f -a node -d 'run a node, the daemon on a host of a cluster'
+complete -c thalweg -n __fish_use_subcommand -f -a node -d 'be a node: the daemon on a host of a cluster'
 complete -c thalweg -n '__fish_seen_subcommand_from node' -f -a 'run ping'
 complete -c thalweg -n __fish_use_subcommand -f -a cluster -d 'create, inspect and change a cluster'
 complete -c thalweg -n '__fish_seen_subcommand_from cluster' -f -a 'init install up status doctor probe exchange add drop renew client mend down remove'

@@ -510,7 +510,7 @@ ID is what exec and sort print for a detached job, and what list shows; it may b
         command: Command::Node,
         name: "node",
         synopsis: "run [--listen ADDRESS]|ping [--on HOSTS]",
-        about: "run a node, the daemon on a host of a cluster",
+        about: "be a node: the daemon on a host of a cluster",
         doc: "\
 run: listens on one port for links and for HTTP from peers with a certificate of the cluster, and serves their \
 requests. Prints one line of JSON when it is ready, and runs until SIGTERM or SIGINT, which end its jobs too.
