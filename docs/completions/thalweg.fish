@@ -70,7 +70,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from volume' -l force -d 'with de
 complete -c thalweg -n '__fish_seen_subcommand_from mount' -l background -d 'return when the volume is mounted'
 complete -c thalweg -n '__fish_seen_subcommand_from mount' -l read-only -d 'allow no changes through the mount'
 complete -c thalweg -n '__fish_seen_subcommand_from mount' -l cache -x -d 'memory for files that were read [default: 128MiB]'
-complete -c thalweg -n '__fish_seen_subcommand_from mount' -l hint -x -a 'sequential random once normal' -d 'how files are used for which nothing else is said'
+complete -c thalweg -n '__fish_seen_subcommand_from mount' -l hint -x -a 'sequential random once normal' -d 'how files without a hint of their own are used'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l suites -d 'volume: run suites for file systems, and measure nothing'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l resp -x -d 'where Redis clients connect'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l password-file -r -F -d 'a file with the password that clients have to give'

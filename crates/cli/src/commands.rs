@@ -297,49 +297,54 @@ from one host to another, continuing an earlier run"),
         synopsis: "WHAT [NAME|volume:NAME/PATH]...",
         about: "files striped over several disks",
         doc: "\
-A volume is one file system over several directories, best each on a disk of its own: its stores. A file is cut into stripes, which \
-go to the stores in turn, so that all disks work on it. volume:NAME/PATH is a file in a volume wherever a command on records takes a file, \
-and a file or directory in it for pump.
+A volume is one file system over several directories, its stores, each preferably on a disk of its own. A file is cut \
+into stripes, which go to the stores in turn, so that all disks work on it. volume:NAME/PATH is a file of a volume \
+wherever a command on records takes a file; pump takes files and directories.
 
-create NAME --stores DIR,...: makes a volume. Nobody but its owner may enter its directories. --stripe, --width, --copies and \
---record say how files are laid out in it. With NODE:/DIR for each store, and for --manager, the nodes of a cluster make them and \
-serve them; --cluster or --identity says which cluster.
+create NAME --stores DIR,...: makes a volume. Only its owner may enter its directories. --stripe, --width, --copies \
+and --record set the layout of its files. With NODE:/DIR for each store, and for --manager, the nodes of a cluster \
+create and serve them; --cluster or --identity says which cluster.
 
 list: the volumes of this user, and where they are. status NAME: its stores, and how much is in it.
 
-ls volume:NAME/PATH: the names in a directory. stat volume:NAME/PATH ...: all that is known of files and directories. \
-mkdir volume:NAME/PATH ...: makes directories, and those above them that are not there. rm volume:NAME/PATH ...: removes files and \
-empty directories; with --recursive also directories with everything in them.
+ls volume:NAME/PATH: the names in a directory. stat volume:NAME/PATH ...: all attributes of files and directories. \
+mkdir volume:NAME/PATH ...: makes directories and their parents. rm volume:NAME/PATH ...: removes files and empty \
+directories; with --recursive also directories with everything in them.
 
-layout volume:NAME/DIR: how files are laid out that are made in a directory. With --stripe, --width, --copies or --record, sets that \
-for files made from now on, and makes the directory if it is not there.
+layout volume:NAME/DIR: the layout of files that will be created in a directory. With --stripe, --width, --copies or \
+--record, sets it, and makes the directory if it does not exist.
 
-hint volume:NAME/PATH [HINT]: how a file will be used, by any client that opens it from now on: sequential (read ahead from its \
-beginning on), random (read nothing but what is asked for), once (do not remember what was read) or normal.
+hint volume:NAME/PATH [HINT]: how a file will be used, by every client that opens it from now on: sequential (read \
+ahead from its beginning), random (read only what is requested), once (do not cache what was read) or normal.
 
-check NAME: reads every byte of every copy, compares checksums and copies, and finds strips that no file has. Status 1 if something is wrong.
+check NAME: reads every byte of every copy, compares checksums and copies, and finds strips that belong to no file. \
+Status 1 if something is wrong.
 
-repair NAME: mends what a second copy allows: damaged blocks are written anew, copies that missed writes get these, and copies that \
-are gone are made anew. Removes strips that no file has. Then it checks. Others may use the volume meanwhile.
+repair NAME: uses second copies to rewrite damaged blocks, to bring copies that missed writes up to date, and to \
+rebuild copies that are gone. Removes strips that belong to no file. Then it checks. Other processes may use the \
+volume meanwhile.
 
-add-store NAME DIR: a further store, for files that are made from now on.
+add-store NAME DIR: adds a store, for files that are created from now on.
 
-replace NAME OLD NEW: a store in NEW takes the place of the one in OLD. What OLD still has moves, the manager too if it is there (not on a \
-cluster); of what it has lost, second copies are used to make it anew, and the rest is named. Then it repairs and checks.
+replace NAME OLD NEW: puts a store in NEW in the place of the one in OLD. It moves what OLD still has, the manager too \
+if it is there (not on a cluster), rebuilds the rest from second copies, and names what is lost. Then it repairs and \
+checks.
 
-salvage NAME DIR: copies what can be read to a new directory DIR, from the stores that are there. Bytes that are lost are holes in \
-the copies, and are listed; then the status is 1. Without the manager's database files are called after their numbers.
+salvage NAME DIR: copies everything that can be read to a new directory DIR, from the stores that exist. Lost bytes \
+are holes in the copies, and are listed; then the status is 1. Without the manager's database, files are named by \
+their numbers.
 
-destroy NAME: removes a volume and all files in it, without a question, and says what it removed. If a directory of the volume has \
-something in it that is not the volume's, nothing is removed. --force removes what can be removed and forgets the volume.
+destroy NAME: removes a volume and all files in it, without asking, and says what it removed. If a directory of the \
+volume contains something that does not belong to it, nothing is removed. --force removes what it can and forgets the \
+volume.
 
-Several processes of one user may use a volume at a time, and several clients one on a cluster; add-store, replace and destroy \
+Several processes of one user may use a volume at a time, on a cluster several clients; add-store, replace and destroy \
 need it alone. On a cluster a store is written as NODE:/DIR.",
         examples: &[
             ("thalweg volume create films --stores /disk1,/disk2,/disk3", "over three disks"),
             (
                 "thalweg volume create films --stores n1:/d1,n2:/d1,n3:/d1 --copies 2",
-                "over three nodes, any one store of which may be lost",
+                "over three nodes; any one store may be lost",
             ),
             ("thalweg volume layout volume:films/raw --stripe 64KiB --record 838", "records of 838 bytes, in small stripes"),
             ("thalweg gen 10M volume:films/records", "a gigabyte of records in it"),
@@ -358,21 +363,21 @@ need it alone. On a cluster a store is written as NODE:/DIR.",
         synopsis: "NAME DIR",
         about: "use a volume as a directory, with any program",
         doc: "\
-Mounts the volume NAME on the directory DIR, over FUSE. Programs use the files in it like any others: names of any bytes, links, \
-permissions, owners, times, extended attributes, and locks, which hold on all mounts of the volume. \
-What was synced (fsync) is durable.
+Mounts the volume NAME on the directory DIR, over FUSE. Programs use the files in it like any others: names of any \
+bytes, links, permissions, owners, times, extended attributes, and locks, which hold on all mounts of the volume. \
+Synced data (fsync) is durable.
 
-Runs until the volume is unmounted, by umount DIR or fusermount3 -u DIR, or by SIGINT or SIGTERM, and then ends with status 0. With \
---background it returns when the volume can be used.
+Runs until the volume is unmounted, by umount DIR or fusermount3 -u DIR, or by SIGINT or SIGTERM, and then ends with \
+status 0. With --background it returns when the volume can be used.
 
-What is read is remembered in up to --cache bytes, and what is written is sent a little later: by fsync and by close at the latest, \
-which report what could not be sent.
+Data that was read is cached, up to --cache bytes. Written data is sent a little later, at the latest by fsync and by \
+close, which report data that could not be sent.
 
-Whoever is not root needs fusermount3, and is alone with the mount; of root's mount others can use what permissions allow. \
-In /etc/fstab a line 'NAME DIR fuse.thalweg defaults 0 0' mounts a volume of root's if this program is also called \
-/sbin/mount.fuse.thalweg, by a link.
+Users other than root need fusermount3, and other users cannot access their mounts; on a mount of root's, others may \
+do what permissions allow. In /etc/fstab a line 'NAME DIR fuse.thalweg defaults 0 0' mounts a volume of root's if \
+/sbin/mount.fuse.thalweg is a link to this program.
 
-EIO has its cause told on standard error: file, byte and store.",
+For each EIO, standard error gives the cause: file, byte and store.",
         examples: &[
             ("thalweg mount films /mnt/films", "until Ctrl-C, or umount /mnt/films"),
             ("thalweg mount films /mnt/films --background --read-only", "to look at it"),

@@ -16,8 +16,8 @@ pub(crate) const STORES: Flag = Flag {
     at: VOLUMES,
     about: "the directories of a new volume's stores",
     doc: "\
-The directories of the stores of a new volume, best each on a disk of its own. Each gets a directory NAME.thalweg-store. The \
-flag may be repeated. NODE:/DIR is a directory of a node of the cluster.",
+The directories of the stores of a new volume, each preferably on a disk of its own. Each gets a directory \
+NAME.thalweg-store. The flag may be repeated. NODE:/DIR is a directory of a node of the cluster.",
     set: |args, value| values::names(value).map(|dirs| args.stores.extend(dirs.iter().map(PathBuf::from))),
 };
 
@@ -28,8 +28,8 @@ pub(crate) const MANAGER: Flag = Flag {
     at: VOLUMES,
     about: "where names are stored [default: the first store]",
     doc: "\
-The directory for what a new volume knows of names, sizes and layouts: it gets a directory NAME.thalweg-manager. Without this flag, \
-the directory of the first store. On a cluster it is NODE:/DIR.",
+The directory for the names, sizes and layouts of a new volume: it gets a directory NAME.thalweg-manager. Without this \
+flag, the directory of the first store. On a cluster it is NODE:/DIR.",
     set: |args, value| {
         args.manager = Some(PathBuf::from(value));
         Ok(())
@@ -43,8 +43,8 @@ pub(crate) const CLIENTS: Flag = Flag {
     at: VOLUMES,
     about: "who may use a new volume on nodes [default: all clients]",
     doc: "\
-The clients of the cluster that may use a new volume on nodes, by the names in their certificates. The flag may be repeated. Manager and \
-stores refuse all others, whatever else these may do in the cluster.",
+The clients of the cluster that may use a new volume on nodes, by the names in their certificates. The flag may be \
+repeated. Manager and stores refuse all other clients, whatever else these may do in the cluster.",
     set: |args, value| values::names(value).map(|names| args.clients.extend(names)),
 };
 
@@ -55,8 +55,8 @@ pub(crate) const STRIPE: Flag = Flag {
     at: VOLUMES,
     about: "bytes that lie together on one store [default: 1MiB]",
     doc: "\
-How many bytes of a file lie together on one store before the next store takes its turn, from 4KiB to 1GiB. A file that is not \
-longer lies on one store.",
+How many bytes of a file are together on one store before the next store follows, from 4KiB to 1GiB. A file that is \
+not longer is on one store.",
     set: |args, value| values::bytes(value).map(|bytes| args.stripe_bytes = Some(bytes)),
 };
 
@@ -105,8 +105,8 @@ pub(crate) const FORCE: Flag = Flag {
     at: VOLUMES,
     about: "with destroy: forget the volume even if parts are left",
     doc: "\
-With volume destroy: remove everything that can be removed, say what is left, and forget the volume, also if the host of its manager \
-is gone or if its directories have something in them that is not the volume's.",
+With volume destroy: remove everything that can be removed, say what is left, and forget the volume, even if the host \
+of its manager is gone or its directories contain something that does not belong to it.",
     set: |args, _| {
         args.force = true;
         Ok(())
@@ -133,7 +133,7 @@ pub(crate) const READ_ONLY: Flag = Flag {
     value: Value::None,
     at: MOUNTS,
     about: "allow no changes through the mount",
-    doc: "Let nothing be changed through the mount.",
+    doc: "Allow no changes through the mount.",
     set: |args, _| {
         args.read_only = true;
         Ok(())
@@ -147,8 +147,8 @@ pub(crate) const CACHE: Flag = Flag {
     at: MOUNTS,
     about: "memory for files that were read [default: 128MiB]",
     doc: "\
-The memory for what was read of files, at least 4MiB; the kernel's own pages are not counted. With it, files that are read from \
-their beginning to their end are read ahead, and what is written is sent a little later, up to 16MiB of it. With 0 each read and \
+The memory for cached data of files, at least 4MiB; the kernel's own pages are not counted. With it, files that are \
+read sequentially are read ahead, and written data is sent a little later, up to 16MiB of it. With 0 each read and \
 write that reaches the mount goes to the stores.",
     set: |args, value| values::bytes(value).map(|bytes| args.cache_bytes = Some(bytes)),
 };
@@ -158,9 +158,10 @@ pub(crate) const HINT: Flag = Flag {
     short: None,
     value: Value::OneOf("HINT", &["sequential", "random", "once", "normal"]),
     at: MOUNTS,
-    about: "how files are used for which nothing else is said",
+    about: "how files without a hint of their own are used",
     doc: "\
-How the files of this mount are used that have no hint of their own (thalweg volume hint): sequential, random, once or normal.",
+How the files of this mount that have no hint of their own (thalweg volume hint) are used: sequential, random, once or \
+normal.",
     set: |args, value| {
         args.hint = Some(values::parsed(value)?);
         Ok(())
