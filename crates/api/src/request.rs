@@ -4,8 +4,9 @@
 //! {"service":"exec","body":{"run":{"job":"...","command":["uname"], ...}}}
 //! ```
 //!
-//! Model: each service has its own type of body here; a node that forwards a request reads only the name.
-//! Non-goals: a list of all services; a node has those that it was given.
+//! Model: each service has its own type of body here. A node finds the service by the name, and the service parses the
+//! body.
+//! Non-goals: a list of all services; each node has a list of its own.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -124,7 +125,7 @@ pub enum JobRequest {
     Sort(JobSpec),
     /// Coordinate a job, whether or not its client stays. The result is an [`ExecEnd`](crate::ExecEnd), sent at once.
     Coordinate(JobSpec),
-    /// This stream carries river batches of a job, from the inlet of this number to this node.
+    /// This stream carries river batches of a job, from the inlet of the node that opens it to this node.
     River {
         /// The job's id.
         job: String,

@@ -96,6 +96,7 @@ pub struct TableRecord {
 /// The result of removing a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableDropped {
-    /// Nodes that could not be reached, each with the reason. They keep their buckets of it until they end.
+    /// Nodes that could not be reached, each with the reason. They keep their buckets of the table until they
+    /// are stopped.
     pub left: Vec<String>,
 }

@@ -53,7 +53,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// The input of the lower bound.
+    /// What the lower bound measures, as the line below the row says it.
     fn lower_bound(self) -> &'static str {
         match self {
             What::Files => "the system calls alone",
@@ -308,7 +308,7 @@ impl Bench<'_> {
             Who::Shell(line) => {
                 let mut command = Command::new("sh");
                 command.args(["-c", line, "sh"]);
-                // For rsync, a name without a slash is a directory to create inside the other.
+                // Without a slash at the end of the source, rsync would create that directory inside the output.
                 let source = if row.what == What::Files && line.starts_with("rsync") {
                     source.join("")
                 } else {

@@ -15,7 +15,7 @@ use crate::launchers::is_here;
 
 /// The programs that must be installed.
 const PROGRAMS: [&str; 5] = ["munged", "slurmctld", "slurmd", "salloc", "srun"];
-/// How long the start may take, in seconds.
+/// How long to wait for `munged`, and then for the daemons, in seconds.
 const READY_SECONDS: f64 = 60.0;
 /// The daemons' port; each daemon is in a host of its own.
 const DAEMON_PORT: u16 = 6818;

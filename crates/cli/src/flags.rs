@@ -98,10 +98,10 @@ descending order.",
         about: "memory of the process [default: half of what is free]",
         doc: "\
 Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below 1.05 times SIZE or \
-SIZE + 2 MiB, whichever is larger. 16 MiB or more are enough for any input of up to 300 times SIZE whose records have \
-at most a tenth of SIZE; with less memory a sort takes more passes. If a sort needs more, an error says at once how \
-much. A percentage is relative to the available memory; the default is half of it. With table: the memory for records \
-and their index.",
+SIZE + 2 MiB, whichever is larger. A sort takes 16 MiB or more. That is enough for any input of up to 300 times SIZE \
+whose records have at most a tenth of SIZE; a smaller SIZE may mean more passes. If a sort needs more, an error says \
+at once how much. A percentage is relative to the available memory; the default is half of it. With table: the memory \
+for records and their index.",
         set: |args, value| values::parsed(value).map(|size| args.memory = Some(size)),
     },
     Flag {

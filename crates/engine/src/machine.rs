@@ -60,8 +60,8 @@ impl Disks {
         Disks::of_local(io(options.io)?, options)
     }
 
-    /// The file systems of a sort. Uses threads instead of io_uring if the rings would take the open files that the
-    /// lanes, inputs and scratch directories need.
+    /// The file systems of a sort. With [`IoChoice::Auto`], uses threads instead of io_uring if the rings, inputs and
+    /// scratch directories together would need more open files than are allowed.
     pub(crate) fn of_sort(options: &WorkOptions) -> Result<Disks> {
         Disks::of_local(io_of_sort(options)?, options)
     }
@@ -155,7 +155,7 @@ pub(crate) fn memory_bytes(size: Size) -> u64 {
         0 => UNTOLD_MEMORY_BYTES_MAX,
         bytes => bytes,
     };
-    // Reading the available memory takes longer than a small sort.
+    // Only for a percentage: reading the available memory takes longer than a small sort.
     let bytes = match size {
         Size::Bytes(bytes) => bytes,
         percent => percent.of(process::available_memory_bytes()),

@@ -146,7 +146,7 @@ impl Task {
         self
     }
 
-    /// The memory that this work may allocate, or each node for it; by default half of the available memory.
+    /// The limit on the memory of this work, on a cluster that of each node; by default half of the available memory.
     pub fn memory(mut self, bytes: u64) -> Task {
         self.options.memory = Some(Size::Bytes(bytes));
         self
@@ -176,7 +176,8 @@ impl Task {
         self
     }
 
-    /// Uses `nodes` nodes inside this process. The output is the same as without nodes.
+    /// Uses `nodes` nodes inside this process. The output is the same as without nodes, except that of a partition by
+    /// range or in turn.
     pub fn nodes(mut self, nodes: usize) -> Task {
         self.nodes = Some(nodes);
         self

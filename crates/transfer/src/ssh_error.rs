@@ -74,7 +74,7 @@ pub enum SshFault {
         /// Its message.
         said: String,
     },
-    /// ssh ended with a status.
+    /// ssh ended with another status, before the remote program sent anything.
     Status {
         /// The status.
         status: i32,

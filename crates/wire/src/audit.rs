@@ -1,8 +1,8 @@
 //! The audit log: who requested what of this node, from where, and how it ended.
 //!
 //! Model: an [`Entry`] begins with a request, and becomes a line of IDENTITY/audit.log when it ends. Work that may take
-//! long also gets a line when it begins, which remains if the node is killed (docs/formats/audit.md). Requests that
-//! change nothing, and messages between nodes within a job, get no entry.
+//! long also gets a line when it begins, which remains if the node is killed (docs/formats/audit.md). Requests for
+//! the state of something, sessions with a volume or a table, and messages between nodes within a job get no entry.
 //! Invariant: no environment, input or output is recorded, and at most [`WORDS_BYTES_MAX`] bytes of a command. At most
 //! [`REFUSED_A_MINUTE`] lines a minute are about refusals of one peer, or of all unauthenticated peers together; the
 //! rest is only counted, so that no peer can flood the log. If the log cannot be written, that is reported once, and
