@@ -374,7 +374,7 @@ impl Server {
     fn change(&self, session: SessionId, change: &Change) -> Result<Inode> {
         match change {
             Change::Unsettle(inode) => self.unsettle(session, *inode),
-            Change::Settle(written, _) => self.settled(session, written),
+            Change::Settle(written, is_doubtful) => self.settled(session, written, *is_doubtful),
             Change::Resize(inode, size, modified_ns) => self.resize(session, *inode, *size, *modified_ns),
             // From a client, this request reports that a store has not truncated its strip yet.
             Change::Cut(inode, _) => {
@@ -505,10 +505,12 @@ impl Server {
         is_written || before.unwrap_or(true)
     }
 
-    /// Notes what a session wrote and made durable.
-    fn settled(&self, session: SessionId, written: &Written) -> Result<Inode> {
+    /// Notes what a session wrote and made durable. If one of its writes failed (`is_doubtful`), the copies are made equal
+    /// as if the session had ended.
+    fn settled(&self, session: SessionId, written: &Written, is_doubtful: bool) -> Result<Inode> {
         let mut state = self.state();
         let file = state.files.entry(written.inode).or_default();
+        file.is_orphaned |= is_doubtful;
         let others = file.is_orphaned || file.writers.iter().any(|writer| *writer != session);
         let is_shared = others || self.manager.inode(written.inode)?.unsynced & !written.strips != 0;
         let changed = self.manager.change(&Change::Settle(*written, is_shared))?;

@@ -288,6 +288,7 @@ impl Volume {
             return Ok(());
         }
         nodes.remove(&node.id());
+        node.end_doubts(self);
         // Within the lock, so that the next open finds what was reported.
         self.manager.close(node.id(), node.untold())?;
         if let Some(memory) = self.memory() {
