@@ -63,7 +63,7 @@ impl Bed {
         let mut entry = registry.find("films").unwrap();
         let volume_number = number(&entry.cluster.as_ref().unwrap().volume).unwrap();
         let dial: Arc<dyn Dial> = Arc::new(Links::new(Client::load(&dir).unwrap()));
-        let volume = open_by(&dial, &mut entry, None, &Watch::default()).unwrap();
+        let volume = open_by(&dial, &mut entry, (None, false), &Watch::default()).unwrap();
         let stores = entry.stores.iter().map(|place| Location::needed(place).unwrap()).collect();
         Bed { dir, services, dial, volume, stores, number: volume_number }
     }

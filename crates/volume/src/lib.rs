@@ -78,7 +78,7 @@ use thalweg_base::codec;
 pub use alone::OpenVolume;
 pub use cache::Stamp;
 pub use check::{check, file, files, status};
-pub use cluster::{OfCluster, create_on_nodes};
+pub use cluster::{OfCluster, create_on_nodes, open_on_node};
 pub use error::{Error, Result};
 pub use file::File;
 pub use fs::VolumeFs;

@@ -142,6 +142,8 @@ pub(crate) struct RemoteManager {
     pub(crate) place: Location,
     /// The work on the stores, if it is opened for any.
     pub(crate) work: Option<VolumeWork>,
+    /// A node asks, for a job in which it takes part.
+    pub(crate) for_job: bool,
     pub(crate) turns: Turns,
 }
 
@@ -151,7 +153,7 @@ impl Reach for RemoteManager {
         let Location { node, directory } = &self.place;
         let directory = directory.display().to_string();
         let request = match self.work {
-            None => VolumeRequest::Manager { directory },
+            None => VolumeRequest::Manager { directory, for_job: self.for_job },
             Some(work) => VolumeRequest::Maintain { directory, work },
         };
         let what = format!("the manager of volume {}", self.name);
