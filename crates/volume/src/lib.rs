@@ -68,6 +68,8 @@ mod store;
 mod stores;
 mod stream;
 mod strip;
+#[cfg(test)]
+mod test_bed;
 mod transfer;
 mod tree;
 mod volume;
