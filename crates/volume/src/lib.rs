@@ -99,6 +99,7 @@ pub use path::VolumePath;
 pub use place::create;
 pub use registry::Registry;
 pub use repair::repair;
+pub use request::ChangeNumber;
 pub use salvage::salvage;
 pub use service::VolumeService;
 pub use sqlite::SqliteManager;

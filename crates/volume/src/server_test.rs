@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::Volume;
 use crate::layout::Policy;
+use crate::locks::{How, Lock, Verdict};
 use crate::manager::Change;
+use crate::request::{LockAnswer, LockRequest};
 use crate::test_bed::{Bed, STORES, file};
 
 const STRIPE: usize = 4096;
@@ -111,6 +113,45 @@ fn a_file_is_settled_when_nobody_may_write_it_any_more() {
     bed.server.end(2);
     let found = bed.server.manager.inode(first.inode()).unwrap();
     assert_eq!((found.unsettled, found.size, found.strips), (false, size, 0b111));
+}
+
+/// A mount may get several locks before it has dropped its pages after the first of them.
+#[test]
+fn every_lock_tells_of_the_last_change_by_others() {
+    let bed = small_stripes("change", 1);
+    let (one, other) = (bed.client(), bed.client());
+    let written = file(&one);
+    let join =
+        |client: &Volume, n| match client.manager.lock([n; 2], 0, LockRequest::Claim(Vec::new())).unwrap() {
+            LockAnswer::Claimed(table) => table,
+            answer => panic!("{answer:?}"),
+        };
+    let tables = [join(&one, 1), join(&other, 2)];
+    let change = |client: &Volume, n: u64| {
+        let lock = Lock { inode: written.inode(), owner: n, start: 0, end: 9, exclusive: false, pid: 0 };
+        let ask = LockRequest::Ask(n, lock, How::Try);
+        match client.manager.lock([n; 2], tables[n as usize - 1], ask).unwrap() {
+            LockAnswer::Verdict(Some(Verdict::Free), change) => change,
+            answer => panic!("{answer:?}"),
+        }
+    };
+    written.write_at(0, &[1]).unwrap();
+    assert_eq!(change(&one, 1), 0, "nobody else has opened it");
+    let read = file(&other);
+    written.sync().unwrap();
+    let first = change(&other, 2);
+    assert_ne!(first, 0);
+    assert_eq!(change(&other, 2), first);
+    // While another client may write, it may have done so before each lock.
+    written.write_at(0, &[2]).unwrap();
+    let (second, third) = (change(&other, 2), change(&other, 2));
+    assert!(second != first && third != second);
+    written.write_at(0, &[3]).unwrap();
+    written.sync().unwrap();
+    let last = change(&other, 2);
+    assert!(last != third, "it was written after the last lock");
+    assert_eq!((change(&other, 2), change(&one, 1)), (last, 0));
+    drop(read);
 }
 
 #[test]
