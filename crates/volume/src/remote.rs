@@ -378,10 +378,11 @@ impl AsksStore for RemoteStore {
                 Err(failure) => matches!(failure, Failure::Unanswered),
             };
             let failed = |how: &str| Error::system(libc::EIO, format!("{} {how}", self.what));
-            if watch.ns() > SILENT.as_nanos() as u64 {
+            if connection.is_silent() || watch.ns() > SILENT.as_nanos() as u64 {
                 // A dial would not be answered either.
                 let why = failed("did not answer");
-                return Err(self.goes_down(&mut self.state(), &why, self.dial.pause_ns(watch.ns())));
+                let took_ns = watch.ns().max(SILENT.as_nanos() as u64);
+                return Err(self.goes_down(&mut self.state(), &why, self.dial.pause_ns(took_ns)));
             }
             if unsure && is_write {
                 return Err(failed("ended before it answered a write"));
