@@ -46,7 +46,7 @@ impl Display for Row {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (whom, fault, verb) = self.cell;
         let (whom, fault, verb) = (format!("{whom:?}"), format!("{fault:?}"), format!("{verb:?}"));
-        write!(f, "{whom:<8} {fault:<10} {verb:<7} {:>7.2} s {:>9}  ", self.seconds, "")?;
+        write!(f, "{whom:<9} {fault:<13} {verb:<7} {:>7.2} s {:>9}  ", self.seconds, "")?;
         f.write_str(self.error.as_deref().unwrap_or("completes"))?;
         if !self.wrong.is_empty() {
             write!(f, "; WRONG: {}", self.wrong.join("; "))?;
