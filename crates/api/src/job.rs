@@ -129,7 +129,7 @@ pub struct JobOptions {
     pub output: String,
     /// Whether each node writes its range to its own output; otherwise all write to the same one.
     pub own_output: bool,
-    /// Whether the client serves the output to all nodes.
+    /// Whether the client makes and names the output, which nodes write to through it, or in a volume.
     #[serde(default)]
     pub lent_output: bool,
     /// Bytes of a record; none means lines.
@@ -158,6 +158,21 @@ pub struct JobOptions {
     /// The right side, if there is one.
     #[serde(default)]
     pub join: Option<JoinSpec>,
+    /// The volumes of its files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<JobVolume>,
+}
+
+/// A volume of a cluster in which a job has files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobVolume {
+    /// Its name in paths of the job.
+    pub name: String,
+    /// Its id, which its stores know: 32 hexadecimal digits.
+    pub volume: String,
+    /// The directory of its manager, written `NODE:/DIR`.
+    pub manager: String,
 }
 
 impl JobOptions {

@@ -30,8 +30,8 @@ pub use check::{CheckSaid, CheckShare, Examined};
 pub use cluster::{ClusterClient, ClusterFile, ClusterHost, DroppedHost, Links, May};
 pub use job::{
     AttemptEnd, ClientFile, ClientFileRequest, Detached, Edge, FromParticipant, JobAttempt, JobOptions,
-    JobSpec, JoinKind, JoinSpec, KeyBound, LongEnd, LostRange, NodeReceipt, ParticipantEnd, ParticipantView,
-    PieceEnd, ToParticipant, Trouble, Work,
+    JobSpec, JobVolume, JoinKind, JoinSpec, KeyBound, LongEnd, LostRange, NodeReceipt, ParticipantEnd,
+    ParticipantView, PieceEnd, ToParticipant, Trouble, Work,
 };
 pub use node::{
     ClusterDoctor, ClusterReport, ExecEnd, ExecReport, ExecRequest, HostDoctor, HostEnd, HostReport,

@@ -152,6 +152,9 @@ pub enum VolumeRequest {
     Manager {
         /// The manager's directory.
         directory: String,
+        /// Whether a node asks that takes part in somebody's job.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        for_job: bool,
     },
     /// This stream is the only session with the manager in this directory, for work on the volume's stores.
     Maintain {

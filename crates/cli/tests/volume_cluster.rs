@@ -122,14 +122,74 @@ fn every_verb_on_records_takes_files_of_a_volume_on_nodes() {
 }
 
 #[test]
-fn jobs_on_nodes_do_not_take_volumes_and_say_so() {
+fn nodes_read_and_write_files_of_a_volume_in_jobs() {
+    let nodes = with_volume("2");
+    let lines = "set -e; export THALWEG_IDENTITY=own XDG_CONFIG_HOME=$PWD/settings
+        $T gen 20k in -q; $T pump in volume:films/in -q
+        verbs() {
+            $T sort ${at}in -o ${at}sorted --datamation -q $1
+            $T shuffle ${at}in -o ${at}shuffled --record 100 --seed 7 -q $1
+            $T merge ${at}sorted ${at}sorted -o ${at}merged --datamation -q $1
+            $T join ${at}sorted ${at}in -o ${at}joined --datamation -q $1
+        }
+        at= verbs; at=volume:films/ verbs '--cluster river'
+        for name in sorted shuffled merged joined; do $T pump volume:films/$name back -q; cmp $name back; rm back; done
+        # Only one end in the volume.
+        $T sort volume:films/in -o $PWD/shared --datamation -q --cluster river; cmp sorted shared
+        $T sort client:in -o volume:films/again --datamation -q --cluster river
+        $T pump volume:films/again back -q; cmp sorted back
+        $T partition volume:films/in -o \"nodes:$PWD/part-{}\" --parts 3 --pick range --datamation -q --cluster river
+        cat part-* > parts; $T sort parts -o parts.sorted --datamation -q; cmp sorted parts.sorted
+        $T volume check films -q";
+    nodes.place.shell(lines).is_done();
+    let names = run(&nodes, &["volume", "ls", "volume:films/"]);
+    assert!(!names.is_done().contains(".thalweg"), "nothing hidden is left: {}", names.out);
+}
+
+#[test]
+fn a_job_on_files_of_a_volume_survives_the_loss_of_a_node() {
+    let mut nodes = with_volume("2");
+    run(&nodes, &["gen", "500k", "in"]).is_done();
+    run(&nodes, &["sort", "in", "-o", "sorted", "--datamation"]).is_done();
+    run(&nodes, &["pump", "in", "volume:films/in"]).is_done();
+    let store = nodes.place.0.join("d3/films.thalweg-store");
+    let strips = || std::fs::read_dir(&store).unwrap().count();
+    let before = strips();
+    let words = ["sort", "volume:films/in", "-o", "volume:films/out", "--datamation", "--cluster", "river"];
+    let mut command = nodes.place.command(&words);
+    command.env("THALWEG_IDENTITY", "own").env("XDG_CONFIG_HOME", nodes.place.0.join("settings"));
+    let sort = support::Running::start(&mut command);
+    until("a node writes the output", || strips() > before);
+    kill(&mut nodes, 2);
+    let told = sort.ends();
+    assert!(told.status == Some(0) && told.out.contains("invariant out = in: holds"), "{told:?}");
+    assert!(told.err.contains("n3 is cut") && told.err.contains("attempt 2 of at most 5"), "{told:?}");
+    run(&nodes, &["pump", "volume:films/out", "back"]).is_done();
+    nodes.place.shell("cmp sorted back").is_done();
+    let names = run(&nodes, &["volume", "ls", "volume:films/"]);
+    assert!(!names.is_done().contains(".thalweg"), "nothing hidden is left: {}", names.out);
+}
+
+#[test]
+fn what_jobs_on_nodes_cannot_do_with_volumes_they_say() {
     let nodes = with_volume("1");
+    std::fs::create_dir(nodes.place.0.join("here")).unwrap();
+    run(&nodes, &["volume", "create", "here", "--stores", "here"]).is_done();
     run(&nodes, &["gen", "1k", "volume:films/in"]).is_done();
-    let out = format!("nodes:{}/out-{{}}", nodes.place.0.display());
-    for (from, to) in [("volume:films/in", &*out), ("nodes:/in-*", "volume:films/out")] {
-        let job = run(&nodes, &["sort", from, "-o", to, "--datamation"]);
-        job.is_refused(&["volume:films/"]);
-    }
+    run(&nodes, &["gen", "1k", "volume:here/in"]).is_done();
+    let refused = |words: &str, why: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        run(&nodes, &[&words[..], &["--datamation", "--cluster", "river"]].concat()).is_refused(&[why]);
+    };
+    refused("sort volume:here/in -o volume:films/out", "volume here is not on the nodes of cluster river");
+    refused("sort volume:films/in volume:here/in -o nodes:out-{}", "either all inputs are in one volume");
+    refused("sort volume:films/in nodes:in -o nodes:out-{}", "either all inputs have");
+    refused("sort volume:films/in -o volume:films/out-{}", "nodes write one file together in a volume");
+    refused("partition volume:films/in -o volume:films/out-{} --parts 2", "nodes write one file together");
+    refused("sort volume:films/in -o volume:films/out --detach", "has to stay");
+    refused("plan sort volume:films/in -o nodes:out-{}", "nobody has measured how fast");
+    refused("sort volume:films/none -o volume:films/out", "volume:films/none");
+    refused("sort volume:films/in -o volume:films/none/out", "volume:films/none");
 }
 
 #[test]
@@ -253,6 +313,10 @@ fn clients_that_are_not_named_are_refused_by_manager_and_stores_alike() {
     run(&nodes, &["gen", "1k", "volume:films/in"]).is_done();
     let status = run(&nodes, &["volume", "status", "films"]);
     assert!(status.is_done().contains("clients   ann"), "{}", status.out);
+
+    // Nor do nodes lend theirs, to ann neither: they cannot tell for whom another node asks.
+    let job = ["sort", "volume:films/in", "-o", "nodes:out-{}", "--datamation", "--cluster", "river"];
+    run(&nodes, &job).is_refused(&["the volume is only for ann, and nodes would use it for anybody"]);
 
     // All rights in the cluster do not help, neither at the manager nor at a store that is asked directly.
     become_client(&nodes, "bob");

@@ -35,13 +35,30 @@ pub enum AskedOfCluster {
     #[error("nodes read and write files, and '-' is a stream of this process")]
     Standard,
     /// An endpoint that is not a file of nodes.
-    #[error("nodes read and write files, and '{0}' is none{hint}", hint = if_volume(.0))]
+    #[error("nodes read and write files, and '{0}' is none")]
     NotAFile(Endpoint),
     /// A partition was to write its parts to the client.
     #[error(
         "parts are written where nodes are; name them as all nodes see them, or with nodes:, and pump them here"
     )]
     ClientParts,
+    /// Inputs in several volumes, or some in a volume and some not.
+    #[error("either all inputs are in one volume, or none is in a volume")]
+    VolumeInputs,
+    /// Parts, or a file for each node, were to be written to a volume.
+    #[error("nodes write one file together in a volume; write parts with nodes:, and pump them into it")]
+    VolumeParts,
+    /// A volume of this name is not on this cluster.
+    #[error("volume {0} is not on the nodes of cluster {1}, so they cannot open it; do it without --cluster")]
+    OtherVolume(String, String),
+    /// A plan was requested for files in a volume.
+    #[error(
+        "nobody has measured how fast files of a volume come to the nodes; plan for files that nodes have"
+    )]
+    VolumePlan,
+    /// A client was to leave a job that writes to a volume.
+    #[error("the client names what nodes write to a volume, so it has to stay; do it without --detach")]
+    VolumeLeaves,
     /// A plan was requested for files of the client.
     #[error(
         "nobody has measured how fast a client's files come to the nodes or go back; plan for files that nodes have"
@@ -203,12 +220,4 @@ pub enum JobFault {
         /// What is wrong with it.
         why: String,
     },
-}
-
-/// The hint for a file of a volume.
-fn if_volume(end: &Endpoint) -> &'static str {
-    match end {
-        Endpoint::Volume(_) => " that they have; do it on this machine",
-        _ => "",
-    }
 }

@@ -17,7 +17,7 @@ use crate::coordinator::{Coordinator, Reach};
 use crate::error::said_by;
 use crate::job_options::ask_of;
 use crate::plan::{self, Found};
-use crate::rates;
+use crate::{rates, volumes};
 
 /// Bytes of a frame to and from a node.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
@@ -40,7 +40,7 @@ pub struct Cluster {
 pub fn run(cluster: &Cluster, options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     let ask = ask_of(options)?;
     let meant = Meant::of(cluster)?;
-    let job = meant.job(ask);
+    let job = meant.job(ask, options)?;
     let server = server_of(&job.ask, options)?;
     let to = |name: &str| {
         let link = meant.linked(name)?;
@@ -53,6 +53,10 @@ pub fn run(cluster: &Cluster, options: &WorkOptions, progress: &Progress) -> Res
         (Some(server), Endpoint::Client(path)) => {
             Some((Arc::clone(server), ClientOutput::of(server.io(), &Endpoint::Path(path.clone()))?))
         }
+        (Some(server), end) => match volumes::of_client(end)? {
+            Some(volume) => Some((Arc::clone(server), ClientOutput::of(&volume, end)?)),
+            None => None,
+        },
         _ => None,
     };
     let own_output = job.ask.own_output;
@@ -98,11 +102,16 @@ fn found(meant: &Meant, job: JobSpec) -> Result<(Found, Vec<String>)> {
 /// Plans a sort on the nodes of a cluster. Runs nothing.
 pub fn plan(cluster: &Cluster, options: &WorkOptions) -> Result<ClusterPlan> {
     let ask = ask_of(options)?;
-    if ask.lends() {
+    let meant = Meant::of(cluster)?;
+    let job = meant.job(ask, options)?;
+    if !job.ask.volumes.is_empty() {
+        return Err(AskedOfCluster::VolumePlan.into());
+    }
+    if job.ask.lends() {
         return Err(AskedOfCluster::ClientPlan.into());
     }
-    let meant = Meant::of(cluster)?;
-    let (found, names) = found(&meant, meant.job(ask.clone()))?;
+    let ask = job.ask.clone();
+    let (found, names) = found(&meant, job)?;
     let rates = match found.rates() {
         Some(kept) => (kept, RatesFrom::Probe),
         None => {
@@ -117,11 +126,14 @@ pub fn plan(cluster: &Cluster, options: &WorkOptions) -> Result<ClusterPlan> {
 /// Has the first of the hosts that can be reached coordinate the job, and does not wait for its end.
 pub fn detach(cluster: &Cluster, options: &WorkOptions) -> Result<Detached> {
     let ask = ask_of(options)?;
+    if matches!(options.output, Endpoint::Volume(_)) {
+        return Err(AskedOfCluster::VolumeLeaves.into());
+    }
     if ask.lends() {
         return Err(AskedOfCluster::ClientLeaves.into());
     }
     let meant = Meant::of(cluster)?;
-    let mut job = meant.job(ask);
+    let mut job = meant.job(ask, options)?;
     let mut unreached = Vec::new();
     for host in &meant.hosts {
         job.coordinator = Some(host.name.clone());
@@ -155,8 +167,11 @@ impl Meant {
         Ok(Meant { client, hosts, all })
     }
 
-    fn job(&self, ask: JobOptions) -> JobSpec {
-        JobSpec {
+    /// The job that is asked with these options.
+    fn job(&self, ask: JobOptions, options: &WorkOptions) -> Result<JobSpec> {
+        let volumes = volumes::of_job(options, &self.client.file().name)?;
+        let ask = JobOptions { volumes, ..ask };
+        Ok(JobSpec {
             job: new_id().to_string(),
             by: self.client.credentials().identity().name.clone(),
             ask,
@@ -164,7 +179,7 @@ impl Meant {
             coordinator: None,
             failed: Vec::new(),
             lost: Vec::new(),
-        }
+        })
     }
 
     fn linked(&self, name: &str) -> std::result::Result<Arc<Link>, LinkError> {

@@ -17,6 +17,7 @@ use thalweg_transfer::{escaped, unescaped};
 
 use crate::client_served::CLIENT;
 use crate::node::Node;
+use crate::volumes;
 
 /// A path as text.
 pub(crate) fn word_of(path: &Path) -> String {
@@ -28,7 +29,7 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(OsString::from_vec(bytes)))
 }
 
-/// The options of a client as a request that means the same on every host.
+/// The options of a client as a request that means the same on every host. The places of its volumes are added later.
 pub(crate) fn ask_of(options: &WorkOptions) -> Result<JobOptions> {
     let WorkOptions { work, output, right, .. } = options;
     let verb = work.verb();
@@ -47,7 +48,8 @@ pub(crate) fn ask_of(options: &WorkOptions) -> Result<JobOptions> {
     };
     let own_inputs = all_or_none(|end| matches!(end, Endpoint::Nodes(_)), "nodes:")?;
     let lent_inputs = all_or_none(|end| matches!(end, Endpoint::Client(_)), "client:")?;
-    let lent_output = matches!(output, Endpoint::Client(_));
+    volumes::check(options)?;
+    let lent_output = matches!(output, Endpoint::Client(_) | Endpoint::Volume(_));
     if lent_output && matches!(work, Work::Partition { .. }) {
         return Err(AskedOfCluster::ClientParts.into());
     }
@@ -80,6 +82,7 @@ pub(crate) fn ask_of(options: &WorkOptions) -> Result<JobOptions> {
         threads: options.threads,
         equal: options.equal_shares,
         join: right.as_ref().map(join_ask).transpose()?,
+        volumes: Vec::new(),
     })
 }
 
@@ -96,6 +99,7 @@ fn word_of_end(end: &Endpoint) -> Result<String> {
         }
         Endpoint::Nodes(path) => Ok(word_of(path)),
         Endpoint::Path(path) => absolute(path),
+        Endpoint::Volume(path) => Ok(word_of(path.as_path())),
         Endpoint::Client(path) => Ok(format!("{CLIENT}{}", absolute(path)?)),
         Endpoint::Standard => Err(AskedOfCluster::Standard.into()),
         other => Err(AskedOfCluster::NotAFile(other.clone()).into()),

@@ -36,6 +36,7 @@ mod routes;
 mod service;
 mod settle;
 mod successor;
+mod volumes;
 mod vote;
 #[cfg(test)]
 mod votes_test;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_api::ClusterHost;
+use thalweg_api::{ClusterHost, JobVolume};
+use thalweg_volume::VolumeFs;
 use thalweg_wire::{ClusterError, Host, Link, LinkError, What};
 
 /// A node, as jobs see it.
@@ -23,6 +24,9 @@ pub trait Node: Send + Sync {
 
     /// A link with the node of a host, itself included.
     fn link_with(&self, host: &str) -> Result<Arc<Link>, LinkError>;
+
+    /// Opens a volume as this node.
+    fn volume(&self, volume: &JobVolume) -> thalweg_engine::Result<VolumeFs>;
 
     /// Waits until it goes down, or this long. Returns whether it goes down.
     fn is_stopping_within(&self, patience: Duration) -> bool;
@@ -64,6 +68,10 @@ impl Node for Arc<Host> {
             ClusterError::Link(why) => why,
             other => LinkError::new(host, What::Cut(other.to_string())),
         })
+    }
+
+    fn volume(&self, volume: &JobVolume) -> thalweg_engine::Result<VolumeFs> {
+        Ok(thalweg_volume::open_on_node(self, volume)?)
     }
 
     fn is_stopping_within(&self, patience: Duration) -> bool {

@@ -36,6 +36,7 @@ use crate::participations::Place;
 use crate::probe;
 use crate::rivers::{Links, join, named};
 use crate::successor;
+use crate::volumes;
 use crate::vote::{clear, name, ready_file};
 
 /// How often a participant reports progress, and checks whether the job was cancelled on this node.
@@ -388,18 +389,25 @@ impl Session<'_> {
         })
     }
 
-    /// The file systems of what the client serves.
+    /// The file systems of what the client serves, and of files in volumes.
     fn lent(&self, attempt: &JobAttempt) -> Result<ClientDisks> {
         let ask = &self.request.ask;
+        let volumes = volumes::Opened::by(&*self.local.node, ask)?;
+        let mut lent = ClientDisks::default();
+        if let Some(volume) = inputs_of(ask)?.first().and_then(|path| volumes.of(path)) {
+            lent.inputs = Some(Arc::new(volume));
+        }
+        if let Some(volume) = volumes.of(&path_of(&ask.output)?) {
+            lent.files = Some(Arc::new(volume));
+        }
         if !ask.lends() {
-            return Ok(ClientDisks::default());
+            return Ok(lent);
         }
         let client = Client::new(self.link, self.request.job.clone());
-        let mut lent = ClientDisks::default();
         if ask.lent_inputs {
             lent.inputs = Some(Arc::new(ClientInputs::new(&client, inputs_of(ask)?)));
         }
-        if ask.lent_output {
+        if ask.lent_output && lent.files.is_none() {
             lent.output = Some(client_output(&client, &path_of(&ask.output)?, attempt.number()));
         }
         Ok(lent)

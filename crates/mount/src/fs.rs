@@ -290,6 +290,7 @@ impl Filesystem for MountedFs {
 
     fn forget(&self, _: &Request, inode: INodeNo, _: u64) {
         self.seen().remove(&inode.0);
+        self.locks.forget(inode.0);
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {

@@ -9,8 +9,9 @@
 //! Model: a waiting request occupies no thread of the mount; the thread of locks answers it when the server decides.
 //! fuser does not report whether a lock is one of flock(2), so such a lock is one on the whole file, as over NFS: it
 //! also excludes those of fcntl(2).
-//! Invariant: if others may have written a file, that thread grants a lock of it only after the kernel has dropped the
-//! pages: to drop them inside a request can deadlock. A descriptor whose locks are lost answers EIO until it is closed.
+//! Invariant: a lock is granted only after the kernel has dropped the file's pages, unless it dropped them after the last
+//! change by others already. The thread of locks does that: inside a request it can deadlock. A descriptor whose locks
+//! are lost answers EIO until it is closed.
 //! Non-goals: interrupts of FUSE, which fuser does not pass on: the signals of a waiting program are read from /proc.
 
 use std::collections::HashMap;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use fuser::{Errno, INodeNo, ReplyEmpty, ReplyLock};
 use thalweg_base::clock::Stopwatch;
-use thalweg_volume::{Error, How, Lock, LockNews, Locker, Verdict, Volume};
+use thalweg_volume::{ChangeNumber, Error, How, Lock, LockNews, Locker, Verdict, Volume};
 
 use crate::Kernel;
 use crate::handles::OpenFile;
@@ -94,6 +95,8 @@ struct Shared {
     asked: Mutex<HashMap<u64, Asked>>,
     /// For each file and owner, the open files through which the owner has locks.
     files: Mutex<HashMap<(u64, u64), Through>>,
+    /// For each file, the last change by others after which its pages were dropped.
+    dropped: Mutex<HashMap<u64, ChangeNumber>>,
     kernel: Kernel,
     is_over: AtomicBool,
     complain: Complain,
@@ -109,6 +112,7 @@ impl MountLocks {
         let shared = Arc::new(Shared {
             asked: Mutex::default(),
             files: Mutex::default(),
+            dropped: Mutex::default(),
             kernel: Arc::clone(kernel),
             is_over: AtomicBool::new(false),
             complain: Arc::clone(complain),
@@ -144,18 +148,30 @@ impl MountLocks {
     /// Requests a lock, or a test of one.
     pub(crate) fn ask(&self, asked: Asked, how: How) {
         let (ticket, lock) = (self.locker.ticket(), asked.lock);
-        if let Err(why) = self.check(&asked.open) {
+        if let Err(why) = self.check(&asked.open).and_then(|()| self.prepare(&asked)) {
             return asked.reply.error(Errno::from_i32(why.errno()));
         }
         held(&self.shared.asked).insert(ticket, asked);
         match self.locker.ask(ticket, lock, how) {
-            Ok(Some((verdict, false))) => self.shared.answer(ticket, verdict),
-            Ok(Some((verdict, has_changed))) => {
-                self.send(Job::News(LockNews::Decided { ticket, verdict, has_changed }));
+            Ok(Some((verdict, change))) if self.shared.is_dropped(lock.inode, change) => {
+                self.shared.answer(ticket, verdict);
+            }
+            Ok(Some((verdict, change))) => {
+                self.send(Job::News(LockNews::Decided { ticket, verdict, change }));
             }
             Ok(None) => self.send(Job::Look),
             Err(why) => self.shared.fail(ticket, &why),
         }
+    }
+
+    /// Prepares a request. The descriptor is noted before the lock is granted, so that it is marked if the lock is lost
+    /// at once. A shared lock may replace an exclusive one, so what was written under that must be at the stores.
+    fn prepare(&self, asked: &Asked) -> Result<(), Error> {
+        if let Reply::Test(_) = asked.reply {
+            return Ok(());
+        }
+        self.shared.note(&asked.open, asked.lock);
+        if asked.lock.exclusive { Ok(()) } else { asked.open.file.flush() }
     }
 
     fn send(&self, job: Job) {
@@ -189,6 +205,11 @@ impl MountLocks {
     fn unlock_all(&self, inode: u64, owner: u64) -> Result<(), Error> {
         held(&self.shared.files).remove(&(inode, owner));
         self.locker.unlock_all(inode, owner)
+    }
+
+    /// The kernel has forgotten a file, and its pages.
+    pub(crate) fn forget(&self, inode: u64) {
+        held(&self.shared.dropped).remove(&inode);
     }
 
     /// Releases all locks, and interrupts waiting requests.
@@ -234,13 +255,14 @@ impl Shared {
 
     fn hear(&self, news: LockNews) {
         match news {
-            LockNews::Decided { ticket, verdict, has_changed } => {
+            LockNews::Decided { ticket, verdict, change } => {
                 let open = held(&self.asked).get(&ticket).map(|asked| Arc::clone(&asked.open));
-                if let (true, Some(open)) = (has_changed, open) {
+                if let Some(open) = open.filter(|open| !self.is_dropped(open.file.inode(), change)) {
                     // Updates the size. If that fails, so do reads.
                     let _ = open.file.stat();
                     open.file.forget();
                     self.drop_pages(open.file.inode());
+                    held(&self.dropped).insert(open.file.inode(), change);
                 }
                 self.answer(ticket, verdict);
             }
@@ -278,18 +300,22 @@ impl Shared {
         }
     }
 
+    /// Whether the pages of a file are not older than a change by others.
+    fn is_dropped(&self, inode: u64, change: ChangeNumber) -> bool {
+        change == 0 || held(&self.dropped).get(&inode) == Some(&change)
+    }
+
     fn has_locked(&self, inode: u64, owner: u64) -> bool {
         held(&self.files).contains_key(&(inode, owner))
     }
 
     fn answer(&self, ticket: u64, verdict: Verdict) {
         let Some(asked) = held(&self.asked).remove(&ticket) else { return };
-        let Asked { reply, open, lock, .. } = asked;
-        match (verdict, reply) {
-            (Verdict::Free, Reply::Set(reply)) => {
-                self.note(&open, lock);
-                reply.ok();
+        match (verdict, asked.reply) {
+            (Verdict::Free, Reply::Set(reply)) if asked.open.locks.is_lost.load(Ordering::Acquire) => {
+                reply.error(Errno::EIO);
             }
+            (Verdict::Free, Reply::Set(reply)) => reply.ok(),
             (Verdict::Free, Reply::Test(reply)) => reply.locked(0, 0, i32::from(libc::F_UNLCK as i16), 0),
             (Verdict::Taken(other), Reply::Test(reply)) => {
                 let kind = if other.exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
@@ -301,7 +327,7 @@ impl Shared {
         }
     }
 
-    /// Notes that an owner has a lock through an open file.
+    /// Notes that an owner may have a lock through an open file.
     fn note(&self, open: &Arc<OpenFile>, lock: Lock) {
         open.locks.is_used.store(true, Ordering::Release);
         let mut owners = held(&open.locks.owners);

@@ -40,6 +40,20 @@ impl Allowed {
         }
     }
 
+    /// An error if the part is for certain clients: for whom a node asks that takes part in a job, nobody here can tell.
+    pub(crate) fn check_for_job(&self) -> Result<()> {
+        match &self.0 {
+            Some(clients) => Err(Error::system(
+                libc::EACCES,
+                format!(
+                    "the volume is only for {}, and nodes would use it for anybody; do it without --cluster, as one of these",
+                    clients.join(", ")
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// An error if the peer of a link may not use the part.
     pub(crate) fn check(&self, peer: &Link) -> Result<()> {
         let hello = peer.hello();

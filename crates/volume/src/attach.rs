@@ -21,7 +21,7 @@ use crate::connection::{Connection, Failure, PATIENCE};
 use crate::manager::Change;
 use crate::message::{Ask, Reply};
 use crate::reached::{AsksStore, wrong};
-use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
+use crate::request::{Answer, ChangeNumber, LockAnswer, Request, StoreAnswer, StoreRequest};
 use crate::serve::{self, Listener};
 use crate::server::Server;
 use crate::session::{Answering, OwnSession};
@@ -178,6 +178,17 @@ impl Attachment {
     }
 }
 
+/// Marks files as changed by the last change of the way to the server, if the server knows of no change since they were
+/// opened: it does not know what happened before they were reopened.
+fn since_reopened(answer: &mut Answer, way_changes: u64) {
+    let changed = |change: &mut ChangeNumber| *change = if *change == 0 { way_changes } else { *change };
+    match answer {
+        Answer::Lock(LockAnswer::Verdict(_, change)) => changed(change),
+        Answer::Lock(LockAnswer::News(news)) => news.iter_mut().for_each(|(_, (_, change))| changed(change)),
+        _ => {}
+    }
+}
+
 /// The effect of carrying out a request twice.
 enum Twice {
     /// The same as once.
@@ -240,7 +251,7 @@ impl Way {
 
 impl Answers for Arc<Attachment> {
     fn answer(&self, request: &Request) -> Result<Answer> {
-        let answer = match self.ask(&Ask::Manager(request.clone()), &[], &mut [])? {
+        let mut answer = match self.ask(&Ask::Manager(request.clone()), &[], &mut [])? {
             Reply::Manager(answer) => answer,
             other => return wrong(&other),
         };
@@ -251,6 +262,7 @@ impl Answers for Arc<Attachment> {
             Request::Change(Change::Settle(written, _)) => {
                 self.open().entry(written.inode).and_modify(|may_write| *may_write = false);
             }
+            Request::Lock { .. } => since_reopened(&mut answer, self.way().0),
             _ => {}
         }
         Ok(answer)

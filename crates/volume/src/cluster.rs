@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_api::{ServiceRequest, VolumeChange, VolumeCluster, VolumeEntry, VolumeRequest, VolumeWork};
+use thalweg_api::{
+    JobVolume, ServiceRequest, VolumeChange, VolumeCluster, VolumeEntry, VolumeRequest, VolumeWork,
+};
 use thalweg_io::process;
-use thalweg_wire::{Id, message};
+use thalweg_wire::{Host, Id, message};
 
 use crate::alone::{Alone, OpenAlone, OpenVolume, Watch};
 use crate::attach::Attachment;
@@ -24,7 +26,7 @@ use crate::registry::{Registry, part};
 use crate::remote::{Dial, Links, RemoteManager, RemoteStore, number};
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
-use crate::{Error, Result, Volume, place};
+use crate::{Error, Result, Volume, VolumeFs, place};
 
 /// The cluster of a new volume.
 #[derive(Debug, Clone, Copy)]
@@ -167,14 +169,24 @@ pub(crate) fn check_apart(slots: &[Location], policy: &Policy) -> Result<()> {
 pub(crate) fn open(mut entry: VolumeEntry, work: Option<VolumeWork>) -> Result<OpenVolume> {
     let dial: Arc<dyn Dial> = Arc::new(links(&entry)?);
     let watch = Watch::default();
-    let volume = open_by(&dial, &mut entry, work, &watch)?;
+    let volume = open_by(&dial, &mut entry, (work, false), &watch)?;
     Ok(OpenVolume { volume, entry, watch })
+}
+
+/// Opens a volume as a node, for a job in which the node takes part.
+pub fn open_on_node(host: &Arc<Host>, volume: &JobVolume) -> Result<VolumeFs> {
+    let JobVolume { name, volume, manager } = volume.clone();
+    let cluster = Some(VolumeCluster { name: String::new(), identity: String::new(), volume });
+    let mut entry = VolumeEntry { name, cluster, manager, stores: Vec::new(), clients: Vec::new() };
+    let (dial, watch): (Arc<dyn Dial>, _) = (Arc::new(Arc::clone(host)), Watch::default());
+    let volume = open_by(&dial, &mut entry, (None, true), &watch)?;
+    Ok(VolumeFs::new(OpenVolume { volume, entry, watch }))
 }
 
 /// Opens a volume exclusively, for work on its stores.
 pub(crate) fn open_alone(mut entry: VolumeEntry, work: VolumeWork) -> Result<OpenAlone> {
     let dial: Arc<dyn Dial> = Arc::new(links(&entry)?);
-    let volume = open_by(&dial, &mut entry, Some(work), &Watch::default())?;
+    let volume = open_by(&dial, &mut entry, (Some(work), false), &Watch::default())?;
     let (name, clients) = (entry.name.clone(), entry.clients.clone());
     let alone = OnNodes { name, volume: of(&entry).volume.clone(), clients, dial };
     Ok(OpenAlone { volume, entry, alone: Box::new(alone) })
@@ -184,12 +196,12 @@ pub(crate) fn open_alone(mut entry: VolumeEntry, work: VolumeWork) -> Result<Ope
 pub(crate) fn open_by(
     dial: &Arc<dyn Dial>,
     entry: &mut VolumeEntry,
-    work: Option<VolumeWork>,
+    (work, for_job): (Option<VolumeWork>, bool),
     watch: &Watch,
 ) -> Result<Arc<Volume>> {
-    let place = Location::needed(&entry.manager)?;
-    let manager =
-        RemoteManager { dial: Arc::clone(dial), name: entry.name.clone(), place, work, turns: Turns::new() };
+    let (name, place) = (entry.name.clone(), Location::needed(&entry.manager)?);
+    let turns = Turns::new();
+    let manager = RemoteManager { dial: Arc::clone(dial), name, place, work, for_job, turns };
     let (attachment, _) = Attachment::by(Box::new(manager), &entry.name)?;
     let client = Client::by(attachment);
     entry.stores = client.slots()?.iter().map(|place| place.to_string_lossy().into_owned()).collect();

@@ -19,7 +19,7 @@ use crate::message::{Ask, Head, Reply, send};
 /// The longest time that a client waits for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The receiving side of a connection.
+/// The receiving side of a connection. If the peer is silent for too long, a read fails with `TimedOut`.
 pub(crate) trait Receive: Read + Send {
     /// Waits until something can be read, or for `patience`. Returns whether something can be read.
     fn wait(&self, patience: Duration) -> io::Result<bool>;
@@ -59,6 +59,8 @@ struct State {
     waiting: HashSet<u64>,
     arrived: HashMap<u64, (Vec<u8>, Vec<u8>)>,
     is_broken: bool,
+    /// It ended while a request waited, because the peer was silent.
+    is_silent: bool,
 }
 
 /// The answer that was read: the one that the reader waits for, or another's.
@@ -71,8 +73,8 @@ enum Came {
 impl Connection {
     /// A connection over these two directions.
     pub(crate) fn new(name: &str, from: Box<dyn Receive>, to: Box<dyn Write + Send>) -> Connection {
-        let state =
-            State { from: Some(from), waiting: HashSet::new(), arrived: HashMap::new(), is_broken: false };
+        let (waiting, arrived) = (HashSet::new(), HashMap::new());
+        let state = State { from: Some(from), waiting, arrived, is_broken: false, is_silent: false };
         let out = Mutex::new(Out { to, last: 0 });
         let name = name.into();
         Connection { name, quit: None, out, state: Mutex::new(state), changed: Condvar::new() }
@@ -86,6 +88,12 @@ impl Connection {
     /// Whether the connection has ended.
     pub(crate) fn is_broken(&self) -> bool {
         self.state().is_broken
+    }
+
+    /// Whether the connection has ended while a request waited, because the peer was silent: a new one would not be
+    /// answered either.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.state().is_silent
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -185,7 +193,10 @@ impl Connection {
                 }
                 Ok(Came::Other) => self.changed.notify_all(),
                 Ok(Came::Nothing) => {}
-                Err(_) => self.break_off(&mut state),
+                Err(why) => {
+                    state.is_silent = why.kind() == io::ErrorKind::TimedOut;
+                    self.break_off(&mut state);
+                }
             }
         }
     }

@@ -90,7 +90,7 @@ impl fmt::Display for Error {
                 "{} is damaged at byte {at}: the checksum of the block there does not match",
                 path.display()
             ),
-            Error::Missing(strip, why) => write!(f, "{strip} cannot be had: {why}"),
+            Error::Missing(strip, why) => write!(f, "{strip} is not available: {why}"),
             Error::Stale(strip) => write!(f, "{strip} was truncated after this request was made"),
             Error::At { file, at, why } => write!(f, "{} at byte {at}: {why}", file.display()),
             Error::Database(path, e) => write!(f, "the manager's database {} failed: {e}", path.display()),

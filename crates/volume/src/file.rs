@@ -22,6 +22,7 @@ use crate::hint::Hint;
 use crate::layout::Layout;
 use crate::manager::{Change, Inode, Written, cuts};
 use crate::memory::Memory;
+use crate::store::Strip;
 use crate::stores::{Outcome, Target};
 use crate::volume::Volume;
 use crate::{Error, Result};
@@ -65,6 +66,10 @@ pub(crate) struct State {
     pub(crate) is_noted: bool,
     /// The manager has this size and time.
     pub(crate) is_told: bool,
+    /// A write failed that one copy may have received and the other not.
+    pub(crate) is_doubtful: bool,
+    /// The only current copy of a strip, if its store has lost bytes of it, and how: the next sync returns that error.
+    pub(crate) forgotten: Option<(Strip, String)>,
 }
 
 impl State {
@@ -91,6 +96,8 @@ impl Node {
             unsynced: unsynced(inode),
             is_noted: false,
             is_told: true,
+            is_doubtful: false,
+            forgotten: None,
         };
         Node { gate: RwLock::default(), state: Mutex::new(state), behind: Behind::default() }
     }
@@ -202,28 +209,41 @@ impl Node {
     pub(crate) fn sync(&self, volume: &Volume, names: bool) -> Result<()> {
         let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         self.send_all(volume);
-        let (target, unsynced, is_noted) = {
+        let (target, unsynced, is_noted, is_doubtful) = {
             let state = self.state();
-            (state.target, state.unsynced, state.is_noted)
+            (state.target, state.unsynced, state.is_noted, state.is_doubtful)
         };
         if is_noted || unsynced != 0 {
             let (outcome, synced) = volume.stores.sync(&target, unsynced);
             self.settle_copies(volume, outcome)?;
             let mut state = self.state();
             let settled = state.target.settled | unsynced;
-            let told = volume.manager.change(&Change::Settle(state.written(settled), false))?;
+            let told = volume.manager.change(&Change::Settle(state.written(settled), is_doubtful))?;
             state.target.settled = settled;
             state.known = Stamp::of(&told);
             (state.unsynced, state.is_noted, state.is_told) = (0, false, true);
+            state.is_doubtful = false;
             drop(state);
             if !told.unsettled {
-                // Otherwise the copies may still differ in bytes of another writer.
+                // Otherwise the copies may still differ, in bytes of another writer or of a write that failed.
                 volume.stores.settle(&target, &synced);
             }
         } else {
             self.tell_size(volume)?;
         }
-        if names { volume.manager.sync() } else { Ok(()) }
+        if names {
+            volume.manager.sync()?;
+        }
+        let forgotten = self.state().forgotten.take();
+        forgotten.map_or(Ok(()), |(strip, how)| Err(Error::Missing(strip, how)))
+    }
+
+    /// Lets the manager make copies equal that may differ after a failed write.
+    pub(crate) fn end_doubts(&self, volume: &Volume) {
+        if self.state().is_doubtful {
+            // If that fails, the next opening of the volume does it.
+            let _ = self.sync(volume, false);
+        }
     }
 
     /// Marks copies stale that failed where the other copy did not. An error if no copy of a strip is left.
@@ -367,8 +387,8 @@ impl File {
     /// Makes the bytes, the size and the name durable. Also fails if a write since this descriptor's last report could
     /// not be sent to the stores.
     pub fn sync(&self) -> Result<()> {
-        self.node.sync(&self.volume, true).map_err(|why| self.failed(0, why))?;
-        self.report()
+        let synced = self.node.sync(&self.volume, true).map_err(|why| self.failed(0, why));
+        synced.and(self.report())
     }
 
     /// Sends writes to the stores, and the size to the manager, as closing the file does, so that a later open finds

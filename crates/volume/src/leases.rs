@@ -14,7 +14,7 @@ use thalweg_base::clock::now_ns;
 use thalweg_io::hidden;
 
 use crate::locks::{ClientId, How, Locks, Verdict};
-use crate::request::{LockAnswer, LockRequest};
+use crate::request::{ChangeNumber, LockAnswer, LockRequest};
 use crate::server::SessionId;
 use crate::{Manager, Result};
 
@@ -72,14 +72,14 @@ impl Leases {
         }
     }
 
-    /// Answers a client. `has_changed` is called for each file in which it gets a lock.
+    /// Answers a client. `last_change` is called for each file in which it gets a lock.
     pub(crate) fn answer(
         &self,
         manager: &dyn Manager,
         (session, client): (SessionId, ClientId),
         table: u64,
         ask: &LockRequest,
-        has_changed: impl Fn(u64) -> bool,
+        last_change: impl Fn(u64) -> ChangeNumber,
     ) -> LockAnswer {
         let mut state = self.state();
         let now = now_ns();
@@ -102,11 +102,11 @@ impl Leases {
             LockRequest::Ask(ticket, lock, how) => {
                 let verdict = state.locks.ask(client, *ticket, *lock, *how);
                 let is_granted = verdict == Some(Verdict::Free) && *how != How::Test;
-                LockAnswer::Verdict(verdict, is_granted && has_changed(lock.inode))
+                LockAnswer::Verdict(verdict, if is_granted { last_change(lock.inode) } else { 0 })
             }
             LockRequest::Unlock(range) => match state.locks.unlock(client, *range) {
                 true => LockAnswer::Done,
-                false => LockAnswer::Verdict(Some(Verdict::Full), false),
+                false => LockAnswer::Verdict(Some(Verdict::Full), 0),
             },
             LockRequest::Cancel(inode, ticket) => {
                 LockAnswer::Cancelled(state.locks.cancel(client, *inode, *ticket))
@@ -116,7 +116,7 @@ impl Leases {
                 forget(manager, &[client]);
                 LockAnswer::Done
             }
-            LockRequest::News => return self.news(manager, client, state, has_changed),
+            LockRequest::News => return self.news(manager, client, state, last_change),
         };
         // Other clients may have got locks by this.
         self.changed.notify_all();
@@ -128,16 +128,15 @@ impl Leases {
         manager: &dyn Manager,
         client: ClientId,
         mut state: MutexGuard<'_, State>,
-        has_changed: impl Fn(u64) -> bool,
+        last_change: impl Fn(u64) -> ChangeNumber,
     ) -> LockAnswer {
         let until = now_ns() + NEWS.as_nanos() as u64;
         loop {
             let Some(news) = state.locks.news(client) else { return LockAnswer::Unknown(self.number) };
             let now = now_ns();
             if !news.is_empty() || now >= until || state.is_closing {
-                let told = |(ticket, inode, verdict)| {
-                    (ticket, (verdict, verdict == Verdict::Free && has_changed(inode)))
-                };
+                let change = |inode, verdict| if verdict == Verdict::Free { last_change(inode) } else { 0 };
+                let told = |(ticket, inode, verdict)| (ticket, (verdict, change(inode, verdict)));
                 return LockAnswer::News(news.into_iter().map(told).collect());
             }
             let patience = LOOK.min(Duration::from_nanos(until - now));

@@ -16,7 +16,7 @@ use thalweg_io::hidden;
 
 use crate::client::Client;
 use crate::locks::{ClientId, How, LEASE, Lock, Ranges, Verdict};
-use crate::request::{LockAnswer, LockRequest};
+use crate::request::{ChangeNumber, LockAnswer, LockRequest};
 use crate::{Error, Result, Volume};
 
 /// How long to wait after a request to the server failed.
@@ -31,8 +31,8 @@ pub enum LockNews {
         ticket: u64,
         /// The decision.
         verdict: Verdict,
-        /// Other clients may have written the file since the last lock.
-        has_changed: bool,
+        /// The last change of the file by other clients.
+        change: ChangeNumber,
     },
     /// A waiting request failed, because the server cannot be reached.
     Failed {
@@ -118,9 +118,14 @@ impl Locker {
         state.last_ticket
     }
 
-    /// Requests a lock. Returns the decision, and whether other clients may have written the file since the last lock;
-    /// `None` if the decision comes later.
-    pub fn ask(self: &Arc<Self>, ticket: u64, lock: Lock, how: How) -> Result<Option<(Verdict, bool)>> {
+    /// Requests a lock. Returns the decision, and the last change of the file by other clients; `None` if the decision
+    /// comes later.
+    pub fn ask(
+        self: &Arc<Self>,
+        ticket: u64,
+        lock: Lock,
+        how: How,
+    ) -> Result<Option<(Verdict, ChangeNumber)>> {
         {
             let mut state = self.state();
             if state.is_idle() {
@@ -136,13 +141,13 @@ impl Locker {
         asked
     }
 
-    fn decide(&self, ticket: u64, lock: Lock, how: How) -> Result<Option<(Verdict, bool)>> {
+    fn decide(&self, ticket: u64, lock: Lock, how: How) -> Result<Option<(Verdict, ChangeNumber)>> {
         while self.state().waiting.contains_key(&ticket) {
             match self.send(&LockRequest::Ask(ticket, lock, how))? {
-                (table, LockAnswer::Verdict(Some(verdict), has_changed)) => {
+                (table, LockAnswer::Verdict(Some(verdict), change)) => {
                     let mut state = self.state();
                     if state.table == table {
-                        return Ok(state.decided(self.me, ticket, verdict).then_some((verdict, has_changed)));
+                        return Ok(state.decided(self.me, ticket, verdict).then_some((verdict, change)));
                     }
                     // The client has joined another server in the meantime, which does not have this lock.
                 }
@@ -280,8 +285,8 @@ impl Locker {
         };
         for (ticket, (lock, how)) in waiting {
             let asked = self.client.lock(self.me, table, LockRequest::Ask(ticket, lock, how))?;
-            if let LockAnswer::Verdict(Some(verdict), has_changed) = asked {
-                self.deliver(table, ticket, verdict, has_changed);
+            if let LockAnswer::Verdict(Some(verdict), change) = asked {
+                self.deliver(table, ticket, verdict, change);
             }
         }
         Ok(())
@@ -295,12 +300,12 @@ impl Locker {
     }
 
     /// Reports the decision of a request, unless it was already reported.
-    fn deliver(&self, table: u64, ticket: u64, verdict: Verdict, has_changed: bool) {
+    fn deliver(&self, table: u64, ticket: u64, verdict: Verdict, change: ChangeNumber) {
         let mut state = self.state();
         let is_news = state.table == table && state.decided(self.me, ticket, verdict);
         drop(state);
         if is_news {
-            (self.tell)(LockNews::Decided { ticket, verdict, has_changed });
+            (self.tell)(LockNews::Decided { ticket, verdict, change });
         }
     }
 
@@ -333,8 +338,8 @@ impl Locker {
             }
             match self.send(&LockRequest::News) {
                 Ok((table, LockAnswer::News(news))) => {
-                    for (ticket, (verdict, has_changed)) in news {
-                        self.deliver(table, ticket, verdict, has_changed);
+                    for (ticket, (verdict, change)) in news {
+                        self.deliver(table, ticket, verdict, change);
                     }
                 }
                 _ => std::thread::park_timeout(MOMENT),

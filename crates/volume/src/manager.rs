@@ -192,8 +192,8 @@ pub enum Change {
     Unsettle(u64),
     /// A file was written; these of its strips have bytes that are not durable.
     Grow(Written),
-    /// A file was written, and these of its strips are durable. With the flag, there may be bytes of another writer
-    /// that are not.
+    /// A file was written, and these of its strips are durable. With the flag, there may be bytes that are not, or in
+    /// which the copies differ: of another writer, or of a write that failed.
     Settle(Written, bool),
     /// Sets the size. If the file gets shorter, its next generation begins, and its strips have to be cut.
     Resize(u64, u64, i64),

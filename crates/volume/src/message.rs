@@ -147,7 +147,7 @@ choice!(LockRequest {
 choice!(LockAnswer {
     0 => Done {},
     1 => Unknown { 0: table },
-    2 => Verdict { 0: verdict, 1: has_changed },
+    2 => Verdict { 0: verdict, 1: change },
     3 => Cancelled { 0: waited },
     4 => News { 0: decided },
     5 => Claimed { 0: table },

@@ -142,6 +142,8 @@ pub(crate) struct RemoteManager {
     pub(crate) place: Location,
     /// The work on the stores, if it is opened for any.
     pub(crate) work: Option<VolumeWork>,
+    /// A node asks, for a job in which it takes part.
+    pub(crate) for_job: bool,
     pub(crate) turns: Turns,
 }
 
@@ -151,7 +153,7 @@ impl Reach for RemoteManager {
         let Location { node, directory } = &self.place;
         let directory = directory.display().to_string();
         let request = match self.work {
-            None => VolumeRequest::Manager { directory },
+            None => VolumeRequest::Manager { directory, for_job: self.for_job },
             Some(work) => VolumeRequest::Maintain { directory, work },
         };
         let what = format!("the manager of volume {}", self.name);
@@ -376,10 +378,11 @@ impl AsksStore for RemoteStore {
                 Err(failure) => matches!(failure, Failure::Unanswered),
             };
             let failed = |how: &str| Error::system(libc::EIO, format!("{} {how}", self.what));
-            if watch.ns() > SILENT.as_nanos() as u64 {
+            if connection.is_silent() || watch.ns() > SILENT.as_nanos() as u64 {
                 // A dial would not be answered either.
                 let why = failed("did not answer");
-                return Err(self.goes_down(&mut self.state(), &why, self.dial.pause_ns(watch.ns())));
+                let took_ns = watch.ns().max(SILENT.as_nanos() as u64);
+                return Err(self.goes_down(&mut self.state(), &why, self.dial.pause_ns(took_ns)));
             }
             if unsure && is_write {
                 return Err(failed("ended before it answered a write"));

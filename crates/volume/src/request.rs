@@ -58,6 +58,10 @@ pub(crate) enum Request {
     Lift(u64),
 }
 
+/// The number of the last change of a file by others, as the server knows it for a client. It is 0 if there was none
+/// since the client opened the file. All other numbers are distinct, also those of different servers.
+pub type ChangeNumber = u64;
+
 /// A request of a client about locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LockRequest {
@@ -82,12 +86,12 @@ pub(crate) enum LockAnswer {
     Claimed(u64),
     /// The table has this number, and the client is not known there, or no longer.
     Unknown(u64),
-    /// The verdict, if there is one yet; and whether others may have written the file since the last lock.
-    Verdict(Option<Verdict>, bool),
+    /// The verdict, if there is one yet; and, if it grants a lock, the number of the file's last change.
+    Verdict(Option<Verdict>, ChangeNumber),
     /// Whether the request was waiting.
     Cancelled(bool),
     /// The decisions, each with its ticket.
-    News(Vec<(u64, (Verdict, bool))>),
+    News(Vec<(u64, (Verdict, ChangeNumber))>),
 }
 
 /// An answer of the server.

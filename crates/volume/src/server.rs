@@ -12,13 +12,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use thalweg_base::clock::{Stopwatch, now_ns};
-use thalweg_io::File;
+use thalweg_io::{File, hidden};
 use thalweg_wire::threads::spawn;
 
 use crate::connection::PATIENCE;
 use crate::leases::Leases;
 use crate::manager::{Change, Inode, Kind, Manager, Written, cuts};
-use crate::request::{Answer, Request};
+use crate::request::{Answer, ChangeNumber, Request};
 use crate::stores::{Stores, Target};
 use crate::{Error, Result, recover};
 
@@ -57,6 +57,8 @@ pub(crate) struct Server {
 #[derive(Default)]
 struct State {
     last_session: SessionId,
+    /// Begins at a random number, so that no other server has had the numbers that follow.
+    last_change: ChangeNumber,
     repair: Option<Repair>,
     files: BTreeMap<u64, Opened>,
     /// Files without names that no session has open, each with the strips that it may have.
@@ -71,11 +73,19 @@ struct Repair {
     fenced: Option<(u64, u64)>,
 }
 
+impl State {
+    /// The number of a new change of some file.
+    fn next_change(&mut self) -> ChangeNumber {
+        self.last_change += 1;
+        self.last_change
+    }
+}
+
 /// A file that a session has open, or that one left unsettled.
 #[derive(Default)]
 struct Opened {
-    /// For each session, whether others may have written the file since it last asked.
-    holders: BTreeMap<SessionId, bool>,
+    /// For each session, the last change by others.
+    holders: BTreeMap<SessionId, ChangeNumber>,
     writers: BTreeSet<SessionId>,
     /// A writer ended without reporting what it wrote.
     is_orphaned: bool,
@@ -89,8 +99,9 @@ struct Opened {
 
 impl Opened {
     /// Notes that all other sessions may find other bytes in it.
-    fn writes(&mut self, session: SessionId) {
-        self.holders.iter_mut().for_each(|(holder, changed)| *changed |= *holder != session);
+    fn changes(&mut self, session: SessionId, number: ChangeNumber) {
+        let others = self.holders.iter_mut().filter(|(holder, _)| **holder != session);
+        others.for_each(|(_, change)| *change = number);
     }
 }
 
@@ -126,7 +137,8 @@ impl Server {
         lock: Option<File>,
     ) -> Result<Arc<Server>> {
         let leases = Leases::new(&*manager, !is_alone)?;
-        let (state, settled) = (Mutex::default(), Condvar::new());
+        let state = Mutex::new(State { last_change: hidden::random() >> 1, ..State::default() });
+        let settled = Condvar::new();
         let server = Arc::new_cyclic(|me| {
             let me = Weak::clone(me);
             Server { manager, stores, leases, state, settled, me, has_threads, _lock: lock }
@@ -198,7 +210,7 @@ impl Server {
         if inode.kind == Kind::File {
             let mut state = self.state();
             let file = state.files.entry(inode.id).or_default();
-            file.holders.insert(GONE, false);
+            file.holders.insert(GONE, 0);
             (file.is_orphaned, file.is_doomed) = (inode.unsettled, inode.links == 0);
         }
         inode.kind == Kind::File
@@ -274,8 +286,8 @@ impl Server {
             }
             Request::Slots => Answer::Slots(self.manager.facts()?.slots),
             Request::Lock { client, table, ask } => {
-                let has_changed = |inode| self.has_changed(session, inode);
-                Answer::Lock(self.leases.answer(&*self.manager, (session, *client), *table, ask, has_changed))
+                let last_change = |inode| self.last_change(session, inode);
+                Answer::Lock(self.leases.answer(&*self.manager, (session, *client), *table, ask, last_change))
             }
             Request::Repair => {
                 self.begin_repair(session)?;
@@ -374,7 +386,7 @@ impl Server {
     fn change(&self, session: SessionId, change: &Change) -> Result<Inode> {
         match change {
             Change::Unsettle(inode) => self.unsettle(session, *inode),
-            Change::Settle(written, _) => self.settled(session, written),
+            Change::Settle(written, is_doubtful) => self.settled(session, written, *is_doubtful),
             Change::Resize(inode, size, modified_ns) => self.resize(session, *inode, *size, *modified_ns),
             // From a client, this request reports that a store has not truncated its strip yet.
             Change::Cut(inode, _) => {
@@ -438,10 +450,11 @@ impl Server {
         if found.links == 0 && !is_open {
             return Err(Error::system(libc::ENOENT, format!("inode {inode}")));
         }
+        let number = state.next_change();
         let file = state.files.entry(inode).or_default();
         // Not whether other sessions write: even what they wrote before this session began may be new to it.
         let is_shared = file.holders.keys().any(|holder| *holder != session);
-        file.holders.insert(session, is_shared);
+        file.holders.insert(session, if is_shared { number } else { 0 });
         drop(state);
         self.live(session, found)
     }
@@ -449,9 +462,12 @@ impl Server {
     fn close(&self, session: SessionId, inode: u64, written: Option<&Written>) -> Result<()> {
         let told = written.map_or(Ok(()), |written| self.manager.change(&Change::Grow(*written)).map(drop));
         let mut state = self.state();
+        let number = state.next_change();
         let Some(file) = state.files.get_mut(&inode) else { return told };
         file.holders.remove(&session);
-        file.writers.remove(&session);
+        if file.writers.remove(&session) {
+            file.changes(session, number);
+        }
         file.is_orphaned |= told.is_err();
         let is_orphaned = file.is_orphaned;
         drop(state);
@@ -490,29 +506,43 @@ impl Server {
         }
         let found = self.manager.inode(inode)?;
         let changed = if found.unsettled { found } else { self.manager.change(&Change::Unsettle(inode))? };
+        let number = state.next_change();
         let file = state.files.entry(inode).or_default();
         file.writers.insert(session);
-        file.writes(session);
+        file.changes(session, number);
         Ok(changed)
     }
 
-    /// Whether other sessions may have written a file since a session that has it open last asked.
-    fn has_changed(&self, session: SessionId, inode: u64) -> bool {
+    /// The last change of a file by sessions other than this one. Until a writer has synced or closed the file, each
+    /// call counts as a change.
+    fn last_change(&self, session: SessionId, inode: u64) -> ChangeNumber {
         let mut state = self.state();
-        let Some(file) = state.files.get_mut(&inode) else { return true };
+        let number = state.next_change();
+        let Some(file) = state.files.get_mut(&inode) else { return number };
         let is_written = file.is_orphaned || file.writers.iter().any(|writer| *writer != session);
-        let before = file.holders.get_mut(&session).map(std::mem::take);
-        is_written || before.unwrap_or(true)
+        match file.holders.get_mut(&session) {
+            Some(change) if is_written => {
+                *change = number;
+                number
+            }
+            Some(change) => *change,
+            None => number,
+        }
     }
 
-    /// Notes what a session wrote and made durable.
-    fn settled(&self, session: SessionId, written: &Written) -> Result<Inode> {
+    /// Notes what a session wrote and made durable. If one of its writes failed (`is_doubtful`), the copies are made equal
+    /// as if the session had ended.
+    fn settled(&self, session: SessionId, written: &Written, is_doubtful: bool) -> Result<Inode> {
         let mut state = self.state();
+        let number = state.next_change();
         let file = state.files.entry(written.inode).or_default();
+        file.is_orphaned |= is_doubtful;
         let others = file.is_orphaned || file.writers.iter().any(|writer| *writer != session);
         let is_shared = others || self.manager.inode(written.inode)?.unsynced & !written.strips != 0;
         let changed = self.manager.change(&Change::Settle(*written, is_shared))?;
-        file.writers.remove(&session);
+        if file.writers.remove(&session) {
+            file.changes(session, number);
+        }
         let is_orphaned = file.is_orphaned;
         drop(state);
         if is_orphaned {
@@ -585,10 +615,13 @@ impl Server {
             }))?;
         }
         let changed = self.manager.change(&Change::Resize(inode, size, modified_ns))?;
-        if let Some(file) = self.state().files.get_mut(&inode) {
+        let mut state = self.state();
+        let number = state.next_change();
+        if let Some(file) = state.files.get_mut(&inode) {
             file.reserved = size;
-            file.writes(session);
+            file.changes(session, number);
         }
+        drop(state);
         if cuts(changed.generation) == cuts(known.generation) {
             return Ok(changed);
         }

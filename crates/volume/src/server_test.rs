@@ -1,77 +1,24 @@
-//! Several clients of one volume, in turn and at once, on stores of a simulated disk.
+//! Several clients of one volume, in turn and at once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thalweg_io::sim::Sim;
-
-use super::Server;
-use crate::client::Client;
+use crate::Volume;
 use crate::layout::Policy;
+use crate::locks::{How, Lock, Verdict};
 use crate::manager::Change;
-use crate::stores::Stores;
-use crate::{LocalStore, SqliteManager, Store, Volume};
+use crate::request::{LockAnswer, LockRequest};
+use crate::test_bed::{Bed, STORES, file};
 
-const VOLUME: u128 = 7;
-const STORES: u32 = 3;
 const STRIPE: usize = 4096;
 
-struct Bed {
-    sim: Sim,
-    place: PathBuf,
-    server: Arc<Server>,
+/// A volume with small stripes.
+fn small_stripes(name: &str, copies: u32) -> Bed {
+    Bed::new(name, &Policy { stripe_bytes: STRIPE as u64, copies, ..Policy::default() })
 }
 
-impl Bed {
-    fn new(name: &str, copies: u32) -> Bed {
-        let policy = Policy { stripe_bytes: STRIPE as u64, copies, ..Policy::default() };
-        Bed::with(name, &policy)
-    }
-
-    fn with(name: &str, policy: &Policy) -> Bed {
-        let place = std::env::temp_dir().join(format!("thalweg-server-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&place).unwrap();
-        let sim = Sim::new(1);
-        let dirs: Vec<PathBuf> = (0..STORES).map(|slot| format!("/s{slot}").into()).collect();
-        let store = |(slot, dir): (u32, &PathBuf)| {
-            sim.make_dir(dir);
-            LocalStore::create(&sim.io(), dir, VOLUME, slot).unwrap();
-            Ok(Arc::new(LocalStore::open(&sim.io(), dir, VOLUME, slot).unwrap()) as Arc<dyn Store>)
-        };
-        let stores = Arc::new(Stores::new((0..).zip(&dirs).map(store).collect()));
-        SqliteManager::create(&place, VOLUME, &dirs, policy, (0, 0)).unwrap();
-        let manager = SqliteManager::open(&place).unwrap();
-        Bed { server: Server::start(Box::new(manager), stores, true, None).unwrap(), sim, place }
-    }
-
-    fn client(&self) -> Arc<Volume> {
-        self.client_of(Arc::clone(&self.server.stores))
-    }
-
-    /// A client that cannot reach the store of a slot.
-    fn client_without(&self, slot: u32) -> Arc<Volume> {
-        let mut slots: Vec<_> = self.server.stores.slots().to_vec();
-        slots[slot as usize] = Err("it is away".into());
-        self.client_of(Arc::new(Stores::new(slots)))
-    }
-
-    fn client_of(&self, stores: Arc<Stores>) -> Arc<Volume> {
-        Volume::of(Client::by(crate::session::OwnSession::begin(&self.server)), stores)
-    }
-
-    fn strips(&self) -> usize {
-        self.sim.names().iter().filter(|path| path.extension().is_some_and(|end| end == "strip")).count()
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.place);
-    }
-}
-
-fn file(volume: &Arc<Volume>) -> crate::File {
-    volume.create(Path::new("f"), 0o644, false).unwrap()
+fn strips(bed: &Bed) -> usize {
+    bed.sim.names().iter().filter(|path| path.extension().is_some_and(|end| end == "strip")).count()
 }
 
 fn contents(file: &crate::File) -> Vec<u8> {
@@ -83,7 +30,7 @@ fn contents(file: &crate::File) -> Vec<u8> {
 
 #[test]
 fn clients_that_append_in_turn_do_not_overwrite_each_other() {
-    let bed = Bed::new("append", 1);
+    let bed = small_stripes("append", 1);
     let clients = [bed.client(), bed.client()];
     let files = [file(&clients[0]), file(&clients[1])];
     let mut expected = Vec::new();
@@ -99,7 +46,7 @@ fn clients_that_append_in_turn_do_not_overwrite_each_other() {
 
 #[test]
 fn a_file_is_as_long_as_what_another_client_has_written() {
-    let bed = Bed::new("size", 1);
+    let bed = small_stripes("size", 1);
     let (writer, reader) = (bed.client(), bed.client());
     let written = file(&writer);
     written.write_at(0, &[1; 3 * STRIPE]).unwrap();
@@ -116,7 +63,7 @@ fn a_file_is_as_long_as_what_another_client_has_written() {
 
 #[test]
 fn a_file_without_names_is_there_until_the_last_client_closes_it() {
-    let bed = Bed::new("unlink", 1);
+    let bed = small_stripes("unlink", 1);
     let (one, other) = (bed.client(), bed.client());
     let held = file(&one);
     held.write_at(0, &[5; 2 * STRIPE]).unwrap();
@@ -126,12 +73,12 @@ fn a_file_without_names_is_there_until_the_last_client_closes_it() {
     assert_eq!(contents(&held), [5; 2 * STRIPE]);
     drop(held);
     one.sync().unwrap();
-    assert_eq!(bed.strips(), 0);
+    assert_eq!(strips(&bed), 0);
 }
 
 #[test]
 fn a_client_finds_a_file_cut_that_another_truncated() {
-    let bed = Bed::new("cut", 2);
+    let bed = small_stripes("cut", 2);
     let (one, other) = (bed.client(), bed.client());
     let first = file(&one);
     first.write_at(0, &[1; 4 * STRIPE]).unwrap();
@@ -149,7 +96,7 @@ fn a_client_finds_a_file_cut_that_another_truncated() {
 
 #[test]
 fn a_file_is_settled_when_nobody_may_write_it_any_more() {
-    let bed = Bed::new("settle", 2);
+    let bed = small_stripes("settle", 2);
     let (one, other) = (bed.client(), bed.client());
     let (first, second) = (file(&one), file(&other));
     first.write_at(0, &[1; 10]).unwrap();
@@ -168,9 +115,48 @@ fn a_file_is_settled_when_nobody_may_write_it_any_more() {
     assert_eq!((found.unsettled, found.size, found.strips), (false, size, 0b111));
 }
 
+/// A mount may get several locks before it has dropped its pages after the first of them.
+#[test]
+fn every_lock_tells_of_the_last_change_by_others() {
+    let bed = small_stripes("change", 1);
+    let (one, other) = (bed.client(), bed.client());
+    let written = file(&one);
+    let join =
+        |client: &Volume, n| match client.manager.lock([n; 2], 0, LockRequest::Claim(Vec::new())).unwrap() {
+            LockAnswer::Claimed(table) => table,
+            answer => panic!("{answer:?}"),
+        };
+    let tables = [join(&one, 1), join(&other, 2)];
+    let change = |client: &Volume, n: u64| {
+        let lock = Lock { inode: written.inode(), owner: n, start: 0, end: 9, exclusive: false, pid: 0 };
+        let ask = LockRequest::Ask(n, lock, How::Try);
+        match client.manager.lock([n; 2], tables[n as usize - 1], ask).unwrap() {
+            LockAnswer::Verdict(Some(Verdict::Free), change) => change,
+            answer => panic!("{answer:?}"),
+        }
+    };
+    written.write_at(0, &[1]).unwrap();
+    assert_eq!(change(&one, 1), 0, "nobody else has opened it");
+    let read = file(&other);
+    written.sync().unwrap();
+    let first = change(&other, 2);
+    assert_ne!(first, 0);
+    assert_eq!(change(&other, 2), first);
+    // While another client may write, it may have done so before each lock.
+    written.write_at(0, &[2]).unwrap();
+    let (second, third) = (change(&other, 2), change(&other, 2));
+    assert!(second != first && third != second);
+    written.write_at(0, &[3]).unwrap();
+    written.sync().unwrap();
+    let last = change(&other, 2);
+    assert!(last != third, "it was written after the last lock");
+    assert_eq!((change(&other, 2), change(&one, 1)), (last, 0));
+    drop(read);
+}
+
 #[test]
 fn of_two_copies_one_stays_current() {
-    let bed = Bed::new("stale", 2);
+    let bed = small_stripes("stale", 2);
     let (one, other) = (bed.client(), bed.client());
     let written = file(&one);
     written.write_at(0, &[1; 10]).unwrap();
@@ -193,7 +179,7 @@ fn contents_without(bed: &Bed, slot: u32) -> Vec<u8> {
 
 #[test]
 fn a_client_that_slept_does_not_write_to_one_copy_alone() {
-    let bed = Bed::new("slept", 2);
+    let bed = small_stripes("slept", 2);
     let sleeper = bed.client();
     let written = file(&sleeper);
     written.write_at(0, &[1; STRIPE]).unwrap();
@@ -215,7 +201,7 @@ fn a_client_that_slept_does_not_write_to_one_copy_alone() {
 
 #[test]
 fn a_client_that_does_not_know_of_a_stale_copy_is_refused_by_the_other() {
-    let bed = Bed::new("unaware", 2);
+    let bed = small_stripes("unaware", 2);
     let (one, other) = (bed.client(), bed.client());
     let (first, second) = (file(&one), file(&other));
     first.write_at(0, &[1; STRIPE]).unwrap();
@@ -235,7 +221,7 @@ fn a_client_that_does_not_know_of_a_stale_copy_is_refused_by_the_other() {
 
 #[test]
 fn a_volume_is_repaired_while_clients_write() {
-    let bed = Bed::new("busy", 2);
+    let bed = small_stripes("busy", 2);
     let len = 12 * STRIPE;
     let base = file(&bed.client());
     base.write_at(0, &vec![1; len]).unwrap();
@@ -287,7 +273,7 @@ fn a_volume_is_repaired_while_clients_write() {
 #[test]
 fn only_regions_that_were_written_are_copied() {
     const REGION: u64 = 1 << 20;
-    let bed = Bed::with("regions", &Policy { width: 1, copies: 2, ..Policy::default() });
+    let bed = Bed::new("regions", &Policy { width: 1, copies: 2, ..Policy::default() });
     let whole = file(&bed.client());
     whole.write_at(0, &vec![1; 8 << 20]).unwrap();
     whole.sync().unwrap();
@@ -305,7 +291,7 @@ fn only_regions_that_were_written_are_copied() {
 
 #[test]
 fn a_damaged_block_is_mended_by_the_read_that_finds_it() {
-    let bed = Bed::new("mend", 2);
+    let bed = small_stripes("mend", 2);
     let client = bed.client();
     let written = file(&client);
     written.write_at(0, &[1; STRIPE]).unwrap();

@@ -96,10 +96,14 @@ impl VolumeService {
         self: &Arc<Self>,
         dir: &Path,
         may_change: bool,
-        work: Option<VolumeWork>,
+        (work, for_job): (Option<VolumeWork>, bool),
         peer: &Link,
     ) -> Result<ManagerSession> {
-        Allowed::read(dir)?.check(peer)?;
+        let allowed = Allowed::read(dir)?;
+        allowed.check(peer)?;
+        if for_job {
+            allowed.check_for_job()?;
+        }
         let is_alone = work.is_some_and(|work| work != VolumeWork::Repair);
         let entered = self.managers.enter(dir, is_alone, || self.open_manager(dir))?;
         if is_alone {
@@ -226,15 +230,16 @@ impl Service for VolumeService {
             Err(why) => return out.abort(&format!("a request that is not known here: {why}")).is_ok(),
         };
         match request {
-            VolumeRequest::Manager { directory: dir } => spawn("volume", move || {
-                let open = || service.session(&directory(&dir)?, may_change, None, &link);
+            VolumeRequest::Manager { directory: dir, for_job } => spawn("volume", move || {
+                let open = || service.session(&directory(&dir)?, may_change, (None, for_job), &link);
                 service.converse(&link, (out, inc), open);
             }),
             VolumeRequest::Maintain { directory: dir, work } => {
                 let entry = peer.entry(work.command(), std::slice::from_ref(&dir));
                 entry.spawn("volume", move |entry| {
                     let open = || {
-                        let session = service.session(&directory(&dir)?, may_change, Some(work), &link);
+                        let session =
+                            service.session(&directory(&dir)?, may_change, (Some(work), false), &link);
                         session.inspect_err(|why| entry.refused(why)).inspect(|_| entry.ends("done"))
                     };
                     service.converse(&link, (out, inc), open);

@@ -119,6 +119,8 @@ pub(crate) struct Outcome {
     pub(crate) failed: [u64; 2],
     /// The first failure.
     pub(crate) why: Option<Error>,
+    /// A copy whose store has lost bytes of it, and how.
+    pub(crate) forgotten: Option<(Strip, String)>,
     /// A store has seen a newer generation of the file.
     pub(crate) is_outdated: bool,
     /// Strips whose second copy may still carry out the write later.
@@ -131,6 +133,9 @@ impl Outcome {
             Ok(()) => self.done |= bit(index),
             Err(Error::Stale(_)) => self.is_outdated = true,
             Err(why) => {
+                if let Error::Missing(strip, how) = &why {
+                    self.forgotten = Some((*strip, how.clone()));
+                }
                 self.failed[copy as usize] |= bit(index);
                 self.why.get_or_insert(why);
             }
@@ -141,6 +146,7 @@ impl Outcome {
         self.done |= other.done;
         self.failed.iter_mut().zip(other.failed).for_each(|(failed, more)| *failed |= more);
         self.why = self.why.take().or(other.why);
+        self.forgotten = self.forgotten.take().or(other.forgotten);
         self.is_outdated |= other.is_outdated;
         self.unsure |= other.unsure;
     }

@@ -111,7 +111,8 @@ impl Read for StreamReader {
                 }
                 Err(why) => {
                     self.heard.state().why = Some(why.to_string());
-                    return Err(io::Error::other(why.to_string()));
+                    let kind = if why.is_silence() { io::ErrorKind::TimedOut } else { io::ErrorKind::Other };
+                    return Err(io::Error::new(kind, why.to_string()));
                 }
             }
         }

@@ -59,16 +59,23 @@ impl Node {
         state.is_told = false;
     }
 
-    /// Sends bytes to the stores of a file.
+    /// Sends bytes to the stores of a file. After an error, only one copy may have them.
     pub(crate) fn send(&self, volume: &Volume, at: u64, from: &[u8]) -> Result<()> {
+        self.send_to_all(volume, at, from).inspect_err(|_| self.state().is_doubtful = true)
+    }
+
+    fn send_to_all(&self, volume: &Volume, at: u64, from: &[u8]) -> Result<()> {
         let end = at + from.len() as u64;
         for _ in 0..TRIES {
             let target = self.begin_write(volume)?;
-            let outcome = volume.stores.write(&target, at, from);
+            let mut outcome = volume.stores.write(&target, at, from);
             let mut state = self.state();
             state.unsynced |= outcome.done;
             state.target.strips |= outcome.done;
             state.is_told = false;
+            if outcome.lost() != 0 {
+                state.forgotten = outcome.forgotten.take().or(state.forgotten.take());
+            }
             if outcome.is_outdated || outcome.unsure != 0 {
                 drop(state);
                 match outcome.unsure {

@@ -1,73 +1,19 @@
 //! Clients with memories, on stores of a simulated disk, compared with byte vectors.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use thalweg_base::rng::Rng;
-use thalweg_io::sim::Sim;
 
 use super::*;
-use crate::client::Client;
 use crate::layout::Policy;
-use crate::server::Server;
-use crate::session::OwnSession;
-use crate::{LocalStore, SqliteManager, Store};
+use crate::test_bed::{Bed, STORES, file};
 
-const VOLUME: u128 = 7;
-const STORES: u32 = 3;
 /// The size of a file for which read-ahead is noticeable.
 const LARGE: usize = 2 << 20;
 
-struct Bed {
-    sim: Sim,
-    place: PathBuf,
-    server: Arc<Server>,
-}
-
-impl Bed {
-    fn new(name: &str, policy: &Policy) -> Bed {
-        Bed::of_stores(name, policy, None)
-    }
-
-    /// A volume whose stores have room for `room` bytes.
-    fn of_stores(name: &str, policy: &Policy, room: Option<u64>) -> Bed {
-        let place = std::env::temp_dir().join(format!("thalweg-memory-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&place).unwrap();
-        let sim = Sim::new(1);
-        let dirs: Vec<PathBuf> = (0..STORES).map(|slot| format!("/s{slot}").into()).collect();
-        let store = |(slot, dir): (u32, &PathBuf)| {
-            sim.make_dir(dir);
-            room.iter().for_each(|room| sim.set_capacity(dir, *room));
-            LocalStore::create(&sim.io(), dir, VOLUME, slot).unwrap();
-            Ok(Arc::new(LocalStore::open(&sim.io(), dir, VOLUME, slot).unwrap()) as Arc<dyn Store>)
-        };
-        let stores = Arc::new(Stores::new((0..).zip(&dirs).map(store).collect()));
-        SqliteManager::create(&place, VOLUME, &dirs, policy, (0, 0)).unwrap();
-        let manager = SqliteManager::open(&place).unwrap();
-        Bed { server: Server::start(Box::new(manager), stores, true, None).unwrap(), sim, place }
-    }
-
-    fn client(&self, cache_bytes: u64) -> Arc<Volume> {
-        let manager = Client::by(OwnSession::begin(&self.server));
-        let volume = Volume::of(manager, Arc::clone(&self.server.stores));
-        assert!(volume.memory.set(Arc::new(Memory::new(cache_bytes, Hint::Normal).unwrap())).is_ok());
-        volume
-    }
-
-    /// The number of bytes that the stores have read.
-    fn read(&self) -> u64 {
-        (0..STORES).map(|slot| self.sim.bytes_read(format!("/s{slot}"))).sum()
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.place);
-    }
-}
-
-fn file(volume: &Arc<Volume>) -> File {
-    volume.create(Path::new("f"), 0o644, false).unwrap()
+/// The number of bytes that the stores have read.
+fn bytes_read(bed: &Bed) -> u64 {
+    (0..STORES).map(|slot| bed.sim.bytes_read(format!("/s{slot}"))).sum()
 }
 
 fn patterned(len: usize) -> Vec<u8> {
@@ -76,7 +22,7 @@ fn patterned(len: usize) -> Vec<u8> {
 
 /// Makes a file of these bytes, and closes it.
 fn written(bed: &Bed, bytes: &[u8]) {
-    let file = file(&bed.client(1 << 20));
+    let file = file(&bed.client_with_cache(1 << 20));
     file.write_at(0, bytes).unwrap();
     file.sync().unwrap();
 }
@@ -134,7 +80,7 @@ fn several_descriptors_and_two_clients_see_what_was_written() {
     {
         let policy = Policy { stripe_bytes, copies, ..Policy::default() };
         let bed = Bed::new(&format!("model-{seed}"), &policy);
-        let clients = [bed.client(cache_bytes), bed.client(cache_bytes)];
+        let clients = [bed.client_with_cache(cache_bytes), bed.client_with_cache(cache_bytes)];
         let (mut rng, mut model) = (Rng::new(seed), Vec::new());
         for round in 0..30 {
             let client = &clients[rng.below(2) as usize];
@@ -157,7 +103,7 @@ fn a_second_pass_asks_no_store() {
     let bed = Bed::new("again", &Policy::default());
     let expected = patterned(LARGE);
     written(&bed, &expected);
-    let client = bed.client(4 << 20);
+    let client = bed.client_with_cache(4 << 20);
     let read = || {
         let (file, mut found) = (file(&client), vec![0; LARGE]);
         // Record by record.
@@ -167,15 +113,15 @@ fn a_second_pass_asks_no_store() {
         assert!(found == expected);
     };
     read();
-    let once = bed.read();
+    let once = bytes_read(&bed);
     assert!(once < (LARGE + LARGE / 50) as u64, "{once} bytes were read of {LARGE}");
     read();
-    assert_eq!(bed.read(), once);
+    assert_eq!(bytes_read(&bed), once);
     // The file is read again after another client has changed it.
-    let other = bed.client(1 << 20);
+    let other = bed.client_with_cache(1 << 20);
     file(&other).write_at(5, &expected[5..6]).unwrap();
     read();
-    assert!(bed.read() > once);
+    assert!(bytes_read(&bed) > once);
 }
 
 #[test]
@@ -183,21 +129,25 @@ fn reads_at_random_places_read_only_the_blocks_there() {
     let bed = Bed::new("random", &Policy::default());
     let expected = patterned(LARGE);
     written(&bed, &expected);
-    let client = bed.client(4 << 20);
-    let (file, mut rng, before) = (file(&client), Rng::new(1), bed.read());
+    let client = bed.client_with_cache(4 << 20);
+    let (file, mut rng, before) = (file(&client), Rng::new(1), bytes_read(&bed));
     let mut record = [0; 838];
     for _ in 0..100 {
         let at = rng.below((LARGE / 838) as u64) * 838;
         file.read_at(at, &mut record).unwrap();
         assert!(record == expected[at as usize..at as usize + 838]);
     }
-    assert!(bed.read() - before < 100 * 2 * 4096 + 100 * 64, "{} bytes were read", bed.read() - before);
+    assert!(
+        bytes_read(&bed) - before < 100 * 2 * 4096 + 100 * 64,
+        "{} bytes were read",
+        bytes_read(&bed) - before
+    );
 }
 
 #[test]
 fn a_write_that_fails_later_is_reported_once_to_each_who_wrote() {
     let bed = Bed::of_stores("full", &Policy::default(), Some(100_000));
-    let client = bed.client(4 << 20);
+    let client = bed.client_with_cache(4 << 20);
     let (first, second, reader) = (file(&client), file(&client), file(&client));
     first.write_at(0, &[1; 100]).unwrap();
     second.write_at(100, &[2; 100]).unwrap();
@@ -218,7 +168,7 @@ fn a_write_that_fails_later_is_reported_once_to_each_who_wrote() {
 #[test]
 fn what_is_written_is_at_the_stores_before_a_name_changes() {
     let bed = Bed::new("rename", &Policy::default());
-    let (client, other) = (bed.client(4 << 20), bed.client(4 << 20));
+    let (client, other) = (bed.client_with_cache(4 << 20), bed.client_with_cache(4 << 20));
     let held = file(&client);
     held.write_at(0, &[7; 10_000]).unwrap();
     client.rename(Path::new("f"), Path::new("g")).unwrap();
@@ -231,7 +181,7 @@ fn what_is_written_is_at_the_stores_before_a_name_changes() {
 fn a_hint_is_known_to_all_clients() {
     let bed = Bed::new("hint", &Policy::default());
     written(&bed, &patterned(LARGE));
-    let (client, other) = (bed.client(4 << 20), bed.client(4 << 20));
+    let (client, other) = (bed.client_with_cache(4 << 20), bed.client_with_cache(4 << 20));
     let (held, again) = (file(&client), file(&other));
     held.hint(Hint::Random).unwrap();
     assert_eq!((held.hinted(), again.hinted()), (Hint::Random, Hint::Random));
@@ -245,10 +195,10 @@ fn a_hint_is_known_to_all_clients() {
     again.read_at(0, &mut all).unwrap();
     assert!(other.memory().unwrap().cache.bytes() <= OVERTAKEN_BYTES_MAX + (1 << 20));
     again.hint(Hint::WillNeed).unwrap();
-    let before = bed.read();
+    let before = bytes_read(&bed);
     again.hint(Hint::DontNeed).unwrap();
     assert_eq!(other.memory().unwrap().cache.bytes(), 0);
     again.hint(Hint::Normal).unwrap();
     again.read_at(0, &mut all).unwrap();
-    assert!(bed.read() > before);
+    assert!(bytes_read(&bed) > before);
 }

@@ -288,6 +288,7 @@ impl Volume {
             return Ok(());
         }
         nodes.remove(&node.id());
+        node.end_doubts(self);
         // Within the lock, so that the next open finds what was reported.
         self.manager.close(node.id(), node.untold())?;
         if let Some(memory) = self.memory() {
@@ -327,6 +328,9 @@ impl Volume {
             names.rev().collect()
         };
         let about = || path.to_string_lossy();
+        if leads_out(path) {
+            return Err(Error::Refused(format!("{} leads above the root of the volume", about())));
+        }
         let (mut above, mut left, mut links) = (vec![self.manager.inode(ROOT)?], names(path), 0);
         let mut place = None;
         let mut way = Vec::new();
@@ -391,6 +395,19 @@ impl Walked {
     fn place(self, path: &Path) -> Result<Place> {
         self.place.ok_or_else(|| Error::system(libc::EBUSY, path.to_string_lossy()))
     }
+}
+
+/// Whether a path has more `..` than names before them.
+fn leads_out(path: &Path) -> bool {
+    let mut depth = 0;
+    path.components().any(|part| {
+        depth += match part {
+            Component::Normal(_) => 1,
+            Component::ParentDir => -1,
+            _ => 0,
+        };
+        depth < 0
+    })
 }
 
 fn not_found(path: &Path) -> Error {

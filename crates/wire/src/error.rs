@@ -52,6 +52,11 @@ impl What {
 }
 
 impl LinkError {
+    /// Whether the peer was silent for too long.
+    pub fn is_silence(&self) -> bool {
+        matches!(self.what, What::Fault(Fault::Silent(_)))
+    }
+
     /// Whether the peer itself gave the stream up, with a reason.
     pub fn is_refusal(&self) -> bool {
         matches!(self.what, What::Aborted(_))

@@ -43,11 +43,16 @@ pub(crate) fn volume_status(status: &VolumeStatus) -> String {
         text += &labelled("clients", &clients.join(", "));
     }
     let mut rows = vec![["store", "strips", "free", "state"].map(String::from).to_vec()];
-    rows.extend(stores.iter().map(|VolumeStore { directory, lost, strips, available_bytes }| {
-        let state = lost.as_ref().map_or("ready".into(), |why| format!("LOST: {why}"));
-        vec![directory.clone(), strips.to_string(), Bytes(*available_bytes).to_string(), state]
+    rows.extend(stores.iter().map(|VolumeStore { directory, lost, strips, available_bytes }| match lost {
+        None => {
+            vec![directory.clone(), strips.to_string(), Bytes(*available_bytes).to_string(), "ready".into()]
+        }
+        Some(_) => vec![directory.clone(), "-".into(), "-".into(), "LOST".into()],
     }));
-    text + &columns(&rows)
+    text += &columns(&rows);
+    let lost = stores.iter().filter_map(|store| Some((&store.directory, store.lost.as_ref()?)));
+    text.extend(lost.map(|(directory, why)| format!("{directory} is lost: {why}\n")));
+    text
 }
 
 fn in_words(layout: &VolumeLayout) -> String {

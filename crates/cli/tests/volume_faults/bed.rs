@@ -12,9 +12,9 @@ use thalweg_api::{VolumeCheck, from_json};
 use thalweg_io::process;
 
 use crate::support::lab::Lab;
-use crate::support::{Outcome, Place, skipped};
-use crate::work::{READ_BYTES, Work, block};
-use crate::{Fault, Whom};
+use crate::support::{Outcome, Place, skipped, until_within};
+use crate::work::{READ_BYTES, Work, block, write_some};
+use crate::{Fault, MIRROR, RETURN_SECONDS_MAX, Whom};
 
 /// A file that is there before anything happens.
 pub(crate) const BASE: &str = "base";
@@ -178,6 +178,33 @@ impl Bed {
         assert!(hangs || Command::new("umount").arg(&mount.at).status().unwrap().success());
     }
 
+    /// Lets files of a directory have one strip each, and waits until the mount sends writes to the store of the first
+    /// slot only, which forwards them. Returns that slot.
+    pub(crate) fn forwards(&self, name: &str) -> u64 {
+        let slot = 0;
+        self.run(&["volume", "layout", &format!("volume:films/{name}"), "--width", "1", "--copies", "2"])
+            .is_done();
+        let probe = self.at().join(name).join("probe");
+        until_within(RETURN_SECONDS_MAX, "writes are forwarded", || {
+            let before = self.sent_bytes();
+            let written = write_some(&probe, slot).unwrap();
+            self.sent_bytes() - before < written * 3 / 2
+        });
+        std::fs::remove_file(probe).unwrap();
+        slot
+    }
+
+    /// The bytes that the host of the mount has sent.
+    fn sent_bytes(&self) -> u64 {
+        let network = format!("--net=/run/netns/th{}-{}", self.lab.id, Whom::Client.host());
+        let told = Command::new("nsenter").args([&network, "cat", "/proc/net/dev"]).output().unwrap();
+        let told = String::from_utf8(told.stdout).unwrap();
+        // `NAME: ` and 16 numbers, of which the ninth counts the bytes sent.
+        let rows =
+            told.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim() != "lo");
+        rows.map(|(_, row)| row.split_whitespace().nth(8).unwrap().parse::<u64>().unwrap()).sum()
+    }
+
     fn signal_mount(&self, signal: &str) {
         let pid = self.mount.as_ref().expect("it is mounted").process.id();
         self.place.shell(&format!("kill {signal} {pid}")).is_done();
@@ -192,6 +219,7 @@ impl Bed {
             (_, Fault::Freeze) => self.lab.call("freeze", &[whom.host()]),
             (_, Fault::Cut) => self.lab.call("cut", &[whom.host()]),
             (_, Fault::CutOneWay) => self.lab.call("cut", &["--one-way", whom.host()]),
+            (_, Fault::CutFromMirror) => self.lab.call("cut", &[whom.host(), MIRROR]),
             (_, Fault::DiskFull) => fill(&self.place.0.join(whom.host())),
         }
     }
@@ -202,7 +230,9 @@ impl Bed {
             (Whom::Client, Fault::Kill) => {}
             (Whom::Client, Fault::Freeze) => self.signal_mount("-CONT"),
             (_, Fault::Kill) => self.lab.call("revive", &[whom.host()]),
-            (_, Fault::Freeze | Fault::Cut | Fault::CutOneWay) => self.lab.call("heal", &[]),
+            (_, Fault::Freeze | Fault::Cut | Fault::CutOneWay | Fault::CutFromMirror) => {
+                self.lab.call("heal", &[]);
+            }
             (_, Fault::DiskFull) => {
                 std::fs::remove_file(self.place.0.join(whom.host()).join("fill")).unwrap()
             }

@@ -46,7 +46,7 @@ impl Display for Row {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (whom, fault, verb) = self.cell;
         let (whom, fault, verb) = (format!("{whom:?}"), format!("{fault:?}"), format!("{verb:?}"));
-        write!(f, "{whom:<8} {fault:<10} {verb:<7} {:>7.2} s {:>9}  ", self.seconds, "")?;
+        write!(f, "{whom:<9} {fault:<13} {verb:<7} {:>7.2} s {:>9}  ", self.seconds, "")?;
         f.write_str(self.error.as_deref().unwrap_or("completes"))?;
         if !self.wrong.is_empty() {
             write!(f, "; WRONG: {}", self.wrong.join("; "))?;
@@ -136,11 +136,13 @@ impl Bed {
         let mut row = Row { cell, seconds, error: None, wrong: Vec::new() };
         match ended.status {
             Some(0) => {}
+            // The check that follows a replacement finds the stores lost.
+            Some(1) if (whom, verb) == (Whom::Machine, Verb::Replace) && ended.out.contains("is lost") => {}
             Some(2) if ended.err.trim().lines().count() == 1 => row.error = Some(ended.err.trim().into()),
             None if (whom, fault) == (Whom::Client, Fault::Kill) => row.error = Some("is killed".into()),
             _ => row.wrong.push(format!("{name}: {ended:?}")),
         }
-        self.completes(&name, (verb, &old), ended.status == Some(0));
+        self.completes(&name, (verb, &old), ended.status.is_some_and(|status| status < 2));
         self.is_whole(&name, &mut row);
         row
     }

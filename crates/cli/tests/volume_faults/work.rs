@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,8 @@ const PIECE: usize = 96 << 10;
 /// Steps before the fault may come, and after it.
 const STEPS_BEFORE: usize = 8;
 const STEPS_AFTER: usize = 40;
+/// Stores of the volume.
+const STORES: u64 = 4;
 /// Reads after the fault: several of each store.
 const READS_AFTER: usize = 200;
 pub(crate) const READ_BYTES: usize = 4096;
@@ -64,16 +66,37 @@ fn piece(step: usize) -> Vec<u8> {
     vec![(step % 251) as u8 + 1; PIECE]
 }
 
+/// Creates a file, if a slot is given, with its first strip there: the number of a file decides about that.
+fn create(path: &Path, slot: Option<u64>) -> io::Result<File> {
+    loop {
+        let file = File::create(path)?;
+        if slot.is_none_or(|slot| file.metadata().is_ok_and(|found| found.ino() % STORES == slot)) {
+            return Ok(file);
+        }
+        fs::remove_file(path)?;
+    }
+}
+
+/// Writes a file with its first strip in a slot. Returns the number of bytes.
+pub(crate) fn write_some(path: &Path, slot: u64) -> io::Result<u64> {
+    let _ = fs::remove_file(path);
+    let file = create(path, Some(slot))?;
+    (0..STEPS_BEFORE).try_for_each(|step| file.write_all_at(&piece(step), (step * PIECE) as u64))?;
+    Ok((STEPS_BEFORE * PIECE) as u64)
+}
+
 /// A program at work in a directory.
 struct Program {
     work: Work,
     dir: PathBuf,
+    /// The slot of the first strip of each file, if it matters.
+    slot: Option<u64>,
     file: File,
 }
 
 impl Program {
-    fn start(work: Work, dir: &Path) -> io::Result<Program> {
-        Ok(Program { work, dir: dir.into(), file: File::create(dir.join("file"))? })
+    fn start(work: Work, dir: &Path, slot: Option<u64>) -> io::Result<Program> {
+        Ok(Program { work, dir: dir.into(), slot, file: create(&dir.join("file"), slot)? })
     }
 
     fn step(&mut self, step: usize) -> io::Result<()> {
@@ -86,7 +109,7 @@ impl Program {
             }
             Work::Rename => {
                 let new = self.dir.join("new");
-                let mut file = File::create(&new)?;
+                let mut file = create(&new, self.slot)?;
                 file.write_all(&piece(step))?;
                 file.sync_all()?;
                 fs::rename(new, self.dir.join("name"))
@@ -99,7 +122,7 @@ impl Work {
     /// Whether a step succeeds in this directory, which is made if it is not there.
     pub(crate) fn works(self, dir: &Path) -> bool {
         let made = fs::create_dir(dir).or_else(|_| fs::metadata(dir).map(drop));
-        made.and_then(|()| Program::start(self, dir)?.step(0)).is_ok()
+        made.and_then(|()| Program::start(self, dir, None)?.step(0)).is_ok()
     }
 
     /// What is missing, in a copy of its directory, of so many steps that were acknowledged.
@@ -136,9 +159,9 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Does the work in a directory.
-    pub(crate) fn start(work: Work, dir: &Path) -> Worker {
-        let mut program = Program::start(work, dir).unwrap();
+    /// Does the work in a directory, with files whose first strips are in a slot if one is given.
+    pub(crate) fn start(work: Work, dir: &Path, slot: Option<u64>) -> Worker {
+        let mut program = Program::start(work, dir, slot).unwrap();
         Worker::of(STEPS_AFTER, move |step| program.step(step))
     }
 

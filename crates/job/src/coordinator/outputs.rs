@@ -8,9 +8,10 @@ use thalweg_api::{
 use thalweg_engine::{Error, Receipt, Result};
 use thalweg_wire::message;
 
+use crate::job_options::word_of;
 use crate::local::Local;
-use crate::naming;
 use crate::vote::Proposal;
+use crate::{naming, volumes};
 
 use super::{Attempted, Coordinator, Reason, Whose, reason_of};
 
@@ -34,6 +35,9 @@ impl Coordinator<'_> {
     pub(super) fn lend_output(&mut self) -> Result<Option<String>> {
         let Some((server, output)) = &mut self.lent else { return Ok(None) };
         let file = output.begin(self.job.ask.work.output_bytes(self.all_bytes), self.kept.is_some())?;
+        if volumes::is_in_volume(&self.job.ask.output) {
+            return Ok(Some(word_of(file.path())));
+        }
         server.serve_output(self.job.failed.len() as u32 + 1, file);
         Ok(Some(self.job.ask.output.clone()))
     }

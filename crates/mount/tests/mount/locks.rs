@@ -187,6 +187,8 @@ say('done')";
     bed.ends_sound();
 }
 
+/// Two programs of one mount that lock at the same time both need new pages: once only the first got them, and the other
+/// wrote rows into an old table, about once in fifty runs.
 #[test]
 fn sqlite_writes_on_two_mounts_at_once() {
     let Some(bed) = Bed::new() else { return };
@@ -199,15 +201,16 @@ fn sqlite_writes_on_two_mounts_at_once() {
         "sqlite3 mnt/db 'CREATE TABLE t (n INTEGER PRIMARY KEY, x BLOB);'
         for i in 1 2 3 4; do
             at=$(test $((i % 2)) = 0 && echo mnt || echo mnt2)
-            (for j in $(seq 10); do
+            (for j in $(seq 30); do
                 echo '.timeout 60000'; echo 'INSERT INTO t (x) VALUES (randomblob(5000));'
-            done | sqlite3 -bail $at/db >/dev/null) & jobs[i]=$!
+            done | sqlite3 -bail $at/db >/dev/null || { echo client $i on $at failed >&2; false; }) & jobs[i]=$!
         done
-        for job in ${jobs[@]}; do wait $job; done",
+        for job in ${jobs[@]}; do wait $job || failed=yes; done
+        test -z ${failed:-}",
     );
     for at in ["mnt", "mnt2"] {
         let found = sh(&bed.beside(at), "sqlite3 db 'PRAGMA integrity_check; SELECT count(*) FROM t'");
-        assert_eq!(found, "ok\n40\n", "{at}");
+        assert_eq!(found, "ok\n120\n", "{at}");
     }
     drop(again);
     bed.ends_sound();

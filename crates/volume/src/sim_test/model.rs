@@ -10,13 +10,23 @@ pub(crate) struct Model {
     /// For each byte the values since its last sync, the oldest first, each with its writer.
     bytes: Vec<Vec<(u8, usize)>>,
     /// The lengths, likewise.
-    lens: Vec<(usize, usize)>,
+    lens: Vec<Len>,
     /// Failed writes that may still be carried out at any time.
     doubtful: Vec<Doubt>,
-    /// For each byte, values that may have come back for good because a sync failed.
+    /// For each byte, values that may have come back for good because a sync failed. Lengths likewise.
     back: Vec<Vec<u8>>,
+    back_lens: Vec<usize>,
     /// Unsynced values may have come back.
     is_unsure: bool,
+}
+
+/// A length.
+#[derive(Debug, Clone, Copy)]
+struct Len {
+    len: usize,
+    by: usize,
+    /// The end of what this writer wrote; an earlier writer may have written what follows.
+    own: usize,
 }
 
 /// The range of a failed write.
@@ -34,9 +44,10 @@ impl Default for Model {
     fn default() -> Model {
         Model {
             bytes: Vec::new(),
-            lens: vec![(0, usize::MAX)],
+            lens: vec![Len { len: 0, by: usize::MAX, own: 0 }],
             doubtful: Vec::new(),
             back: Vec::new(),
+            back_lens: Vec::new(),
             is_unsure: false,
         }
     }
@@ -44,7 +55,7 @@ impl Default for Model {
 
 impl Model {
     fn len(&self) -> usize {
-        self.lens.last().map_or(0, |(len, _)| *len)
+        self.lens.last().map_or(0, |last| last.len)
     }
 
     fn grow(&mut self, end: usize) {
@@ -61,12 +72,11 @@ impl Model {
             self.is_certain(who, at, end);
             self.bytes[at..end].iter_mut().for_each(|byte| byte.push((value, who)));
             self.back[at..end].iter_mut().for_each(Vec::clear);
-            self.lens.push((self.len().max(end), who));
+            self.lens.push(Len { len: self.len().max(end), by: who, own: end });
         } else {
             self.doubtful.push(Doubt { from: at, to: end, value, by: Some(who) });
             let len = self.len();
-            self.lens.push((len.max(end), who));
-            self.lens.push((len, who));
+            self.lens.extend([len.max(end), len].map(|len| Len { len, by: who, own: 0 }));
         }
     }
 
@@ -75,11 +85,10 @@ impl Model {
         self.grow(len.max(before));
         if is_done {
             self.bytes[len..].iter_mut().for_each(|byte| byte.push((0, who)));
-            self.lens.push((len, who));
+            self.lens.push(Len { len, by: who, own: len });
         } else {
             self.doubtful.push(Doubt { from: len, to: self.bytes.len(), value: 0, by: None });
-            self.lens.push((len, who));
-            self.lens.push((before, who));
+            self.lens.extend([len, before].map(|len| Len { len, by: who, own: 0 }));
         }
     }
 
@@ -101,14 +110,19 @@ impl Model {
         for (byte, back) in self.bytes.iter().zip(&mut self.back) {
             back.extend(byte.iter().map(|(value, _)| value));
         }
+        self.back_lens.extend(self.lens.iter().map(|known| known.len));
     }
 
     /// The last writes of this client are durable.
     pub(crate) fn synced(&mut self, who: usize) {
-        if let Some(durable) = self.lens.iter().rposition(|(_, by)| *by == who)
+        if let Some(durable) = self.lens.iter().rposition(|known| known.by == who)
             && self.doubtful.is_empty()
         {
-            self.lens.drain(..durable);
+            let own = self.lens[durable].own;
+            let before = self.lens.drain(..durable);
+            if self.is_unsure {
+                self.back_lens.extend(before.map(|known| known.len.max(own)));
+            }
         }
         for byte in &mut self.bytes {
             if let Some(durable) = byte.iter().rposition(|(_, by)| *by == who) {
@@ -124,9 +138,9 @@ impl Model {
         let doubtful = self.doubtful.iter().map(behind).filter(|doubt| doubt.from < doubt.to);
         let doubtful: Vec<Doubt> = doubtful.collect();
         let ends = doubtful.iter().map(|doubt| doubt.to).chain([found.len()]);
-        let lens = ends.map(|len| (len, usize::MAX)).collect();
+        let lens = ends.map(|len| Len { len, by: usize::MAX, own: len }).collect();
         let back = vec![Vec::new(); found.len()];
-        *self = Model { bytes, lens, doubtful, back, is_unsure: false };
+        *self = Model { bytes, lens, doubtful, back, back_lens: Vec::new(), is_unsure: false };
     }
 
     /// A store lost its unsynced bytes.
@@ -139,9 +153,9 @@ impl Model {
         let all_went_well = self.doubtful.is_empty() && !self.is_unsure;
         let may_be = if all_went_well { &self.lens[self.lens.len().saturating_sub(1)..] } else { &self.lens };
         // Failed operations may have been carried out in part.
-        let (least, most) =
-            (may_be.iter().map(|(len, _)| *len).min(), may_be.iter().map(|(len, _)| *len).max());
-        if !(least.unwrap_or(0)..=most.unwrap_or(0)).contains(&found.len()) {
+        let lens = || may_be.iter().map(|known| known.len).chain(self.back_lens.iter().copied());
+        let (least, most) = (lens().min().unwrap_or(0), lens().max().unwrap_or(0));
+        if !(least..=most).contains(&found.len()) {
             return Err(format!("{} bytes, and not one of {:?}", found.len(), self.lens));
         }
         for (at, byte) in found.iter().enumerate() {

@@ -97,7 +97,7 @@ enum Peer {
 }
 
 pub(super) fn request() -> VolumeRequest {
-    VolumeRequest::Manager { directory: "/".into() }
+    VolumeRequest::Manager { directory: "/".into(), for_job: false }
 }
 
 fn dir(slot: usize) -> PathBuf {

@@ -57,8 +57,7 @@ use crate::verbs::partition::splits::{self, Splits};
 use crate::verbs::partition::{sample, shape};
 use crate::verbs::{join, sort};
 use crate::{
-    Asked, AskedOfCluster, Endpoint, Error, JobFault, Needs, Progress, Result, Sorted, TooLittleMemory,
-    WorkOptions, machine,
+    Asked, Endpoint, Error, JobFault, Needs, Progress, Result, Sorted, TooLittleMemory, WorkOptions, machine,
 };
 
 /// Writes in flight of one node, and bytes of each.
@@ -142,13 +141,15 @@ impl KeyRange {
     }
 }
 
-/// Client-served files that a participant reads or writes; all other files are on the node.
+/// Files that a participant reads or writes through its client, or in a volume; all other files are on the node.
 #[derive(Default)]
 pub struct ClientDisks {
     /// The file system with the inputs.
     pub inputs: Option<Arc<dyn ReadFiles>>,
     /// The output, which the client makes and names.
     pub output: Option<Handle>,
+    /// The disk with an output that the client makes and names, and that the node writes to itself.
+    pub files: Option<Arc<dyn FileSystem>>,
 }
 
 /// A participant whose inputs are open.
@@ -213,12 +214,9 @@ impl Participant {
     pub fn open(options: ParticipantOptions, lent: ClientDisks) -> Result<Participant> {
         let watch = Stopwatch::start();
         let sort = &options.sort;
-        // Volumes are known to clients, not to nodes.
-        if let (false, Some(volume)) = (options.in_process, in_volume(sort)) {
-            return Err(AskedOfCluster::NotAFile(volume.clone()).into());
-        }
         let disks = Disks::of_work(sort)?;
-        let (io, fallback) = (Arc::clone(&disks.output), disks.fallback());
+        let io = lent.files.clone().unwrap_or_else(|| Arc::clone(&disks.output));
+        let fallback = disks.fallback();
         let scratch = Arc::clone(&disks.scratch);
         let side = |inputs: &[Endpoint], layout: Layout, keys: &[KeyPart]| -> Result<Side> {
             Key::new(layout, keys)?;
@@ -246,7 +244,7 @@ impl Participant {
                 let mut names = names(&io, sort.output.file().expect("these are files"), parts)?;
                 names.drain(lanes_of(node, nodes, parts)).map(|name| name.path).collect()
             }
-            (_, Endpoint::Path(path)) if lent.output.is_some() => vec![path.clone()],
+            (_, Endpoint::Path(path)) if lent.output.is_some() || lent.files.is_some() => vec![path.clone()],
             (_, output) => match Target::of(&io, output)? {
                 Target::File(file) => vec![file.path],
                 Target::Stream(_) => {
@@ -323,13 +321,6 @@ impl Participant {
         let prepared = PreparedParticipant { base, sides, rest_bytes, sampled, output, parts, sorted };
         Ok((prepared, keys))
     }
-}
-
-/// An input or the output, if one is in a volume.
-fn in_volume(sort: &WorkOptions) -> Option<&Endpoint> {
-    let right = sort.right.iter().flat_map(|right| &right.inputs);
-    let mut ends = sort.inputs.iter().chain(right).chain([&sort.output]);
-    ends.find(|end| matches!(end, Endpoint::Volume(_)))
 }
 
 /// Lanes of the river: one for each part, or for each node's range.
