@@ -190,6 +190,8 @@ pub struct AccessRun {
     pub p50_us: u32,
     /// The time that 99 of 100 requests stayed within.
     pub p99_us: u32,
+    /// For many small files, the seconds that making them took.
+    pub made_seconds: f64,
 }
 
 /// The output of a rival's runner: one run, with its own check.

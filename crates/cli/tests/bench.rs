@@ -280,7 +280,7 @@ fn files_of_a_volume_on_nodes_are_read_and_written_also_while_a_store_is_dead() 
 #[test]
 fn files_of_a_volume_are_moved_through_a_mount_and_through_the_library() {
     let Some(place) = with_rivals(Place::new()) else { return };
-    let rows = "mount-write,mount-read,mount-random,mount-small,library-write,library-read";
+    let rows = "mount-write,mount-read,mount-random,mount-small,library-write,library-read,library-random,library-small";
     let report = place.report(&["volume", "--size", "1MB", "--runs", "1", "--rows", rows]);
     println!("left out: {:?}", report.notes);
     assert_eq!(report.rows.iter().map(|row| &*row.name).collect::<Vec<_>>().join(","), rows);

@@ -232,6 +232,9 @@ pub trait FileSystem: ReadFiles {
     /// Makes the names in a directory durable.
     fn sync_directory(&self, path: &Path) -> Result<()>;
 
+    /// Makes everything durable that is on the file system of a directory.
+    fn sync_file_system(&self, path: &Path) -> Result<()>;
+
     /// Renames a file, replacing the target.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 

@@ -191,6 +191,12 @@ impl<T: Queues> FileSystem for T {
         opened.and_then(|d| d.sync_all()).map_err(|e| Error::new(Action::Sync, path, e))
     }
 
+    fn sync_file_system(&self, path: &Path) -> Result<()> {
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(or_here(path));
+        let synced = opened.and_then(|d| Ok(rustix::fs::syncfs(&d)?));
+        synced.map_err(|e| Error::new(Action::Sync, path, e))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         std::fs::rename(from, to).map_err(|e| Error::new(Action::Rename, from, e))
     }

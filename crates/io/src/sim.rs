@@ -326,6 +326,11 @@ impl FileSystem for Sim {
         of(Action::Sync, path, self.at_boundary(|disk| disk.sync_directory(path)))
     }
 
+    fn sync_file_system(&self, path: &Path) -> Result<()> {
+        let sync = |disk: &mut Disk| disk.walk(path).and_then(|(number, _)| disk.sync_volume(number));
+        of(Action::Sync, path, self.at_boundary(sync))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         of(Action::Rename, from, self.at_boundary(|disk| disk.rename(from, to)))
     }

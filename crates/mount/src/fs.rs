@@ -118,18 +118,19 @@ impl MountedFs {
 
     /// Notes a read, if that is worth a note: once after each change, and once a day. If the note cannot be written,
     /// for example because the manager's disk is full, the read still succeeds.
-    fn accessed(&self, inode: u64) -> Result<()> {
-        if self.options.read_only {
-            return Ok(());
-        }
-        let found = self.volume.inode(inode)?;
+    fn accessed(&self, inode: u64, (accessed_ns, changed_ns): (i64, i64)) {
         let now = clock::wall_ns();
-        let is_old = found.accessed_ns <= found.modified_ns.max(found.changed_ns)
-            || found.accessed_ns < now - ACCESS_NOTED_NS;
-        if is_old {
+        let is_old = accessed_ns <= changed_ns || accessed_ns < now - ACCESS_NOTED_NS;
+        if is_old && !self.options.read_only {
             let _ = self.volume.set_accessed(inode, now);
         }
-        Ok(())
+    }
+
+    /// Notes a read of a directory or a link, which it returns.
+    fn accessed_inode(&self, inode: u64) -> Result<Inode> {
+        let found = self.volume.inode(inode)?;
+        self.accessed(inode, (found.accessed_ns, found.modified_ns.max(found.changed_ns)));
+        Ok(found)
     }
 
     /// Opens a file of the volume, and returns how the kernel should treat it.
@@ -142,7 +143,6 @@ impl MountedFs {
             // Otherwise the kernel reads whole pages around what programs read.
             told |= FopenFlags::FOPEN_DIRECT_IO;
         }
-        file.stat()?;
         if self.seen().get(&inode) == Some(&file.stamp()) {
             told |= FopenFlags::FOPEN_KEEP_CACHE;
         } else if let Some(kernel) = self.kernel.get() {
@@ -177,7 +177,7 @@ impl MountedFs {
                     inode: entry.inode.id,
                     kind: entry.inode.kind,
                 }));
-                self.accessed(inode)?;
+                self.accessed_inode(inode)?;
                 self.handles.list(handle, names)
             }
             _ => self.handles.listing(handle).ok_or_else(|| refused(libc::EBADF))?,
@@ -327,8 +327,7 @@ impl Filesystem for MountedFs {
     }
 
     fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
-        let found = self.accessed(inode.0).and_then(|()| self.volume.inode(inode.0));
-        answer!(self, reply, found, |found| reply.data(&found.target));
+        answer!(self, reply, self.accessed_inode(inode.0), |found| reply.data(&found.target));
     }
 
     fn mknod(
@@ -439,7 +438,7 @@ impl Filesystem for MountedFs {
             let bytes = &mut bytes[..size as usize];
             let read = self.file(handle).and_then(|open| {
                 if open.is_first_read() {
-                    self.accessed(inode.0)?;
+                    self.accessed(inode.0, open.file.accessed_and_changed_ns());
                 }
                 open.file.read_at(at, bytes)
             });

@@ -104,6 +104,10 @@ impl FileSystem for Lying {
         self.0.sync_directory(path)
     }
 
+    fn sync_file_system(&self, path: &Path) -> Result<()> {
+        self.0.sync_file_system(path)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.0.rename(from, to)
     }

@@ -131,21 +131,21 @@ impl Applying<'_> {
         let mut noted = found.clone();
         note(&mut noted);
         if noted != found {
-            rows::put(self.connection, &noted)?;
+            rows::update(self.connection, &found, &noted)?;
         }
         Ok(noted)
     }
 
     fn edit(&self, inode: u64, edit: impl FnOnce(&mut Inode)) -> Result<Inode> {
-        let mut found = self.inode(inode)?;
-        edit(&mut found);
-        self.touch(found)
+        self.touch(self.inode(inode)?, edit)
     }
 
-    /// Writes an inode that was changed now.
-    fn touch(&self, mut inode: Inode) -> Result<Inode> {
+    /// Changes an inode, and its time of change.
+    fn touch(&self, before: Inode, edit: impl FnOnce(&mut Inode)) -> Result<Inode> {
+        let mut inode = before.clone();
+        edit(&mut inode);
         inode.changed_ns = self.now_ns;
-        rows::put(self.connection, &inode)?;
+        rows::update(self.connection, &before, &inode)?;
         Ok(inode)
     }
 
@@ -200,7 +200,7 @@ impl Applying<'_> {
             made.mode |= if new.kind == Kind::Directory { libc::S_ISGID } else { 0 };
         }
         rows::put(self.connection, &made)?;
-        self.name(place, made.id)?;
+        self.name(place, &made)?;
         self.count_directories(directory, i64::from(new.kind == Kind::Directory))?;
         Ok(made)
     }
@@ -210,15 +210,14 @@ impl Applying<'_> {
         if rows::lookup(self.connection, place)?.is_some() {
             return refuse(libc::EEXIST, place);
         }
-        let mut found = self.inode(inode)?;
+        let found = self.inode(inode)?;
         match found.kind {
             Kind::Directory => return refuse(libc::EPERM, place),
             _ if found.links == 0 => return refuse(libc::ENOENT, place),
-            _ => found.links += 1,
+            _ => self.name(place, &found)?,
         }
-        self.name(place, inode)?;
         self.count_directories(directory, 0)?;
-        self.touch(found)
+        self.touch(found, |inode| inode.links += 1)
     }
 
     fn remove(&self, place: &Place, is_directory: bool) -> Result<Inode> {
@@ -247,14 +246,14 @@ impl Applying<'_> {
         }
         self.unname(from)?;
         self.unname(to)?;
-        self.name(from, second.id)?;
-        self.name(to, first.id)?;
+        self.name(from, &second)?;
+        self.name(to, &first)?;
         let more = i64::from(is_directory(&second)) - i64::from(is_directory(&first));
         self.count_directories(source, more)?;
         let dest = self.inode(dest.id)?;
         self.count_directories(dest, -more)?;
-        self.touch(second)?;
-        self.touch(first)
+        self.touch(second, |_| {})?;
+        self.touch(first, |_| {})
     }
 
     fn rename(&self, from: &Place, to: &Place, how: Renaming) -> Result<Inode> {
@@ -284,13 +283,13 @@ impl Applying<'_> {
             }
         };
         self.unname(from)?;
-        self.name(to, moved.id)?;
+        self.name(to, &moved)?;
         self.count_directories(source, -i64::from(is_directory))?;
         let replaced_directory = replaced.as_ref().is_some_and(|found| found.kind == Kind::Directory);
         // The source directory may be the same one, so it is read again.
         let dest = self.inode(dest.id)?;
         self.count_directories(dest, i64::from(is_directory) - i64::from(replaced_directory))?;
-        let moved = self.touch(moved)?;
+        let moved = self.touch(moved, |_| {})?;
         Ok(replaced.unwrap_or(moved))
     }
 
@@ -301,7 +300,7 @@ impl Applying<'_> {
             if id == above {
                 return Ok(true);
             }
-            let text = "SELECT directory FROM names WHERE inode = ?";
+            let text = "SELECT above FROM parents WHERE directory = ?";
             id = self.connection.prepare_cached(text)?.query_row([id as i64], |row| row.get::<_, i64>(0))?
                 as u64;
         }
@@ -309,23 +308,25 @@ impl Applying<'_> {
     }
 
     /// Removes one name from an inode.
-    fn drop_name(&self, mut inode: Inode, place: &Place) -> Result<Inode> {
-        if inode.kind == Kind::Directory {
+    fn drop_name(&self, inode: Inode, place: &Place) -> Result<Inode> {
+        let is_directory = inode.kind == Kind::Directory;
+        if is_directory {
             let text = "SELECT EXISTS (SELECT 1 FROM names WHERE directory = ?)";
             let mut statement = self.connection.prepare_cached(text)?;
             if statement.query_row([inode.id as i64], |row| row.get(0))? {
                 return refuse(libc::ENOTEMPTY, place);
             }
-            inode.links = 0;
-        } else {
-            inode.links -= 1;
         }
-        self.touch(inode)
+        self.touch(inode, |inode| inode.links = if is_directory { 0 } else { inode.links - 1 })
     }
 
-    fn name(&self, place: &Place, inode: u64) -> Result<()> {
-        let row = params![place.directory as i64, place.name, inode as i64];
+    fn name(&self, place: &Place, inode: &Inode) -> Result<()> {
+        let row = params![place.directory as i64, place.name, inode.id as i64];
         self.connection.prepare_cached("INSERT INTO names VALUES (?, ?, ?)")?.execute(row)?;
+        if inode.kind == Kind::Directory {
+            let text = "INSERT OR REPLACE INTO parents VALUES (?, ?)";
+            self.connection.prepare_cached(text)?.execute([inode.id as i64, place.directory as i64])?;
+        }
         Ok(())
     }
 
@@ -336,11 +337,10 @@ impl Applying<'_> {
     }
 
     /// Notes that names in a directory changed, and how many subdirectories it gained: `..` in each is a name of it.
-    fn count_directories(&self, mut directory: Inode, more: i64) -> Result<()> {
-        directory.links =
-            directory.links.checked_add_signed(more).expect("a directory has the names that it has");
-        directory.modified_ns = self.now_ns;
-        self.touch(directory).map(drop)
+    fn count_directories(&self, directory: Inode, more: i64) -> Result<()> {
+        let links = directory.links.checked_add_signed(more).expect("a directory has the names that it has");
+        let changed = |inode: &mut Inode| (inode.links, inode.modified_ns) = (links, self.now_ns);
+        self.touch(directory, changed).map(drop)
     }
 
     fn set_attribute(&self, inode: u64, name: &[u8], value: Option<&[u8]>) -> Result<Inode> {
@@ -365,6 +365,10 @@ impl Applying<'_> {
         assert_eq!(found.links, 0, "an inode that has names is not forgotten");
         self.connection.prepare_cached("DELETE FROM attributes WHERE inode = ?")?.execute([inode as i64])?;
         self.connection.prepare_cached("DELETE FROM inodes WHERE id = ?")?.execute([inode as i64])?;
+        if found.kind == Kind::Directory {
+            let text = "DELETE FROM parents WHERE directory = ?";
+            self.connection.prepare_cached(text)?.execute([inode as i64])?;
+        }
         Ok(found)
     }
 }

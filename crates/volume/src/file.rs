@@ -60,6 +60,8 @@ pub(crate) struct State {
     /// `None` until it is first requested.
     hint: Option<Hint>,
     pub(crate) modified_ns: i64,
+    /// When it was last read, as of the manager's last answer.
+    accessed_ns: i64,
     /// Strips with bytes that are not durable.
     pub(crate) unsynced: u64,
     /// The manager has noted that its size may be out of date.
@@ -93,6 +95,7 @@ impl Node {
             known: Stamp::of(inode),
             hint: None,
             modified_ns: inode.modified_ns,
+            accessed_ns: inode.accessed_ns,
             unsynced: unsynced(inode),
             is_noted: false,
             is_told: true,
@@ -116,6 +119,7 @@ impl Node {
         if inode.generation < state.target.generation {
             return;
         }
+        state.accessed_ns = inode.accessed_ns;
         let known = std::mem::replace(&mut state.known, Stamp::of(inode));
         if let Some(memory) = memory.filter(|_| known != state.known) {
             memory.cache.forget_all(inode.id);
@@ -283,6 +287,13 @@ impl File {
     /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.node.state().size
+    }
+
+    /// When the file was last read, and when anything about it last changed, as far as this client knows: both in
+    /// nanoseconds since 1970.
+    pub fn accessed_and_changed_ns(&self) -> (i64, i64) {
+        let state = self.node.state();
+        (state.accessed_ns, state.modified_ns.max(state.known.changed_ns))
     }
 
     /// The layout of the file.

@@ -282,6 +282,10 @@ impl FileSystem for VolumeFs {
         self.0.volume.sync_names().map_err(|why| told(Action::Sync, path, why))
     }
 
+    fn sync_file_system(&self, path: &Path) -> IoResult<()> {
+        self.0.volume.sync().map_err(|why| told(Action::Sync, path, why))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> IoResult<()> {
         let renamed = self.0.inside(from).and_then(|old| self.0.volume.rename(&old, &self.0.inside(to)?));
         renamed.map_err(|why| told(Action::Rename, from, why))

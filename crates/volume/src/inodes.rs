@@ -38,8 +38,7 @@ impl Volume {
 
     /// Opens the file with this number.
     pub fn open_by_number(self: &Arc<Volume>, inode: u64) -> Result<File> {
-        let found = self.manager.inode(inode)?;
-        self.open_inode(&found, Path::new(&format!("inode {inode}")))
+        self.open_file(inode, Path::new(&format!("inode {inode}")))
     }
 
     /// Makes an inode under a name that must be free.

@@ -25,6 +25,9 @@ const DATA: &str = "strip";
 const SUMS: &str = "sums";
 /// The most unused strips that are kept open; each has two files.
 const OPEN_MAX: usize = 128;
+/// The most strips that a sync makes durable file by file. For more, it syncs their file system: see
+/// docs/decisions/one-syncfs-for-a-tree.md.
+const SYNCED_EACH_MAX: usize = 8;
 
 /// A store in a directory.
 pub struct LocalStore {
@@ -231,20 +234,31 @@ impl Store for LocalStore {
         open.truncate(generation, len)
     }
 
-    fn sync(&self, strip: Strip) -> Result<u64> {
-        let shared = self.strip(strip)?.ok_or_else(|| lost(strip))?;
-        let mut open = shared.write().map_err(poisoned)?;
-        let number = open.sync()?;
-        let is_new = open.is_new();
-        if is_new {
+    fn sync(&self, strips: &[Strip]) -> Result<Vec<u64>> {
+        // Otherwise two callers that lock strips could wait for each other.
+        if !strips.is_sorted_by(|a, b| a < b) {
+            return Err(Error::Refused("the strips of a sync come in ascending order".into()));
+        }
+        let find = |strip: &Strip| self.strip(*strip)?.ok_or_else(|| lost(*strip));
+        let shared = strips.iter().map(find).collect::<Result<Vec<Shared>>>()?;
+        let mut open =
+            shared.iter().map(|shared| shared.write().map_err(poisoned)).collect::<Result<Vec<_>>>()?;
+        let is_many = strips.len() > SYNCED_EACH_MAX;
+        if is_many {
+            self.io.sync_file_system(&self.dir)?;
+        }
+        let numbers = open.iter_mut().map(|open| open.sync(is_many)).collect::<Result<Vec<_>>>()?;
+        if !is_many && open.iter().any(|open| open.is_new()) {
             self.io.sync_directory(&self.dir)?;
         }
-        match open.header().layout.copies {
-            1 => open.settle(number)?,
-            _ if is_new => open.named()?,
-            _ => {}
+        for (open, number) in open.iter_mut().zip(&numbers) {
+            match open.header().layout.copies {
+                1 => open.settle(*number)?,
+                _ if open.is_new() => open.named()?,
+                _ => {}
+            }
         }
-        Ok(number)
+        Ok(numbers)
     }
 
     fn settle(&self, strip: Strip, generation: u64, sync: u64) -> Result<()> {

@@ -26,6 +26,8 @@ pub const CACHE_BYTES_MIN: u64 = 4 << 20;
 /// The most runs that are sent at a time. They have 1 MiB together, and a link sends one while the next is on its way.
 const SENDERS: usize = 4;
 const STACK_BYTES: usize = 256 << 10;
+/// The least time between two looks of the thread that waits, so that many small files do not wake it for each.
+const STEP_NS: u64 = 10_000_000;
 /// At most one part in this many of the cache is read ahead for one descriptor.
 const AHEAD_PART: u64 = 4;
 
@@ -99,7 +101,7 @@ impl Memory {
                         return;
                     }
                 }
-                Some(left_ns) => std::thread::park_timeout(Duration::from_nanos(left_ns)),
+                Some(left_ns) => std::thread::park_timeout(Duration::from_nanos(left_ns.max(STEP_NS))),
             }
         }
     }

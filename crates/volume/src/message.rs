@@ -19,10 +19,10 @@ use crate::layout::{Layout, Policy};
 use crate::locks::{How, Lock, Verdict};
 use crate::manager::{Change, Edit, Entry, Inode, Kind, New, Place, Renaming, Written};
 use crate::request::{Answer, Forwarded, LockAnswer, LockRequest, Request, StoreAnswer, StoreRequest};
-use crate::store::{Strip, StripFacts, Write};
+use crate::store::{SYNCED_MAX, Strip, StripFacts, Write};
 
 /// The version of the protocol. Any other is refused.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// The most bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of the data of a message.
@@ -169,7 +169,7 @@ choice!(StoreRequest {
     0 => Read { strip: strip, generation: generation, at: at, bytes: bytes },
     1 => Write { 0: write },
     2 => Truncate { strip: strip, generation: generation, len: len },
-    3 => Sync { 0: strip },
+    3 => Sync { 0: strips },
     4 => Remove { strip: strip, below: below },
     5 => Facts { 0: strip },
     6 => List {},
@@ -186,7 +186,7 @@ choice!(StoreAnswer {
     2 => Strips { 0: strips },
     3 => Space { 0: space },
     4 => Data { 0: data },
-    5 => Synced { 0: sync },
+    5 => Synced { 0: syncs },
     6 => Changes { 0: ranges },
     7 => Forwarded { 0: forwarded },
 });
@@ -309,6 +309,7 @@ impl Ask {
             Ask::Store(_, StoreRequest::Write(write) | StoreRequest::Forward { write, .. }) => {
                 write.at.checked_add(DATA_BYTES_MAX as u64).is_some_and(|end| end <= END_MAX)
             }
+            Ask::Store(_, StoreRequest::Sync(strips)) => strips.len() <= SYNCED_MAX,
             Ask::Manager(Request::Change(Change::Stale(_, copy, _) | Change::Current(_, _, copy, _))) => {
                 *copy < crate::layout::COPIES_MAX
             }

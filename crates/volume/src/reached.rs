@@ -9,7 +9,7 @@ use thalweg_io::Space;
 
 use crate::message::{DATA_BYTES_MAX, Reply, ranges};
 use crate::request::{StoreAnswer, StoreRequest};
-use crate::store::{Store, Strip, StripFacts, Write};
+use crate::store::{SYNCED_MAX, Store, Strip, StripFacts, Write};
 use crate::{Error, Result};
 
 /// Sends requests to a store, and returns its answers. That makes it a store.
@@ -66,11 +66,15 @@ impl<A: AsksStore> Store for A {
         }
     }
 
-    fn sync(&self, strip: Strip) -> Result<u64> {
-        match self.ask_store(StoreRequest::Sync(strip), &[], &mut [])? {
-            StoreAnswer::Synced(number) => Ok(number),
-            other => wrong(&Reply::Store(other)),
+    fn sync(&self, strips: &[Strip]) -> Result<Vec<u64>> {
+        let mut numbers = Vec::with_capacity(strips.len());
+        for some in strips.chunks(SYNCED_MAX) {
+            match self.ask_store(StoreRequest::Sync(some.to_vec()), &[], &mut [])? {
+                StoreAnswer::Synced(synced) if synced.len() == some.len() => numbers.extend(synced),
+                other => return wrong(&Reply::Store(other)),
+            }
         }
+        Ok(numbers)
     }
 
     fn settle(&self, strip: Strip, generation: u64, sync: u64) -> Result<()> {

@@ -5,6 +5,7 @@
 //! Invariant: a lost store leaves an inode unfinished; what the other stores have is used.
 //! Non-goals: copies that were stale before; `repair` brings them up to date.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::Result;
@@ -116,7 +117,7 @@ pub(crate) fn settle(server: &Server, inode: Inode, is_orphaned: bool) -> Result
         if let [first, second] = &found[..] {
             equalise(server, &target, first, second)?;
         }
-        let sync = |strip: Strip| Ok((strip, server.stores.of(&target.layout, strip)?.sync(strip)?));
+        let sync = |strip: Strip| Ok((strip, server.stores.of(&target.layout, strip)?.sync(&[strip])?[0]));
         let synced = found.iter().map(|(strip, _)| sync(*strip)).collect::<Result<Vec<_>>>()?;
         if let [first, second] = synced[..] {
             let settle = |(strip, number): (Strip, u64)| {
@@ -133,6 +134,23 @@ pub(crate) fn settle(server: &Server, inode: Inode, is_orphaned: bool) -> Result
         false => Change::Grow(written(strips & !inode.strips)),
     })?;
     Ok(is_whole)
+}
+
+/// Makes files with one copy durable whose writers have all reported what they wrote. Returns the numbers of those that
+/// now are.
+pub(crate) fn settle_reported(server: &Server, inodes: &[Inode]) -> Result<BTreeSet<u64>> {
+    let unsynced = |inode: &Inode| Some((Target::of(inode)?, inode.strips | inode.unsynced));
+    let files: Vec<(Target, u64)> = inodes.iter().filter_map(unsynced).collect();
+    let synced = server.stores.sync_files(&files).into_iter();
+    let failed: BTreeSet<u64> = synced.filter(|(_, synced)| synced.is_err()).map(|(s, _)| s.inode).collect();
+    let durable: Vec<&Inode> = inodes.iter().filter(|inode| !failed.contains(&inode.id)).collect();
+    let settle = |inode: &&Inode| {
+        let &Inode { id, generation, size, modified_ns, strips, unsynced, .. } = *inode;
+        let written = Written { inode: id, generation, size, modified_ns, strips: strips | unsynced };
+        Change::Settle(written, false)
+    };
+    server.manager.changes(&durable.iter().map(settle).collect::<Vec<_>>())?;
+    Ok(durable.iter().map(|inode| inode.id).collect())
 }
 
 /// Whether a strip was made by a write that arrived after the file had been truncated, so that no client waits for it.

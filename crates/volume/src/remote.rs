@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
+use std::slice::from_ref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -219,16 +220,23 @@ impl Unsynced {
 
     /// An error if the store may have lost bytes of the strip. A client that changes it then marks this copy stale.
     fn check(&mut self, request: &StoreRequest) -> Result<()> {
-        let (strip, is_noted) = match request {
-            StoreRequest::Read { strip, .. } | StoreRequest::NextData { strip, .. } => (strip, false),
-            StoreRequest::Write(Write { strip, .. }) => (strip, true),
-            StoreRequest::Forward { write: Write { strip, .. }, .. } => (strip, true),
-            StoreRequest::Truncate { strip, .. } | StoreRequest::Sync(strip) => (strip, true),
+        let (strips, is_noted) = match request {
+            StoreRequest::Read { strip, .. } | StoreRequest::NextData { strip, .. } => {
+                (from_ref(strip), false)
+            }
+            StoreRequest::Write(Write { strip, .. }) => (from_ref(strip), true),
+            StoreRequest::Forward { write: Write { strip, .. }, .. } => (from_ref(strip), true),
+            StoreRequest::Truncate { strip, .. } => (from_ref(strip), true),
+            // Which of several strips it is shows when each is synced alone.
+            StoreRequest::Sync(strips) => (&strips[..], strips.len() == 1),
             _ => return Ok(()),
         };
-        let is_lost = if is_noted { self.lost.remove(strip) } else { self.lost.contains(strip) };
-        let why = || Error::Missing(*strip, "its node lost power before it was synced".into());
-        if is_lost { Err(why()) } else { Ok(()) }
+        let lost = &mut self.lost;
+        let is_lost = |strip: &&Strip| if is_noted { lost.remove(strip) } else { lost.contains(strip) };
+        match strips.iter().find(is_lost) {
+            Some(strip) => Err(Error::Missing(*strip, "its node lost power before it was synced".into())),
+            None => Ok(()),
+        }
     }
 
     fn wrote(&mut self, strip: Strip) {
@@ -243,7 +251,8 @@ impl Unsynced {
     fn note(&mut self, request: &StoreRequest) {
         match request {
             StoreRequest::Write(write) | StoreRequest::Forward { write, .. } => self.wrote(write.strip),
-            StoreRequest::Sync(strip) | StoreRequest::Remove { strip, .. } => _ = self.written.remove(strip),
+            StoreRequest::Sync(strips) => strips.iter().for_each(|strip| _ = self.written.remove(strip)),
+            StoreRequest::Remove { strip, .. } => _ = self.written.remove(strip),
             _ => {}
         }
     }

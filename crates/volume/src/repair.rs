@@ -170,7 +170,7 @@ impl<'a> File<'a> {
                 let (store, strip) = copies[wrong];
                 let write = Write { strip, generation, layout, at, may_create: false };
                 let written = store.write(&write, &pieces[1 - wrong][..n]);
-                if written.and_then(|()| store.sync(strip).map(drop)).is_err() {
+                if written.and_then(|()| store.sync(&[strip]).map(drop)).is_err() {
                     let stale = Change::Stale(self.inode.id, strip.copy, bit(strip.index));
                     self.inode = self.volume.manager.change(&stale)?;
                     return Ok(());
@@ -240,7 +240,7 @@ impl<'a> File<'a> {
             copy_ranges(&self.target(), from, to, &left)?;
             left = from.0.changes(from.1, generation)?;
         }
-        to.0.sync(to.1)?;
+        to.0.sync(&[to.1])?;
         self.fenced([from, to], |file| file.make_current(from, to, left))?;
         done.push(format!("{}: {} {what}", self.path.display(), to.1));
         Ok(())
@@ -260,7 +260,7 @@ impl<'a> File<'a> {
         let (id, generation, strip) = (self.inode.id, self.inode.generation, to.1);
         let left = joined([left, from.0.changes(from.1, generation)?].concat());
         copy_ranges(&self.target(), from, to, &left)?;
-        let synced = [(from, from.0.sync(from.1)?), (to, to.0.sync(to.1)?)];
+        let synced = [(from, from.0.sync(&[from.1])?[0]), (to, to.0.sync(&[to.1])?[0])];
         self.inode =
             self.volume.manager.change(&Change::Current(id, generation, strip.copy, bit(strip.index)))?;
         if self.is_stale(strip.index, strip.copy) {
@@ -347,7 +347,7 @@ pub(crate) fn copy_strip(
             at += n as u64;
         }
     }
-    to.sync(new).map(drop).map_err(Unwritable)
+    to.sync(&[new]).map(drop).map_err(Unwritable)
 }
 
 /// Marks the strips of a slot stale that `store`, its new store, lacks, if the other copy is current. Returns a line

@@ -137,7 +137,8 @@ pub(crate) enum StoreRequest {
         generation: u64,
         at: u64,
     },
-    Sync(Strip),
+    /// At most [`crate::store::SYNCED_MAX`] strips.
+    Sync(Vec<Strip>),
     /// See [`crate::Store::settle`].
     Settle {
         strip: Strip,
@@ -174,8 +175,8 @@ pub(crate) enum StoreAnswer {
     Data(Option<(u64, u64)>),
     Strips(Vec<Strip>),
     Space(Space),
-    /// The number of a sync.
-    Synced(u64),
+    /// The number of each strip's sync.
+    Synced(Vec<u64>),
     /// The ranges that were written.
     Changes(Vec<(u64, u64)>),
     Forwarded(Forwarded),

@@ -61,6 +61,33 @@ fn inode_of(row: &Row<'_>) -> rusqlite::Result<Inode> {
     })
 }
 
+/// Writes an inode that was `before`. While no column of an index changes, only its row is written.
+pub(crate) fn update(connection: &Connection, before: &Inode, inode: &Inode) -> rusqlite::Result<()> {
+    let indexed = |inode: &Inode| (inode.links, inode.cut, inode.unsettled);
+    if indexed(before) != indexed(inode) {
+        return put(connection, inode);
+    }
+    let text = "UPDATE inodes SET mode = ?, user = ?, grp = ?, size = ?, accessed = ?, modified = ?, changed = ?, \
+                policy = ?, generation = ?, strips = ?, stale0 = ?, stale1 = ?, unsynced = ? WHERE id = ?";
+    connection.prepare_cached(text)?.execute(params![
+        inode.mode,
+        inode.user,
+        inode.group,
+        inode.size as i64,
+        inode.accessed_ns,
+        inode.modified_ns,
+        inode.changed_ns,
+        inode.policy.as_ref().map(policy_bytes),
+        inode.generation as i64,
+        inode.strips as i64,
+        inode.stale[0] as i64,
+        inode.stale[1] as i64,
+        inode.unsynced as i64,
+        inode.id as i64,
+    ])?;
+    Ok(())
+}
+
 /// Writes an inode, and replaces its row if there is one.
 pub(crate) fn put(connection: &Connection, inode: &Inode) -> rusqlite::Result<()> {
     let (kind, device) = kind_columns(inode.kind);

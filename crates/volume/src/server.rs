@@ -39,6 +39,8 @@ const PAGE: usize = 1000;
 /// Files without names are removed when there are this many of them, or one of them is large.
 const DOOMED_MAX: usize = 256;
 const DOOMED_BYTES_MAX: u64 = 1 << 20;
+/// When a thread removes them and there are this many, callers do it too.
+const DOOMED_BACKLOG_MAX: usize = 8 * DOOMED_MAX;
 
 /// The manager and the stores of a volume, for any number of clients.
 pub(crate) struct Server {
@@ -63,6 +65,8 @@ struct State {
     files: BTreeMap<u64, Opened>,
     /// Files without names that no session has open, each with the strips that it may have.
     doomed: Vec<(Inode, u64)>,
+    /// A thread removes them.
+    reaps: bool,
     /// A thread is waiting to retry.
     finishes_later: bool,
 }
@@ -446,6 +450,10 @@ impl Server {
     fn open(&self, session: SessionId, inode: u64) -> Result<Inode> {
         let mut state = self.state();
         let found = self.manager.inode(inode)?;
+        if found.kind != Kind::File {
+            let errno = if found.kind == Kind::Directory { libc::EISDIR } else { libc::EINVAL };
+            return Err(Error::system(errno, format!("inode {inode}")));
+        }
         let is_open = state.files.get(&inode).is_some_and(|file| !file.holders.is_empty());
         if found.links == 0 && !is_open {
             return Err(Error::system(libc::ENOENT, format!("inode {inode}")));
@@ -554,31 +562,54 @@ impl Server {
     /// Finishes the work of writers that have ended, unless a session may still write the file. Returns whether all
     /// stores answered.
     fn settle(&self, inode: u64) -> Result<bool> {
-        let mut state = self.state();
-        let file = state.files.entry(inode).or_default();
-        if !file.writers.is_empty() || file.is_settling {
-            return Ok(true);
-        }
-        file.is_settling = true;
-        let is_orphaned = file.is_orphaned;
-        drop(state);
+        let Some(is_orphaned) = self.begin_settling(inode, true) else { return Ok(true) };
         let settled = match self.manager.inode(inode) {
             Ok(found) if found.unsettled && found.links > 0 => recover::settle(self, found, is_orphaned),
             Err(e) if !e.is_not_found() => Err(e),
             _ => Ok(true),
         };
-        let mut state = self.state();
-        let file = state.files.entry(inode).or_default();
-        // A store that did not answer may know more, so the next session to open the file has to ask it. For a file
-        // without names, it was not determined which strips it has.
-        (file.is_settling, file.is_orphaned) = (false, file.is_doomed || !matches!(settled, Ok(true)));
-        drop(state);
-        self.settled.notify_all();
-        self.release(inode)?;
+        self.end_settling(inode, matches!(settled, Ok(true)))?;
         if !matches!(settled, Ok(true)) {
             self.finish_later();
         }
         settled
+    }
+
+    /// Keeps sessions from writing a file that none of them may write now. Returns whether a writer ended without
+    /// reporting what it wrote; `None` if the file is not settled now, for example because it may not be of that kind.
+    fn begin_settling(&self, inode: u64, may_be_orphaned: bool) -> Option<bool> {
+        let mut state = self.state();
+        let file = state.files.entry(inode).or_default();
+        if !file.writers.is_empty() || file.is_settling || (file.is_orphaned && !may_be_orphaned) {
+            return None;
+        }
+        file.is_settling = true;
+        Some(file.is_orphaned)
+    }
+
+    fn end_settling(&self, inode: u64, is_done: bool) -> Result<()> {
+        let mut state = self.state();
+        let file = state.files.entry(inode).or_default();
+        // A store that did not answer may know more, so the next session to open the file has to ask it. For a file
+        // without names, it was not determined which strips it has.
+        (file.is_settling, file.is_orphaned) = (false, file.is_doomed || !is_done);
+        drop(state);
+        self.settled.notify_all();
+        self.release(inode)
+    }
+
+    /// Settles the files among these that have one copy and whose writers have reported what they wrote, all at once.
+    fn settle_reported(&self, inodes: &[Inode]) -> Result<()> {
+        let has_one_copy = |inode: &&Inode| inode.layout.is_some_and(|layout| layout.copies == 1);
+        let begun = inodes.iter().filter(has_one_copy);
+        let begun = begun.filter(|inode| self.begin_settling(inode.id, false).is_some());
+        let numbers: Vec<u64> = begun.map(|inode| inode.id).collect();
+        // They may have changed before the settling began.
+        let found: Vec<Inode> = numbers.iter().filter_map(|inode| self.manager.inode(*inode).ok()).collect();
+        let settled = recover::settle_reported(self, &found);
+        let is_done = |inode: &u64| settled.as_ref().is_ok_and(|settled| settled.contains(inode));
+        numbers.iter().try_for_each(|inode| self.end_settling(*inode, is_done(inode)))?;
+        settled.map(drop)
     }
 
     fn append(
@@ -642,11 +673,15 @@ impl Server {
     fn sync_all(&self) -> Result<()> {
         let mut after = 0;
         loop {
-            let left = self.manager.unfinished(after, PAGE)?;
+            let mut left = self.manager.unfinished(after, PAGE)?;
             let Some(last) = left.last() else { break };
             after = last.id;
-            for inode in left.iter().filter(|inode| inode.unsettled && inode.links > 0) {
-                self.settle(inode.id)?;
+            left.retain(|inode| inode.unsettled && inode.links > 0);
+            self.settle_reported(&left)?;
+            for inode in left {
+                if !self.manager.inode(inode.id).is_ok_and(|found| !found.unsettled) {
+                    self.settle(inode.id)?;
+                }
             }
         }
         self.reap()?;
@@ -672,11 +707,25 @@ impl Server {
             return self.manager.change(&Change::Forget(inode.id)).map(drop);
         }
         let mut state = self.state();
-        let wait = inode.size < DOOMED_BYTES_MAX && state.doomed.len() + 1 < DOOMED_MAX;
+        let is_large = inode.size >= DOOMED_BYTES_MAX;
         let strips = if is_orphaned { u64::MAX } else { inode.strips | inode.unsynced };
         state.doomed.push((inode, strips));
-        drop(state);
-        if wait { Ok(()) } else { self.reap().map(drop) }
+        if is_large || state.doomed.len() >= DOOMED_BACKLOG_MAX {
+            drop(state);
+            return self.reap().map(drop);
+        }
+        if state.doomed.len() >= DOOMED_MAX && !std::mem::replace(&mut state.reaps, true) {
+            drop(state);
+            let me = Weak::clone(&self.me);
+            self.aside(move || {
+                if let Some(server) = me.upgrade() {
+                    // What cannot be removed now is tried again later.
+                    let _ = server.reap();
+                    server.state().reaps = false;
+                }
+            });
+        }
+        Ok(())
     }
 
     /// Removes the strips of files without names, once it is durable that they have none. Returns whether all are gone.

@@ -221,7 +221,7 @@ pub(crate) fn ask_store(
             let data = store.next_data(*strip, *generation, *at)?;
             StoreAnswer::Data(data.map(|data| (data.start, data.end)))
         }
-        StoreRequest::Sync(strip) => StoreAnswer::Synced(store.sync(*strip)?),
+        StoreRequest::Sync(strips) => StoreAnswer::Synced(store.sync(strips)?),
         StoreRequest::Settle { strip, generation, sync } => {
             store.settle(*strip, *generation, *sync)?;
             StoreAnswer::Done

@@ -1,7 +1,8 @@
 //! The manager's state in an SQLite database.
 //!
-//! Model: one connection, a write-ahead log, a transaction for each change. The log is synced when [`Manager::sync`] is
-//! called, and about once a second while there are changes, so a power loss costs at most the last second, in order.
+//! Model: a write-ahead log, and a transaction for each change. The log is synced when [`Manager::sync`] is called, and
+//! about once a second while there are changes, so a power loss costs at most the last second, in order. One thread
+//! does that, and another makes checkpoints with a connection of its own, so that neither holds up changes.
 //! Invariant: inode numbers are taken from ranges that were reserved durably. So if a power loss costs a file, no other
 //! file gets its number, under which stores may have strips.
 //! Non-goals: access control of the database: its directory belongs to its owner alone.
@@ -13,8 +14,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags, params};
 use thalweg_base::clock;
+use thalweg_io::{Access, File};
 
 use crate::apply::Applying;
 use crate::layout::Policy;
@@ -23,11 +25,19 @@ use crate::reserve::Reserve;
 use crate::{Error, Result, rows};
 
 const DATABASE: &str = "manager.db";
-const FORMAT: i64 = 3;
-/// How many inode numbers are reserved at a time.
-const RESERVED: i64 = 4096;
+const LOG: &str = "manager.db-wal";
+const FORMAT: i64 = 4;
+/// How many inode numbers are reserved at a time: a change that needs more waits until these are durable.
+const RESERVED: i64 = 1 << 16;
 /// The longest time until a change is durable.
 const FLUSH: Duration = Duration::from_secs(1);
+/// After this many changes the thread makes a checkpoint.
+const CHECKPOINT_CHANGES: u64 = 512;
+/// At this length of the log a change makes the checkpoint itself, because the thread does not keep up. Then the log is
+/// overwritten from its beginning.
+const LOG_PAGES_MAX: u32 = 8192;
+/// Connections of this process share the index of the log in memory, and no other process can open the database.
+const VFS: &str = "unix-excl";
 
 const SCHEMA: &str = "
 CREATE TABLE facts (format INTEGER, volume BLOB, reserved INTEGER);
@@ -39,22 +49,37 @@ CREATE TABLE inodes (
 CREATE INDEX unfinished ON inodes (id) WHERE links = 0 OR cut IS NOT NULL OR unsettled = 1;
 CREATE TABLE names (
     directory INTEGER, name BLOB, inode INTEGER NOT NULL, PRIMARY KEY (directory, name)) WITHOUT ROWID;
-CREATE INDEX names_of ON names (inode);
+CREATE TABLE parents (directory INTEGER PRIMARY KEY, above INTEGER NOT NULL);
 CREATE TABLE attributes (inode INTEGER, name BLOB, value BLOB, PRIMARY KEY (inode, name)) WITHOUT ROWID;
 ";
 /// Tables that older volumes lack.
 const ADDED: &str = "CREATE TABLE IF NOT EXISTS lockers (client BLOB PRIMARY KEY) WITHOUT ROWID;";
 
+/// Format 3 had an index of the names of every inode. Only directories need one, and each has one name.
+const FROM_FORMAT_3: &str = "
+BEGIN;
+CREATE TABLE parents (directory INTEGER PRIMARY KEY, above INTEGER NOT NULL);
+INSERT INTO parents SELECT inode, directory FROM names JOIN inodes ON id = inode WHERE kind = 1;
+DROP INDEX names_of;
+UPDATE facts SET format = 4;
+COMMIT;
+";
+
 /// A manager in this process.
 pub struct SqliteManager {
     shared: Arc<Shared>,
-    flusher: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
+    closes: Condvar,
     path: PathBuf,
+    /// The log, to sync it without the connection.
+    log: File,
+    /// The number of changes that are durable. It is locked before the state, and during a sync, so that callers that
+    /// arrive in the meantime share the next one.
+    durable: Mutex<u64>,
 }
 
 struct State {
@@ -64,8 +89,8 @@ struct State {
     reserved: i64,
     slots: u32,
     reserve: Reserve,
-    /// Some changes are not durable.
-    dirty: bool,
+    /// The number of changes, including those of a process that was killed before it synced them.
+    changes: u64,
     closing: bool,
 }
 
@@ -129,7 +154,9 @@ impl SqliteManager {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
         });
         let (format, reserved) = told.map_err(failed)?;
-        if format != FORMAT {
+        if format == 3 {
+            connection.execute_batch(FROM_FORMAT_3).map_err(failed)?;
+        } else if format != FORMAT {
             return Err(Error::Refused(format!(
                 "{} has format {format}; this thalweg reads format {FORMAT}",
                 path.display()
@@ -138,16 +165,25 @@ impl SqliteManager {
         connection.execute_batch(ADDED).map_err(failed)?;
         let slots =
             connection.query_row("SELECT count(*) FROM slots", [], |row| row.get(0)).map_err(failed)?;
+        let log = File::open(&crate::place::io(), &dir.join(LOG), Access::Update)?;
+        let changes = u64::from(log.metadata()?.len > 0);
+        if changes > 0 {
+            thalweg_io::small::sync_directory(dir)?;
+        }
         let reserve = Reserve::new(dir);
-        let state =
-            State { connection, next: reserved, reserved, slots, reserve, dirty: false, closing: false };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), path });
-        let flusher = {
-            let shared = Arc::clone(&shared);
-            std::thread::Builder::new().name("manager".into()).spawn(move || shared.flush_now_and_again())
+        let state = State { connection, next: reserved, reserved, slots, reserve, changes, closing: false };
+        let (state, closes, durable) = (Mutex::new(state), Condvar::new(), Mutex::default());
+        let own = connect(&path).map_err(failed)?;
+        let shared = Arc::new(Shared { state, closes, path, log, durable });
+        let (syncs, checkpoints) = (Arc::clone(&shared), Arc::clone(&shared));
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.into()).spawn(work)
         };
-        // Without the thread, changes are durable only after a sync.
-        Ok(SqliteManager { shared, flusher: flusher.ok() })
+        let mut threads = Vec::new();
+        // Without the first, changes are durable only after a sync; without the second, some changes take longer.
+        threads.extend(spawn("manager", Box::new(move || syncs.sync_now_and_again())));
+        threads.extend(spawn("checkpoint", Box::new(move || checkpoints.checkpoint_now_and_again(&own))));
+        Ok(SqliteManager { shared, threads })
     }
 
     fn ask<T>(&self, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
@@ -158,9 +194,9 @@ impl SqliteManager {
 impl Drop for SqliteManager {
     fn drop(&mut self) {
         self.shared.lock().closing = true;
-        self.shared.changed.notify_all();
-        if let Some(flusher) = self.flusher.take() {
-            flusher.join().expect("the flusher does not panic");
+        self.shared.closes.notify_all();
+        for thread in self.threads.drain(..) {
+            thread.join().expect("it does not panic");
         }
         // No caller is left to report an error to.
         let _ = self.sync();
@@ -192,7 +228,7 @@ impl Shared {
     fn transact(&self, state: &mut State, changes: &[Change]) -> Result<Option<Inode>> {
         let database = |e| self.failed(e);
         let number = match changes {
-            [Change::Create(..)] => state.number().map_err(database)?,
+            [Change::Create(..)] => self.number(state)?,
             _ => 0,
         };
         assert!(number > 0 || !changes.iter().any(|change| matches!(change, Change::Create(..))));
@@ -204,75 +240,89 @@ impl Shared {
             changed = Some(applying.apply(change).map_err(|e| e.into_error(&self.path))?);
         }
         transaction.commit().map_err(database)?;
-        state.dirty = true;
+        state.changes += changes.len() as u64;
         if changes.iter().any(Change::is_durable) {
-            state.sync().map_err(database)?;
+            // Nobody learns of it before it is durable.
+            self.log.sync()?;
         }
         Ok(changed)
     }
 
-    fn flush_now_and_again(&self) {
-        let mut state = self.lock();
-        while !state.closing {
-            let waited = self.changed.wait_timeout_while(state, FLUSH, |state| !state.closing);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            // If this fails, so does the next request.
-            let _ = state.sync();
-            state.reserve.refill();
+    /// A number that no inode ever had.
+    fn number(&self, state: &mut State) -> Result<u64> {
+        if state.next == state.reserved {
+            let reserved = state.reserved + RESERVED;
+            let text = "UPDATE facts SET reserved = ?";
+            state.connection.execute(text, [reserved]).map_err(|e| self.failed(e))?;
+            self.log.sync()?;
+            state.reserved = reserved;
         }
+        state.next += 1;
+        Ok(state.next as u64 - 1)
     }
-}
 
-impl State {
-    /// The commit of a durable transaction makes all earlier ones durable.
-    fn sync(&mut self) -> rusqlite::Result<()> {
-        if self.dirty {
-            let sync = "UPDATE facts SET format = format";
-            self.durably(sync).or_else(|e| match e.sqlite_error_code() {
-                Some(ErrorCode::DiskFull) => {
-                    self.make_room();
-                    self.durably(sync)
-                }
-                _ => Err(e),
-            })?;
-            self.dirty = false;
+    /// Makes all changes durable that were made before the call.
+    fn sync(&self) -> Result<()> {
+        let made = self.lock().changes;
+        let mut durable = self.durable.lock().unwrap_or_else(PoisonError::into_inner);
+        if *durable < made {
+            let made = self.lock().changes;
+            self.log.sync()?;
+            *durable = made;
         }
         Ok(())
     }
 
+    /// Calls `work` about once a second with the number of changes, until the manager is closed.
+    fn every_second(&self, mut work: impl FnMut(u64)) {
+        loop {
+            let waited = self.closes.wait_timeout_while(self.lock(), FLUSH, |state| !state.closing);
+            let changes = match waited.unwrap_or_else(PoisonError::into_inner).0 {
+                state if state.closing => return,
+                state => state.changes,
+            };
+            work(changes);
+        }
+    }
+
+    fn sync_now_and_again(&self) {
+        self.every_second(|_| {
+            // If this fails, so does the next request.
+            let _ = self.sync();
+            self.lock().reserve.refill();
+        });
+    }
+
+    fn checkpoint_now_and_again(&self, own: &Connection) {
+        let mut done = 0;
+        self.every_second(|changes| {
+            // If this fails, a change makes the checkpoint.
+            if changes - done >= CHECKPOINT_CHANGES && checkpoint(own, "PASSIVE").is_ok() {
+                done = changes;
+            }
+        });
+    }
+}
+
+impl State {
     /// Lets the log be overwritten from its beginning, with the room that was reserved for that.
     fn make_room(&mut self) {
         self.reserve.release();
         // If this fails, so does the change that needs the room.
-        let _ = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+        let _ = checkpoint(&self.connection, "RESTART");
     }
+}
 
-    fn durably(&mut self, statement: &str) -> rusqlite::Result<()> {
-        self.connection.execute_batch("PRAGMA synchronous = FULL")?;
-        let done = self.connection.execute_batch(statement);
-        self.connection.execute_batch("PRAGMA synchronous = NORMAL")?;
-        done
-    }
-
-    /// A number that no inode ever had.
-    fn number(&mut self) -> rusqlite::Result<u64> {
-        if self.next == self.reserved {
-            let reserved = self.reserved + RESERVED;
-            self.durably(&format!("UPDATE facts SET reserved = {reserved}"))?;
-            self.reserved = reserved;
-        }
-        self.next += 1;
-        Ok(self.next as u64 - 1)
-    }
+/// Copies changes from the log to the database.
+fn checkpoint(connection: &Connection, how: &str) -> rusqlite::Result<()> {
+    connection.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |_| Ok(()))
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let connection = Connection::open_with_flags(path, flags)?;
-    // No other process opens it, so it needs no shared memory.
-    connection.execute_batch(
-        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;",
-    )?;
+    let connection = Connection::open_with_flags_and_vfs(path, flags, VFS)?;
+    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")?;
+    connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES_MAX)?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(connection)
 }
@@ -326,7 +376,7 @@ impl Manager for SqliteManager {
     }
 
     fn sync(&self) -> Result<()> {
-        self.shared.lock().sync().map_err(|e| self.shared.failed(e))
+        self.shared.sync()
     }
 
     fn unfinished(&self, after: u64, most: usize) -> Result<Vec<Inode>> {
@@ -342,16 +392,53 @@ impl Manager for SqliteManager {
     }
 
     fn set_locker(&self, client: [u64; 2], may_have: bool) -> Result<()> {
-        let mut state = self.shared.lock();
         let statement = match may_have {
             true => "INSERT OR IGNORE INTO lockers VALUES (?)",
             false => "DELETE FROM lockers WHERE client = ?",
         };
         let bytes = (u128::from(client[0]) << 64 | u128::from(client[1])).to_be_bytes();
-        let set = state.connection.execute(statement, params![bytes]).and_then(|changed| {
-            state.dirty |= changed > 0;
-            if may_have { state.sync() } else { Ok(()) }
-        });
-        set.map_err(|e| self.shared.failed(e))
+        let mut state = self.shared.lock();
+        let set = state.connection.execute(statement, params![bytes]);
+        state.changes += set.map_err(|e| self.shared.failed(e))? as u64;
+        drop(state);
+        if may_have { self.shared.sync() } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manager::Renaming;
+
+    /// What is in the database of format 3, as earlier versions left it.
+    const TO_FORMAT_3: &str = "
+        DROP TABLE parents; CREATE INDEX names_of ON names (inode); UPDATE facts SET format = 3;";
+
+    #[test]
+    fn a_database_of_format_3_is_converted_and_knows_what_lies_in_what() {
+        let dir = std::env::temp_dir().join(format!("thalweg-format-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        SqliteManager::create(&dir, 7, &["/a".into()], &Policy::default(), (3, 4)).unwrap();
+        let at = |directory, name: &str| Place { directory, name: name.into() };
+        let make = |manager: &SqliteManager, place| {
+            let new = New { kind: Kind::Directory, mode: 0o700, user: 1, group: 2, target: vec![] };
+            manager.change(&Change::Create(place, new)).unwrap().id
+        };
+        let manager = SqliteManager::open(&dir).unwrap();
+        let outer = make(&manager, at(ROOT, "outer"));
+        let inner = make(&manager, at(outer, "inner"));
+        drop(manager);
+        connect(&dir.join(DATABASE)).unwrap().execute_batch(TO_FORMAT_3).unwrap();
+        for _ in 0..2 {
+            let manager = SqliteManager::open(&dir).unwrap();
+            let into_itself = Change::Rename(at(ROOT, "outer"), at(inner, "x"), Renaming::Replace);
+            assert_eq!(manager.change(&into_itself).unwrap_err().errno(), libc::EINVAL);
+        }
+        let manager = SqliteManager::open(&dir).unwrap();
+        // Another directory moves, so that the first may move below it.
+        manager.change(&Change::Rename(at(outer, "inner"), at(ROOT, "inner"), Renaming::Replace)).unwrap();
+        manager.change(&Change::Rename(at(ROOT, "outer"), at(inner, "x"), Renaming::Replace)).unwrap();
+        drop(manager);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -60,6 +60,9 @@ pub struct StripFacts {
     pub unsettled: Vec<Range<u64>>,
 }
 
+/// The most strips of one request to sync them.
+pub(crate) const SYNCED_MAX: usize = 256;
+
 /// Keeps strips.
 pub trait Store: Send + Sync {
     /// Fills `into` with the bytes from `at` on. Holes, and bytes past the end, are zeros.
@@ -75,8 +78,8 @@ pub trait Store: Send + Sync {
     /// at most `len` bytes. Durable. Does nothing if there is no such strip, or if it has seen this generation.
     fn truncate(&self, strip: Strip, generation: u64, len: u64) -> Result<()>;
 
-    /// Makes the strip durable. Returns a number for [`Store::settle`].
-    fn sync(&self, strip: Strip) -> Result<u64>;
+    /// Makes strips durable, which come in ascending order. Returns a number for each, for [`Store::settle`].
+    fn sync(&self, strips: &[Strip]) -> Result<Vec<u64>>;
 
     /// Notes that the other copy is durable too, as of this sync: what was written before it leaves the intent.
     fn settle(&self, strip: Strip, generation: u64, sync: u64) -> Result<()>;

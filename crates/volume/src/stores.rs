@@ -6,7 +6,7 @@
 //! Invariant: a lost store is never mistaken for a store without strips.
 //! Non-goals: what a failed copy means for the file, which the client decides.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,9 +16,9 @@ use crate::balance::{Balance, Read};
 use crate::forward::{Forward, Forwards};
 use crate::layout::{Layout, Piece};
 use crate::manager::{Change, Inode, cuts};
-use crate::message::DATA_BYTES_MAX;
+use crate::message::{DATA_BYTES_MAX, Told};
 use crate::request::Forwarded;
-use crate::store::{Store, Strip, Write};
+use crate::store::{SYNCED_MAX, Store, Strip, Write};
 use crate::strip::BLOCK;
 use crate::{Error, Result};
 
@@ -445,19 +445,54 @@ impl Stores {
 
     /// Makes these strips durable. Also returns the sync numbers of the strips of which both copies are durable.
     pub(crate) fn sync(&self, target: &Target, strips: u64) -> (Outcome, Synced) {
-        let synced = Mutex::new(HashMap::new());
-        let outcome = self.each(target, strips, |store, strip| {
-            let number = store.sync(strip)?;
-            synced.lock().unwrap_or_else(PoisonError::into_inner).insert(strip, number);
-            Ok(())
-        });
+        let (mut outcome, mut numbers) = (Outcome::default(), HashMap::new());
+        for (strip, synced) in self.sync_files(&[(*target, strips)]) {
+            let synced = synced.map(|number| _ = numbers.insert(strip, number));
+            outcome.add(strip.index, strip.copy, synced);
+        }
         let [first, second] = target.stale;
         let strips = match target.layout.copies {
             1 => 0,
             _ => outcome.done & !(first | second | outcome.failed[0] | outcome.failed[1]),
         };
-        let numbers = synced.into_inner().unwrap_or_else(PoisonError::into_inner);
         (outcome, Synced { strips, numbers })
+    }
+
+    /// Makes strips of files durable, which are in the order of their numbers. Each store gets all of its strips at
+    /// once. Returns the number of each strip's sync.
+    pub(crate) fn sync_files(&self, files: &[(Target, u64)]) -> Vec<(Strip, Result<u64>)> {
+        let mut of_slots: BTreeMap<u32, Vec<Strip>> = BTreeMap::new();
+        for (target, strips) in files {
+            for index in (0..target.layout.width).filter(|index| strips & bit(*index) != 0) {
+                for copy in target.copies(index) {
+                    let of_slot = of_slots.entry(target.layout.slot(index, copy)).or_default();
+                    of_slot.push(target.strip(index, copy));
+                }
+            }
+        }
+        let sync = |(slot, strips): (u32, Vec<Strip>)| -> Vec<_> {
+            strips.chunks(SYNCED_MAX).flat_map(|some| self.sync_at(slot, some)).collect()
+        };
+        self.side_by_side(of_slots.into_iter().collect(), true, sync).into_iter().flatten().collect()
+    }
+
+    /// Makes strips of one store durable. A strip that is not there does not affect the others.
+    fn sync_at(&self, slot: u32, strips: &[Strip]) -> Vec<(Strip, Result<u64>)> {
+        let store = match &self.slots[slot as usize] {
+            Ok(store) => store,
+            Err(why) => return strips.iter().map(|s| (*s, Err(Error::Missing(*s, why.clone())))).collect(),
+        };
+        match store.sync(strips) {
+            Ok(numbers) => strips.iter().copied().zip(numbers.into_iter().map(Ok)).collect(),
+            Err(why) if strips.len() == 1 => vec![(strips[0], Err(why))],
+            Err(Error::Missing(..) | Error::Damaged { .. }) => {
+                strips.iter().flat_map(|strip| self.sync_at(slot, &[*strip])).collect()
+            }
+            Err(why) => {
+                let told = Told::from(why);
+                strips.iter().map(|strip| (*strip, Err(told.clone().into()))).collect()
+            }
+        }
     }
 
     /// Tells both stores of these strips that both copies are durable.
@@ -514,5 +549,51 @@ impl Stores {
             }
         });
         results.into_iter().map(|result| result.expect("the scope ends with its tasks")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use thalweg_io::sim::Sim;
+
+    use super::*;
+    use crate::LocalStore;
+    use crate::layout::Policy;
+
+    fn target(inode: u64) -> Target {
+        let layout = Layout::of(&Policy::default(), 1, 0);
+        Target { inode, generation: 0, layout, strips: 0, settled: 0, stale: [0; 2] }
+    }
+
+    #[test]
+    fn a_strip_that_is_missing_does_not_keep_others_from_being_synced() {
+        let sim = Sim::new(1);
+        sim.make_dir("/s");
+        LocalStore::create(&sim.io(), Path::new("/s"), 7, 0).unwrap();
+        let store = Arc::new(LocalStore::open(&sim.io(), Path::new("/s"), 7, 0).unwrap());
+        let stores = Stores::in_turn(vec![Ok(Arc::clone(&store) as Arc<dyn Store>)]);
+        let inodes: Vec<u64> = (1..=20).collect();
+        for inode in inodes.iter().filter(|inode| **inode != 9) {
+            assert_eq!(stores.write(&target(*inode), 0, &[*inode as u8; 5000]).lost(), 0);
+        }
+        let files: Vec<_> = inodes.iter().map(|inode| (target(*inode), 1)).collect();
+        for (strip, synced) in stores.sync_files(&files) {
+            assert_eq!(synced.is_ok(), strip.inode != 9, "{strip}: {synced:?}");
+        }
+        let [first, second] = [2, 1].map(|inode| target(inode).strip(0, 0));
+        let why = store.sync(&[first, second]).unwrap_err().to_string();
+        assert!(why.contains("ascending"), "{why}");
+        drop(store);
+        sim.power_loss();
+        let sim = sim.restart();
+        let store = LocalStore::open(&sim.io(), Path::new("/s"), 7, 0).unwrap();
+        assert_eq!(store.list().unwrap().len(), 19);
+        for inode in inodes.into_iter().filter(|inode| *inode != 9) {
+            let mut found = [0; 5000];
+            store.read(target(inode).strip(0, 0), 0, 0, &mut found).unwrap();
+            assert_eq!(found, [inode as u8; 5000]);
+        }
     }
 }

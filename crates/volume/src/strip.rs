@@ -255,10 +255,13 @@ impl OpenStrip {
         Ok(())
     }
 
-    /// Makes all of it durable, except for its names. Returns the number of this sync.
-    pub(crate) fn sync(&mut self) -> Result<u64> {
-        self.data.sync()?;
-        self.sums.sync()?;
+    /// Makes all of it durable, except for its names, unless its file system was just synced. Returns the number of
+    /// this sync.
+    pub(crate) fn sync(&mut self, is_done: bool) -> Result<u64> {
+        if !is_done {
+            self.data.sync()?;
+            self.sums.sync()?;
+        }
         self.syncs += 1;
         let written = std::mem::replace(&mut self.since_sync, Regions::NONE);
         if self.header.is_new {
@@ -458,7 +461,7 @@ mod tests {
     use super::*;
 
     fn settled(strip: &mut OpenStrip) {
-        let number = strip.sync().unwrap();
+        let number = strip.sync(false).unwrap();
         strip.settle(number).unwrap();
         assert_eq!((strip.unsettled().len(), strip.notes), (0, 0));
     }
@@ -489,11 +492,11 @@ mod tests {
         let is_in = |region: &u64| unsettled.iter().any(|range| range.contains(&(region * REGION + 5)));
         assert!(regions.iter().all(is_in));
         // What is written between a sync and the message that both copies have it stays in the intent.
-        let number = strip.sync().unwrap();
+        let number = strip.sync(false).unwrap();
         strip.write(9 * REGION, &[1]).unwrap();
         strip.settle(number).unwrap();
         assert_eq!(strip.unsettled().first(), Some(&(9 * REGION..10 * REGION)));
-        strip.sync().unwrap();
+        strip.sync(false).unwrap();
         strip.settle(number).unwrap();
         assert_eq!(strip.unsettled().len(), 1, "this was not the last sync");
     }

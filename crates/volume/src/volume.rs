@@ -129,17 +129,25 @@ impl Volume {
         if found.layout.is_none() {
             return Err(Error::system(libc::EINVAL, path.to_string_lossy()));
         }
+        self.open_file(found.id, path)
+    }
+
+    /// Opens the inode with this number, which must be a file.
+    pub(crate) fn open_file(self: &Arc<Volume>, inode: u64, path: &Path) -> Result<File> {
         let mut nodes = self.nodes();
-        let (node, users) = match nodes.entry(found.id) {
+        let (node, users) = match nodes.entry(inode) {
             std::collections::hash_map::Entry::Occupied(open) => {
-                open.get().0.refresh(self.memory(), &self.manager.inode(found.id)?);
+                open.get().0.refresh(self.memory(), &self.manager.inode(inode)?);
                 open.into_mut()
             }
             // This lock makes it up to date: the last one to close the file here has reported to the manager.
             std::collections::hash_map::Entry::Vacant(free) => {
-                let found = self.manager.open(found.id)?;
+                let found = self.manager.open(inode)?;
+                if found.layout.is_none() {
+                    return Err(Error::system(libc::EINVAL, path.to_string_lossy()));
+                }
                 if let Some(memory) = self.memory() {
-                    memory.cache.opened(found.id, Stamp::of(&found));
+                    memory.cache.opened(inode, Stamp::of(&found));
                 }
                 free.insert((Arc::new(Node::new(&found)), 0))
             }

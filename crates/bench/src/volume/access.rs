@@ -68,6 +68,8 @@ pub(crate) struct Moved {
     pub(crate) bytes: u64,
     /// The 99th percentile of the process with the slowest requests.
     pub(crate) p99_us: u32,
+    /// The seconds that making small files took.
+    pub(crate) made_seconds: f64,
 }
 
 impl Access {
@@ -125,6 +127,7 @@ impl Access {
             moved.seconds = moved.seconds.max(run.seconds);
             moved.bytes += run.bytes;
             moved.p99_us = moved.p99_us.max(run.p99_us);
+            moved.made_seconds = moved.made_seconds.max(run.made_seconds);
         }
         Ok(moved)
     }

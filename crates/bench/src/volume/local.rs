@@ -10,35 +10,109 @@ use std::process::{Command, Stdio};
 use thalweg::Volume;
 use thalweg::volume::{self, Registry};
 use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, BenchTarget};
-use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
 
 use super::access::{Access, How, Moved, Task};
+use super::library;
 use super::mounts::{Mounts, NAME};
 use crate::contenders::judge;
 use crate::data_dir::DataDir;
 use crate::floor::{Fio, Replays};
 use crate::lab::cpu_seconds;
-use crate::measure::{Series, whole_process};
+use crate::measure::{Series, median, whole_process};
 use crate::table::traffic;
 use crate::targets::{Target, Than};
 use crate::{Asked, Error, Result, failed};
 
 /// Names of the rows.
-pub(super) const NAMES: [&str; 6] =
-    ["mount-write", "mount-read", "mount-random", "mount-small", "library-write", "library-read"];
+pub(super) const NAMES: [&str; 8] = [
+    "mount-write",
+    "mount-read",
+    "mount-random",
+    "mount-small",
+    "library-write",
+    "library-read",
+    "library-random",
+    "library-small",
+];
 /// Bytes for each byte of `--size`.
 const SCALE: u64 = 4;
 /// The number of small files for a `--size` of 1 GB, and the bytes of each.
-const SMALL: (u64, u64) = (20_000, 1000);
-const RANDOM_CHUNK: u64 = 4096;
-const CHUNK: u64 = 1 << 20;
-/// Threads of a program that uses the library.
-const THREADS: u64 = 4;
+pub(super) const SMALL: (u64, u64) = (20_000, 1000);
+pub(super) const RANDOM_CHUNK: u64 = 4096;
+pub(super) const CHUNK: u64 = 1 << 20;
 const STORES: u32 = 4;
 const NULL: &str = "null FUSE";
+/// A directory of the file system that has the stores.
+const LOCAL: &str = "local directory";
+/// The rate at which one thread is to make small files.
+const MADE_PER_SECOND: f64 = 2000.0;
 /// Other file systems, by their names in `peers`.
 const PEERS: [&str; 2] = ["gluster", "moosefs"];
+
+/// The work of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Write,
+    Read,
+    Random,
+    Small,
+}
+
+impl What {
+    fn of(name: &str) -> What {
+        match name.rsplit('-').next() {
+            Some("write") => What::Write,
+            Some("read") => What::Read,
+            Some("random") => What::Random,
+            _ => What::Small,
+        }
+    }
+
+    fn is_sequential(self) -> bool {
+        matches!(self, What::Write | What::Read)
+    }
+}
+
+/// All runs of one file system.
+#[derive(Default)]
+struct Runs {
+    series: Series,
+    p99_us: u32,
+    made_seconds: Vec<f64>,
+}
+
+impl Runs {
+    fn first(moved: Moved) -> Runs {
+        let mut runs = Runs::default();
+        runs.add(moved, 0.0);
+        runs
+    }
+
+    fn add(&mut self, moved: Moved, cpu_seconds: f64) {
+        self.series.add(moved.seconds, Usage { cpu_seconds, ..Usage::default() });
+        self.p99_us = self.p99_us.max(moved.p99_us);
+        self.made_seconds.push(moved.made_seconds);
+    }
+
+    /// The p99 of a request, and the rate at which small files were made.
+    fn note(&self, who: &str, files: u64) -> Option<String> {
+        let made_seconds = median(&self.made_seconds);
+        let made =
+            (made_seconds > 0.0).then(|| format!(", {:.0} files made a second", files as f64 / made_seconds));
+        let made = made.unwrap_or_default();
+        (self.p99_us > 0).then(|| format!("{who}: p99 of a request {} us{made}", self.p99_us))
+    }
+
+    fn made_per_second(&self, files: u64) -> BenchTarget {
+        let rate = files as f64 / median(&self.made_seconds);
+        BenchTarget {
+            target: format!("files made a second >= {MADE_PER_SECOND}"),
+            measured: format!("{rate:.0}"),
+            met: Some(rate >= MADE_PER_SECOND),
+        }
+    }
+}
 
 /// Measures the rows that are asked for.
 pub(super) fn measure(
@@ -78,9 +152,9 @@ impl<'a> Bench<'a> {
         access: &'a Access,
         notes: &mut Vec<String>,
     ) -> Result<Bench<'a>> {
-        let bytes = (asked.bytes * SCALE / CHUNK).max(2 * THREADS) * CHUNK;
-        // The volume, the file for fio, and one file of each peer.
-        dir.need(bytes * 5)?;
+        let bytes = (asked.bytes * SCALE / CHUNK).max(2 * library::THREADS) * CHUNK;
+        // Two files in the volume, one for fio, one in a local directory, and one of each peer.
+        dir.need(bytes * 6)?;
         let mut or_noted = |what: std::result::Result<PathBuf, String>| {
             what.map_err(|why| notes.push(format!("left out: {why}"))).ok()
         };
@@ -123,88 +197,104 @@ impl<'a> Bench<'a> {
     }
 
     fn measured(&self, name: &str) -> Result<BenchRow> {
-        let (is_library, is_sequential) =
-            (name.starts_with("library"), !name.ends_with("random") && !name.ends_with("small"));
-        let bytes = match name {
-            "mount-small" => 2 * self.small * SMALL.1,
-            "mount-random" => self.random_bytes(),
-            _ => self.bytes,
-        };
-        let work = match name {
-            "mount-small" => {
-                format!("{} files of {} bytes made, inspected, read and removed", self.small, SMALL.1)
+        let (is_library, what) = (name.starts_with("library"), What::of(name));
+        let (bytes, work) = match what {
+            What::Small => (
+                2 * self.small * SMALL.1,
+                format!("{} files of {} bytes made, inspected, read and removed", self.small, SMALL.1),
+            ),
+            What::Random => {
+                let bytes = self.random_bytes();
+                (bytes, format!("{} at random, 4 KiB each, of {}", traffic(bytes), traffic(self.bytes)))
             }
-            "mount-random" => format!("{} at random, 4 KiB each, of {}", traffic(bytes), traffic(self.bytes)),
-            _ => format!("{} in one file", traffic(bytes)),
+            What::Write | What::Read => (self.bytes, format!("{} in one file", traffic(self.bytes))),
         };
         let mut row = BenchRow { name: name.into(), work, bytes, ..BenchRow::default() };
-        let (mut ours, mut null) = (Series::default(), Series::default());
-        let mut peers: Vec<Series> = self.peers.iter().map(|_| Series::default()).collect();
-        let mut floor =
-            self.fio.as_ref().filter(|_| is_sequential).map(|fio| Replays::new(fio, vec![self.phase(name)]));
-        let mut p99_us = 0;
+        let mut ours = Runs::default();
+        let mut others: Vec<(&str, Runs)> = Vec::new();
+        let fio = self.fio.as_ref().filter(|_| what.is_sequential());
+        let mut floor = fio.map(|fio| Replays::new(fio, vec![self.phase(what)]));
         for _ in 0..self.asked.runs {
             self.asked.should_continue()?;
-            let (moved, cpu_seconds) = if is_library { self.library(name)? } else { self.mounted(name)? };
-            p99_us = p99_us.max(moved.p99_us);
-            ours.add(moved.seconds, Usage { cpu_seconds, ..Usage::default() });
-            if !is_library {
-                for (peer, series) in self.peers.iter().zip(&mut peers) {
-                    self.dir.cool()?;
-                    peer.cool()?;
-                    series.add(
-                        self.access.run(None, &[self.task(name, &peer.mnt())?])?.seconds,
-                        Usage::default(),
-                    );
-                }
-                if let Some(program) = self.null.as_ref().filter(|_| is_sequential) {
-                    null.add(self.on_null(program, name)?.seconds, Usage::default());
+            let (moved, cpu_seconds) = if is_library { self.library(what)? } else { self.mounted(what)? };
+            ours.add(moved, cpu_seconds);
+            let beside = if is_library { Vec::new() } else { self.beside(what)? };
+            for (who, moved) in beside {
+                match others.iter_mut().find(|(name, _)| *name == who) {
+                    Some((_, runs)) => runs.add(moved, 0.0),
+                    None => others.push((who, Runs::first(moved))),
                 }
             }
             if let Some(floor) = &mut floor {
                 floor.once("floor-input")?;
             }
         }
-        row.ours = ours.measure();
+        row.notes.extend(ours.note("ours", self.small));
+        row.notes.extend(others.iter().filter_map(|(who, runs)| runs.note(who, self.small)));
+        let made = ours.made_per_second(self.small);
+        row.ours = ours.series.measure();
         row.floor = floor.map(Replays::floor);
-        row.notes.push(format!("p99 of a request {p99_us} us"));
-        for (peer, series) in self.peers.iter().zip(peers).filter(|(_, series)| !series.is_empty()) {
-            row.others.push(BenchOther::measured(peer.name, series.measure()));
-        }
-        if !null.is_empty() {
-            row.others.push(BenchOther::measured(NULL, null.measure()));
-        }
-        let targets: &[Target] = match name {
-            "mount-write" | "mount-read" => {
+        let measured = |(who, runs): (&str, Runs)| BenchOther::measured(who, runs.series.measure());
+        row.others.extend(others.into_iter().map(measured));
+        let targets: &[Target] = match (is_library, what) {
+            (false, What::Write | What::Read) => {
                 &[Target::Faster { than: Than::BestOf(&PEERS), times: 2.0, or_floor: None }]
             }
-            "mount-small" => &[Target::Faster { than: Than::BestOf(&PEERS), times: 1.0, or_floor: None }],
-            "library-write" | "library-read" => &[Target::WallOfFloor(1.0 / 0.85)],
+            (false, What::Small) => {
+                &[Target::Faster { than: Than::BestOf(&PEERS), times: 1.0, or_floor: None }]
+            }
+            (true, What::Write | What::Read) => &[Target::WallOfFloor(1.0 / 0.85)],
             _ => &[],
         };
         judge(&mut row, targets, self.asked.tiny);
-        if is_sequential && !is_library {
-            let target = of_slower(&row, 0.6);
-            row.targets.push(BenchTarget { met: target.met.filter(|_| !self.asked.tiny), ..target });
-        }
+        let more = match (is_library, what) {
+            (false, What::Write | What::Read) => Some(of_slower(&row, 0.6)),
+            (_, What::Small) => Some(made),
+            _ => None,
+        };
+        let more = more.map(|more| BenchTarget { met: more.met.filter(|_| !self.asked.tiny), ..more });
+        row.targets.extend(more);
         Ok(row)
+    }
+
+    /// The same work on other file systems, each with its name.
+    fn beside(&self, what: What) -> Result<Vec<(&'static str, Moved)>> {
+        let mut all = Vec::new();
+        for peer in &self.peers {
+            let task = self.task(what, &peer.mnt())?;
+            self.dir.cool()?;
+            peer.cool()?;
+            all.push((peer.name, self.access.run(None, &[task])?));
+        }
+        match (&self.null, what) {
+            (Some(program), What::Write | What::Read) => all.push((NULL, self.on_null(program, what)?)),
+            (_, What::Small | What::Random) => {
+                let at = self.dir.path().join("local");
+                std::fs::create_dir_all(&at).map_err(|e| failed("make", &at, &e))?;
+                let task = self.task(what, &at)?;
+                self.dir.cool()?;
+                all.push((LOCAL, self.access.run(None, &[task])?));
+            }
+            _ => {}
+        }
+        Ok(all)
     }
 
     fn random_bytes(&self) -> u64 {
         (self.bytes / 256 / RANDOM_CHUNK).max(10) * RANDOM_CHUNK
     }
 
-    fn phase(&self, name: &str) -> BenchPhase {
+    fn phase(&self, what: What) -> BenchPhase {
         let depth = 4;
-        if name.ends_with("write") {
+        if what == What::Write {
             BenchPhase { written_bytes: self.bytes, depth, ..BenchPhase::default() }
         } else {
             BenchPhase { read_bytes: self.bytes, depth, ..BenchPhase::default() }
         }
     }
 
-    /// The work of a row in a mounted file system. The order of the rows ensures that files are written before reads.
-    fn task(&self, name: &str, mnt: &Path) -> Result<Task> {
+    /// The work of a row in a mounted file system. A file that is read is written before.
+    fn task(&self, what: What, mnt: &Path) -> Result<Task> {
         let file = mnt.join("file").display().to_string();
         let task = |how, chunk_bytes, first, bytes| Task {
             how,
@@ -214,14 +304,14 @@ impl<'a> Bench<'a> {
             first,
             bytes,
         };
-        if !name.ends_with("write") && !name.ends_with("small") && !Path::new(&file).exists() {
+        if matches!(what, What::Read | What::Random) && !Path::new(&file).exists() {
             self.access.run(None, &[task(How::Write, CHUNK, 0, self.bytes)])?;
         }
-        Ok(match name {
-            "mount-write" => task(How::Write, CHUNK, 0, self.bytes),
-            "mount-read" => task(How::Read, CHUNK, 0, self.bytes),
-            "mount-random" => task(How::Random, RANDOM_CHUNK, self.bytes, self.random_bytes()),
-            _ => {
+        Ok(match what {
+            What::Write => task(How::Write, CHUNK, 0, self.bytes),
+            What::Read => task(How::Read, CHUNK, 0, self.bytes),
+            What::Random => task(How::Random, RANDOM_CHUNK, self.bytes, self.random_bytes()),
+            What::Small => {
                 let small = mnt.join("small");
                 std::fs::create_dir_all(&small).map_err(|e| failed("make", &small, &e))?;
                 Task { file: small.display().to_string(), ..task(How::Small, SMALL.1, 0, self.small) }
@@ -229,65 +319,48 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn mounted(&self, name: &str) -> Result<(Moved, f64)> {
+    fn mounted(&self, what: What) -> Result<(Moved, f64)> {
         // The files that a row needs are created in a mount of their own.
         let at = {
             let mounts = self.mount()?;
-            self.task(name, mounts.at(1))?;
+            self.task(what, mounts.at(1))?;
             mounts.at(1).to_path_buf()
         };
         let mounts = self.mount()?;
         self.dir.cool()?;
         let cpu = || mounts.ids().map(cpu_seconds).sum::<f64>();
         let before = cpu();
-        let moved = self.access.run(None, &[self.task(name, &at)?])?;
+        let moved = self.access.run(None, &[self.task(what, &at)?])?;
         Ok((moved, cpu() - before))
     }
 
-    fn on_null(&self, program: &Path, name: &str) -> Result<Moved> {
+    fn on_null(&self, program: &Path, what: What) -> Result<Moved> {
         let at = self.dir.path().join("null");
         std::fs::create_dir_all(&at).map_err(|e| failed("make", &at, &e))?;
         let mounts = Mounts::one(&at, Command::new(program).arg(&at))?;
-        self.access.run(None, &[self.task(name, mounts.at(1))?])
+        self.access.run(None, &[self.task(what, mounts.at(1))?])
     }
 
-    /// Writes or reads a file in threads of this process.
-    fn library(&self, name: &str) -> Result<(Moved, f64)> {
+    /// The work of a row in threads of this process.
+    fn library(&self, what: What) -> Result<(Moved, f64)> {
         let path = Path::new("/library");
         let registry = Registry::at(self.dir.path().join("settings/thalweg/volumes.json"));
         let told = |why: volume::Error| Error::Failed(why.to_string());
         let volume = Volume::open_of(&registry, NAME).map_err(told)?;
-        let writes = name.ends_with("write");
-        if !writes && volume.stat(path).is_err() {
-            side_by_side(&volume, path, self.bytes, true).map_err(told)?;
+        if matches!(what, What::Read | What::Random) && volume.stat(path).is_err() {
+            library::sequential(&volume, path, self.bytes, true).map_err(told)?;
         }
         self.dir.cool()?;
-        let (watch, before) = (Stopwatch::start(), cpu_seconds(std::process::id()));
-        side_by_side(&volume, path, self.bytes, writes).map_err(told)?;
-        let moved = Moved { seconds: watch.seconds(), bytes: self.bytes, p99_us: 0 };
+        let before = cpu_seconds(std::process::id());
+        let moved = match what {
+            What::Write => library::sequential(&volume, path, self.bytes, true),
+            What::Read => library::sequential(&volume, path, self.bytes, false),
+            What::Random => library::random(&volume, path, self.bytes, self.random_bytes()),
+            What::Small => library::small(&volume, self.small),
+        };
+        let moved = moved.map_err(told)?;
         Ok((moved, cpu_seconds(std::process::id()) - before))
     }
-}
-
-/// Each thread moves every fourth chunk of a file. Written data is durable at the end.
-fn side_by_side(volume: &Volume, path: &Path, bytes: u64, writes: bool) -> volume::Result<()> {
-    let file = volume.create(path)?;
-    let each = |thread: u64| -> volume::Result<()> {
-        let mut chunk = vec![thread as u8; CHUNK as usize];
-        for at in (0..bytes / CHUNK).skip(thread as usize).step_by(THREADS as usize) {
-            if writes {
-                file.write_at(at * CHUNK, &chunk)?;
-            } else {
-                file.read_at(at * CHUNK, &mut chunk)?;
-            }
-        }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || each(thread))).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("a thread does not panic"))
-    })?;
-    if writes { file.sync() } else { Ok(()) }
 }
 
 /// The target of a mount: a minimum rate relative to the slower of the disk and a FUSE file system without data.

@@ -6,6 +6,7 @@
 //! Invariant: before each run, caches are dropped and volumes are mounted again, unless the row says otherwise.
 
 mod access;
+mod library;
 mod local;
 mod mounts;
 mod nfs;

@@ -69,6 +69,26 @@ impl Expected {
     }
 }
 
+#[test]
+fn many_closed_files_are_made_durable_at_once() {
+    for copies in [1, 2] {
+        let mut bed = Bed::new(3, &Policy { copies, ..Policy::default() }, 5);
+        let path = |n: u8| PathBuf::from(format!("f{n}"));
+        let volume = bed.open().unwrap();
+        for n in 0..100 {
+            volume.create(&path(n), 0o644, true).unwrap().write_at(0, &[n; 5000]).unwrap();
+        }
+        volume.sync().unwrap();
+        bed.without_power(Some(volume));
+        let volume = bed.open().unwrap();
+        for n in 0..100 {
+            let mut found = vec![0; 5001];
+            let read = volume.open(&path(n)).unwrap().read_at(0, &mut found).unwrap();
+            assert_eq!((read, &found[..5000]), (5000, &[n; 5000][..]), "file {n}, {copies} copies");
+        }
+    }
+}
+
 /// Operations that meet every path of a store: new strips, blocks in part, overwriting what is durable, cutting, growing.
 /// With `kept` each is expected to survive as soon as it is acknowledged, else when it is synced.
 fn script(volume: &Arc<Volume>, expected: &mut Expected, kept: bool) -> Result<()> {
