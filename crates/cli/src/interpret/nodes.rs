@@ -160,7 +160,9 @@ const LAUNCHERS: [(&str, &str); 3] = [
 
 /// The number of this process, from 0, and the count of all, as the launcher has set them.
 fn launched(variable: impl Fn(&str) -> Option<String>) -> Result<(usize, usize), Usage> {
-    let both = |(rank, count): (&'static str, &'static str)| Some(((rank, variable(rank)?), (count, variable(count)?)));
+    let both = |(rank, count): (&'static str, &'static str)| {
+        Some(((rank, variable(rank)?), (count, variable(count)?)))
+    };
     let ((rank_name, rank), (count_name, count)) = LAUNCHERS.into_iter().find_map(both).ok_or_else(|| {
         Usage(
             "--join is for processes of srun or mpirun; for others set PMI_RANK, from 0, and PMI_SIZE".into(),
