@@ -52,6 +52,7 @@ _thalweg() {
         --may) mapfile -t COMPREPLY < <(compgen -W 'all status' -- "$word"); return ;;
         --identity) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
         --listen) :; return ;;
+        --join) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
         --on) :; return ;;
         --via) :; return ;;
         --ssh) :; return ;;
@@ -78,7 +79,7 @@ _thalweg() {
         bench) flags='--suites --size --rows --dir --rivals --nodes --runs --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump launch river cluster all-to-all volume table' ;;
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
-        node) flags='--identity --listen --on --via --json --progress -q --quiet -h --help -V --version --generate' subjects='run ping' ;;
+        node) flags='--identity --listen --join --on --via --json --progress -q --quiet -h --help -V --version --generate' subjects='run ping' ;;
         cluster) flags='--runs --schedule --may --identity --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor probe exchange add drop renew client mend down remove' ;;
         help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump volume mount table doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;

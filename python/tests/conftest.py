@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     work.mkdir()
     monkeypatch.chdir(work)
     yield work
+
+
+@pytest.fixture(scope="session")
+def machines() -> Iterator[Any]:
+    """The Ray cluster that all tests of Ray use."""
+    pytest.importorskip("ray", reason="there is no Ray")
+    if os.cpu_count() == 1:
+        pytest.skip("Ray needs more than one core")
+    from hosting import raylets
+
+    yield from raylets()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hosting import MACHINES, eventually, ids, nodes_of, supervisor_of, up
 
 import thalweg
-
-pytest.importorskip("ray", reason="there is no Ray")
-if os.cpu_count() == 1:
-    pytest.skip("Ray needs more than one core", allow_module_level=True)
 
 NODES = 2
 
 
-@pytest.fixture(scope="module")
-def raylets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A Ray cluster of a head without CPUs and of machines with one CPU and 512 MiB each."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_DISABLE_IMPORT_WARNING="1")
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    session = cluster.head_node.get_session_dir_path()
-    for _ in range(NODES):
-        cluster.add_node(num_cpus=1, memory=512 << 20, object_store_memory=80 << 20)
-    os.environ["RAY_ADDRESS"] = cluster.address
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
-    shutil.rmtree(session, ignore_errors=True)
-    assert [path for path in Path(tempfile.gettempdir()).glob("thalweg-*-n?")] == []
-    del os.environ["RAY_ADDRESS"]
-
-
 @pytest.fixture
-def hosted(raylets: Any, place: Path) -> Iterator[thalweg.Cluster]:
+def hosted(machines: Any, place: Path) -> Iterator[thalweg.Cluster]:
     import thalweg.ray
 
     with thalweg.ray.cluster(NODES, memory="256MiB", data=f"{place}/{{}}", timeout=60) as cluster:
@@ -55,70 +30,71 @@ def hosted(raylets: Any, place: Path) -> Iterator[thalweg.Cluster]:
     assert nodes_of(place) == []
 
 
-def nodes_of(place: Path) -> list[int]:
-    """The processes of nodes whose files are below a directory."""
-    found = subprocess.run(["pgrep", "-f", "node run --identity"], capture_output=True, text=True).stdout.split()
-
-    def directory(pid: str) -> str:
-        try:
-            return os.readlink(f"/proc/{pid}/cwd")
-        except OSError:
-            return ""  # The process has ended since, or is another user's.
-
-    return [int(pid) for pid in found if directory(pid).startswith(str(place))]
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def sort(cluster: thalweg.Cluster | str) -> thalweg.Receipt:
     return thalweg.sort("nodes:records", "nodes:sorted-{}", datamation=True, memory="64MiB", cluster=cluster)
 
 
-def all_up(cluster: thalweg.Cluster) -> bool:
-    return all(host.status is not None for host in cluster.status().hosts)
+def command(*words: str) -> str:
+    return subprocess.run(["thalweg", *words], capture_output=True, text=True, check=True).stdout
 
 
-def test_it_sorts_by_name_and_by_the_command(hosted: thalweg.Cluster) -> None:
-    eventually(lambda: all_up(hosted))
+def test_verbs_run_by_name_and_by_the_command_and_beside_another_cluster(hosted: thalweg.Cluster, place: Path) -> None:
+    import thalweg.ray
+
+    up(hosted, NODES)
     receipt = sort(hosted)
     assert receipt.output.records == NODES * 20_000 and len(receipt.nodes) == NODES
     assert sort("ray:river").output == receipt.output
     assert hosted.exec(["true"]).ok
-    words = ["check", "nodes:sorted-*", "--datamation", "--cluster", "ray:river"]
-    assert "SUCCESS" in subprocess.run(["thalweg", *words], capture_output=True, text=True, check=True).stdout
+    on = ["--cluster", "ray:river"]
+    assert "SUCCESS" in command("check", "nodes:sorted-*", "--datamation", *on)
+    command("shuffle", "nodes:records", "-o", "nodes:mixed-{}", "--record", "100", "--seed", "7", *on)
+    command("partition", "nodes:mixed-*", "-o", "nodes:part-{}", "--parts", "4", "--datamation", *on)
+    mixed, parts = (thalweg.check(f"nodes:{name}-*", datamation=True, cluster=hosted) for name in ("mixed", "part"))
+    sums = {check.proof.checksum for check in (mixed, parts)}
+    assert sums == {receipt.output.checksum} and not mixed.ordered
+    assert {path.name for path in place.glob("n?/part-*")} == {f"part-{part}" for part in range(4)}
     # After the first look-up nothing of Ray is needed, so nothing of it is imported.
     code = "import sys, thalweg; thalweg.Cluster('ray:river').exec(['true']); assert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
     key = Path(os.environ["XDG_CONFIG_HOME"], "thalweg/ray/river/key.pem")
     assert all(path.stat().st_mode & 0o077 == 0 for path in key.parent.iterdir())
+    with thalweg.ray.cluster(1, memory="256MiB", data=f"{place}/other", timeout=60, name="other") as other:
+        thalweg.gen("1k", place / "other/records")
+        assert sort(other).output.records == 1_000
+        # Who belongs to one is a stranger to the other.
+        assert set(ids(other).values()).isdisjoint(ids(hosted).values())
+        stranger = Path(os.environ["XDG_CONFIG_HOME"], "thalweg/ray/other")
+        (stranger / "cluster.json").unlink()
+        (stranger / "cluster.json").write_bytes((key.parent / "cluster.json").read_bytes())
+        with pytest.raises(thalweg.ClusterError):
+            sort(other)
+    assert sort(hosted).output == receipt.output
 
 
-def test_an_actor_that_is_killed_takes_its_node_along_and_is_replaced(hosted: thalweg.Cluster, place: Path) -> None:
+def test_actors_that_are_killed_are_replaced(hosted: thalweg.Cluster, place: Path) -> None:
+    import ray
+
     import thalweg.ray
 
-    eventually(lambda: all_up(hosted))
-    before = {host.host: host.status.id for host in hosted.status().hosts if host.status}
+    before = up(hosted, NODES)
+    # The new keeper has the authority of the old one: it can replace a node.
+    keeper = ray.get_actor("thalweg:river", namespace="thalweg")
+    ray.kill(keeper, no_restart=False)
     nodes = nodes_of(place)
-    supervisors = subprocess.run(["pgrep", "-f", "ray::Supervisor"], capture_output=True, text=True).stdout.split()
-    os.kill(int(supervisors[0]), signal.SIGKILL)
+    os.kill(supervisor_of(nodes[0]), signal.SIGKILL)
     eventually(lambda: any(not os.path.exists(f"/proc/{pid}") for pid in nodes))
 
     def replaced() -> bool:
         # The new address comes with the new identity.
-        now = thalweg.ray.connect("river")
-        after = {host.host: host.status.id for host in now.status().hosts if host.status}
+        after = ids(thalweg.ray.connect("river"))
         return len(after) == NODES and sum(after[name] != before[name] for name in after) == 1
 
-    eventually(replaced, 60)
+    eventually(replaced)
     assert sort(hosted).output.records == NODES * 20_000
 
 
-def test_a_driver_that_is_killed_leaves_the_cluster(raylets: Any, place: Path) -> None:
+def test_a_driver_that_is_killed_leaves_the_cluster(machines: Any, place: Path) -> None:
     import thalweg.ray
 
     given = f"{NODES}, memory='256MiB', data='{place}/{{}}', timeout=60, name='left'"
@@ -136,15 +112,34 @@ def test_a_driver_that_is_killed_leaves_the_cluster(raylets: Any, place: Path) -
         thalweg.ray.connect("left")
 
 
-def test_machines_that_are_missing_are_named_and_nothing_is_left(raylets: Any) -> None:
+@pytest.mark.parametrize(
+    ("nodes", "memory", "why", "large"),
+    [
+        (MACHINES + 1, "256MiB", "need 5 machines of Ray with 1 CPUs", MACHINES),
+        (1, "1TiB", "1024.00 GiB each; 5 are alive, 0 are as large", 0),
+    ],
+)
+def test_machines_that_are_missing_are_named_within_the_time_limit_and_nothing_is_left(
+    machines: Any, nodes: int, memory: str, why: str, large: int
+) -> None:
     import ray
 
     import thalweg.ray
 
     began = time.monotonic()
-    with pytest.raises(thalweg.NotEnoughResources, match="need 5 machines of Ray with 1 CPUs") as missing:
-        thalweg.ray.cluster(5, memory="256MiB", timeout=1)
+    with pytest.raises(thalweg.NotEnoughResources, match=why) as missing:
+        thalweg.ray.cluster(nodes, memory=memory, timeout=1)
     assert time.monotonic() - began < 10
-    assert (missing.value.nodes, missing.value.machines, missing.value.large) == (5, NODES + 1, NODES)
+    assert (missing.value.nodes, missing.value.machines, missing.value.large) == (nodes, MACHINES + 1, large)
     groups = ray.util.placement_group_table().values()
     assert all(group["state"] == "REMOVED" for group in groups)
+    with pytest.raises(thalweg.RayError, match="no cluster 'river'"):
+        thalweg.ray.connect()
+
+
+def test_a_name_that_is_a_path_is_refused(place: Path) -> None:
+    import thalweg.ray
+
+    for name in ("../..", "", "a/b", "-a"):
+        with pytest.raises(thalweg.RayError, match="not a name for a cluster"):
+            thalweg.ray.down(name)

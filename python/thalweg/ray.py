@@ -14,16 +14,18 @@ This is the only module that imports Ray, when it first needs it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import random
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -60,8 +62,11 @@ def _ray() -> Any:
             library.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level="warning")
         except ConnectionError as why:
             raise RayError(
-                "no Ray cluster was found; start one with ray start --head, or name one by RAY_ADDRESS"
+                "no Ray cluster was found, or it wants a token: start one with ray start --head, name one by RAY_ADDRESS,"
+                " or set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
             ) from why
+        except (RuntimeError, ValueError, library.exceptions.RayError) as why:
+            raise RayError(f"Ray cannot be used: {str(why).strip().splitlines()[0]}") from why
     return library
 
 
@@ -85,6 +90,7 @@ def cluster(
 
     Raises :class:`thalweg.NotEnoughResources` if Ray does not have the machines within ``timeout``, and leaves nothing.
     """
+    _identity(name)
     ray = _ray()
     bytes_each = _native.size(str(memory))
     if _actor(ray, name) is not None:
@@ -98,19 +104,22 @@ def cluster(
         remove_placement_group(group)
         raise _not_enough(ray, nodes, bundle)
     options: dict[str, Any] = {"namespace": _NAMESPACE, "lifetime": "detached", "max_restarts": -1}
-    keeper = ray.remote(Keeper).options(name=_of(name), num_cpus=0, **options).remote(name, group)
+    # Its methods may run twice. A call waits while it is restarted.
+    keeper = ray.remote(Keeper).options(name=_of(name), num_cpus=0, max_task_retries=-1, **options).remote(name, group)
     supervisors: list[Any] = []
-    for index in range(nodes):
-        where = PlacementGroupSchedulingStrategy(group, index)
-        supervisor = ray.remote(Supervisor).options(
-            name=_of(name, index),
-            num_cpus=cpus,
-            memory=bytes_each,
-            max_concurrency=2,
-            scheduling_strategy=where,
-            **options,
-        )
-        supervisors.append(supervisor.remote(name, index, group, cpus, bytes_each, data))
+    # Ray warns that such an actor ends with its placement group, as it should.
+    with _quiet("ray.actor"):
+        for index in range(nodes):
+            where = PlacementGroupSchedulingStrategy(group, index)
+            supervisor = ray.remote(Supervisor).options(
+                name=_of(name, index),
+                num_cpus=cpus,
+                memory=bytes_each,
+                max_concurrency=2,
+                scheduling_strategy=where,
+                **options,
+            )
+            supervisors.append(supervisor.remote(name, index, group, cpus, bytes_each, data))
     try:
         hosts = ray.get([supervisor.place.remote() for supervisor in supervisors])
         identities = ray.get(keeper.init.remote(hosts))
@@ -126,11 +135,12 @@ def connect(name: str = "river") -> RayCluster:
 
     Raises :class:`thalweg.RayError` if there is none of this name.
     """
+    place = _identity(name)
     ray = _ray()
     keeper = _actor(ray, name)
     if keeper is None:
         raise RayError(f"Ray hosts no cluster '{name}'")
-    _written(_identity(name), ray.get(keeper.client.remote()))
+    _written(place, ray.get(keeper.client.remote()))
     return RayCluster(name)
 
 
@@ -144,6 +154,7 @@ def identity(name: str) -> str:
 
 def down(name: str = "river") -> None:
     """Ends a cluster that Ray hosts: its jobs, nodes and actors, its reservation and its files."""
+    place = _identity(name)
     ray = _ray()
     keeper = _actor(ray, name)
     if keeper is not None:
@@ -163,7 +174,7 @@ def down(name: str = "river") -> None:
         from ray.util.placement_group import remove_placement_group  # pyright: ignore
 
         remove_placement_group(group)
-    shutil.rmtree(_identity(name), ignore_errors=True)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 class RayCluster(Cluster):
@@ -309,7 +320,12 @@ class Supervisor:
         fast = 0
         while not self._stopping.is_set():
             if files is None:
-                files = self._replaced()
+                try:
+                    files = self._replaced()
+                except Exception as why:  # Whatever it is, the node is wanted, and the reason is in Ray's log.
+                    print(f"{self._node}: {why}", file=sys.stderr, flush=True)
+                    self._stopping.wait(_AGAIN_SECONDS)
+                    continue
             began = os.times().elapsed
             self._process = process = self._started(files)
             assert process.stdout is not None
@@ -368,6 +384,18 @@ def _actor(ray: Any, name: str, index: int | None = None) -> Any:
         return None
 
 
+@contextlib.contextmanager
+def _quiet(logger: str) -> Generator[None]:
+    """Without the warnings of a logger."""
+    log = logging.getLogger(logger)
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
 def _not_enough(ray: Any, nodes: int, bundle: dict[str, float]) -> NotEnoughResources:
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     large = [has for has in machines if all(has.get(what, 0) >= needed for what, needed in bundle.items())]
@@ -386,6 +414,8 @@ def _not_enough(ray: Any, nodes: int, bundle: dict[str, float]) -> NotEnoughReso
 
 def _identity(name: str) -> Path:
     """Where this user has the identity for a cluster that Ray hosts."""
+    if not re.fullmatch("[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?", name):
+        raise RayError(f"'{name}' is not a name for a cluster: use up to 63 letters, digits, '-' and '.'")
     settings = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return Path(settings, "thalweg", "ray", name)
 
@@ -396,14 +426,26 @@ def _read(place: Path) -> _Files:
 
 
 def _written(place: Path, files: _Files) -> None:
-    """Makes a directory of these files, which nobody else may read, in the place of one that is there."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(mode=0o700, parents=True)
+    """Makes a directory of these files, which nobody else may read, in the place of one that is there. It appears when
+    it is complete."""
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     for name, contents in files.items():
-        path = place / name
+        path = new / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(contents)
+    old = new.with_name(f"{new.name}-old")
+    with contextlib.suppress(FileNotFoundError):
+        place.rename(old)
+    try:
+        new.rename(place)
+    except OSError:
+        # Another process may have put its own there meanwhile, which is as good.
+        if not place.is_dir():
+            raise
+    for left in (old, new):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _script(place: Path) -> str:

@@ -530,6 +530,7 @@ The identity is the directory that cluster init made for this host. A node witho
 serves only its status and metrics.",
         examples: &[
             ("thalweg node run --identity hosts/n1", "where the cluster file says"),
+            ("srun -N4 thalweg node run --join DIR", "a cluster inside an allocation of Slurm"),
             ("thalweg node ping --via n1", "over the links that n1 keeps"),
         ],
         subjects: &["run", "ping"],

@@ -189,6 +189,7 @@ fn node_advice(error: &thalweg::nodes::Error) -> &'static str {
     match error {
         Error::Cluster(why) => cluster_advice(why),
         Error::Listen { .. } => "; give another address with --listen",
+        Error::HostName(_) => "; give it with --listen ADDRESS:0",
         Error::NoSshCommand => " (--ssh)",
         _ => "",
     }

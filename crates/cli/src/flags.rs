@@ -14,7 +14,7 @@ use crate::flag::{
     SORTS, SPILLS, WRITES,
 };
 use crate::typed::{Document, Help, When};
-use crate::{flags_bench, flags_cluster_tables, flags_table, flags_volume, values};
+use crate::{flags_bench, flags_cluster_tables, flags_nodes, flags_table, flags_volume, values};
 
 /// The flags, grouped by topic.
 pub(crate) const FLAGS: &[Flag] = &[
@@ -629,6 +629,7 @@ Where to listen: an IP address and a port; port 0 takes a free one, which the fi
 this flag, the address of this host in the cluster file.",
         set: |args, value| values::address(value).map(|address| args.listen = Some(address)),
     },
+    flags_nodes::JOIN,
     Flag {
         long: "on",
         short: None,

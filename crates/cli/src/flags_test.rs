@@ -102,6 +102,7 @@ const CASES: &[Case] = &[
     ("listen", &["node", "run", "--listen", "127.0.0.1:0"], |a| {
         a.listen.is_some_and(|at| at.ip().is_loopback() && at.port() == 0)
     }),
+    ("join", &["node", "run", "--join", "d"], |a| a.join.as_deref() == Some(Path::new("d"))),
     ("on", &["exec", "--on", "a,b", "--on=c"], |a| a.on == ["a", "b", "c"]),
     ("ssh", &["cluster", "--ssh", "ssh -F f"], |a| a.ssh.as_deref() == Some("ssh -F f")),
     ("ssh", &["pump", "--ssh=ssh -v"], |a| a.ssh.as_deref() == Some("ssh -v")),

@@ -14,6 +14,7 @@ mod flag;
 mod flags;
 mod flags_bench;
 mod flags_cluster_tables;
+mod flags_nodes;
 mod flags_table;
 #[cfg(test)]
 mod flags_test;

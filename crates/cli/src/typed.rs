@@ -120,6 +120,7 @@ pub(crate) struct TypedArgs {
     // Nodes.
     pub(crate) identity: Option<PathBuf>,
     pub(crate) listen: Option<SocketAddr>,
+    pub(crate) join: Option<PathBuf>,
     pub(crate) on: Vec<String>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) detach: bool,

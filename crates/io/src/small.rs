@@ -33,17 +33,25 @@ pub fn open(path: &Path) -> Result<fs::File> {
 
 /// Creates or replaces a file that only its owner may read. Contents and name are durable.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let failed = |e| Error::new(Action::Write, path, e);
+    replace(path, bytes, |_| Ok(())).map(drop)
+}
+
+/// Like [`write`], and the file is locked before it has its name.
+pub fn write_locked(path: &Path, bytes: &[u8]) -> Result<Locked> {
+    Ok(Locked { _file: replace(path, bytes, fs::File::lock)? })
+}
+
+fn replace(path: &Path, bytes: &[u8], lock: fn(&fs::File) -> std::io::Result<()>) -> Result<fs::File> {
     let partial = directory_of(path).join(hidden::unique(PARTIAL));
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
     let mut file = made.map_err(|e| Error::new(Action::Create, path, e))?;
-    let written =
-        file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&partial, path));
-    written.map_err(|e| {
+    let written = lock(&file).and_then(|()| file.write_all(bytes)).and_then(|()| file.sync_all());
+    written.and_then(|()| fs::rename(&partial, path)).map_err(|e| {
         let _ = fs::remove_file(&partial);
-        failed(e)
+        Error::new(Action::Write, path, e)
     })?;
-    sync_directory(directory_of(path))
+    sync_directory(directory_of(path))?;
+    Ok(file)
 }
 
 /// A lock on a file, held until it is dropped or the process ends.
@@ -68,6 +76,21 @@ pub fn try_lock(path: &Path) -> Result<Option<Locked>> {
         Ok(()) => Ok(Some(Locked { _file: file })),
         Err(fs::TryLockError::WouldBlock) => Ok(None),
         Err(fs::TryLockError::Error(e)) => Err(Error::new(Action::Open, path, e)),
+    }
+}
+
+/// Whether a process holds an exclusive lock on a file, which need not exist.
+pub fn is_locked(path: &Path) -> Result<bool> {
+    let failed = |e| Error::new(Action::Open, path, e);
+    let file = match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        file => file.map_err(failed)?,
+    };
+    // A shared lock, so that of several processes that look at the same time none takes another for the holder.
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(fs::TryLockError::WouldBlock) => Ok(true),
+        Err(fs::TryLockError::Error(e)) => Err(failed(e)),
     }
 }
 
@@ -160,6 +183,34 @@ pub fn check_own_directory(path: &Path) -> Result<()> {
     Err(failed(std::io::Error::other(
         "it is no directory that is this user's alone; if it is yours, chmod 700 it",
     )))
+}
+
+/// An error unless this is such a directory, and what is in it are directories and regular files of one name, all of
+/// this user.
+pub fn check_own_files(directory: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    check_own_directory(directory)?;
+    for path in all(directory)? {
+        let failed = |e| Error::new(Action::Open, &path, e);
+        let there = match fs::symlink_metadata(&path) {
+            // A file that was replaced since the directory was read.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+            there => there.map_err(failed)?,
+        };
+        let is_one = there.is_dir() || (there.is_file() && there.nlink() == 1);
+        if !is_one || there.uid() != rustix::process::geteuid().as_raw() {
+            return Err(failed(std::io::Error::other("it is a link, or belongs to another user; remove it")));
+        }
+    }
+    Ok(())
+}
+
+/// Removes a directory with all that is in it, if it is there. Links are not followed.
+pub fn remove_tree(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::new(Action::Remove, path, e)),
+        _ => Ok(()),
+    }
 }
 
 /// Removes an empty directory.

@@ -9,7 +9,7 @@
 //! lock others out. A node without an identity listens on loopback only and serves only its status.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,10 +23,12 @@ use thalweg_wire::cluster::{self, PORT};
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{ALPN_LINK, Agreed, HANDSHAKE_SECONDS, Host, Id, Named, Service, Terms, Who, mesh};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
+use crate::join::{self, Join, Joined};
 use crate::tls_records::TlsRecords;
 use crate::{Error, Result, http};
 
@@ -47,6 +49,9 @@ const FOR_OTHERS: usize = 64;
 /// The time limit for jobs and links to end when the node stops.
 const GOING_DOWN: Duration = Duration::from_secs(3);
 
+/// Where a node listens that joins others, at a free port: it has the name of its host, not an address of it.
+const EVERYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
 /// How a node is to run.
 #[derive(Debug, Clone, Default)]
 pub struct NodeOptions {
@@ -54,6 +59,8 @@ pub struct NodeOptions {
     pub listen: Option<SocketAddr>,
     /// The directory of its identity, if it has one.
     pub identity: Option<PathBuf>,
+    /// Makes a cluster together with other processes, and gets its identity from that.
+    pub join: Option<Join>,
 }
 
 /// Asks a node to stop. Clones share the node.
@@ -140,20 +147,32 @@ pub fn run(
     ready: impl FnOnce(&NodeReady),
 ) -> Result<()> {
     thalweg_io::host::allow_open_files(FILES);
-    let node = Arc::new(Node::new(Host::load(options.identity.as_deref(), terms())?, services)?);
-    let host = &node.host;
-    let address = listen_at(options, host)?;
-    // Learns of changes during its absence before it serves any peer.
-    mesh::catch_up(host);
     // Each connection may watch a job, which takes a thread.
     let threads = CONNECTIONS_MAX + FOR_OTHERS;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(threads).build();
     let runtime = runtime.map_err(Error::Thread)?;
-    let outcome = runtime.block_on(async {
-        #[allow(clippy::disallowed_methods)] // The asynchronous side accepts connections.
-        let listener = TcpListener::bind(address).await.map_err(|why| Error::Listen { address, why })?;
-        let at = listener.local_addr().map_or(address, |at| at);
+    let mut met = None;
+    if let Some(asked) = &options.join {
+        met = meet(asked, options.listen, &runtime, stop)?;
+        if met.is_none() {
+            return Ok(());
+        }
+    }
+    let identity = met.as_ref().map(|(_, joined)| &joined.identity).or(options.identity.as_ref());
+    let node = Arc::new(Node::new(Host::load(identity.map(PathBuf::as_path), terms())?, services)?);
+    let host = &node.host;
+    let (listener, _joined) = match met {
+        Some((listener, joined)) => (listener, Some(joined)),
+        None => {
+            let address = listen_at(options, host)?;
+            // Learns of changes during its absence before it serves any peer.
+            mesh::catch_up(host);
+            (runtime.block_on(listen(address))?, None)
+        }
+    };
+    let at = address_at(&listener)?;
+    runtime.block_on(async {
         let NodeStatus { name, id, cluster, pid, .. } = node.status();
         ready(&NodeReady { name, id, address: at.to_string(), cluster, pid });
         if host.credentials().is_some() {
@@ -164,11 +183,39 @@ pub fn run(
             () = accept(&node, &listener) => {}
             () = stop.0.notified() => {}
         }
-        Ok(())
     });
     runtime.shutdown_background();
     host.stop(GOING_DOWN);
-    outcome
+    Ok(())
+}
+
+/// Listens, and makes a cluster with the other processes. `None` if it was asked to stop meanwhile.
+fn meet(
+    asked: &Join,
+    at: Option<SocketAddr>,
+    runtime: &Runtime,
+    stop: &Stop,
+) -> Result<Option<(TcpListener, Joined)>> {
+    let listener = runtime.block_on(listen(at.unwrap_or(EVERYWHERE)))?;
+    let wait = || {
+        runtime.block_on(async {
+            tokio::select! {
+                () = stop.0.notified() => false,
+                () = tokio::time::sleep(join::LOOK) => true,
+            }
+        })
+    };
+    let joined = join::join(asked, address_at(&listener)?, wait)?;
+    Ok(joined.map(|joined| (listener, joined)))
+}
+
+#[allow(clippy::disallowed_methods)] // The asynchronous side accepts connections.
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|why| Error::Listen { address, why })
+}
+
+fn address_at(listener: &TcpListener) -> Result<SocketAddr> {
+    listener.local_addr().map_err(Error::Standard)
 }
 
 fn listen_at(options: &NodeOptions, host: &Host) -> Result<SocketAddr> {

@@ -10,6 +10,7 @@ use thalweg_wire::frame::PAYLOAD_BYTES_MAX;
 use thalweg_wire::{ClusterError, LinkError};
 
 use crate::control::ANSWER_SECONDS;
+use crate::join::JOIN_SECONDS;
 
 /// The result of an operation on nodes.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -61,6 +62,30 @@ pub enum Error {
          certificates"
     )]
     NoCertificate(SocketAddr),
+    /// The name of this host cannot be resolved, so others would not find its node.
+    #[error("this host's name, '{0}', is not known here, and the other nodes need an address")]
+    HostName(String),
+    /// Not all processes have come to the directory in which they were to make a cluster.
+    #[error(
+        "{came} of {processes} processes came to {} within {JOIN_SECONDS} s; all hosts must see its files and locks",
+        .directory.display()
+    )]
+    NotAllCame {
+        /// The directory.
+        directory: PathBuf,
+        /// The processes that came.
+        came: usize,
+        /// The processes that were started.
+        processes: usize,
+    },
+    /// A node of this name runs already in the directory's cluster.
+    #[error("{name} of the cluster in {} runs already; give a new cluster another directory", .directory.display())]
+    RunsAlready {
+        /// The node.
+        name: String,
+        /// The directory.
+        directory: PathBuf,
+    },
     /// No host knows a job with this id.
     #[error("no host knows a job {0}; thalweg job list shows them")]
     UnknownJob(String),
@@ -202,6 +227,12 @@ pub enum NoAnswer {
     /// The answer cannot be understood.
     #[error("its answer cannot be understood: {0}")]
     Json(String),
+}
+
+impl From<thalweg_io::Error> for Error {
+    fn from(why: thalweg_io::Error) -> Error {
+        Error::Cluster(why.into())
+    }
 }
 
 impl From<LinkError> for Error {

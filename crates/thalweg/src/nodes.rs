@@ -6,8 +6,8 @@ use thalweg_api::NodeReady;
 use thalweg_job::{JobService, Jobs};
 pub use thalweg_job::{exchange, probe};
 pub use thalweg_node::{
-    Channel, Ended, Error, ExecOptions, Forward, NodeOptions, Result, SERVE, Stop, control, exec, fleet,
-    guard, installer, is_guarded, ping, serve,
+    Channel, Ended, Error, ExecOptions, Forward, Join, NodeOptions, Result, SERVE, Stop, control, exec,
+    fleet, guard, installer, is_guarded, ping, serve,
 };
 use thalweg_node::{ExecService, TransferService};
 use thalweg_table::cluster::TableService;

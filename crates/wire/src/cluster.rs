@@ -51,9 +51,14 @@ const DROPPED_MAX: usize = 1024;
 const WARNING_SECONDS: u64 = 30 * DAY_SECONDS;
 const DAY_SECONDS: u64 = 86_400;
 
+/// The directory of the hosts' identities, below the owner's.
+pub fn hosts_directory(owner: &Path) -> PathBuf {
+    owner.join(HOSTS)
+}
+
 /// The directory of a host's identity, below the owner's.
 pub fn host_directory(owner: &Path, host: &str) -> PathBuf {
-    owner.join(HOSTS).join(host)
+    hosts_directory(owner).join(host)
 }
 
 /// The directory of a client's identity, below the owner's.

@@ -6,8 +6,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
 use thalweg::Endpoint;
+use thalweg::nodes::cluster::HOSTS_MAX;
 use thalweg::nodes::installer::Step;
-use thalweg::nodes::{ExecOptions, NodeOptions};
+use thalweg::nodes::{ExecOptions, Join, NodeOptions};
 use thalweg_api::{May, Schedule};
 
 use crate::commands::Command;
@@ -137,8 +138,43 @@ pub(crate) fn node(args: TypedArgs) -> Result<NodeOptions, Usage> {
     if args.via.is_some() || !args.on.is_empty() {
         return Err(Usage("--on and --via are flags of node ping, not of node run".into()));
     }
+    if let Some(directory) = args.join {
+        if args.identity.is_some() {
+            return Err(Usage("--join makes an identity in its directory; leave out --identity".into()));
+        }
+        let (rank, processes) = launched(|name| std::env::var(name).ok())?;
+        let join = Some(Join { directory, rank, processes });
+        return Ok(NodeOptions { listen: args.listen, identity: None, join });
+    }
     let identity = args.identity.or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
-    Ok(NodeOptions { listen: args.listen, identity })
+    Ok(NodeOptions { listen: args.listen, identity, join: None })
+}
+
+/// The variables with the number of a process and the count of all processes that launchers set: Open MPI, others with
+/// the Process Management Interface of MPICH, and Slurm. Open MPI starts its processes from those of Slurm.
+const LAUNCHERS: [(&str, &str); 3] = [
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+];
+
+/// The number of this process, from 0, and the count of all, as the launcher has set them.
+fn launched(variable: impl Fn(&str) -> Option<String>) -> Result<(usize, usize), Usage> {
+    let both = |(rank, count): (&'static str, &'static str)| {
+        Some(((rank, variable(rank)?), (count, variable(count)?)))
+    };
+    let ((rank_name, rank), (count_name, count)) = LAUNCHERS.into_iter().find_map(both).ok_or_else(|| {
+        Usage(
+            "--join is for processes of srun or mpirun; for others set PMI_RANK, from 0, and PMI_SIZE".into(),
+        )
+    })?;
+    match (rank.parse(), count.parse()) {
+        (Ok(rank), Ok(count)) if rank < count && count <= HOSTS_MAX => Ok((rank, count)),
+        _ => Err(Usage(format!(
+            "{rank_name} is '{rank}' and {count_name} is '{count}': they are the number of this process, from 0, and \
+             that of all, at most {HOSTS_MAX}"
+        ))),
+    }
 }
 
 /// `cluster`.
@@ -257,5 +293,29 @@ fn stdin_says_something() -> bool {
     match (std::fs::metadata("/proc/self/fd/0"), std::fs::metadata("/dev/null")) {
         (Ok(stdin), Ok(null)) => !same(stdin, null),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_number_their_processes() {
+        let of = |set: &[(&str, &str)]| {
+            launched(|name| set.iter().find(|(is, _)| *is == name).map(|(_, value)| value.to_string())).ok()
+        };
+        let slurm = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2")];
+        assert_eq!(of(&slurm), Some((0, 2)));
+        assert_eq!(of(&[("PMI_RANK", "3"), ("PMI_SIZE", "4")]), Some((3, 4)));
+        let within = [&slurm[..], &[("OMPI_COMM_WORLD_RANK", "5"), ("OMPI_COMM_WORLD_SIZE", "8")]].concat();
+        assert_eq!(of(&within), Some((5, 8)));
+        // The script of sbatch is no process of srun.
+        for wrong in
+            [&slurm[..1], &[("PMI_RANK", "4"), ("PMI_SIZE", "4")], &[("PMI_RANK", "-1"), ("PMI_SIZE", "4")]]
+        {
+            assert_eq!(of(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(of(&[("PMI_RANK", "0"), ("PMI_SIZE", "1025")]), None);
     }
 }
