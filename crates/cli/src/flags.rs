@@ -94,14 +94,14 @@ lines in reverse order.",
         long: "memory",
         short: None,
         value: Value::Any("SIZE"),
-        at: At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Table]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Table, Node]),
         about: "memory of the process [default: half of what is free]",
         doc: "\
 Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below 1.05 times SIZE or \
 SIZE + 2 MiB, whichever is larger. With 16 MiB or more, any input can be sorted whose records have at most a tenth of \
 SIZE; the less memory, the more passes. A sort that needs more, because its records are longer or its input is more \
 than 300 times SIZE, says at once how much. A percentage is relative to the available memory; the default is half of \
-it. With table: the memory for records and their index.",
+it. With table and node run: the memory for records of tables and their index.",
         set: |args, value| values::parsed(value).map(|size| args.memory = Some(size)),
     },
     Flag {

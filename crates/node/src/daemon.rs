@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_api::{May, NodeReady, NodeStatus};
+use thalweg_base::units::Size;
 use thalweg_io::process;
 use thalweg_io::socket::resend_soon;
 use thalweg_job::Jobs;
@@ -54,6 +55,8 @@ pub struct NodeOptions {
     pub listen: Option<SocketAddr>,
     /// The directory of its identity, if it has one.
     pub identity: Option<PathBuf>,
+    /// The memory for records of tables, if it is not to be the default.
+    pub memory: Option<Size>,
 }
 
 /// Asks a node to stop. Clones share the node.
@@ -167,6 +170,7 @@ pub fn run(
         Ok(())
     });
     runtime.shutdown_background();
+    host.leave();
     host.stop(GOING_DOWN);
     outcome
 }

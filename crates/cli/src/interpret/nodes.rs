@@ -106,6 +106,9 @@ pub(crate) fn executed(args: TypedArgs) -> Result<Exec, Usage> {
 
 /// `node ping`.
 pub(crate) fn pinged(args: TypedArgs) -> Result<ExecOptions, Usage> {
+    if args.memory.is_some() {
+        return Err(Usage("--memory is a flag of node run, not of node ping".into()));
+    }
     let identity = identity(&args)?;
     Ok(ExecOptions { identity, on: args.on, via: via(args.via), ..ExecOptions::default() })
 }
@@ -138,7 +141,7 @@ pub(crate) fn node(args: TypedArgs) -> Result<NodeOptions, Usage> {
         return Err(Usage("--on and --via are flags of node ping, not of node run".into()));
     }
     let identity = args.identity.or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
-    Ok(NodeOptions { listen: args.listen, identity })
+    Ok(NodeOptions { listen: args.listen, identity, memory: args.memory })
 }
 
 /// `cluster`.
