@@ -238,3 +238,35 @@ pub struct IperfSum {
     /// The seconds in which they arrived.
     pub seconds: f64,
 }
+
+/// What a client of a table does in a benchmark.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BenchTable {
+    /// The table.
+    pub table: String,
+    /// `insert`, `get` or `range`.
+    pub what: String,
+    /// The records of the table: the numbers below this one, in a random order.
+    pub records: u64,
+    /// The client takes every `clients`-th of them,
+    pub clients: u64,
+    /// beginning with this one.
+    pub client: u64,
+    /// `n`, `c` or `cu`.
+    pub variant: String,
+    /// The outstanding requests: a number, `adaptive` or `none`.
+    pub window: String,
+    /// Whether it learns where all buckets are before it is measured.
+    pub knows: bool,
+}
+
+/// What such a client measured.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct BenchTableRun {
+    /// Seconds from its first request to its last answer.
+    pub seconds: f64,
+    /// Its CPU time.
+    pub cpu_seconds: f64,
+    /// Records with the seconds until they had been answered.
+    pub curve: Vec<(u64, f64)>,
+}

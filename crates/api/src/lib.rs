@@ -24,7 +24,7 @@ mod vote;
 pub use audit::AuditLine;
 pub use bench::{
     AccessRun, BenchFloor, BenchHost, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate,
-    BenchReport, BenchRow, BenchTarget, Iperf, IperfEnd, IperfSum, RivalRun,
+    BenchReport, BenchRow, BenchTable, BenchTableRun, BenchTarget, Iperf, IperfEnd, IperfSum, RivalRun,
 };
 pub use check::{CheckSaid, CheckShare, Examined};
 pub use cluster::{ClusterClient, ClusterFile, ClusterHost, DroppedHost, Links, May};
@@ -54,7 +54,8 @@ pub use request::{
     TransferRequest, VolumeChange, VolumeRequest, VolumeWork,
 };
 pub use table::{
-    TableBucket, TableDropped, TableEntry, TableList, TableRecord, TableServer, TableShare, TableStatus,
+    TableBucket, TableDropped, TableEntry, TableList, TableMove, TableRecord, TableServer, TableShare,
+    TableStatus,
 };
 pub use volume::{
     VolumeCheck, VolumeCluster, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeMount,

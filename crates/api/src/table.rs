@@ -46,8 +46,22 @@ pub struct TableShare {
     pub memory_used_bytes: u64,
     /// The limit of these bytes.
     pub memory_bytes: u64,
+    /// The last transfer of its buckets to another node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_move: Option<TableMove>,
     /// Intervals of keys whose changes may be lost because another node failed, each with its reason.
     pub losses: Vec<String>,
+}
+
+/// Records of a table that were moved to another node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableMove {
+    /// The node that has them now.
+    pub to: String,
+    /// Their number.
+    pub records: u64,
+    /// From the answer of that node that it has room, to the answer that it has them all.
+    pub milliseconds: u64,
 }
 
 /// A bucket of a table.

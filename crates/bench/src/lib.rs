@@ -222,6 +222,11 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
     Ok(report)
 }
 
+/// Does the work of one client of `bench table`, if this process was started for that.
+pub fn run_as_client() -> Option<Result<()>> {
+    tables::worker::task().map(|task| tables::worker::run(&task))
+}
+
 /// Whether every output was right and no row of ours failed.
 pub fn all_right(report: &BenchReport) -> bool {
     let right = |row: &thalweg_api::BenchRow| {

@@ -1,6 +1,8 @@
 //! The command `table` on the nodes of a cluster: runs it, shows the result, and determines the exit status.
 
-use thalweg::table::cluster::{Answer, CAPACITY_BYTES, Operation, Range, Result, Table, Tables, text};
+use thalweg::table::cluster::{
+    Answer, Arrange, CAPACITY_BYTES, Operation, Range, Result, Table, Tables, text,
+};
 use thalweg_api::{TableRecord, to_json};
 
 use crate::failure::{DONE, Failure, WRONG};
@@ -65,6 +67,13 @@ pub(crate) fn perform(
             all(&Table::open(tables, &name)?, keys.into_iter().map(get), |key, answer| {
                 show.value(key, answer)
             })
+        }
+        Verb::Arrange(name, arrange) => {
+            if let Arrange::Split { to: Some(node), .. } | Arrange::Move { to: node, .. } = &arrange {
+                tables.check_node(node)?;
+            }
+            Table::open(tables, &name)?.arrange(arrange)?;
+            Ok(DONE)
         }
         Verb::Range(name, selection) => show.records(range(&Table::open(tables, &name)?, selection)),
         Verb::Count(name, Selection { interval, condition, .. }) => {

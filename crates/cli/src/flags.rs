@@ -94,14 +94,14 @@ descending order.",
         long: "memory",
         short: None,
         value: Value::Any("SIZE"),
-        at: At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Table]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Table, Node]),
         about: "memory of the process [default: half of what is free]",
         doc: "\
 Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below 1.05 times SIZE or \
 SIZE + 2 MiB, whichever is larger. A sort takes 16 MiB or more. That is enough for any input of up to 300 times SIZE \
 whose records have at most a tenth of SIZE; a smaller SIZE may mean more passes. If a sort needs more, an error says \
-at once how much. A percentage is relative to the available memory; the default is half of it. With table: the memory \
-for records and their index.",
+at once how much. A percentage is relative to the available memory; the default is half of it. With table and node \
+run: the memory for records of tables and their index.",
         set: |args, value| values::parsed(value).map(|size| args.memory = Some(size)),
     },
     Flag {

@@ -257,7 +257,7 @@ fn a_slip_finds_the_flag_or_command_that_was_meant() {
         (&["sort", "--ascii"], "--ascii is a flag of gen, not of sort"),
         (
             &["--memory", "1G"],
-            "--memory comes after its command, which may be sort, shuffle, merge, join, plan, partition, table",
+            "--memory comes after its command, which may be sort, shuffle, merge, join, plan, partition, table, node",
         ),
     ];
     for (words, expected) in cases {

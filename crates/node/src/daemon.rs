@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_api::{May, NodeReady, NodeStatus};
+use thalweg_base::units::Size;
 use thalweg_io::process;
 use thalweg_io::socket::resend_soon;
 use thalweg_job::Jobs;
@@ -61,6 +62,8 @@ pub struct NodeOptions {
     pub identity: Option<PathBuf>,
     /// Makes a cluster together with other processes, and gets its identity from that.
     pub join: Option<Join>,
+    /// The memory for records of tables, if it is not to be the default.
+    pub memory: Option<Size>,
 }
 
 /// Asks a node to stop. Clones share the node.
@@ -185,6 +188,7 @@ pub fn run(
         }
     });
     runtime.shutdown_background();
+    host.leave();
     host.stop(GOING_DOWN);
     Ok(())
 }

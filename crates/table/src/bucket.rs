@@ -153,6 +153,112 @@ impl Bucket {
         slab.give(self.node_bytes());
     }
 
+    /// Appends the records of another bucket, whose keys are >= `from`, and which must be greater than all keys here.
+    /// Leaves move as they are, so the cost does not depend on the size of the records. Without enough memory nothing
+    /// changes, and the other bucket is returned.
+    pub(crate) fn append(&mut self, slab: &mut Slab, mut other: Bucket, from: &[u8]) -> Result<(), Bucket> {
+        if other.len == 0 {
+            other.clear(slab);
+            return Ok(());
+        }
+        if self.len == 0 {
+            std::mem::replace(self, other).clear(slab);
+            return Ok(());
+        }
+        let mut moving = Vec::new();
+        other.leaves_below((other.root, other.height), None, &mut moving);
+        // More than the inner nodes for so many leaves.
+        let nodes = (moving.len() * 2 / FAN + HEIGHT_MAX) * size_of::<Inner>();
+        if slab.take(nodes).is_err() {
+            return Err(other);
+        }
+        let Ok(first) = slab.store(from, b"", None) else {
+            slab.give(nodes);
+            return Err(other);
+        };
+        self.drop_leaves_from(slab, from);
+        let before = self.node_bytes();
+        let moved = moving.len() * size_of::<Leaf>();
+        for (separator, leaf) in moving {
+            let Leaf { keys, .. } = std::mem::replace(
+                &mut other.leaves[leaf],
+                Leaf { keys: Keys::new(0), before: NO_LEAF, behind: NO_LEAF },
+            );
+            let way = self.last_descent();
+            let leaf = self.leaves.insert(Leaf { keys, before: way.leaf, behind: NO_LEAF });
+            self.leaves[way.leaf].behind = leaf;
+            self.add_child(slab, &way, separator.unwrap_or(first), leaf);
+        }
+        self.len += other.len;
+        let added = self.node_bytes() - before - moved;
+        assert!(added <= nodes, "{added} bytes of inner nodes, and {nodes} are reserved");
+        slab.give(nodes - added + other.inners.used() * size_of::<Inner>());
+        Ok(())
+    }
+
+    /// Removes the last leaves whose ranges begin at `from` or later. They are empty, because all keys are below that.
+    fn drop_leaves_from(&mut self, slab: &mut Slab, from: &[u8]) {
+        let before = self.node_bytes();
+        while self.height > 0 {
+            let way = self.last_descent();
+            let level = way.inners[..self.height].iter().rposition(|(_, child)| *child > 0);
+            let level = level.expect("the root has two children");
+            let parent = way.inners[level].0;
+            let separators = &self.inners[parent].separators;
+            if slab.key(separators.cell(separators.len() - 1)) < from {
+                break;
+            }
+            let leaf = &self.leaves[way.leaf];
+            assert!(leaf.keys.len() == 0, "all keys are below {}", from.escape_ascii());
+            let last = leaf.before;
+            self.leaves[last].behind = NO_LEAF;
+            self.leaves.remove(way.leaf);
+            way.inners[level + 1..self.height].iter().for_each(|(inner, _)| self.inners.remove(*inner));
+            let separators = &mut self.inners[parent].separators;
+            slab.remove(separators.remove(separators.len() - 1));
+            self.drop_roots();
+        }
+        slab.give(before - self.node_bytes());
+    }
+
+    /// Removes roots with one child.
+    fn drop_roots(&mut self) {
+        while self.height > 0 && self.inners[self.root].separators.len() == 0 {
+            let only = self.inners[self.root].children[0];
+            self.inners.remove(self.root);
+            (self.root, self.height) = (only, self.height - 1);
+        }
+    }
+
+    /// The leaves below a node in order, each with the separator on its left.
+    fn leaves_below(
+        &self,
+        (node, height): (u32, usize),
+        left: Option<Cell>,
+        into: &mut Vec<(Option<Cell>, u32)>,
+    ) {
+        if height == 0 {
+            return into.push((left, node));
+        }
+        let inner = &self.inners[node];
+        for (i, child) in inner.children[..inner.separators.len() + 1].iter().enumerate() {
+            let left = i.checked_sub(1).map_or(left, |i| Some(inner.separators.cell(i)));
+            self.leaves_below((*child, height - 1), left, into);
+        }
+    }
+
+    /// The path to the last leaf.
+    fn last_descent(&self) -> Descent {
+        let mut way = Descent { inners: [(0, 0); HEIGHT_MAX], leaf: self.root, low: None, high: None };
+        for level in 0..self.height {
+            let inner = &self.inners[way.leaf];
+            let child = inner.separators.len();
+            way.inners[level] = (way.leaf, child);
+            way.leaf = inner.children[child];
+        }
+        way
+    }
+
     fn node_bytes(&self) -> usize {
         self.leaves.used() * size_of::<Leaf>() + self.inners.used() * size_of::<Inner>()
     }
@@ -390,11 +496,7 @@ impl Bucket {
                 break;
             }
         }
-        while self.height > 0 && self.inners[self.root].separators.len() == 0 {
-            let only = self.inners[self.root].children[0];
-            self.inners.remove(self.root);
-            (self.root, self.height) = (only, self.height - 1);
-        }
+        self.drop_roots();
         slab.give(before - self.node_bytes());
     }
 

@@ -54,6 +54,47 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
+    fn a_bucket_takes_the_records_of_the_next_one(
+        keys in vec(key(), 0..1500),
+        at in key(),
+        removed in 1..5usize,
+        was_larger in any::<bool>(),
+        more in vec(key(), 0..300),
+        probes in vec(key(), 1..8),
+    ) {
+        let mut slab = Slab::new(64 << 20);
+        let mut model = Model::new();
+        let mut buckets = [Bucket::new(&mut slab).unwrap(), Bucket::new(&mut slab).unwrap()];
+        for (i, key) in keys.iter().enumerate() {
+            let bucket = &mut buckets[usize::from(*key >= at)];
+            bucket.put(&mut slab, key, b"v", None).unwrap();
+            model.insert(key.clone(), b"v".to_vec());
+            // So that some nodes have few keys.
+            if i.is_multiple_of(removed) {
+                bucket.remove(&mut slab, key);
+                model.remove(key);
+            }
+        }
+        let [mut bucket, next] = buckets;
+        if was_larger {
+            // It had these keys too, and removed them from the end, as after a split.
+            let mut above: Vec<&Vec<u8>> = keys.iter().filter(|key| **key >= at).collect();
+            above.sort();
+            above.iter().for_each(|key| _ = bucket.put(&mut slab, key, b"old", None).unwrap());
+            above.iter().rev().for_each(|key| _ = bucket.remove(&mut slab, key));
+        }
+        prop_assert!(bucket.append(&mut slab, next, &at).is_ok());
+        agrees(&bucket, &slab, &model, &probes);
+        for key in more {
+            prop_assert_eq!(bucket.put(&mut slab, &key, b"w", None).unwrap(), model.insert(key.clone(), b"w".to_vec()).is_some());
+            prop_assert_eq!(bucket.remove(&mut slab, &key), model.remove(&key).is_some());
+        }
+        agrees(&bucket, &slab, &model, &probes);
+        bucket.clear(&mut slab);
+        prop_assert_eq!(slab.used(), 0);
+    }
+
+    #[test]
     fn a_bucket_is_an_ordered_map(
         steps in vec((key(), vec(any::<u8>(), 0..20), 0..10u8), 1..1200),
         probes in vec(key(), 1..8),
@@ -139,4 +180,23 @@ fn what_does_not_fit_changes_nothing() {
     }
     assert!(refused > 1000 && model.len() > 500, "{refused} refused, {} kept", model.len());
     agrees(&bucket, &slab, &model, &[b"".to_vec(), vec![0x80; 4], vec![0xff; 5]]);
+}
+
+#[test]
+fn a_bucket_without_memory_to_take_the_next_one_leaves_it_as_it_was() {
+    let key = |i: u32| i.to_be_bytes().to_vec();
+    let mut slab = Slab::new(1 << 20);
+    let mut buckets = [Bucket::new(&mut slab).unwrap(), Bucket::new(&mut slab).unwrap()];
+    (0..1000).for_each(|i| _ = buckets[(i / 500) as usize].put(&mut slab, &key(i), b"v", None).unwrap());
+    let free = slab.limit() - slab.used();
+    slab.take(free).unwrap();
+    let [mut bucket, next] = buckets;
+    let next = bucket.append(&mut slab, next, &key(500)).err().expect("there is no memory");
+    assert_eq!((bucket.len(), next.len(), slab.used()), (500, 500, slab.limit()));
+    slab.give(free);
+    assert!(bucket.append(&mut slab, next, &key(500)).is_ok());
+    assert_eq!(
+        (bucket.len(), bucket.get(&slab, &key(999)).map(|record| record.value)),
+        (1000, Some(&b"v"[..]))
+    );
 }

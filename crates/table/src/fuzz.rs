@@ -1,16 +1,21 @@
-//! The fuzz targets of tables: requests of any bytes, and conditions. Each function takes any bytes and panics if an
-//! invariant is broken. `fuzz/` calls them, and the tests replay their corpora.
+//! The fuzz targets of tables: requests of any bytes, conditions, and messages of clusters. Each function takes any
+//! bytes and panics if an invariant is broken. `fuzz/` calls them, and the tests replay their corpora.
 //!
 //! Invariant: nothing here is compiled into a release build.
 
+use thalweg_base::codec::Plain;
+
 use crate::Condition;
 use crate::call::{Session, Shared};
+use crate::cluster::fuzz::{BucketServer, Message, Outbox, Spec};
 use crate::commands::run;
 use crate::keyspace::Keyspace;
 use crate::resp::{Parsed, parse};
 
 /// The memory of the keyspace, small enough to fill up.
 const MEMORY: usize = 128 << 10;
+/// The memory of a server of a cluster, small enough that it has no room for some buckets.
+const CLUSTER_MEMORY: usize = 96 << 10;
 
 /// Runs the requests in the bytes: each has a reply, memory stays within its limit, and all of it is freed at the end.
 pub fn requests(data: &[u8]) {
@@ -56,6 +61,31 @@ pub fn conditions(data: &[u8]) {
     }
 }
 
+/// Delivers messages of any bytes, each after its length in two bytes, to a server as if another one sent them: it does
+/// not panic, its memory stays within its limit, and what it sends can be decoded.
+pub fn messages(data: &[u8]) {
+    let mut server = BucketServer::new("n1".into(), 1, CLUSTER_MEMORY);
+    server.peers = vec!["n2".into()];
+    server.begin(Spec { id: 1, capacity: 4, capacity_bytes: 4096 }).expect("an empty bucket fits");
+    let (mut rest, mut now_ms) = (data, 0);
+    while let Some((len, tail)) = rest.split_first_chunk() {
+        let (bytes, tail) = tail.split_at((u16::from_le_bytes(*len) as usize).min(tail.len()));
+        rest = tail;
+        now_ms += 50;
+        let mut out = Outbox::new();
+        if let Some(message) = Message::decode(bytes) {
+            server.take(now_ms, &"n2".into(), message, &mut out);
+        }
+        server.tick(now_ms, &mut out);
+        for (_, message) in out {
+            let mut bytes = Vec::new();
+            message.put(&mut bytes);
+            assert_eq!(Message::decode(&bytes).as_ref(), Some(&message));
+        }
+        assert!(server.slab.used() <= server.slab.limit());
+    }
+}
+
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
@@ -68,5 +98,6 @@ mod tests {
     fn the_corpora_are_answered() {
         replay::corpus("resp", super::requests);
         replay::corpus("conditions", super::conditions);
+        replay::corpus("tables", super::messages);
     }
 }

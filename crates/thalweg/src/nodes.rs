@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use thalweg_api::NodeReady;
+use thalweg_base::units::Size;
 use thalweg_job::{JobService, Jobs};
 pub use thalweg_job::{exchange, probe};
 pub use thalweg_node::{
@@ -20,21 +21,21 @@ use thalweg_wire::{Host, Service};
 /// # Errors
 /// If its identity cannot be used, or the node cannot listen on its address.
 pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -> Result<()> {
-    thalweg_node::run(options, &services, stop, ready)
+    thalweg_node::run(options, &|host, jobs| services(host, jobs, options.memory), stop, ready)
 }
 
 /// A fleet of nodes in this process with these host names. None of them runs yet.
 pub fn embedded(hosts: &[&str]) -> fleet::Embedded<'static> {
-    fleet::Embedded::new(hosts, &services)
+    fleet::Embedded::new(hosts, &|host, jobs| services(host, jobs, None))
 }
 
 /// The services of every node.
-fn services(host: &Arc<Host>, jobs: &Arc<Jobs>) -> Result<Vec<Arc<dyn Service>>> {
+fn services(host: &Arc<Host>, jobs: &Arc<Jobs>, memory: Option<Size>) -> Result<Vec<Arc<dyn Service>>> {
     Ok(vec![
         Arc::new(ExecService::new(host, jobs)?),
         Arc::new(TransferService::new(host)),
         Arc::new(JobService::new(host, jobs)),
         Arc::new(VolumeService::new(host)),
-        Arc::new(TableService::new(host)),
+        TableService::start(host, memory),
     ])
 }

@@ -126,6 +126,11 @@ impl Host {
         let _ = self.on_change.set(Box::new(call));
     }
 
+    /// Lets all services give to other hosts what would end with this one, while its links and services still work.
+    pub fn leave(&self) {
+        self.services().into_iter().for_each(|service| service.leave());
+    }
+
     /// Stops all services, waits for each for at most `patience`, and closes all links.
     pub fn stop(&self, patience: Duration) {
         self.stopping.close();

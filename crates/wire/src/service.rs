@@ -39,6 +39,9 @@ pub trait Service: Send + Sync {
         Vec::new()
     }
 
+    /// Gives to other hosts what would end with this one, and waits until it is done. [`Service::stop`] follows.
+    fn leave(self: Arc<Self>) {}
+
     /// Ends its work because the node stops; waits for at most `patience`.
     fn stop(&self, _patience: Duration) {}
 }

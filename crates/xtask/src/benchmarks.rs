@@ -14,7 +14,7 @@
 //!
 //! A line names files, a row in them, and its label in the table. Files of another directory are written with it.
 //! `columns` gives comparisons their own columns, with another heading if one is given. A disk's table is defined by
-//! `<!-- rates DIRECTORY/FILE -->`, and the figures of paper 001 by `<!-- figure DIRECTORY/FILE -->`.
+//! `<!-- rates DIRECTORY/FILE -->`, and the figures of papers 001 and 002 by `<!-- figure DIRECTORY/FILE -->`.
 //!
 //! Invariant: every number between the marks comes from a file, and a missed target is shown like a met one. A number
 //! is the median of all runs in its files. Files hold only medians of CPU times, so those numbers are medians of these.
@@ -23,10 +23,14 @@
 mod cells;
 mod figures;
 mod table;
+mod table_figures;
+mod volume_figures;
 
 use std::path::Path;
 
 use thalweg_api::{BenchReport, BenchRow, from_json};
+
+use self::figures::Figure;
 
 /// The path of the page from the root.
 pub(crate) const PAGE: &str = "docs/benchmarks.md";
@@ -45,7 +49,7 @@ pub(crate) fn pictures(root: &Path) -> Result<Vec<(String, String)>, String> {
     let mut pictures = Vec::new();
     for (_, from_mark) in page.match_indices(FIGURES).map(|(at, mark)| page.split_at(at + mark.len())) {
         let (file, _) = from_mark.split_once("-->").ok_or("a comment does not end")?;
-        let figures = figures::figures(&report(root, file.trim())?);
+        let figures = figures_of(&report(root, file.trim())?);
         pictures.extend(figures.iter().map(|figure| (format!("docs/{}", figure.path()), figure.svg())));
     }
     Ok(pictures)
@@ -59,6 +63,24 @@ fn report(root: &Path, file: &str) -> Result<BenchReport, String> {
     let path = format!("{RESULTS}/{file}.json");
     let text = std::fs::read_to_string(root.join(&path)).map_err(|e| format!("{path}: {e}"))?;
     from_json(&text).map_err(|e| format!("{path}: {e}"))
+}
+
+/// The figures for which a report has points.
+fn figures_of(report: &BenchReport) -> Vec<Figure> {
+    match report.bench.as_str() {
+        "table" => table_figures::figures(report),
+        _ => volume_figures::figures(report),
+    }
+}
+
+/// The pictures of a report, and a table of all their points.
+fn figures_page(report: &BenchReport) -> String {
+    let picture = |figure: Figure| format!("![{}]({})\n", figure.title, figure.path());
+    let points = match report.bench.as_str() {
+        "table" => table_figures::points(report),
+        _ => volume_figures::points(report),
+    };
+    figures_of(report).into_iter().map(picture).collect::<String>() + &points
 }
 
 /// Reads the report in a file.
@@ -82,7 +104,7 @@ fn filled(page: &str, read: Read<'_>) -> Result<String, String> {
         let body = &spec[asked.len()..];
         let made = match asked {
             "<!-- rates " => table::rates(&read(body.trim())?.rates),
-            FIGURES => figures::page(&read(body.trim())?),
+            FIGURES => figures_page(&read(body.trim())?),
             _ => table::rows(&Asked::of(body, read)?),
         };
         text += &format!("{before}{spec}-->\n{made}{END}");

@@ -1,29 +1,33 @@
-//! `bench table`: a server of tables, compared with Redis and etcd, on this machine.
+//! `bench table`: a server of tables, compared with Redis and etcd, on this machine; a node and a client there; and the
+//! experiments of paper 002 on the hosts of a lab.
 //!
-//! Model: a `--size` of 100 MB is a million records of 100 bytes. For each row, both servers are started and filled
-//! with the same records in the same random order; then the same client measures them in turn. The client is
+//! Model of the first: a `--size` of 100 MB is a million records of 100 bytes. For each row, both servers are started and
+//! filled with the same records in the same random order; then the same client measures them in turn. The client is
 //! redis-benchmark if Redis is the rival, and a loop of our own if etcd is.
 //! Invariant: CPU time is that of the server, without the client.
-//! Non-goals: several servers, and latency.
+//! Non-goals: latency.
 
 mod client;
+mod lab;
+mod native;
+mod records;
 mod server;
+mod simulated;
+pub(crate) mod worker;
 
 use thalweg_api::{BenchOther, BenchReport, BenchRow, BenchTarget};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::rng::Rng;
 use thalweg_io::process::Usage;
 
 use crate::contenders::judge;
 use crate::data_dir::DataDir;
 use crate::measure::{Series, median};
 use crate::targets::{Target, Than};
-use crate::{Asked, Result, SEED};
+use crate::{Asked, Result};
 use client::{Http, Resp};
+use records::{RECORD_BYTES, shuffled};
 use server::{Etcd, Server};
 
-/// Bytes of a record: of key and value together, or of a member.
-const RECORD_BYTES: usize = 100;
 /// Bytes of the values that redis-benchmark sets.
 const VALUE_BYTES: usize = 90;
 /// Connections of redis-benchmark.
@@ -104,7 +108,8 @@ const RECORDS_PER_ETCD_RECORD: u64 = 50;
 
 /// Names of the rows.
 pub(crate) fn names() -> Vec<&'static str> {
-    ROWS.iter().map(|row| row.name).chain([MEMORY]).chain(ETCD_ROWS).collect()
+    let beside = ROWS.iter().map(|row| row.name).chain([MEMORY]).chain(ETCD_ROWS);
+    beside.chain(native::NAMES).chain([simulated::NAME]).chain(lab::NAMES).collect()
 }
 
 /// Measures the rows that are asked for.
@@ -129,7 +134,12 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
             Err(why) => report.notes.push(format!("left out: rows beside etcd: {why}")),
         }
     }
-    Ok(())
+    native::measure(asked, dir, bench.records, report)?;
+    if asked.wants(simulated::NAME) {
+        asked.progress.begin(simulated::NAME, 0, 0, 0);
+        report.rows.push(simulated::measure(asked));
+    }
+    lab::measure(asked, report)
 }
 
 struct Bench<'a> {
@@ -339,14 +349,4 @@ impl Fill {
             }
         }
     }
-}
-
-/// The numbers below a bound in a random order, the same in each run.
-fn shuffled(bound: u64) -> Vec<u64> {
-    let mut rng = Rng::new(SEED);
-    let mut numbers: Vec<u64> = (0..bound).collect();
-    for i in (1..numbers.len()).rev() {
-        numbers.swap(i, rng.below(i as u64 + 1) as usize);
-    }
-    numbers
 }

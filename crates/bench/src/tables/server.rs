@@ -138,7 +138,7 @@ impl Drop for Etcd {
 }
 
 /// A port that no process listens on now.
-fn free_port() -> Result<u16> {
+pub(super) fn free_port() -> Result<u16> {
     let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     bound.map(|address| address.port()).map_err(|e| Error::Failed(format!("there is no free port: {e}")))
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use thalweg::table::Condition;
-use thalweg::table::cluster::{CAPACITY, Interval, text};
+use thalweg::table::cluster::{Arrange, CAPACITY, Interval, text};
 
 use super::nodes::cluster_meant;
 use crate::parse::Usage;
@@ -39,6 +39,8 @@ pub(crate) enum Verb {
     Delete(String, Vec<Vec<u8>>),
     Range(String, Selection),
     Count(String, Selection),
+    /// Splits, merges or moves a bucket.
+    Arrange(String, Arrange),
 }
 
 /// The records to read from a table, and in which form.
@@ -73,6 +75,9 @@ pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usa
         ("update", Some((name, rest))) => Verb::Update(name.clone(), records(what, rest, hex)?),
         ("get", Some((name, rest))) => Verb::Get(name.clone(), keys(what, rest, hex)?),
         ("delete", Some((name, rest))) => Verb::Delete(name.clone(), keys(what, rest, hex)?),
+        ("split" | "merge" | "move", Some((name, rest))) => {
+            Verb::Arrange(name.clone(), arrange(what, rest, hex)?)
+        }
         ("count", Some((name, rest))) => Verb::Count(name.clone(), selection(what, rest, &args)?),
         (_, Some((name, rest))) => Verb::Range(name.clone(), selection(what, rest, &args)?),
     };
@@ -127,6 +132,28 @@ fn records(what: &str, words: &[String], hex: bool) -> Result<Vec<Record>, Usage
         )));
     }
     words.chunks_exact(2).map(|pair| Ok((bytes(&pair[0], hex)?, bytes(&pair[1], hex)?))).collect()
+}
+
+/// `split NAME KEY [NODE]`, `merge NAME KEY` or `move NAME KEY NODE`.
+fn arrange(what: &str, words: &[String], hex: bool) -> Result<Arrange, Usage> {
+    let key = |word: &String| bytes(word, hex).map(Into::into);
+    match (what, words) {
+        ("split" | "merge", [first, ..]) if first.is_empty() => Err(Usage(format!(
+            "table {what} takes a KEY that is not empty; the first bucket has none before it"
+        ))),
+        ("split", [first]) => Ok(Arrange::Split { key: key(first)?, to: None }),
+        ("split", [first, to]) => Ok(Arrange::Split { key: key(first)?, to: Some(to[..].into()) }),
+        ("merge", [first]) => Ok(Arrange::Merge { key: key(first)? }),
+        ("move", [first, to]) => Ok(Arrange::Move { key: key(first)?, to: to[..].into() }),
+        ("split", _) => Err(Usage(
+            "table split takes NAME, the KEY where the new bucket begins, and a NODE for it if you like"
+                .into(),
+        )),
+        ("merge", _) => {
+            Err(Usage("table merge takes NAME, and the KEY where the bucket to merge begins".into()))
+        }
+        _ => Err(Usage("table move takes NAME, a KEY of the bucket, and the NODE that gets it".into())),
+    }
 }
 
 fn selection(what: &str, words: &[String], args: &TypedArgs) -> Result<Selection, Usage> {

@@ -107,6 +107,9 @@ pub(crate) fn executed(args: TypedArgs) -> Result<Exec, Usage> {
 
 /// `node ping`.
 pub(crate) fn pinged(args: TypedArgs) -> Result<ExecOptions, Usage> {
+    if args.memory.is_some() {
+        return Err(Usage("--memory is a flag of node run, not of node ping".into()));
+    }
     let identity = identity(&args)?;
     Ok(ExecOptions { identity, on: args.on, via: via(args.via), ..ExecOptions::default() })
 }
@@ -144,10 +147,10 @@ pub(crate) fn node(args: TypedArgs) -> Result<NodeOptions, Usage> {
         }
         let (rank, processes) = launched(|name| std::env::var(name).ok())?;
         let join = Some(Join { directory, rank, processes });
-        return Ok(NodeOptions { listen: args.listen, identity: None, join });
+        return Ok(NodeOptions { listen: args.listen, identity: None, join, memory: args.memory });
     }
     let identity = args.identity.or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
-    Ok(NodeOptions { listen: args.listen, identity, join: None })
+    Ok(NodeOptions { listen: args.listen, identity, join: None, memory: args.memory })
 }
 
 /// The variables with the number of a process and the count of all processes that launchers set: Open MPI, others with

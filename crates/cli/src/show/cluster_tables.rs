@@ -42,7 +42,7 @@ pub(crate) fn table_status(status: &TableStatus) -> String {
         missing.iter().map(|interval| format!("LOST, or on a node that was not reached: keys {interval}\n")),
     );
     text.extend(nodes.iter().flat_map(|share| &share.losses).map(|loss| format!("AT RISK: {loss}\n")));
-    text + "there are no copies: when a node ends or fails, the records of its buckets are lost\n"
+    text + "there are no copies: when a node fails, the records of its buckets are lost\n"
 }
 
 #[cfg(test)]
@@ -73,6 +73,7 @@ mod tests {
             buckets: vec![bucket],
             memory_used_bytes: 4096,
             memory_bytes: 1 << 30,
+            last_move: None,
             losses: Vec::new(),
         };
         let status = TableStatus {
@@ -91,7 +92,7 @@ node  buckets  records     bytes  memory     of
 n1          1       12  1.17 KiB   4 KiB  1 GiB
 NOT REACHED: n2: connection refused
 LOST, or on a node that was not reached: keys m..
-there are no copies: when a node ends or fails, the records of its buckets are lost
+there are no copies: when a node fails, the records of its buckets are lost
 "
         );
     }

@@ -1,7 +1,8 @@
 //! The state of a client of a table, without threads, sockets or a clock: its requests, and its image of the buckets.
 //!
-//! Model: a request goes to the bucket of its key, or to the nearest known one before it (RP*Cu in paper 002). At first
-//! that is the server that had the first bucket, the table's *home*. Servers forward requests for others' records, and
+//! Model: a request goes to the bucket of its key, or to the nearest known one before it (RP*Cu in paper 002), or, if
+//! the client was made so, to all servers ([`Variant`]). At first the nearest is the server that had the first bucket, the
+//! table's *home*. Servers forward requests for others' records, and
 //! replies say where these were. An unanswered request is sent again with the same number, every other time by way of
 //! the home. When a server is gone or has lost its buckets, all servers are asked which buckets they have.
 //! Invariant: a request has one outcome, and a change is made once, however often it is sent. With one request
@@ -23,10 +24,24 @@ const PAUSE_MS: u64 = 100;
 /// How long a request is tried, and how long if no server knows its records: a bucket that moves is known by then.
 const GIVE_UP_MS: u64 = 10_000;
 const LOST_MS: u64 = 2_000;
+/// How long to wait until buckets are split, merged or moved.
+const ARRANGE_MS: u64 = 120_000;
 /// The time of the next attempt of a request that is about to be sent.
 const QUEUED: u64 = u64::MAX;
 /// The most bytes of keys and values in a message, beyond one request.
 const MESSAGE_BYTES: usize = 64 << 10;
+
+/// How a client finds the server of a key: the variants of RP* in paper 002.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Variant {
+    /// RP*N: it asks all servers, and only the one that has the key answers.
+    All,
+    /// RP*C: it asks the server that had the key, as far as it knows, or else all servers.
+    Known,
+    /// RP*Cu: it asks the server that had the key, or else that of the nearest range before it.
+    #[default]
+    Nearest,
+}
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +53,10 @@ pub(crate) enum Failed {
 
 struct Pending {
     ask: Arc<Ask>,
-    to: Address,
+    /// The server, or `None` for all.
+    to: Option<Address>,
+    asked_ms: u64,
+    /// When it was asked, or a server last answered that it has to wait.
     born_ms: u64,
     due_ms: u64,
     tries: u32,
@@ -51,6 +69,7 @@ pub(crate) struct Client {
     id: ClientId,
     table: TableId,
     home: Address,
+    variant: Variant,
     pub(crate) image: Image,
     next: u64,
     pending: BTreeMap<u64, Pending>,
@@ -64,13 +83,21 @@ pub(crate) struct Client {
 
 impl Client {
     /// A client that knows only the home of a table.
-    pub(crate) fn new(id: ClientId, (table, home): (TableId, Address), servers: Vec<Address>) -> Client {
+    pub(crate) fn new(
+        id: ClientId,
+        (table, home): (TableId, Address),
+        servers: Vec<Address>,
+        variant: Variant,
+    ) -> Client {
         let mut image = Image::default();
-        image.learn(&Element { interval: Interval::all(), address: home.clone(), epoch: 0 });
+        if variant == Variant::Nearest {
+            image.learn(&Element { interval: Interval::all(), address: home.clone(), epoch: 0 });
+        }
         Client {
             id,
             table,
             home,
+            variant,
             image,
             next: 1,
             pending: BTreeMap::new(),
@@ -95,9 +122,19 @@ impl Client {
         !self.queued.is_empty() || self.is_astray
     }
 
-    /// The server to which requests for the point of `ask` are sent.
-    fn route(&self, ask: &Ask) -> Address {
-        self.image.route(ask.point()).map_or_else(|| self.home.clone(), |element| element.address.clone())
+    /// The server to which requests for the point of `ask` are sent; `None` for all.
+    fn route(&self, ask: &Ask) -> Option<Address> {
+        let element = match self.variant {
+            Variant::All => None,
+            Variant::Known => self.image.owner(ask.point()),
+            Variant::Nearest => self.image.route(ask.point()),
+        };
+        element.map(|element| element.address.clone()).or_else(|| self.anywhere())
+    }
+
+    /// Where requests go whose server is not known.
+    fn anywhere(&self) -> Option<Address> {
+        (self.variant == Variant::Nearest).then(|| self.home.clone())
     }
 
     /// Adds a request, and returns its number.
@@ -105,7 +142,8 @@ impl Client {
         let number = self.next;
         self.next += 1;
         let to = self.route(&ask);
-        let pending = Pending { ask, to, born_ms: now_ms, due_ms: QUEUED, tries: 0, refused: None };
+        let pending =
+            Pending { ask, to, asked_ms: now_ms, born_ms: now_ms, due_ms: QUEUED, tries: 0, refused: None };
         self.pending.insert(number, pending);
         self.queued.push(number);
         number
@@ -114,7 +152,7 @@ impl Client {
     /// Messages with all requests that are due.
     pub(crate) fn messages(&mut self, now_ms: u64) -> Vec<(Address, Message)> {
         let done_below = self.pending.first_key_value().map_or(self.next, |(first, _)| *first);
-        let mut messages: BTreeMap<Address, (Requests, usize)> = BTreeMap::new();
+        let mut messages: BTreeMap<Option<Address>, (Requests, usize)> = BTreeMap::new();
         let mut full = Vec::new();
         for number in std::mem::take(&mut self.queued) {
             let Some(pending) = self.pending.get_mut(&number) else { continue };
@@ -125,6 +163,7 @@ impl Client {
                 client: self.id,
                 path: Vec::new(),
                 visited: Vec::new(),
+                is_to_all: pending.to.is_none(),
                 done_below,
                 asks: Vec::new(),
             };
@@ -136,7 +175,10 @@ impl Client {
             }
         }
         let rest = messages.into_iter().map(|(to, (requests, _))| (to, requests));
-        let requests = full.into_iter().chain(rest).map(|(to, requests)| (to, Message::Requests(requests)));
+        let requests = full.into_iter().chain(rest).flat_map(|(to, requests)| {
+            let to = to.map_or_else(|| self.servers.clone(), |to| vec![to]);
+            to.into_iter().map(move |to| (to, Message::Requests(requests.clone())))
+        });
         let (table, client) = (self.table, self.id);
         let astray = std::mem::take(&mut self.is_astray).then_some(&self.servers).into_iter().flatten();
         requests.chain(astray.map(|to| (to.clone(), Message::Where { table, client }))).collect()
@@ -150,21 +192,28 @@ impl Client {
     }
 
     fn outcome(&mut self, now_ms: u64, number: u64, outcome: Outcome) -> Option<(u64, Outcome)> {
+        let anywhere = self.anywhere();
         let pending = self.pending.get_mut(&number)?;
         let may_pass = match &outcome {
             Outcome::Refused(Refused::Lost(_)) => now_ms < pending.born_ms + LOST_MS,
-            Outcome::Refused(Refused::Unreachable(_)) => now_ms < pending.born_ms + GIVE_UP_MS,
+            Outcome::Refused(Refused::Unreachable(_) | Refused::Far(_)) => {
+                now_ms < pending.born_ms + GIVE_UP_MS
+            }
             // The server is up, so the time limit of the request starts again.
             Outcome::Refused(Refused::Busy(_)) => {
                 pending.born_ms = now_ms;
                 true
+            }
+            Outcome::Refused(Refused::Underway(_)) => {
+                pending.born_ms = now_ms;
+                now_ms < pending.asked_ms + ARRANGE_MS
             }
             _ => false,
         };
         if let (true, Outcome::Refused(why)) = (may_pass, &outcome) {
             if let Refused::Lost(server) | Refused::Unreachable(server) = why {
                 self.image.forget(pending.ask.point(), server);
-                pending.to = self.home.clone();
+                pending.to = anywhere;
                 self.is_astray = true;
             }
             pending.refused = Some(why.clone());
@@ -177,9 +226,10 @@ impl Client {
 
     /// Handles a server that cannot be reached: requests that were sent to it go to the home.
     pub(crate) fn unreachable(&mut self, now_ms: u64, server: &Address) {
-        for pending in self.pending.values_mut().filter(|pending| pending.to == *server) {
+        let anywhere = self.anywhere();
+        for pending in self.pending.values_mut().filter(|pending| pending.to.as_ref() == Some(server)) {
             self.image.forget(pending.ask.point(), server);
-            pending.to = self.home.clone();
+            pending.to = anywhere.clone();
             if pending.due_ms != QUEUED {
                 pending.due_ms = now_ms + PAUSE_MS;
             }
@@ -197,13 +247,16 @@ impl Client {
             let pending = self.pending.get_mut(&number).expect("it was just found");
             if now_ms >= pending.born_ms + GIVE_UP_MS {
                 let pending = self.pending.remove(&number).expect("it was just found");
-                let failed = pending.refused.map_or(Failed::Silent(pending.to), Failed::Refused);
+                let silent = || Failed::Silent(pending.to.unwrap_or_else(|| self.home.clone()));
+                let failed = pending.refused.map_or_else(silent, Failed::Refused);
                 given_up.push((number, failed));
                 continue;
             }
-            // Alternates between the server that the image names and the home.
-            let to = self.image.route(pending.ask.point()).map(|element| element.address.clone());
-            pending.to = to.filter(|_| pending.tries.is_multiple_of(2)).unwrap_or_else(|| self.home.clone());
+            // Alternates between the server that the image names and the home, or all servers.
+            let (ask, tries) = (Arc::clone(&pending.ask), pending.tries);
+            let to = if tries.is_multiple_of(2) { self.route(&ask) } else { self.anywhere() };
+            let pending = self.pending.get_mut(&number).expect("it was just found");
+            pending.to = to;
             pending.due_ms = QUEUED;
             self.queued.push(number);
         }
@@ -217,6 +270,7 @@ impl Ask {
         match self {
             Ask::Record(operation) => operation.bytes(),
             Ask::Scan(scan) => scan.interval.from.len(),
+            Ask::Arrange(arrange) => arrange.key().len(),
         }
     }
 }

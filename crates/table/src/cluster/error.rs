@@ -77,9 +77,22 @@ impl From<Refused> for Error {
             Refused::Full(node) => Error::Full(node.to_string()),
             Refused::Lost(node) => Error::Lost(node.to_string()),
             Refused::Unreachable(node) => Error::Unreachable(node.to_string()),
-            Refused::Busy(node) => Error::Busy(node.to_string()),
+            Refused::Busy(node) | Refused::Far(node) => Error::Busy(node.to_string()),
             Refused::Long => Error::Long,
             Refused::ReadOnly => Error::ReadOnly,
+            Refused::Underway(node) => Error::Refused(format!(
+                "{node} is still sending the bucket to another node; thalweg table status shows when it is done"
+            )),
+            Refused::NoRoom(Some(node)) => Error::Refused(format!(
+                "{node} has no room for the bucket, or cannot be reached; thalweg table status shows the memory of each node"
+            )),
+            Refused::NoRoom(None) => Error::Refused(
+                "no other node has room for the bucket; thalweg table status shows the memory of each node"
+                    .into(),
+            ),
+            Refused::Here(node) => {
+                Error::Refused(format!("{node} has the bucket with this key already; name another node"))
+            }
         }
     }
 }

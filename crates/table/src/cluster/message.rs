@@ -97,11 +97,36 @@ pub enum Answer {
     Value(Option<Bytes>),
 }
 
+/// A change of which buckets there are and which server has them. One that is repeated has no further effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrange {
+    /// Makes a bucket begin at this key, on a server, or on the first that has room.
+    Split {
+        /** The key. */
+        key: Bytes,
+        /** The server. */
+        to: Option<Address>,
+    },
+    /// Makes no bucket begin at this key: the one that does is merged with the one before it.
+    Merge {
+        /** The key. */
+        key: Bytes,
+    },
+    /// Moves the bucket with this key to a server.
+    Move {
+        /** The key. */
+        key: Bytes,
+        /** The server. */
+        to: Address,
+    },
+}
+
 /// A request to a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ask {
     Record(Operation),
     Scan(Scan),
+    Arrange(Arrange),
 }
 
 /// A request for the records of a range in order, or for their number.
@@ -156,6 +181,14 @@ pub(crate) enum Refused {
     Long,
     /// The client may only read.
     ReadOnly,
+    /// The change of buckets has begun; asked again, the server says when it is done.
+    Underway(Address),
+    /// The server, or every other one if none is named, has no room for the bucket, or cannot be reached.
+    NoRoom(Option<Address>),
+    /// The server has the bucket already.
+    Here(Address),
+    /// The request was forwarded too often. The client has learnt from this answer, so it may ask again.
+    Far(Address),
 }
 
 /// Requests with their numbers.
@@ -170,6 +203,8 @@ pub(crate) struct Requests {
     pub(crate) path: Vec<Address>,
     /// The buckets that the requests have visited.
     pub(crate) visited: Vec<Element>,
+    /// Whether all servers get them, so that only the one that has the keys answers.
+    pub(crate) is_to_all: bool,
     /// The client has the answers to all requests below this number.
     pub(crate) done_below: u64,
     pub(crate) asks: Asks,
@@ -210,8 +245,20 @@ pub(crate) struct HandOver {
     pub(crate) interval: Interval,
     pub(crate) epoch: u64,
     pub(crate) journal: Vec<Noted>,
-    /// The owner of the keys right after the interval, so that the receiver can forward requests to it.
-    pub(crate) behind: Option<Element>,
+    /// The owners of the keys right before and after the interval, so that the receiver can forward requests to them.
+    pub(crate) neighbours: Vec<Element>,
+    /// Whether the receiver merges the bucket with the one before it, if it has that.
+    pub(crate) is_to_merge: bool,
+    /// Whether its first key was chosen by a user, so that only users merge it with the one before it.
+    pub(crate) is_pinned: bool,
+}
+
+/// The bucket that is to be merged with the one before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Underfull {
+    pub(crate) from: Bytes,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
 }
 
 /// A message.
@@ -224,11 +271,13 @@ pub(crate) enum Message {
         table: TableId,
         client: ClientId,
     },
-    /// Asks a server to reserve memory for a bucket of `bytes` bytes.
+    /// Asks a server to reserve memory for a bucket of `bytes` bytes; if the bucket is underfull, only if the server
+    /// has the one before it, and both together are small enough.
     Reserve {
         id: TransferId,
         spec: Spec,
         bytes: u64,
+        underfull: Option<Underfull>,
     },
     /// Memory is reserved, in this run of the server.
     Room {
@@ -255,11 +304,12 @@ pub(crate) enum Message {
 record!(Spec { id, capacity, capacity_bytes });
 record!(Scan { interval, is_descending, what, limit, condition });
 record!(Page { covered, records, count });
-record!(Requests { table, client, path, visited, done_below, asks });
+record!(Requests { table, client, path, visited, is_to_all, done_below, asks });
 record!(Replies { table, client, path, adjustment, outcomes });
 record!(TransferId { run, number });
 record!(Piece { id, number, changes, last });
-record!(HandOver { interval, epoch, journal, behind });
+record!(HandOver { interval, epoch, journal, neighbours, is_to_merge, is_pinned });
+record!(Underfull { from, records, bytes });
 choice!(Operation {
     0 => Insert { key: key, value: value },
     1 => Upsert { key: key, value: value },
@@ -275,7 +325,12 @@ choice!(Answer {
     3 => Differs { 0: value },
     4 => Value { 0: value },
 });
-choice!(Ask { 0 => Record { 0: operation }, 1 => Scan { 0: scan } });
+choice!(Ask { 0 => Record { 0: operation }, 1 => Scan { 0: scan }, 2 => Arrange { 0: arrange } });
+choice!(Arrange {
+    0 => Split { key: key, to: to },
+    1 => Merge { key: key },
+    2 => Move { key: key, to: to },
+});
 choice!(What { 0 => Records {}, 1 => Keys {}, 2 => Count {} });
 choice!(Outcome { 0 => Answer { 0: answer }, 1 => Page { 0: page }, 2 => Refused { 0: why } });
 choice!(Refused {
@@ -285,11 +340,15 @@ choice!(Refused {
     3 => Busy { 0: server },
     4 => Long {},
     5 => ReadOnly {},
+    6 => Underway { 0: server },
+    7 => NoRoom { 0: server },
+    8 => Here { 0: server },
+    9 => Far { 0: server },
 });
 choice!(Message {
     0 => Requests { 0: requests },
     1 => Replies { 0: replies },
-    2 => Reserve { id: id, spec: spec, bytes: bytes },
+    2 => Reserve { id: id, spec: spec, bytes: bytes, underfull: underfull },
     3 => Room { id: id, run: run },
     4 => Release { id: id },
     5 => Piece { 0: piece },
@@ -338,6 +397,14 @@ impl Operation {
     }
 }
 
+impl Arrange {
+    pub(crate) fn key(&self) -> &[u8] {
+        match self {
+            Arrange::Split { key, .. } | Arrange::Merge { key } | Arrange::Move { key, .. } => key,
+        }
+    }
+}
+
 impl Scan {
     /// The condition that values must meet, if there is one.
     pub(crate) fn condition(&self) -> Result<Option<Condition>, ConditionError> {
@@ -352,6 +419,7 @@ impl Ask {
             Ask::Record(operation) => Point::At(operation.key()),
             Ask::Scan(Scan { interval, is_descending: true, .. }) => Point::Before(&interval.to),
             Ask::Scan(Scan { interval, .. }) => Point::At(&interval.from),
+            Ask::Arrange(arrange) => Point::At(arrange.key()),
         }
     }
 
@@ -360,6 +428,7 @@ impl Ask {
         match self {
             Ask::Record(operation) => operation.is_sound(),
             Ask::Scan(scan) => !scan.interval.is_empty() && scan.limit > 0 && scan.condition().is_ok(),
+            Ask::Arrange(arrange) => arrange.key().len() <= KEY_BYTES_MAX,
         }
     }
 
@@ -368,6 +437,7 @@ impl Ask {
         match self {
             Ask::Record(operation) => operation.is_read(),
             Ask::Scan(_) => true,
+            Ask::Arrange(_) => false,
         }
     }
 }

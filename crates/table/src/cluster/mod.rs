@@ -9,7 +9,9 @@
 //! Model: the cores (`client.rs`, `server.rs` and the modules that they use) have no threads, sockets or clock;
 //! sim_test.rs runs them from seeds. `table.rs` and `service.rs` connect them over links.
 
+mod arrange;
 mod client;
+mod dump;
 mod error;
 mod image;
 mod interval;
@@ -20,6 +22,7 @@ mod owned;
 mod pages;
 mod range;
 mod registrar;
+pub mod scale;
 mod server;
 mod service;
 #[cfg(test)]
@@ -28,11 +31,21 @@ mod stream;
 mod table;
 pub mod text;
 mod transfer;
+mod window;
 
+/// What a fuzz target needs.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz {
+    pub(crate) use super::message::{Message, Spec};
+    pub(crate) use super::server::{BucketServer, Outbox};
+}
+
+pub use client::Variant;
 pub use error::{Error, Result};
 pub use interval::Interval;
-pub use message::{Answer, Operation};
+pub use message::{Answer, Arrange, Operation};
 pub use nodes::{CAPACITY, CAPACITY_BYTES, Tables};
 pub use range::Range;
 pub use service::TableService;
-pub use table::{Table, Ticket, WINDOW};
+pub use table::{Options, Table, Ticket};
+pub use window::{WINDOW_MAX, Window};

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_api::{
-    ClusterHost, ServiceRequest, TableDropped, TableEntry, TableList, TableRequest, TableShare, TableStatus,
-    from_json,
+    ClusterHost, ServiceRequest, TableBucket, TableDropped, TableEntry, TableList, TableRequest, TableShare,
+    TableStatus, from_json,
 };
 use thalweg_wire::{Client, Link, message};
 
@@ -48,6 +48,14 @@ impl Tables {
     pub(crate) fn host(&self, node: &str) -> Result<ClusterHost> {
         let found = self.client.hosts(&[node.to_string()]).map_err(Error::refused)?;
         Ok(found.into_iter().next().expect("a host of that name was found"))
+    }
+
+    /// Checks that the cluster has a node of this name.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn check_node(&self, node: &str) -> Result<()> {
+        self.host(node).map(drop)
     }
 
     /// Sends a request to a node, and parses its answer with `read`.
@@ -114,13 +122,16 @@ impl Tables {
         let buckets = || nodes.iter().flat_map(|share| &share.buckets);
         let (records, bytes) =
             (buckets().map(|bucket| bucket.records).sum(), buckets().map(|bucket| bucket.bytes).sum());
-        let missing = missing(buckets().filter_map(|bucket| {
-            let to = bucket.to.as_deref().map(parse_hex).transpose().ok()?;
-            Some(Interval::new(&parse_hex(&bucket.from).ok()?, to.as_deref()))
-        }));
+        let missing = missing(buckets().filter_map(interval));
         let missing = missing.iter().map(Interval::to_string).collect();
         Ok(TableStatus { table, records, bytes, nodes, unreachable, missing })
     }
+}
+
+/// The keys of a bucket.
+pub(crate) fn interval(bucket: &TableBucket) -> Option<Interval> {
+    let to = bucket.to.as_deref().map(parse_hex).transpose().ok()?;
+    Some(Interval::new(&parse_hex(&bucket.from).ok()?, to.as_deref()))
 }
 
 /// The intervals between these intervals, that is, all keys that are in none of them.

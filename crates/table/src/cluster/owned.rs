@@ -8,7 +8,7 @@ use super::image::{Address, Element};
 use super::interval::{Bytes, Interval, Point, Upper, successor};
 use super::journal::Journal;
 use super::message::{Answer, HandOver, Operation, Page, Scan, Spec, What};
-use super::transfer::{Leaving, Origin};
+use super::transfer::{Leaving, Origin, Purpose, RETRY_MS};
 use crate::bucket::{Bucket, Place};
 use crate::slab::{Full, Slab};
 
@@ -18,6 +18,12 @@ pub(crate) const PAGE_BYTES: usize = 64 << 10;
 const LOOKED_AT_MAX: usize = 16 << 10;
 /// The most bytes that are examined for a page.
 const LOOKED_AT_BYTES_MAX: usize = 4 << 20;
+/// A bucket with at most this part of its capacity is merged with the one before it, if both together have at most that
+/// part. A merged bucket must double before it is split, and the parts of a split one must shrink to half.
+const UNDERFULL: u64 = 4;
+const MERGED: u64 = 2;
+/// How long a bucket is not merged after it was split, merged or moved.
+pub(crate) const MERGE_AGE_MS: u64 = 10_000;
 /// The number of records that are removed at a time after another server has got them.
 const SHED_AT_A_TIME: usize = 512;
 
@@ -32,8 +38,14 @@ pub(crate) struct Owned {
     pub(crate) journal: Journal,
     pub(crate) leaving: Option<Leaving>,
     pub(crate) origin: Option<Origin>,
-    /// The time before which the bucket is not split.
+    /// The time before which the bucket is not split, merged or moved again after an attempt failed.
     pub(crate) retry_ms: u64,
+    /// When it came, or was last split or merged, or was to be merged without success.
+    pub(crate) since_ms: u64,
+    /// Whether it is to be merged with the bucket before it, as soon as neither is in a transfer.
+    pub(crate) is_to_merge: bool,
+    /// Whether its first key was chosen by a user, so that only users merge it with the bucket before it.
+    pub(crate) is_pinned: bool,
     growth: Growth,
     /// Whether there may still be records beyond the interval, which another server has now.
     is_shedding: bool,
@@ -65,6 +77,9 @@ impl Owned {
             leaving: None,
             origin: None,
             retry_ms: 0,
+            since_ms: 0,
+            is_to_merge: false,
+            is_pinned: false,
             growth: Growth::default(),
             is_shedding: false,
         }
@@ -258,10 +273,55 @@ impl Owned {
     }
 
     /// Ends the interval before a part that was handed over for good. Its records are removed later, some at a time.
-    pub(crate) fn shrinks(&mut self, part: &Interval) {
+    pub(crate) fn shrinks(&mut self, now_ms: u64, part: &Interval) {
         self.interval.to = Upper::Key(part.from.clone());
         self.growth = Growth::default();
+        self.since_ms = now_ms;
         self.is_shedding = true;
+    }
+
+    /// The number of records of a part that was handed over, before they are removed.
+    pub(crate) fn moved(&self, slab: &Slab, part: &Interval) -> u64 {
+        self.tree.count(slab, self.place(slab, &part.from), self.tree.last()) as u64
+    }
+
+    /// Whether the bucket has so few records, since this time, that it may be merged with the one before it.
+    pub(crate) fn is_underfull(&self, since_ms: u64, spec: &Spec) -> bool {
+        let share = |limit: u64| limit / UNDERFULL;
+        self.may_change_hands()
+            && !self.is_pinned
+            && !self.interval.from.is_empty()
+            && self.since_ms <= since_ms
+            && self.tree.len() as u64 <= share(spec.capacity)
+            && self.bytes <= share(spec.capacity_bytes)
+    }
+
+    /// Whether a bucket with so many more records would be far from being split.
+    pub(crate) fn may_grow_by(&self, spec: &Spec, (records, bytes): (u64, u64)) -> bool {
+        self.tree.len() as u64 + records <= spec.capacity / MERGED
+            && self.bytes + bytes <= spec.capacity_bytes / MERGED
+    }
+
+    /// Adds the bucket that begins where this one ends. Returns it if there is not enough memory.
+    pub(crate) fn merge(&mut self, now_ms: u64, slab: &mut Slab, next: Owned) -> Result<(), Owned> {
+        assert!(self.interval.to == Upper::Key(next.interval.from.clone()), "they are neighbours");
+        assert!(self.may_change_hands() && next.may_change_hands(), "neither is in a transfer");
+        let Owned { interval, epoch, tree, bytes, journal, .. } = next;
+        if let Err(tree) = self.tree.append(slab, tree, &interval.from) {
+            let retry_ms = now_ms + RETRY_MS;
+            return Err(Owned { journal, retry_ms, ..Owned::of(tree, bytes, interval, epoch) });
+        }
+        self.interval.to = interval.to;
+        self.epoch = self.epoch.max(epoch);
+        self.bytes += bytes;
+        self.journal.add(now_ms, journal.copy());
+        (self.growth, self.since_ms) = (Growth::default(), now_ms);
+        Ok(())
+    }
+
+    /// Whether records beyond its interval remain to be removed.
+    pub(crate) fn is_shedding(&self) -> bool {
+        self.is_shedding
     }
 
     /// Removes some of the records that are beyond its interval.
@@ -283,8 +343,23 @@ impl Owned {
     }
 
     /// The hand-over that the receiver of a part gets with its last piece.
-    pub(crate) fn hand_over(&self, part: &Interval, behind: Option<Element>) -> HandOver {
-        HandOver { interval: part.clone(), epoch: self.epoch + 1, journal: self.journal.copy(), behind }
+    pub(crate) fn hand_over(
+        &self,
+        (part, purpose): (&Interval, Purpose),
+        neighbours: Vec<Element>,
+    ) -> HandOver {
+        HandOver {
+            interval: part.clone(),
+            epoch: self.epoch + 1,
+            journal: self.journal.copy(),
+            neighbours,
+            is_to_merge: matches!(purpose, Purpose::Merge | Purpose::MergeIfSmall),
+            is_pinned: match purpose {
+                Purpose::Split => false,
+                Purpose::SplitAt => true,
+                Purpose::Merge | Purpose::MergeIfSmall | Purpose::Move => self.is_pinned,
+            },
+        }
     }
 }
 

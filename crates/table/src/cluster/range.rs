@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::error::{Error, Result};
 use super::interval::Bytes;
@@ -15,6 +16,8 @@ pub struct Range {
     pages: Pages,
     ready: VecDeque<(Bytes, Bytes)>,
     has_failed: bool,
+    /// When it ends, even if records are missing.
+    until_ms: Option<u64>,
 }
 
 impl Range {
@@ -24,6 +27,7 @@ impl Range {
             pages: Pages::new(scan),
             ready: VecDeque::new(),
             has_failed: false,
+            until_ms: None,
         }
     }
 
@@ -40,6 +44,18 @@ impl Range {
     /// Reads keys without their values.
     pub fn keys_only(self) -> Range {
         self.with(|scan| scan.what = What::Keys)
+    }
+
+    /// Ends after this time with the records that have arrived by then, without an error: some may be missing
+    /// (probabilistic termination in paper 002). [`Range::is_whole`] tells.
+    pub fn within(mut self, time: Duration) -> Range {
+        self.until_ms = Some(now_ms() + time.as_millis() as u64);
+        self
+    }
+
+    /// Whether all records of the range were read.
+    pub fn is_whole(&self) -> bool {
+        self.pages.is_done() && self.ready.is_empty()
     }
 
     /// Whether the range is read without values.
@@ -75,13 +91,21 @@ impl Range {
             self.pages.ask(now_ms(), &mut self.shared.state().client);
             let mut arrived = 0;
             let asked = self.pages.numbers();
-            let outcome = self.shared.outcome(|state| {
-                asked.iter().find_map(|number| {
+            let is_over = || self.until_ms.is_some_and(|until_ms| now_ms() >= until_ms);
+            let mut outcome = None;
+            self.shared.until(|state| {
+                outcome = asked.iter().find_map(|number| {
                     arrived = *number;
                     state.take(*number)
-                })
+                });
+                outcome.is_some() || is_over()
             });
-            let is_expected = match outcome? {
+            let Some(outcome) = outcome else { return Ok(None) };
+            let outcome = match outcome {
+                Err(_) | Ok(Outcome::Refused(_)) if self.until_ms.is_some() => return Ok(None),
+                outcome => outcome.map_err(Error::from)?,
+            };
+            let is_expected = match outcome {
                 Outcome::Page(page) => self.pages.arrived(arrived, page),
                 Outcome::Refused(why) => return Err(why.into()),
                 Outcome::Answer(_) => false,

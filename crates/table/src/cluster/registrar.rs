@@ -16,6 +16,8 @@ use super::error::{Error, Result};
 
 const FILE: &str = "tables.json";
 const ROLE: &str = "registrar";
+/// The role of nodes that have buckets. If no node has it, all have.
+const SERVER_ROLE: &str = "tables";
 const NAME_BYTES_MAX: usize = 64;
 /// The most tables of a cluster.
 const TABLES_MAX: usize = 4096;
@@ -23,6 +25,13 @@ const TABLES_MAX: usize = 4096;
 /// The registrar among the nodes of a cluster.
 pub(crate) fn registrar(hosts: &[ClusterHost]) -> Option<&ClusterHost> {
     hosts.iter().find(|host| host.roles.iter().any(|role| role == ROLE)).or(hosts.first())
+}
+
+/// The names of the nodes that have buckets.
+pub(crate) fn servers(hosts: &[ClusterHost]) -> Vec<&str> {
+    let has_role = |host: &&ClusterHost| host.roles.iter().any(|role| role == SERVER_ROLE);
+    let is_chosen = hosts.iter().any(|host| has_role(&host));
+    hosts.iter().filter(|host| !is_chosen || has_role(host)).map(|host| &*host.name).collect()
 }
 
 /// The tables of a cluster, on its registrar.
@@ -153,5 +162,8 @@ mod tests {
         assert_eq!(registrar(&hosts).unwrap().name, "n1");
         hosts.push(host("n3", ROLE));
         assert_eq!(registrar(&hosts).unwrap().name, "n3");
+        assert_eq!(servers(&hosts), ["n1", "n2", "n3"]);
+        hosts.push(host("n4", SERVER_ROLE));
+        assert_eq!(servers(&hosts), ["n4"]);
     }
 }

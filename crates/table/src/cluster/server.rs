@@ -15,7 +15,7 @@ use super::journal::Seen;
 use super::message::{
     Ask, Asks, HOPS_MAX, Message, Outcome, Page, Refused, Replies, Requests, Scan, Spec, TableId, TransferId,
 };
-use super::owned::Owned;
+use super::owned::{MERGE_AGE_MS, Owned};
 use super::transfer::Receipt;
 use crate::slab::{Full, Slab};
 
@@ -42,6 +42,8 @@ pub(crate) struct Served {
     pub(crate) buckets: Vec<Owned>,
     /// The location of the table's other buckets, as far as is known, including those that this server gave away.
     pub(crate) image: Image,
+    /// The last transfer to another server: that server, the records, and the milliseconds until it had them.
+    pub(crate) last_move: Option<(Address, u64, u64)>,
 }
 
 /// The buckets of a server.
@@ -52,6 +54,14 @@ pub(crate) struct BucketServer {
     pub(crate) slab: Slab,
     /// Bytes that are reserved for records on their way to this server.
     pub(crate) reserved: usize,
+    /// Buckets that other servers have now, whose records are removed some at a time.
+    pub(crate) shedding: Vec<Owned>,
+    /// How long a bucket is not merged after it was split, merged or moved.
+    pub(crate) merge_age_ms: u64,
+    /// Whether this server gives all its buckets away, and takes none.
+    pub(crate) is_closing: bool,
+    /// Whether all its buckets are in files, so that it serves nothing.
+    pub(crate) is_gone: bool,
     /// The other servers.
     pub(crate) peers: Vec<Address>,
     pub(crate) tables: BTreeMap<TableId, Served>,
@@ -67,25 +77,41 @@ pub(crate) struct BucketServer {
 
 impl Served {
     fn new(spec: Spec) -> Served {
-        Served { spec, buckets: Vec::new(), image: Image::default() }
+        Served { spec, buckets: Vec::new(), image: Image::default(), last_move: None }
     }
 
     /// The bucket that answers for a point.
-    fn at(&self, point: Point<'_>) -> Option<usize> {
+    pub(crate) fn at(&self, point: Point<'_>) -> Option<usize> {
         let behind = self.buckets.partition_point(|bucket| point.is_at_or_behind(&bucket.interval.from));
         behind.checked_sub(1).filter(|at| self.buckets[*at].serves(point))
     }
 
-    /// The owner of the keys right after an interval.
-    pub(crate) fn owner_behind(&self, interval: &Interval, me: &Address) -> Option<Element> {
-        let Upper::Key(key) = &interval.to else { return None };
-        let point = Point::At(key);
+    /// Whether another server may not have taken over the bucket with this point yet.
+    fn hands_over(&self, point: Point<'_>) -> bool {
+        let mut parts = self.buckets.iter().filter_map(|bucket| bucket.leaving.as_ref()?.handed_over());
+        parts.any(|(part, _)| point.is_in(part))
+    }
+
+    /// The owner of a point, as far as is known.
+    pub(crate) fn owner(&self, point: Point<'_>, me: &Address) -> Option<Element> {
         let own = self.at(point).map(|at| self.buckets[at].element(me));
         own.or_else(|| self.image.owner(point).cloned())
     }
 
-    /// The location of the nearest bucket before a point, for a client that believed that this server had the point.
-    fn before(&self, point: Point<'_>, me: &Address) -> Option<Element> {
+    /// The owners of the keys right before and after an interval.
+    pub(crate) fn neighbours(&self, interval: &Interval, me: &Address) -> Vec<Element> {
+        let from = Upper::Key(interval.from.clone());
+        let before = Some(Point::Before(&from)).filter(|_| !interval.from.is_empty());
+        let behind = match &interval.to {
+            Upper::Key(key) => Some(Point::At(key)),
+            Upper::Infinite => None,
+        };
+        [before, behind].into_iter().flatten().filter_map(|point| self.owner(point, me)).collect()
+    }
+
+    /// The location of this server's nearest bucket before a point, for a client that believed that this server had
+    /// the point.
+    fn nearest_before(&self, point: Point<'_>, me: &Address) -> Option<Element> {
         let behind = self.buckets.partition_point(|bucket| point.is_at_or_behind(&bucket.interval.from));
         let element = self.buckets[behind.checked_sub(1)?].element(me);
         (!element.interval.is_empty()).then_some(element)
@@ -100,6 +126,10 @@ impl BucketServer {
             run,
             slab: Slab::new(memory),
             reserved: 0,
+            shedding: Vec::new(),
+            merge_age_ms: MERGE_AGE_MS,
+            is_closing: false,
+            is_gone: false,
             peers: Vec::new(),
             tables: BTreeMap::new(),
             dropped: BTreeSet::new(),
@@ -114,7 +144,7 @@ impl BucketServer {
     pub(crate) fn begin(&mut self, spec: Spec) -> Result<(), Full> {
         if !self.tables.contains_key(&spec.id) && !self.dropped.contains(&spec.id) {
             let bucket = Owned::new(&mut self.slab, Interval::all(), 1)?;
-            self.adopt(spec, bucket, None);
+            self.adopt(spec, bucket, &[]);
         }
         Ok(())
     }
@@ -129,10 +159,10 @@ impl BucketServer {
         self.losses.retain(|(of, ..)| *of != table);
     }
 
-    /// Adds a bucket.
-    pub(crate) fn adopt(&mut self, spec: Spec, bucket: Owned, behind: Option<Element>) {
+    /// Adds a bucket, and what is known of others.
+    pub(crate) fn adopt(&mut self, spec: Spec, bucket: Owned, others: &[Element]) {
         let served = self.tables.entry(spec.id).or_insert_with(|| Served::new(spec));
-        behind.iter().for_each(|behind| served.image.learn(behind));
+        others.iter().for_each(|other| served.image.learn(other));
         served.image.learn(&bucket.element(&self.me));
         let at = served.buckets.partition_point(|other| other.interval.from < bucket.interval.from);
         served.buckets.insert(at, bucket);
@@ -140,6 +170,9 @@ impl BucketServer {
 
     /// Processes a message from another server, or requests of a client.
     pub(crate) fn take(&mut self, now_ms: u64, from: &Address, message: Message, out: &mut Outbox) {
+        if self.is_gone {
+            return;
+        }
         match message {
             Message::Requests(requests) => self.requests(now_ms, requests, out),
             Message::Replies(replies) => self.relay(replies, out),
@@ -148,7 +181,9 @@ impl BucketServer {
                 let replies = Replies { table, client, path: Vec::new(), adjustment, outcomes: Vec::new() };
                 out.push((To::Client, Message::Replies(replies)));
             }
-            Message::Reserve { id, spec, bytes } => self.reserve(now_ms, from, (id, spec, bytes), out),
+            Message::Reserve { id, spec, bytes, underfull } => {
+                self.reserve(now_ms, from, (id, spec, bytes), underfull, out);
+            }
             Message::Room { id, run } => self.room(now_ms, from, id, run, out),
             Message::Release { id } => self.release(now_ms, id),
             Message::Piece(piece) => self.piece(now_ms, from, piece, out),
@@ -160,8 +195,18 @@ impl BucketServer {
 
     /// Does what is due. Must be called at least every few hundred milliseconds.
     pub(crate) fn tick(&mut self, now_ms: u64, out: &mut Outbox) {
+        if self.is_gone {
+            return;
+        }
         self.tick_transfers(now_ms, out);
-        self.split_what_is_over(now_ms, out);
+        match self.is_closing {
+            true => self.give_away(now_ms, out),
+            false => {
+                self.split_what_is_over(now_ms, out);
+                self.merge_what_is_underfull(now_ms, out);
+            }
+        }
+        self.merge_neighbours(now_ms);
         self.shed();
     }
 
@@ -175,25 +220,9 @@ impl BucketServer {
     /// Removes some of the records that other servers have now.
     fn shed(&mut self) {
         let buckets = self.tables.values_mut().flat_map(|served| &mut served.buckets);
-        buckets.for_each(|bucket| bucket.shed(&mut self.slab));
-    }
-
-    fn split_what_is_over(&mut self, now_ms: u64, out: &mut Outbox) {
-        if self.peers.is_empty() {
-            return;
-        }
-        let over = |(table, served): (&TableId, &Served)| {
-            let is_over = |bucket: &Owned| bucket.is_over(&served.spec) && now_ms >= bucket.retry_ms;
-            let table = *table;
-            let at = served.buckets.iter().enumerate().filter(move |(_, bucket)| is_over(bucket));
-            at.map(|(at, bucket)| (table, at, bucket.upper_part(&self.slab, &served.spec)))
-                .collect::<Vec<_>>()
-        };
-        let over: Vec<_> = self.tables.iter().flat_map(over).collect();
-        for (table, at, part) in over {
-            if let Some(part) = part {
-                self.begin_leaving(now_ms, (table, at), part, out);
-            }
+        buckets.chain(&mut self.shedding).for_each(|bucket| bucket.shed(&mut self.slab));
+        for empty in self.shedding.extract_if(.., |bucket| !bucket.is_shedding()) {
+            empty.tree.clear(&mut self.slab);
         }
     }
 
@@ -201,6 +230,15 @@ impl BucketServer {
     fn requests(&mut self, now_ms: u64, requests: Requests, out: &mut Outbox) {
         let mut handling = Handling::default();
         for (number, ask) in &requests.asks {
+            if let Ask::Arrange(arrange) = &**ask
+                && ask.is_sound()
+                && let Some(at) = self.tables.get(&requests.table).and_then(|served| served.at(ask.point()))
+            {
+                handling.visited.insert(at);
+                let outcome = self.arrange(now_ms, (requests.table, at), arrange, out);
+                handling.outcomes.push((*number, outcome));
+                continue;
+            }
             let outcome =
                 match self.tables.get_mut(&requests.table).map(|served| (served.at(ask.point()), served)) {
                     _ if !ask.is_sound() => Some(Outcome::Refused(Refused::Long)),
@@ -212,6 +250,9 @@ impl BucketServer {
                         handling.visited.insert(at);
                         carry_out((served, slab, me), at, &requests, (now_ms, *number, ask), &mut handling)
                     }
+                    // The server that has the record answers.
+                    None if requests.is_to_all => None,
+                    Some((None, served)) if requests.is_to_all && !served.hands_over(ask.point()) => None,
                     Some((None, served)) => {
                         handling.forward(served, (*number, ask), (&self.me, &requests.path))
                     }
@@ -229,20 +270,20 @@ impl BucketServer {
 
     /// Sends replies and forwarded requests.
     fn send(&self, requests: Requests, handling: Handling, out: &mut Outbox) {
-        let Requests { table, client, mut path, mut visited, done_below, .. } = requests;
+        let Requests { table, client, mut path, mut visited, is_to_all, done_below, .. } = requests;
         let Handling { outcomes, visited: at, ahead, forwarded, .. } = handling;
         for (to, (asks, before)) in forwarded {
             let (mut path, mut visited) = (path.clone(), visited.clone());
             path.push(self.me.clone());
             visited.extend(before.into_iter().take(HOPS_MAX.saturating_sub(visited.len())));
-            let requests = Requests { table, client, path, visited, done_below, asks };
+            let requests = Requests { table, client, path, visited, is_to_all: false, done_below, asks };
             out.push((To::Server(to), Message::Requests(requests)));
         }
         if outcomes.is_empty() {
             return;
         }
         // A client that sent its requests directly to this server already knows this.
-        if !path.is_empty() || !ahead.is_empty() {
+        if is_to_all || !path.is_empty() || !ahead.is_empty() {
             let served = self.tables.get(&table);
             let elements = |served: &Served| {
                 at.iter().map(|at| served.buckets[*at].element(&self.me)).collect::<Vec<_>>()
@@ -303,10 +344,9 @@ impl Handling {
     ) -> Option<Outcome> {
         let point = ask.point();
         match served.image.route(point).filter(|element| element.address != *me) {
-            // The request was forwarded too often. When the client repeats it, the records have arrived somewhere.
-            Some(_) if path.len() >= HOPS_MAX => None,
+            Some(_) if path.len() >= HOPS_MAX => Some(Outcome::Refused(Refused::Far(me.clone()))),
             Some(element) => {
-                let before = || (Vec::new(), served.before(point, me));
+                let before = || (Vec::new(), served.nearest_before(point, me));
                 let (asks, _) = self.forwarded.entry(element.address.clone()).or_insert_with(before);
                 asks.push((number, Arc::clone(ask)));
                 None
@@ -327,6 +367,7 @@ fn carry_out(
     let operation = match ask {
         Ask::Record(operation) => operation,
         Ask::Scan(scan) => return Some(Outcome::Page(scanned(served, slab, me, (at, scan), handling))),
+        Ask::Arrange(_) => unreachable!("the server changes its buckets itself"),
     };
     let bucket = &mut served.buckets[at];
     let refused = |why: Refused| Some(Outcome::Refused(why));

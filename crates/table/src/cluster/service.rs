@@ -9,26 +9,33 @@
 //! whole. The resulting messages go to outlets, whose threads send them. A stream to another node is opened on demand.
 //! Invariant: the link says who the peer is, whatever its messages say. A client that may only look changes nothing.
 //! Only nodes can send the messages between nodes.
-//! Non-goals: durability. The records are in memory, and are lost when the node ends.
+//! When the node is asked to stop, it gives its buckets to others, or dumps those that none takes; see dump.rs.
+//! Non-goals: durability. The records are in memory, and are lost when the node fails.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thalweg_api::{
-    May, ServiceRequest, TableBucket, TableDropped, TableEntry, TableRequest, TableShare, from_json, to_json,
+    May, ServiceRequest, TableBucket, TableDropped, TableEntry, TableList, TableMove, TableRequest,
+    TableShare, from_json, to_json,
 };
 use thalweg_base::clock::now_ns;
-use thalweg_io::process;
+use thalweg_base::units::Size;
+use thalweg_io::{process, small};
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{Host, Incoming, Link, Outgoing, Peer, Role, Service, Streams, message, new_id};
+use thalweg_wire::{Host, Incoming, Link, Outgoing, Peer, Role, Service, Streams, log, message, new_id};
 
+use super::dump::{self, Dump, Verdict};
 use super::error::{Error, Result};
 use super::image::Address;
+use super::interval::Interval;
 use super::journal::ClientId;
-use super::message::{Message, Outcome, Refused, Replies, Requests, Spec};
+use super::message::{Message, Outcome, Refused, Replies, Requests, Spec, TableId};
+use super::nodes::interval;
 use super::owned::Owned;
-use super::registrar::{Registrar, registrar};
+use super::registrar::{Registrar, registrar, servers};
 use super::server::{BucketServer, Outbox, To};
 use super::stream::{Outlet, Reader, framed, unframed};
 use super::text::show_hex;
@@ -37,15 +44,23 @@ use super::text::show_hex;
 const TICK: Duration = Duration::from_millis(50);
 /// How long no connection is tried to a node that could not be reached.
 const PAUSE_NS: u64 = 500_000_000;
+/// How long a node that stops waits for others to take its buckets: `cluster down` kills it after ten seconds. What is
+/// left goes to files.
+const LEAVE_MS: u64 = 5_000;
+/// How long to wait before others are asked again about the dumps of a node that has started.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// The directory of dumps, in that of the node's identity.
+const DUMPS: &str = "tables";
 /// The most streams of clients.
 const SESSIONS_MAX: usize = 1024;
-/// Tables may use this percentage of the memory that is available when the first table is created.
+/// By default, tables may use this percentage of the memory that is available when the first table is created.
 const MEMORY_PERCENT: u64 = 50;
 
 /// The service of tables on a node.
 pub struct TableService {
     host: Arc<Host>,
     registrar: Registrar,
+    memory: Option<Size>,
     buckets: Mutex<Option<BucketServer>>,
     clients: Mutex<BTreeMap<ClientId, Arc<Outlet>>>,
     peers: Mutex<HashMap<Address, ToPeer>>,
@@ -78,15 +93,31 @@ pub(crate) fn number(id: &str) -> Result<u64> {
 }
 
 impl TableService {
-    /// The service on this host.
-    pub fn new(host: &Arc<Host>) -> TableService {
-        TableService {
+    /// The service on this host, with so much memory for tables. Buckets that were dumped when the node last stopped
+    /// return as soon as it is known that no other node has had their keys since.
+    pub fn start(host: &Arc<Host>, memory: Option<Size>) -> Arc<TableService> {
+        let service = Arc::new(TableService {
             host: Arc::clone(host),
             registrar: Registrar::in_directory(host.directory()),
+            memory,
             buckets: Mutex::default(),
             clients: Mutex::default(),
             peers: Mutex::default(),
+        });
+        if let Some(directory) = service.dumps()
+            && !dump::files(&directory).is_empty()
+        {
+            let service = Arc::clone(&service);
+            spawn("tables", move || {
+                while !service.return_dumps(&directory) && !service.host.is_stopping_within(ASK_AGAIN) {}
+            });
         }
+        service
+    }
+
+    /// The directory of the node's dumps, if the node has an identity.
+    fn dumps(&self) -> Option<PathBuf> {
+        self.host.directory().map(|directory| directory.join(DUMPS))
     }
 
     /// Works on the buckets under their lock, then sends the resulting messages.
@@ -103,9 +134,13 @@ impl TableService {
 
     /// Creates the buckets, without records, and starts the thread that ticks them.
     fn first_buckets(self: &Arc<Self>) -> BucketServer {
-        let available = process::available_memory_bytes() / 100 * MEMORY_PERCENT;
+        let available = process::available_memory_bytes();
         let declared = self.host.declared().and_then(|host| host.memory_bytes);
-        let memory = declared.map_or(available, |declared| declared.min(available));
+        let half = available / 100 * MEMORY_PERCENT;
+        let memory = match self.memory {
+            Some(memory) => memory.of(available),
+            None => declared.map_or(half, |declared| declared.min(half)),
+        };
         let service = Arc::clone(self);
         spawn("tables", move || {
             while !service.host.is_stopping_within(TICK) {
@@ -120,10 +155,16 @@ impl TableService {
         buckets
     }
 
-    /// The other nodes.
+    /// The other nodes that have buckets.
     fn others(&self) -> Vec<Address> {
         let own = self.host.name();
-        self.host.hosts().iter().filter(|name| *name != own).map(|name| Address::from(&**name)).collect()
+        self.servers().into_iter().filter(|name| **name != *own).collect()
+    }
+
+    /// The nodes that have buckets.
+    fn servers(&self) -> Vec<Address> {
+        let hosts = self.host.cluster_file().map(|file| file.hosts).unwrap_or_default();
+        servers(&hosts).into_iter().map(Address::from).collect()
     }
 
     fn send(self: &Arc<Self>, out: Outbox) {
@@ -240,8 +281,7 @@ impl TableService {
         if node == self.host.name() {
             return self.done(request);
         }
-        let link = self.host.link_with(node).map_err(Error::refused)?;
-        message::ask(&link, &request.text()).map(drop).map_err(Error::refused)
+        self.ask(node, request).map(drop)
     }
 
     fn done(self: &Arc<Self>, request: &TableRequest) -> Result<()> {
@@ -262,16 +302,16 @@ impl TableService {
 
     fn create(self: &Arc<Self>, name: String, (capacity, capacity_bytes): (u64, u64)) -> Result<TableEntry> {
         let registrar = self.registrar()?;
-        let mut nodes = self.host.hosts();
+        let mut nodes = self.servers();
         if nodes.is_empty() {
             nodes.push(self.host.name().into());
         }
         let list = registrar.list()?;
         // The home is the node that is home to the fewest tables.
-        nodes.sort_by_key(|node| list.tables.iter().filter(|table| table.home == *node).count());
+        nodes.sort_by_key(|node| list.tables.iter().filter(|table| *table.home == **node).count());
         let home = nodes.into_iter().next().expect("there is this one");
         let id = format!("{:016x}", new_id().0 as u64);
-        let entry = TableEntry { name, id, capacity, capacity_bytes, home };
+        let entry = TableEntry { name, id, capacity, capacity_bytes, home: home.to_string() };
         spec(&entry)?;
         registrar.add(&entry)?;
         match self.tell(&entry.home, &TableRequest::Begin(entry.clone())) {
@@ -294,22 +334,92 @@ impl TableService {
     fn share(self: &Arc<Self>, id: &str) -> Result<TableShare> {
         let id = number(id)?;
         Ok(self.with_buckets(|buckets, _| {
-            let served = buckets.tables.get(&id).into_iter().flat_map(|served| &served.buckets);
+            let served = buckets.tables.get(&id);
+            let own = served.into_iter().flat_map(|served| &served.buckets);
             let losses = buckets.losses.iter().filter(|(table, ..)| *table == id);
             let loss = |interval, server| {
                 format!("changes of {interval} that {server} acknowledged right before it failed may be lost")
             };
             TableShare {
                 node: self.host.name().into(),
-                buckets: served
+                buckets: own
                     .filter(|bucket| !bucket.served().is_empty())
                     .map(|bucket| bucket.shown(&buckets.slab))
                     .collect(),
                 memory_used_bytes: buckets.slab.used() as u64,
                 memory_bytes: buckets.slab.limit() as u64,
+                last_move: served.and_then(|served| served.last_move.clone()).map(
+                    |(to, records, milliseconds)| TableMove { to: to.to_string(), records, milliseconds },
+                ),
                 losses: losses.map(|(_, interval, server)| loss(interval, server)).collect(),
             }
         }))
+    }
+
+    /// Makes buckets of dumps that are current. Returns whether nothing is left to be done.
+    fn return_dumps(self: &Arc<Self>, directory: &Path) -> bool {
+        let Ok(list) = self.ask_registrar() else { return false };
+        let mut shares = HashMap::new();
+        let mut is_all = true;
+        for file in dump::files(directory) {
+            let remove = || {
+                small::remove(&file)
+                    .and_then(|()| small::sync_directory(directory))
+                    .map_err(|why| why.to_string())
+            };
+            let dump = match Dump::read(&file) {
+                Ok(dump) => dump,
+                Err(why) => {
+                    log(&why);
+                    continue;
+                }
+            };
+            let id = dump.spec.id;
+            let exists = list.tables.iter().any(|table| number(&table.id) == Ok(id));
+            let others = shares.entry(id).or_insert_with(|| self.shares_of_others(id));
+            let returned = match dump.judge(others) {
+                Verdict::Unknown => {
+                    is_all = false;
+                    continue;
+                }
+                Verdict::Current if exists => {
+                    self.with_buckets(|buckets, _| match buckets.has_some(id, &dump.interval) {
+                        true => remove(),
+                        false => buckets.returns(now_ms(), dump, remove),
+                    })
+                }
+                Verdict::Current | Verdict::Stale => remove(),
+            };
+            returned.unwrap_or_else(|why| log(&format!("{}: {why}", file.display())));
+        }
+        is_all
+    }
+
+    fn ask_registrar(self: &Arc<Self>) -> Result<TableList> {
+        let hosts = self.host.cluster_file().map(|file| file.hosts).unwrap_or_default();
+        match registrar(&hosts) {
+            Some(host) if host.name != self.host.name() => {
+                from_json(&self.ask(&host.name, &TableRequest::List)?).map_err(Error::Refused)
+            }
+            _ => self.registrar.list(),
+        }
+    }
+
+    /// The intervals of a table with their epochs, on each other node that can be reached.
+    fn shares_of_others(self: &Arc<Self>, id: TableId) -> Vec<(Address, Vec<(Interval, u64)>)> {
+        let request = TableRequest::Share { id: format!("{id:016x}") };
+        let share = |node: Address| {
+            let share: TableShare = from_json(&self.ask(&node, &request).ok()?).ok()?;
+            let buckets = share.buckets.iter().map(|bucket| Some((interval(bucket)?, bucket.epoch)));
+            Some((node, buckets.collect::<Option<Vec<_>>>()?))
+        };
+        self.others().into_iter().filter_map(share).collect()
+    }
+
+    /// Asks another node, and returns the text of its answer.
+    fn ask(self: &Arc<Self>, node: &str, request: &TableRequest) -> Result<String> {
+        let link = self.host.link_with(node).map_err(Error::refused)?;
+        message::ask(&link, &request.text()).map_err(Error::refused)
     }
 
     /// Answers a request that has one immediate answer, with an object.
@@ -472,6 +582,26 @@ impl Service for TableService {
                     }),
                 }
             }
+        }
+    }
+
+    fn leave(self: Arc<Self>) {
+        if locked(&self.buckets).is_none() {
+            return;
+        }
+        self.with_buckets(|buckets, _| buckets.close());
+        let until_ms = now_ms() + LEAVE_MS;
+        while now_ms() < until_ms && !self.with_buckets(|buckets, _| buckets.has_given_away(now_ms())) {
+            self.host.is_stopping_within(TICK);
+        }
+        let Some(directory) = self.dumps() else { return };
+        match self.with_buckets(|buckets, _| buckets.dump(&directory)) {
+            Ok(0) => {}
+            Ok(_) => log(&format!(
+                "no other node has room for the tables of this one: they are in {} until it starts again",
+                directory.display()
+            )),
+            Err(why) => log(&format!("records of tables are lost, because they could not be written: {why}")),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Servers and clients with a simulated network, from a seed: messages are delayed and reordered. In most runs some are
-//! also lost or duplicated, pairs of servers are disconnected, and servers crash and restart without records.
+//! also lost or duplicated, pairs of servers are disconnected, and servers crash and restart without records. Buckets
+//! are split and merged as records come and go, and also split, merged and moved because clients ask for it.
 //!
 //! Invariant: the answers about each key are linearizable: they are those of one record that changed at one instant for
 //! each request, unless a server with the key crashed. A range has every record that existed throughout exactly once,
@@ -11,11 +12,11 @@ use std::sync::Arc;
 use thalweg_base::codec::Plain;
 use thalweg_base::rng::Rng;
 
-use super::client::Client;
+use super::client::{Client, Variant};
 use super::image::Address;
 use super::interval::{Bytes, Interval, Point};
 use super::journal::ClientId;
-use super::message::{Answer, Ask, Message, Operation, Outcome, Requests, Scan, Spec, What};
+use super::message::{Answer, Arrange, Ask, Message, Operation, Outcome, Requests, Scan, Spec, What};
 use super::pages::Pages;
 use super::server::{BucketServer, Outbox, To};
 
@@ -29,7 +30,7 @@ const TABLE: u64 = 7;
 const MEMORY: usize = 16 << 20;
 const SPEC: Spec = Spec { id: TABLE, capacity: 4, capacity_bytes: 1 << 20 };
 /// The time in which everything settles: longer than anything is tried.
-const CALM_MS: u64 = 120_000;
+const CALM_MS: u64 = 240_000;
 
 /// The faults that may happen in a run.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +57,8 @@ struct SimClient {
     /// Requests about single keys, by number, and the indices of their events.
     asked: BTreeMap<u64, (Bytes, usize)>,
     range: Option<(Pages, Interval, Vec<Bytes>, bool)>,
+    /// The number of a request that changes buckets.
+    arranging: Option<u64>,
 }
 
 struct World {
@@ -78,6 +81,10 @@ struct World {
     lost: BTreeSet<Bytes>,
     values: u64,
     ranges_read: u64,
+    buckets: usize,
+    /// How often there were fewer buckets than before.
+    merges: u64,
+    arranged: u64,
 }
 
 fn name(server: usize) -> Address {
@@ -104,10 +111,17 @@ impl World {
         };
         let servers = (0..SERVERS).map(|i| server(i, i as u64)).collect();
         let all: Vec<Address> = (0..SERVERS).map(name).collect();
+        let variants = [Variant::Nearest, Variant::Known, Variant::All];
         let client = |i| SimClient {
-            core: Client::new(ClientId { peer: [0, i as u64], session: 1 }, (TABLE, name(0)), all.clone()),
+            core: Client::new(
+                ClientId { peer: [0, i as u64], session: 1 },
+                (TABLE, name(0)),
+                all.clone(),
+                variants[i],
+            ),
             asked: BTreeMap::new(),
             range: None,
+            arranging: None,
         };
         let mut world = World {
             rng,
@@ -125,6 +139,9 @@ impl World {
             lost: BTreeSet::new(),
             values: 0,
             ranges_read: 0,
+            buckets: 0,
+            merges: 0,
+            arranged: 0,
         };
         world.servers[0].begin(SPEC).unwrap();
         world
@@ -208,6 +225,11 @@ impl World {
             }
             return;
         }
+        if self.clients[client].arranging == Some(number) {
+            self.clients[client].arranging = None;
+            self.arranged += u64::from(outcome == Some(Outcome::Answer(Answer::Done)));
+            return;
+        }
         let Some((mut pages, interval, mut seen, is_descending)) = self.clients[client].range.take() else {
             return;
         };
@@ -265,6 +287,9 @@ impl World {
                 .filter(|(pages, ..)| !pages.is_done());
             return;
         }
+        if self.clients[client].arranging.is_none() && self.rng.one_in(10) {
+            return self.arrange(client);
+        }
         // The keys whose records exist throughout have even numbers.
         let key = key(2 * self.rng.below(KEYS) + 1);
         self.values += 1;
@@ -284,6 +309,28 @@ impl World {
             }
         };
         self.ask(client, operation);
+    }
+
+    /// Asks for a change of buckets.
+    fn arrange(&mut self, client: usize) {
+        let key = key(self.rng.below(2 * KEYS));
+        let to = name(self.rng.below(SERVERS as u64) as usize);
+        let arrange = match self.rng.below(3) {
+            0 => Arrange::Split { key, to: Some(to).filter(|_| self.rng.one_in(2)) },
+            1 => Arrange::Move { key, to },
+            // A bucket may begin there.
+            _ => {
+                let buckets = self.servers.iter().flat_map(|server| server.tables.get(&TABLE));
+                let begins: Vec<Bytes> = buckets
+                    .flat_map(|served| &served.buckets)
+                    .map(|bucket| bucket.interval.from.clone())
+                    .collect();
+                let at = self.rng.below(begins.len().max(1) as u64) as usize;
+                Arrange::Merge { key: begins.get(at).cloned().unwrap_or(key) }
+            }
+        };
+        let core = &mut self.clients[client].core;
+        self.clients[client].arranging = Some(core.ask(self.now_ms, Arc::new(Ask::Arrange(arrange))));
     }
 
     fn ask(&mut self, client: usize, operation: Operation) {
@@ -319,6 +366,10 @@ impl World {
                 failed.into_iter().for_each(|(number, _)| self.outcome(client, number, None));
             }
             self.check_owners();
+            let buckets = self.servers.iter().flat_map(|server| server.tables.values());
+            let buckets = buckets.map(|served| served.buckets.len()).sum();
+            self.merges += u64::from(buckets < self.buckets);
+            self.buckets = buckets;
         }
     }
 
@@ -387,7 +438,9 @@ impl World {
     /// Runs until all requests have ended.
     fn settle(&mut self) {
         let until = self.now_ms + CALM_MS;
-        let busy = |client: &SimClient| !client.asked.is_empty() || client.range.is_some();
+        let busy = |client: &SimClient| {
+            !client.asked.is_empty() || client.range.is_some() || client.arranging.is_some()
+        };
         while self.clients.iter().any(busy) {
             assert!(self.now_ms < until, "a request has no end");
             self.step();
@@ -412,10 +465,14 @@ impl World {
         (self.weather.lost, self.weather.doubled) = (0, 0);
         // Between ticks nothing is due.
         self.now_ms = self.now_ms.next_multiple_of(50);
-        (0..CALM_MS / 50).for_each(|_| {
+        for i in (0..CALM_MS / 50).rev() {
+            if i == 1000 {
+                // Until here buckets are offered to their neighbours again and again.
+                self.servers.iter_mut().for_each(|server| server.merge_age_ms = u64::MAX);
+            }
             self.now_ms += 49;
             self.step();
-        });
+        }
         self.audit();
     }
 
@@ -441,6 +498,7 @@ impl World {
         for server in &self.servers {
             assert!(server.receipts.is_empty() && server.reserved == 0, "{} has room reserved", server.me);
             assert!(server.ended.is_empty(), "{} remembers too much", server.me);
+            assert!(server.shedding.is_empty(), "{} has records of others", server.me);
             let buckets = server.tables.values().flat_map(|served| &served.buckets);
             assert!(buckets.clone().all(|bucket| bucket.leaving.is_none() && bucket.origin.is_none()));
             if self.lost.is_empty() {
@@ -452,6 +510,7 @@ impl World {
 
 fn server(i: usize, run: u64) -> BucketServer {
     let mut server = BucketServer::new(name(i), run, MEMORY);
+    server.merge_age_ms = 100;
     server.peers = (0..SERVERS).filter(|other| *other != i).map(name).collect();
     server
 }
@@ -503,7 +562,7 @@ fn linearizable(events: &[Event]) -> bool {
 
 #[test]
 fn records_survive_what_happens_to_messages_and_servers() {
-    let (mut ranges, mut splits) = (0, 0);
+    let (mut ranges, mut splits, mut merges, mut arranged) = (0, 0, 0, 0);
     let seeds = std::env::var("THALWEG_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     for seed in 0..seeds {
         let mut world = World::new(seed);
@@ -511,9 +570,11 @@ fn records_survive_what_happens_to_messages_and_servers() {
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
         assert!(ran.is_ok(), "seed {seed}, {weather:?}");
         ranges += world.ranges_read;
+        (merges, arranged) = (merges + world.merges, arranged + world.arranged);
         splits += world.servers.iter().map(|server| server.transfers).sum::<u64>();
     }
-    assert!(ranges > 0 && splits > 0, "{ranges} ranges were read, and {splits} buckets split");
+    let all = [ranges, splits, merges, arranged];
+    assert!(!all.contains(&0), "{all:?} ranges read, transfers, merges, and changes that clients asked for");
 }
 
 #[test]

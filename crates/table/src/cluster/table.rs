@@ -2,8 +2,8 @@
 //!
 //! Model: any number of threads send requests. A thread that waits sends what is queued, and repeats what is not
 //! answered. Each server has a stream, with a thread that reads the replies. A message has requests of many threads.
-//! Invariant: at most [`WINDOW`] requests are outstanding; a thread with one more waits. Each request gets an answer,
-//! or an error within about ten seconds.
+//! Invariant: the number of outstanding requests has a limit ([`Window`]); a thread with one more waits. Each request
+//! gets an answer, or an error within about ten seconds.
 //! Non-goals: where the records are; see client.rs.
 
 use std::collections::{HashMap, HashSet};
@@ -15,24 +15,33 @@ use thalweg_base::clock::now_ns;
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{Link, Outgoing, new_id};
 
-use super::client::{Client, Failed};
+use super::client::{Client, Failed, Variant};
 use super::error::{Error, Result};
 use super::image::Address;
 use super::interval::Interval;
 use super::journal::ClientId;
-use super::message::{Answer, Ask, Message, Operation, Outcome, Scan, What};
+use super::message::{Answer, Arrange, Ask, Message, Operation, Outcome, Scan, What};
 use super::nodes::Tables;
 use super::range::Range;
+use super::registrar::servers;
 use super::service::number;
 use super::stream::{Reader, framed};
+use super::window::{Outstanding, Window};
 use crate::condition::Condition;
 
-/// The most outstanding requests of a client.
-pub const WINDOW: usize = 4096;
 /// With this many queued requests they are sent, even if no thread waits for an answer.
 const SENT_TOGETHER: usize = 256;
 /// How often a waiting thread looks for requests that must be repeated.
 const TICK: Duration = Duration::from_millis(50);
+
+/// How a client uses a table.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// How it finds the servers of keys.
+    pub variant: Variant,
+    /// How many requests may be outstanding.
+    pub window: Window,
+}
 
 /// A table of a cluster. Clones share it.
 #[derive(Clone)]
@@ -56,6 +65,7 @@ struct Connection {
 
 pub(crate) struct State {
     pub(crate) client: Client,
+    window: Outstanding,
     unsent: usize,
     done: HashMap<u64, std::result::Result<Outcome, Failed>>,
     /// Requests whose outcomes are dropped.
@@ -101,6 +111,7 @@ impl State {
     }
 
     fn ended(&mut self, number: u64, outcome: std::result::Result<Outcome, Failed>) {
+        self.window.ended(now_ns(), number);
         if !self.forgotten.remove(&number) {
             self.done.insert(number, outcome);
         }
@@ -131,7 +142,7 @@ impl Shared {
     }
 
     /// Waits until `is_so` holds. Sends what is queued, and repeats what is not answered.
-    fn until(self: &Arc<Self>, mut is_so: impl FnMut(&mut State) -> bool) {
+    pub(crate) fn until(self: &Arc<Self>, mut is_so: impl FnMut(&mut State) -> bool) {
         loop {
             self.flush();
             let mut state = self.state();
@@ -223,11 +234,20 @@ impl Table {
     /// # Errors
     /// If there is none of this name, or the registrar cannot be reached.
     pub fn open(tables: Tables, name: &str) -> Result<Table> {
+        Table::open_with(tables, name, Options::default())
+    }
+
+    /// A table of a cluster, used in a certain way.
+    ///
+    /// # Errors
+    /// If there is none of this name, or the registrar cannot be reached.
+    pub fn open_with(tables: Tables, name: &str, Options { variant, window }: Options) -> Result<Table> {
         let entry: TableEntry = tables.find(name)?;
         let id = ClientId { peer: [0; 2], session: new_id().0 as u64 };
-        let servers = tables.client.file().hosts.iter().map(|host| Address::from(&*host.name)).collect();
-        let client = Client::new(id, (number(&entry.id)?, entry.home.into()), servers);
-        let state = State { client, unsent: 0, done: HashMap::new(), forgotten: HashSet::new() };
+        let servers = servers(&tables.client.file().hosts).into_iter().map(Address::from).collect();
+        let client = Client::new(id, (number(&entry.id)?, entry.home.into()), servers, variant);
+        let window = Outstanding::new(window);
+        let state = State { client, window, unsent: 0, done: HashMap::new(), forgotten: HashSet::new() };
         let shared = Shared {
             tables,
             state: Mutex::new(state),
@@ -237,7 +257,7 @@ impl Table {
         Ok(Table { shared: Arc::new(shared) })
     }
 
-    /// Submits an operation without waiting for its answer. Waits only while [`WINDOW`] requests are outstanding.
+    /// Submits an operation without waiting for its answer. Waits only while the window is full.
     ///
     /// # Errors
     /// If the key or the value is too long.
@@ -247,18 +267,35 @@ impl Table {
             return Err(Error::Long);
         }
         let shared = &self.shared;
-        if shared.state().client.outstanding() >= WINDOW {
-            shared.until(|state| state.client.outstanding() < WINDOW);
+        let has_room = |state: &mut State| state.client.outstanding() < state.window.limit();
+        if !has_room(&mut shared.state()) {
+            shared.until(has_room);
         }
         let (number, unsent) = {
             let mut state = shared.state();
             state.unsent += 1;
-            (state.client.ask(now_ms(), ask), state.unsent)
+            let number = state.client.ask(now_ms(), ask);
+            state.window.submitted(now_ns(), number);
+            (number, state.unsent)
         };
         if unsent >= SENT_TOGETHER {
             shared.flush();
         }
         Ok(Ticket { shared: Arc::clone(shared), number })
+    }
+
+    /// Changes which buckets there are, or which node has them, and waits until it is done. Records can be used
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// If the node that should get a bucket has no room, or cannot be reached.
+    pub fn arrange(&self, arrange: Arrange) -> Result<()> {
+        let ask = Arc::new(Ask::Arrange(arrange));
+        if !ask.is_sound() {
+            return Err(Error::Long);
+        }
+        let number = self.shared.state().client.ask(now_ms(), ask);
+        Ticket { shared: Arc::clone(&self.shared), number }.wait().map(drop)
     }
 
     fn done(&self, operation: Operation) -> Result<Answer> {

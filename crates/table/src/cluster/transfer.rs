@@ -1,4 +1,4 @@
-//! The transfer of records from one server to another: the part of a bucket that was split off.
+//! The transfer of records from one server to another: a bucket, or the part of one that was split off.
 //!
 //! ```text
 //! sender                              receiver
@@ -17,13 +17,13 @@
 //! Invariant: at most one server serves a key. The receiver serves nothing before the last piece, and the sender
 //! nothing after it. A sender takes its records back only if the receiver says that it does not have them. If a later
 //! run of the receiver says so, changes that the earlier one acknowledged may be lost, which is reported.
-//! Non-goals: when to split.
+//! Non-goals: when to split, merge or move; see arrange.rs.
 
 use std::collections::BTreeSet;
 
 use super::image::Address;
 use super::interval::{Bytes, Interval, Upper};
-use super::message::{Message, Piece, Spec, TableId, TransferId};
+use super::message::{Message, Piece, Spec, TableId, TransferId, Underfull};
 use super::owned::Owned;
 use super::server::{BucketServer, Outbox, To};
 use crate::bucket::Bucket;
@@ -40,17 +40,33 @@ const SILENT_MS: u64 = 10_000;
 /// How long a sender may be silent: longer than it waits for the receiver.
 const ABANDONED_MS: u64 = 3 * SILENT_MS;
 /// The time from a failed transfer to the next attempt.
-const RETRY_MS: u64 = 2_000;
+pub(crate) const RETRY_MS: u64 = 2_000;
 /// How long a cancelled transfer is remembered: longer than any message is under way.
 const REMEMBERED_MS: u64 = 60_000;
 /// The memory of a bucket beyond that of its records.
 const BUCKET_BYTES: usize = 64 << 10;
 
-/// A part of a bucket that is moving to another server.
+/// A bucket, or its upper part, that is moving to another server.
 pub(crate) struct Leaving {
     pub(crate) id: TransferId,
     pub(crate) part: Interval,
+    pub(crate) purpose: Purpose,
     phase: Phase,
+}
+
+/// Why records move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The bucket is too large. Its upper part is determined when a server has room.
+    Split,
+    /// A user chose where it is split.
+    SplitAt,
+    /// The whole bucket is merged with the one before it, which the receiver is believed to have: a user said so.
+    Merge,
+    /// It is merged because it has few records, if both together are small.
+    MergeIfSmall,
+    /// The whole bucket moves.
+    Move,
 }
 
 enum Phase {
@@ -71,6 +87,7 @@ struct Sending {
     /// Keys among them that have changed since.
     changed: BTreeSet<Bytes>,
     unacknowledged: Piece,
+    began_ms: u64,
     sent_ms: u64,
     heard_ms: u64,
 }
@@ -79,6 +96,14 @@ impl Leaving {
     /// Whether the receiver may serve the part already.
     pub(crate) fn is_handed_over(&self) -> bool {
         matches!(self.phase, Phase::HandedOver(_))
+    }
+
+    /// The part and its receiver, if that may serve it already.
+    pub(crate) fn handed_over(&self) -> Option<(&Interval, &Address)> {
+        match &self.phase {
+            Phase::HandedOver(sending) => Some((&self.part, &sending.to)),
+            _ => None,
+        }
     }
 
     /// Records that a key of the bucket has changed.
@@ -145,21 +170,27 @@ pub(crate) struct Receipt {
 }
 
 impl BucketServer {
-    /// Begins to look for a server that takes a part of a bucket.
+    /// Begins to look for a server that takes a part of a bucket: this one, or the first that answers.
     pub(crate) fn begin_leaving(
         &mut self,
         now_ms: u64,
         (table, at): (TableId, usize),
-        part: Interval,
+        (part, purpose): (Interval, Purpose),
+        (to, underfull): (Option<Address>, Option<Underfull>),
         out: &mut Outbox,
     ) {
         self.transfers += 1;
         let id = TransferId { run: self.run, number: self.transfers };
         let served = self.tables.get_mut(&table).expect("whoever asks has seen it");
         let bucket = &mut served.buckets[at];
-        bucket.leaving = Some(Leaving { id, part, phase: Phase::Asking { since_ms: now_ms } });
-        let reserve = Message::Reserve { id, spec: served.spec, bytes: bucket.bytes.div_ceil(2) };
-        out.extend(self.peers.iter().map(|peer| (To::Server(peer.clone()), reserve.clone())));
+        bucket.leaving = Some(Leaving { id, part, purpose, phase: Phase::Asking { since_ms: now_ms } });
+        let bytes = match purpose {
+            Purpose::Split => bucket.bytes.div_ceil(2),
+            _ => bucket.bytes,
+        };
+        let reserve = Message::Reserve { id, spec: served.spec, bytes, underfull };
+        let peers = to.map_or_else(|| self.peers.clone(), |to| vec![to]);
+        out.extend(peers.into_iter().map(|peer| (To::Server(peer), reserve.clone())));
     }
 
     /// The bucket that a transfer moves away.
@@ -174,9 +205,12 @@ impl BucketServer {
         let Some((table, at)) = self.leaving(id) else { return out.push(release) };
         let served = self.tables.get_mut(&table).expect("it was just found");
         let bucket = &mut served.buckets[at];
-        // The bucket has changed since, so the middle is determined again.
         let part = match &bucket.leaving {
-            Some(Leaving { phase: Phase::Asking { .. }, .. }) => bucket.upper_part(&self.slab, &served.spec),
+            // The bucket has changed since, so the middle is determined again.
+            Some(Leaving { phase: Phase::Asking { .. }, purpose: Purpose::Split, .. }) => {
+                bucket.upper_part(&self.slab, &served.spec)
+            }
+            Some(Leaving { phase: Phase::Asking { .. }, part, .. }) => Some(part.clone()),
             Some(Leaving { phase: Phase::Sending(sending) | Phase::HandedOver(sending), .. }) => {
                 if sending.to != *from {
                     out.push(release);
@@ -195,6 +229,7 @@ impl BucketServer {
             sent_to: Upper::Key(part.from.clone()),
             changed: BTreeSet::new(),
             unacknowledged: Piece { id, number: 0, changes: Vec::new(), last: None },
+            began_ms: now_ms,
             sent_ms: now_ms,
             heard_ms: now_ms,
         });
@@ -211,8 +246,8 @@ impl BucketServer {
         };
         let (changes, is_all) = sending.fill(&served.buckets[at].tree, &self.slab, &leaving.part);
         let last = is_all.then(|| {
-            let behind = served.owner_behind(&leaving.part, &self.me);
-            served.buckets[at].hand_over(&leaving.part, behind)
+            let neighbours = served.neighbours(&leaving.part, &self.me);
+            served.buckets[at].hand_over((&leaving.part, leaving.purpose), neighbours)
         });
         sending.unacknowledged = Piece { id: leaving.id, number, changes, last };
         sending.sent_ms = now_ms;
@@ -254,9 +289,16 @@ impl BucketServer {
                 self.send_piece(now_ms, (table, at), number + 1, out);
             }
             Phase::HandedOver(sending) if sending.unacknowledged.number == number => {
-                out.push((To::Server(sending.to.clone()), Message::Release { id }));
+                let (to, took_ms) = (sending.to.clone(), now_ms - sending.began_ms);
+                out.push((To::Server(to.clone()), Message::Release { id }));
                 let Leaving { part, .. } = bucket.leaving.take().expect("it was just found");
-                bucket.shrinks(&part);
+                bucket.shrinks(now_ms, &part);
+                let records = bucket.moved(&self.slab, &part);
+                served.last_move = Some((to, records, took_ms));
+                let bucket = &served.buckets[at];
+                if bucket.interval.is_empty() {
+                    self.shedding.push(served.buckets.remove(at));
+                }
             }
             _ => {}
         }
@@ -289,11 +331,13 @@ impl BucketServer {
         now_ms: u64,
         from: &Address,
         (id, spec, bytes): (TransferId, Spec, u64),
+        underfull: Option<Underfull>,
         out: &mut Outbox,
     ) {
         // This may be a late copy of a request.
         let is_old = self.ended.contains_key(&id) || self.origin(id).is_some();
-        if is_old || self.dropped.contains(&spec.id) {
+        let may_merge = underfull.is_none_or(|underfull| self.may_merge(&spec, &underfull));
+        if is_old || !may_merge || self.is_closing || self.dropped.contains(&spec.id) {
             return;
         }
         let needed = (bytes as usize).saturating_mul(3) / 2 + BUCKET_BYTES;
@@ -316,6 +360,7 @@ impl BucketServer {
             None => self.give_up_receipt(id),
         }
         self.ended.insert(id, now_ms + REMEMBERED_MS);
+        self.merge_neighbours(now_ms);
     }
 
     /// The bucket that came by a transfer whose sender may not know yet that it is complete.
@@ -370,7 +415,9 @@ impl BucketServer {
             let mut bucket = Owned::of(tree, receipt.bytes, last.interval, last.epoch);
             bucket.journal.add(now_ms, last.journal);
             bucket.origin = Some(Origin { id, last: number, sender: from.clone(), said_ms: now_ms });
-            self.adopt(receipt.spec, bucket, last.behind);
+            bucket.since_ms = now_ms;
+            (bucket.is_to_merge, bucket.is_pinned) = (last.is_to_merge, last.is_pinned);
+            self.adopt(receipt.spec, bucket, &last.neighbours);
         }
     }
 
@@ -399,8 +446,11 @@ impl BucketServer {
                     }
                 };
                 if gives_up {
-                    out.extend(bucket.leaving.take().and_then(|leaving| leaving.released()));
-                    bucket.retry_ms = now_ms + RETRY_MS;
+                    let leaving = bucket.leaving.take().expect("it is leaving");
+                    if leaving.purpose != Purpose::MergeIfSmall {
+                        bucket.retry_ms = now_ms + RETRY_MS;
+                    }
+                    out.extend(leaving.released());
                 }
             }
         }

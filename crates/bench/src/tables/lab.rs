@@ -1,0 +1,413 @@
+//! The experiments of paper 002: a table on one to five hosts of a lab, used by one or two clients on other hosts.
+//!
+//! Model: a `--size` of 100 MB is the paper's number of records. Links carry 100 Mbit/s. For each number of servers
+//! there is a lab of its own, with two more hosts for the clients, which have no buckets. The ideal is the time that the
+//! link of each client needs for the records alone, at the rate of iperf3.
+//! Invariant: each row begins with a new table, and every answer is checked.
+//! Non-goals: datagrams; messages are packed, and travel over links.
+
+use std::process::Command;
+
+use thalweg_api::{
+    BenchMeasure, BenchOther, BenchReport, BenchRow, BenchTable, BenchTarget, TableStatus, from_json,
+};
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::process::Usage;
+
+use super::records::RECORD_BYTES;
+use super::worker::{self, key_text};
+use crate::cluster::{IDEAL, NARROW, of_ideal};
+use crate::contenders::judge;
+use crate::lab::{Lab, Wanted, cpu_seconds};
+use crate::measure::{Series, median, whole_process};
+use crate::pump_lab::{Served, iperf_one_way};
+use crate::targets::Target;
+use crate::{Asked, Error, Result};
+
+/// The most servers and clients of the paper.
+const SERVERS: u32 = 5;
+const CLIENTS: u32 = 2;
+/// The servers of the table whose bucket is split.
+const SPLIT_SERVERS: u32 = 2;
+/// Records of a bucket, and of the experiments with and without splits, for a `--size` of 100 MB.
+const CAPACITY: u64 = 50_000;
+const CREATED: u64 = 150_000;
+const CREATED_BY_TWO: u64 = 120_000;
+const USED: u64 = 100_000;
+/// The file of section 5: five buckets of 640,000 records, 0.7 full.
+const FILE: u64 = 2_240_000;
+const FILE_CAPACITY: u64 = 640_000;
+/// The capacities of table 3, and beyond.
+const SPLITS: [u64; 8] = [10_000, 20_000, 40_000, 50_000, 80_000, 100_000, 320_000, 640_000];
+/// The size for which these numbers hold.
+const OF_BYTES: u64 = 100_000_000;
+/// How long buckets may take to come to rest.
+const RESTS_SECONDS: f64 = 60.0;
+const OF_LINK: &[Target] = &[of_ideal(0.85)];
+const OF_CLIENTS_LINK: &[Target] = &[of_ideal(0.92)];
+const TABLE: &str = "events";
+/// The names that select rows, each for all numbers of servers and all windows.
+const CREATE: &str = "create";
+const INSERT: &str = "insert";
+const SEARCH: &str = "search";
+const RANGE: &str = "range-lab";
+const SPLIT: &str = "split";
+const FILE_ROW: &str = "file";
+pub(super) const NAMES: [&str; 6] = [CREATE, INSERT, SEARCH, RANGE, SPLIT, FILE_ROW];
+
+/// What the clients of a row do, to a table on how many servers.
+#[derive(Debug, Clone)]
+struct Row {
+    name: String,
+    servers: u32,
+    clients: u32,
+    /// `insert`, `get` or `range`.
+    what: &'static str,
+    /// Records of the table, and of a bucket.
+    records: u64,
+    capacity: u64,
+    /// Whether the table is divided among the servers, and filled unless the row inserts, before the row is measured.
+    is_divided: bool,
+    variant: &'static str,
+    window: &'static str,
+    knows: bool,
+    paper: String,
+    targets: &'static [Target],
+}
+
+const WINDOWS: [&str; 3] = ["10", "adaptive", "none"];
+
+/// The paper's milliseconds a record, for 1 to 5 servers, with a window of 10 and without: RP*C, RP*N.
+const INSERT_PAPER: [[[f64; 5]; 2]; 2] = [
+    [[0.355, 0.258, 0.235, 0.223, 0.221], [0.359, 0.284, 0.254, 0.237, 0.229]],
+    [[0.275, 0.144, 0.112, 0.092, 0.092], [0.275, 0.184, 0.153, 0.098, 0.095]],
+];
+const SEARCH_PAPER: [[[f64; 5]; 2]; 2] = [
+    [[0.340, 0.258, 0.214, 0.204, 0.200], [0.346, 0.276, 0.236, 0.207, 0.205]],
+    [[0.321, 0.177, 0.160, 0.153, 0.143], [0.325, 0.209, 0.171, 0.154, 0.145]],
+];
+const RANGE_PAPER: [f64; 5] = [0.035, 0.021, 0.017, 0.014, 0.010];
+
+fn paper(of: &[[[f64; 5]; 2]; 2], row: &Row) -> String {
+    let window = match row.window {
+        "10" => 0,
+        "none" => 1,
+        _ => return String::new(),
+    };
+    let variant = usize::from(row.variant == "n");
+    format!("paper 002: {:.3} ms", of[window][variant][row.servers as usize - 1])
+}
+
+/// A number of records for a `--size` of 100 MB, for the size that is asked for.
+fn scaled(asked: &Asked<'_>, records: u64) -> u64 {
+    (records as f64 * asked.bytes as f64 / OF_BYTES as f64) as u64
+}
+
+/// A row in which one client inserts into a table that is divided among so many servers.
+fn usual(servers: u32, asked: &Asked<'_>) -> Row {
+    Row {
+        name: String::new(),
+        servers,
+        clients: 1,
+        what: "insert",
+        records: scaled(asked, USED),
+        capacity: scaled(asked, FILE_CAPACITY),
+        is_divided: true,
+        variant: "cu",
+        window: "adaptive",
+        knows: false,
+        paper: String::new(),
+        targets: &[],
+    }
+}
+
+/// The rows in which a table grows from one bucket.
+fn created(asked: &Asked<'_>) -> Vec<Row> {
+    let one = Row { is_divided: false, ..usual(SERVERS, asked) };
+    let mut rows = Vec::new();
+    if asked.wants(CREATE) {
+        let capacity = scaled(asked, CAPACITY);
+        let one = Row { records: scaled(asked, CREATED), capacity, ..one.clone() };
+        let two = Row { records: scaled(asked, CREATED_BY_TWO), clients: 2, ..one.clone() };
+        for (variant, papers, by_two) in [("cu", [67.838, 45.032], 33.553), ("n", [69.209, 47.798], 38.432)] {
+            for window in WINDOWS {
+                let seconds = ["10", "none"].iter().position(|known| *known == window).map(|at| papers[at]);
+                let paper = seconds.map_or(String::new(), |s| format!("paper 002, table 1: {s} s"));
+                let targets = if variant == "cu" { OF_LINK } else { &[] };
+                let name = format!("create-{variant}-{window}");
+                rows.push(Row { name, variant, window, paper, targets, ..one.clone() });
+            }
+            let (name, paper) =
+                (format!("create-{variant}-2-clients"), format!("paper 002, table 2: {by_two} s"));
+            rows.push(Row { name, variant, paper, ..two.clone() });
+        }
+    }
+    if asked.wants(FILE_ROW) {
+        let paper = "paper 002, section 5: 264 s, extrapolated".into();
+        let (name, records) = (FILE_ROW.into(), scaled(asked, FILE));
+        rows.push(Row { name, records, paper, targets: OF_LINK, ..one });
+    }
+    rows
+}
+
+/// The rows that use a table on so many servers.
+fn used(servers: u32, asked: &Asked<'_>) -> Vec<Row> {
+    let usual = usual(servers, asked);
+    let mut rows = Vec::new();
+    for (what, name, papers) in [("insert", INSERT, &INSERT_PAPER), ("get", SEARCH, &SEARCH_PAPER)] {
+        if !asked.wants(name) {
+            continue;
+        }
+        let usual = Row { what, ..usual.clone() };
+        for (variant, window) in
+            ["cu", "n"].into_iter().flat_map(|variant| WINDOWS.map(|window| (variant, window)))
+        {
+            let targets = if (variant, servers) == ("cu", SERVERS) { OF_LINK } else { &[] };
+            let name = format!("{name}-{variant}-{window}-{servers}");
+            let row = Row { name, variant, window, targets, ..usual.clone() };
+            rows.push(Row { paper: paper(papers, &row), ..row });
+        }
+        rows.push(Row { name: format!("{name}-cu-right-{servers}"), knows: true, ..usual.clone() });
+        rows.push(Row { name: format!("{name}-cu-2-clients-{servers}"), clients: 2, ..usual });
+    }
+    if asked.wants(RANGE) {
+        let paper = format!("paper 002, table 6: {:.3} ms", RANGE_PAPER[servers as usize - 1]);
+        let targets = if servers == SERVERS { OF_CLIENTS_LINK } else { &[] };
+        rows.push(Row { name: format!("range-{servers}"), what: "range", paper, targets, ..usual });
+    }
+    rows
+}
+
+/// The rows for so many servers.
+fn rows(servers: u32, asked: &Asked<'_>) -> Vec<Row> {
+    let mut rows = if servers == SERVERS { created(asked) } else { Vec::new() };
+    rows.extend(used(servers, asked));
+    if asked.tiny && asked.options.rows.is_empty() {
+        // One row of each kind tests that the benchmark works.
+        let few = ["create-cu-adaptive", "insert-n-10-5", "search-cu-2-clients-5", "range-5"];
+        rows.retain(|row| few.contains(&&*row.name));
+    }
+    rows
+}
+
+/// Measures the rows that are asked for, or says why there are none.
+pub(super) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()> {
+    for servers in 1..=SERVERS {
+        let rows = rows(servers, asked);
+        let splits = servers == SPLIT_SERVERS && asked.wants(SPLIT);
+        if rows.is_empty() && !splits {
+            continue;
+        }
+        let roles = format!("tables:{servers},client:{CLIENTS}");
+        let words = [NARROW, &["--roles", &roles]].concat();
+        let wanted = Wanted { hosts: servers + CLIENTS, words: &words, ..Wanted::default() };
+        let lab = match Lab::up(&asked.options.program, wanted) {
+            Ok(lab) => lab,
+            Err(why) => {
+                report.notes.push(format!("left out: all rows of the lab: {why}"));
+                return Ok(());
+            }
+        };
+        let iperf = Served::iperf(&lab).map_err(|why| report.notes.push(format!("left out: {why}"))).ok();
+        let link = iperf.as_ref().map(|_| iperf_one_way(&lab)).transpose()?;
+        let bench = Bench { asked, lab: &lab, servers, link };
+        for row in &rows {
+            asked.progress.begin(&row.name, 0, 0, 0);
+            report.rows.push(bench.measured(row)?);
+        }
+        if splits {
+            let few = if asked.tiny { &SPLITS[..1] } else { &SPLITS[..] };
+            for capacity in few {
+                asked.progress.begin(SPLIT, 0, 0, 0);
+                report.rows.push(bench.split(*capacity)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Bench<'a> {
+    asked: &'a Asked<'a>,
+    lab: &'a Lab,
+    servers: u32,
+    /// Bytes a second over a link, if iperf3 is installed.
+    link: Option<f64>,
+}
+
+impl Bench<'_> {
+    /// Runs our command as the lab's owner, and returns what it printed.
+    fn run(&self, words: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.asked.options.program);
+        command.arg("table").args(words).env("THALWEG_IDENTITY", self.lab.identity());
+        whole_process(&mut command).map(|ended| ended.out)
+    }
+
+    fn status(&self) -> Result<TableStatus> {
+        from_json(self.run(&["status", TABLE, "--json"])?.trim()).map_err(Error::Failed)
+    }
+
+    /// Makes the table, on all servers if the row wants that.
+    fn create(&self, row: &Row) -> Result<()> {
+        self.run(&["create", TABLE, "--capacity", &row.capacity.to_string()])?;
+        for server in (2..=self.servers).filter(|_| row.is_divided) {
+            let from = key_text(row.records * u64::from(server - 1) / u64::from(self.servers));
+            self.run(&["split", TABLE, &from, &format!("n{server}")])?;
+        }
+        Ok(())
+    }
+
+    fn task(&self, row: &Row, client: u64) -> BenchTable {
+        BenchTable {
+            table: TABLE.into(),
+            what: row.what.into(),
+            records: row.records,
+            clients: if row.what == "range" { 1 } else { u64::from(row.clients) },
+            client,
+            variant: row.variant.into(),
+            window: row.window.into(),
+            knows: row.knows,
+        }
+    }
+
+    /// Runs the clients of a row. Returns the seconds of the slowest, and the curve of the first.
+    fn clients(&self, row: &Row) -> Result<(f64, Vec<(u64, f64)>)> {
+        let tasks: Vec<BenchTable> =
+            (0..u64::from(row.clients)).map(|client| self.task(row, client)).collect();
+        let command = |client: u64| {
+            let mut command =
+                self.lab.on_network(self.servers + 1 + client as u32, &self.asked.options.program);
+            command.env("THALWEG_IDENTITY", self.lab.identity());
+            command
+        };
+        let mut runs = worker::together(&tasks, command)?;
+        let seconds = runs.iter().map(|run| run.seconds).fold(0.0, f64::max);
+        Ok((seconds, runs.swap_remove(0).curve))
+    }
+
+    /// The CPU time of the servers so far.
+    fn cpu(&self) -> f64 {
+        (1..=self.servers).map(|server| cpu_seconds(self.lab.host(server).pid)).sum()
+    }
+
+    /// Waits until no bucket moves, and returns the table's state.
+    fn at_rest(&self, records: u64) -> Result<TableStatus> {
+        let watch = Stopwatch::start();
+        loop {
+            let status = self.status()?;
+            let buckets = || status.nodes.iter().flat_map(|share| &share.buckets);
+            if status.records == records && buckets().all(|bucket| !bucket.is_moving) {
+                return Ok(status);
+            }
+            if watch.seconds() > RESTS_SECONDS {
+                return Err(Error::Wrong(format!(
+                    "{} of {records} records are in the table",
+                    status.records
+                )));
+            }
+        }
+    }
+
+    fn measured(&self, row: &Row) -> Result<BenchRow> {
+        let mut series = Series::default();
+        let mut measured = BenchRow {
+            name: row.name.clone(),
+            work: format!(
+                "{} {} records, {} servers, {} clients",
+                row.what, row.records, row.servers, row.clients
+            ),
+            bytes: row.records * RECORD_BYTES as u64,
+            ..BenchRow::default()
+        };
+        for _ in 0..self.asked.runs {
+            self.asked.should_continue()?;
+            self.create(row)?;
+            if row.what != "insert" {
+                self.clients(&Row {
+                    what: "insert",
+                    clients: 1,
+                    variant: "cu",
+                    window: "adaptive",
+                    ..row.clone()
+                })?;
+            }
+            let before = self.cpu();
+            let (seconds, curve) = self.clients(row)?;
+            series.add(seconds, Usage { cpu_seconds: self.cpu() - before, ..Usage::default() });
+            let status = self.at_rest(row.records)?;
+            if measured.notes.is_empty() {
+                let buckets = status.nodes.iter().map(|share| share.buckets.len()).sum::<usize>();
+                measured.notes.push(format!("{buckets} buckets at the end"));
+                let points: Vec<String> =
+                    curve.iter().map(|(at, seconds)| format!("{at} {seconds:.3}")).collect();
+                if !points.is_empty() {
+                    measured.notes.push(format!("records and seconds: {}", points.join(", ")));
+                }
+            }
+            self.run(&["drop", TABLE])?;
+        }
+        measured.ours = series.measure();
+        measured.notes.push(format!("{:.4} ms a record", measured.ours.seconds * 1e3 / row.records as f64));
+        if !row.paper.is_empty() {
+            measured.notes.push(row.paper.clone());
+        }
+        self.compare(&mut measured, f64::from(row.clients), row.targets);
+        Ok(measured)
+    }
+
+    /// Adds the ideal, with the records divided among so many links.
+    fn compare(&self, row: &mut BenchRow, links: f64, targets: &[Target]) {
+        if let Some(link) = self.link {
+            let seconds = row.bytes as f64 / links / link;
+            let measure = BenchMeasure { seconds, all_seconds: vec![seconds], ..BenchMeasure::default() };
+            row.others.push(BenchOther::measured(IDEAL, measure));
+        }
+        judge(row, targets, self.asked.tiny);
+    }
+
+    /// The time of a split, as the server measures it.
+    fn split(&self, capacity: u64) -> Result<BenchRow> {
+        let full = capacity;
+        let capacity = scaled(self.asked, capacity);
+        let usual = usual(self.servers, self.asked);
+        let row = Row { capacity, records: capacity + 1, is_divided: false, ..usual };
+        let mut all_seconds = Vec::new();
+        let mut moved = 0;
+        for _ in 0..self.asked.runs {
+            self.asked.should_continue()?;
+            self.create(&row)?;
+            self.clients(&row)?;
+            let watch = Stopwatch::start();
+            let last = loop {
+                let status = self.at_rest(row.records)?;
+                if let Some(last) = status.nodes.into_iter().find_map(|share| share.last_move) {
+                    break last;
+                }
+                if watch.seconds() > RESTS_SECONDS {
+                    return Err(Error::Wrong("the bucket was not split".into()));
+                }
+            };
+            moved = last.records;
+            all_seconds.push(last.milliseconds as f64 / 1e3);
+            self.run(&["drop", TABLE])?;
+        }
+        let seconds = median(&all_seconds);
+        let mut row = BenchRow {
+            name: format!("{SPLIT}-{capacity}"),
+            work: format!("split a bucket of {capacity} records"),
+            bytes: moved * RECORD_BYTES as u64,
+            ours: BenchMeasure { seconds, all_seconds, ..BenchMeasure::default() },
+            notes: vec![format!("{:.4} ms for each record of the bucket", seconds * 1e3 / capacity as f64)],
+            ..BenchRow::default()
+        };
+        let is_large = full >= CAPACITY;
+        self.compare(&mut row, 1.0, if is_large { OF_LINK } else { &[] });
+        if full == SPLITS[0] {
+            row.targets.push(BenchTarget {
+                target: "wall <= 0.06 s".into(),
+                measured: format!("{seconds:.3}"),
+                met: (!self.asked.tiny).then_some(seconds <= 0.06),
+            });
+        }
+        Ok(row)
+    }
+}

@@ -1,0 +1,189 @@
+//! A client of a table: this program in a process of its own, for example on the network of a host of a lab.
+//!
+//! Model: the task is JSON in an environment variable. The process prints a line when it is ready, begins when it reads
+//! a line, and prints what it measured.
+//! Invariant: every answer is checked.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use thalweg::table::cluster::{
+    Answer, Interval, Operation, Options, Table, Tables, Ticket, Variant, WINDOW_MAX, Window,
+};
+use thalweg_api::{BenchTable, BenchTableRun, from_json, to_json};
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::process;
+
+use super::records::{RECORD_BYTES, shuffled};
+use crate::{Error, Result};
+
+/// The variable with the task.
+const TASK: &str = "THALWEG_BENCH_TABLE";
+const IDENTITY: &str = "THALWEG_IDENTITY";
+/// Digits of a key.
+const KEY_BYTES: usize = 10;
+/// Points of a curve.
+const POINTS: u64 = 15;
+
+/// The task of this process, if it was started as a client.
+pub(crate) fn task() -> Option<String> {
+    std::env::var(TASK).ok()
+}
+
+/// The key of a record, as text.
+pub(super) fn key_text(number: u64) -> String {
+    format!("{number:0KEY_BYTES$}")
+}
+
+fn key(number: u64) -> Box<[u8]> {
+    key_text(number).into_bytes().into()
+}
+
+fn value(number: u64) -> Box<[u8]> {
+    format!("{number:.<width$}", width = RECORD_BYTES - KEY_BYTES).into_bytes().into()
+}
+
+/// Does the task.
+pub(crate) fn run(task: &str) -> Result<()> {
+    let task: BenchTable = from_json(task).map_err(Error::Failed)?;
+    let identity = PathBuf::from(std::env::var_os(IDENTITY).unwrap_or_default());
+    let tables = Tables::load(&identity, None).map_err(told)?;
+    let table = Table::open_with(tables, &task.table, options(&task)?).map_err(told)?;
+    if task.knows {
+        table.count(Interval::all(), None).map_err(told)?;
+    }
+    let numbers: Vec<u64> = shuffled(task.records)
+        .into_iter()
+        .skip(task.client as usize)
+        .step_by(task.clients as usize)
+        .collect();
+    let pipe = |e: std::io::Error| Error::Failed(format!("a client cannot be told to begin: {e}"));
+    let mut out = std::io::stdout();
+    out.write_all(b"ready\n").and_then(|()| out.flush()).map_err(pipe)?;
+    std::io::stdin().lock().read_line(&mut String::new()).map_err(pipe)?;
+    let (watch, before) = (Stopwatch::start(), process::usage());
+    let mut curve = Vec::new();
+    match task.what.as_str() {
+        "range" => range(&table, task.records)?,
+        what => records(&table, what == "get", &numbers, |done| curve.push((done, watch.seconds())))?,
+    }
+    let seconds = watch.seconds();
+    let cpu_seconds = process::usage().cpu_seconds - before.cpu_seconds;
+    let run = BenchTableRun { seconds, cpu_seconds, curve };
+    out.write_all((to_json(&run) + "\n").as_bytes()).map_err(pipe)
+}
+
+fn told(why: thalweg::table::cluster::Error) -> Error {
+    Error::Failed(why.to_string())
+}
+
+fn options(task: &BenchTable) -> Result<Options> {
+    let variant = match task.variant.as_str() {
+        "n" => Variant::All,
+        "c" => Variant::Known,
+        _ => Variant::Nearest,
+    };
+    let window = match task.window.as_str() {
+        "adaptive" => Window::Adaptive,
+        "none" => Window::Unlimited,
+        count => Window::Of(count.parse().map_err(|_| Error::Failed(format!("'{count}' is no window")))?),
+    };
+    Ok(Options { variant, window })
+}
+
+/// Reads all records.
+fn range(table: &Table, records: u64) -> Result<()> {
+    let mut next = 0;
+    for record in table.range(Interval::all()) {
+        let (found, bytes) = record.map_err(told)?;
+        if found[..] != *key(next) || bytes[..] != *value(next) {
+            return Err(Error::Wrong(format!("record {next} of the range is not what was stored")));
+        }
+        next += 1;
+    }
+    let is_all = next == records;
+    is_all.then_some(()).ok_or_else(|| Error::Wrong(format!("the range has {next} of {records} records")))
+}
+
+/// Inserts or gets records. Calls `reached` a few times with the number of answers so far.
+fn records(table: &Table, is_get: bool, numbers: &[u64], mut reached: impl FnMut(u64)) -> Result<()> {
+    let step = (numbers.len() as u64).div_ceil(POINTS);
+    let mut outstanding: VecDeque<(u64, Ticket)> = VecDeque::new();
+    let mut answered = 0;
+    let mut wait = |(number, ticket): (u64, Ticket)| -> Result<()> {
+        let expected = if is_get { Answer::Value(Some(value(number))) } else { Answer::Done };
+        if ticket.wait().map_err(told)? != expected {
+            return Err(Error::Wrong(format!("the answer about record {number} is wrong")));
+        }
+        answered += 1;
+        if answered % step == 0 {
+            reached(answered);
+        }
+        Ok(())
+    };
+    for number in numbers {
+        let operation = match is_get {
+            true => Operation::Get { key: key(*number) },
+            false => Operation::Insert { key: key(*number), value: value(*number) },
+        };
+        outstanding.push_back((*number, table.submit(operation).map_err(told)?));
+        if outstanding.len() >= WINDOW_MAX {
+            outstanding.pop_front().into_iter().try_for_each(&mut wait)?;
+        }
+    }
+    outstanding.into_iter().try_for_each(wait)
+}
+
+/// Clients that run at the same time. `command` starts this program where the client of this number is to run.
+pub(super) fn together(tasks: &[BenchTable], command: impl Fn(u64) -> Command) -> Result<Vec<BenchTableRun>> {
+    let mut clients = Clients(Vec::new());
+    for task in tasks {
+        let mut command = command(task.client);
+        command.args(["bench", "table"]).env(TASK, to_json(task));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().map_err(|e| Error::Failed(format!("a client cannot be started: {e}")))?;
+        clients.0.push(child);
+    }
+    let mut outs = Vec::new();
+    for child in &mut clients.0 {
+        let mut out = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        let mut line = String::new();
+        let _ = out.read_line(&mut line);
+        if line.trim() != "ready" {
+            return Err(complaint(child));
+        }
+        outs.push(out);
+    }
+    for child in &mut clients.0 {
+        // If a client is gone, the error is reported below.
+        let _ = child.stdin.take().expect("it is a pipe").write_all(b"\n");
+    }
+    let ended = |(child, mut out): (&mut Child, BufReader<_>)| {
+        let mut text = String::new();
+        let _ = out.read_to_string(&mut text);
+        from_json(text.trim()).map_err(|_| complaint(child))
+    };
+    clients.0.iter_mut().zip(outs).map(ended).collect()
+}
+
+/// Why a client has failed: the last line of its standard error.
+fn complaint(child: &mut Child) -> Error {
+    let _ = child.kill();
+    let mut text = String::new();
+    child.stderr.take().into_iter().for_each(|mut pipe| _ = pipe.read_to_string(&mut text));
+    Error::Failed(format!("a client failed: {}", text.trim().lines().last().unwrap_or("it said nothing")))
+}
+
+/// Processes that are killed when they are dropped.
+struct Clients(Vec<Child>);
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
