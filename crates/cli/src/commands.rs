@@ -389,6 +389,10 @@ get NAME KEY ...; delete NAME KEY ... Status 1 if a key is not there.
 range NAME [LOW..HIGH]: records in order, from LOW on to below HIGH; either may be missing. find: those whose value meets --where. \
 count NAME [LOW..HIGH]: how many there are, or meet --where.
 
+load NAME FILE ...: sorts records of --record bytes by --by, and puts them into a table without records, all or none. The bytes \
+beside the key are the value. dump NAME FILE: the records of a loaded table as they were. sort and the other commands on records \
+read table:NAME and table:NAME@LOW..HIGH, and sort and merge write table:NAME.
+
 serve: holds records in memory, in the order of their keys, and serves them to any Redis client. Keys with strings, hashes, and \
 sorted sets whose members have one score; ranges by ZRANGE KEY LOW HIGH BYLEX, of sorted sets and of the fields of hashes. MULTI, \
 WATCH and EXEC; keys that end (EXPIRE). 'COMMAND LIST' names all commands. A key has at most 2,047 bytes, a value less than 1 MiB. \
@@ -400,11 +404,14 @@ Runs until SIGINT or SIGTERM. Nothing is written to a disk: its records end with
             ("thalweg table put events 2026-01-31 'began' 2026-02-01 'ended'", "two records"),
             ("thalweg table range events 2026-01..2026-02", "those of January"),
             ("thalweg table find events --where contains:began --first 10", "the first ten that began"),
+            ("thalweg table load events records --record 100 --by 0:10", "from a file, sorted on the way"),
+            ("thalweg table dump events sorted", "the records of that file in order"),
             ("thalweg table serve --resp 127.0.0.1:6379", "then redis-cli SET films 12"),
             ("thalweg table serve --resp unix:/run/user/1000/tables --memory 1GiB", "for this user only"),
         ],
         subjects: &[
             "serve", "create", "list", "status", "drop", "put", "update", "get", "delete", "range", "count", "find",
+            "load", "dump",
         ],
     },
     CommandInfo {
@@ -525,7 +532,7 @@ answers with its status and nothing else.",
         doc: "\
 init NAME HOST...: makes an authority, certificates and the cluster file in the identity's directory, with hosts/HOST below \
 it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT, and behind that perhaps @WORD,...: roles for --on, data=DIR where \
-its files with nodes: are, memory=SIZE that a share of a sort has there at most. status: asks every node. doctor: every node looks at its host, and says what is weak or missing there. probe: measures every node's disk, cores, memory and \
+its files with nodes: are, memory=SIZE that a share of a sort has there at most, resp=PORT where its node answers Redis clients. status: asks every node. doctor: every node looks at its host, and says what is weak or missing there. probe: measures every node's disk, cores, memory and \
 link, all at the same time, in less than ten seconds; each node keeps what was found beside its certificate, for plans and \
 for what receipts say of sorts on the cluster. Nothing else should go on there meanwhile. exchange SIZE: every \
 host sends as much to every other, --runs times, and it says how long that takes. add HOST...: takes hosts in. \

@@ -1,5 +1,6 @@
 //! Nodes and their clusters: the daemon, commands and jobs on many hosts, and management of the hosts.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_api::NodeReady;
@@ -28,6 +29,15 @@ pub fn embedded(hosts: &[&str]) -> fleet::Embedded<'static> {
     fleet::Embedded::new(hosts, &services)
 }
 
+/// The directory of the user's identity for a cluster: `THALWEG_IDENTITY`, or `thalweg` in the directory for settings.
+/// `None` if the user has no home.
+pub fn default_identity() -> Option<PathBuf> {
+    let settings = || std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+    let own = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
+    let chosen = std::env::var_os("THALWEG_IDENTITY").map(PathBuf::from);
+    chosen.or_else(|| settings().or_else(own).map(|settings| settings.join("thalweg")))
+}
+
 /// The services of every node.
 fn services(host: &Arc<Host>, jobs: &Arc<Jobs>) -> Result<Vec<Arc<dyn Service>>> {
     Ok(vec![
@@ -35,6 +45,6 @@ fn services(host: &Arc<Host>, jobs: &Arc<Jobs>) -> Result<Vec<Arc<dyn Service>>>
         Arc::new(TransferService::new(host)),
         Arc::new(JobService::new(host, jobs)),
         Arc::new(VolumeService::new(host)),
-        Arc::new(TableService::new(host)),
+        Arc::new(TableService::new(host).map_err(Error::Service)?),
     ])
 }

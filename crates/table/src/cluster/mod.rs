@@ -10,16 +10,20 @@
 //! sim_test.rs runs them from seeds. `table.rs` and `service.rs` connect them over links.
 
 mod client;
+mod dump;
 mod error;
+mod front;
 mod image;
 mod interval;
 mod journal;
+mod load;
 mod message;
 mod nodes;
 mod owned;
 mod pages;
 mod range;
 mod registrar;
+mod resp;
 mod server;
 mod service;
 #[cfg(test)]
@@ -29,8 +33,12 @@ mod table;
 pub mod text;
 mod transfer;
 
+pub use dump::Dump;
+pub(crate) use error::fits;
 pub use error::{Error, Result};
+pub(crate) use front::{Front, Opened, STRINGS};
 pub use interval::Interval;
+pub use load::{Duplicates, Loader, Prepared};
 pub use message::{Answer, Operation};
 pub use nodes::{CAPACITY, CAPACITY_BYTES, Tables};
 pub use range::Range;

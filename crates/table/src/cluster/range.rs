@@ -42,11 +42,6 @@ impl Range {
         self.with(|scan| scan.what = What::Keys)
     }
 
-    /// Whether the range is read without values.
-    pub fn is_keys_only(&self) -> bool {
-        self.pages.scan().what == What::Keys
-    }
-
     fn with(mut self, change: impl FnOnce(&mut Scan)) -> Range {
         let mut scan = self.pages.scan().clone();
         change(&mut scan);

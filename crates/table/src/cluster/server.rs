@@ -42,6 +42,8 @@ pub(crate) struct Served {
     pub(crate) buckets: Vec<Owned>,
     /// The location of the table's other buckets, as far as is known, including those that this server gave away.
     pub(crate) image: Image,
+    /// Until then, changes are refused.
+    pub(crate) frozen_until_ms: u64,
 }
 
 /// The buckets of a server.
@@ -67,7 +69,7 @@ pub(crate) struct BucketServer {
 
 impl Served {
     fn new(spec: Spec) -> Served {
-        Served { spec, buckets: Vec::new(), image: Image::default() }
+        Served { spec, buckets: Vec::new(), image: Image::default(), frozen_until_ms: 0 }
     }
 
     /// The bucket that answers for a point.
@@ -331,6 +333,9 @@ fn carry_out(
     let bucket = &mut served.buckets[at];
     let refused = |why: Refused| Some(Outcome::Refused(why));
     if !operation.is_read() {
+        if now_ms < served.frozen_until_ms {
+            return refused(Refused::Busy(me.clone()));
+        }
         match bucket.journal.look(now_ms, requests.client, requests.done_below, number) {
             Seen::Answered => return None,
             Seen::Done(answer) => return Some(Outcome::Answer(answer)),

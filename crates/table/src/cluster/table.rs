@@ -10,13 +10,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use thalweg_api::{ServiceRequest, TableEntry, TableRequest};
+use thalweg_api::{ServiceRequest, TableEntry, TableForm, TableRequest};
 use thalweg_base::clock::now_ns;
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{Link, Outgoing, new_id};
 
 use super::client::{Client, Failed};
-use super::error::{Error, Result};
+use super::error::{Error, Result, fits};
 use super::image::Address;
 use super::interval::Interval;
 use super::journal::ClientId;
@@ -42,6 +42,8 @@ pub struct Table {
 
 pub(crate) struct Shared {
     tables: Tables,
+    /// The form of the records, if the table was loaded.
+    form: Option<TableForm>,
     pub(crate) state: Mutex<State>,
     changed: Condvar,
     /// Streams to servers; `None` while there is no stream.
@@ -222,14 +224,19 @@ impl Table {
     ///
     /// # Errors
     /// If there is none of this name, or the registrar cannot be reached.
-    pub fn open(tables: Tables, name: &str) -> Result<Table> {
-        let entry: TableEntry = tables.find(name)?;
+    pub fn open(tables: &Tables, name: &str) -> Result<Table> {
+        Table::of(tables, &tables.find(name)?)
+    }
+
+    /// The table of this entry of the list.
+    pub(crate) fn of(tables: &Tables, entry: &TableEntry) -> Result<Table> {
         let id = ClientId { peer: [0; 2], session: new_id().0 as u64 };
         let servers = tables.client.file().hosts.iter().map(|host| Address::from(&*host.name)).collect();
-        let client = Client::new(id, (number(&entry.id)?, entry.home.into()), servers);
+        let client = Client::new(id, (number(&entry.id)?, (*entry.home).into()), servers);
         let state = State { client, unsent: 0, done: HashMap::new(), forgotten: HashSet::new() };
         let shared = Shared {
-            tables,
+            tables: tables.clone(),
+            form: entry.form.clone(),
             state: Mutex::new(state),
             changed: Condvar::new(),
             connections: Mutex::default(),
@@ -242,10 +249,9 @@ impl Table {
     /// # Errors
     /// If the key or the value is too long.
     pub fn submit(&self, operation: Operation) -> Result<Ticket> {
+        fits(operation.key(), operation.value())?;
+        self.check_form(&operation)?;
         let ask = Arc::new(Ask::Record(operation));
-        if !ask.is_sound() {
-            return Err(Error::Long);
-        }
         let shared = &self.shared;
         if shared.state().client.outstanding() >= WINDOW {
             shared.until(|state| state.client.outstanding() < WINDOW);
@@ -259,6 +265,27 @@ impl Table {
             shared.flush();
         }
         Ok(Ticket { shared: Arc::clone(shared), number })
+    }
+
+    /// Checks that a new record has the form of the loaded ones.
+    fn check_form(&self, operation: &Operation) -> Result<()> {
+        let Some(form) = &self.shared.form else { return Ok(()) };
+        let value = match operation {
+            Operation::Get { .. }
+            | Operation::Delete { .. }
+            | Operation::CompareAndSet { value: None, .. } => {
+                return Ok(());
+            }
+            other => other.value(),
+        };
+        let is_of_form = (operation.key().len(), operation.key().len() + value.len())
+            == (form.key_bytes as usize, form.record_bytes as usize);
+        if is_of_form { Ok(()) } else { Err(Error::wrong_form(form, operation.key(), value)) }
+    }
+
+    /// The form of the records, if the table was loaded.
+    pub(crate) fn form(&self) -> Option<&TableForm> {
+        self.shared.form.as_ref()
     }
 
     fn done(&self, operation: Operation) -> Result<Answer> {
