@@ -11,7 +11,8 @@ sorted 10 000 records, 1 000 000 bytes, in ...
 True
 
 :class:`Sorter` sorts records of the program, :class:`River` carries them between threads, :class:`Cluster` is where
-the work may be done, :class:`Volume` a file system over several disks or hosts. All errors are :class:`Error`.
+the work may be done, :class:`Table` ordered records in memory, :class:`Volume` a file system over several disks or
+hosts. All errors are :class:`Error`.
 
 Importing the package changes nothing of the process. Its functions work in any thread, and let others run
 meanwhile. They do not work after a fork: start processes by spawn.
@@ -31,6 +32,7 @@ from thalweg.errors import (
     CutOff,
     CutShort,
     DifferentInputs,
+    DuplicateKey,
     Error,
     FileError,
     ForkedError,
@@ -63,6 +65,8 @@ from thalweg.errors import (
     SomeParts,
     SortError,
     SortMismatch,
+    TableError,
+    TableFull,
     TooLittleMemory,
     TransferError,
     UnknownHost,
@@ -95,6 +99,7 @@ if TYPE_CHECKING:
     )
     from thalweg.river import Inlet, Outlet, Pick, River
     from thalweg.sorter import Sorted, Sorter
+    from thalweg.table import Table
     from thalweg.verbs import check, detach, doctor, gen, join, merge, partition, plan, pump, shuffle, sort
     from thalweg.volume import Stat, Volume
 
@@ -122,6 +127,7 @@ _HOMES = {
     "River": "river",
     "Sorted": "sorter",
     "Sorter": "sorter",
+    "Table": "table",
     "check": "verbs",
     "detach": "verbs",
     "doctor": "verbs",
@@ -169,6 +175,7 @@ __all__ = [
     "Detached",
     "DifferentInputs",
     "DoctorReport",
+    "DuplicateKey",
     "Error",
     "ExecReport",
     "Executed",
@@ -218,6 +225,9 @@ __all__ = [
     "Sorted",
     "Sorter",
     "Stat",
+    "Table",
+    "TableError",
+    "TableFull",
     "TooLittleMemory",
     "TransferError",
     "UnknownHost",

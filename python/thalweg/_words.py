@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Name: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-"""A file, named as for the command: a path, ``-``, ``nodes:PATTERN``, ``client:PATH``, ``volume:NAME/PATH``."""
+"""A file, named as for the command: a path, ``-``, ``nodes:PATTERN``, ``client:PATH``, ``volume:NAME/PATH``,
+``table:NAME@LOW..HIGH``."""
 Size: TypeAlias = int | str
 """Bytes, or text with a unit or a share: ``"256MiB"``, ``"50%"``."""
 Option: TypeAlias = bool | int | float | Name | Iterable[Name] | None

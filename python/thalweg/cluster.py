@@ -46,11 +46,11 @@ class Cluster:
 
     def flags(self) -> dict[str, Option]:
         """The keywords of a verb that runs on it."""
-        where, identity = self._asked()
+        where, identity = self.where()
         # The name of a cluster that the identity has anyway is enough to run there.
         return {"cluster": where or identity, "identity": identity, "on": ",".join(self.on) or None}
 
-    def _asked(self) -> tuple[str | None, str | None]:
+    def where(self) -> tuple[str | None, str | None]:
         """The cluster and the identity as the command takes them."""
         if self.name is not None and self.name.startswith(HOSTED):
             from thalweg.ray import identity
@@ -73,7 +73,7 @@ class Cluster:
         Raises :class:`thalweg.ClusterError` if the cluster cannot be used. A host that cannot be reached is in the
         report, and so is a status other than 0.
         """
-        where, identity = self._asked()
+        where, identity = self.where()
         pairs = list((env or {}).items())
         report, outputs = _native.exec(where, identity, self.on, list(command), pairs, timeout, detach)
         said = {host: HostOutput(out, err) for host, out, err in outputs}
@@ -93,6 +93,6 @@ class Cluster:
         return made(JobList, call(words("job cancel", (job,), self._identity())))
 
     def _identity(self) -> dict[str, Option]:
-        where, identity = self._asked()
+        where, identity = self.where()
         is_path = where is not None and os.path.exists(where)
         return {"identity": where if is_path else identity}

@@ -274,6 +274,20 @@ class VolumeNotFound(VolumeError, FileNotFoundError):
     """There is nothing of that name in the volume."""
 
 
+class TableError(Error):
+    """A table could not be used."""
+
+
+class TableFull(TableError):
+    """The memory for the records of a table is full."""
+
+
+class DuplicateKey(TableError):
+    """Two records of a load have the key ``key``."""
+
+    key: str
+
+
 class ClusterError(Error):
     """A cluster or an identity could not be used."""
 

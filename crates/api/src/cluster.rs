@@ -55,6 +55,9 @@ pub struct ClusterHost {
     /// The most memory of a participant there, if it is less than the host's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// The port on which its node answers Redis clients, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resp: Option<u16>,
 }
 
 /// A person or a program that may send requests to the hosts.

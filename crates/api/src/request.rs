@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
-    CheckShare, ExecRequest, JobSpec, ProbeRequest, PumpRequest, RelayRequest, TableEntry, VolumeLayout,
-    VoteRequest, from_json, to_json,
+    CheckShare, ExecRequest, JobSpec, ProbeRequest, PumpRequest, RelayRequest, TableEntry, TableKind,
+    VolumeLayout, VoteRequest, from_json, to_json,
 };
 
 /// A request to one service.
@@ -280,6 +280,9 @@ pub enum TableRequest {
         capacity: u64,
         /// The most bytes of keys and values of a bucket.
         capacity_bytes: u64,
+        /// What it is for, if a Redis client makes it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kind: Option<TableKind>,
     },
     /// To the registrar: list the tables. The result is a [`TableList`](crate::TableList).
     List,
@@ -293,6 +296,29 @@ pub enum TableRequest {
     /// From the registrar: remove this node's buckets of a table.
     End {
         /// Its id.
+        id: String,
+    },
+    /// This stream carries the records of new buckets of a table, which the node removes if the stream ends before it is
+    /// asked to keep them.
+    Load(TableEntry),
+    /// To the registrar: list a loaded table in place of the one without records that has this name.
+    Loaded {
+        /// The loaded table.
+        entry: TableEntry,
+        /// The id of the table that it replaces.
+        replaces: String,
+        /// The nodes that have its buckets.
+        nodes: Vec<String>,
+    },
+    /// From the registrar: refuse changes of a table for some seconds, and report this node's share of it, a
+    /// [`TableShare`](crate::TableShare).
+    Freeze {
+        /// Its id.
+        id: String,
+    },
+    /// From the registrar: keep the buckets of a load after its stream has ended.
+    Keep {
+        /// The id of the loaded table.
         id: String,
     },
     /// Report this node's share of a table. The result is a [`TableShare`](crate::TableShare).

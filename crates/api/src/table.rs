@@ -26,6 +26,51 @@ pub struct TableEntry {
     pub capacity_bytes: u64,
     /// The node that had the first bucket.
     pub home: String,
+    /// The form of its records, if it was loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<TableForm>,
+    /// What a Redis client made it for; `None` if no Redis client has made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<TableKind>,
+}
+
+/// What a table is to Redis clients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TableKind {
+    /// A hash, or the keys that have strings.
+    Hash,
+    /// A sorted set.
+    Sorted {
+        /// The score of all its members, as text.
+        score: String,
+    },
+}
+
+/// The form of the records of a loaded table. The bytes beside the key, in order, are the value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableForm {
+    /// The bytes of a record.
+    pub record_bytes: u32,
+    /// The byte of a record at which its key begins.
+    pub key_offset: u32,
+    /// The bytes of a key.
+    pub key_bytes: u32,
+}
+
+/// The result of a load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableLoaded {
+    /// The table.
+    pub table: String,
+    /// The records that were loaded.
+    pub records: u64,
+    /// The records that were left out because others have their keys.
+    pub dropped: u64,
+    /// The buckets that have the records.
+    pub buckets: u64,
+    /// The nodes that have the buckets.
+    pub nodes: u64,
 }
 
 /// The tables of a cluster.

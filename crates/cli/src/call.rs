@@ -54,6 +54,7 @@ pub fn call(words: Vec<OsString>, progress: &Progress) -> Result<String, CallErr
         Job::PlanSimulated(asked, memory_bytes, layout) => {
             to_json(&model::predict(&model::simulate(&asked, layout, memory_bytes)?))
         }
+        Job::Load(task, duplicates) => to_json(&task.load(duplicates, progress)?),
         Job::Pump(transfer) => to_json(&transfer.run(progress)?),
         Job::Check(options, cluster) => to_json(&thalweg::check(&options, cluster.as_ref(), progress)?),
         Job::Doctor(scratch) => to_json(&thalweg::doctor(&scratch)?),

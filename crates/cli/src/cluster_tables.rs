@@ -1,8 +1,6 @@
 //! The command `table` on the nodes of a cluster: runs it, shows the result, and determines the exit status.
 
-use thalweg::table::cluster::{
-    Answer, Arrange, CAPACITY_BYTES, Operation, Range, Result, Table, Tables, text,
-};
+use thalweg::table::{Answer, Arrange, CAPACITY_BYTES, Operation, Records, Result, Table, Tables, text};
 use thalweg_api::{TableRecord, to_json};
 
 use crate::failure::{DONE, Failure, WRONG};
@@ -47,24 +45,24 @@ pub(crate) fn perform(
         Verb::Put(name, records) => {
             let upsert =
                 |(key, value): (Vec<u8>, Vec<u8>)| Operation::Upsert { key: key.into(), value: value.into() };
-            all(&Table::open(tables, &name)?, records.into_iter().map(upsert), |_, _| Ok(true))
+            all(&Table::open(&tables, &name)?, records.into_iter().map(upsert), |_, _| Ok(true))
         }
         Verb::Update(name, records) => {
             let update =
                 |(key, value): (Vec<u8>, Vec<u8>)| Operation::Update { key: key.into(), value: value.into() };
-            all(&Table::open(tables, &name)?, records.into_iter().map(update), |key, answer| {
+            all(&Table::open(&tables, &name)?, records.into_iter().map(update), |key, answer| {
                 show.done(key, answer)
             })
         }
         Verb::Delete(name, keys) => {
             let delete = |key: Vec<u8>| Operation::Delete { key: key.into() };
-            all(&Table::open(tables, &name)?, keys.into_iter().map(delete), |key, answer| {
+            all(&Table::open(&tables, &name)?, keys.into_iter().map(delete), |key, answer| {
                 show.done(key, answer)
             })
         }
         Verb::Get(name, keys) => {
             let get = |key: Vec<u8>| Operation::Get { key: key.into() };
-            all(&Table::open(tables, &name)?, keys.into_iter().map(get), |key, answer| {
+            all(&Table::open(&tables, &name)?, keys.into_iter().map(get), |key, answer| {
                 show.value(key, answer)
             })
         }
@@ -72,12 +70,15 @@ pub(crate) fn perform(
             if let Arrange::Split { to: Some(node), .. } | Arrange::Move { to: node, .. } = &arrange {
                 tables.check_node(node)?;
             }
-            Table::open(tables, &name)?.arrange(arrange)?;
+            Table::open(&tables, &name)?.arrange(arrange)?;
             Ok(DONE)
         }
-        Verb::Range(name, selection) => show.records(range(&Table::open(tables, &name)?, selection)),
+        Verb::Range(name, selection) => {
+            let keys_only = selection.keys_only;
+            show.records(range(&Table::open(&tables, &name)?, selection), keys_only)
+        }
         Verb::Count(name, Selection { interval, condition, .. }) => {
-            let count = Table::open(tables, &name)?.count(interval, condition.as_ref())?;
+            let count = Table::open(&tables, &name)?.count(interval, condition)?;
             report(how, || count.to_string(), || format!("{count}\n"))
         }
     }
@@ -98,10 +99,10 @@ fn all(
     Ok(if all_well { DONE } else { WRONG })
 }
 
-fn range(table: &Table, selection: Selection) -> Range {
+fn range(table: &Table, selection: Selection) -> Records<'_> {
     let Selection { interval, condition, first, descending, keys_only } = selection;
     let mut range = match condition {
-        Some(condition) => table.find(interval, &condition),
+        Some(condition) => table.find(interval, condition),
         None => table.range(interval),
     };
     if descending {
@@ -151,10 +152,9 @@ impl Shown {
         Ok(true)
     }
 
-    fn records(&self, range: Range) -> std::result::Result<u8, Failure> {
-        let keys_only = range.is_keys_only();
+    fn records(&self, records: Records<'_>, keys_only: bool) -> std::result::Result<u8, Failure> {
         let mut text = String::new();
-        for record in range {
+        for record in records {
             let (key, value) = record?;
             text += &self.record(&key, &value, keys_only);
             if text.len() >= PRINTED_TOGETHER {

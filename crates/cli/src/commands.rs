@@ -405,6 +405,10 @@ count NAME [LOW..HIGH]: how many there are, or meet --where.
 
 split NAME KEY [NODE]: makes a bucket begin at KEY, on NODE or on the first that has room. merge NAME KEY: merges the bucket that begins at KEY with the one before it. move NAME KEY NODE: moves the bucket with KEY. Records can be used meanwhile. Buckets with few records are also merged without being asked, but not those that 'split' made.
 
+load NAME FILE ...: sorts records of --record bytes by --by, and puts them into a table without records, all or none. The bytes \
+beside the key are the value. dump NAME FILE: the records of a loaded table as they were. sort and the other commands on records \
+read table:NAME and table:NAME@LOW..HIGH, and sort and merge write table:NAME.
+
 serve: holds records in memory, in the order of their keys, and serves them to any Redis client. Keys with strings, hashes, and \
 sorted sets whose members have one score; ranges by ZRANGE KEY LOW HIGH BYLEX, of sorted sets and of the fields of hashes. MULTI, \
 WATCH and EXEC; keys that end (EXPIRE). 'COMMAND LIST' names all commands. A key has at most 2,047 bytes, a value less than 1 MiB. \
@@ -416,12 +420,14 @@ Runs until SIGINT or SIGTERM. Nothing is written to a disk: its records end with
             ("thalweg table put events 2026-01-31 'began' 2026-02-01 'ended'", "two records"),
             ("thalweg table range events 2026-01..2026-02", "those of January"),
             ("thalweg table find events --where contains:began --first 10", "the first ten that began"),
+            ("thalweg table load events records --record 100 --by 0:10", "from a file, sorted on the way"),
+            ("thalweg table dump events sorted", "the records of that file in order"),
             ("thalweg table serve --resp 127.0.0.1:6379", "then redis-cli SET films 12"),
             ("thalweg table serve --resp unix:/run/user/1000/tables --memory 1GiB", "for this user only"),
         ],
         subjects: &[
             "serve", "create", "list", "status", "drop", "put", "update", "get", "delete", "range", "count", "find",
-            "split", "merge", "move",
+            "load", "dump", "split", "merge", "move",
         ],
     },
     CommandInfo {
@@ -548,7 +554,7 @@ serves only its status and metrics.",
 init NAME HOST...: creates an authority, certificates and the cluster file in the identity's directory, with \
 hosts/HOST below it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT, optionally followed by \
 @WORD,...: roles for --on; data=DIR, the directory of its files with nodes:; memory=SIZE, the most memory that a job \
-uses there.
+uses there; resp=PORT, where its node answers Redis clients.
 
 status: asks every node. doctor: every node examines its host, and says what is weak or missing there. probe: measures \
 every node's disk, cores, memory and link, all at the same time, in less than ten seconds; each node stores the rates \

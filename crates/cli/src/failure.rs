@@ -39,10 +39,10 @@ pub(crate) enum Failure {
     Node(#[from] thalweg::nodes::Error),
     /// A server of tables could not be started, or failed.
     #[error("{0}")]
-    Table(#[from] thalweg::table::Error),
-    /// An operation on tables of a cluster failed.
+    Table(#[from] thalweg::table::ServerError),
+    /// An operation on a table failed.
     #[error("{0}")]
-    ClusterTable(#[from] thalweg::table::cluster::Error),
+    ClusterTable(#[from] thalweg::table::Error),
     /// A file for a server of tables could not be read.
     #[error("{0}")]
     Served(thalweg_io::Error),
@@ -119,6 +119,9 @@ fn advice(error: &Error) -> &'static str {
         Error::NoUring(_) => ", or use --io threads",
         Error::Cluster(why) => cluster_advice(why),
         Error::Transfer(why) => transfer_advice(why),
+        Error::Table(thalweg::table::Error::Duplicate(_)) => {
+            "; --on-duplicate first or last takes one of them"
+        }
         Error::Node { kind: FailureKind::Resumable, .. } => RESUME,
         Error::Pool(_) => "; give a smaller --memory",
         Error::Key(KeyError::Outside { .. }) => "; give --by a part inside the record",

@@ -53,8 +53,8 @@ pub(crate) const SPILLS: At = At::Commands(&[Sort, Shuffle, Join, Plan]);
 pub(crate) const WRITES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition]);
 pub(crate) const RECORDS: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Check]);
 pub(crate) const RECORD_LENGTHS: At =
-    At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Check, Volume]);
-pub(crate) const KEYS: At = At::Commands(&[Sort, Merge, Join, Plan, Partition, Check]);
+    At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Check, Volume, Table]);
+pub(crate) const KEYS: At = At::Commands(&[Sort, Merge, Join, Plan, Partition, Check, Table]);
 pub(crate) const PARTS: At = At::Commands(&[Partition]);
 pub(crate) const JOINS: At = At::Commands(&[Join]);
 pub(crate) const GENERATES: At = At::Commands(&[Gen]);

@@ -1,5 +1,7 @@
 //! The flags of `table` on the nodes of a cluster, in the table of flags.
 
+use thalweg::table::Duplicates;
+
 use crate::commands::Command::Table;
 use crate::flag::{At, Flag, Value};
 use crate::values;
@@ -16,6 +18,21 @@ pub(crate) const CAPACITY: Flag = Flag {
 How many records a bucket of a new table has. One that has more is split: another node gets its upper half, or, if keys come in \
 ascending order, the keys behind its last one.",
     set: |args, value| values::record_count(value).map(|records| args.capacity = Some(records)),
+};
+
+pub(crate) const ON_DUPLICATE: Flag = Flag {
+    long: "on-duplicate",
+    short: None,
+    value: Value::OneOf("WHAT", &["error", "first", "last"]),
+    at: TABLES,
+    about: "which of records with one key is loaded [default: error]",
+    doc: "\
+What a load does with records that have the same key, of which a table has only one. error: it fails, and the table is as it was. \
+first, last: it takes the first or the last of them, in the order of the inputs.",
+    set: |args, value| {
+        let choices = [("error", Duplicates::Fail), ("first", Duplicates::First), ("last", Duplicates::Last)];
+        values::choice(value, &choices).map(|what| args.on_duplicate = Some(what))
+    },
 };
 
 pub(crate) const HEX: Flag = Flag {

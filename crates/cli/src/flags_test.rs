@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use thalweg::table::Duplicates;
 use thalweg::volume::Hint;
 use thalweg::{IoChoice, KeyPart, PartitionPick};
 use thalweg_api::{May, Schedule};
@@ -31,6 +32,9 @@ const CASES: &[Case] = &[
     ("datamation", &["plan", "sort", "--datamation"], |a| a.datamation),
     ("memory", &["sort", "--memory", "1GiB"], |a| a.memory == Some(Size::Bytes(1 << 30))),
     ("memory", &["sort", "--memory=10%"], |a| a.memory == Some(Size::Percent(10.0))),
+    ("on-duplicate", &["table", "load", "--on-duplicate", "last"], |a| {
+        a.on_duplicate == Some(Duplicates::Last)
+    }),
     ("scratch", &["sort", "--scratch", "a", "--scratch", "b"], |a| {
         a.scratch == [Path::new("a"), Path::new("b")]
     }),

@@ -78,6 +78,10 @@ fn perform(Request { job, show: how }: Request) -> Result<u8, Failure> {
             report(how, || to_json(&receipt), || show::pump(&receipt))?;
             held(&receipt.verb, receipt.holds)
         }
+        Job::Load(task, duplicates) => {
+            let loaded = watched(how, |progress| task.load(duplicates, progress))?;
+            report(how, || to_json(&loaded), || show::table_loaded(&loaded))
+        }
         Job::Volume(asked) => volumes::volume(&asked, how),
         Job::Table(asked) => tables::serve(asked, how),
         Job::ClusterTables(asked) => cluster_tables::perform(asked, how),

@@ -9,9 +9,8 @@ mod support;
 use std::collections::BTreeMap;
 
 use support::nodes::Nodes;
-use support::until;
-use thalweg::table::Condition;
-use thalweg::table::cluster::{Answer, Error, Interval, Operation, Table, Tables};
+use support::{skipped, until};
+use thalweg::table::{Answer, Condition, Error, Operation, Table, Tables};
 use thalweg_api::{TableStatus, from_json};
 use thalweg_base::rng::Rng;
 use thalweg_io::process;
@@ -21,7 +20,7 @@ fn status(nodes: &Nodes, name: &str) -> TableStatus {
 }
 
 fn open(nodes: &Nodes, name: &str) -> Table {
-    Table::open(Tables::load(&nodes.place.0.join("own"), None).unwrap(), name).unwrap()
+    Table::open(&Tables::load(&nodes.place.0.join("own"), None).unwrap(), name).unwrap()
 }
 
 /// Submits all, and waits for all answers.
@@ -90,13 +89,13 @@ fn a_table_splits_over_the_nodes_while_it_is_used_and_has_every_record() {
         let got = all(&table, model.keys().map(|key| Operation::Get { key: key[..].into() }));
         let values = model.values().map(|value| Answer::Value(Some(value[..].into())));
         assert!(got.into_iter().eq(values));
-        let records = table.range(Interval::all()).collect::<Result<Vec<_>, _>>().unwrap();
+        let records = table.range(..).collect::<Result<Vec<_>, _>>().unwrap();
         assert!(records.iter().map(|(key, value)| (key, value)).eq(&model));
-        let backwards = table.range(Interval::all()).descending().collect::<Result<Vec<_>, _>>().unwrap();
+        let backwards = table.range(..).descending().collect::<Result<Vec<_>, _>>().unwrap();
         assert!(backwards.iter().map(|(key, value)| (key, value)).eq(model.iter().rev()));
-        assert_eq!(table.count(Interval::all(), None).unwrap(), model.len() as u64);
+        assert_eq!(table.count(.., None).unwrap(), model.len() as u64);
         let sevens = Condition::parse(b"contains:77").unwrap();
-        let found = table.find(Interval::all(), &sevens).collect::<Result<Vec<_>, _>>().unwrap();
+        let found = table.find(.., sevens).collect::<Result<Vec<_>, _>>().unwrap();
         let expected = model.iter().filter(|(_, value)| value.windows(2).any(|two| two == b"77"));
         assert!(found.iter().map(|(key, value)| (key, value)).eq(expected));
     }
@@ -144,7 +143,7 @@ fn what_is_lost_with_a_node_is_said_and_the_rest_goes_on() {
     let lost = |key: &[u8]| {
         let within = |missing: &String| {
             let (low, high) = missing.split_once("..").unwrap();
-            let bytes = |text| thalweg::table::cluster::text::parse(text).unwrap();
+            let bytes = |text| thalweg::table::text::parse(text).unwrap();
             bytes(low).as_slice() <= key && (high.is_empty() || key < bytes(high).as_slice())
         };
         left.missing.iter().any(within)
@@ -160,4 +159,131 @@ fn what_is_lost_with_a_node_is_said_and_the_rest_goes_on() {
     let why = open(&nodes, "events").get(&key(gone)).unwrap_err();
     assert!(matches!(why, Error::Lost(_)), "{why}");
     nodes.run(&["table", "drop", "events"]).is_done();
+}
+
+/// Records of a table, sorted, in the directory of the test.
+fn sorted(nodes: &Nodes, records: &str) -> Vec<u8> {
+    nodes.run(&["sort", records, "-o", "sorted", "--datamation", "-q"]).is_done();
+    std::fs::read(nodes.place.0.join("sorted")).unwrap()
+}
+
+#[test]
+fn a_loaded_table_is_dumped_as_it_was_sorted() {
+    let nodes = Nodes::start(3);
+    let run = |args: &[&str]| nodes.run(args);
+    run(&["gen", "10k", "records", "-q"]).is_done();
+    run(&["table", "create", "events", "--capacity", "700"]).is_done();
+    let load = ["table", "load", "events", "records", "--record", "100", "--by", "0:10"];
+    assert_eq!(run(&load).is_done(), "events: 10 000 records in 15 buckets on 3 nodes\n");
+    let expected = sorted(&nodes, "records");
+    let dumped = |name: &str| {
+        run(&["table", "dump", name, "dump", "-q"]).is_done();
+        std::fs::read(nodes.place.0.join("dump")).unwrap()
+    };
+    assert!(dumped("events") == expected);
+    let mut piped = nodes.place.command(&["table", "dump", "events", "-", "-q"]);
+    assert!(piped.env("THALWEG_IDENTITY", "own").output().unwrap().stdout == expected);
+    let status = status(&nodes, "events");
+    assert_eq!((status.records, status.missing.len()), (10_000, 0));
+    assert!(status.nodes.iter().all(|share| share.buckets.len() == 5));
+
+    // Any verb reads it, or a part of it, and a sort by another key goes into another table and back.
+    run(&["check", "table:events", "--datamation", "-q"]).is_done();
+    let key = |at: usize| thalweg::table::text::show(&expected[at * 100..][..10]).replace('.', r"\x2e");
+    let part = format!("table:events@{}..{}", key(100), key(200));
+    run(&["sort", &part, "-o", "part", "--datamation", "-q"]).is_done();
+    assert!(std::fs::read(nodes.place.0.join("part")).unwrap() == expected[10_000..20_000]);
+    run(&["partition", "table:events", "-o", "part-{}", "--parts", "2", "--pick", "hash", "-q"]).is_done();
+    run(&["table", "create", "numbers"]).is_done();
+    run(&["sort", "table:events", "-o", "table:numbers", "--record", "100", "--by", "10:32", "-q"]).is_done();
+    run(&["table", "create", "again", "--capacity", "2k"]).is_done();
+    run(&["merge", "sorted", "-o", "table:again", "--datamation", "-q"]).is_done();
+    run(&["pump", "table:again", "copy", "-q"]).is_done();
+    assert!(std::fs::read(nodes.place.0.join("copy")).unwrap() == expected);
+
+    // It can be used, with records of its form.
+    let table = open(&nodes, "events");
+    assert_eq!(table.get(&expected[..10]).unwrap().unwrap(), expected[10..100]);
+    assert!(table.update(&expected[..10], [7; 90]).unwrap());
+    let why = table.upsert("short", "v").unwrap_err().to_string();
+    assert!(why.contains("a key of 10 bytes and a value of 90, not of 5 and 1"), "{why}");
+    assert!(dumped("events")[10..100] == [7; 90]);
+}
+
+#[test]
+fn a_load_that_fails_leaves_the_table_as_it_was() {
+    let nodes = Nodes::start(2);
+    let run = |args: &[&str]| nodes.run(args);
+    let used = || status(&nodes, "events").nodes.iter().map(|share| share.memory_used_bytes).sum::<u64>();
+    run(&["table", "create", "events", "--capacity", "300"]).is_done();
+    let before = used();
+    run(&["gen", "1k", "once", "-q"]).is_done();
+    let twice = std::fs::read(nodes.place.0.join("once")).unwrap().repeat(2);
+    std::fs::write(nodes.place.0.join("twice"), &twice).unwrap();
+    let load = |more: &[&str]| run(&[&["table", "load", "events"], more, &["--datamation"]].concat());
+    load(&["twice"]).is_refused(&["two records have the key", "--on-duplicate first or last"]);
+    std::fs::write(nodes.place.0.join("short"), &twice[..150]).unwrap();
+    load(&["short"]).is_refused(&["short"]);
+    load(&["nothing"]).is_refused(&["nothing"]);
+    run(&["merge", "once", "-o", "table:events", "--datamation", "-q"]).is_refused(&["sort"]);
+    run(&["sort", "once", "-o", "table:events", "-q"]).is_refused(&["records of one length"]);
+    run(&["pump", "once", "table:events", "-q"]).is_refused(&["does not know the key"]);
+    run(&["shuffle", "once", "-o", "table:events", "--seed", "1", "-q"]).is_refused(&["sort or a merge"]);
+    run(&["sort", "once", "-o", "table:events@a..b", "--datamation", "-q"]).is_refused(&["a whole table"]);
+    run(&["table", "dump", "events", "dump"]).is_refused(&["was not loaded", "thalweg table range"]);
+    assert_eq!(status(&nodes, "events").records, 0);
+    until("the nodes have removed what came", || used() == before);
+
+    let loaded = load(&["twice", "--on-duplicate", "last"]);
+    assert!(loaded.is_done().contains("1 000 with the key of another were left out"), "{}", loaded.out);
+    assert_eq!(run(&["table", "count", "events"]).is_done(), "1000\n");
+    load(&["once"]).is_refused(&["has 1000 records, and only a table without records is loaded"]);
+    run(&["table", "dump", "events", "dump", "-q"]).is_done();
+    assert!(std::fs::read(nodes.place.0.join("dump")).unwrap() == sorted(&nodes, "once"));
+}
+
+#[test]
+fn a_dump_of_records_that_are_lost_writes_no_file() {
+    let mut nodes = Nodes::start(2);
+    nodes.run(&["gen", "3k", "records", "-q"]).is_done();
+    nodes.run(&["table", "create", "events", "--capacity", "100"]).is_done();
+    nodes.run(&["table", "load", "events", "records", "--datamation", "-q"]).is_done();
+    let (mut guard, pid) = (nodes.running.remove(1), nodes.pids.remove(1));
+    guard.kill().unwrap();
+    guard.wait().unwrap();
+    std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
+    until("the node is gone", || !process::is_alive(pid));
+    nodes.run(&["table", "dump", "events", "dump"]).is_refused(&["n2"]);
+    assert!(!nodes.place.0.join("dump").exists());
+}
+
+#[test]
+fn redis_py_works_on_three_nodes() {
+    let python = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("../redis-py/bin/python");
+    if !python.exists() {
+        return skipped("there is no redis-py; ./test installs it");
+    }
+    let held: Vec<_> = (0..3).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let ports: Vec<u16> = held.iter().map(|one| one.local_addr().unwrap().port()).collect();
+    drop(held);
+    let words: Vec<String> = ports.iter().map(|port| format!("resp={port}")).collect();
+    let mut nodes = Nodes::made(&words);
+    std::fs::write(nodes.place.0.join("own/hosts/n1/resp-password"), "open sesame\n").unwrap();
+    nodes
+        .place
+        .run(&["node", "run", "--identity", "own/hosts/n1"])
+        .is_refused(&["others may read this password"]);
+    for i in 1..=3 {
+        let path = nodes.place.0.join(format!("own/hosts/n{i}/resp-password"));
+        std::fs::write(&path, "open sesame\n").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    }
+    (0..3).for_each(|i| nodes.begin(i));
+    nodes.run(&["table", "create", "created", "--capacity", "100"]).is_done();
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/table/redis_py_nodes.py");
+    let ports = ports.iter().map(u16::to_string);
+    let done =
+        std::process::Command::new(python).arg(script).arg("open sesame").args(ports).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && done.stdout.starts_with(b"redis-py "), "{said}");
 }

@@ -1,6 +1,6 @@
 //! Endpoints: where bytes come from or go to, and how they are written on the command line.
 //!
-//! An argument of a verb on records is `-`, `nodes:PATTERN`, `client:PATH`, `volume:NAME/PATH` or a path. An argument
+//! An argument of a verb on records is `-`, `nodes:PATTERN`, `client:PATH`, `volume:NAME/PATH`, `table:NAME` or a path. An argument
 //! of a transfer may also name another machine: by a colon before the first slash, as for scp and rsync, or by
 //! `ssh://`. Arguments are raw bytes: nothing in them is unescaped.
 
@@ -27,6 +27,8 @@ pub enum Endpoint {
     Client(PathBuf),
     /// A file of a volume, written `volume:NAME/PATH`.
     Volume(VolumePath),
+    /// Records of a table of a cluster, written `table:NAME` or `table:NAME@LOW..HIGH`.
+    Table(TablePart),
     /// This many zero bytes, written `zero:SIZE`.
     Zeros(u64),
     /// Discards all bytes, written `null:`.
@@ -35,6 +37,28 @@ pub enum Endpoint {
     Host(String, Box<Endpoint>),
     /// A path on a host that ssh connects to, written `ssh://[USER@]HOST[:PORT]/PATH`.
     Ssh(SshHost, PathBuf),
+}
+
+/// All records of a table of a cluster, or those with the keys of an interval.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TablePart {
+    /// The name of the table.
+    pub name: String,
+    /// `LOW..HIGH`, for the keys from LOW up to but not including HIGH: text in which `\xHH` is any byte.
+    pub keys: Option<String>,
+    /// The directory of the identity for the cluster; `None` for the user's own.
+    pub identity: Option<PathBuf>,
+    /// The name that the cluster must have.
+    pub cluster: Option<String>,
+}
+
+impl TablePart {
+    /// Parses `NAME` or `NAME@LOW..HIGH`.
+    fn of(text: &[u8]) -> TablePart {
+        let text = String::from_utf8_lossy(text);
+        let (name, keys) = text.split_once('@').map_or((&*text, None), |(name, keys)| (name, Some(keys)));
+        TablePart { name: name.into(), keys: keys.map(String::from), ..TablePart::default() }
+    }
 }
 
 /// A host that ssh connects to. For what is not given, ssh uses the user's own configuration.
@@ -105,7 +129,7 @@ impl Endpoint {
             return Ok(Endpoint::Path(PathBuf::from(word)));
         };
         match (&head[..colon], &bytes[colon + 1..]) {
-            (b"volume", _) => Ok(Endpoint::from(word)),
+            (b"volume" | b"table", _) => Ok(Endpoint::from(word)),
             (b"null", b"") => Ok(Endpoint::Null),
             (b"zero", size) => zeros(size),
             (host, rest) => {
@@ -130,6 +154,9 @@ impl From<&OsStr> for Endpoint {
         let bytes = word.as_bytes();
         if let Some(path) = VolumePath::of(word) {
             return Endpoint::Volume(path);
+        }
+        if let Some(table) = bytes.strip_prefix(b"table:") {
+            return Endpoint::Table(TablePart::of(table));
         }
         match (bytes.strip_prefix(b"nodes:"), bytes.strip_prefix(b"client:")) {
             _ if word == "-" => Endpoint::Standard,
@@ -170,6 +197,8 @@ impl fmt::Display for Endpoint {
             Endpoint::Nodes(path) => write!(f, "nodes:{}", path.display()),
             Endpoint::Client(path) => write!(f, "client:{}", path.display()),
             Endpoint::Volume(path) => write!(f, "{}", path.as_path().display()),
+            Endpoint::Table(TablePart { name, keys: None, .. }) => write!(f, "table:{name}"),
+            Endpoint::Table(TablePart { name, keys: Some(keys), .. }) => write!(f, "table:{name}@{keys}"),
             Endpoint::Zeros(bytes) => write!(f, "zero:{bytes}"),
             Endpoint::Null => f.write_str("null:"),
             Endpoint::Host(host, end) => write!(f, "{host}:{end}"),
@@ -254,6 +283,15 @@ mod tests {
             ("nodes:/d/*", Endpoint::Nodes("/d/*".into())),
             ("client:a", Endpoint::Client("a".into())),
             ("volume:v/d/a", Endpoint::Volume(VolumePath::of("volume:v/d/a".as_ref()).unwrap())),
+            ("table:t", Endpoint::Table(TablePart { name: "t".into(), ..TablePart::default() })),
+            (
+                "table:t@a@..b",
+                Endpoint::Table(TablePart {
+                    name: "t".into(),
+                    keys: Some("a@..b".into()),
+                    ..TablePart::default()
+                }),
+            ),
             ("h:/p", Endpoint::Path("h:/p".into())),
             ("null:", Endpoint::Path("null:".into())),
         ] {

@@ -50,6 +50,9 @@ pub enum Error {
     /// A volume could not be used.
     #[error("{0}")]
     Volume(thalweg_volume::Error),
+    /// A table could not be read or loaded.
+    #[error(transparent)]
+    Table(#[from] thalweg_table::cluster::Error),
     /// A cluster, an identity or a link with a host could not be used.
     #[error(transparent)]
     Cluster(#[from] thalweg_wire::ClusterError),

@@ -25,7 +25,7 @@ pub use asked::{Asked, BadPath, Needs, TooLittleMemory};
 pub use calibrate::calibration_bytes;
 #[doc(hidden)]
 pub use calibrate::{probe_cores, probe_disk};
-pub use endpoint::{BadEndpoint, Endpoint, SshHost};
+pub use endpoint::{BadEndpoint, Endpoint, SshHost, TablePart};
 pub use error::{Error, Result};
 pub use job_fault::{AskedOfCluster, JobFault};
 pub use options::{CheckOptions, GenOptions, IoChoice, PumpOptions, RightSide, SorterOptions, WorkOptions};

@@ -1,10 +1,10 @@
-//! Pipes to and from another process, with a time limit on every call.
+//! Pipes: to and from another process, with a time limit on every call, and within this process.
 //!
 //! Invariant: a descriptor is read and written only after [`be_patient`] has made it non-blocking. A read at the end of
 //! a pipe returns 0 bytes; when the time is up, a call fails with `WouldBlock`.
 //! Non-goals: files, and the sockets in [`crate::socket`].
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -14,6 +14,14 @@ use rustix::io::Errno;
 
 /// The desired capacity of a pipe: a block. With the default of 64 KiB, each block would wake both sides sixteen times.
 const HOLDS_BYTES: usize = 1 << 20;
+
+/// A pipe within this process, enlarged if possible. Other processes do not inherit it.
+pub fn new() -> io::Result<(PipeReader, PipeWriter)> {
+    let (from, to) = io::pipe()?;
+    // A user's total for pipes may be exhausted.
+    let _ = rustix::pipe::fcntl_setpipe_size(&to, HOLDS_BYTES);
+    Ok((from, to))
+}
 
 /// Makes a descriptor non-blocking, and enlarges the pipe if possible.
 pub fn be_patient(fd: &OwnedFd) -> io::Result<()> {

@@ -56,6 +56,9 @@ pub enum Error {
         /// What the system said.
         why: std::io::Error,
     },
+    /// A service of the node cannot begin; the text says why.
+    #[error("{0}")]
+    Service(String),
     /// A node without a certificate was to listen on an address that other machines reach.
     #[error(
         "a node without a certificate listens on loopback only, and {0} is not; thalweg cluster init makes \

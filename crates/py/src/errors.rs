@@ -6,6 +6,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use thalweg::nodes::{ClusterError, Error as NodeError, IdentityError};
+use thalweg::table::Error as TableError;
 use thalweg::volume::Error as VolumeError;
 use thalweg::{Asked, BadPath, Error, JobFault, TransferError};
 use thalweg_cli::call::CallError;
@@ -41,6 +42,11 @@ pub(crate) fn of_call(py: Python<'_>, why: &CallError) -> PyErr {
         CallError::Node(why) => of_node(py, why),
         why => usage(py, &why.to_string()),
     }
+}
+
+/// The exception for an error of an operation on a table.
+pub(crate) fn of_operation(py: Python<'_>, why: &TableError) -> PyErr {
+    exception(py, of_table(py, why), &why.to_string())
 }
 
 /// The exception for an error of a river.
@@ -112,6 +118,7 @@ fn of_verb<'py>(py: Python<'py>, why: &Error) -> Class<'py> {
             _ => class!(py, "TransferError"),
         },
         Error::Volume(why) => of_volume(py, why),
+        Error::Table(why) => of_table(py, why),
         Error::Cluster(why) => of_cluster(py, why),
         Error::Link(_) => class!(py, "LinkError"),
         Error::Job(why) => of_job(py, why),
@@ -252,6 +259,14 @@ fn of_volume<'py>(py: Python<'py>, why: &VolumeError) -> Class<'py> {
             class!(py, "VolumeFailed", errno = why.errno(), path = file, at = at)
         }
         why => class!(py, "VolumeError", errno = why.errno()),
+    }
+}
+
+fn of_table<'py>(py: Python<'py>, why: &TableError) -> Class<'py> {
+    match why {
+        TableError::Full(_) | TableError::MemoryFull(_) => class!(py, "TableFull"),
+        TableError::Duplicate(key) => class!(py, "DuplicateKey", key = key),
+        _ => class!(py, "TableError"),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Model: a verb is called with the arguments of the command, which `thalweg_cli` parses with its table of flags, so
 //! names, defaults and endpoints are those of the command. The result is the object that `--json` prints;
-//! `python/thalweg` makes dataclasses of it. Sorters, rivers and volumes are those of the facade.
+//! `python/thalweg` makes dataclasses of it. Sorters, rivers, tables and volumes are those of the facade.
 //! Invariant: no call keeps the interpreter's lock while it works or waits, and each ends within a second of Ctrl-C.
 //! Invariant: after a fork nothing here works in the child, because the child does not have the threads of the parent.
 //! Non-goals: mechanisms of its own.
@@ -12,6 +12,7 @@ mod call;
 mod errors;
 mod river;
 mod sorter;
+mod table;
 mod volume;
 mod watch;
 
@@ -39,6 +40,8 @@ mod _native {
     use super::river::{Inlet, Outlet, river};
     #[pymodule_export]
     use super::sorter::{Sorted, Sorter};
+    #[pymodule_export]
+    use super::table::Table;
     #[pymodule_export]
     use super::volume::{File, Volume};
 

@@ -4,7 +4,9 @@
 //! Non-goals: what each command does.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use crate::cluster::Front;
 use crate::error::Refusal;
 use crate::keyspace::{Keyspace, Scanned};
 use crate::resp::{REQUEST_BYTES_MAX, Reply, integer};
@@ -31,11 +33,18 @@ pub(crate) struct Shared {
     pub(crate) commands: u64,
     pub(crate) started_ms: i64,
     pub(crate) cursors: Cursors,
+    /// The tables of the cluster that commands work on instead of the keyspace, on a node.
+    pub(crate) front: Option<Arc<Front>>,
 }
 
 impl Shared {
-    pub(crate) fn new(keyspace: Keyspace, password: Option<Vec<u8>>, started_ms: i64) -> Shared {
-        Shared { keyspace, password, clients: 0, commands: 0, started_ms, cursors: Cursors::default() }
+    pub(crate) fn new(
+        keyspace: Keyspace,
+        password: Option<Vec<u8>>,
+        started_ms: i64,
+        front: Option<Arc<Front>>,
+    ) -> Shared {
+        Shared { keyspace, password, clients: 0, commands: 0, started_ms, cursors: Cursors::default(), front }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::cluster::Error;
 use crate::slab::{Full, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Why a request is refused.
@@ -53,6 +54,12 @@ pub(crate) enum Refusal {
     LongReply,
     /// The transaction is larger than the limit.
     LongTransaction,
+    /// An operation on a table of a cluster failed.
+    Cluster(Error),
+    /// The tables of a cluster cannot do this.
+    NotOnCluster(&'static str),
+    /// Others changed a record again and again while it was to be changed.
+    Contended,
 }
 
 impl fmt::Display for Refusal {
@@ -96,6 +103,15 @@ impl fmt::Display for Refusal {
             Refusal::LongReply => {
                 f.write_str("ERR the reply would be larger than 64 MiB; ask for less at a time")
             }
+            Refusal::Cluster(why @ Error::Full(_)) => write!(f, "OOM {why}"),
+            Refusal::Cluster(why) => write!(f, "ERR {why}"),
+            Refusal::NotOnCluster(what) => {
+                write!(
+                    f,
+                    "ERR {what} is not possible on the tables of a cluster; see the guide of thalweg table"
+                )
+            }
+            Refusal::Contended => f.write_str("ERR other clients keep changing this record; try again"),
             Refusal::LongTransaction => f.write_str("ERR the transaction has too many commands"),
         }
     }

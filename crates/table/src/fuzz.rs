@@ -20,7 +20,7 @@ const CLUSTER_MEMORY: usize = 96 << 10;
 /// Runs the requests in the bytes: each has a reply, memory stays within its limit, and all of it is freed at the end.
 pub fn requests(data: &[u8]) {
     let keyspace = Keyspace::new(MEMORY).expect("the memory is enough for no keys");
-    let mut shared = Shared::new(keyspace, None, 0);
+    let mut shared = Shared::new(keyspace, None, 0, None);
     let empty = shared.keyspace.memory().0;
     let mut session = Session::new(1, &shared);
     let (mut parsed, mut rest, mut replies) = (Parsed::default(), data, Vec::new());

@@ -1,4 +1,4 @@
-//! Tables: ordered records in memory, served to any Redis client.
+//! Tables: ordered records in memory, of this process or of the nodes of a cluster, and served to any Redis client.
 //!
 //! ```text
 //! sockets --> Server --> requests (resp.rs) --> commands --> Keyspace --> Bucket: a B+-tree --> Slab: cells of records
@@ -24,10 +24,11 @@ mod server;
 mod slab;
 mod socket;
 mod store;
+mod table;
 mod walk;
 
 pub use condition::{CONDITION_BYTES_MAX, Condition, ConditionError};
-pub use listen::{Error, Options, Place};
+pub use listen::{Error as ServerError, Options, Place};
 pub use server::{Server, Stop};
 pub use socket::Tls;
-pub use store::{Batch, Store, StoreError, Wanted};
+pub use table::{Record, Records, Table, Ticket};

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -157,6 +158,17 @@ impl Listener {
                 let _file = SocketFile { path: path.clone(), made: inode(path) };
                 Ok((Listener::Unix { listener, _file }, place.clone()))
             }
+        }
+    }
+
+    /// Another listener for the same port, for another thread.
+    pub(crate) fn share(&self) -> io::Result<Listener> {
+        match self {
+            Listener::Tcp(listener) => {
+                let shared = std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?);
+                Ok(Listener::Tcp(TcpListener::from_std(shared)))
+            }
+            Listener::Unix { .. } => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

@@ -17,6 +17,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use thalweg_base::clock;
 
 use crate::call::{Session, Shared};
+use crate::cluster::Front;
 use crate::commands::run;
 use crate::error::Refusal;
 use crate::keyspace::Keyspace;
@@ -92,6 +93,8 @@ pub struct Server {
     scratch: Box<[u8]>,
     parsed: Parsed,
     last_client: u64,
+    /// The servers that share the limits.
+    servers: usize,
 }
 
 struct Client {
@@ -119,12 +122,40 @@ enum Fate {
 impl Server {
     /// Begins to listen.
     pub fn bind(options: Options) -> Result<Server, Error> {
+        let (listener, place) = Server::listen(&options)?;
+        Server::on((listener, place), options, (0, 1), None)
+    }
+
+    /// Begins to listen for clients of the tables of a cluster, with this number of servers. A client is of one of
+    /// them, which waits for the nodes; they share the limits.
+    pub(crate) fn bind_on_cluster(
+        options: &Options,
+        front: &Arc<Front>,
+        servers: usize,
+    ) -> Result<Vec<Server>, Error> {
+        let (listener, place) = Server::listen(options)?;
+        let server = |number| {
+            let failed = |why| Error::System { what: "listen on", place: place.clone(), why };
+            let listener = listener.share().map_err(failed)?;
+            Server::on((listener, place.clone()), options.clone(), (number, servers), Some(Arc::clone(front)))
+        };
+        (0..servers).map(server).collect()
+    }
+
+    fn listen(options: &Options) -> Result<(Listener, Place), Error> {
         options.check()?;
-        let Options { place, memory, password, tls } = options;
-        if memory < MEMORY_MIN {
-            return Err(Error::LittleMemory(memory));
+        match options.memory < MEMORY_MIN {
+            true => Err(Error::LittleMemory(options.memory)),
+            false => Listener::bind(&options.place),
         }
-        let (mut listener, place) = Listener::bind(&place)?;
+    }
+
+    fn on(
+        (mut listener, place): (Listener, Place),
+        Options { memory, password, tls, .. }: Options,
+        (number, servers): (usize, usize),
+        front: Option<Arc<Front>>,
+    ) -> Result<Server, Error> {
         let failed = |why| Error::System { what: "wait for clients of", place: place.clone(), why };
         let poll = Poll::new().map_err(failed)?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(failed)?;
@@ -143,11 +174,12 @@ impl Server {
             accept_again: false,
             strangers: BTreeMap::new(),
             tls,
-            shared: Shared::new(keyspace, password, started_ms),
+            shared: Shared::new(keyspace, password, started_ms, front),
             buffered: 0,
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             parsed: Parsed::default(),
-            last_client: 0,
+            last_client: number as u64,
+            servers,
         })
     }
 
@@ -228,7 +260,7 @@ impl Server {
     fn welcome(&mut self, stream: Stream) {
         let Ok(mut socket) = Socket::new(stream, self.tls.as_ref()) else { return };
         let most = if self.tls.is_some() { TLS_CLIENTS_MAX } else { CLIENTS_MAX };
-        if self.shared.clients >= most {
+        if self.shared.clients >= most / self.servers {
             // Sends the error only if that does not block.
             let _ = socket.write(b"-ERR max number of clients reached\r\n");
             return;
@@ -238,7 +270,7 @@ impl Server {
         if self.poll.registry().register(socket.source(), Token(number), interest).is_err() {
             return;
         }
-        self.last_client += 1;
+        self.last_client += self.servers as u64;
         let session = Session::new(self.last_client, &self.shared);
         if !session.may {
             self.strangers.insert(session.number, (number, self.shared.keyspace.now_ms));
@@ -285,7 +317,7 @@ impl Server {
         let mut fate = self.serve(&mut client);
         client.shrink();
         self.buffered = self.buffered + client.buffered() - before;
-        if self.buffered > BUFFERS_BYTES_MAX && client.buffered() > SMALL_BYTES {
+        if self.buffered > BUFFERS_BYTES_MAX / self.servers && client.buffered() > SMALL_BYTES {
             // This client's buffers have just grown.
             let _ = client.socket.write(format!("-{}\r\n", Refusal::Full).as_bytes());
             fate = Fate::Ends;

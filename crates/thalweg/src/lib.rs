@@ -53,6 +53,7 @@
 
 pub mod nodes;
 pub mod table;
+mod table_ends;
 mod task;
 mod transfer;
 pub mod volume;
@@ -67,7 +68,7 @@ pub use thalweg_engine::{
 };
 pub use thalweg_engine::{
     CheckOptions, Endpoint, Error, GenOptions, IoChoice, Progress, ProgressView, PumpOptions, Result,
-    RightSide, Sorted, Sorter, SorterOptions, SshHost, WorkOptions,
+    RightSide, Sorted, Sorter, SorterOptions, SshHost, TablePart, WorkOptions,
 };
 pub use thalweg_job::Cluster;
 pub use thalweg_node::SshOptions;
@@ -88,7 +89,11 @@ pub fn check(
     progress: &Progress,
 ) -> Result<thalweg_api::Check> {
     match cluster {
-        None => thalweg_engine::check(options, progress),
+        None => {
+            let (mut options, mut tables) = (options.clone(), table_ends::Ends::default());
+            options.inputs.iter_mut().try_for_each(|input| tables.source(input))?;
+            tables.run(progress, || thalweg_engine::check(&options, progress)).map(|(check, _)| check)
+        }
         Some(cluster) => thalweg_job::check(cluster, options, progress),
     }
 }

@@ -1,5 +1,6 @@
 //! Nodes and their clusters: the daemon, commands and jobs on many hosts, and management of the hosts.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_api::NodeReady;
@@ -29,6 +30,15 @@ pub fn embedded(hosts: &[&str]) -> fleet::Embedded<'static> {
     fleet::Embedded::new(hosts, &|host, jobs| services(host, jobs, None))
 }
 
+/// The directory of the user's identity for a cluster: `THALWEG_IDENTITY`, or `thalweg` in the directory for settings.
+/// `None` if the user has no home.
+pub fn default_identity() -> Option<PathBuf> {
+    let settings = || std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+    let own = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
+    let chosen = std::env::var_os("THALWEG_IDENTITY").map(PathBuf::from);
+    chosen.or_else(|| settings().or_else(own).map(|settings| settings.join("thalweg")))
+}
+
 /// The services of every node.
 fn services(host: &Arc<Host>, jobs: &Arc<Jobs>, memory: Option<Size>) -> Result<Vec<Arc<dyn Service>>> {
     Ok(vec![
@@ -36,6 +46,6 @@ fn services(host: &Arc<Host>, jobs: &Arc<Jobs>, memory: Option<Size>) -> Result<
         Arc::new(TransferService::new(host)),
         Arc::new(JobService::new(host, jobs)),
         Arc::new(VolumeService::new(host)),
-        TableService::start(host, memory),
+        TableService::start(host, memory).map_err(Error::Service)?,
     ])
 }

@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 
-use thalweg_api::{ClusterPlan, Detached, Plan, Receipt, Work};
+use thalweg_api::{ClusterPlan, Detached, Plan, Receipt, TableLoaded, Work};
 use thalweg_base::units::Size;
 use thalweg_engine::{
     Asked, Endpoint, JoinKind, Layout, PartitionPick, Progress, Result, RightSide, WorkOptions,
 };
 use thalweg_job::Cluster;
 use thalweg_record::KeyPart;
+use thalweg_table::cluster::{Duplicates, Error};
+
+use crate::table_ends::{Ends, form};
 
 /// Work on records: to sort, shuffle, merge, join or partition them, on this machine or on the nodes of a cluster.
 ///
@@ -196,12 +199,41 @@ impl Task {
     /// has its final name.
     pub fn run(&self, progress: &Progress) -> Result<Receipt> {
         match self.cluster()? {
-            None => match self.nodes {
-                Some(nodes @ 2..) => thalweg_job::run_in_process(&self.options, nodes, progress),
-                _ => thalweg_engine::run(&self.options, progress),
-            },
+            None => self.run_here(Duplicates::Fail, progress).map(|(receipt, _)| receipt),
             Some(cluster) => thalweg_job::run(cluster, &self.options, progress),
         }
+    }
+
+    /// Sorts the inputs into a table without records, the output. Afterwards the table has all of them, or, after an
+    /// error, none.
+    ///
+    /// # Errors
+    /// If the output is not a table; otherwise as for [`Task::run`].
+    pub fn load(&self, duplicates: Duplicates, progress: &Progress) -> Result<TableLoaded> {
+        let is_possible = self.cluster()?.is_none() && matches!(self.options.output, Endpoint::Table(_));
+        let loaded = if is_possible { self.run_here(duplicates, progress)?.1 } else { None };
+        loaded.ok_or_else(|| {
+            Error::Refused("a load is done here, and its output is a table: table:NAME".into()).into()
+        })
+    }
+
+    fn run_here(
+        &self,
+        duplicates: Duplicates,
+        progress: &Progress,
+    ) -> Result<(Receipt, Option<TableLoaded>)> {
+        let (mut options, mut ends) = (self.options.clone(), Ends::default());
+        let right = options.right.iter_mut().flat_map(|right| &mut right.inputs);
+        options.inputs.iter_mut().chain(right).try_for_each(|input| ends.source(input))?;
+        let form = || match self.options.work {
+            Work::Sort | Work::Merge => form(options.layout, &options.keys),
+            _ => Err(Error::Refused("a table takes the output of a sort or a merge".into())),
+        };
+        ends.sink(&mut options.output, form, duplicates)?;
+        ends.run(progress, || match self.nodes {
+            Some(nodes @ 2..) => thalweg_job::run_in_process(&options, nodes, progress),
+            _ => thalweg_engine::run(&options, progress),
+        })
     }
 
     /// Returns what the task will do and how long it will take, without running it.

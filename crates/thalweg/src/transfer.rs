@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use thalweg_api::PumpReceipt;
 use thalweg_engine::{Endpoint, Progress, PumpOptions, Result};
 use thalweg_node::SshOptions;
+use thalweg_table::cluster::Error;
+
+use crate::table_ends::Ends;
 
 /// A transfer from sources to a destination, each on this machine, on a host of a cluster, or on a host reached by ssh.
 #[derive(Debug, Clone)]
@@ -37,13 +40,25 @@ impl Transfer {
     /// [`Error::is_wrong`](crate::Error::is_wrong) tells wrong data from a failed operation. Data that has arrived
     /// stays, and the same transfer with `resume` uses it.
     pub fn run(&self, progress: &Progress) -> Result<PumpReceipt> {
-        let ends = || self.options.sources.iter().chain([&self.options.dest]);
-        if ends().any(|end| matches!(end, Endpoint::Ssh(..))) {
-            thalweg_node::pump_over_ssh(&self.ssh, &self.options, progress)
-        } else if ends().any(|end| matches!(end, Endpoint::Host(..))) {
-            thalweg_node::pump(&self.identity, &self.options, progress)
-        } else {
-            thalweg_engine::pump(&self.options, progress)
+        let (mut options, mut tables) = (self.options.clone(), Ends::default());
+        options.sources.iter_mut().try_for_each(|source| tables.source(source))?;
+        if let Endpoint::Table(_) = &options.dest {
+            let why = format!(
+                "a transfer does not know the key of the records; sort them with -o {}",
+                options.dest
+            );
+            return Err(Error::Refused(why).into());
         }
+        let ends = || options.sources.iter().chain([&options.dest]);
+        let transfer = || {
+            if ends().any(|end| matches!(end, Endpoint::Ssh(..))) {
+                thalweg_node::pump_over_ssh(&self.ssh, &options, progress)
+            } else if ends().any(|end| matches!(end, Endpoint::Host(..))) {
+                thalweg_node::pump(&self.identity, &options, progress)
+            } else {
+                thalweg_engine::pump(&options, progress)
+            }
+        };
+        tables.run(progress, transfer).map(|(receipt, _)| receipt)
     }
 }

@@ -70,10 +70,10 @@ pub fn client_directory(owner: &Path, client: &str) -> PathBuf {
 const SCHEMES: [&str; 6] = ["volume", "table", "nodes", "client", "null", "zero"];
 
 /// Parses a host: `NAME`, `NAME=ADDRESS` or `NAME=ADDRESS:PORT`, perhaps followed by `@WORD,WORD`; each word is a role,
-/// `data=DIR` or `memory=SIZE`.
+/// `data=DIR`, `memory=SIZE` or `resp=PORT`. A comma may stand for the `@`.
 fn host_of(typed: &str) -> Result<ClusterHost> {
-    let (typed, words) = typed.split_once('@').unwrap_or((typed, ""));
-    let (mut roles, mut data, mut memory_bytes) = (Vec::new(), Vec::new(), None);
+    let (typed, words) = typed.split_once(['@', ',']).unwrap_or((typed, ""));
+    let (mut roles, mut data, mut memory_bytes, mut resp) = (Vec::new(), Vec::new(), None, None);
     for word in words.split(',').filter(|word| !word.is_empty()) {
         match word.split_once('=') {
             Some(("data", directory)) if directory.starts_with('/') => data.push(directory.to_string()),
@@ -81,6 +81,10 @@ fn host_of(typed: &str) -> Result<ClusterHost> {
             Some(("memory", size)) => match size.parse() {
                 Ok(Size::Bytes(bytes)) => memory_bytes = Some(bytes),
                 _ => return Err(BadHost::Memory(word.into()).into()),
+            },
+            Some(("resp", port)) => match port.parse() {
+                Ok(port) if port > 0 => resp = Some(port),
+                _ => return Err(BadHost::Resp(word.into()).into()),
             },
             None if is_host_name(word) && !word.contains('.') => roles.push(word.to_string()),
             _ => return Err(BadHost::Role(word.into()).into()),
@@ -95,7 +99,7 @@ fn host_of(typed: &str) -> Result<ClusterHost> {
     }
     let address = address_as(address).ok_or_else(|| BadHost::Address(address.into()))?;
     let id = new_id().to_string();
-    Ok(ClusterHost { name: name.into(), address, id, key: String::new(), roles, data, memory_bytes })
+    Ok(ClusterHost { name: name.into(), address, id, key: String::new(), roles, data, memory_bytes, resp })
 }
 
 /// Completes an address: a name or an IP address, with or without a port.
@@ -114,7 +118,7 @@ fn address_as(typed: &str) -> Option<String> {
 
 /// The name in the description of a host.
 pub fn name_of(typed: &str) -> &str {
-    typed.split(['=', '@']).next().unwrap_or(typed)
+    typed.split(['=', '@', ',']).next().unwrap_or(typed)
 }
 
 /// Resolves the address of a host's node.
@@ -460,6 +464,8 @@ mod tests {
         assert_eq!(["n1", "n1=10.0.0.1@io", "n1@io"].map(name_of), ["n1"; 3]);
         let declared = host_of("n1@io,memory=2GiB,data=/a,data=/b").unwrap();
         assert_eq!((declared.memory_bytes, declared.data.len(), declared.roles.len()), (Some(2 << 30), 2, 1));
+        assert_eq!(host_of("n1=10.0.0.1,resp=6379").map(|host| host.resp).ok(), Some(Some(6379)));
+        assert_eq!(name_of("n1,resp=6379"), "n1");
         let wrong = [
             "volume=10.0.0.1",
             "n1=127.0.0.1:abc",
@@ -471,6 +477,7 @@ mod tests {
             "n1@memory=10%",
             "n1@data=here",
             "n1@speed=9",
+            "n1@resp=0",
         ];
         for typed in ["", "a b", "../up", "-n", "n_1", "=1.2.3.4", "n1@a b"].into_iter().chain(wrong) {
             assert!(address(typed).is_err(), "{typed}");

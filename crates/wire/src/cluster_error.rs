@@ -138,8 +138,11 @@ pub enum BadHost {
     /// Not an amount of memory.
     #[error("'{0}' is not an amount of memory: write memory=2GiB")]
     Memory(String),
+    /// Not a port for Redis clients.
+    #[error("'{0}' is not a port for Redis clients: write resp=6379")]
+    Resp(String),
     /// Not a role.
-    #[error("'{0}' is not a role: write letters, digits and '-', or data=/DIR, or memory=SIZE")]
+    #[error("'{0}' is not a role: write letters, digits and '-', or data=/DIR, memory=SIZE or resp=PORT")]
     Role(String),
     /// Not a host name.
     #[error(

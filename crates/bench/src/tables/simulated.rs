@@ -1,7 +1,7 @@
 //! Tables on up to a thousand servers, simulated: what a request costs in messages, and how full buckets are.
 
-use thalweg::table::cluster::Variant;
-use thalweg::table::cluster::scale::{Order, Scale, simulate};
+use thalweg::table::Variant;
+use thalweg::table::scale::{Order, Scale, simulate};
 use thalweg_api::{BenchMeasure, BenchRow};
 use thalweg_base::clock::Stopwatch;
 

@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use thalweg::table::cluster::{
-    Answer, Interval, Operation, Options, Table, Tables, Ticket, Variant, WINDOW_MAX, Window,
+use thalweg::table::{
+    Answer, ClusterOptions, Interval, Operation, Table, Tables, Ticket, Variant, WINDOW_MAX, Window,
 };
 use thalweg_api::{BenchTable, BenchTableRun, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
@@ -75,11 +75,11 @@ pub(crate) fn run(task: &str) -> Result<()> {
     out.write_all((to_json(&run) + "\n").as_bytes()).map_err(pipe)
 }
 
-fn told(why: thalweg::table::cluster::Error) -> Error {
+fn told(why: thalweg::table::Error) -> Error {
     Error::Failed(why.to_string())
 }
 
-fn options(task: &BenchTable) -> Result<Options> {
+fn options(task: &BenchTable) -> Result<ClusterOptions> {
     let variant = match task.variant.as_str() {
         "n" => Variant::All,
         "c" => Variant::Known,
@@ -90,7 +90,7 @@ fn options(task: &BenchTable) -> Result<Options> {
         "none" => Window::Unlimited,
         count => Window::Of(count.parse().map_err(|_| Error::Failed(format!("'{count}' is no window")))?),
     };
-    Ok(Options { variant, window })
+    Ok(ClusterOptions { variant, window })
 }
 
 /// Reads all records.

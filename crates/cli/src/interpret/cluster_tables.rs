@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use thalweg::table::Condition;
-use thalweg::table::cluster::{Arrange, CAPACITY, Interval, text};
+use thalweg::table::{Arrange, CAPACITY, Condition, Duplicates, Interval, text};
+use thalweg::{Endpoint, TablePart, Task, Transfer};
 
 use super::nodes::cluster_meant;
 use crate::parse::Usage;
@@ -84,12 +84,61 @@ pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usa
     Ok(ClusterTablesAsk { cluster, hex, verb })
 }
 
+/// `table load`: a sort of files into a table.
+pub(super) fn load(mut args: TypedArgs) -> Result<(Task, Duplicates), Usage> {
+    check_flags("load", &args)?;
+    let wrong = || {
+        Usage(
+            "table load takes the NAME of a table and FILES ('-' is standard input), with --record BYTES and --by \
+             OFFSET:LENGTH"
+                .into(),
+        )
+    };
+    if args.words.len() < 2 {
+        return Err(wrong());
+    }
+    let table = table_end(&text_of(&args.words.remove(0))?, &args)?;
+    let (layout, keys) = super::records(&args)?;
+    if layout.fixed_bytes().is_none() || keys.is_empty() {
+        return Err(wrong());
+    }
+    let mut task = Task::sort(super::ends(&args)?, table);
+    (task.options.layout, task.options.keys) = (layout, keys);
+    (task.options.memory, task.options.scratch) = (args.memory, args.scratch);
+    Ok((task, args.on_duplicate.unwrap_or_default()))
+}
+
+/// `table dump`: a transfer of a table to a file.
+pub(super) fn dump(args: &TypedArgs) -> Result<Transfer, Usage> {
+    check_flags("dump", args)?;
+    match &args.words[..] {
+        [name, file] => Ok(Transfer::new([table_end(&text_of(name)?, args)?], Endpoint::from(&**file))),
+        _ => Err(Usage("table dump takes the NAME of a table and a FILE ('-' is standard output)".into())),
+    }
+}
+
+fn table_end(name: &str, args: &TypedArgs) -> Result<Endpoint, Usage> {
+    let (identity, cluster) = cluster_meant(args)?;
+    Ok(Endpoint::Table(TablePart { name: name.into(), keys: None, identity: Some(identity), cluster }))
+}
+
 /// Refuses flags of other `table` subcommands.
 fn check_flags(what: &str, args: &TypedArgs) -> Result<(), Usage> {
-    let is_of_serve = args.resp.is_some() || args.memory.is_some() || args.password_file.is_some();
+    let is_of_serve = args.resp.is_some() || args.password_file.is_some();
+    let is_of_load = args.record_bytes.is_some()
+        || args.datamation
+        || !args.keys.is_empty()
+        || !args.scratch.is_empty()
+        || args.on_duplicate.is_some();
     let is_of_ranges = args.first.is_some() || args.descending || args.keys_only;
     let wrong = [
-        (is_of_serve, "--resp, --memory and --password-file are for table serve", false),
+        (is_of_serve, "--resp and --password-file are for table serve", false),
+        (args.memory.is_some(), "--memory is for table serve and load", what == "load"),
+        (
+            is_of_load,
+            "--record, --by, --datamation, --scratch and --on-duplicate are for table load",
+            what == "load",
+        ),
         (args.capacity.is_some(), "--capacity is for table create", what == "create"),
         (
             is_of_ranges,
@@ -115,7 +164,11 @@ fn text_of(word: &OsString) -> Result<String, Usage> {
 }
 
 fn bytes(word: &str, hex: bool) -> Result<Vec<u8>, Usage> {
-    if hex { text::parse_hex(word) } else { text::parse(word) }.map_err(Usage)
+    parsed(word, hex).map_err(Usage)
+}
+
+fn parsed(word: &str, hex: bool) -> Result<Vec<u8>, String> {
+    if hex { text::parse_hex(word) } else { text::parse(word) }
 }
 
 fn keys(what: &str, words: &[String], hex: bool) -> Result<Vec<Vec<u8>>, Usage> {
@@ -159,7 +212,7 @@ fn arrange(what: &str, words: &[String], hex: bool) -> Result<Arrange, Usage> {
 fn selection(what: &str, words: &[String], args: &TypedArgs) -> Result<Selection, Usage> {
     let interval = match words {
         [] => Interval::all(),
-        [word] => interval(word, args.hex)?,
+        [word] => Interval::parse(word, |key| parsed(key, args.hex)).map_err(Usage)?,
         _ => {
             return Err(Usage(format!(
                 "table {what} takes the NAME of a table, and LOW..HIGH if not all keys are meant"
@@ -176,33 +229,4 @@ fn selection(what: &str, words: &[String], args: &TypedArgs) -> Result<Selection
         descending: args.descending,
         keys_only: args.keys_only,
     })
-}
-
-/// `LOW..HIGH`: from LOW up to but not including HIGH; either may be missing.
-fn interval(word: &str, hex: bool) -> Result<Interval, Usage> {
-    let wrong =
-        || Usage(format!("'{word}' is no range of keys; write LOW..HIGH, and a dot of a key there as \\x2e"));
-    let (low, high) = word.split_once("..").ok_or_else(wrong)?;
-    let high = Some(high).filter(|high| !high.is_empty()).map(|high| bytes(high, hex)).transpose()?;
-    Ok(Interval::new(&bytes(low, hex)?, high.as_deref()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_has_two_ends_which_may_be_missing() {
-        for (word, low, high) in [
-            ("a..b", &b"a"[..], Some(&b"b"[..])),
-            ("..", b"", None),
-            ("a..", b"a", None),
-            ("..b", b"", Some(b"b")),
-            (r"a\x2e..b", b"a.", Some(b"b")),
-        ] {
-            assert_eq!(interval(word, false).unwrap(), Interval::new(low, high), "{word}");
-        }
-        assert_eq!(interval("00..ff", true).unwrap(), Interval::new(&[0], Some(&[0xff])));
-        assert!(interval("a", false).is_err() && interval("0..1", true).is_err());
-    }
 }

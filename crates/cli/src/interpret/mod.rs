@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use thalweg::model::Simulated;
 use thalweg::nodes::{ExecOptions, NodeOptions};
+use thalweg::table::Duplicates;
 use thalweg::{
     CheckOptions, Cluster, Endpoint, GenOptions, KeyPart, Layout, PartitionPick, RightSide, Size, Task,
     Transfer, Work, WorkOptions,
@@ -49,6 +50,8 @@ pub(crate) enum Job {
     /// For a simulated cluster, with the memory of each node and the layout of records.
     PlanSimulated(Simulated, Option<u64>, Layout),
     Pump(Transfer),
+    /// A sort into a table.
+    Load(Task, Duplicates),
     /// Examines the machine and these directories.
     Doctor(Vec<PathBuf>),
     Volume(VolumeAsk),
@@ -98,7 +101,7 @@ fn show(args: &TypedArgs, terminal: bool) -> Show {
         Some(Command::Sort | Command::Shuffle | Command::Merge | Command::Join) => {
             args.output.as_deref() == Some(OsStr::new("-"))
         }
-        Some(Command::Pump) => args.words.last().is_some_and(|word| word == "-"),
+        Some(Command::Pump | Command::Table) => args.words.last().is_some_and(|word| word == "-"),
         Some(Command::Gen) => args.words.get(1).is_some_and(|word| word == "-"),
         _ => false,
     };
@@ -186,6 +189,8 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
 fn tables((what, args): (String, TypedArgs)) -> Result<Job, Usage> {
     match what.as_str() {
         "serve" => table::served(args).map(Job::Table),
+        "load" => cluster_tables::load(args).map(|(task, duplicates)| Job::Load(task, duplicates)),
+        "dump" => cluster_tables::dump(&args).map(Job::Pump),
         what => cluster_tables::asked(what, args).map(Job::ClusterTables),
     }
 }
@@ -232,7 +237,7 @@ fn checked(args: TypedArgs) -> Result<Job, Usage> {
     let cluster = cluster(&args)?;
     let (layout, keys) = records(&args)?;
     let check = CheckOptions {
-        inputs: ends(&args.words),
+        inputs: ends(&args)?,
         layout,
         keys,
         summary: args.summary,
@@ -269,7 +274,7 @@ fn right_side(args: &TypedArgs) -> Result<RightSide, Usage> {
         return Err(Usage(format!("--between is for lines; nothing stands between {others}")));
     }
     Ok(RightSide {
-        inputs: vec![Endpoint::from(&**right)],
+        inputs: vec![end(right, args)?],
         layout: args.right_record_bytes.map_or(layout, Layout::Fixed),
         keys: if args.right_keys.is_empty() { keys } else { args.right_keys.clone() },
         kind: args.kind,
@@ -290,7 +295,7 @@ fn task(command: Command, mut args: TypedArgs) -> Result<Task, Usage> {
     if right.is_some() {
         args.words.truncate(1);
     }
-    let output = args.output.as_deref().map(Endpoint::from);
+    let output = args.output.as_deref().map(|output| end(output, &args)).transpose()?;
     let output =
         output.ok_or_else(|| Usage("say where the records go: -o OUTPUT ('-' is standard output)".into()))?;
     let (layout, keys) = records(&args)?;
@@ -305,7 +310,7 @@ fn task(command: Command, mut args: TypedArgs) -> Result<Task, Usage> {
     let cluster = cluster(&args)?;
     let options = WorkOptions {
         work,
-        inputs: ends(&args.words),
+        inputs: ends(&args)?,
         output,
         layout,
         keys,
@@ -332,8 +337,13 @@ fn cluster(args: &TypedArgs) -> Result<Option<Cluster>, Usage> {
     Ok(Some(Cluster { identity, name, on: args.on.clone() }))
 }
 
-fn ends(words: &[OsString]) -> Vec<Endpoint> {
-    words.iter().map(|word| Endpoint::from(&**word)).collect()
+fn ends(args: &TypedArgs) -> Result<Vec<Endpoint>, Usage> {
+    args.words.iter().map(|word| end(word, args)).collect()
+}
+
+/// An end of a verb. A table is of the cluster of the identity.
+fn end(word: &OsStr, args: &TypedArgs) -> Result<Endpoint, Usage> {
+    nodes::with_identity(Endpoint::from(word), args)
 }
 
 fn planned(args: TypedArgs) -> Result<Job, Usage> {

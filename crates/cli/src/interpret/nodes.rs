@@ -259,11 +259,18 @@ fn words(words: &[OsString]) -> Result<Vec<String>, Usage> {
 }
 
 pub(crate) fn identity(args: &TypedArgs) -> Result<PathBuf, Usage> {
-    let said = args.identity.clone().or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
-    let settings = || std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
-    let own = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
-    said.or_else(|| settings().or_else(own).map(|settings| settings.join("thalweg")))
+    args.identity
+        .clone()
+        .or_else(thalweg::nodes::default_identity)
         .ok_or_else(|| Usage("say where the cluster's identity is: --identity DIR".into()))
+}
+
+/// The endpoint; if it is a table, with the directory of the identity for its cluster.
+pub(crate) fn with_identity(mut end: Endpoint, args: &TypedArgs) -> Result<Endpoint, Usage> {
+    if let Endpoint::Table(table) = &mut end {
+        table.identity = Some(identity(args)?);
+    }
+    Ok(end)
 }
 
 /// Whether a sort or a check is to run on the nodes of a cluster.

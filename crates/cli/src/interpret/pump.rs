@@ -41,7 +41,9 @@ pub(crate) fn pumped(args: TypedArgs) -> Result<Transfer, Usage> {
 fn ends(args: &TypedArgs) -> Result<(Vec<Endpoint>, Endpoint), Usage> {
     match (args.no_disk, &args.words[..]) {
         (Some(_), []) => Ok((Vec::new(), Endpoint::Null)),
-        (Some(_), [dest]) if matches!(end(dest)?, Endpoint::Host(..)) => Ok((Vec::new(), end(dest)?)),
+        (Some(_), [dest]) if matches!(end(dest, args)?, Endpoint::Host(..)) => {
+            Ok((Vec::new(), end(dest, args)?))
+        }
         (Some(_), [word, ..]) => {
             let word = word.to_string_lossy();
             Err(Usage(format!(
@@ -49,8 +51,8 @@ fn ends(args: &TypedArgs) -> Result<(Vec<Endpoint>, Endpoint), Usage> {
             )))
         }
         (None, [sources @ .., dest]) if !sources.is_empty() => {
-            let sources = sources.iter().map(|word| end(word)).collect::<Result<Vec<_>, Usage>>()?;
-            Ok((sources, end(dest)?))
+            let sources = sources.iter().map(|word| end(word, args)).collect::<Result<Vec<_>, Usage>>()?;
+            Ok((sources, end(dest, args)?))
         }
         (None, _) => Err(Usage("pump needs at least two words, SOURCE and DEST ('-' is a stream)".into())),
     }
@@ -84,6 +86,7 @@ fn over_ssh(args: &TypedArgs, sources: &[Endpoint], dest: &Endpoint) -> Result<S
     Err(Usage(why.into()))
 }
 
-fn end(word: &OsStr) -> Result<Endpoint, Usage> {
-    Endpoint::of_transfer(word).map_err(|why| Usage(why.to_string()))
+fn end(word: &OsStr, args: &TypedArgs) -> Result<Endpoint, Usage> {
+    let end = Endpoint::of_transfer(word).map_err(|why| Usage(why.to_string()))?;
+    nodes::with_identity(end, args)
 }

@@ -1,6 +1,6 @@
 //! Tables on the nodes of a cluster.
 
-use thalweg_api::{TableEntry, TableShare, TableStatus};
+use thalweg_api::{TableEntry, TableLoaded, TableShare, TableStatus};
 use thalweg_base::units::{Bytes, Count};
 
 use super::columns::{columns, counted};
@@ -11,6 +11,21 @@ pub(crate) fn table_list(tables: &[TableEntry]) -> String {
         format!("{name}: buckets of up to {} records, the first on {home}\n", Count(*capacity))
     };
     tables.iter().map(line).collect()
+}
+
+/// The result of a load.
+pub(crate) fn table_loaded(loaded: &TableLoaded) -> String {
+    let TableLoaded { table, records, dropped, buckets, nodes } = loaded;
+    let left_out = match dropped {
+        0 => String::new(),
+        dropped => format!("; {} with the key of another were left out", Count(*dropped)),
+    };
+    format!(
+        "{table}: {} records in {} on {}{left_out}\n",
+        Count(*records),
+        counted(*buckets as usize, "bucket", "buckets"),
+        counted(*nodes as usize, "node", "nodes")
+    )
 }
 
 /// The status of a table: a row for each node, and what is lost or at risk.
@@ -59,6 +74,8 @@ mod tests {
             capacity: 50_000,
             capacity_bytes: 1,
             home: "n1".into(),
+            form: None,
+            kind: None,
         };
         let bucket = TableBucket {
             from: String::new(),

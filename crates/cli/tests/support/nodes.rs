@@ -24,22 +24,29 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// Starts n1, n2, ... and waits until each is ready.
     pub(crate) fn start(count: usize) -> Nodes {
+        let mut nodes = Nodes::made(&vec![String::new(); count]);
+        (0..count).for_each(|i| nodes.begin(i));
+        nodes
+    }
+
+    /// Makes n1, n2, ... with these words in their descriptions, and starts none.
+    pub(crate) fn made(words: &[String]) -> Nodes {
         let place = Place::new();
         // All are held open at the same time, so that they differ.
-        let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let held: Vec<TcpListener> =
+            words.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let ports: Vec<u16> = held.iter().map(|l| l.local_addr().unwrap().port()).collect();
         drop(held);
-        let hosts = ports.iter().enumerate().map(|(i, port)| format!("n{}=127.0.0.1:{port}", i + 1));
+        let hosts = (1..).zip(ports.iter().zip(words)).map(|(i, (port, words))| match &words[..] {
+            "" => format!("n{i}=127.0.0.1:{port}"),
+            words => format!("n{i}=127.0.0.1:{port}@{words}"),
+        });
         let mut args = vec!["cluster".to_string(), "init".into(), "river".into()];
         args.extend(hosts);
         args.extend(["--identity".to_string(), "own".into()]);
         let made = place.run(&args.iter().map(String::as_str).collect::<Vec<_>>());
         made.is_done();
-        let mut nodes = Nodes { place, ports, running: Vec::new(), pids: Vec::new() };
-        for i in 0..count {
-            nodes.begin(i);
-        }
-        nodes
+        Nodes { place, ports, running: Vec::new(), pids: Vec::new() }
     }
 
     /// Starts a node of this place, or restarts it.

@@ -121,7 +121,9 @@ fn source(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<Origin> {
         Endpoint::Standard => Ok(Origin::Stream("/dev/stdin".into())),
         Endpoint::Zeros(bytes) => Ok(Origin::Zeros(*bytes)),
         Endpoint::Null => Err(Asked::NullSource.into()),
-        Endpoint::Host(..) | Endpoint::Ssh(..) => Err(Asked::Elsewhere(end.clone()).into()),
+        Endpoint::Host(..) | Endpoint::Ssh(..) | Endpoint::Table(_) => {
+            Err(Asked::Elsewhere(end.clone()).into())
+        }
         Endpoint::Nodes(_) | Endpoint::Client(_) => Err(Asked::NotForTransfer(end.clone()).into()),
         // The root of a volume has no name, so what is in it is meant.
         Endpoint::Volume(path) if path.inside() == Path::new("/") => {
@@ -140,7 +142,9 @@ fn dest(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<To> {
     match end {
         Endpoint::Standard => Ok(To::Stream("/dev/stdout".into())),
         Endpoint::Null => Ok(To::Null),
-        Endpoint::Host(..) | Endpoint::Ssh(..) => Err(Asked::Elsewhere(end.clone()).into()),
+        Endpoint::Host(..) | Endpoint::Ssh(..) | Endpoint::Table(_) => {
+            Err(Asked::Elsewhere(end.clone()).into())
+        }
         Endpoint::Zeros(_) => Err(Asked::ZerosDestination.into()),
         Endpoint::Nodes(_) | Endpoint::Client(_) => Err(Asked::NotForTransfer(end.clone()).into()),
         Endpoint::Volume(path) => Ok(To::Path(path.as_path().into())),

@@ -1,6 +1,8 @@
-//! Errors of tables on a cluster: what failed, where, and the remedy if there is one.
+//! Errors of tables in memory and on a cluster: what failed, where, and the remedy if there is one.
 
 use std::fmt;
+
+use thalweg_api::TableForm;
 
 use super::client::Failed;
 use super::message::Refused;
@@ -9,7 +11,7 @@ use crate::slab::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 /// Results of tables.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation on a table of a cluster failed.
+/// Why an operation on a table failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -25,8 +27,39 @@ pub enum Error {
     Busy(String),
     /// No node answered for ten seconds. A change may have been made.
     Silent(String),
-    /// The key or the value is too long.
-    Long,
+    /// The memory of this process for the table is full; its limit is this many bytes.
+    MemoryFull(usize),
+    /// The memory for a table in this process is too little.
+    LittleMemory {
+        /// The bytes that were given.
+        given: usize,
+        /// The least bytes.
+        least: usize,
+    },
+    /// Records can only be loaded into a table without records.
+    NotEmpty {
+        /// The table.
+        table: String,
+        /// The records that it has.
+        records: u64,
+    },
+    /// Two records of a load have this key.
+    Duplicate(String),
+    /// The record with this key is before another with a greater key.
+    Unordered(String),
+    /// A record of a loaded table has the wrong length.
+    WrongForm {
+        /// The bytes of a key of this table, and of a value.
+        of: [usize; 2],
+        /// Those of the record.
+        given: [usize; 2],
+    },
+    /// The records of this table are keys with values, not records of one length.
+    NoForm(String),
+    /// A key is too long; it has this many bytes.
+    LongKey(usize),
+    /// A value is too long; it has this many bytes.
+    LongValue(usize),
     /// The client may only read.
     ReadOnly,
 }
@@ -55,8 +88,38 @@ impl fmt::Display for Error {
                     "{node} did not answer within ten seconds; a change that was asked for may have been done"
                 )
             }
-            Error::Long => {
-                write!(f, "a key has at most {KEY_BYTES_MAX} bytes, and a value at most {VALUE_BYTES_MAX}")
+            Error::MemoryFull(bytes) => {
+                let remedy = "delete records, or give it more";
+                write!(f, "the {bytes} bytes of memory of this table are full; {remedy}")
+            }
+            Error::LittleMemory { given, least } => {
+                write!(f, "{given} bytes of memory are too little for a table; the least is {least}")
+            }
+            Error::NotEmpty { table, records } => write!(
+                f,
+                "the table '{table}' has {records} records, and only a table without records is loaded; drop it and create it again, or load another"
+            ),
+            Error::Duplicate(key) => write!(f, "two records have the key '{key}'"),
+            Error::Unordered(key) => {
+                write!(
+                    f,
+                    "the record with the key '{key}' comes after one with a greater key; sort the records by the key"
+                )
+            }
+            Error::WrongForm { of: [key, value], given } => write!(
+                f,
+                "a record of this table has a key of {key} bytes and a value of {value}, not of {} and {}",
+                given[0], given[1]
+            ),
+            Error::NoForm(table) => write!(
+                f,
+                "the table '{table}' was not loaded, so its records are keys with values, not records of one length; read them with thalweg table range"
+            ),
+            Error::LongKey(bytes) => {
+                write!(f, "a key of {bytes} bytes is too long; a key has at most {KEY_BYTES_MAX} bytes")
+            }
+            Error::LongValue(bytes) => {
+                write!(f, "a value of {bytes} bytes is too long; a value has at most {VALUE_BYTES_MAX} bytes")
             }
             Error::ReadOnly => f.write_str("this certificate may only look, not change records"),
         }
@@ -66,8 +129,26 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Error {
+    /// The key and the value do not make a record of this form.
+    pub(crate) fn wrong_form(form: &TableForm, key: &[u8], value: &[u8]) -> Error {
+        let of = [form.key_bytes, form.record_bytes - form.key_bytes].map(|bytes| bytes as usize);
+        Error::WrongForm { of, given: [key.len(), value.len()] }
+    }
+
     pub(crate) fn refused(why: impl fmt::Display) -> Error {
         Error::Refused(why.to_string())
+    }
+}
+
+/// Checks that a key and a value are within their limits.
+///
+/// # Errors
+/// If one of them is too long.
+pub(crate) fn fits(key: &[u8], value: &[u8]) -> Result<()> {
+    match (key.len(), value.len()) {
+        (bytes, _) if bytes > KEY_BYTES_MAX => Err(Error::LongKey(bytes)),
+        (_, bytes) if bytes > VALUE_BYTES_MAX => Err(Error::LongValue(bytes)),
+        _ => Ok(()),
     }
 }
 
@@ -78,7 +159,7 @@ impl From<Refused> for Error {
             Refused::Lost(node) => Error::Lost(node.to_string()),
             Refused::Unreachable(node) => Error::Unreachable(node.to_string()),
             Refused::Busy(node) | Refused::Far(node) => Error::Busy(node.to_string()),
-            Refused::Long => Error::Long,
+            Refused::Long => Error::Refused("a node found the request too long, or malformed".into()),
             Refused::ReadOnly => Error::ReadOnly,
             Refused::Underway(node) => Error::Refused(format!(
                 "{node} is still sending the bucket to another node; thalweg table status shows when it is done"

@@ -4,6 +4,7 @@
 //! of λ to the successor of Λ. The successor of a key is the key followed by a zero. So one kind of bound is enough.
 
 use std::fmt;
+use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 use thalweg_base::codec::{choice, record};
 
@@ -51,6 +52,36 @@ impl Interval {
         Interval::new(b"", None)
     }
 
+    /// The keys of a range of Rust.
+    fn of_range<K: AsRef<[u8]>>(keys: &impl RangeBounds<K>) -> Interval {
+        let from = match keys.start_bound() {
+            Bound::Included(key) => key.as_ref().into(),
+            Bound::Excluded(key) => successor(key.as_ref()),
+            Bound::Unbounded => Bytes::default(),
+        };
+        let to = match keys.end_bound() {
+            Bound::Included(key) => Upper::Key(successor(key.as_ref())),
+            Bound::Excluded(key) => Upper::Key(key.as_ref().into()),
+            Bound::Unbounded => Upper::Infinite,
+        };
+        Interval { from, to }
+    }
+
+    /// Parses `LOW..HIGH`, in which `bytes` parses a key: from LOW up to but not including HIGH. Either may be missing.
+    ///
+    /// # Errors
+    /// One line that says what is wrong.
+    pub fn parse(
+        text: &str,
+        bytes: impl Fn(&str) -> std::result::Result<Vec<u8>, String>,
+    ) -> std::result::Result<Interval, String> {
+        let (low, high) = text.split_once("..").ok_or_else(|| {
+            format!(r"'{text}' is no range of keys; write LOW..HIGH, and a dot of a key there as \x2e")
+        })?;
+        let high = Some(high).filter(|high| !high.is_empty()).map(&bytes).transpose()?;
+        Ok(Interval::new(&bytes(low)?, high.as_deref()))
+    }
+
     pub(crate) fn of(from: &[u8], to: Upper) -> Interval {
         Interval { from: from.into(), to }
     }
@@ -94,6 +125,31 @@ impl Interval {
         (Some(below).filter(some), above.filter(some))
     }
 }
+
+impl From<RangeFull> for Interval {
+    fn from(_: RangeFull) -> Interval {
+        Interval::all()
+    }
+}
+
+macro_rules! from_ranges {
+    ($($range:ty),*) => {$(
+        impl<K: AsRef<[u8]>> From<$range> for Interval {
+            fn from(keys: $range) -> Interval {
+                Interval::of_range(&keys)
+            }
+        }
+    )*};
+}
+
+from_ranges!(
+    Range<K>,
+    RangeFrom<K>,
+    RangeInclusive<K>,
+    RangeTo<K>,
+    RangeToInclusive<K>,
+    (Bound<K>, Bound<K>)
+);
 
 impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,6 +216,37 @@ mod tests {
             let expected = [below, above].map(|some| some.map(|(from, to)| interval(from, to)));
             let (below, above) = whole.minus(&interval(from, to));
             assert_eq!([below, above], expected, "without {from}..{to}");
+        }
+    }
+
+    #[test]
+    fn a_range_has_two_ends_which_may_be_missing() {
+        for (typed, low, high) in [
+            ("a..b", &b"a"[..], Some(&b"b"[..])),
+            ("..", b"", None),
+            ("a..", b"a", None),
+            ("..b", b"", Some(b"b")),
+            (r"a\x2e..b", b"a.", Some(b"b")),
+        ] {
+            assert_eq!(Interval::parse(typed, text::parse).unwrap(), Interval::new(low, high), "{typed}");
+        }
+        assert_eq!(Interval::parse("00..ff", text::parse_hex).unwrap(), Interval::new(&[0], Some(&[0xff])));
+        assert!(Interval::parse("a", text::parse).is_err());
+        assert!(Interval::parse("0..1", text::parse_hex).is_err());
+    }
+
+    #[test]
+    fn ranges_of_rust_are_intervals() {
+        for (range, low, high) in [
+            (Interval::from("a".."b"), "a", Some("b")),
+            (Interval::from("a"..="b"), "a", Some("b\0")),
+            (Interval::from(.."b"), "", Some("b")),
+            (Interval::from(..="b"), "", Some("b\0")),
+            (Interval::from("a"..), "a", None),
+            (Interval::from(..), "", None),
+            (Interval::from((Bound::Excluded("a"), Bound::Unbounded)), "a\0", None),
+        ] {
+            assert_eq!(range, Interval::new(low.as_bytes(), high.map(str::as_bytes)));
         }
     }
 

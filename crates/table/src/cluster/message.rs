@@ -376,7 +376,7 @@ impl Operation {
     }
 
     /// The new value of the key.
-    fn value(&self) -> &[u8] {
+    pub(crate) fn value(&self) -> &[u8] {
         match self {
             Operation::Insert { value, .. }
             | Operation::Upsert { value, .. }

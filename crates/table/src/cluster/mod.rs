@@ -13,15 +13,18 @@ mod arrange;
 mod client;
 mod dump;
 mod error;
+mod front;
 mod image;
 mod interval;
 mod journal;
+mod load;
 mod message;
 mod nodes;
 mod owned;
 mod pages;
 mod range;
 mod registrar;
+mod resp;
 pub mod scale;
 mod server;
 mod service;
@@ -31,6 +34,7 @@ mod stream;
 mod table;
 pub mod text;
 mod transfer;
+mod unload;
 mod window;
 
 /// What a fuzz target needs.
@@ -41,11 +45,15 @@ pub(crate) mod fuzz {
 }
 
 pub use client::Variant;
+pub(crate) use error::fits;
 pub use error::{Error, Result};
+pub(crate) use front::{Front, Opened, STRINGS};
 pub use interval::Interval;
+pub use load::{Duplicates, Loader, Prepared};
 pub use message::{Answer, Arrange, Operation};
 pub use nodes::{CAPACITY, CAPACITY_BYTES, Tables};
 pub use range::Range;
 pub use service::TableService;
-pub use table::{Options, Table, Ticket};
+pub use table::{ClusterOptions, Table, Ticket};
+pub use unload::Dump;
 pub use window::{WINDOW_MAX, Window};

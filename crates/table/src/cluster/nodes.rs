@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_api::{
-    ClusterHost, ServiceRequest, TableBucket, TableDropped, TableEntry, TableList, TableRequest, TableShare,
-    TableStatus, from_json,
+    ClusterHost, ServiceRequest, TableBucket, TableDropped, TableEntry, TableKind, TableList, TableRequest,
+    TableShare, TableStatus, from_json,
 };
 use thalweg_wire::{Client, Link, message};
 
@@ -22,15 +22,16 @@ pub const CAPACITY: u64 = 50_000;
 /// The default of the most bytes of keys and values of a bucket. It is split when it exceeds either limit.
 pub const CAPACITY_BYTES: u64 = 64 << 20;
 
-/// The tables of a cluster, for a client.
+/// The tables of a cluster, for a client. Clones share its links.
+#[derive(Clone)]
 pub struct Tables {
-    pub(crate) client: Client,
+    pub(crate) client: Arc<Client>,
 }
 
 impl Tables {
     /// The tables of the client's cluster.
     pub fn new(client: Client) -> Tables {
-        Tables { client }
+        Tables { client: Arc::new(client) }
     }
 
     /// The tables of the cluster with the identity in this directory, which must have this name if one is given.
@@ -78,8 +79,18 @@ impl Tables {
     /// # Errors
     /// If a table of this name exists, or the registrar cannot be reached.
     pub fn create(&self, name: &str, capacity: u64, capacity_bytes: u64) -> Result<TableEntry> {
+        self.create_as(name, (capacity, capacity_bytes), None)
+    }
+
+    /// Creates a table, for a Redis client if `kind` is given.
+    pub(crate) fn create_as(
+        &self,
+        name: &str,
+        (capacity, capacity_bytes): (u64, u64),
+        kind: Option<TableKind>,
+    ) -> Result<TableEntry> {
         let name = name.into();
-        self.ask(self.registrar()?, &TableRequest::Create { name, capacity, capacity_bytes }, from_json)
+        self.ask(self.registrar()?, &TableRequest::Create { name, capacity, capacity_bytes, kind }, from_json)
     }
 
     /// All tables.
@@ -106,6 +117,11 @@ impl Tables {
         self.ask(self.registrar()?, &TableRequest::Drop { name: name.into() }, from_json)
     }
 
+    /// Asks the registrar to list a loaded table.
+    pub(crate) fn loaded(&self, request: &TableRequest) -> Result<()> {
+        self.ask(self.registrar()?, request, |_| Ok(()))
+    }
+
     /// The state of a table: which parts of it each node has.
     ///
     /// # Errors
@@ -122,8 +138,7 @@ impl Tables {
         let buckets = || nodes.iter().flat_map(|share| &share.buckets);
         let (records, bytes) =
             (buckets().map(|bucket| bucket.records).sum(), buckets().map(|bucket| bucket.bytes).sum());
-        let missing = missing(buckets().filter_map(interval));
-        let missing = missing.iter().map(Interval::to_string).collect();
+        let missing = missing_of(buckets()).iter().map(Interval::to_string).collect();
         Ok(TableStatus { table, records, bytes, nodes, unreachable, missing })
     }
 }
@@ -132,6 +147,11 @@ impl Tables {
 pub(crate) fn interval(bucket: &TableBucket) -> Option<Interval> {
     let to = bucket.to.as_deref().map(parse_hex).transpose().ok()?;
     Some(Interval::new(&parse_hex(&bucket.from).ok()?, to.as_deref()))
+}
+
+/// The intervals of keys that none of these buckets has.
+pub(crate) fn missing_of<'a>(buckets: impl Iterator<Item = &'a TableBucket>) -> Vec<Interval> {
+    missing(buckets.filter_map(interval))
 }
 
 /// The intervals between these intervals, that is, all keys that are in none of them.

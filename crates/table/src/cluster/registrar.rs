@@ -96,6 +96,17 @@ impl Registrar {
         })
     }
 
+    /// Lists this table in place of the one with this id, which has the same name.
+    pub(crate) fn replace(&self, entry: &TableEntry, id: &str) -> Result<()> {
+        self.change(|list| match list.tables.iter_mut().find(|table| table.id == id) {
+            Some(table) => {
+                *table = entry.clone();
+                Ok(())
+            }
+            None => Err(Error::Refused(format!("'{}' was dropped or loaded meanwhile", entry.name))),
+        })
+    }
+
     /// Removes a table.
     pub(crate) fn remove(&self, name: &str) -> Result<TableEntry> {
         let entry = find(&self.list()?, name)?;
@@ -130,7 +141,7 @@ mod tests {
 
     fn entry(name: &str) -> TableEntry {
         let (id, home) = (format!("{name:0>16}"), "n1".into());
-        TableEntry { name: name.into(), id, capacity: 10, capacity_bytes: 1000, home }
+        TableEntry { name: name.into(), id, capacity: 10, capacity_bytes: 1000, home, form: None, kind: None }
     }
 
     #[test]

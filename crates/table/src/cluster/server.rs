@@ -44,6 +44,8 @@ pub(crate) struct Served {
     pub(crate) image: Image,
     /// The last transfer to another server: that server, the records, and the milliseconds until it had them.
     pub(crate) last_move: Option<(Address, u64, u64)>,
+    /// Until then, changes are refused.
+    pub(crate) frozen_until_ms: u64,
 }
 
 /// The buckets of a server.
@@ -77,7 +79,7 @@ pub(crate) struct BucketServer {
 
 impl Served {
     fn new(spec: Spec) -> Served {
-        Served { spec, buckets: Vec::new(), image: Image::default(), last_move: None }
+        Served { spec, buckets: Vec::new(), image: Image::default(), last_move: None, frozen_until_ms: 0 }
     }
 
     /// The bucket that answers for a point.
@@ -372,6 +374,9 @@ fn carry_out(
     let bucket = &mut served.buckets[at];
     let refused = |why: Refused| Some(Outcome::Refused(why));
     if !operation.is_read() {
+        if now_ms < served.frozen_until_ms {
+            return refused(Refused::Busy(me.clone()));
+        }
         match bucket.journal.look(now_ms, requests.client, requests.done_below, number) {
             Seen::Answered => return None,
             Seen::Done(answer) => return Some(Outcome::Answer(answer)),

@@ -12,14 +12,14 @@
 //! When the node is asked to stop, it gives its buckets to others, or dumps those that none takes; see dump.rs.
 //! Non-goals: durability. The records are in memory, and are lost when the node fails.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thalweg_api::{
-    May, ServiceRequest, TableBucket, TableDropped, TableEntry, TableList, TableMove, TableRequest,
-    TableShare, from_json, to_json,
+    May, ServiceRequest, TableBucket, TableDropped, TableEntry, TableKind, TableList, TableMove,
+    TableRequest, TableShare, from_json, to_json,
 };
 use thalweg_base::clock::now_ns;
 use thalweg_base::units::Size;
@@ -36,9 +36,11 @@ use super::message::{Message, Outcome, Refused, Replies, Requests, Spec, TableId
 use super::nodes::interval;
 use super::owned::Owned;
 use super::registrar::{Registrar, registrar, servers};
+use super::resp;
 use super::server::{BucketServer, Outbox, To};
 use super::stream::{Outlet, Reader, framed, unframed};
 use super::text::show_hex;
+use crate::server::Stop;
 
 /// The interval between ticks of the buckets.
 const TICK: Duration = Duration::from_millis(50);
@@ -63,7 +65,11 @@ pub struct TableService {
     memory: Option<Size>,
     buckets: Mutex<Option<BucketServer>>,
     clients: Mutex<BTreeMap<ClientId, Arc<Outlet>>>,
+    /// Tables that clients are loading, and that are not listed yet.
+    pub(crate) loads: Mutex<BTreeSet<TableId>>,
     peers: Mutex<HashMap<Address, ToPeer>>,
+    /// The servers of Redis clients.
+    resp: Vec<Stop>,
 }
 
 /// The state of the connection to another node.
@@ -73,11 +79,11 @@ enum ToPeer {
     Down(u64),
 }
 
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     now_ns() / 1_000_000
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -94,15 +100,21 @@ pub(crate) fn number(id: &str) -> Result<u64> {
 
 impl TableService {
     /// The service on this host, with so much memory for tables. Buckets that were dumped when the node last stopped
-    /// return as soon as it is known that no other node has had their keys since.
-    pub fn start(host: &Arc<Host>, memory: Option<Size>) -> Arc<TableService> {
+    /// return as soon as it is known that no other node has had their keys since. If the cluster file says so, Redis
+    /// clients are served, too.
+    ///
+    /// # Errors
+    /// One line, if Redis clients cannot be served.
+    pub fn start(host: &Arc<Host>, memory: Option<Size>) -> std::result::Result<Arc<TableService>, String> {
         let service = Arc::new(TableService {
             host: Arc::clone(host),
             registrar: Registrar::in_directory(host.directory()),
             memory,
             buckets: Mutex::default(),
             clients: Mutex::default(),
+            loads: Mutex::default(),
             peers: Mutex::default(),
+            resp: resp::serve(host)?,
         });
         if let Some(directory) = service.dumps()
             && !dump::files(&directory).is_empty()
@@ -112,7 +124,7 @@ impl TableService {
                 while !service.return_dumps(&directory) && !service.host.is_stopping_within(ASK_AGAIN) {}
             });
         }
-        service
+        Ok(service)
     }
 
     /// The directory of the node's dumps, if the node has an identity.
@@ -121,7 +133,10 @@ impl TableService {
     }
 
     /// Works on the buckets under their lock, then sends the resulting messages.
-    fn with_buckets<T>(self: &Arc<Self>, work: impl FnOnce(&mut BucketServer, &mut Outbox) -> T) -> T {
+    pub(crate) fn with_buckets<T>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&mut BucketServer, &mut Outbox) -> T,
+    ) -> T {
         let mut out = Outbox::new();
         let done = {
             let mut buckets = locked(&self.buckets);
@@ -165,6 +180,16 @@ impl TableService {
     fn servers(&self) -> Vec<Address> {
         let hosts = self.host.cluster_file().map(|file| file.hosts).unwrap_or_default();
         servers(&hosts).into_iter().map(Address::from).collect()
+    }
+
+    /// All nodes.
+    pub(crate) fn all_nodes(&self) -> Vec<Address> {
+        self.others().into_iter().chain([self.name().into()]).collect()
+    }
+
+    /// The name of this node.
+    pub(crate) fn name(&self) -> &str {
+        self.host.name()
     }
 
     fn send(self: &Arc<Self>, out: Outbox) {
@@ -264,7 +289,7 @@ impl TableService {
     }
 
     /// The registrar, if this node is the registrar.
-    fn registrar(&self) -> Result<&Registrar> {
+    pub(crate) fn registrar(&self) -> Result<&Registrar> {
         let hosts = self.host.cluster_file().map(|file| file.hosts).unwrap_or_default();
         match registrar(&hosts) {
             Some(host) if host.name != self.host.name() => Err(Error::Refused(format!(
@@ -276,12 +301,12 @@ impl TableService {
         }
     }
 
-    /// Sends a request to a node, or carries it out if that is this node.
-    fn tell(self: &Arc<Self>, node: &str, request: &TableRequest) -> Result<()> {
+    /// Sends a request to a node, or carries it out if that is this node. Returns the answer.
+    pub(crate) fn tell(self: &Arc<Self>, node: &str, request: &TableRequest) -> Result<String> {
         if node == self.host.name() {
-            return self.done(request);
+            return self.answer(request);
         }
-        self.ask(node, request).map(drop)
+        self.ask(node, request)
     }
 
     fn done(self: &Arc<Self>, request: &TableRequest) -> Result<()> {
@@ -296,11 +321,18 @@ impl TableService {
                 self.with_buckets(|buckets, _| buckets.drop_table(now_ms(), id));
                 Ok(())
             }
+            TableRequest::Keep { id } => self.keep(number(id)?),
+            TableRequest::Loaded { entry, replaces, nodes } => self.replace(entry.clone(), replaces, nodes),
             _ => Err(Error::Refused("a node is not asked that by another".into())),
         }
     }
 
-    fn create(self: &Arc<Self>, name: String, (capacity, capacity_bytes): (u64, u64)) -> Result<TableEntry> {
+    fn create(
+        self: &Arc<Self>,
+        name: String,
+        (capacity, capacity_bytes): (u64, u64),
+        kind: Option<TableKind>,
+    ) -> Result<TableEntry> {
         let registrar = self.registrar()?;
         let mut nodes = self.servers();
         if nodes.is_empty() {
@@ -311,11 +343,12 @@ impl TableService {
         nodes.sort_by_key(|node| list.tables.iter().filter(|table| *table.home == **node).count());
         let home = nodes.into_iter().next().expect("there is this one");
         let id = format!("{:016x}", new_id().0 as u64);
-        let entry = TableEntry { name, id, capacity, capacity_bytes, home: home.to_string() };
+        let entry =
+            TableEntry { name, id, capacity, capacity_bytes, home: home.to_string(), form: None, kind };
         spec(&entry)?;
         registrar.add(&entry)?;
         match self.tell(&entry.home, &TableRequest::Begin(entry.clone())) {
-            Ok(()) => Ok(entry),
+            Ok(_) => Ok(entry),
             Err(why) => {
                 registrar.remove(&entry.name)?;
                 Err(why)
@@ -326,8 +359,8 @@ impl TableService {
     fn drop_table(self: &Arc<Self>, name: &str) -> Result<TableDropped> {
         let entry = self.registrar()?.remove(name)?;
         let end = TableRequest::End { id: entry.id };
-        let nodes = self.others().into_iter().chain([Address::from(self.host.name())]);
-        let left = nodes.filter_map(|node| Some(format!("{node}: {}", self.tell(&node, &end).err()?)));
+        let nodes = self.all_nodes();
+        let left = nodes.iter().filter_map(|node| Some(format!("{node}: {}", self.tell(node, &end).err()?)));
         Ok(TableDropped { left: left.collect() })
     }
 
@@ -425,12 +458,16 @@ impl TableService {
     /// Answers a request that has one immediate answer, with an object.
     fn answer(self: &Arc<Self>, request: &TableRequest) -> Result<String> {
         Ok(match request {
-            TableRequest::Create { name, capacity, capacity_bytes } => {
-                to_json(&self.create(name.clone(), (*capacity, *capacity_bytes))?)
+            TableRequest::Create { name, capacity, capacity_bytes, kind } => {
+                to_json(&self.create(name.clone(), (*capacity, *capacity_bytes), kind.clone())?)
             }
             TableRequest::List => to_json(&self.registrar()?.list()?),
             TableRequest::Drop { name } => to_json(&self.drop_table(name)?),
             TableRequest::Share { id } => to_json(&self.share(id)?),
+            TableRequest::Freeze { id } => {
+                self.freeze(id)?;
+                to_json(&self.share(id)?)
+            }
             other => self.done(other).map(|()| String::new())?,
         })
     }
@@ -556,7 +593,14 @@ impl Service for TableService {
                 let _ = self.peer(&link, inc);
                 let _ = out.end(&[]);
             }),
-            TableRequest::Begin(_) | TableRequest::End { .. } | TableRequest::Peer if !is_node => {
+            TableRequest::Load(entry) => spawn("table", move || self.load(&link, &entry, (out, inc))),
+            TableRequest::Begin(_)
+            | TableRequest::End { .. }
+            | TableRequest::Keep { .. }
+            | TableRequest::Freeze { .. }
+            | TableRequest::Peer
+                if !is_node =>
+            {
                 out.abort("only nodes ask that of each other").is_ok()
             }
             request => {
@@ -606,6 +650,7 @@ impl Service for TableService {
     }
 
     fn stop(&self, _patience: Duration) {
+        self.resp.iter().for_each(Stop::stop);
         std::mem::take(&mut *locked(&self.clients)).into_values().for_each(|outlet| _ = outlet.close());
         let peers = std::mem::take(&mut *locked(&self.peers));
         for to in peers.into_values() {
@@ -621,6 +666,7 @@ fn words(request: &TableRequest) -> Option<(&'static str, String)> {
     match request {
         TableRequest::Create { name, .. } => Some(("table create", name.clone())),
         TableRequest::Drop { name } => Some(("table drop", name.clone())),
+        TableRequest::Loaded { entry, .. } => Some(("table load", entry.name.clone())),
         _ => None,
     }
 }

@@ -25,7 +25,7 @@ const WINDOW: usize = 4;
 const HEAD_BYTES: usize = 4;
 
 /// A message after its length.
-pub(crate) fn framed(message: &Message) -> Vec<u8> {
+pub(crate) fn framed(message: &impl Plain) -> Vec<u8> {
     let mut bytes = vec![0; HEAD_BYTES];
     message.put(&mut bytes);
     let len = (bytes.len() - HEAD_BYTES) as u32;
@@ -50,8 +50,13 @@ impl Reader {
 
     /// The next message; `None` at the end of the stream.
     pub(crate) fn next(&mut self) -> Result<Option<Message>, String> {
+        self.next_as(Message::decode)
+    }
+
+    /// The next message of any kind.
+    pub(crate) fn next_as<T>(&mut self, decode: fn(&[u8]) -> Option<T>) -> Result<Option<T>, String> {
         loop {
-            if let Some(message) = self.take()? {
+            if let Some(message) = self.take(decode)? {
                 return Ok(Some(message));
             }
             match self.inc.next_on().map_err(|why| why.to_string())? {
@@ -65,7 +70,7 @@ impl Reader {
         }
     }
 
-    fn take(&mut self) -> Result<Option<Message>, String> {
+    fn take<T>(&mut self, decode: fn(&[u8]) -> Option<T>) -> Result<Option<T>, String> {
         let Some((head, rest)) = self.came[self.at..].split_first_chunk::<HEAD_BYTES>() else {
             return Ok(None);
         };
@@ -74,8 +79,7 @@ impl Reader {
             return Err(format!("it sent a message of {len} bytes; the most are {MESSAGE_BYTES_MAX}"));
         }
         let Some(bytes) = rest.get(..len) else { return Ok(None) };
-        let message =
-            Message::decode(bytes).ok_or("it sent a message that is malformed, or of another version")?;
+        let message = decode(bytes).ok_or("it sent a message that is malformed, or of another version")?;
         self.at += HEAD_BYTES + len;
         Ok(Some(message))
     }

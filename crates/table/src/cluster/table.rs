@@ -10,13 +10,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use thalweg_api::{ServiceRequest, TableEntry, TableRequest};
+use thalweg_api::{ServiceRequest, TableEntry, TableForm, TableRequest};
 use thalweg_base::clock::now_ns;
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{Link, Outgoing, new_id};
 
 use super::client::{Client, Failed, Variant};
-use super::error::{Error, Result};
+use super::error::{Error, Result, fits};
 use super::image::Address;
 use super::interval::Interval;
 use super::journal::ClientId;
@@ -36,7 +36,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// How a client uses a table.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
+pub struct ClusterOptions {
     /// How it finds the servers of keys.
     pub variant: Variant,
     /// How many requests may be outstanding.
@@ -51,6 +51,8 @@ pub struct Table {
 
 pub(crate) struct Shared {
     tables: Tables,
+    /// The form of the records, if the table was loaded.
+    form: Option<TableForm>,
     pub(crate) state: Mutex<State>,
     changed: Condvar,
     /// Streams to servers; `None` while there is no stream.
@@ -233,23 +235,32 @@ impl Table {
     ///
     /// # Errors
     /// If there is none of this name, or the registrar cannot be reached.
-    pub fn open(tables: Tables, name: &str) -> Result<Table> {
-        Table::open_with(tables, name, Options::default())
+    pub fn open(tables: &Tables, name: &str) -> Result<Table> {
+        Table::of(tables, &tables.find(name)?, ClusterOptions::default())
     }
 
     /// A table of a cluster, used in a certain way.
     ///
     /// # Errors
     /// If there is none of this name, or the registrar cannot be reached.
-    pub fn open_with(tables: Tables, name: &str, Options { variant, window }: Options) -> Result<Table> {
-        let entry: TableEntry = tables.find(name)?;
+    pub fn open_with(tables: &Tables, name: &str, options: ClusterOptions) -> Result<Table> {
+        Table::of(tables, &tables.find(name)?, options)
+    }
+
+    /// The table of this entry of the list.
+    pub(crate) fn of(
+        tables: &Tables,
+        entry: &TableEntry,
+        ClusterOptions { variant, window }: ClusterOptions,
+    ) -> Result<Table> {
         let id = ClientId { peer: [0; 2], session: new_id().0 as u64 };
         let servers = servers(&tables.client.file().hosts).into_iter().map(Address::from).collect();
-        let client = Client::new(id, (number(&entry.id)?, entry.home.into()), servers, variant);
+        let client = Client::new(id, (number(&entry.id)?, (*entry.home).into()), servers, variant);
         let window = Outstanding::new(window);
         let state = State { client, window, unsent: 0, done: HashMap::new(), forgotten: HashSet::new() };
         let shared = Shared {
-            tables,
+            tables: tables.clone(),
+            form: entry.form.clone(),
             state: Mutex::new(state),
             changed: Condvar::new(),
             connections: Mutex::default(),
@@ -262,10 +273,9 @@ impl Table {
     /// # Errors
     /// If the key or the value is too long.
     pub fn submit(&self, operation: Operation) -> Result<Ticket> {
+        fits(operation.key(), operation.value())?;
+        self.check_form(&operation)?;
         let ask = Arc::new(Ask::Record(operation));
-        if !ask.is_sound() {
-            return Err(Error::Long);
-        }
         let shared = &self.shared;
         let has_room = |state: &mut State| state.client.outstanding() < state.window.limit();
         if !has_room(&mut shared.state()) {
@@ -292,10 +302,31 @@ impl Table {
     pub fn arrange(&self, arrange: Arrange) -> Result<()> {
         let ask = Arc::new(Ask::Arrange(arrange));
         if !ask.is_sound() {
-            return Err(Error::Long);
+            return Err(Error::Refused("the key or the name of the node is too long".into()));
         }
         let number = self.shared.state().client.ask(now_ms(), ask);
         Ticket { shared: Arc::clone(&self.shared), number }.wait().map(drop)
+    }
+
+    /// Checks that a new record has the form of the loaded ones.
+    fn check_form(&self, operation: &Operation) -> Result<()> {
+        let Some(form) = &self.shared.form else { return Ok(()) };
+        let value = match operation {
+            Operation::Get { .. }
+            | Operation::Delete { .. }
+            | Operation::CompareAndSet { value: None, .. } => {
+                return Ok(());
+            }
+            other => other.value(),
+        };
+        let is_of_form = (operation.key().len(), operation.key().len() + value.len())
+            == (form.key_bytes as usize, form.record_bytes as usize);
+        if is_of_form { Ok(()) } else { Err(Error::wrong_form(form, operation.key(), value)) }
+    }
+
+    /// The form of the records, if the table was loaded.
+    pub(crate) fn form(&self) -> Option<&TableForm> {
+        self.shared.form.as_ref()
     }
 
     fn done(&self, operation: Operation) -> Result<Answer> {

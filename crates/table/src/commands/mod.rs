@@ -1,17 +1,20 @@
 //! The commands of Redis clients: one table of their names, and the execution of each.
 //!
 //! Model: a command reads its arguments, reads or changes the keyspace, and writes one reply. All commands run on one
-//! thread, so each is atomic, and so are those between `MULTI` and `EXEC` together.
+//! thread, so each is atomic, and so are those between `MULTI` and `EXEC` together. On a node they work on the tables of
+//! its cluster instead; see cluster.rs.
 //! Invariant: a refused command has changed nothing.
 //! Non-goals: sockets.
 
+mod cluster;
 mod connection;
 mod hashes;
 mod keys;
 mod sorted;
 mod strings;
 
-use crate::call::{Arguments, Call, Outcome, Session, Shared};
+use crate::call::{Arguments, Call, Outcome, Session, Shared, Transaction};
+use crate::cluster::{Error, Front};
 use crate::error::Refusal;
 use crate::resp::{REPLY_BYTES_MAX, Reply};
 
@@ -143,6 +146,9 @@ pub(crate) fn run(shared: &mut Shared, session: &mut Session, arguments: &Argume
             Ok(())
         }
         _ if session.transaction.is_some() && !matches!(command.name, "quit" | "reset") => {
+            if shared.front.is_some() {
+                return Err(Refusal::NotOnCluster("MULTI"));
+            }
             queue(session, command, arguments)?;
             Reply::new(out, session.version).simple("QUEUED");
             Ok(())
@@ -195,9 +201,41 @@ fn carry_out(
 ) -> Outcome {
     let reply = Reply::new(out, session.version);
     let mut call = Call { shared, session, reply };
-    let outcome = (command.run)(&mut call, arguments);
+    let outcome = match call.shared.front.clone() {
+        Some(front) => on_cluster(&mut call, &front, command, arguments),
+        None => (command.run)(&mut call, arguments),
+    };
     let outcome = if call.reply.is_long() { Err(Refusal::LongReply) } else { outcome };
     outcome.inspect_err(|_| call.reply.withdraw())
+}
+
+/// Carries out a command on the tables of a cluster. Those about the connection are the same there.
+fn on_cluster(
+    call: &mut Call<'_, '_>,
+    front: &Front,
+    command: &Command,
+    arguments: &Arguments<'_>,
+) -> Outcome {
+    if command.name == "multi" {
+        // Clients send the commands of a transaction with it. They are refused, too, until EXEC or DISCARD.
+        call.session.transaction = Some(Transaction::default());
+        return Err(Refusal::NotOnCluster("MULTI"));
+    }
+    let Some(run) = cluster::find(command.name) else {
+        return match command.flags == OTHER && command.name != "watch" {
+            true => (command.run)(call, arguments),
+            false => Err(Refusal::NotOnCluster(command.name)),
+        };
+    };
+    match run(call, front, arguments) {
+        // The table was dropped or loaded since it was opened. The command has changed nothing.
+        Err(Refusal::Cluster(Error::Lost(_))) => {
+            front.forget();
+            call.reply.withdraw();
+            run(call, front, arguments)
+        }
+        outcome => outcome,
+    }
 }
 
 /// Runs the commands since `MULTI`, unless one of them was refused or a watched key has changed.

@@ -19,7 +19,7 @@ fn is_ordered(kind: Kind) -> bool {
     kind != Kind::String
 }
 
-fn score(argument: &[u8]) -> Result<f64, Refusal> {
+pub(super) fn score(argument: &[u8]) -> Result<f64, Refusal> {
     let text = std::str::from_utf8(argument).map_err(|_| Refusal::NoNumber)?;
     text.parse().ok().filter(|score: &f64| !score.is_nan()).ok_or(Refusal::NoNumber)
 }
@@ -103,7 +103,7 @@ enum Lex<'a> {
 }
 
 /// The ends of a range; `None` if nothing can be in it.
-fn ends<'a>(low: &'a [u8], high: &'a [u8]) -> Result<Option<(End<'a>, End<'a>)>, Refusal> {
+pub(super) fn ends<'a>(low: &'a [u8], high: &'a [u8]) -> Result<Option<(End<'a>, End<'a>)>, Refusal> {
     let low = match end(low)? {
         Lex::Lowest => Some(Bound::Unbounded),
         Lex::At(low) => Some(low),
@@ -143,13 +143,53 @@ pub(super) fn zremrangebylex(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outc
 }
 
 /// Which members of a range are returned.
-struct Window {
-    backwards: bool,
-    offset: usize,
-    most: Option<usize>,
+pub(super) struct Window {
+    pub(super) backwards: bool,
+    pub(super) offset: usize,
+    pub(super) most: Option<usize>,
 }
 
 impl Window {
+    /// From the arguments of ZRANGE after its ends. Also returns whether the ends are members, not ranks.
+    pub(super) fn of_zrange(mut words: &Arguments<'_>) -> Result<(Window, bool), Refusal> {
+        const SYNTAX: Refusal = Refusal::Syntax("zrange");
+        let mut window = Window { backwards: false, offset: 0, most: None };
+        let (mut is_lex, mut limit) = (false, None);
+        while let [word, rest @ ..] = words {
+            words = rest;
+            match &word.to_ascii_lowercase()[..] {
+                b"bylex" => is_lex = true,
+                b"rev" => window.backwards = true,
+                b"limit" => {
+                    limit = Some(rest.get(..2).ok_or(SYNTAX)?);
+                    words = &rest[2..];
+                }
+                _ => return Err(SYNTAX),
+            }
+        }
+        match limit {
+            Some(limit) if is_lex => window.limit("zrange", limit)?,
+            Some(_) => return Err(SYNTAX),
+            None => {}
+        }
+        Ok((window, is_lex))
+    }
+
+    /// From the arguments of ZRANGEBYLEX or ZREVRANGEBYLEX after its ends.
+    pub(super) fn of_range(
+        words: &Arguments<'_>,
+        name: &'static str,
+        backwards: bool,
+    ) -> Result<Window, Refusal> {
+        let mut window = Window { backwards, offset: 0, most: None };
+        match words {
+            [] => {}
+            [word, limit @ ..] if word.eq_ignore_ascii_case(b"limit") => window.limit(name, limit)?,
+            _ => return Err(Refusal::Syntax(name)),
+        }
+        Ok(window)
+    }
+
     /// Applies the two numbers after LIMIT; a negative count means no limit.
     fn limit(&mut self, name: &'static str, words: &Arguments<'_>) -> Outcome {
         let [offset, count] = words else { return Err(Refusal::Syntax(name)) };
@@ -186,29 +226,10 @@ fn by_lex(
 }
 
 pub(super) fn zrange(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
-    const SYNTAX: Refusal = Refusal::Syntax("zrange");
-    let mut window = Window { backwards: false, offset: 0, most: None };
-    let (mut is_lex, mut words) = (false, &a[4..]);
-    let mut limit = None;
-    while let [word, rest @ ..] = words {
-        words = rest;
-        match &word.to_ascii_lowercase()[..] {
-            b"bylex" => is_lex = true,
-            b"rev" => window.backwards = true,
-            b"limit" => {
-                limit = Some(rest.get(..2).ok_or(SYNTAX)?);
-                words = &rest[2..];
-            }
-            _ => return Err(SYNTAX),
-        }
-    }
+    let (mut window, is_lex) = Window::of_zrange(&a[4..])?;
     if is_lex {
-        limit.map_or(Ok(()), |limit| window.limit("zrange", limit))?;
         let ends = if window.backwards { ends(a[3], a[2])? } else { ends(a[2], a[3])? };
         return by_lex(call, a[1], ends, &window);
-    }
-    if limit.is_some() {
-        return Err(SYNTAX);
     }
     // By rank: negative ranks count from the end.
     let len = call.keys().table(a[1], is_ordered)?.map_or(0, |set: TableRef<'_>| set.len()) as i64;
@@ -220,12 +241,7 @@ pub(super) fn zrange(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
 }
 
 fn range(call: &mut Call<'_, '_>, a: &Arguments<'_>, name: &'static str, backwards: bool) -> Outcome {
-    let mut window = Window { backwards, offset: 0, most: None };
-    match &a[4..] {
-        [] => {}
-        [word, limit @ ..] if word.eq_ignore_ascii_case(b"limit") => window.limit(name, limit)?,
-        _ => return Err(Refusal::Syntax(name)),
-    }
+    let window = Window::of_range(&a[4..], name, backwards)?;
     let ends = if backwards { ends(a[3], a[2])? } else { ends(a[2], a[3])? };
     by_lex(call, a[1], ends, &window)
 }

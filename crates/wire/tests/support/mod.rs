@@ -183,6 +183,7 @@ fn credentials(
         roles: Vec::new(),
         data: Vec::new(),
         memory_bytes: None,
+        resp: None,
     });
     thalweg_io::small::make_directory(directory).unwrap();
     let write =

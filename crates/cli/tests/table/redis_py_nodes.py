@@ -1,0 +1,85 @@
+"""redis-py on three nodes of a cluster, whose ports are the arguments. Ends with an exception where a reply is wrong."""
+
+import sys
+
+import redis
+
+
+def refused(call, holds):
+    """That a call is refused with an error that holds this text."""
+    try:
+        call()
+    except redis.ResponseError as why:
+        assert holds in str(why), why
+    else:
+        raise AssertionError(f"not refused: {holds}")
+
+
+def check(clients):
+    """Every kind of command: what is written through one node is read through another."""
+    one, two, three = clients
+    one.flushdb()
+    assert two.set("film:1", "Citizen Kane") and three.get("film:1") == b"Citizen Kane"
+    assert one.set("film:1", "x", nx=True) is None and two.set("film:9", "x", xx=True) is None
+    assert three.set("film:1", "Kane", get=True) == b"Citizen Kane" and one.getdel("film:1") == b"Kane"
+    assert two.mset({f"film:{i:04}": f"name {i}" for i in range(2000)})
+    assert three.mget("film:0007", "none", "film:1999") == [b"name 7", None, b"name 1999"]
+    assert one.append("film:0007", "!") == 7 and two.strlen("film:0007") == 7
+    for client in clients:
+        assert client.incrby("counter", 5)
+    assert one.get("counter") == b"15" and two.decr("counter") == 14
+    refused(lambda: one.incr("film:0007"), "not an integer")
+    assert three.exists("counter", "none") == 1 and one.type("counter") == b"string" and one.ttl("counter") == -1
+    assert two.delete("counter", "none") == 1 and one.ttl("counter") == -2
+    assert sorted(one.scan_iter("film:000?")) == [b"film:000%d" % i for i in range(10)]
+    assert len(two.keys("film:*")) == 2000 and three.dbsize() == 2001
+    with one.pipeline(transaction=False) as pipe:
+        for i in range(100):
+            pipe.get(f"film:{i:04}")
+        assert pipe.execute()[99] == b"name 99"
+
+    assert one.hset("years", mapping={f"f{i:04}": i for i in range(1000)}) == 1000
+    assert two.hset("years", mapping={"f0000": "zero", "new": "1"}) == 1
+    assert three.hget("years", "f0000") == b"zero" and three.hmget("years", "new", "none") == [b"1", None]
+    assert one.hlen("years") == 1001 and len(two.hgetall("years")) == 1001 and len(dict(three.hscan_iter("years"))) == 1001
+    assert one.hincrby("years", "f0001", 4) == 5 and not two.hsetnx("years", "new", "2") and three.hexists("years", "new")
+    assert one.hdel("years", "new", "none") == 1 and two.hkeys("years")[:2] == [b"f0000", b"f0001"]
+    assert three.zrange("years", "[f0998", "+", bylex=True) == [b"f0998", b"f0999"]
+    assert one.zadd("names", {"a": 1, "b": 1, "c": 1}) == 3 and two.zadd("names", {"a": 1, "d": 1}) == 1
+    assert three.zcard("names") == 4 and one.zscore("names", "b") == 1.0 and one.type("names") == b"zset"
+    assert two.zrevrangebylex("names", "(d", "-", 1, 2) == [b"b", b"a"] and three.zlexcount("names", "[b", "+") == 3
+    refused(lambda: one.zadd("names", {"x": 2}), "one score")
+    refused(lambda: two.hget("names", "a"), "another type")
+    assert three.zremrangebylex("names", "-", "(c") == 2 and one.zrem("names", "c", "none") == 1
+
+    refused(lambda: one.pipeline().set("a", "1").get("a").execute(), "MULTI is not possible")
+    assert two.get("a") is None
+    refused(lambda: one.execute_command("WATCH", "a"), "watch is not possible")
+    refused(lambda: one.set("a", "1", ex=10), "not possible on the tables of a cluster")
+    refused(lambda: one.expire("film:0007", 10), "not possible")
+    refused(lambda: one.hset("no/name", "a", "b"), "is no name for a table")
+    refused(lambda: one.set("k" * 2048, "v"), "2047")
+
+    # A table that `table create` made is a hash, and no Redis client removes it.
+    assert two.hset("created", "a", "1") == 1 and three.delete("created") == 0
+    assert one.flushdb() and two.hget("created", "a") == b"1" and three.dbsize() == 1
+    assert one.get("film:0007") is None and two.exists("years") == 0
+    assert two.hdel("created", "a") == 1
+
+
+def main():
+    """Both versions of the protocol, and a wrong password."""
+    password, *ports = sys.argv[1:]
+    for version in (2, 3):
+        clients = [redis.Redis(port=int(port), protocol=version, password=password or None) for port in ports]
+        check(clients)
+    if password:
+        try:
+            redis.Redis(port=int(ports[0]), password="wrong").get("a")
+            raise AssertionError("a wrong password was accepted")
+        except redis.AuthenticationError:
+            pass
+    print("redis-py", redis.__version__)
+
+
+main()

@@ -1,0 +1,177 @@
+//! The tables of a cluster as Redis clients see them: by their names, opened when they are first used.
+//!
+//! Model: a table that a Redis client makes has a kind in the list of the registrar, which its first write fixes. A
+//! table that `thalweg table create` made is a hash, and no Redis client removes it.
+//! Invariant: a table that was dropped or loaded since it was opened is opened again: its old id is not found then.
+//! Non-goals: the commands.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use thalweg_api::{TableEntry, TableKind};
+
+use super::error::{Error, Result};
+use super::nodes::{CAPACITY, CAPACITY_BYTES, Tables};
+use super::table::{ClusterOptions, Table};
+use crate::error::Refusal;
+
+/// The table with the keys that have strings.
+pub(crate) const STRINGS: &str = "redis-strings";
+/// The most tables that are open at a time.
+const OPEN_MAX: usize = 1024;
+
+/// An open table.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) table: Table,
+    entry: Arc<TableEntry>,
+}
+
+impl Opened {
+    /// The score of all members, if this is a sorted set.
+    pub(crate) fn score(&self) -> Option<f64> {
+        match &self.entry.kind {
+            Some(TableKind::Sorted { score }) => score.parse().ok(),
+            _ => None,
+        }
+    }
+}
+
+/// The tables of a cluster for Redis clients.
+pub(crate) struct Front {
+    /// The directory of the node's identity.
+    directory: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    tables: Tables,
+    open: HashMap<Vec<u8>, Opened>,
+}
+
+impl Front {
+    /// The tables of the cluster of the identity in this directory.
+    pub(crate) fn load(directory: &Path) -> std::result::Result<Front, String> {
+        let tables = Tables::load(directory, None).map_err(|why| why.to_string())?;
+        Ok(Front { directory: directory.into(), state: Mutex::new(State { tables, open: HashMap::new() }) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tables(&self) -> Tables {
+        self.state().tables.clone()
+    }
+
+    fn entry(&self, name: &[u8]) -> Result<Option<TableEntry>> {
+        let list = self.tables().list()?;
+        Ok(list.tables.into_iter().find(|entry| entry.name.as_bytes() == name))
+    }
+
+    fn opened(&self, entry: TableEntry) -> Result<Opened> {
+        let name = entry.name.clone().into_bytes();
+        let opened = Opened {
+            table: Table::of(&self.tables(), &entry, ClusterOptions::default())?,
+            entry: Arc::new(entry),
+        };
+        let mut state = self.state();
+        if state.open.len() >= OPEN_MAX {
+            state.open.clear();
+        }
+        state.open.insert(name, opened.clone());
+        Ok(opened)
+    }
+
+    /// Forgets the open tables, so that they are opened again: one may have been dropped or loaded. The cluster file may
+    /// be another, too.
+    pub(crate) fn forget(&self) {
+        let tables = Tables::load(&self.directory, None);
+        let mut state = self.state();
+        state.open.clear();
+        if let Ok(tables) = tables {
+            state.tables = tables;
+        }
+    }
+
+    /// The table of this name, if there is one.
+    pub(crate) fn find(&self, name: &[u8]) -> Result<Option<Opened>> {
+        let known = self.state().open.get(name).cloned();
+        match known {
+            Some(known) => Ok(Some(known)),
+            None => self.entry(name)?.map(|entry| self.opened(entry)).transpose(),
+        }
+    }
+
+    /// The table of this name, which is made if there is none.
+    fn find_or_make(&self, name: &[u8], kind: TableKind) -> Result<Opened> {
+        if let Some(known) = self.find(name)? {
+            return Ok(known);
+        }
+        let text = String::from_utf8(name.to_vec());
+        let text =
+            text.map_err(|_| Error::Refused("the name of a table on a cluster is plain text".into()))?;
+        match self.tables().create_as(&text, (CAPACITY, CAPACITY_BYTES), Some(kind)) {
+            Ok(entry) => self.opened(entry),
+            // Another client may have made it meanwhile.
+            Err(why) => self.find(name)?.ok_or(why),
+        }
+    }
+
+    /// The table with the strings.
+    pub(crate) fn strings(&self) -> Result<Table> {
+        self.find_or_make(STRINGS.as_bytes(), TableKind::Hash).map(|opened| opened.table)
+    }
+
+    fn as_hash(opened: Opened) -> std::result::Result<Opened, Refusal> {
+        if opened.score().is_some() { Err(Refusal::WrongType) } else { Ok(opened) }
+    }
+
+    fn as_sorted(opened: Opened) -> std::result::Result<Opened, Refusal> {
+        if opened.score().is_some() { Ok(opened) } else { Err(Refusal::WrongType) }
+    }
+
+    /// The hash of this name, if there is one.
+    pub(crate) fn hash(&self, name: &[u8]) -> std::result::Result<Option<Opened>, Refusal> {
+        self.find(name)?.map(Front::as_hash).transpose()
+    }
+
+    /// The hash of this name, which is made if there is none.
+    pub(crate) fn hash_to_write(&self, name: &[u8]) -> std::result::Result<Opened, Refusal> {
+        Front::as_hash(self.find_or_make(name, TableKind::Hash)?)
+    }
+
+    /// The sorted set of this name, if there is one.
+    pub(crate) fn sorted(&self, name: &[u8]) -> std::result::Result<Option<Opened>, Refusal> {
+        self.find(name)?.map(Front::as_sorted).transpose()
+    }
+
+    /// The sorted set of this name, which is made with this score if there is none.
+    pub(crate) fn sorted_to_write(&self, name: &[u8], score: f64) -> std::result::Result<Opened, Refusal> {
+        let kind = TableKind::Sorted { score: score.to_string() };
+        Front::as_sorted(self.find_or_make(name, kind)?)
+    }
+
+    /// The names of all tables but that of the strings.
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
+        let names = self.tables().list()?.tables.into_iter().map(|entry| entry.name);
+        Ok(names.filter(|name| name != STRINGS).collect())
+    }
+
+    /// Removes a table that a Redis client has made, but not that of the strings. Returns whether it did.
+    pub(crate) fn remove(&self, name: &[u8]) -> Result<bool> {
+        if name == STRINGS.as_bytes() { Ok(false) } else { self.remove_any(name) }
+    }
+
+    /// Removes all strings.
+    pub(crate) fn remove_strings(&self) -> Result<()> {
+        self.remove_any(STRINGS.as_bytes()).map(drop)
+    }
+
+    fn remove_any(&self, name: &[u8]) -> Result<bool> {
+        let Some(entry) = self.entry(name)?.filter(|entry| entry.kind.is_some()) else { return Ok(false) };
+        self.state().open.remove(name);
+        self.tables().drop_table(&entry.name).map(|_| true)
+    }
+}

@@ -1,0 +1,580 @@
+//! The commands of Redis clients on the tables of a cluster.
+//!
+//! Model: a key with a string is a record of the table [`STRINGS`]. A hash or a sorted set is a table of its own; its
+//! fields or members are the records. A command waits for the nodes, and sends what it can at once.
+//! Invariant: a command on one record is atomic; one on several is not. A command that is not in [`find`] is refused.
+//! Non-goals: keys that expire, transactions, and a type that strings and tables share: they have names of their own.
+
+use std::ops::Bound;
+
+use super::sorted::{Window, ends, score};
+use crate::call::{Arguments, Call, Outcome, number};
+use crate::cluster::{Answer, Error, Front, Interval, Opened, Operation, STRINGS};
+use crate::error::Refusal;
+use crate::keyspace::Scanned;
+use crate::pattern::{Scan, matches};
+use crate::resp::{REPLY_BYTES_MAX, integer};
+use crate::walk::End;
+
+/// How often a change is tried that depends on the present value, while others change it too.
+const TRIES_MAX: usize = 100;
+
+type Run = fn(&mut Call<'_, '_>, &Front, &Arguments<'_>) -> Outcome;
+
+/// What a command does on a cluster; `None` if it is not possible there.
+pub(super) fn find(name: &str) -> Option<Run> {
+    let run: Run = match name {
+        "append" => append,
+        "dbsize" => dbsize,
+        "decr" => |call, front, a| add(call, front, a[1], -1),
+        "decrby" => {
+            |call, front, a| add(call, front, a[1], number(a[2])?.checked_neg().ok_or(Refusal::NoInteger)?)
+        }
+        "del" | "unlink" => del,
+        "exists" => exists,
+        "flushall" | "flushdb" => flush,
+        "get" => get,
+        "getdel" => getdel,
+        "getset" => |call, front, a| {
+            let before = swap(front, a[1], |_| Some(a[2].to_vec()))?;
+            call.reply.bulk_or_null(before.as_deref());
+            Ok(())
+        },
+        "hdel" => |call, front, a| remove(call, front, a, false),
+        "hexists" => |call, front, a| {
+            let value = field(front, a)?;
+            call.count(usize::from(value.is_some()))
+        },
+        "hget" => |call, front, a| {
+            let value = field(front, a)?;
+            call.reply.bulk_or_null(value.as_deref());
+            Ok(())
+        },
+        "hgetall" => |call, front, a| all(call, front, a, true, true),
+        "hincrby" => hincrby,
+        "hkeys" => |call, front, a| all(call, front, a, true, false),
+        "hlen" => |call, front, a| length(call, front, a, false),
+        "hmget" => hmget,
+        "hmset" => |call, front, a| {
+            put(front, a, "hmset")?;
+            call.done()
+        },
+        "hscan" => hscan,
+        "hset" => |call, front, a| {
+            let count = put(front, a, "hset")?;
+            call.count(count)
+        },
+        "hsetnx" => |call, front, a| {
+            let is_new = front.hash_to_write(a[1])?.table.insert(a[2], a[3])?;
+            call.count(usize::from(is_new))
+        },
+        "hstrlen" => |call, front, a| {
+            let value = field(front, a)?;
+            call.count(value.map_or(0, |value| value.len()))
+        },
+        "hvals" => |call, front, a| all(call, front, a, false, true),
+        "incr" => |call, front, a| add(call, front, a[1], 1),
+        "incrby" => |call, front, a| add(call, front, a[1], number(a[2])?),
+        "keys" => keys,
+        "mget" => mget,
+        "mset" => mset,
+        "pttl" | "ttl" => |call, front, a| {
+            let is_there = exists_one(front, a[1])?;
+            call.reply.integer(if is_there { -1 } else { -2 });
+            Ok(())
+        },
+        "scan" => scan,
+        "set" => set,
+        "setnx" => |call, front, a| {
+            let is_new = front.strings()?.insert(a[1], a[2])?;
+            call.count(usize::from(is_new))
+        },
+        "strlen" => |call, front, a| {
+            let value = string(front, a[1])?;
+            call.count(value.map_or(0, |value| value.len()))
+        },
+        "type" => kind,
+        "zadd" => zadd,
+        "zcard" => |call, front, a| length(call, front, a, true),
+        "zlexcount" => zlexcount,
+        "zrange" => zrange,
+        "zrangebylex" => |call, front, a| range(call, front, a, "zrangebylex", false),
+        "zrem" => |call, front, a| remove(call, front, a, true),
+        "zremrangebylex" => zremrangebylex,
+        "zrevrangebylex" => |call, front, a| range(call, front, a, "zrevrangebylex", true),
+        "zscore" => zscore,
+        _ => return None,
+    };
+    Some(run)
+}
+
+impl From<Error> for Refusal {
+    fn from(why: Error) -> Refusal {
+        Refusal::Cluster(why)
+    }
+}
+
+fn string(front: &Front, key: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
+    match front.find(STRINGS.as_bytes())? {
+        Some(strings) => Ok(strings.table.get(key)?),
+        None => Ok(None),
+    }
+}
+
+fn get(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let value = string(front, a[1])?;
+    call.reply.bulk_or_null(value.as_deref());
+    Ok(())
+}
+
+/// Replaces a string by what `change` makes of it, and returns what it was.
+fn swap(
+    front: &Front,
+    key: &[u8],
+    change: impl Fn(Option<&[u8]>) -> Option<Vec<u8>>,
+) -> Result<Option<Vec<u8>>, Refusal> {
+    let strings = front.strings()?;
+    changed(&strings, key, |before| Ok(change(before)))
+}
+
+/// Replaces the value of a record by what `change` makes of it, and returns what it was.
+fn changed(
+    table: &crate::cluster::Table,
+    key: &[u8],
+    change: impl Fn(Option<&[u8]>) -> Result<Option<Vec<u8>>, Refusal>,
+) -> Result<Option<Vec<u8>>, Refusal> {
+    for _ in 0..TRIES_MAX {
+        let before = table.get(key)?;
+        let after = change(before.as_deref())?;
+        if after == before || table.compare_and_set(key, before.as_deref(), after.as_deref())? {
+            return Ok(before);
+        }
+    }
+    Err(Refusal::Contended)
+}
+
+fn set(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let (mut only_if, mut returns) = (None, false);
+    for word in &a[3..] {
+        match &word.to_ascii_lowercase()[..] {
+            b"nx" if only_if.is_none() => only_if = Some(false),
+            b"xx" if only_if.is_none() => only_if = Some(true),
+            b"get" => returns = true,
+            // Nothing expires, so there is no expiry to keep.
+            b"keepttl" => {}
+            b"ex" | b"px" | b"exat" | b"pxat" => return Err(Refusal::NotOnCluster("SET with an expiry")),
+            _ => return Err(Refusal::Syntax("set")),
+        }
+    }
+    if !returns {
+        let strings = front.strings()?;
+        let is_done = match only_if {
+            None => strings.upsert(a[1], a[2]).map(|()| true)?,
+            Some(false) => strings.insert(a[1], a[2])?,
+            Some(true) => strings.update(a[1], a[2])?,
+        };
+        match is_done {
+            true => call.reply.simple("OK"),
+            false => call.reply.null(),
+        }
+        return Ok(());
+    }
+    let before =
+        swap(front, a[1], |before| match only_if.is_none_or(|if_there| if_there == before.is_some()) {
+            true => Some(a[2].to_vec()),
+            false => before.map(<[u8]>::to_vec),
+        })?;
+    call.reply.bulk_or_null(before.as_deref());
+    Ok(())
+}
+
+fn getdel(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let before = swap(front, a[1], |_| None)?;
+    call.reply.bulk_or_null(before.as_deref());
+    Ok(())
+}
+
+fn append(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let before = swap(front, a[1], |before| Some([before.unwrap_or_default(), a[2]].concat()))?;
+    call.count(before.map_or(0, |before| before.len()) + a[2].len())
+}
+
+/// Adds to the number that is the value of a record, and replies with the sum.
+fn sum(call: &mut Call<'_, '_>, table: &crate::cluster::Table, key: &[u8], by: i64) -> Outcome {
+    let add = |before: Option<&[u8]>| {
+        let before = before.map_or(Some(0), integer);
+        before.and_then(|before| before.checked_add(by)).ok_or(Refusal::NoInteger)
+    };
+    let before = changed(table, key, |before| Ok(Some(add(before)?.to_string().into_bytes())))?;
+    call.reply.integer(add(before.as_deref())?);
+    Ok(())
+}
+
+fn add(call: &mut Call<'_, '_>, front: &Front, key: &[u8], by: i64) -> Outcome {
+    sum(call, &front.strings()?, key, by)
+}
+
+fn hincrby(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    sum(call, &front.hash_to_write(a[1])?.table, a[2], number(a[3])?)
+}
+
+/// The values of keys, requested together.
+fn values(call: &mut Call<'_, '_>, table: Option<&crate::cluster::Table>, keys: &[&[u8]]) -> Outcome {
+    call.reply.array(keys.len());
+    let Some(table) = table else {
+        keys.iter().for_each(|_| call.reply.null());
+        return Ok(());
+    };
+    let get = |key: &&[u8]| table.submit(Operation::Get { key: (*key).into() });
+    let tickets = keys.iter().map(get).collect::<Result<Vec<_>, _>>()?;
+    for ticket in tickets {
+        match ticket.wait()? {
+            Answer::Value(value) => call.reply.bulk_or_null(value.as_deref()),
+            _ => call.reply.null(),
+        }
+        if call.reply.is_long() {
+            return Err(Refusal::LongReply);
+        }
+    }
+    Ok(())
+}
+
+fn mget(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let strings = front.find(STRINGS.as_bytes())?;
+    values(call, strings.as_ref().map(|strings| &strings.table), &a[1..])
+}
+
+fn mset(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let pairs = a[1..].chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return Err(Refusal::Arguments("mset"));
+    }
+    let strings = front.strings()?;
+    let upsert =
+        |pair: &[&[u8]]| strings.submit(Operation::Upsert { key: pair[0].into(), value: pair[1].into() });
+    let tickets = pairs.map(upsert).collect::<Result<Vec<_>, _>>()?;
+    tickets.into_iter().try_for_each(|ticket| ticket.wait().map(drop))?;
+    call.done()
+}
+
+fn exists_one(front: &Front, key: &[u8]) -> Result<bool, Refusal> {
+    Ok(string(front, key)?.is_some() || (front.find(key)?.is_some() && key != STRINGS.as_bytes()))
+}
+
+fn exists(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let mut count = 0;
+    for key in &a[1..] {
+        count += usize::from(exists_one(front, key)?);
+    }
+    call.count(count)
+}
+
+fn kind(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let name = match (string(front, a[1])?, front.find(a[1])?) {
+        (Some(_), _) => "string",
+        (None, Some(table)) if table.score().is_some() => "zset",
+        (None, Some(_)) if a[1] != STRINGS.as_bytes() => "hash",
+        _ => "none",
+    };
+    call.reply.simple(name);
+    Ok(())
+}
+
+/// Removes strings, and tables that Redis clients have made.
+fn del(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let mut count = 0;
+    for key in &a[1..] {
+        let is_string = match front.find(STRINGS.as_bytes())? {
+            Some(strings) => strings.table.delete(key)?,
+            None => false,
+        };
+        count += usize::from(is_string || front.remove(key)?);
+    }
+    call.count(count)
+}
+
+fn flush(call: &mut Call<'_, '_>, front: &Front, _: &Arguments<'_>) -> Outcome {
+    for name in front.names()? {
+        front.remove(name.as_bytes())?;
+    }
+    front.remove_strings()?;
+    call.done()
+}
+
+fn dbsize(call: &mut Call<'_, '_>, front: &Front, _: &Arguments<'_>) -> Outcome {
+    let strings = match front.find(STRINGS.as_bytes())? {
+        Some(strings) => strings.table.count(Interval::all(), None)?,
+        None => 0,
+    };
+    let tables = front.names()?.len();
+    call.count(tables + strings as usize)
+}
+
+fn keys(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let (here, mut count) = (call.reply.here(), 0);
+    if let Some(strings) = front.find(STRINGS.as_bytes())? {
+        for record in strings.table.range(Interval::all()).keys_only() {
+            let (key, _) = record?;
+            if matches(a[1], &key) {
+                call.reply.bulk(&key);
+                count += 1;
+            }
+            if call.reply.is_long() {
+                return Err(Refusal::LongReply);
+            }
+        }
+    }
+    for name in front.names()?.iter().filter(|name| matches(a[1], name.as_bytes())) {
+        call.reply.bulk(name.as_bytes());
+        count += 1;
+    }
+    call.reply.array_since(here, count);
+    Ok(())
+}
+
+/// A scan of the strings; its last part also has the names of all tables.
+fn scan(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let from = call.shared.cursors.place(a[1])?;
+    let wanted = Scan::of("scan", &a[2..])?;
+    let (mut found, mut last) = (Vec::new(), None);
+    if let Some(strings) = front.find(STRINGS.as_bytes())? {
+        let low = from.as_ref().map_or(Bound::Unbounded, |from| Bound::Excluded(from.key()));
+        let keys = strings.table.range(Interval::from((low, Bound::Unbounded))).keys_only();
+        let keys = keys.limit(wanted.count as u64).map(|record| record.map(|(key, _)| key));
+        let keys = keys.collect::<Result<Vec<_>, _>>()?;
+        if keys.len() == wanted.count {
+            last = keys.last().cloned().map(Scanned::String);
+        }
+        found.extend(keys.into_iter().map(|key| (key, "string")));
+    }
+    if last.is_none() {
+        for name in front.names()? {
+            let table = front.find(name.as_bytes())?;
+            let kind = if table.is_some_and(|table| table.score().is_some()) { "zset" } else { "hash" };
+            found.push((name.into_bytes(), kind));
+        }
+    }
+    let is_wanted = |(key, kind): &(Vec<u8>, &str)| {
+        wanted.wants(key) && wanted.kind.is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind.as_bytes()))
+    };
+    found.retain(is_wanted);
+    let now_ms = call.keys().now_ms;
+    let cursor = call.shared.cursors.give(last, now_ms);
+    call.reply.array(2);
+    call.reply.bulk(cursor.to_string().as_bytes());
+    call.reply.array(found.len());
+    found.iter().for_each(|(key, _)| call.reply.bulk(key));
+    Ok(())
+}
+
+fn field(front: &Front, a: &Arguments<'_>) -> Result<Option<Vec<u8>>, Refusal> {
+    match front.hash(a[1])? {
+        Some(hash) => Ok(hash.table.get(a[2])?),
+        None => Ok(None),
+    }
+}
+
+/// Sets fields, and returns how many are new.
+fn put(front: &Front, a: &Arguments<'_>, name: &'static str) -> Result<usize, Refusal> {
+    let pairs = a[2..].chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return Err(Refusal::Arguments(name));
+    }
+    let hash = front.hash_to_write(a[1])?;
+    let insert =
+        |pair: &[&[u8]]| hash.table.submit(Operation::Insert { key: pair[0].into(), value: pair[1].into() });
+    let tickets = pairs.clone().map(insert).collect::<Result<Vec<_>, _>>()?;
+    let (mut count, mut existing) = (0, Vec::new());
+    for (ticket, pair) in tickets.into_iter().zip(pairs) {
+        match ticket.wait()? {
+            Answer::Done => count += 1,
+            _ => existing.push(Operation::Upsert { key: pair[0].into(), value: pair[1].into() }),
+        }
+    }
+    let tickets =
+        existing.into_iter().map(|upsert| hash.table.submit(upsert)).collect::<Result<Vec<_>, _>>()?;
+    tickets.into_iter().try_for_each(|ticket| ticket.wait().map(drop))?;
+    Ok(count)
+}
+
+fn hmget(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let hash = front.hash(a[1])?;
+    values(call, hash.as_ref().map(|hash| &hash.table), &a[2..])
+}
+
+/// Removes fields of a hash or members of a sorted set.
+fn remove(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>, is_sorted: bool) -> Outcome {
+    let table = if is_sorted { front.sorted(a[1])? } else { front.hash(a[1])? };
+    let Some(table) = table else { return call.count(0) };
+    let removed = delete(&table, a[2..].iter().map(|key| key.to_vec()))?;
+    call.count(removed)
+}
+
+fn delete(table: &Opened, keys: impl Iterator<Item = Vec<u8>>) -> Result<usize, Refusal> {
+    let delete = |key: Vec<u8>| table.table.submit(Operation::Delete { key: key.into() });
+    let tickets = keys.map(delete).collect::<Result<Vec<_>, _>>()?;
+    let mut count = 0;
+    for ticket in tickets {
+        count += usize::from(ticket.wait()? == Answer::Done);
+    }
+    Ok(count)
+}
+
+fn length(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>, is_ordered: bool) -> Outcome {
+    let table = if is_ordered { front.find(a[1])? } else { front.hash(a[1])? };
+    let count = table.map_or(Ok(0), |table| table.table.count(Interval::all(), None))?;
+    call.count(count as usize)
+}
+
+/// All fields in order, as their keys, values, or both.
+fn all(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>, keys: bool, values: bool) -> Outcome {
+    let (mut records, mut bytes) = (Vec::new(), 0);
+    if let Some(hash) = front.hash(a[1])? {
+        for record in hash.table.range(Interval::all()) {
+            let (key, value) = record?;
+            bytes += key.len() + value.len();
+            if bytes > REPLY_BYTES_MAX {
+                return Err(Refusal::LongReply);
+            }
+            records.push((key, value));
+        }
+    }
+    match keys && values {
+        true => call.reply.map(records.len()),
+        false => call.reply.array(records.len()),
+    }
+    for (key, value) in records {
+        if keys {
+            call.reply.bulk(&key);
+        }
+        if values {
+            call.reply.bulk(&value);
+        }
+    }
+    Ok(())
+}
+
+fn hscan(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let from = call.shared.cursors.place(a[2])?;
+    let wanted = Scan::of("hscan", &a[3..])?;
+    let low = from.as_ref().map_or(Bound::Unbounded, |from| Bound::Excluded(from.key()));
+    let (mut found, mut last) = (Vec::new(), None);
+    if let Some(hash) = front.hash(a[1])? {
+        let records = hash.table.range(Interval::from((low, Bound::Unbounded))).limit(wanted.count as u64);
+        found = records.collect::<Result<Vec<_>, _>>()?;
+        if found.len() == wanted.count {
+            last = found.last().map(|(key, _)| Scanned::String(key.clone()));
+        }
+        found.retain(|(key, _)| wanted.wants(key));
+    }
+    let now_ms = call.keys().now_ms;
+    let cursor = call.shared.cursors.give(last, now_ms);
+    call.reply.array(2);
+    call.reply.bulk(cursor.to_string().as_bytes());
+    call.reply.array(if wanted.only_keys { found.len() } else { 2 * found.len() });
+    for (key, value) in found {
+        call.reply.bulk(&key);
+        if !wanted.only_keys {
+            call.reply.bulk(&value);
+        }
+    }
+    Ok(())
+}
+
+fn zadd(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let pairs = a[2..].chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return Err(Refusal::Syntax("zadd"));
+    }
+    let scores = pairs.clone().map(|pair| score(pair[0])).collect::<Result<Vec<_>, _>>()?;
+    let set = front.sorted_to_write(a[1], scores[0])?;
+    let one = set.score().unwrap_or_default();
+    if scores.iter().any(|score| *score != one) {
+        return Err(Refusal::Score(one));
+    }
+    let insert =
+        |pair: &[&[u8]]| set.table.submit(Operation::Insert { key: pair[1].into(), value: Box::default() });
+    let tickets = pairs.map(insert).collect::<Result<Vec<_>, _>>()?;
+    let mut count = 0;
+    for ticket in tickets {
+        count += usize::from(ticket.wait()? == Answer::Done);
+    }
+    call.count(count)
+}
+
+fn zscore(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let score = match front.sorted(a[1])? {
+        Some(set) if set.table.get(a[2])?.is_some() => set.score(),
+        _ => None,
+    };
+    match score {
+        Some(score) => call.reply.double(score),
+        None => call.reply.null(),
+    }
+    Ok(())
+}
+
+fn zlexcount(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let ends = ends(a[2], a[3])?;
+    let count = match front.find(a[1])?.zip(ends) {
+        Some((set, ends)) => set.table.count(Interval::from(ends), None)?,
+        None => 0,
+    };
+    call.count(count as usize)
+}
+
+fn zremrangebylex(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let ends = ends(a[2], a[3])?;
+    let Some((set, ends)) = front.sorted(a[1])?.zip(ends) else { return call.count(0) };
+    let members = set.table.range(Interval::from(ends)).keys_only();
+    let members = members.map(|record| record.map(|(key, _)| key)).collect::<Result<Vec<_>, _>>()?;
+    let removed = delete(&set, members.into_iter())?;
+    call.count(removed)
+}
+
+fn by_lex(
+    call: &mut Call<'_, '_>,
+    front: &Front,
+    name: &[u8],
+    ends: Option<(End<'_>, End<'_>)>,
+    window: &Window,
+) -> Outcome {
+    let Some((set, ends)) = front.find(name)?.zip(ends) else {
+        call.reply.array(0);
+        return Ok(());
+    };
+    let members = set.table.range(Interval::from(ends)).keys_only();
+    let members = if window.backwards { members.descending() } else { members };
+    let most = window.most.map_or(u64::MAX, |most| window.offset.saturating_add(most) as u64);
+    let (here, mut count) = (call.reply.here(), 0);
+    for record in members.limit(most).skip(window.offset) {
+        call.reply.bulk(&record?.0);
+        count += 1;
+        if call.reply.is_long() {
+            return Err(Refusal::LongReply);
+        }
+    }
+    call.reply.array_since(here, count);
+    Ok(())
+}
+
+fn zrange(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let (window, is_lex) = Window::of_zrange(&a[4..])?;
+    if !is_lex {
+        return Err(Refusal::NotOnCluster("ZRANGE without BYLEX"));
+    }
+    let ends = if window.backwards { ends(a[3], a[2])? } else { ends(a[2], a[3])? };
+    by_lex(call, front, a[1], ends, &window)
+}
+
+fn range(
+    call: &mut Call<'_, '_>,
+    front: &Front,
+    a: &Arguments<'_>,
+    name: &'static str,
+    backwards: bool,
+) -> Outcome {
+    let window = Window::of_range(&a[4..], name, backwards)?;
+    let ends = if backwards { ends(a[3], a[2])? } else { ends(a[2], a[3])? };
+    by_lex(call, front, a[1], ends, &window)
+}

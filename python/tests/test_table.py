@@ -1,0 +1,117 @@
+"""Tables of the program and of a cluster."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+import thalweg
+
+
+@pytest.fixture
+def identity() -> Iterator[str]:
+    """Two nodes, and the directory of their owner's identity."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    hosts = [f"n{i}=127.0.0.1:{server.getsockname()[1]}" for i, server in enumerate(sockets)]
+    for server in sockets:
+        server.close()
+    subprocess.run(["thalweg", "cluster", "init", "river", *hosts, "--identity", "own", "-q"], check=True)
+    nodes = [
+        subprocess.Popen(
+            ["thalweg", "node", "run", "--identity", f"own/hosts/n{i}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        for i in range(2)
+    ]
+    try:
+        for node in nodes:
+            assert node.stdout and node.stdout.readline()
+        yield "own"
+    finally:
+        for node in nodes:
+            node.send_signal(signal.SIGTERM)
+            node.wait()
+
+
+def works_as_a_mapping(table: thalweg.Table) -> None:
+    model: dict[bytes, bytes] = {}
+    rng = random.Random(22)
+    for _ in range(3000):
+        key, value = b"key:%04d" % rng.randrange(2000), b"%d" % rng.randrange(100)
+        if rng.randrange(4):
+            table[key] = value
+            model[key] = value
+        else:
+            assert table.pop(key, None) == model.pop(key, None)
+    assert len(table) == len(model) and len(model) > thalweg.table.RECORDS_TOGETHER
+    assert list(table.items()) == sorted(model.items())
+    assert list(table) == sorted(model)
+    assert list(table["key:0500":b"key:1000"]) == [
+        record for record in sorted(model.items()) if b"key:0500" <= record[0] < b"key:1000"
+    ]
+    assert list(table.range(descending=True)) == sorted(model.items(), reverse=True)
+    assert list(table.range("key:1", descending=True, limit=3)) == sorted(model.items(), reverse=True)[:3]
+    sevens = [record for record in sorted(model.items()) if b"7" in record[1]]
+    assert list(table.range(where="contains:7")) == sevens
+    assert table.count(where=b"contains:7") == len(sevens)
+    assert table.insert("new", "1") and not table.insert("new", "2")
+    assert table.replace("new", "2") and not table.replace("old", "2")
+    assert table.compare_and_set("new", "2", "3") and not table.compare_and_set("new", None, "4")
+    assert table["new"] == b"3" and "new" in table and "old" not in table
+    assert table.compare_and_set("new", b"3", None) and "new" not in table
+    with pytest.raises(KeyError):
+        table["new"]
+    with pytest.raises(KeyError):
+        del table["new"]
+    with pytest.raises(thalweg.TableError, match="2047 bytes"):
+        table["k" * 2048] = b""
+    with pytest.raises(thalweg.UsageError):
+        table["a":"b":2]
+    with pytest.raises(thalweg.TableError, match="condition"):
+        list(table.range(where="what"))
+
+
+def test_a_table_of_the_program_is_a_mapping_in_order() -> None:
+    works_as_a_mapping(thalweg.Table(memory="16MiB"))
+
+
+def test_a_full_table_says_so() -> None:
+    table = thalweg.Table(memory=1 << 20)
+    with pytest.raises(thalweg.TableFull, match="1048576 bytes"):
+        for number in range(2000):
+            table[str(number)] = bytes(1000)
+    with pytest.raises(thalweg.TableError):
+        thalweg.Table(memory=1000)
+    with pytest.raises(thalweg.UsageError):
+        thalweg.Table(cluster="river")
+
+
+def test_a_table_of_a_cluster_is_the_same_mapping(identity: str) -> None:
+    command = ["thalweg", "table", "create", "events", "--capacity", "500", "--identity", identity]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    works_as_a_mapping(thalweg.Table("events", cluster=identity))
+    works_again = thalweg.Table("events", cluster=thalweg.Cluster(identity=identity))
+    assert works_again.count() > 1000
+    with pytest.raises(thalweg.TableError, match="no table 'other'"):
+        thalweg.Table("other", cluster=identity)
+
+
+def test_verbs_read_and_load_a_table(identity: str) -> None:
+    os.environ["THALWEG_IDENTITY"] = identity
+    try:
+        subprocess.run(["thalweg", "table", "create", "events", "-q"], check=True, stdout=subprocess.DEVNULL)
+        thalweg.gen("1k", "records")
+        thalweg.sort("records", "table:events", datamation=True)
+        thalweg.sort("records", "sorted", datamation=True)
+        thalweg.pump("table:events", "dump")
+    finally:
+        del os.environ["THALWEG_IDENTITY"]
+    with open("sorted", "rb") as expected, open("dump", "rb") as dumped:
+        assert expected.read() == dumped.read()
