@@ -110,7 +110,7 @@ fn ascending_keys_fill_their_buckets() {
     let table = open(&nodes, "events");
     // One after the other, as from somebody who waits for each.
     for i in 0..5_000u32 {
-        assert!(table.insert(&i.to_be_bytes(), b"v").unwrap());
+        assert!(table.insert(i.to_be_bytes(), b"v").unwrap());
     }
     let full = |status: &TableStatus| {
         let buckets: Vec<u64> =
@@ -156,7 +156,7 @@ fn what_is_lost_with_a_node_is_said_and_the_rest_goes_on() {
 
     nodes.begin(2);
     let gone = (0..5_000).find(|i| lost(&key(*i))).unwrap();
-    let why = open(&nodes, "events").get(&key(gone)).unwrap_err();
+    let why = open(&nodes, "events").get(key(gone)).unwrap_err();
     assert!(matches!(why, Error::Lost(_)), "{why}");
     nodes.run(&["table", "drop", "events"]).is_done();
 }

@@ -156,25 +156,25 @@ impl Bucket {
     /// Appends the records of another bucket, whose keys are >= `from`, and which must be greater than all keys here.
     /// Leaves move as they are, so the cost does not depend on the size of the records. Without enough memory nothing
     /// changes, and the other bucket is returned.
-    pub(crate) fn append(&mut self, slab: &mut Slab, mut other: Bucket, from: &[u8]) -> Result<(), Bucket> {
+    pub(crate) fn append(&mut self, slab: &mut Slab, mut other: Bucket, from: &[u8]) -> Option<Bucket> {
         if other.len == 0 {
             other.clear(slab);
-            return Ok(());
+            return None;
         }
         if self.len == 0 {
             std::mem::replace(self, other).clear(slab);
-            return Ok(());
+            return None;
         }
         let mut moving = Vec::new();
         other.leaves_below((other.root, other.height), None, &mut moving);
         // More than the inner nodes for so many leaves.
         let nodes = (moving.len() * 2 / FAN + HEIGHT_MAX) * size_of::<Inner>();
         if slab.take(nodes).is_err() {
-            return Err(other);
+            return Some(other);
         }
         let Ok(first) = slab.store(from, b"", None) else {
             slab.give(nodes);
-            return Err(other);
+            return Some(other);
         };
         self.drop_leaves_from(slab, from);
         let before = self.node_bytes();
@@ -193,7 +193,7 @@ impl Bucket {
         let added = self.node_bytes() - before - moved;
         assert!(added <= nodes, "{added} bytes of inner nodes, and {nodes} are reserved");
         slab.give(nodes - added + other.inners.used() * size_of::<Inner>());
-        Ok(())
+        None
     }
 
     /// Removes the last leaves whose ranges begin at `from` or later. They are empty, because all keys are below that.

@@ -59,7 +59,7 @@ pub type Record = (Vec<u8>, Vec<u8>);
 pub struct Table(Kind);
 
 enum Kind {
-    Memory(RwLock<Store>),
+    Memory(Box<RwLock<Store>>),
     Cluster(cluster::Table),
 }
 
@@ -78,7 +78,7 @@ impl Table {
     /// If `bytes` is less than 1 MiB.
     pub fn in_memory(bytes: u64) -> Result<Table> {
         let store = Store::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
-        Ok(Table(Kind::Memory(RwLock::new(store))))
+        Ok(Table(Kind::Memory(Box::new(RwLock::new(store)))))
     }
 
     /// A table of a cluster.

@@ -50,7 +50,7 @@ pub(crate) fn run(task: &str) -> Result<()> {
     let task: BenchTable = from_json(task).map_err(Error::Failed)?;
     let identity = PathBuf::from(std::env::var_os(IDENTITY).unwrap_or_default());
     let tables = Tables::load(&identity, None).map_err(told)?;
-    let table = Table::open_with(tables, &task.table, options(&task)?).map_err(told)?;
+    let table = Table::open_with(&tables, &task.table, options(&task)?).map_err(told)?;
     if task.knows {
         table.count(Interval::all(), None).map_err(told)?;
     }

@@ -96,11 +96,11 @@ impl BucketServer {
                 let bucket = served.buckets.remove(at);
                 let before = &mut served.buckets[at - 1];
                 match before.merge(now_ms, &mut self.slab, bucket) {
-                    Ok(()) => {
+                    None => {
                         let element = before.element(&self.me);
                         served.image.learn(&element);
                     }
-                    Err(bucket) => served.buckets.insert(at, bucket),
+                    Some(bucket) => served.buckets.insert(at, bucket),
                 }
             }
         }

@@ -303,20 +303,20 @@ impl Owned {
     }
 
     /// Adds the bucket that begins where this one ends. Returns it if there is not enough memory.
-    pub(crate) fn merge(&mut self, now_ms: u64, slab: &mut Slab, next: Owned) -> Result<(), Owned> {
+    pub(crate) fn merge(&mut self, now_ms: u64, slab: &mut Slab, next: Owned) -> Option<Owned> {
         assert!(self.interval.to == Upper::Key(next.interval.from.clone()), "they are neighbours");
         assert!(self.may_change_hands() && next.may_change_hands(), "neither is in a transfer");
         let Owned { interval, epoch, tree, bytes, journal, .. } = next;
-        if let Err(tree) = self.tree.append(slab, tree, &interval.from) {
+        if let Some(tree) = self.tree.append(slab, tree, &interval.from) {
             let retry_ms = now_ms + RETRY_MS;
-            return Err(Owned { journal, retry_ms, ..Owned::of(tree, bytes, interval, epoch) });
+            return Some(Owned { journal, retry_ms, ..Owned::of(tree, bytes, interval, epoch) });
         }
         self.interval.to = interval.to;
         self.epoch = self.epoch.max(epoch);
         self.bytes += bytes;
         self.journal.add(now_ms, journal.copy());
         (self.growth, self.since_ms) = (Growth::default(), now_ms);
-        Ok(())
+        None
     }
 
     /// Whether records beyond its interval remain to be removed.
