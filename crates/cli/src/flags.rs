@@ -254,8 +254,7 @@ that parts have equal sizes even if half of all records have the same key. Witho
         at: At::Commands(&[Shuffle]),
         about: "the seed of the random order: any number of 64 bits",
         doc: "\
-Selects the random order: a number of up to 64 bits. The same number gives the same order, and another an unrelated \
-one.",
+Selects the random order: a number of up to 64 bits. The same number gives the same order.",
         set: |args, value| values::seed(value).map(|seed| args.seed = Some(seed)),
     },
     Flag {
