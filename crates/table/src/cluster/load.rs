@@ -440,10 +440,10 @@ impl Receiving<'_> {
 impl Drop for Receiving<'_> {
     fn drop(&mut self) {
         let (tree, id) = (self.tree.take(), self.spec.id);
-        let is_kept = !locked(&self.service.loads).remove(&id);
+        let stays = !locked(&self.service.loads).remove(&id);
         self.service.with_buckets(|buckets, _| {
             tree.into_iter().for_each(|tree| tree.clear(&mut buckets.slab));
-            if !is_kept {
+            if !stays {
                 buckets.drop_table(now_ms(), id);
             }
         });
