@@ -116,6 +116,11 @@ pub(crate) fn find(list: &TableList, name: &str) -> Result<TableEntry> {
     found.cloned().ok_or_else(|| Error::Refused(none()))
 }
 
+/// The id of a table as a number.
+pub(crate) fn number(id: &str) -> Result<u64> {
+    u64::from_str_radix(id, 16).map_err(|_| Error::Refused(format!("'{id}' is no id of a table")))
+}
+
 /// Checks the name of a table, which becomes part of `table:NAME@LOW..HIGH`.
 fn check_name(name: &str) -> Result<()> {
     if names::is_plain(name, NAME_BYTES_MAX) {

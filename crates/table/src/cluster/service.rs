@@ -29,7 +29,7 @@ use super::image::Address;
 use super::journal::ClientId;
 use super::message::{Message, Outcome, Refused, Replies, Requests, Spec, TableId};
 use super::owned::Owned;
-use super::registrar::{Registrar, registrar};
+use super::registrar::{Registrar, number, registrar};
 use super::resp;
 use super::server::{BucketServer, Outbox, To};
 use super::stream::{Outlet, Reader, framed, unframed};
@@ -77,11 +77,6 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn spec(entry: &TableEntry) -> Result<Spec> {
     let id = number(&entry.id)?;
     Ok(Spec { id, capacity: entry.capacity.max(1), capacity_bytes: entry.capacity_bytes.max(1) })
-}
-
-/// The id of a table as a number.
-pub(crate) fn number(id: &str) -> Result<u64> {
-    u64::from_str_radix(id, 16).map_err(|_| Error::Refused(format!("'{id}' is no id of a table")))
 }
 
 impl TableService {

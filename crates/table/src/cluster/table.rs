@@ -23,7 +23,7 @@ use super::journal::ClientId;
 use super::message::{Answer, Ask, Message, Operation, Outcome, Scan, What};
 use super::nodes::Tables;
 use super::range::Range;
-use super::service::number;
+use super::registrar::number;
 use super::stream::{Reader, framed};
 use crate::condition::Condition;
 
