@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use support::nodes::{Nodes, terminate};
 use support::{until, until_within};
-use thalweg::table::cluster::{Answer, Interval, Operation, Table, Tables, text};
+use thalweg::table::{Answer, Interval, Operation, Table, Tables, text};
 use thalweg_api::{TableStatus, from_json};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -34,7 +34,7 @@ fn buckets(nodes: &Nodes) -> Vec<(String, String)> {
 }
 
 fn open(nodes: &Nodes) -> Table {
-    Table::open(Tables::load(&nodes.place.0.join("own"), None).unwrap(), "events").unwrap()
+    Table::open(&Tables::load(&nodes.place.0.join("own"), None).unwrap(), "events").unwrap()
 }
 
 fn key(i: u32) -> Vec<u8> {
@@ -216,7 +216,7 @@ fn a_node_keeps_to_its_memory_and_says_when_it_is_full() {
     let value = "v".repeat(1000);
     let mut inserted = 0;
     let why = loop {
-        match table.upsert(&key(inserted), value.as_bytes()) {
+        match table.upsert(key(inserted), value.as_bytes()) {
             Ok(()) => inserted += 1,
             Err(why) => break why.to_string(),
         }

@@ -84,10 +84,10 @@ impl Ends {
         let failed = Mutex::new(None);
         let fail = |why: Error| _ = failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         let (done, prepared) = std::thread::scope(|scope| {
-            let (mut kept, mut over): (Vec<PipeReader>, Vec<Sender<()>>) = (Vec::new(), Vec::new());
+            let (mut readers, mut over): (Vec<PipeReader>, Vec<Sender<()>>) = (Vec::new(), Vec::new());
             for (from, to, dump) in self.sources {
                 let (says, is_over) = channel();
-                kept.push(from);
+                readers.push(from);
                 over.push(says);
                 let fail = &fail;
                 scope.spawn(move || {
@@ -104,7 +104,7 @@ impl Ends {
             };
             let done = verb();
             // From here on whoever still writes to a source, or waits for the end of the sink, gets an error or the end.
-            drop((kept, over, into));
+            drop((readers, over, into));
             (done, sinks.map(|sink| sink.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
         });
         if let Some(why) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {

@@ -32,8 +32,7 @@ use super::interval::{Bytes, Interval, Upper};
 use super::message::{Spec, TableId};
 use super::nodes::{Tables, missing_of};
 use super::owned::Owned;
-use super::registrar::find;
-use super::registrar::number;
+use super::registrar::{find, number};
 use super::service::{TableService, locked, now_ms, spec};
 use super::stream::{Reader, framed};
 use super::text;
@@ -442,10 +441,10 @@ impl Receiving<'_> {
 impl Drop for Receiving<'_> {
     fn drop(&mut self) {
         let (tree, id) = (self.tree.take(), self.spec.id);
-        let is_kept = !locked(&self.service.loads).remove(&id);
+        let stays = !locked(&self.service.loads).remove(&id);
         self.service.with_buckets(|buckets, _| {
             tree.into_iter().for_each(|tree| tree.clear(&mut buckets.slab));
-            if !is_kept {
+            if !stays {
                 buckets.drop_table(now_ms(), id);
             }
         });

@@ -34,11 +34,6 @@ pub(crate) fn servers(hosts: &[ClusterHost]) -> Vec<&str> {
     hosts.iter().filter(|host| !is_chosen || has_role(host)).map(|host| &*host.name).collect()
 }
 
-/// The id of a table as a number.
-pub(crate) fn number(id: &str) -> Result<u64> {
-    u64::from_str_radix(id, 16).map_err(|_| Error::Refused(format!("'{id}' is no id of a table")))
-}
-
 /// The tables of a cluster, on its registrar.
 pub(crate) struct Registrar {
     /// `None` in a process without an identity; its tables end with the process.
@@ -128,6 +123,11 @@ pub(crate) fn find(list: &TableList, name: &str) -> Result<TableEntry> {
     let found = list.tables.iter().find(|table| table.name == name);
     let none = || format!("there is no table '{name}'; thalweg table list shows those there are");
     found.cloned().ok_or_else(|| Error::Refused(none()))
+}
+
+/// The id of a table as a number.
+pub(crate) fn number(id: &str) -> Result<u64> {
+    u64::from_str_radix(id, 16).map_err(|_| Error::Refused(format!("'{id}' is no id of a table")))
 }
 
 /// Checks the name of a table, which becomes part of `table:NAME@LOW..HIGH`.

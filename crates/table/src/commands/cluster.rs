@@ -23,6 +23,11 @@ type Run = fn(&mut Call<'_, '_>, &Front, &Arguments<'_>) -> Outcome;
 
 /// What a command does on a cluster; `None` if it is not possible there.
 pub(super) fn find(name: &str) -> Option<Run> {
+    of_strings(name).or_else(|| of_hashes(name)).or_else(|| of_sets(name))
+}
+
+/// The commands on strings, and on keys of any type.
+fn of_strings(name: &str) -> Option<Run> {
     let run: Run = match name {
         "append" => append,
         "dbsize" => dbsize,
@@ -40,6 +45,35 @@ pub(super) fn find(name: &str) -> Option<Run> {
             call.reply.bulk_or_null(before.as_deref());
             Ok(())
         },
+        "incr" => |call, front, a| add(call, front, a[1], 1),
+        "incrby" => |call, front, a| add(call, front, a[1], number(a[2])?),
+        "keys" => keys,
+        "mget" => mget,
+        "mset" => mset,
+        "pttl" | "ttl" => |call, front, a| {
+            let is_there = exists_one(front, a[1])?;
+            call.reply.integer(if is_there { -1 } else { -2 });
+            Ok(())
+        },
+        "scan" => scan,
+        "set" => set,
+        "setnx" => |call, front, a| {
+            let is_new = front.strings()?.insert(a[1], a[2])?;
+            call.count(usize::from(is_new))
+        },
+        "strlen" => |call, front, a| {
+            let value = string(front, a[1])?;
+            call.count(value.map_or(0, |value| value.len()))
+        },
+        "type" => kind,
+        _ => return None,
+    };
+    Some(run)
+}
+
+/// The commands on hashes.
+fn of_hashes(name: &str) -> Option<Run> {
+    let run: Run = match name {
         "hdel" => |call, front, a| remove(call, front, a, false),
         "hexists" => |call, front, a| {
             let value = field(front, a)?;
@@ -73,27 +107,14 @@ pub(super) fn find(name: &str) -> Option<Run> {
             call.count(value.map_or(0, |value| value.len()))
         },
         "hvals" => |call, front, a| all(call, front, a, false, true),
-        "incr" => |call, front, a| add(call, front, a[1], 1),
-        "incrby" => |call, front, a| add(call, front, a[1], number(a[2])?),
-        "keys" => keys,
-        "mget" => mget,
-        "mset" => mset,
-        "pttl" | "ttl" => |call, front, a| {
-            let is_there = exists_one(front, a[1])?;
-            call.reply.integer(if is_there { -1 } else { -2 });
-            Ok(())
-        },
-        "scan" => scan,
-        "set" => set,
-        "setnx" => |call, front, a| {
-            let is_new = front.strings()?.insert(a[1], a[2])?;
-            call.count(usize::from(is_new))
-        },
-        "strlen" => |call, front, a| {
-            let value = string(front, a[1])?;
-            call.count(value.map_or(0, |value| value.len()))
-        },
-        "type" => kind,
+        _ => return None,
+    };
+    Some(run)
+}
+
+/// The commands on sorted sets.
+fn of_sets(name: &str) -> Option<Run> {
+    let run: Run = match name {
         "zadd" => zadd,
         "zcard" => |call, front, a| length(call, front, a, true),
         "zlexcount" => zlexcount,
