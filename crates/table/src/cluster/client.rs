@@ -12,8 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::image::{Address, Element, Image};
-use super::interval::Interval;
+use super::image::{Address, Image};
 use super::journal::ClientId;
 use super::message::{Ask, Message, Outcome, Refused, Replies, Requests, TableId};
 
@@ -89,16 +88,12 @@ impl Client {
         servers: Vec<Address>,
         variant: Variant,
     ) -> Client {
-        let mut image = Image::default();
-        if variant == Variant::Nearest {
-            image.learn(&Element { interval: Interval::all(), address: home.clone(), epoch: 0 });
-        }
         Client {
             id,
             table,
             home,
             variant,
-            image,
+            image: Image::default(),
             next: 1,
             pending: BTreeMap::new(),
             queued: Vec::new(),

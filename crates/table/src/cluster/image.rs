@@ -87,9 +87,12 @@ impl Image {
         behind.checked_sub(1).map(|at| &self.elements[at])
     }
 
-    /// Removes the element that says that this server has a point.
+    /// Removes the element because of which requests for a point are sent to this server.
     pub(crate) fn forget(&mut self, point: Point<'_>, address: &str) {
-        self.elements.retain(|element| *element.address != *address || !point.is_in(&element.interval));
+        let behind = self.elements.partition_point(|element| point.is_at_or_behind(&element.interval.from));
+        if let Some(at) = behind.checked_sub(1).filter(|at| *self.elements[*at].address == *address) {
+            self.elements.remove(at);
+        }
     }
 
     /// The elements that overlap an interval.

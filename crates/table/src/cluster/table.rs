@@ -144,6 +144,9 @@ impl Shared {
 
     /// Waits until `is_so` holds. Sends what is queued, and repeats what is not answered.
     pub(crate) fn until(self: &Arc<Self>, mut is_so: impl FnMut(&mut State) -> bool) {
+        if is_so(&mut self.state()) {
+            return;
+        }
         loop {
             self.flush();
             let mut state = self.state();
@@ -276,9 +279,13 @@ impl Table {
         self.check_form(&operation)?;
         let ask = Arc::new(Ask::Record(operation));
         let shared = &self.shared;
-        let has_room = |state: &mut State| state.client.outstanding() < state.window.limit();
-        if !has_room(&mut shared.state()) {
-            shared.until(has_room);
+        let is_full = {
+            let state = shared.state();
+            state.client.outstanding() >= state.window.limit()
+        };
+        if is_full {
+            // A part of it becomes free, so that the next message has several requests.
+            shared.until(|state| state.client.outstanding() <= state.window.limit() * 3 / 4);
         }
         let (number, unsent) = {
             let mut state = shared.state();
