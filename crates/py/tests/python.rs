@@ -1,39 +1,38 @@
-//! The tests in `python/tests`, run by pytest against the library that cargo has built beside this program.
+//! The tests in `python/tests`, run by pytest against the package as `pip install .` installs it.
 //!
-//! Model: the package is laid out in a directory of its own, as `pip install` would, from links to its files; the virtual
-//! environment is that of `.ci/need`. `conftest.py` prints what a test program prints, so that `./test` counts each test.
+//! Model: pip installs the package into a new virtual environment, as the guide says, but in the profile of the tests, so
+//! that cargo finds most of it built. The environment also sees the packages of the one that `.ci/need` makes: pytest,
+//! Ray, maturin and others. `conftest.py` prints what a test program prints, so that `./test` counts each test.
 #![allow(clippy::disallowed_methods)] // A test lays out files.
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository");
     let own = std::env::current_exe().expect("this program has a path");
-    let built = own.parent().expect("it lies in a directory").join("libthalweg_py.so");
-    let python = target_of(&own).join("python/bin/python");
-    if !python.exists() {
+    let tools = target_of(&own).join("python/bin");
+    if !tools.join("maturin").exists() {
         return skipped("there is no virtual environment: see need_python in .ci/need");
     }
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("python-{}", std::process::id()));
-    lay_out(&root, &built, &python, &place).expect("the package is laid out");
+    let bin = place.join("venv/bin");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{}:{path}", bin.display(), tools.display());
+    install(&root, &tools, &place, &path);
     let names = std::env::args().skip(1).filter(|word| !word.starts_with("--"));
     let names: Vec<String> = names.collect();
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut pytest = Command::new(&python);
+    let mut pytest = Command::new(bin.join("python"));
     pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp"]).arg(place.join("tmp"));
     match &names[..] {
         [] => pytest.arg("python/tests"),
         names => pytest.args(names),
     };
-    pytest.current_dir(&root).env("PYTHONPATH", place.join("site"));
-    pytest.env("PYTHONPYCACHEPREFIX", place.join("compiled"));
-    pytest.env("PATH", format!("{}:{path}", place.join("bin").display()));
+    pytest.current_dir(&root).env("PATH", path).env("PYTHONPYCACHEPREFIX", place.join("compiled"));
     let status = pytest.status().expect("python starts");
-    fs::remove_dir_all(&place).expect("what was laid out is removed");
+    fs::remove_dir_all(&place).expect("what was installed is removed");
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -42,26 +41,28 @@ fn target_of(own: &Path) -> PathBuf {
     own.ancestors().nth(3).expect("cargo has built this program").to_path_buf()
 }
 
-/// Makes `site/thalweg`, the package, its entry point for fsspec, and `bin/thalweg`, the command.
-fn lay_out(root: &Path, built: &Path, python: &Path, place: &Path) -> std::io::Result<()> {
-    let (package, bin) = (place.join("site/thalweg"), place.join("bin"));
-    fs::create_dir_all(&package)?;
-    fs::create_dir_all(&bin)?;
-    for entry in fs::read_dir(root.join("python/thalweg"))? {
-        let entry = entry?;
-        symlink(entry.path(), package.join(entry.file_name()))?;
-    }
-    let info = place.join("site/thalweg-0.dist-info");
-    fs::create_dir_all(&info)?;
-    fs::write(info.join("METADATA"), "Name: thalweg\nVersion: 0\n")?;
-    fs::write(
-        info.join("entry_points.txt"),
-        "[fsspec.specs]\nthalweg = thalweg.filesystem:VolumeFileSystem\n",
-    )?;
-    symlink(built, package.join("_native.abi3.so"))?;
-    let mut script =
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(bin.join("thalweg"))?;
-    write!(script, "#!{}\nfrom thalweg._command import main\nmain()\n", python.display())
+/// Makes the virtual environment `venv` and installs the package there.
+fn install(root: &Path, tools: &Path, place: &Path, path: &str) {
+    let run = |program: &Path, args: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(args).current_dir(root).env("PATH", path);
+        // The profile of tests has this level, so that what they are built from is used again.
+        command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
+        let output = command.output().expect("it starts");
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "{args:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout).trim().to_string()
+    };
+    let python = tools.join("python");
+    let venv = place.join("venv");
+    let new = venv.join("bin/python");
+    run(&python, &["-m", "venv", "--without-pip", venv.to_str().expect("it is text")]);
+    let packages = ["-c", "import sysconfig; print(sysconfig.get_path('purelib'))"];
+    let shared = run(&python, &packages);
+    fs::write(Path::new(&run(&new, &packages)).join("tools.pth"), shared).expect("it can be written");
+    let to = ["-m", "pip", "--python", new.to_str().expect("it is text"), "--disable-pip-version-check"];
+    let how = ["--quiet", "--no-deps", "--no-build-isolation", "-C", "build-args=--profile dev", "."];
+    run(&python, &[&to[..], &["install"], &how].concat());
 }
 
 /// Says that none of the tests can run. `./test` counts the lines of `THALWEG_SKIPPED`.

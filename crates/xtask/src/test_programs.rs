@@ -44,9 +44,10 @@ pub(crate) struct Outcome {
 const LOGS: &str = "target/tests";
 /// Programs that run at the same time. Tests spend more time waiting than computing.
 const AT_ONCE: usize = 2;
-/// The time limit of a program, after which it is considered to hang. It is killed and counts as failed; its last lines
+/// The time limit of a program, after which it is considered to hang. That of the Python package builds it with pip,
+/// which takes minutes the first time. A program that hangs is killed and counts as failed; its last lines
 /// show the test.
-const SECONDS_MAX: u32 = 900;
+const SECONDS_MAX: u32 = 1800;
 /// The exit status of `timeout` when it kills a program.
 const TIMED_OUT: i32 = 124;
 
