@@ -226,10 +226,13 @@ impl Client {
             self.image.forget(pending.ask.point(), server);
             pending.to = anywhere.clone();
             if pending.due_ms != QUEUED {
-                pending.due_ms = now_ms + PAUSE_MS;
+                // Not later than it was: the home may be the server that cannot be reached.
+                pending.due_ms = pending.due_ms.min(now_ms + PAUSE_MS);
             }
-            self.is_astray = true;
-            pending.refused = Some(Refused::Unreachable(server.clone()));
+            // The question where buckets are may have met the same server.
+            let refused = Some(Refused::Unreachable(server.clone()));
+            self.is_astray |= pending.refused != refused;
+            pending.refused = refused;
         }
     }
 
@@ -253,6 +256,7 @@ impl Client {
             let pending = self.pending.get_mut(&number).expect("it was just found");
             pending.to = to;
             pending.due_ms = QUEUED;
+            self.is_astray |= matches!(pending.refused, Some(Refused::Lost(_) | Refused::Unreachable(_)));
             self.queued.push(number);
         }
         given_up
