@@ -15,6 +15,8 @@ const RIVER_SHARE: u64 = 6;
 const RANGE_ROOM: u64 = 4;
 /// The river may have up to 1/`RIVER_SHARE_MAX` of the memory more.
 const RIVER_SHARE_MAX: u64 = 3;
+/// Code of a node, and small allocations of its services, that are resident beside what a sorter counts.
+const NODE_BYTES: u64 = 3 * MIB;
 /// The blocks of a partition's parts have 1/`PARTS_SHARE` of its memory.
 const PARTS_SHARE: u64 = 4;
 
@@ -86,7 +88,7 @@ impl Memory {
             let needed = (beside + MEMORY_BYTES_MIN).max((beside * RIVER_SHARE).div_ceil(RIVER_SHARE - 1));
             return Err(self.too_little(needed.next_multiple_of(MIB)));
         }
-        Ok(left)
+        Ok(if nodes == 1 { left.saturating_sub(NODE_BYTES).max(least) } else { left })
     }
 
     fn too_little(self, needed: u64) -> crate::Error {
