@@ -143,3 +143,11 @@ def test_a_name_that_is_a_path_is_refused(place: Path) -> None:
     for name in ("../..", "", "a/b", "-a"):
         with pytest.raises(thalweg.RayError, match="not a name for a cluster"):
             thalweg.ray.down(name)
+
+
+@pytest.mark.parametrize("asked", [{"nodes": 0}, {"nodes": 1.5}, {"nodes": 1, "cpus": 0}, {"nodes": 1, "cpus": 0.5}])
+def test_a_cluster_has_whole_nodes_with_whole_cpus(place: Path, asked: dict[str, Any]) -> None:
+    import thalweg.ray
+
+    with pytest.raises(thalweg.UsageError, match="=[0-9.]+: give a whole number from 1 on"):
+        thalweg.ray.cluster(**asked)

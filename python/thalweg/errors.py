@@ -82,6 +82,9 @@ class FileError(Error, OSError):
     action: str
     offset: int | None
 
+    def __str__(self) -> str:
+        return str(self.args[0])
+
 
 class InputError(Error):
     """An input cannot be read, or is not what it should be."""

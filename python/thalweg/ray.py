@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import os
 import pickle
 import random
@@ -33,7 +34,7 @@ from typing import Any, TypeAlias
 from thalweg import _native
 from thalweg._words import Size
 from thalweg.cluster import Cluster
-from thalweg.errors import NotEnoughResources, RayError
+from thalweg.errors import NotEnoughResources, RayError, UsageError
 
 RAY_MIN = "2.40"
 """The oldest version of Ray that this module is written for."""
@@ -88,9 +89,12 @@ def cluster(
     The cluster lives until :meth:`RayCluster.down`, or until the end of a ``with`` block, however this program ends.
     :func:`connect` finds it again.
 
-    Raises :class:`thalweg.NotEnoughResources` if Ray does not have the machines within ``timeout``, and leaves nothing.
+    Raises :class:`thalweg.NotEnoughResources` if Ray does not have the machines within ``timeout``, and leaves nothing;
+    :class:`thalweg.UsageError` if ``nodes`` or ``cpus`` is not a whole number from 1 on.
     """
     _identity(name)
+    _whole("nodes", nodes)
+    _whole("cpus", cpus)
     ray = _ray()
     bytes_each = _native.size(str(memory))
     if _actor(ray, name) is not None:
@@ -410,6 +414,16 @@ def _not_enough(ray: Any, nodes: int, bundle: dict[str, float]) -> NotEnoughReso
     error = NotEnoughResources(why)
     error.nodes, error.machines, error.large = nodes, len(machines), len(large)
     return error
+
+
+def _whole(what: str, count: int) -> None:
+    """Checks that there is at least one, and no part of one."""
+    try:
+        is_sound = operator.index(count) >= 1
+    except TypeError:
+        is_sound = False
+    if not is_sound:
+        raise UsageError(f"{what}={count!r}: give a whole number from 1 on")
 
 
 def _identity(name: str) -> Path:
