@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -151,3 +152,13 @@ def test_a_cluster_has_whole_nodes_with_whole_cpus(place: Path, asked: dict[str,
 
     with pytest.raises(thalweg.UsageError, match="=[0-9.]+: give a whole number from 1 on"):
         thalweg.ray.cluster(**asked)
+
+
+def test_an_address_where_no_ray_listens_is_named_at_once(place: Path) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        words = [sys.executable, "-c", "import thalweg.ray; thalweg.ray.connect()"]
+        where = {**os.environ, "RAY_ADDRESS": address}
+        done = subprocess.run(words, env=where, capture_output=True, text=True, timeout=60)
+    assert f"RayError: Ray cannot be reached at {address}, which RAY_ADDRESS names: " in done.stderr

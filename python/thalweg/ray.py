@@ -46,6 +46,7 @@ _FAST_ENDS_MAX = 3
 _FAST_SECONDS = 5.0
 _AGAIN_SECONDS = 1.0
 _STOP_SECONDS = 10.0
+_ANSWER_SECONDS = 5.0
 
 _Files: TypeAlias = dict[str, bytes]
 
@@ -60,6 +61,7 @@ def _ray() -> Any:
     if not library.is_initialized():
         try:
             address = os.environ.get("RAY_ADDRESS", "auto")
+            _answers(address)
             library.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level="warning")
         except ConnectionError as why:
             raise RayError(
@@ -69,6 +71,17 @@ def _ray() -> Any:
         except (RuntimeError, ValueError, library.exceptions.RayError) as why:
             raise RayError(f"Ray cannot be used: {str(why).strip().splitlines()[0]}") from why
     return library
+
+
+def _answers(address: str) -> None:
+    """Checks that something listens at an address ``HOST:PORT``: Ray itself would try again for minutes."""
+    named = re.fullmatch(r"\[?([^/\[\]]+)\]?:([0-9]{1,5})", address)
+    if named is None:
+        return
+    try:
+        socket.create_connection((named[1], int(named[2])), timeout=_ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as why:
+        raise RayError(f"Ray cannot be reached at {address}, which RAY_ADDRESS names: {why}") from why
 
 
 def cluster(
