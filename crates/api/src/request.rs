@@ -298,8 +298,8 @@ pub enum TableRequest {
         /// Its id.
         id: String,
     },
-    /// This stream carries the records of new buckets of a table, which the node removes if the stream ends before it is
-    /// asked to keep them.
+    /// This stream carries the records of new buckets of a table, which the node removes if the stream ends before it
+    /// is asked to keep them.
     Load(TableEntry),
     /// To the registrar: list a loaded table in place of the one without records that has this name.
     Loaded {

@@ -17,7 +17,8 @@ struct Allocation {
 }
 
 impl Allocation {
-    /// Starts so many processes, each in a directory of its own, as a launcher with a process management interface does.
+    /// Starts so many processes, each in a directory of its own, as a launcher with a process management interface
+    /// does.
     fn start(count: usize) -> Allocation {
         let mut allocation = Allocation { place: Place::new(), running: Vec::new() };
         for rank in 0..count {

@@ -1,8 +1,8 @@
 //! Endpoints: where bytes come from or go to, and how they are written on the command line.
 //!
-//! An argument of a verb on records is `-`, `nodes:PATTERN`, `client:PATH`, `volume:NAME/PATH`, `table:NAME` or a path. An argument
-//! of a transfer may also name another machine: by a colon before the first slash, as for scp and rsync, or by
-//! `ssh://`. Arguments are raw bytes: nothing in them is unescaped.
+//! An argument of a verb on records is `-`, `nodes:PATTERN`, `client:PATH`, `volume:NAME/PATH`, `table:NAME` or a path.
+//! An argument of a transfer may also name another machine: by a colon before the first slash, as for scp and rsync, or
+//! by `ssh://`. Arguments are raw bytes: nothing in them is unescaped.
 
 use std::ffi::OsStr;
 use std::fmt;

@@ -9,9 +9,9 @@
 //! Model: a waiting request occupies no thread of the mount; the thread of locks answers it when the server decides.
 //! fuser does not report whether a lock is one of flock(2), so such a lock is one on the whole file, as over NFS: it
 //! also excludes those of fcntl(2).
-//! Invariant: a lock is granted only after the kernel has dropped the file's pages, unless it dropped them after the last
-//! change by others already. The thread of locks does that: inside a request it can deadlock. A descriptor whose locks
-//! are lost answers EIO until it is closed.
+//! Invariant: a lock is granted only after the kernel has dropped the file's pages, unless it dropped them after the
+//! last change by others already. The thread of locks does that: inside a request it can deadlock. A descriptor whose
+//! locks are lost answers EIO until it is closed.
 //! Non-goals: interrupts of FUSE, which fuser does not pass on: the signals of a waiting program are read from /proc.
 
 use std::collections::HashMap;
@@ -276,7 +276,8 @@ impl Shared {
         }
     }
 
-    /// The descriptors with locks of these owners answer EIO from now on. No request waits for another thread to mark them.
+    /// The descriptors with locks of these owners answer EIO from now on. No request waits for another thread to mark
+    /// them.
     fn mark_lost(&self, owners: &[(u64, u64)]) {
         let files = held(&self.files);
         let open = owners.iter().filter_map(|of| files.get(of)).flatten().filter_map(Weak::upgrade);

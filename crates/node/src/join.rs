@@ -1,11 +1,11 @@
 //! Joining: the processes that a launcher such as srun or mpirun has started make a cluster in a directory that all of
 //! them see.
 //!
-//! Model: the directory becomes that of the cluster's owner ([`thalweg_wire::cluster`]). Each process writes its address
-//! into `nodes/NAME`, which it holds locked while it runs. Whoever first gets [`LOCK`] waits for all others, makes the
-//! cluster with an identity for each, and gives the lock up. A process that comes later gets the lock next: it adds
-//! itself to the cluster if one of its nodes runs, in the place of the node that had its name. Otherwise it begins a new
-//! cluster in the place of the old one.
+//! Model: the directory becomes that of the cluster's owner ([`thalweg_wire::cluster`]). Each process writes its
+//! address into `nodes/NAME`, which it holds locked while it runs. Whoever first gets [`LOCK`] waits for all others,
+//! makes the cluster with an identity for each, and gives the lock up. A process that comes later gets the lock next:
+//! it adds itself to the cluster if one of its nodes runs, in the place of the node that had its name. Otherwise it
+//! begins a new cluster in the place of the old one.
 //! Invariant: the directory, and what is in it when a process comes, belongs to this user alone. Two nodes of one name
 //! do not run at the same time.
 //! Non-goals: file systems on which a lock does not exclude other hosts; changing the number of nodes.

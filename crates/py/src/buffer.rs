@@ -79,8 +79,8 @@ impl Lent {
         let bytes = slf.get().0.bytes();
         let (pointer, len) = (bytes.as_ptr().cast_mut().cast::<c_void>(), bytes.len() as ffi::Py_ssize_t);
         const READ_ONLY: c_int = 1;
-        // SAFETY: the view holds a reference to this object, whose class is frozen, so the bytes stay in place and unchanged
-        // until the view is released; and it is read-only.
+        // SAFETY: the view holds a reference to this object, whose class is frozen, so the bytes stay in place and
+        // unchanged until the view is released; and it is read-only.
         match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), pointer, len, READ_ONLY, flags) } {
             0 => Ok(()),
             _ => Err(PyErr::fetch(slf.py())),

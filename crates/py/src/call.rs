@@ -78,8 +78,8 @@ pub(crate) fn size(py: Python<'_>, text: &str) -> PyResult<u64> {
     }
 }
 
-/// Runs a command on hosts of a cluster. Returns the report as JSON, and each host's name with its output, standard error
-/// included in the second.
+/// Runs a command on hosts of a cluster. Returns the report as JSON, and each host's name with its output, standard
+/// error included in the second.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "they are the keywords of a call from Python")]
 pub(crate) fn exec<'py>(

@@ -1,7 +1,7 @@
 //! Maps errors of Rust to exceptions of Python. No other file names both.
 //!
-//! Model: each enum is a class of `thalweg.errors`, and a variant with evidence is a class below it, with the evidence as
-//! attributes. The message is that of the error.
+//! Model: each enum is a class of `thalweg.errors`, and a variant with evidence is a class below it, with the evidence
+//! as attributes. The message is that of the error.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -1,8 +1,8 @@
 //! The tests in `python/tests`, run by pytest against the package as `pip install .` installs it.
 //!
-//! Model: pip installs the package into a new virtual environment, as the guide says, but in the profile of the tests, so
-//! that cargo finds most of it built. The environment also sees the packages of the one that `.ci/need` makes: pytest,
-//! Ray, maturin and others. `conftest.py` prints what a test program prints, so that `./test` counts each test.
+//! Model: pip installs the package into a new virtual environment, as the guide says, but in the profile of the tests,
+//! so that cargo finds most of it built. The environment also sees the packages of the one that `.ci/need` makes:
+//! pytest, Ray, maturin and others. `conftest.py` prints what a test program prints, so that `./test` counts each test.
 #![allow(clippy::disallowed_methods)] // A test lays out files.
 
 use std::fs;

@@ -42,12 +42,10 @@ pub type Record = (Vec<u8>, Vec<u8>);
 /// assert_eq!(films.get("film:1")?.as_deref(), Some(&b"Kane"[..]));
 ///
 /// // Ascending or descending, as many as are wanted, with values or without.
-/// let last_two: Vec<_> = films.range("film:1"..="film:9").descending().limit(2).keys_only().collect::<Result<_, _>>()?;
-/// assert!(last_two.iter().map(|(key, _)| &key[..]).eq([b"film:3", b"film:2"]));
-/// let condition = Condition::parse(b"contains:Third")?;
-/// let found: Vec<_> = films.find(.., condition).collect::<Result<_, _>>()?;
-/// assert_eq!(found, [(b"film:2".to_vec(), b"The Third Man".to_vec())]);
-/// assert_eq!(films.count("film:2".., None)?, 2);
+/// let last_two: Vec<_> = films.range("film:1"..="film:9").descending().limit(2).keys_only().collect::<Result<_,
+/// _>>()?; assert!(last_two.iter().map(|(key, _)| &key[..]).eq([b"film:3", b"film:2"])); let condition =
+/// Condition::parse(b"contains:Third")?; let found: Vec<_> = films.find(.., condition).collect::<Result<_, _>>()?;
+/// assert_eq!(found, [(b"film:2".to_vec(), b"The Third Man".to_vec())]); assert_eq!(films.count("film:2".., None)?, 2);
 ///
 /// // The memory is bounded.
 /// let small = Table::in_memory(1 << 20)?;

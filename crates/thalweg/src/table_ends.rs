@@ -103,7 +103,8 @@ impl Ends {
                 None => (None, None),
             };
             let done = verb();
-            // From here on whoever still writes to a source, or waits for the end of the sink, gets an error or the end.
+            // From here on whoever still writes to a source, or waits for the end of the sink, gets an error or the
+            // end.
             drop((readers, over, into));
             (done, sinks.map(|sink| sink.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
         });

@@ -40,7 +40,8 @@ impl Allowed {
         }
     }
 
-    /// An error if the part is for certain clients: for whom a node asks that takes part in a job, nobody here can tell.
+    /// An error if the part is for certain clients: for whom a node asks that takes part in a job, nobody here can
+    /// tell.
     pub(crate) fn check_for_job(&self) -> Result<()> {
         match &self.0 {
             Some(clients) => Err(Error::system(

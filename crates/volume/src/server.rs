@@ -538,8 +538,8 @@ impl Server {
         }
     }
 
-    /// Notes what a session wrote and made durable. If one of its writes failed (`is_doubtful`), the copies are made equal
-    /// as if the session had ended.
+    /// Notes what a session wrote and made durable. If one of its writes failed (`is_doubtful`), the copies are made
+    /// equal as if the session had ended.
     fn settled(&self, session: SessionId, written: &Written, is_doubtful: bool) -> Result<Inode> {
         let mut state = self.state();
         let number = state.next_change();

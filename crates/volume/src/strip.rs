@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! INODE-INDEX-COPY.strip   the bytes as they are, with holes
-//! INODE-INDEX-COPY.sums    header; from byte 128 on the intent; from byte 1024 on a CRC-32C of 4 bytes for each 4 KiB of
+//! INODE-INDEX-COPY.sums header; from byte 128 on the intent; from byte 1024 on a CRC-32C of 4 bytes for each 4 KiB of
 //!                          the strip; 0 is a hole
 //! ```
 //!

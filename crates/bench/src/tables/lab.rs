@@ -1,8 +1,8 @@
 //! The experiments of paper 002: a table on one to five hosts of a lab, used by one or two clients on other hosts.
 //!
 //! Model: a `--size` of 100 MB is the paper's number of records. Links carry 100 Mbit/s. For each number of servers
-//! there is a lab of its own, with two more hosts for the clients, which have no buckets. The ideal is the time that the
-//! link of each client needs for the records alone, at the rate of iperf3.
+//! there is a lab of its own, with two more hosts for the clients, which have no buckets. The ideal is the time that
+//! the link of each client needs for the records alone, at the rate of iperf3.
 //! Invariant: each row begins with a new table, and every answer is checked.
 //! Non-goals: datagrams; messages are packed, and travel over links.
 

@@ -1,8 +1,8 @@
 //! `bench table`: a server of tables, compared with Redis and etcd, on this machine; a node and a client there; and the
 //! experiments of paper 002 on the hosts of a lab.
 //!
-//! Model of the first: a `--size` of 100 MB is a million records of 100 bytes. For each row, both servers are started and
-//! filled with the same records in the same random order; then the same client measures them in turn. The client is
+//! Model of the first: a `--size` of 100 MB is a million records of 100 bytes. For each row, both servers are started
+//! and filled with the same records in the same random order; then the same client measures them in turn. The client is
 //! redis-benchmark if Redis is the rival, and a loop of our own if etcd is.
 //! Invariant: CPU time is that of the server, without the client.
 //! Non-goals: latency.

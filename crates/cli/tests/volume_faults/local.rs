@@ -1,7 +1,7 @@
 //! `repair` and `replace` of a volume of one machine: killed in the middle, or without room for what they make.
 //!
-//! Invariant: nothing is lost, and the same command completes the work when it is given again. A store that `replace` had begun
-//! to make is removed before.
+//! Invariant: nothing is lost, and the same command completes the work when it is given again. A store that `replace`
+//! had begun to make is removed before.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,11 +1,13 @@
 //! Faults of the hosts of a mirrored volume, seen through a mount: a host with one store, the host of the store that
 //! forwards all writes, a host with two stores, the manager's host and the client are killed, frozen, cut off in both
-//! directions or in one, or have a full disk, while a program creates, writes, syncs or replaces files, or while `repair`
-//! or `replace` is at work (maintain.rs). Without root, FUSE or the programs of `lab/` each test says that it was skipped.
+//! directions or in one, or have a full disk, while a program creates, writes, syncs or replaces files, or while
+//! `repair` or `replace` is at work (maintain.rs). Without root, FUSE or the programs of `lab/` each test says that it
+//! was skipped.
 //!
-//! Invariant, for every cell: whatever was acknowledged reads back through another client; no strip is left that no file has;
-//! without a store writes continue within [`WRITE_SECONDS_MAX`] and reads within [`READ_SECONDS_MAX`]; without the manager, or
-//! without anybody, a request fails within [`FAIL_SECONDS_MAX`], and the mount can be killed and unmounted.
+//! Invariant, for every cell: whatever was acknowledged reads back through another client; no strip is left that no
+//! file has; without a store writes continue within [`WRITE_SECONDS_MAX`] and reads within [`READ_SECONDS_MAX`];
+//! without the manager, or without anybody, a request fails within [`FAIL_SECONDS_MAX`], and the mount can be killed
+//! and unmounted.
 //!
 //! `cargo test -p thalweg-cli --test volume_faults -- --include-ignored --nocapture` prints the whole matrix.
 #![allow(clippy::disallowed_methods)] // Whoever uses a mount opens files by other means than ours.
@@ -31,8 +33,8 @@ use work::{Ended, Work, Worker};
 const WRITE_SECONDS_MAX: f64 = 8.0;
 /// How long a read may wait for the other copy.
 const READ_SECONDS_MAX: f64 = 1.0;
-/// The longest that a call may take which cannot succeed, on a busy machine: a request to a store has 10 s, and then the
-/// manager, who has to hear that a copy missed it, another 5.
+/// The longest that a call may take which cannot succeed, on a busy machine: a request to a store has 10 s, and then
+/// the manager, who has to hear that a copy missed it, another 5.
 const FAIL_SECONDS_MAX: f64 = 20.0;
 /// How long requests may fail after everything works again: a store that was silent is not asked for 20 s, say.
 const RETURN_SECONDS_MAX: f64 = 40.0;

@@ -1,8 +1,8 @@
-//! `repair` and `replace` on the nodes of a cluster, while a host fails: the one whose copies are made anew, one whose copies
-//! are read, the manager's, or that of the command.
+//! `repair` and `replace` on the nodes of a cluster, while a host fails: the one whose copies are made anew, one whose
+//! copies are read, the manager's, or that of the command.
 //!
-//! Invariant, for every cell: the command succeeds, or fails with one line within [`ENDS_SECONDS_MAX`]. When everything works
-//! again, the same command completes the work; then no copy is stale, and everything reads back.
+//! Invariant, for every cell: the command succeeds, or fails with one line within [`ENDS_SECONDS_MAX`]. When everything
+//! works again, the same command completes the work; then no copy is stale, and everything reads back.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;

@@ -187,8 +187,8 @@ say('done')";
     bed.ends_sound();
 }
 
-/// Two programs of one mount that lock at the same time both need new pages: once only the first got them, and the other
-/// wrote rows into an old table, about once in fifty runs.
+/// Two programs of one mount that lock at the same time both need new pages: once only the first got them, and the
+/// other wrote rows into an old table, about once in fifty runs.
 #[test]
 fn sqlite_writes_on_two_mounts_at_once() {
     let Some(bed) = Bed::new() else { return };

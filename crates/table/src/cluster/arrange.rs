@@ -2,8 +2,8 @@
 //!
 //! Model: a bucket with too many records is split. One with few is merged with the one before it, on the server that
 //! has that, if both together are small. Users may ask for either, and for moves. A server that ends gives all its
-//! buckets away. In each case records move by a transfer, and requests for them are forwarded from then on. Two neighbours on
-//! one server are merged at once.
+//! buckets away. In each case records move by a transfer, and requests for them are forwarded from then on. Two
+//! neighbours on one server are merged at once.
 //! Invariant: buckets neither split nor merge again and again, while their size stays about the same.
 //! Non-goals: how records move; see transfer.rs. Even load on all servers.
 

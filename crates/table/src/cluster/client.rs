@@ -1,10 +1,10 @@
 //! The state of a client of a table, without threads, sockets or a clock: its requests, and its image of the buckets.
 //!
-//! Model: a request goes to the bucket of its key, or to the nearest known one before it (RP*Cu in paper 002), or, if
-//! the client was made so, to all servers ([`Variant`]). At first the nearest is the server that had the first bucket, the
-//! table's *home*. Servers forward requests for others' records, and
-//! replies say where these were. An unanswered request is sent again with the same number, every other time by way of
-//! the home. When a server is gone or has lost its buckets, all servers are asked which buckets they have.
+//! Model: a request goes to the bucket of its key, or to the nearest known one before it (RP*Cu in paper 002), at first
+//! to the server that had the first bucket, the table's *home*. A client of another [`Variant`] asks all servers. Servers
+//! forward requests for others' records, and replies say where these were. An unanswered request is sent again with the
+//! same number, every other time by way of the home. When a server is gone or has lost its buckets, all servers are
+//! asked which buckets they have.
 //! Invariant: a request has one outcome, and a change is made once, however often it is sent. With one request
 //! outstanding, at most k - 1 requests of a new client of k buckets are forwarded.
 //! Non-goals: the number of outstanding requests, and threads that wait for them.

@@ -7,8 +7,8 @@
 //! Model: each file is a bucket of its own, with interval, epoch, records and journal. When the server returns, those
 //! of one bucket are merged again.
 //! Invariant: a dump becomes a bucket at most once, since its file is removed first, and only if no other server has
-//! had its keys since. If the last piece of a transfer was not acknowledged, its receiver must say that it does not have
-//! the keys.
+//! had its keys since. If the last piece of a transfer was not acknowledged, its receiver must say that it does not
+//! have the keys.
 //! Non-goals: durability of tables in use.
 
 use std::path::{Path, PathBuf};

@@ -84,8 +84,8 @@ impl Front {
         Ok(opened)
     }
 
-    /// Forgets the open tables, so that they are opened again: one may have been dropped or loaded. The cluster file may
-    /// be another, too.
+    /// Forgets the open tables, so that they are opened again: one may have been dropped or loaded. The cluster file
+    /// may be another, too.
     pub(crate) fn forget(&self) {
         let tables = Tables::load(&self.directory, None);
         let mut state = self.state();

@@ -59,11 +59,13 @@ struct World {
     now_ms: u64,
 }
 
-fn name(server: usize) -> Address {
+/// The address of a simulated server.
+pub(super) fn name(server: usize) -> Address {
     format!("n{server}").into()
 }
 
-fn number(address: &str) -> usize {
+/// The number of a simulated server.
+pub(super) fn number(address: &str) -> usize {
     address[1..].parse().expect("every server is named by its number")
 }
 

@@ -18,6 +18,7 @@ use super::interval::{Bytes, Interval, Point};
 use super::journal::ClientId;
 use super::message::{Answer, Arrange, Ask, Message, Operation, Outcome, Requests, Scan, Spec, What};
 use super::pages::Pages;
+use super::scale::{name, number};
 use super::server::{BucketServer, Outbox, To};
 
 const SEEDS: u64 = 500;
@@ -85,14 +86,6 @@ struct World {
     /// How often there were fewer buckets than before.
     merges: u64,
     arranged: u64,
-}
-
-fn name(server: usize) -> Address {
-    format!("n{server}").into()
-}
-
-fn number(address: &str) -> usize {
-    address[1..].parse().unwrap()
 }
 
 fn key(i: u64) -> Bytes {

@@ -233,14 +233,6 @@ impl Drop for Shared {
 }
 
 impl Table {
-    /// A table of a cluster.
-    ///
-    /// # Errors
-    /// If there is none of this name, or the registrar cannot be reached.
-    pub fn open(tables: &Tables, name: &str) -> Result<Table> {
-        Table::of(tables, &tables.find(name)?, ClusterOptions::default())
-    }
-
     /// A table of a cluster, used in a certain way.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! The records of a loaded table as they were before the load.
 //!
-//! Invariant: the bytes are those that were sorted and loaded, with the changes since. An interval of keys gives a part.
+//! Invariant: the bytes are those that were sorted and loaded, with the changes since. An interval of keys gives a
+//! part.
 //! Non-goals: tables that were not loaded, whose keys and values have any length.
 
 use thalweg_api::TableForm;
@@ -10,7 +11,7 @@ use super::interval::Interval;
 use super::load::whole;
 use super::nodes::Tables;
 use super::range::Range;
-use super::table::Table;
+use super::table::{ClusterOptions, Table};
 
 /// Reads the records of a loaded table in order.
 pub struct Dump {
@@ -24,7 +25,7 @@ impl Dump {
     /// # Errors
     /// If there is no such table, it was not loaded, or the registrar cannot be reached.
     pub fn open(tables: &Tables, name: &str, keys: Interval) -> Result<Dump> {
-        let table = Table::open(tables, name)?;
+        let table = Table::open_with(tables, name, ClusterOptions::default())?;
         match table.form() {
             Some(form) => Ok(Dump { form: form.clone(), range: table.range(keys) }),
             None => Err(Error::NoForm(name.into())),

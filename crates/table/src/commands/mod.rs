@@ -1,8 +1,8 @@
 //! The commands of Redis clients: one table of their names, and the execution of each.
 //!
 //! Model: a command reads its arguments, reads or changes the keyspace, and writes one reply. All commands run on one
-//! thread, so each is atomic, and so are those between `MULTI` and `EXEC` together. On a node they work on the tables of
-//! its cluster instead; see cluster.rs.
+//! thread, so each is atomic, and so are those between `MULTI` and `EXEC` together. On a node they work on the tables
+//! of its cluster instead; see cluster.rs.
 //! Invariant: a refused command has changed nothing.
 //! Non-goals: sockets.
 

@@ -1,7 +1,7 @@
 //! The process is killed, or the machine loses power, at every operation of the stores.
 //!
-//! What was acknowledged survives the process, what was synced survives a power loss, and of what was under way each byte
-//! is the old one or the new one. No checksum is wrong afterwards, and copies are equal.
+//! What was acknowledged survives the process, what was synced survives a power loss, and of what was under way each
+//! byte is the old one or the new one. No checksum is wrong afterwards, and copies are equal.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -89,8 +89,8 @@ fn many_closed_files_are_made_durable_at_once() {
     }
 }
 
-/// Operations that meet every path of a store: new strips, blocks in part, overwriting what is durable, cutting, growing.
-/// With `kept` each is expected to survive as soon as it is acknowledged, else when it is synced.
+/// Operations that meet every path of a store: new strips, blocks in part, overwriting what is durable, cutting,
+/// growing. With `kept` each is expected to survive as soon as it is acknowledged, else when it is synced.
 fn script(volume: &Arc<Volume>, expected: &mut Expected, kept: bool) -> Result<()> {
     let file = volume.create(Path::new("f"), 0o644, false)?;
     let write = |expected: &mut Expected, at: usize, len: usize, with: u8| -> Result<()> {

@@ -1,7 +1,7 @@
 //! The figures of paper 002 from a run of `thalweg bench table`, as pictures and as a table of points.
 //!
-//! Model: rows are named as in `insert-cu-adaptive-5`: what clients do, variant, window, servers; `split-50000`: records
-//! of a bucket. Every point is in milliseconds a record, as in the paper.
+//! Model: rows are named as in `insert-cu-adaptive-5`: what clients do, variant, window, servers; `split-50000`:
+//! records of a bucket. Every point is in milliseconds a record, as in the paper.
 
 use std::fmt::Write;
 
