@@ -76,6 +76,7 @@ fn memory_is_what_was_promised_for_other_verbs() {
     for memory in [16, 64] {
         place.keeps_its_promise("shuffle a -o out --record 100 --seed 1", memory * MIB);
         place.keeps_its_promise("merge s s s s -o out --datamation", memory * MIB);
+        place.keeps_its_promise("sort a -o /dev/null --datamation --threads 8", memory * MIB);
     }
     place.keeps_its_promise("join a s -o out --datamation", 64 * MIB);
     place.keeps_its_promise("join a s -o out --datamation", 128 * MIB);
@@ -321,8 +322,22 @@ fn numbers_through_a_pipe_come_out_whole() {
     for line in [
         "seq 3000000 | $T sort -o out --memory 16MiB -q && seq 3000000 | LC_ALL=C sort | cmp - out",
         "seq 3000000 > in; $T sort in -o - --memory 16MiB -q | cmp - out",
+        // Many lanes, whose blocks wait for one another and for the reader.
+        "$T sort in -o - --memory 1GiB --threads 16 -q | { sleep 0.1; cmp - out; }",
+        "$T sort in -o - --memory 64MiB --threads 4 -q | cmp - out",
     ] {
         let outcome = place.shell(&format!("set -o pipefail; {line}"));
         assert_eq!(outcome.status, Some(0), "{line}: {outcome:?}");
     }
+}
+
+/// As with other programs, the signal of the broken pipe ends it.
+#[test]
+fn a_reader_that_leaves_ends_a_sort_of_many_lanes() {
+    let place = Place::new();
+    place.shell("$T gen 1M in -q").is_done();
+    let told =
+        place.shell("set -o pipefail; $T sort in -o - --datamation --threads 8 -q | head -c 100 | wc -c");
+    assert_eq!((told.status, told.out.trim(), told.err.as_str()), (Some(141), "100", ""));
+    assert_eq!(place.names(), ["in"]);
 }

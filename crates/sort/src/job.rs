@@ -11,9 +11,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::{Caching, InputFile, InputLocation, Location, host};
-use thalweg_pump::{
-    FileLane, InputLane, Inputs, InputsError, Meters, Output, Sink, Source, StreamLane, Watch, pump,
-};
+use thalweg_pump::{FileLane, InputLane, Inputs, InputsError, Meters, Output, Sink, Source, Watch, pump};
 use thalweg_record::{
     Key, SplitPoint, SplitPoints, choose_split_points_by_bytes, counted, file_bytes, same_records,
 };
@@ -37,7 +35,7 @@ use crate::resample::{self, Resample};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Sorted};
 use crate::spill::{evict, move_overtaken};
-use crate::stream::{self, Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
+use crate::stream::{self, Feed, FeedLane, Filled, KEEP_FREE_PAGES, OutputStream, OutputStreamLane, Room};
 use crate::survey::{Seen, Survey, split_points_of};
 use crate::validate::Validator;
 use crate::{Error, Result};
@@ -586,24 +584,20 @@ impl<'a> Run<'a> {
         let sorted = Sorted::new(config, self.transfer.clone(), ranges, start);
         let bytes = self.input_bytes() - start.note.bytes;
         let handover = self.feed.as_ref().and_then(Feed::handover);
-        let lanes = if output.is_some() || handover.is_some() { self.geometry.lanes } else { 1 };
-        self.stage("load+sort+write", (2, 2), bytes, lanes, |lane| {
+        let stream = (output.is_none() && handover.is_none()).then(|| self.open_stream()).transpose()?;
+        let stopped = &|| self.is_stopped();
+        self.stage("load+sort+write", (2, 2), bytes, self.geometry.lanes, |lane| {
             let mut source = sorted.lane(lane, scratch.queue(self.geometry.depth)?);
-            match (output, handover) {
-                (Some(output), _) => {
-                    let queue = output.file().backend().queue(self.geometry.depth)?;
-                    let lane = FileLane::new(output.file(), queue, &self.meters);
-                    let mut sink = OutputLane::new(lane, notes.as_ref(), &self.stop);
-                    self.pump_lane(&mut source, &mut sink)
-                }
-                (None, Some(handover)) => {
-                    let stopped = &|| self.is_stopped();
-                    self.pump_lane(&mut source, &mut HandoverLane { handover, meters: &self.meters, stopped })
-                }
-                (None, None) => {
-                    let file = open_output(&self.sort.output, || self.watch.stopped())?;
-                    self.pump_lane(&mut source, &mut StreamLane::new(&file, &self.meters))
-                }
+            let meters = &self.meters;
+            if let Some(output) = output {
+                let queue = output.file().backend().queue(self.geometry.depth)?;
+                let lane = FileLane::new(output.file(), queue, meters);
+                self.pump_lane(&mut source, &mut OutputLane::new(lane, notes.as_ref(), &self.stop))
+            } else if let Some(handover) = handover {
+                self.pump_lane(&mut source, &mut HandoverLane { handover, meters, stopped })
+            } else {
+                let stream = stream.as_ref().expect("opened above");
+                self.pump_lane(&mut source, &mut OutputStreamLane { stream, meters, stopped })
             }
         })?;
         // A shuffled output has no order to check.
@@ -626,6 +620,12 @@ impl<'a> Run<'a> {
         }
         receipt.seconds = self.clock.seconds();
         Ok(receipt)
+    }
+
+    fn open_stream(&self) -> Result<OutputStream> {
+        // As many blocks as the sinks of all lanes would hold.
+        let window_bytes = (self.geometry.lanes * self.geometry.depth * self.transfer.block_size()) as u64;
+        OutputStream::open(&self.sort.output, window_bytes, || self.watch.stopped())
     }
 
     fn receipt(

@@ -1,18 +1,19 @@
-//! A stream as the input: standard input, a pipe, or pages that a program hands over.
+//! A stream as the input: standard input, a pipe, or pages that a program hands over; and a stream as the output.
 //!
 //! Model: memory is filled first, and its contents are the sample for the split points, unless the program provides a
 //! better one. Then the pages in memory are distributed, followed by the rest of the stream. If later records differ
 //! from the sample, for example because the stream is sorted, some range grows too large and is distributed again.
-//! Invariant: pages come out in order, each once.
+//! Lanes fill blocks of the output in parallel, and the one that brings the next block writes it and those after it.
+//! Invariant: pages come out in order, each once; so do blocks of the output.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Access, File, InputFile, Location};
-use thalweg_pump::{InputsError, Meters, Source};
+use thalweg_pump::{InputsError, Meters, Sink, Source};
 use thalweg_record::{Key, Layout, SplitPoint, Walk, records_in, thin_sample};
 
 use crate::geometry::{Geometry, Given, hidden_copies};
@@ -278,14 +279,88 @@ impl Feed {
     }
 }
 
-/// Opens a stream as the output. It can be stopped while it waits for a reader.
-pub(crate) fn open_output(output: &Location, stopped: impl Fn() -> bool) -> Result<File> {
-    while !stopped() {
-        if let Some(output) = File::open_some(&output.fs, &output.path, Access::WriteStream, PATIENCE)? {
-            return Ok(output);
+/// A stream as the output, which several lanes write.
+pub(crate) struct OutputStream {
+    file: File,
+    /// Bytes of blocks that may wait for those before them.
+    window_bytes: u64,
+    state: Mutex<Leaving>,
+    /// Wakes lanes whose blocks are beyond the window.
+    passed: Condvar,
+}
+
+#[derive(Default)]
+struct Leaving {
+    written_bytes: u64,
+    /// Whether a lane writes.
+    is_busy: bool,
+    /// Blocks that wait for those before them, by offset.
+    waiting: BTreeMap<u64, Block>,
+}
+
+impl OutputStream {
+    /// Opens a stream as the output. It can be stopped while it waits for a reader.
+    pub(crate) fn open(
+        output: &Location,
+        window_bytes: u64,
+        stopped: impl Fn() -> bool,
+    ) -> Result<OutputStream> {
+        while !stopped() {
+            if let Some(file) = File::open_some(&output.fs, &output.path, Access::WriteStream, PATIENCE)? {
+                let (state, passed) = (Mutex::default(), Condvar::new());
+                return Ok(OutputStream { file, window_bytes, state, passed });
+            }
         }
+        Err(Error::Stopped)
     }
-    Err(Error::Stopped)
+
+    fn state(&self) -> MutexGuard<'_, Leaving> {
+        self.state.lock().expect("no lane panics")
+    }
+}
+
+/// A lane of the output: writes the blocks that are next, and leaves others to the lane that gets there.
+pub(crate) struct OutputStreamLane<'a> {
+    pub(crate) stream: &'a OutputStream,
+    pub(crate) meters: &'a Meters,
+    pub(crate) stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Sink for OutputStreamLane<'_> {
+    type Error = Error;
+
+    fn put(&mut self, block: Block) -> Result<()> {
+        let stream = self.stream;
+        let mut state = stream.state();
+        while block.offset() >= state.written_bytes + stream.window_bytes {
+            if (self.stopped)() {
+                return Err(Error::Stopped);
+            }
+            let wait = || stream.passed.wait_timeout(state, PATIENCE).expect("no lane panics").0;
+            state = self.meters.stage.for_write(wait);
+        }
+        state.waiting.insert(block.offset(), block);
+        if std::mem::replace(&mut state.is_busy, true) {
+            return Ok(());
+        }
+        let mut at = state.written_bytes;
+        while let Some(block) = state.waiting.remove(&at) {
+            drop(state);
+            self.meters.stage.for_write(|| stream.file.write_at(at, &block))?;
+            self.meters.output.wrote(block.len() as u64);
+            at += block.len() as u64;
+            drop(block);
+            state = stream.state();
+            state.written_bytes = at;
+            stream.passed.notify_all();
+        }
+        state.is_busy = false;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// One lane of a stream: takes the next page.
