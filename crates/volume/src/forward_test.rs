@@ -6,11 +6,12 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Condvar;
 
 use thalweg_base::clock::Stopwatch;
-use thalweg_wire::{Client, Terms, cluster};
+use thalweg_wire::{Client, Id, Terms, cluster};
 
 use super::*;
 use crate::callers::Turns;
 use crate::cluster::{OfCluster, create_on_nodes, open_by};
+use crate::message::{Head, VERSION, send};
 use crate::registry::Registry;
 use crate::remote::Links;
 use crate::store::Strip;
@@ -239,4 +240,26 @@ fn only_the_nodes_that_a_client_named_may_forward() {
     bed.store(slot).peers.held().clear();
     let unnamed = forward(&node.host, StoreRequest::Write(write)).unwrap_err();
     assert!(unnamed.contains("no client said that"), "{unnamed}");
+}
+
+#[test]
+fn requests_that_arrive_together_are_all_answered() {
+    let bed = Bed::new("together");
+    let Location { node, directory } = &bed.stores[0];
+    let request = VolumeRequest::Store {
+        directory: directory.display().to_string(),
+        volume: Id(bed.number).to_string(),
+        slot: 0,
+        peers: Vec::new(),
+    };
+    let link = bed.dial.link(node).unwrap();
+    let streams = link.open(request.text().as_bytes()).unwrap();
+    let Ends { mut from, mut to, .. } = stream::ends(&link, streams).unwrap();
+    let mut together = Vec::new();
+    send(&mut to, 1, &Ask::Attach(VERSION, Turns::new().next()), &[]).unwrap();
+    (2..=4).for_each(|n| send(&mut together, n, &Ask::Store(0, StoreRequest::Space), &[]).unwrap());
+    to.write_all(&together).unwrap();
+    let mut numbers = [(); 4].map(|()| Head::read(&mut from).unwrap().unwrap().number);
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2, 3, 4]);
 }

@@ -47,7 +47,7 @@ const SILENT: Duration = Duration::from_secs(2);
 
 /// Opens links with nodes.
 pub(crate) trait Dial: Send + Sync {
-    /// An open link with a node; a thread reads it all the time.
+    /// An open link with a node.
     fn link(&self, node: &str) -> Result<Arc<Link>>;
 
     /// Opens a stream to a node as this caller. Returns the connection, and what the node reports of itself.
@@ -61,7 +61,7 @@ pub(crate) trait Dial: Send + Sync {
         let failed = |why: String| Error::Refused(format!("{what}: {why}"));
         let link = self.link(node).map_err(|why| failed(why.to_string()))?;
         let streams = link.open(request.text().as_bytes()).map_err(|why| failed(why.to_string()))?;
-        let Ends { from, to, quit, heard } =
+        let Ends { from, to, quit, failure } =
             stream::ends(&link, streams).map_err(|why| failed(why.to_string()))?;
         let connection = Connection::new(what, Box::new(from), Box::new(to));
         let connection = connection.quits(move || quit.quit("it did not answer in time"));
@@ -69,7 +69,10 @@ pub(crate) trait Dial: Send + Sync {
             Ok(Reply::Attached(attached)) => Ok((connection, attached)),
             Ok(other) => wrong(&other),
             Err(Failure::Told(why)) => Err(failed(why.to_string())),
-            Err(_) => Err(failed(heard.why().unwrap_or_else(|| format!("{node} ended the stream")))),
+            Err(_) => {
+                let why = failure.get().cloned();
+                Err(failed(why.unwrap_or_else(|| format!("{node} ended the stream"))))
+            }
         }
     }
 
@@ -117,11 +120,8 @@ impl Dial for Links {
         }
         let link = self.client.link(&self.host(node)?, BLOCK_BYTES);
         let link = Arc::new(link.map_err(|why| Error::Refused(why.to_string()))?);
-        let read = Arc::clone(&link);
-        // No requests come. But a caller that waits for an answer has a deadline, so this thread reads.
-        if !thalweg_wire::threads::spawn("link", move || while let Ok(Some(_)) = read.accept() {}) {
-            return Err(Error::Refused("the system has no thread left".into()));
-        }
+        // Callers that wait for answers read the link.
+        link.keep().map_err(|why| Error::Refused(format!("the system has no thread left: {why}")))?;
         *kept = Some(Arc::clone(&link));
         Ok(link)
     }

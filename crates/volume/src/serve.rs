@@ -167,7 +167,7 @@ impl Shared {
         let shut = || _ = stream.shutdown(Shutdown::Both);
         let answering = Session { server: &self.server, session };
         // Only processes of this user connect here.
-        converse(&answering, (&self.callers, ""), (Box::new(from), Box::new(to)), &shut);
+        converse(&answering, (&self.callers, ""), (Box::new(from), Box::new(to)), (&shut, None));
         if !self.is_closing.load(Ordering::Acquire) {
             self.server.end_for_good(session);
         }

@@ -140,13 +140,14 @@ impl VolumeService {
 
     /// Serves a stream of requests on this thread.
     fn converse<A: Answering>(&self, link: &Link, streams: Streams, open: impl FnOnce() -> Result<A>) {
-        let Ok(Ends { from, to, quit, .. }) = stream::ends(link, streams) else { return };
+        let Ok(Ends { mut from, to, quit, .. }) = stream::ends(link, streams) else { return };
         let shut = || quit.quit("the node ended the session");
         match open() {
             Ok(answering) => {
+                let bell = from.bell();
                 let ends = (Box::new(from) as Box<_>, Box::new(to) as Box<_>);
                 let name = format!("{} {}", link.hello().role.name(), link.peer());
-                converse(&answering, (&self.callers, &name), ends, &shut);
+                converse(&answering, (&self.callers, &name), ends, (&shut, Some(&bell)));
             }
             Err(why) => refuse(Box::new(from), Box::new(to), why),
         }

@@ -16,6 +16,7 @@ use crate::message::{Ask, Attached, Head, Reply, VERSION, pairs, send};
 use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
 use crate::server::{Server, SessionId};
 use crate::store::Store;
+use crate::stream::Bell;
 use crate::{Error, Result};
 
 /// The most requests of one client that are carried out at a time.
@@ -91,12 +92,12 @@ impl Answering for Session<'_> {
 }
 
 /// Answers the client of this name until there are no more requests, or until it has made another connection. `shut`
-/// ends the connection, so that no thread waits for it.
+/// ends the connection, so that no thread waits for it. If there is a `bell`, threads wait for it before they read.
 pub(crate) fn converse(
     answering: &dyn Answering,
     (callers, name): (&Arc<Callers>, &str),
     (mut from, mut to): (From, To),
-    shut: &(dyn Fn() + Sync),
+    (shut, bell): (&(dyn Fn() + Sync), Option<&Bell>),
 ) {
     let Ok(Some(first)) = Head::read(&mut from) else { return };
     let entered = match Ask::decode(&first.body) {
@@ -116,7 +117,9 @@ pub(crate) fn converse(
     std::thread::scope(|scope| {
         let work = || {
             // A request that panics ends its own connection, and no other.
-            if catch_unwind(AssertUnwindSafe(|| work((answering, &entered), &from, &to, shut))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| work((answering, &entered), &from, &to, (shut, bell))))
+                .is_err()
+            {
                 shut();
             }
         };
@@ -140,16 +143,21 @@ fn work(
     (answering, entered): (&dyn Answering, &Entered),
     from: &Mutex<Option<From>>,
     to: &Mutex<To>,
-    shut: &(dyn Fn() + Sync),
+    (shut, bell): (&(dyn Fn() + Sync), Option<&Bell>),
 ) {
     let (mut sent, mut data) = (Vec::new(), Vec::new());
     loop {
+        bell.into_iter().for_each(Bell::wait);
         let (number, ask) = {
             let mut from = from.lock().unwrap_or_else(PoisonError::into_inner);
+            if from.is_some() && bell.is_some_and(Bell::is_answered) {
+                continue;
+            }
             match from.as_mut().map(|from| next(from, &mut sent)) {
                 Some(Ok(Some(next))) => next,
                 _ => {
                     *from = None;
+                    bell.into_iter().for_each(Bell::end);
                     return;
                 }
             }

@@ -4,7 +4,7 @@
 //! Non-goals: the messages; see message.rs.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use thalweg_block::{Block, Pool};
@@ -21,32 +21,7 @@ pub(crate) struct Ends {
     pub(crate) to: StreamWriter,
     pub(crate) quit: QuitOnce,
     /// Why nothing more can be read.
-    pub(crate) heard: Arc<Heard>,
-}
-
-/// What has arrived, for threads that wait for it with a deadline.
-#[derive(Default)]
-pub(crate) struct Heard {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    blocks: usize,
-    is_over: bool,
-    why: Option<String>,
-}
-
-impl Heard {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Why the stream failed, if it did.
-    pub(crate) fn why(&self) -> Option<String> {
-        self.state().why.clone()
-    }
+    pub(crate) failure: Arc<OnceLock<String>>,
 }
 
 /// Gives up a stream, once.
@@ -59,23 +34,57 @@ impl QuitOnce {
     }
 }
 
-/// Makes a stream of a link readable and writable. A thread must read the link all the time.
+/// Wakes one of the threads that wait for the next message. If they waited for the reader instead, each message would
+/// wake a second thread: the next one to have the reader.
+#[derive(Default)]
+pub(crate) struct Bell {
+    arrived: Mutex<Arrived>,
+    rings: Condvar,
+}
+
+#[derive(Default)]
+struct Arrived {
+    /// Blocks that were not read to their end yet.
+    blocks: usize,
+    is_over: bool,
+}
+
+impl Arrived {
+    fn is_nothing(&mut self) -> bool {
+        self.blocks == 0 && !self.is_over
+    }
+}
+
+impl Bell {
+    fn arrived(&self) -> MutexGuard<'_, Arrived> {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until something has arrived, or nothing more will.
+    pub(crate) fn wait(&self) {
+        drop(self.rings.wait_while(self.arrived(), Arrived::is_nothing));
+    }
+
+    /// Lets all threads learn that nothing more will be read.
+    pub(crate) fn end(&self) {
+        self.arrived().is_over = true;
+        self.rings.notify_all();
+    }
+
+    /// Whether another thread has read what has arrived.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.arrived().is_nothing()
+    }
+}
+
+/// Makes a stream of a link readable and writable.
 pub(crate) fn ends(link: &Link, (out, inc): Streams) -> io::Result<Ends> {
     let pool = Pool::new(link.block_bytes(), WINDOW + 1).map_err(|e| io::Error::other(e.to_string()))?;
     let inc = inc.takes(&pool, WINDOW);
     let quit = QuitOnce(Mutex::new(Some(inc.quit())));
-    let heard = Arc::new(Heard::default());
-    let told = Arc::clone(&heard);
-    inc.on_news(move |news| {
-        let mut state = told.state();
-        match news {
-            News::Block => state.blocks += 1,
-            News::End => state.is_over = true,
-        }
-        told.changed.notify_all();
-    });
-    let from = StreamReader { inc, block: None, at: 0, heard: Arc::clone(&heard) };
-    Ok(Ends { from, to: StreamWriter(out), quit, heard })
+    let failure = Arc::<OnceLock<String>>::default();
+    let from = StreamReader { inc, block: None, at: 0, bell: None, failure: Arc::clone(&failure) };
+    Ok(Ends { from, to: StreamWriter(out), quit, failure })
 }
 
 /// The direction from the peer.
@@ -84,7 +93,25 @@ pub(crate) struct StreamReader {
     /// The block that is being read, and the offset in it.
     block: Option<Block>,
     at: usize,
-    heard: Arc<Heard>,
+    bell: Option<Arc<Bell>>,
+    failure: Arc<OnceLock<String>>,
+}
+
+impl StreamReader {
+    /// A bell that rings when something arrives. A thread must read the link all the time.
+    pub(crate) fn bell(&mut self) -> Arc<Bell> {
+        let bell = Arc::<Bell>::default();
+        let rung = Arc::clone(&bell);
+        self.inc.on_news(move |news| match news {
+            News::Block => {
+                rung.arrived().blocks += 1;
+                rung.rings.notify_one();
+            }
+            News::End => rung.end(),
+        });
+        self.bell = Some(Arc::clone(&bell));
+        bell
+    }
 }
 
 impl Read for StreamReader {
@@ -97,6 +124,7 @@ impl Read for StreamReader {
                 self.at += n;
                 if self.at == block.len() {
                     self.block = None;
+                    self.bell.iter().for_each(|bell| bell.arrived().blocks -= 1);
                 }
                 if n > 0 {
                     return Ok(n);
@@ -104,15 +132,11 @@ impl Read for StreamReader {
             }
             match self.inc.next_on() {
                 Ok(None) => return Ok(0),
-                Ok(Some((_, block))) => {
-                    let mut state = self.heard.state();
-                    state.blocks = state.blocks.saturating_sub(1);
-                    (self.block, self.at) = (Some(block), 0);
-                }
+                Ok(Some((_, block))) => (self.block, self.at) = (Some(block), 0),
                 Err(why) => {
-                    self.heard.state().why = Some(why.to_string());
                     let kind = if why.is_silence() { io::ErrorKind::TimedOut } else { io::ErrorKind::Other };
-                    return Err(io::Error::new(kind, why.to_string()));
+                    let why = self.failure.get_or_init(|| why.to_string());
+                    return Err(io::Error::new(kind, why.clone()));
                 }
             }
         }
@@ -121,13 +145,7 @@ impl Read for StreamReader {
 
 impl Receive for StreamReader {
     fn wait(&self, patience: Duration) -> io::Result<bool> {
-        if self.block.is_some() {
-            return Ok(true);
-        }
-        let nothing = |state: &mut State| state.blocks == 0 && !state.is_over;
-        let waited = self.heard.changed.wait_timeout_while(self.heard.state(), patience, nothing);
-        let mut waited = waited.unwrap_or_else(PoisonError::into_inner);
-        Ok(!nothing(&mut waited.0))
+        Ok(self.block.is_some() || self.inc.wait(patience))
     }
 }
 

@@ -30,11 +30,13 @@ use crate::frame::{HEAD_BYTES, Head, Kind, PAYLOAD_BYTES_MAX};
 use crate::hello::{Hello, Id, Role};
 use crate::stream::{Gift, Given, Incoming, News, Outgoing};
 
+/// How long a single wait lasts.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 /// The time without a reader after which the keeper reads.
 const KEEPER_MS: u64 = 500;
 const KEEPER_STACK_BYTES: usize = 128 << 10;
 /// The most bytes of frames other than blocks that are sent together.
-const TOGETHER_BYTES: usize = 16 << 10;
+pub(crate) const TOGETHER_BYTES: usize = 16 << 10;
 /// The number of requests of maximal length, or more shorter ones, that may wait to be accepted. Streams beyond that
 /// are refused.
 const REQUESTS_MAX: usize = 8;
@@ -404,17 +406,37 @@ impl Shared {
 
     /// Waits until `ready` returns something, reading frames while no other thread does.
     pub(crate) fn wait<T>(&self, mut ready: impl FnMut(&mut State) -> Option<T>) -> Result<T> {
+        loop {
+            if let Some(value) = self.wait_within(DAY, &mut ready)? {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Like `wait`, but for at most about `patience`: `None` after that.
+    pub(crate) fn wait_within<T>(
+        &self,
+        patience: Duration,
+        mut ready: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let begun_ns = now_ns();
         let mut state = self.lock();
         loop {
             if let Some(value) = ready(&mut state) {
-                return Ok(value);
+                return Ok(Some(value));
             }
             self.alive(&state)?;
+            let left = patience.saturating_sub(Duration::from_nanos(now_ns() - begun_ns));
+            if left.is_zero() {
+                return Ok(None);
+            }
             state = match state.input.take() {
                 Some(input) => self.read(state, input),
                 None => {
                     state.waiting += 1;
-                    let mut state = self.sound(self.changed.wait(state));
+                    let waited = self.changed.wait_timeout(state, left).map(|(state, _)| state);
+                    let waited = waited.map_err(|poisoned| PoisonError::new(poisoned.into_inner().0));
+                    let mut state = self.sound(waited);
                     state.waiting -= 1;
                     state
                 }

@@ -12,7 +12,7 @@ use thalweg_pump::{Sink, Source};
 use crate::core::Event;
 use crate::error::{LinkError, Result, What};
 use crate::frame::{Head, PAYLOAD_BYTES_MAX};
-use crate::link::{Shared, State, ended};
+use crate::link::{Shared, State, TOGETHER_BYTES, ended};
 
 /// How long to wait for a free block before checking the link.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -223,8 +223,19 @@ impl Incoming {
         assert!(window > 0, "without a reserved block nothing can come");
         self.pool = Some(pool.clone());
         self.window = window;
-        let _ = self.reserve();
+        let _ = self.reserve(true);
         self
+    }
+
+    /// Waits until [`Incoming::next_on`] has something to return, for at most about `patience`. Returns whether it has.
+    /// Meanwhile this thread reads the link, unless another one does.
+    pub fn wait(&self, patience: Duration) -> bool {
+        let came = self.shared.wait_within(patience, |state| {
+            let inbox = state.streams.get(&self.stream).expect("it goes with this");
+            (!inbox.ready.is_empty() || inbox.end.is_some()).then_some(())
+        });
+        // A link that is closed is an error to return.
+        !matches!(came, Ok(None))
     }
 
     /// The next block and its channel, or `None` at the end.
@@ -233,7 +244,7 @@ impl Incoming {
             return Ok(None);
         }
         loop {
-            self.reserve()?;
+            self.reserve(true)?;
             let (stream, shared) = (self.stream, self.shared.clone());
             let without = self.pool.is_some();
             let came = shared.wait(|state| {
@@ -249,7 +260,12 @@ impl Incoming {
                 }
             })?;
             match came {
-                Some(Gift::Block(channel, block)) => return Ok(Some((channel, block))),
+                Some(Gift::Block(channel, block)) => {
+                    if block.len() <= TOGETHER_BYTES {
+                        self.reserve(false)?;
+                    }
+                    return Ok(Some((channel, block)));
+                }
                 Some(Gift::End(result)) => {
                     self.result = Some(result);
                     return Ok(None);
@@ -319,8 +335,10 @@ impl Incoming {
         Quit { shared: self.shared.clone(), stream: self.stream }
     }
 
-    /// Reserves the blocks that the window allows and the pool has, and grants the peer credits for them.
-    fn reserve(&mut self) -> Result<()> {
+    /// Reserves the blocks that the window allows and the pool has, and grants the peer credits for them: now, or,
+    /// provided that it has some left, with the next frame, such as the answer to what was just taken. The thread that
+    /// reads the link sends them before it waits again, so the peer never waits for them.
+    fn reserve(&mut self, now: bool) -> Result<()> {
         let Some(pool) = &self.pool else { return Ok(()) };
         let mut state = self.shared.lock();
         let inbox = state.streams.get(&self.stream).expect("it goes with this");
@@ -328,7 +346,7 @@ impl Incoming {
         // A receiver by `news` takes a block for each call, so waiting blocks keep their reservation.
         let waiting = if inbox.news.is_some() { inbox.ready.len() } else { 0 };
         let have = inbox.reserved.len() + waiting;
-        if inbox.end.is_some() {
+        if inbox.end.is_some() || (have == 0 && !now) {
             return Ok(());
         }
         let mut blocks = more_blocks(pool, self.window, have);
@@ -345,7 +363,9 @@ impl Incoming {
         inbox.reserved.append(&mut blocks);
         self.shared.apply(&mut state, Event::Reserve(self.stream, count));
         drop(state);
-        self.shared.flush_what_fits();
+        if now {
+            self.shared.flush_what_fits();
+        }
         Ok(())
     }
 }
