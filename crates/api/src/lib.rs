@@ -54,8 +54,8 @@ pub use request::{
     TransferRequest, VolumeChange, VolumeRequest, VolumeWork,
 };
 pub use table::{
-    TableBucket, TableDropped, TableEntry, TableForm, TableKind, TableList, TableLoaded, TableMove,
-    TableRecord, TableServer, TableShare, TableStatus,
+    TableBucket, TableDropped, TableEntry, TableForm, TableGroup, TableGroups, TableKind, TableList,
+    TableLoaded, TableMove, TableRecord, TableSeat, TableServer, TableShare, TableStatus,
 };
 pub use volume::{
     VolumeCheck, VolumeCluster, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeMount,

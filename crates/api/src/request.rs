@@ -283,6 +283,9 @@ pub enum TableRequest {
         /// What it is for, if a Redis client makes it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         kind: Option<TableKind>,
+        /// Its parity, as `M+K`, if it has any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parity: Option<String>,
     },
     /// To the registrar: list the tables. The result is a [`TableList`](crate::TableList).
     List,
@@ -319,6 +322,11 @@ pub enum TableRequest {
     /// From the registrar: keep the buckets of a load after its stream has ended.
     Keep {
         /// The id of the loaded table.
+        id: String,
+    },
+    /// To the registrar: the groups of a table with parity. The result is a [`TableGroups`](crate::TableGroups).
+    Groups {
+        /// Its id.
         id: String,
     },
     /// Report this node's share of a table. The result is a [`TableShare`](crate::TableShare).

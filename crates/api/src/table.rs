@@ -26,6 +26,9 @@ pub struct TableEntry {
     pub capacity_bytes: u64,
     /// The node that had the first bucket.
     pub home: String,
+    /// Its parity, as `M+K`: K parity buckets for each M buckets. Without it, buckets end with their nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parity: Option<String>,
     /// The form of its records, if it was loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<TableForm>,
@@ -141,6 +144,34 @@ pub struct TableStatus {
     pub unreachable: Vec<String>,
     /// Intervals of keys that no reachable node has, as `FROM..TO`.
     pub missing: Vec<String>,
+    /// The groups of buckets, if the table has parity.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<TableGroup>,
+}
+
+/// The groups of a table with parity.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableGroups {
+    /// The groups.
+    pub groups: Vec<TableGroup>,
+}
+
+/// A group of buckets with their parity buckets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableGroup {
+    /// Its buckets; the parity buckets are last. `None` for a bucket that is not there.
+    pub seats: Vec<Option<TableSeat>>,
+}
+
+/// A bucket of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableSeat {
+    /// The node that has it.
+    pub node: String,
+    /// Whether it is a parity bucket.
+    pub is_parity: bool,
+    /// Whether other buckets can be recovered with it: its node answers, and it is not being built.
+    pub is_complete: bool,
 }
 
 /// A record of a table.

@@ -21,8 +21,8 @@ pub(crate) fn perform(
     let tables = Tables::load(&identity, name.as_deref())?;
     let show = Shown { hex, how };
     match verb {
-        Verb::Create(name, capacity) => {
-            let entry = tables.create(&name, capacity, CAPACITY_BYTES)?;
+        Verb::Create(name, capacity, parity) => {
+            let entry = tables.create(&name, (capacity, CAPACITY_BYTES), parity)?;
             report(how, || to_json(&entry), || show::table_list(std::slice::from_ref(&entry)))
         }
         Verb::List => {

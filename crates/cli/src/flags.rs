@@ -1,5 +1,4 @@
-//! The table of flags. Help, manual page, completions and the parser are derived from it; flags are described nowhere
-//! else.
+//! The table of flags. Help, manual page, completions and the parser are derived from it, and from nothing else.
 //!
 //! Invariant: a flag's row holds its name, value, commands, text and setter; [`crate::interpret`] decides what it means
 //! together with other flags. Each row has a test case in `flags_test.rs`.
@@ -466,6 +465,7 @@ input, and interrupted files are copied from their beginning.",
     flags_table::TLS_KEY,
     flags_cluster_tables::CAPACITY,
     flags_cluster_tables::ON_DUPLICATE,
+    flags_cluster_tables::PARITY,
     flags_cluster_tables::HEX,
     flags_cluster_tables::WHERE,
     flags_cluster_tables::FIRST,

@@ -1,6 +1,6 @@
 //! The flags of `table` on the nodes of a cluster, in the table of flags.
 
-use thalweg::table::Duplicates;
+use thalweg::table::{Duplicates, Shape};
 
 use crate::commands::Command::Table;
 use crate::flag::{At, Flag, Value};
@@ -32,6 +32,22 @@ first, last: it takes the first or the last of them, in the order of the inputs.
     set: |args, value| {
         let choices = [("error", Duplicates::Fail), ("first", Duplicates::First), ("last", Duplicates::Last)];
         values::choice(value, &choices).map(|what| args.on_duplicate = Some(what))
+    },
+};
+
+pub(crate) const PARITY: Flag = Flag {
+    long: "parity",
+    short: None,
+    value: Value::Any("M+K"),
+    at: TABLES,
+    about: "survive the failure of any K nodes",
+    doc: "\
+A new table survives the failure of any K nodes, with K 1 or 2. For each group of up to M buckets on different nodes, K other nodes \
+have parity buckets, from which lost buckets are recovered. A change is acknowledged when the parity buckets have it. Without this \
+flag, the records of a node are lost when it fails.",
+    set: |args, value| {
+        let shape = values::text(value).and_then(Shape::parse);
+        shape.map(|shape| args.parity = Some(shape))
     },
 };
 

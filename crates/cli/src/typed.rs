@@ -59,6 +59,7 @@ pub(crate) struct TypedArgs {
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) capacity: Option<u64>,
     pub(crate) on_duplicate: Option<thalweg::table::Duplicates>,
+    pub(crate) parity: Option<thalweg::table::Shape>,
     pub(crate) hex: bool,
     pub(crate) condition: Option<String>,
     pub(crate) first: Option<u64>,

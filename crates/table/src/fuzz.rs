@@ -66,7 +66,9 @@ pub fn conditions(data: &[u8]) {
 pub fn messages(data: &[u8]) {
     let mut server = BucketServer::new("n1".into(), 1, CLUSTER_MEMORY);
     server.peers = vec!["n2".into()];
-    server.begin(Spec { id: 1, capacity: 4, capacity_bytes: 4096 }).expect("an empty bucket fits");
+    server
+        .begin(Spec { id: 1, capacity: 4, capacity_bytes: 4096, parity: None })
+        .expect("an empty bucket fits");
     let (mut rest, mut now_ms) = (data, 0);
     while let Some((len, tail)) = rest.split_first_chunk() {
         let (bytes, tail) = tail.split_at((u16::from_le_bytes(*len) as usize).min(tail.len()));

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use thalweg::table::{Arrange, CAPACITY, Condition, Duplicates, Interval, text};
+use thalweg::table::{Arrange, CAPACITY, Condition, Duplicates, Interval, Shape, text};
 use thalweg::{Endpoint, TablePart, Task, Transfer};
 
 use super::nodes::cluster_meant;
@@ -26,8 +26,8 @@ pub(crate) struct ClusterTablesAsk {
 /// The operation.
 #[derive(Debug)]
 pub(crate) enum Verb {
-    /// Creates a table with this name and this many records per bucket.
-    Create(String, u64),
+    /// Creates a table with this name, this many records per bucket, and this parity.
+    Create(String, u64, Option<Shape>),
     List,
     Status(String),
     Drop(String),
@@ -68,7 +68,9 @@ pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usa
                 "table {what} takes one word, the NAME of a table, not '{word}' as well"
             )));
         }
-        ("create", Some((name, _))) => Verb::Create(name.clone(), args.capacity.unwrap_or(CAPACITY)),
+        ("create", Some((name, _))) => {
+            Verb::Create(name.clone(), args.capacity.unwrap_or(CAPACITY), args.parity)
+        }
         ("status", Some((name, _))) => Verb::Status(name.clone()),
         ("drop", Some((name, _))) => Verb::Drop(name.clone()),
         ("put", Some((name, rest))) => Verb::Put(name.clone(), records(what, rest, hex)?),
@@ -140,6 +142,7 @@ fn check_flags(what: &str, args: &TypedArgs) -> Result<(), Usage> {
             what == "load",
         ),
         (args.capacity.is_some(), "--capacity is for table create", what == "create"),
+        (args.parity.is_some(), "--parity is for table create", what == "create"),
         (
             is_of_ranges,
             "--first, --descending and --keys-only are for table range and find",

@@ -1,14 +1,17 @@
 //! Tables on the nodes of a cluster.
 
-use thalweg_api::{TableEntry, TableLoaded, TableShare, TableStatus};
+use std::collections::BTreeSet;
+
+use thalweg_api::{TableEntry, TableGroup, TableLoaded, TableShare, TableStatus};
 use thalweg_base::units::{Bytes, Count};
 
 use super::columns::{columns, counted};
 
 /// A line for each table.
 pub(crate) fn table_list(tables: &[TableEntry]) -> String {
-    let line = |TableEntry { name, capacity, home, .. }: &TableEntry| {
-        format!("{name}: buckets of up to {} records, the first on {home}\n", Count(*capacity))
+    let line = |TableEntry { name, capacity, home, parity, .. }: &TableEntry| {
+        let parity = parity.as_ref().map(|parity| format!(", parity {parity}")).unwrap_or_default();
+        format!("{name}: buckets of up to {} records, the first on {home}{parity}\n", Count(*capacity))
     };
     tables.iter().map(line).collect()
 }
@@ -30,7 +33,7 @@ pub(crate) fn table_loaded(loaded: &TableLoaded) -> String {
 
 /// The status of a table: a row for each node, and what is lost or at risk.
 pub(crate) fn table_status(status: &TableStatus) -> String {
-    let TableStatus { table, records, bytes, nodes, unreachable, missing } = status;
+    let TableStatus { table, records, bytes, nodes, unreachable, missing, groups } = status;
     let buckets: usize = nodes.iter().map(|share| share.buckets.len()).sum();
     let mut text = format!(
         "{}: {} records, {} of keys and values, {}\n",
@@ -57,12 +60,59 @@ pub(crate) fn table_status(status: &TableStatus) -> String {
         missing.iter().map(|interval| format!("LOST, or on a node that was not reached: keys {interval}\n")),
     );
     text.extend(nodes.iter().flat_map(|share| &share.losses).map(|loss| format!("AT RISK: {loss}\n")));
-    text + "there are no copies: when a node fails, the records of its buckets are lost\n"
+    match &table.parity {
+        None => text + "there are no copies: when a node fails, the records of its buckets are lost\n",
+        Some(parity) => text + &table_risk(parity, groups),
+    }
+}
+
+/// Which nodes may fail without loss.
+fn table_risk(parity: &str, groups: &[TableGroup]) -> String {
+    let nodes: BTreeSet<&str> =
+        groups.iter().flat_map(|group| group.seats.iter().flatten().map(|seat| seat.node.as_str())).collect();
+    let fatal: Vec<&str> = nodes
+        .into_iter()
+        .filter(|node| groups.iter().any(|group| spare_without(group, &[node]) < 0))
+        .collect();
+    let lost = groups.iter().filter(|group| spare_without(group, &[]) < 0).count();
+    if lost > 0 {
+        return format!(
+            "AT RISK: too few buckets are left of {}; the keys that nobody serves are lost unless their nodes return\n",
+            counted(lost, "group", "groups")
+        );
+    }
+    if !fatal.is_empty() {
+        return format!(
+            "AT RISK, parity {parity}: keys are lost if one of these nodes fails now: {}\n",
+            fatal.join(", ")
+        );
+    }
+    match groups.iter().map(tolerates).min() {
+        Some(2) => format!("parity {parity}: any two nodes may fail\n"),
+        _ => format!("parity {parity}: any node may fail, but only one at a time\n"),
+    }
+}
+
+/// How many complete parity buckets a group has beyond those that its lost data buckets need, without some nodes.
+fn spare_without(group: &TableGroup, without: &[&str]) -> i64 {
+    let seats = group.seats.iter().flatten();
+    seats.fold(0, |spare, seat| {
+        let is_there = seat.is_complete && !without.contains(&seat.node.as_str());
+        spare + i64::from(seat.is_parity && is_there) - i64::from(!seat.is_parity && !is_there)
+    })
+}
+
+/// How many nodes may fail at once, as far as two.
+fn tolerates(group: &TableGroup) -> usize {
+    let nodes: Vec<&str> = group.seats.iter().flatten().map(|seat| seat.node.as_str()).collect();
+    let survives = |without: &[&str]| spare_without(group, without) >= 0;
+    let any_two = nodes.iter().all(|a| nodes.iter().all(|b| survives(&[*a, *b])));
+    if any_two { 2 } else { usize::from(nodes.iter().all(|node| survives(&[*node]))) }
 }
 
 #[cfg(test)]
 mod tests {
-    use thalweg_api::TableBucket;
+    use thalweg_api::{TableBucket, TableSeat};
 
     use super::*;
 
@@ -76,6 +126,7 @@ mod tests {
             home: "n1".into(),
             form: None,
             kind: None,
+            parity: None,
         };
         let bucket = TableBucket {
             from: String::new(),
@@ -100,6 +151,7 @@ mod tests {
             nodes: vec![share],
             unreachable: vec!["n2: connection refused".into()],
             missing: vec!["m..".into()],
+            groups: Vec::new(),
         };
         assert_eq!(
             table_status(&status),
@@ -112,5 +164,27 @@ LOST, or on a node that was not reached: keys m..
 there are no copies: when a node fails, the records of its buckets are lost
 "
         );
+    }
+
+    #[test]
+    fn which_nodes_may_fail_is_said() {
+        let seat = |node: &str, is_parity: bool, is_complete: bool| {
+            Some(TableSeat { node: node.into(), is_parity, is_complete })
+        };
+        let group = |seats: &[Option<TableSeat>]| TableGroup { seats: seats.to_vec() };
+        let (a, b) = (seat("n1", false, true), seat("n2", false, true));
+        let (p, q) = (seat("n3", true, true), seat("n4", true, true));
+        let sound = group(&[a.clone(), b.clone(), p.clone(), q.clone()]);
+        let shown = |groups: &[TableGroup]| table_risk("2+2", groups);
+        assert_eq!(shown(std::slice::from_ref(&sound)), "parity 2+2: any two nodes may fail\n");
+        let no_second = group(&[a.clone(), b.clone(), p.clone(), seat("n4", true, false)]);
+        assert_eq!(shown(&[sound, no_second]), "parity 2+2: any node may fail, but only one at a time\n");
+        let shared = group(&[a.clone(), seat("n1", false, true), p.clone(), None]);
+        assert_eq!(
+            shown(&[shared]),
+            "AT RISK, parity 2+2: keys are lost if one of these nodes fails now: n1\n"
+        );
+        let lost = group(&[a, seat("n2", false, false), seat("n3", true, false), None]);
+        assert!(shown(&[lost]).starts_with("AT RISK: too few buckets are left of 1 group;"));
     }
 }

@@ -5,7 +5,8 @@
 //! buckets away. In each case records move by a transfer, and requests for them are forwarded from then on. Two
 //! neighbours on one server are merged at once.
 //! Invariant: buckets neither split nor merge again and again, while their size stays about the same.
-//! Non-goals: how records move; see transfer.rs. Even load on all servers.
+//! Non-goals: how records move; see transfer.rs. Even load on all servers. Merges and moves of buckets with parity: the
+//! registrar decides who has them.
 
 use super::image::Address;
 use super::interval::{Interval, Point, Upper};
@@ -115,7 +116,9 @@ impl BucketServer {
 
     /// Gives all buckets to whichever servers have room.
     pub(crate) fn give_away(&mut self, now_ms: u64, out: &mut Outbox) {
-        for (table, at) in self.buckets_that(now_ms, |_, bucket| bucket.may_change_hands()) {
+        let moves =
+            |served: &Served, bucket: &Owned| served.spec.parity.is_none() && bucket.may_change_hands();
+        for (table, at) in self.buckets_that(now_ms, moves) {
             let interval = self.tables[&table].buckets[at].interval.clone();
             self.begin_leaving(now_ms, (table, at), (interval, Purpose::Move), (None, None), out);
         }
@@ -123,8 +126,14 @@ impl BucketServer {
 
     /// Whether this server has no bucket that another one may still take.
     pub(crate) fn has_given_away(&self, now_ms: u64) -> bool {
-        let mut buckets = self.tables.values().flat_map(|served| &served.buckets);
+        let served = self.tables.values().filter(|served| served.spec.parity.is_none());
+        let mut buckets = served.flat_map(|served| &served.buckets);
         self.peers.is_empty() || buckets.all(|bucket| bucket.may_change_hands() && now_ms < bucket.retry_ms)
+    }
+
+    /// Whether this server has buckets with parity, which it does not give away.
+    pub(crate) fn has_parity(&self) -> bool {
+        self.tables.values().any(|served| served.spec.parity.is_some() && !served.buckets.is_empty())
     }
 
     /// Does what a user asks of the bucket with the key, or begins to.
@@ -138,13 +147,18 @@ impl BucketServer {
         let me = self.me.clone();
         let whole = self.bucket((table, at)).interval.clone();
         let begins = *whole.from == *arrange.key();
+        let has_parity = self.tables[&table].spec.parity.is_some();
         let (part, purpose, to) = match arrange {
             Arrange::Split { to, .. } if begins && to.as_ref().is_none_or(|to| *to == me) => {
                 self.bucket((table, at)).is_pinned = true;
                 return Outcome::Answer(Answer::Done);
             }
+            Arrange::Split { .. } if begins && has_parity => return Outcome::Refused(Refused::Parity),
             Arrange::Split { to, .. } if begins => (whole, Purpose::Move, to.clone()),
             Arrange::Split { key, to } => (Interval::of(key, whole.to), Purpose::SplitAt, to.clone()),
+            Arrange::Move { .. } | Arrange::Merge { .. } if has_parity => {
+                return Outcome::Refused(Refused::Parity);
+            }
             Arrange::Move { to, .. } if *to == me => return Outcome::Answer(Answer::Done),
             Arrange::Move { to, .. } => (whole, Purpose::Move, Some(to.clone())),
             Arrange::Merge { key } if !begins || key.is_empty() => return Outcome::Answer(Answer::Done),

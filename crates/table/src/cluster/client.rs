@@ -258,6 +258,8 @@ impl Client {
             pending.due_ms = QUEUED;
             self.is_astray |= matches!(pending.refused, Some(Refused::Lost(_) | Refused::Unreachable(_)));
             self.queued.push(number);
+            // A server that is silent may have lost its buckets to another one.
+            self.is_astray |= pending.tries > 1;
         }
         given_up
     }

@@ -103,11 +103,11 @@ pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 impl BucketServer {
-    /// Writes all buckets to files in a directory, and serves nothing from now on. Returns the number of files.
+    /// Writes all buckets without parity to files in a directory, and serves nothing from now on. Returns the number of files.
     pub(crate) fn dump(&mut self, directory: &Path) -> Result<usize, String> {
         self.is_gone = true;
         let mut files = 0;
-        for served in self.tables.values() {
+        for served in self.tables.values().filter(|served| served.spec.parity.is_none()) {
             for bucket in &served.buckets {
                 let parts = bucket.leaving.iter().filter_map(|leaving| leaving.handed_over());
                 let own = (bucket.served(), bucket.epoch, None);
@@ -218,7 +218,7 @@ mod tests {
     use super::super::server::Outbox;
     use super::*;
 
-    const SPEC: Spec = Spec { id: 7, capacity: 1_000_000, capacity_bytes: 1 << 30 };
+    const SPEC: Spec = Spec { id: 7, capacity: 1_000_000, capacity_bytes: 1 << 30, parity: None };
 
     fn dump(from: &str, to: &str, epoch: u64) -> Dump {
         Dump {

@@ -52,6 +52,13 @@ pub(crate) struct Noted {
 
 record!(Noted { client, done_below, done });
 
+impl Noted {
+    /// The answer to one request.
+    pub(crate) fn one(client: ClientId, (done_below, number): (u64, u64), answer: &Answer) -> Noted {
+        Noted { client, done_below, done: vec![(number, answer.clone())] }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Client {
     done_below: u64,
@@ -61,11 +68,14 @@ struct Client {
 }
 
 impl Client {
-    fn note(&mut self, number: u64, answer: Answer) {
+    /// Stores an answer, unless there is one. Returns whether there was none.
+    fn note(&mut self, number: u64, answer: Answer) -> bool {
         let at = self.done.partition_point(|(done, _)| *done < number);
-        if self.done.get(at).is_none_or(|(done, _)| *done != number) {
+        let is_new = self.done.get(at).is_none_or(|(done, _)| *done != number);
+        if is_new {
             self.done.insert(at, (number, answer));
         }
+        is_new
     }
 
     /// Drops all answers below a number, and returns them.
@@ -140,10 +150,6 @@ impl Journal {
     /// Removes clients that have not been heard from for [`LASTS_MS`].
     pub(crate) fn expire(&mut self, now_ms: u64) {
         self.clients.retain(|_, client| now_ms < client.heard_ms + LASTS_MS);
-        self.count();
-    }
-
-    fn count(&mut self) {
         let answers = || self.clients.values().flat_map(|client| &client.done);
         (self.len, self.value_bytes) =
             (answers().count(), answers().map(|(_, answer)| value_bytes(answer)).sum());
@@ -161,13 +167,23 @@ impl Journal {
 
     /// Adds the journal of another bucket.
     pub(crate) fn add(&mut self, now_ms: u64, noted: Vec<Noted>) {
+        // Those of silent clients make room. There may be somewhat more than the limit, as others have counted.
+        let _ = self.has_room(now_ms);
         for Noted { client, done_below, done } in noted {
             let known = self.clients.entry(client).or_default();
             known.heard_ms = now_ms;
-            done.into_iter().for_each(|(number, answer)| known.note(number, answer));
-            known.forget_below(done_below).for_each(drop);
+            for (number, answer) in done {
+                let bytes = value_bytes(&answer);
+                if known.note(number, answer) {
+                    self.len += 1;
+                    self.value_bytes += bytes;
+                }
+            }
+            for (_, forgotten) in known.forget_below(done_below) {
+                self.len -= 1;
+                self.value_bytes -= value_bytes(&forgotten);
+            }
         }
-        self.count();
     }
 }
 

@@ -193,6 +193,9 @@ impl Loader {
         if status.records > 0 {
             return Err(Error::NotEmpty { table: name.into(), records: status.records });
         }
+        if status.table.parity.is_some() {
+            return Err(Error::Refused(format!("'{name}' has parity, and only tables without are loaded")));
+        }
         let node = |share: &TableShare| Node {
             name: (*share.node).into(),
             free_bytes: share.memory_bytes.saturating_sub(share.memory_used_bytes) as f64,

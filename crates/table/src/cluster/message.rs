@@ -18,6 +18,7 @@ use thalweg_base::codec::{choice, decode, record};
 use super::image::{Address, Element};
 use super::interval::{Bytes, Interval, Point};
 use super::journal::{ClientId, Noted};
+use super::parity::message::{ParityMessage, Seat, Shape};
 use crate::condition::{Condition, ConditionError};
 use crate::slab::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -35,6 +36,8 @@ pub(crate) struct Spec {
     pub(crate) capacity: u64,
     /// The most bytes of keys and values of a bucket before it is split.
     pub(crate) capacity_bytes: u64,
+    /// How the table survives failures of servers, if it does.
+    pub(crate) parity: Option<Shape>,
 }
 
 /// An operation on one record.
@@ -187,6 +190,8 @@ pub(crate) enum Refused {
     NoRoom(Option<Address>),
     /// The server has the bucket already.
     Here(Address),
+    /// Buckets of tables with parity can be split, but not merged or moved.
+    Parity,
     /// The request was forwarded too often. The client has learnt from this answer, so it may ask again.
     Far(Address),
 }
@@ -251,6 +256,8 @@ pub(crate) struct HandOver {
     pub(crate) is_to_merge: bool,
     /// Whether its first key was chosen by a user, so that only users merge it with the one before it.
     pub(crate) is_pinned: bool,
+    /// The seat that the records leave, if the table has parity.
+    pub(crate) seat: Option<Seat>,
 }
 
 /// The bucket that is to be merged with the one before it.
@@ -299,16 +306,29 @@ pub(crate) enum Message {
         id: TransferId,
         run: u64,
     },
+    Parity(ParityMessage),
 }
 
-record!(Spec { id, capacity, capacity_bytes });
+/// The destination of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum To {
+    Server(Address),
+    /// The client that is named in the replies.
+    Client,
+    Registrar,
+}
+
+/// Messages to send.
+pub(crate) type Outbox = Vec<(To, Message)>;
+
+record!(Spec { id, capacity, capacity_bytes, parity });
 record!(Scan { interval, is_descending, what, limit, condition });
 record!(Page { covered, records, count });
 record!(Requests { table, client, path, visited, is_to_all, done_below, asks });
 record!(Replies { table, client, path, adjustment, outcomes });
 record!(TransferId { run, number });
 record!(Piece { id, number, changes, last });
-record!(HandOver { interval, epoch, journal, neighbours, is_to_merge, is_pinned });
+record!(HandOver { interval, epoch, journal, neighbours, is_to_merge, is_pinned, seat });
 record!(Underfull { from, records, bytes });
 choice!(Operation {
     0 => Insert { key: key, value: value },
@@ -344,6 +364,7 @@ choice!(Refused {
     7 => NoRoom { 0: server },
     8 => Here { 0: server },
     9 => Far { 0: server },
+    10 => Parity {},
 });
 choice!(Message {
     0 => Requests { 0: requests },
@@ -355,6 +376,7 @@ choice!(Message {
     6 => Taken { id: id, number: number },
     7 => Unknown { id: id, run: run },
     8 => Where { table: table, client: client },
+    9 => Parity { 0: message },
 });
 
 impl Operation {
@@ -474,6 +496,7 @@ impl Message {
                 piece.changes.iter().all(fits)
                     && piece.last.as_ref().is_none_or(|last| !last.interval.is_empty())
             }
+            Message::Parity(message) => message.is_sound(),
             _ => true,
         }
     }

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_api::{
-    ClusterHost, ServiceRequest, TableBucket, TableDropped, TableEntry, TableKind, TableList, TableRequest,
-    TableShare, TableStatus, from_json,
+    ClusterHost, ServiceRequest, TableBucket, TableDropped, TableEntry, TableGroups, TableKind, TableList,
+    TableRequest, TableShare, TableStatus, from_json,
 };
 use thalweg_wire::{Client, Link, message};
 
 use super::error::{Error, Result};
 use super::interval::{Bytes, Interval, Upper};
+use super::parity::Shape;
 use super::registrar::{find, registrar};
 use super::text::parse_hex;
 
@@ -74,12 +75,13 @@ impl Tables {
         registrar(&self.client.file().hosts).ok_or_else(|| Error::Refused("the cluster has no nodes".into()))
     }
 
-    /// Creates a table whose buckets have at most `capacity` records and `capacity_bytes` bytes of keys and values.
+    /// Creates a table whose buckets have at most `capacity` records and `capacity_bytes` bytes of keys and values. With
+    /// parity, it survives the failure of any node, or of any two.
     ///
     /// # Errors
-    /// If a table of this name exists, or the registrar cannot be reached.
-    pub fn create(&self, name: &str, capacity: u64, capacity_bytes: u64) -> Result<TableEntry> {
-        self.create_as(name, (capacity, capacity_bytes), None)
+    /// If a table of this name exists, there are too few nodes, or the registrar cannot be reached.
+    pub fn create(&self, name: &str, capacity: (u64, u64), parity: Option<Shape>) -> Result<TableEntry> {
+        self.create_as(name, capacity, parity, None)
     }
 
     /// Creates a table, for a Redis client if `kind` is given.
@@ -87,10 +89,12 @@ impl Tables {
         &self,
         name: &str,
         (capacity, capacity_bytes): (u64, u64),
+        parity: Option<Shape>,
         kind: Option<TableKind>,
     ) -> Result<TableEntry> {
-        let name = name.into();
-        self.ask(self.registrar()?, &TableRequest::Create { name, capacity, capacity_bytes, kind }, from_json)
+        let (name, parity) = (name.into(), parity.map(|shape| shape.to_string()));
+        let request = TableRequest::Create { name, capacity, capacity_bytes, parity, kind };
+        self.ask(self.registrar()?, &request, from_json)
     }
 
     /// All tables.
@@ -139,7 +143,13 @@ impl Tables {
         let (records, bytes) =
             (buckets().map(|bucket| bucket.records).sum(), buckets().map(|bucket| bucket.bytes).sum());
         let missing = missing_of(buckets()).iter().map(Interval::to_string).collect();
-        Ok(TableStatus { table, records, bytes, nodes, unreachable, missing })
+        let groups = match table.parity {
+            None => TableGroups::default(),
+            Some(_) => {
+                self.ask(self.registrar()?, &TableRequest::Groups { id: table.id.clone() }, from_json)?
+            }
+        };
+        Ok(TableStatus { table, records, bytes, nodes, unreachable, missing, groups: groups.groups })
     }
 }
 

@@ -6,8 +6,9 @@
 
 use super::image::{Address, Element};
 use super::interval::{Bytes, Interval, Point, Upper, successor};
-use super::journal::Journal;
-use super::message::{Answer, HandOver, Operation, Page, Scan, Spec, What};
+use super::journal::{ClientId, Journal, Noted};
+use super::message::{Answer, HandOver, Operation, Page, Refused, Scan, Spec, What};
+use super::parity::member::Member;
 use super::transfer::{Leaving, Origin, Purpose, RETRY_MS};
 use crate::bucket::{Bucket, Place};
 use crate::slab::{Full, Slab};
@@ -38,6 +39,8 @@ pub(crate) struct Owned {
     pub(crate) journal: Journal,
     pub(crate) leaving: Option<Leaving>,
     pub(crate) origin: Option<Origin>,
+    /// The bucket's part in its group, if the table has parity.
+    pub(crate) member: Option<Member>,
     /// The time before which the bucket is not split, merged or moved again after an attempt failed.
     pub(crate) retry_ms: u64,
     /// When it came, or was last split or merged, or was to be merged without success.
@@ -76,12 +79,48 @@ impl Owned {
             journal: Journal::default(),
             leaving: None,
             origin: None,
+            member: None,
             retry_ms: 0,
             since_ms: 0,
             is_to_merge: false,
             is_pinned: false,
             growth: Growth::default(),
             is_shedding: false,
+        }
+    }
+
+    /// Returns the memory to the slab.
+    pub(crate) fn clear(self, slab: &mut Slab) {
+        self.tree.clear(slab);
+        self.member.into_iter().for_each(|member| member.clear(slab));
+    }
+
+    /// Whether no other server can serve these records now.
+    pub(crate) fn may_serve(&self, now_ms: u64) -> bool {
+        self.member.as_ref().is_none_or(|member| member.may_serve(now_ms))
+    }
+
+    /// Why the bucket cannot carry out an operation now, if it cannot.
+    pub(crate) fn hindrance(&self, now_ms: u64, operation: &Operation, me: &Address) -> Option<Refused> {
+        let member = self.member.as_ref()?;
+        if !member.may_serve(now_ms) || (!operation.is_read() && !member.may_change(now_ms)) {
+            return Some(Refused::Busy(me.clone()));
+        }
+        let takes_memory = !matches!(operation, Operation::Get { .. } | Operation::Delete { .. });
+        member.full().filter(|_| takes_memory).map(|server| Refused::Full(server.clone()))
+    }
+
+    /// Stores the answer to a request that may change something.
+    pub(crate) fn note(
+        &mut self,
+        now_ms: u64,
+        client: ClientId,
+        numbers: (u64, u64),
+        (answer, has_changed): (&Answer, bool),
+    ) {
+        self.journal.note(now_ms, client, numbers, answer);
+        if let Some(member) = &mut self.member {
+            member.noted(Noted::one(client, numbers, answer), has_changed);
         }
     }
 
@@ -167,11 +206,23 @@ impl Owned {
     ) -> Result<(Answer, bool), Full> {
         let mut refusal = None;
         let mut old_bytes = 0;
+        let mut old_value = None;
+        let is_member = self.member.is_some();
+        let gets_rank = self.member.as_mut().map(|member| member.reserve(slab, key)).transpose()?;
         let existed = self.tree.put_if(slab, (key, value, None), |old| {
             old_bytes = old.map_or(0, |old| key.len() + old.value.len());
+            old_value = old.filter(|_| is_member).map(|old| old.value.to_vec());
             refusal = decide(old.map(|old| old.value)).err();
             refusal.is_none()
-        })?;
+        });
+        if let Some(member) = &mut self.member {
+            match refusal.is_none() && existed.is_ok() {
+                true => member.changed(slab, key, old_value.as_deref(), Some(value)),
+                false if gets_rank == Some(true) => member.release(slab, key),
+                false => {}
+            }
+        }
+        let existed = existed?;
         if let Some(answer) = refusal {
             return Ok((answer, false));
         }
@@ -190,9 +241,18 @@ impl Owned {
     fn delete(&mut self, slab: &mut Slab, key: &[u8]) -> (Answer, bool) {
         let Some(old) = self.tree.get(slab, key) else { return (Answer::Missing, false) };
         self.bytes -= (key.len() + old.value.len()) as u64;
-        self.tree.remove(slab, key);
+        self.remove(slab, key);
         self.changed(key);
         (Answer::Done, true)
+    }
+
+    fn remove(&mut self, slab: &mut Slab, key: &[u8]) {
+        if let Some(member) = &mut self.member
+            && let Some(old) = self.tree.get(slab, key).map(|record| record.value.to_vec())
+        {
+            member.changed(slab, key, Some(&old), None);
+        }
+        self.tree.remove(slab, key);
     }
 
     fn changed(&mut self, key: &[u8]) {
@@ -289,6 +349,7 @@ impl Owned {
     pub(crate) fn is_underfull(&self, since_ms: u64, spec: &Spec) -> bool {
         let share = |limit: u64| limit / UNDERFULL;
         self.may_change_hands()
+            && spec.parity.is_none()
             && !self.is_pinned
             && !self.interval.from.is_empty()
             && self.since_ms <= since_ms
@@ -306,6 +367,7 @@ impl Owned {
     pub(crate) fn merge(&mut self, now_ms: u64, slab: &mut Slab, next: Owned) -> Option<Owned> {
         assert!(self.interval.to == Upper::Key(next.interval.from.clone()), "they are neighbours");
         assert!(self.may_change_hands() && next.may_change_hands(), "neither is in a transfer");
+        assert!(self.member.is_none() && next.member.is_none(), "parity has no merges");
         let Owned { interval, epoch, tree, bytes, journal, .. } = next;
         if let Some(tree) = self.tree.append(slab, tree, &interval.from) {
             let retry_ms = now_ms + RETRY_MS;
@@ -324,10 +386,15 @@ impl Owned {
         self.is_shedding
     }
 
+    /// Removes records beyond the interval later, if there are any.
+    pub(crate) fn sheds(&mut self) {
+        self.is_shedding = true;
+    }
+
     /// Removes some of the records that are beyond its interval.
-    pub(crate) fn shed(&mut self, slab: &mut Slab) {
+    pub(crate) fn shed(&mut self, now_ms: u64, slab: &mut Slab) {
         for _ in 0..SHED_AT_A_TIME {
-            if !self.is_shedding {
+            if !self.is_shedding || self.member.as_ref().is_some_and(|member| !member.may_change(now_ms)) {
                 break;
             }
             let last = self.tree.previous(slab, &mut self.tree.last());
@@ -336,7 +403,7 @@ impl Owned {
                 Some(last) => {
                     let (key, bytes) = (last.key.to_vec(), last.key.len() + last.value.len());
                     self.bytes -= bytes as u64;
-                    self.tree.remove(slab, &key);
+                    self.remove(slab, &key);
                 }
             }
         }
@@ -359,6 +426,7 @@ impl Owned {
                 Purpose::SplitAt => true,
                 Purpose::Merge | Purpose::MergeIfSmall | Purpose::Move => self.is_pinned,
             },
+            seat: self.member.as_ref().map(|member| member.seat),
         }
     }
 }

@@ -80,16 +80,17 @@ impl Registrar {
         Ok(())
     }
 
+    /// Checks that a table can be added.
+    pub(crate) fn check(&self, entry: &TableEntry) -> Result<()> {
+        check_name(&entry.name)?;
+        has_room(&self.list()?, &entry.name)
+    }
+
     /// Adds a table, whose name must be free.
     pub(crate) fn add(&self, entry: &TableEntry) -> Result<()> {
         check_name(&entry.name)?;
         self.change(|list| {
-            if list.tables.iter().any(|table| table.name == entry.name) {
-                return Err(Error::Refused(format!("there is a table '{}' already", entry.name)));
-            }
-            if list.tables.len() >= TABLES_MAX {
-                return Err(Error::Refused(format!("a cluster has at most {TABLES_MAX} tables; drop one")));
-            }
+            has_room(list, &entry.name)?;
             list.tables.push(entry.clone());
             list.tables.sort_by(|a, b| a.name.cmp(&b.name));
             Ok(())
@@ -116,6 +117,17 @@ impl Registrar {
         })?;
         Ok(entry)
     }
+}
+
+/// Checks that a table of this name can be added.
+fn has_room(list: &TableList, name: &str) -> Result<()> {
+    if list.tables.iter().any(|table| table.name == name) {
+        return Err(Error::Refused(format!("there is a table '{name}' already")));
+    }
+    if list.tables.len() >= TABLES_MAX {
+        return Err(Error::Refused(format!("a cluster has at most {TABLES_MAX} tables; drop one")));
+    }
+    Ok(())
 }
 
 /// The table of this name.
@@ -146,7 +158,16 @@ mod tests {
 
     fn entry(name: &str) -> TableEntry {
         let (id, home) = (format!("{name:0>16}"), "n1".into());
-        TableEntry { name: name.into(), id, capacity: 10, capacity_bytes: 1000, home, form: None, kind: None }
+        TableEntry {
+            name: name.into(),
+            id,
+            capacity: 10,
+            capacity_bytes: 1000,
+            home,
+            parity: None,
+            form: None,
+            kind: None,
+        }
     }
 
     #[test]

@@ -92,6 +92,7 @@ impl World {
             network.extend(out.into_iter().map(|(receiver, message)| match receiver {
                 To::Server(server) => (Some(server), to.clone(), message),
                 To::Client => (None, to.clone(), message),
+                To::Registrar => unreachable!("only tables with parity need the registrar"),
             }));
         }
     }
@@ -128,7 +129,7 @@ pub fn simulate(servers: usize, capacity: u64, order: Order, variant: Variant) -
         is_forwarded: false,
         now_ms: 0,
     };
-    let spec = Spec { id: TABLE, capacity, capacity_bytes: u64::MAX };
+    let spec = Spec { id: TABLE, capacity, capacity_bytes: u64::MAX, parity: None };
     world.servers[0].begin(spec).expect("an empty bucket fits");
     let client = |session, variant| {
         Client::new(ClientId { peer: [0; 2], session }, (TABLE, name(0)), all.clone(), variant)

@@ -15,7 +15,9 @@ use super::journal::Seen;
 use super::message::{
     Ask, Asks, HOPS_MAX, Message, Outcome, Page, Refused, Replies, Requests, Scan, Spec, TableId, TransferId,
 };
+pub(crate) use super::message::{Outbox, To};
 use super::owned::{MERGE_AGE_MS, Owned};
+use super::parity::protection::Protection;
 use super::transfer::Receipt;
 use crate::slab::{Full, Slab};
 
@@ -23,17 +25,6 @@ use crate::slab::{Full, Slab};
 const REPLIES_BYTES: usize = 4 << 20;
 /// The most elements of an adjustment that say where a scan continues.
 const AHEAD_MAX: usize = 64;
-
-/// The destination of a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum To {
-    Server(Address),
-    /// The client that is named in the replies.
-    Client,
-}
-
-/// Messages to send.
-pub(crate) type Outbox = Vec<(To, Message)>;
 
 /// The buckets of a table on this server.
 pub(crate) struct Served {
@@ -73,8 +64,12 @@ pub(crate) struct BucketServer {
     pub(crate) receipts: BTreeMap<TransferId, Receipt>,
     /// Ended transfers, each until none of its messages can still be under way.
     pub(crate) ended: BTreeMap<TransferId, u64>,
+    /// Buckets with parity that have no keys, whose records are removed before their seats are given back.
+    pub(crate) retiring: Vec<(Spec, Owned)>,
     /// Intervals in which changes may be lost, and the server that failed.
     pub(crate) losses: Vec<(TableId, Interval, Address)>,
+    /// The server's part in the groups of tables with parity.
+    pub(crate) protection: Protection,
 }
 
 impl Served {
@@ -138,7 +133,9 @@ impl BucketServer {
             transfers: 0,
             receipts: BTreeMap::new(),
             ended: BTreeMap::new(),
+            retiring: Vec::new(),
             losses: Vec::new(),
+            protection: Protection::default(),
         }
     }
 
@@ -156,8 +153,9 @@ impl BucketServer {
         self.dropped.insert(table);
         self.give_up_receipts_of(now_ms, table);
         if let Some(served) = self.tables.remove(&table) {
-            served.buckets.into_iter().for_each(|bucket| bucket.tree.clear(&mut self.slab));
+            served.buckets.into_iter().for_each(|bucket| bucket.clear(&mut self.slab));
         }
+        self.drop_groups(table);
         self.losses.retain(|(of, ..)| *of != table);
     }
 
@@ -191,8 +189,9 @@ impl BucketServer {
             Message::Piece(piece) => self.piece(now_ms, from, piece, out),
             Message::Taken { id, number } => self.taken(now_ms, from, (id, number), out),
             Message::Unknown { id, run } => self.not_known(now_ms, id, run, out),
+            Message::Parity(message) => self.parity(now_ms, from, message, out),
         }
-        self.shed();
+        self.shed(now_ms);
     }
 
     /// Does what is due. Must be called at least every few hundred milliseconds.
@@ -209,7 +208,8 @@ impl BucketServer {
             }
         }
         self.merge_neighbours(now_ms);
-        self.shed();
+        self.shed(now_ms);
+        self.tick_parity(now_ms, out);
     }
 
     /// The location of this server's buckets of a table.
@@ -220,12 +220,13 @@ impl BucketServer {
     }
 
     /// Removes some of the records that other servers have now.
-    fn shed(&mut self) {
+    fn shed(&mut self, now_ms: u64) {
         let buckets = self.tables.values_mut().flat_map(|served| &mut served.buckets);
-        buckets.chain(&mut self.shedding).for_each(|bucket| bucket.shed(&mut self.slab));
+        buckets.chain(&mut self.shedding).for_each(|bucket| bucket.shed(now_ms, &mut self.slab));
         for empty in self.shedding.extract_if(.., |bucket| !bucket.is_shedding()) {
-            empty.tree.clear(&mut self.slab);
+            empty.clear(&mut self.slab);
         }
+        self.retiring.iter_mut().for_each(|(_, bucket)| bucket.shed(now_ms, &mut self.slab));
     }
 
     /// Carries out requests, and forwards those for records of other servers.
@@ -252,6 +253,10 @@ impl BucketServer {
                         handling.visited.insert(at);
                         carry_out((served, slab, me), at, &requests, (now_ms, *number, ask), &mut handling)
                     }
+                    // The records will be here soon.
+                    _ if is_coming((&self.receipts, &self.protection), requests.table, ask.point()) => {
+                        Some(Outcome::Refused(Refused::Busy(self.me.clone())))
+                    }
                     // The server that has the record answers.
                     None if requests.is_to_all => None,
                     Some((None, served)) if requests.is_to_all && !served.hands_over(ask.point()) => None,
@@ -264,14 +269,14 @@ impl BucketServer {
             handling.outcomes.extend(outcome.map(|outcome| (*number, outcome)));
         }
         let is_over = handling.is_over;
-        self.send(requests, handling, out);
+        self.send(now_ms, requests, handling, out);
         if is_over {
             self.split_what_is_over(now_ms, out);
         }
     }
 
     /// Sends replies and forwarded requests.
-    fn send(&self, requests: Requests, handling: Handling, out: &mut Outbox) {
+    fn send(&mut self, now_ms: u64, requests: Requests, handling: Handling, out: &mut Outbox) {
         let Requests { table, client, mut path, mut visited, is_to_all, done_below, .. } = requests;
         let Handling { outcomes, visited: at, ahead, forwarded, .. } = handling;
         for (to, (asks, before)) in forwarded {
@@ -294,7 +299,11 @@ impl BucketServer {
         }
         visited.extend(ahead);
         let to = path.pop().map_or(To::Client, To::Server);
-        out.push((to, Message::Replies(Replies { table, client, path, adjustment: visited, outcomes })));
+        let reply = (to, Message::Replies(Replies { table, client, path, adjustment: visited, outcomes }));
+        match self.needs(now_ms, table, &at, out) {
+            needs if needs.is_empty() => out.push(reply),
+            needs => self.send_when_safe(needs, reply, out),
+        }
     }
 
     /// Forwards replies, and learns from them.
@@ -358,6 +367,19 @@ impl Handling {
     }
 }
 
+/// Whether records of a point are about to be served here: they have arrived from another server, or are being
+/// recovered.
+fn is_coming(
+    (receipts, protection): (&BTreeMap<TransferId, Receipt>, &Protection),
+    table: TableId,
+    point: Point<'_>,
+) -> bool {
+    let mut receipts = receipts.values().filter(|receipt| receipt.spec.id == table);
+    receipts
+        .any(|receipt| receipt.arrived.as_ref().is_some_and(|arrived| point.is_in(&arrived.last.interval)))
+        || protection.recovers(table, point)
+}
+
 /// Carries out a request in a bucket. Returns no outcome if the client has it already.
 fn carry_out(
     (served, slab, me): (&mut Served, &mut Slab, &Address),
@@ -368,11 +390,17 @@ fn carry_out(
 ) -> Option<Outcome> {
     let operation = match ask {
         Ask::Record(operation) => operation,
+        Ask::Scan(_) if !served.buckets[at].may_serve(now_ms) => {
+            return Some(Outcome::Refused(Refused::Busy(me.clone())));
+        }
         Ask::Scan(scan) => return Some(Outcome::Page(scanned(served, slab, me, (at, scan), handling))),
         Ask::Arrange(_) => unreachable!("the server changes its buckets itself"),
     };
     let bucket = &mut served.buckets[at];
     let refused = |why: Refused| Some(Outcome::Refused(why));
+    if let Some(why) = bucket.hindrance(now_ms, operation, me) {
+        return refused(why);
+    }
     if !operation.is_read() {
         if now_ms < served.frozen_until_ms {
             return refused(Refused::Busy(me.clone()));
@@ -388,7 +416,7 @@ fn carry_out(
         Err(Full) => refused(Refused::Full(me.clone())),
         Ok((answer, changed)) => {
             if !operation.is_read() {
-                bucket.journal.note(now_ms, requests.client, (requests.done_below, number), &answer);
+                bucket.note(now_ms, requests.client, (requests.done_below, number), (&answer, changed));
             }
             handling.is_over |= changed && bucket.is_over(&served.spec) && now_ms >= bucket.retry_ms;
             Some(Outcome::Answer(answer))

@@ -9,7 +9,8 @@
 //! whole. The resulting messages go to outlets, whose threads send them. A stream to another node is opened on demand.
 //! Invariant: the link says who the peer is, whatever its messages say. A client that may only look changes nothing.
 //! Only nodes can send the messages between nodes.
-//! When the node is asked to stop, it gives its buckets to others, or dumps those that none takes; see dump.rs.
+//! When the node is asked to stop, it gives its buckets to others, or dumps those that none takes; see dump.rs. Others
+//! recover its buckets of tables with parity.
 //! Non-goals: durability. The records are in memory, and are lost when the node fails.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -35,6 +36,9 @@ use super::journal::ClientId;
 use super::message::{Message, Outcome, Refused, Replies, Requests, Spec, TableId};
 use super::nodes::interval;
 use super::owned::Owned;
+use super::parity::directory::Directory;
+use super::parity::message::{ParityMessage, Shape};
+use super::parity::service::ParityService;
 use super::registrar::{Registrar, number, registrar, servers};
 use super::resp;
 use super::server::{BucketServer, Outbox, To};
@@ -63,6 +67,7 @@ pub struct TableService {
     host: Arc<Host>,
     registrar: Registrar,
     memory: Option<Size>,
+    parity: ParityService,
     buckets: Mutex<Option<BucketServer>>,
     clients: Mutex<BTreeMap<ClientId, Arc<Outlet>>>,
     /// Tables that clients are loading, and that are not listed yet.
@@ -90,7 +95,8 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The properties of a table, for its servers.
 pub(crate) fn spec(entry: &TableEntry) -> Result<Spec> {
     let id = number(&entry.id)?;
-    Ok(Spec { id, capacity: entry.capacity.max(1), capacity_bytes: entry.capacity_bytes.max(1) })
+    let parity = entry.parity.as_deref().map(Shape::parse).transpose().map_err(Error::Refused)?;
+    Ok(Spec { id, capacity: entry.capacity.max(1), capacity_bytes: entry.capacity_bytes.max(1), parity })
 }
 
 impl TableService {
@@ -105,12 +111,16 @@ impl TableService {
             host: Arc::clone(host),
             registrar: Registrar::in_directory(host.directory()),
             memory,
+            parity: ParityService::in_directory(host.directory()),
             buckets: Mutex::default(),
             clients: Mutex::default(),
             loads: Mutex::default(),
             peers: Mutex::default(),
             resp: resp::serve(host)?,
         });
+        if service.parity.has_groups() {
+            service.with_buckets(|_, _| ());
+        }
         if let Some(directory) = service.dumps()
             && !dump::files(&directory).is_empty()
         {
@@ -158,6 +168,7 @@ impl TableService {
                     buckets.peers = service.others();
                     buckets.tick(now_ms(), out);
                 });
+                service.tick_registrar();
             }
         });
         let mut buckets = BucketServer::new(self.host.name().into(), new_id().0 as u64, memory as usize);
@@ -171,10 +182,14 @@ impl TableService {
         self.servers().into_iter().filter(|name| **name != *own).collect()
     }
 
-    /// The nodes that have buckets.
+    /// The nodes that have buckets; without a cluster, this one.
     fn servers(&self) -> Vec<Address> {
         let hosts = self.host.cluster_file().map(|file| file.hosts).unwrap_or_default();
-        servers(&hosts).into_iter().map(Address::from).collect()
+        let mut servers: Vec<Address> = servers(&hosts).into_iter().map(Address::from).collect();
+        if servers.is_empty() {
+            servers.push(self.host.name().into());
+        }
+        servers
     }
 
     /// All nodes.
@@ -196,9 +211,11 @@ impl TableService {
                     outlet.into_iter().for_each(|outlet| _ = outlet.put(framed(&message)));
                 }
                 (To::Client, _) => {}
-                (To::Server(server), _) if *server == *self.host.name() => {
-                    self.with_buckets(|buckets, out| buckets.take(now_ms(), &server, message, out));
-                }
+                (To::Registrar, _) => match self.registrar_name() {
+                    Some(name) if *name != *self.host.name() => self.send_to(&name, framed(&message)),
+                    _ => self.take_from(&self.host.name().into(), message),
+                },
+                (To::Server(server), _) if *server == *self.host.name() => self.take_from(&server, message),
                 (To::Server(server), _) => self.send_to(&server, framed(&message)),
             }
         }
@@ -261,9 +278,70 @@ impl TableService {
         let from = Address::from(link.peer());
         let mut reader = Reader::new(link, inc)?;
         while let Some(message) = reader.next()? {
-            self.with_buckets(|buckets, out| buckets.take(now_ms(), &from, message, out));
+            self.take_from(&from, message);
         }
         Ok(())
+    }
+
+    /// Processes a message of a node: as the registrar, or for its buckets.
+    fn take_from(self: &Arc<Self>, from: &Address, message: Message) {
+        match message {
+            Message::Parity(message) if message.is_for_registrar() => self.register(from, message),
+            Message::Parity(message)
+                if message.is_of_registrar() && self.registrar_name().is_none_or(|name| name != *from) => {}
+            message => self.with_buckets(|buckets, out| buckets.take(now_ms(), from, message, out)),
+        }
+    }
+
+    /// The name of the registrar's node.
+    fn registrar_name(&self) -> Option<Address> {
+        let hosts = self.host.cluster_file()?.hosts;
+        registrar(&hosts).map(|host| Address::from(&*host.name))
+    }
+
+    /// Changes the groups of tables with parity, stores the change, and sends the resulting messages.
+    fn with_directory<T>(self: &Arc<Self>, work: impl FnOnce(&mut Directory, &mut Outbox) -> T) -> Result<T> {
+        let (done, out) = self.parity.with(now_ms(), self.host.name(), work)?;
+        self.send(out);
+        Ok(done)
+    }
+
+    /// Handles a message for the registrar, if this node is the registrar. Otherwise the sender asks again.
+    fn register(self: &Arc<Self>, from: &Address, message: ParityMessage) {
+        if self.registrar().is_ok() {
+            let _ = self.with_directory(|directory, out| directory.take(now_ms(), from, message, out));
+        }
+    }
+
+    /// Does what is due for the registrar, if this node is the registrar and there are groups.
+    fn tick_registrar(self: &Arc<Self>) {
+        if self.parity.has_groups() && self.registrar().is_ok() {
+            let servers = self.servers();
+            // What could not be stored is tried again.
+            let _ = self.with_directory(|directory, out| directory.tick(now_ms(), &servers, out));
+        }
+    }
+
+    /// Makes the first group of a new table with parity, as soon as it is known which nodes are there. Returns the node
+    /// of the first bucket.
+    fn create_group(self: &Arc<Self>, spec: Spec, shape: Shape) -> Result<Address> {
+        self.parity.begin();
+        self.with_buckets(|_, _| ());
+        while !self.with_directory(|directory, _| directory.knows_servers(now_ms()))? {
+            if self.host.is_stopping_within(TICK) {
+                return Err(Error::Refused("this node is stopping".into()));
+            }
+        }
+        self.with_directory(|directory, out| {
+            let alive = directory.alive(now_ms()).count();
+            let home = (alive >= shape.seats()).then(|| directory.create(now_ms(), spec, out));
+            home.flatten().ok_or_else(|| {
+                Error::Refused(format!(
+                    "parity {shape} needs {} nodes, each for one bucket of a group; {alive} can be reached",
+                    shape.seats()
+                ))
+            })
+        })?
     }
 
     /// Processes the requests of a client, and sends the replies.
@@ -326,21 +404,25 @@ impl TableService {
         self: &Arc<Self>,
         name: String,
         (capacity, capacity_bytes): (u64, u64),
+        parity: Option<String>,
         kind: Option<TableKind>,
     ) -> Result<TableEntry> {
         let registrar = self.registrar()?;
         let mut nodes = self.servers();
-        if nodes.is_empty() {
-            nodes.push(self.host.name().into());
-        }
         let list = registrar.list()?;
         // The home is the node that is home to the fewest tables.
         nodes.sort_by_key(|node| list.tables.iter().filter(|table| *table.home == **node).count());
         let home = nodes.into_iter().next().expect("there is this one");
         let id = format!("{:016x}", new_id().0 as u64);
-        let entry =
-            TableEntry { name, id, capacity, capacity_bytes, home: home.to_string(), form: None, kind };
-        spec(&entry)?;
+        let home = home.to_string();
+        let mut entry = TableEntry { name, id, capacity, capacity_bytes, home, parity, form: None, kind };
+        let spec = spec(&entry)?;
+        if let Some(shape) = spec.parity {
+            registrar.check(&entry)?;
+            entry.home = self.create_group(spec, shape)?.to_string();
+            registrar.add(&entry)?;
+            return Ok(entry);
+        }
         registrar.add(&entry)?;
         match self.tell(&entry.home, &TableRequest::Begin(entry.clone())) {
             Ok(_) => Ok(entry),
@@ -353,6 +435,10 @@ impl TableService {
 
     fn drop_table(self: &Arc<Self>, name: &str) -> Result<TableDropped> {
         let entry = self.registrar()?.remove(name)?;
+        if entry.parity.is_some() {
+            let id = number(&entry.id)?;
+            self.with_directory(|directory, _| directory.drop_table(id))?;
+        }
         let end = TableRequest::End { id: entry.id };
         let nodes = self.all_nodes();
         let left = nodes.iter().filter_map(|node| Some(format!("{node}: {}", self.tell(node, &end).err()?)));
@@ -453,8 +539,14 @@ impl TableService {
     /// Answers a request that has one immediate answer, with an object.
     fn answer(self: &Arc<Self>, request: &TableRequest) -> Result<String> {
         Ok(match request {
-            TableRequest::Create { name, capacity, capacity_bytes, kind } => {
-                to_json(&self.create(name.clone(), (*capacity, *capacity_bytes), kind.clone())?)
+            TableRequest::Create { name, capacity, capacity_bytes, parity, kind } => {
+                let capacity = (*capacity, *capacity_bytes);
+                to_json(&self.create(name.clone(), capacity, parity.clone(), kind.clone())?)
+            }
+            TableRequest::Groups { id } => {
+                let id = number(id)?;
+                self.registrar()?;
+                to_json(&self.with_directory(|directory, _| directory.shown(now_ms(), id))?)
             }
             TableRequest::List => to_json(&self.registrar()?.list()?),
             TableRequest::Drop { name } => to_json(&self.drop_table(name)?),
@@ -570,7 +662,8 @@ impl Service for TableService {
 
     /// A client that may only look may read.
     fn is_harmless(&self, body: &str) -> bool {
-        matches!(from_json(body), Ok(TableRequest::Session | TableRequest::List | TableRequest::Share { .. }))
+        use TableRequest::{Groups, List, Session, Share};
+        matches!(from_json(body), Ok(Session | List | Groups { .. } | Share { .. }))
     }
 
     fn serve(self: Arc<Self>, peer: &Peer<'_>, body: &str, (mut out, inc): Streams) -> bool {
@@ -632,6 +725,9 @@ impl Service for TableService {
         let until_ms = now_ms() + LEAVE_MS;
         while now_ms() < until_ms && !self.with_buckets(|buckets, _| buckets.has_given_away(now_ms())) {
             self.host.is_stopping_within(TICK);
+        }
+        if self.with_buckets(|buckets, _| buckets.has_parity()) {
+            log("buckets of tables with parity stay here until this node ends, then others recover them");
         }
         let Some(directory) = self.dumps() else { return };
         match self.with_buckets(|buckets, _| buckets.dump(&directory)) {

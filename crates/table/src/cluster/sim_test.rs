@@ -17,9 +17,16 @@ use super::image::Address;
 use super::interval::{Bytes, Interval, Point};
 use super::journal::ClientId;
 use super::message::{Answer, Arrange, Ask, Message, Operation, Outcome, Requests, Scan, Spec, What};
+use super::owned::Owned;
 use super::pages::Pages;
+use super::parity::Shape;
 use super::scale::{name, number};
 use super::server::{BucketServer, Outbox, To};
+
+#[path = "parity/sim_test.rs"]
+mod parity;
+
+use parity::SimRegistrar;
 
 const SEEDS: u64 = 500;
 const SERVERS: usize = 4;
@@ -29,7 +36,7 @@ const KEYS: u64 = 24;
 const STEPS: u64 = 400;
 const TABLE: u64 = 7;
 const MEMORY: usize = 16 << 20;
-const SPEC: Spec = Spec { id: TABLE, capacity: 4, capacity_bytes: 1 << 20 };
+const SPEC: Spec = Spec { id: TABLE, capacity: 4, capacity_bytes: 1 << 20, parity: None };
 /// The time in which everything settles: longer than anything is tried.
 const CALM_MS: u64 = 240_000;
 
@@ -86,6 +93,15 @@ struct World {
     /// How often there were fewer buckets than before.
     merges: u64,
     arranged: u64,
+    spec: Spec,
+    registrar: SimRegistrar,
+    /// Servers that do nothing until a time; `true` for those that have their memory still.
+    down: BTreeMap<usize, (u64, bool)>,
+    /// The servers that have failed since all groups were sound, and when the last of them did.
+    failed: usize,
+    failed_ms: u64,
+    /// How often all groups were sound again after a failure.
+    rebuilt: u64,
 }
 
 fn key(i: u64) -> Bytes {
@@ -93,7 +109,7 @@ fn key(i: u64) -> Bytes {
 }
 
 impl World {
-    fn new(seed: u64) -> World {
+    fn new(seed: u64, parity: Option<Shape>, servers: usize) -> World {
         let mut rng = Rng::new(seed);
         let weather = Weather {
             delay_ms: [1, 20, 200][rng.below(3) as usize],
@@ -102,8 +118,7 @@ impl World {
             cuts: rng.one_in(2),
             crashes: rng.one_in(3),
         };
-        let servers = (0..SERVERS).map(|i| server(i, i as u64)).collect();
-        let all: Vec<Address> = (0..SERVERS).map(name).collect();
+        let all: Vec<Address> = (0..servers).map(name).collect();
         let variants = [Variant::Nearest, Variant::Known, Variant::All];
         let client = |i| SimClient {
             core: Client::new(
@@ -120,8 +135,14 @@ impl World {
             rng,
             weather,
             now_ms: 0,
-            servers,
-            runs: SERVERS as u64,
+            servers: (0..servers).map(|i| server((i, servers), i as u64)).collect(),
+            runs: servers as u64,
+            registrar: SimRegistrar::new(),
+            down: BTreeMap::new(),
+            failed: 0,
+            failed_ms: 0,
+            rebuilt: 0,
+            spec: Spec { parity, ..SPEC },
             clients: (0..CLIENTS).map(client).collect(),
             network: BTreeMap::new(),
             sent: 0,
@@ -136,7 +157,10 @@ impl World {
             merges: 0,
             arranged: 0,
         };
-        world.servers[0].begin(SPEC).unwrap();
+        match parity {
+            None => world.servers[0].begin(SPEC).unwrap(),
+            Some(shape) => world.create_group(shape),
+        }
         world
     }
 
@@ -172,7 +196,7 @@ impl World {
 
     fn unreachable(&mut self, from: usize, to: usize, requests: Requests) {
         let now_ms = self.now_ms;
-        match from.checked_sub(SERVERS) {
+        match from.checked_sub(self.servers.len()) {
             Some(client) => self.clients[client].core.unreachable(now_ms, &name(to)),
             None => {
                 let mut out = Outbox::new();
@@ -186,7 +210,10 @@ impl World {
         for (to, message) in out {
             let to = match (to, &message) {
                 (To::Server(server), _) => number(&server),
-                (To::Client, Message::Replies(replies)) => SERVERS + replies.client.peer[1] as usize,
+                (To::Client, Message::Replies(replies)) => {
+                    self.servers.len() + replies.client.peer[1] as usize
+                }
+                (To::Registrar, _) => self.registrar_number(),
                 (To::Client, other) => panic!("{other:?} for a client"),
             };
             self.send(from, to, &message);
@@ -194,15 +221,26 @@ impl World {
     }
 
     fn deliver(&mut self, (to, from, bytes): (usize, usize, Vec<u8>)) {
+        if let Some((until_ms, is_frozen)) = self.down.get(&to).copied() {
+            // What a frozen server has not read waits for it, unless the connection was closed.
+            if is_frozen && self.rng.one_in(2) {
+                self.sent += 1;
+                self.network.insert((until_ms + 1, self.sent), (to, from, bytes));
+            }
+            return;
+        }
         let message = Message::decode(&bytes).expect("what was encoded is decoded");
-        if let Some(client) = to.checked_sub(SERVERS) {
+        if to == self.registrar_number() {
+            return self.register(from, message);
+        }
+        if let Some(client) = to.checked_sub(self.servers.len()) {
             let Message::Replies(replies) = message else { panic!("{message:?} to a client") };
             let outcomes = self.clients[client].core.take(self.now_ms, replies);
             outcomes.into_iter().for_each(|(number, outcome)| self.outcome(client, number, Some(outcome)));
             return;
         }
         let mut out = Outbox::new();
-        let from = if from < SERVERS { name(from) } else { "client".into() };
+        let from = if from < self.servers.len() { name(from) } else { "client".into() };
         self.servers[to].take(self.now_ms, &from, message, &mut out);
         self.post(to, out);
     }
@@ -307,7 +345,7 @@ impl World {
     /// Asks for a change of buckets.
     fn arrange(&mut self, client: usize) {
         let key = key(self.rng.below(2 * KEYS));
-        let to = name(self.rng.below(SERVERS as u64) as usize);
+        let to = name(self.rng.below(self.servers.len() as u64) as usize);
         let arrange = match self.rng.below(3) {
             0 => Arrange::Split { key, to: Some(to).filter(|_| self.rng.one_in(2)) },
             1 => Arrange::Move { key, to },
@@ -349,7 +387,11 @@ impl World {
             self.flush(client);
         }
         if self.now_ms.is_multiple_of(50) {
-            for server in 0..SERVERS {
+            self.down.retain(|_, (until_ms, _)| *until_ms > self.now_ms);
+            self.tick_registrar();
+            for server in
+                (0..self.servers.len()).filter(|server| !self.down.contains_key(server)).collect::<Vec<_>>()
+            {
                 let mut out = Outbox::new();
                 self.servers[server].tick(self.now_ms, &mut out);
                 self.post(server, out);
@@ -371,7 +413,7 @@ impl World {
         let SimClient { core, range, .. } = &mut self.clients[client];
         range.iter_mut().for_each(|(pages, ..)| pages.ask(now_ms, core));
         for (to, message) in core.messages(now_ms) {
-            self.send(SERVERS + client, number(&to), &message);
+            self.send(self.servers.len() + client, number(&to), &message);
         }
     }
 
@@ -380,16 +422,18 @@ impl World {
             let key = key(i);
             let serves = |server: &&BucketServer| {
                 let served = server.tables.get(&TABLE).into_iter().flat_map(|served| &served.buckets);
-                served.filter(|bucket| bucket.serves(Point::At(&key))).count() > 0
+                let serves =
+                    |bucket: &&Owned| bucket.serves(Point::At(&key)) && bucket.may_serve(self.now_ms);
+                served.filter(serves).count() > 0
             };
             let owners: Vec<&Address> = self.servers.iter().filter(serves).map(|server| &server.me).collect();
-            assert!(owners.len() <= 1, "{} is served by {owners:?}", key.escape_ascii());
+            assert!(owners.len() <= 1, "{} is served by {owners:?} at {}", key.escape_ascii(), self.now_ms);
         }
     }
 
     fn fault(&mut self) {
         if self.weather.cuts && self.rng.one_in(40) {
-            let all = (SERVERS + CLIENTS) as u64;
+            let all = (self.registrar_number() + 1) as u64;
             let (a, b) = (self.rng.below(all) as usize, self.rng.below(all) as usize);
             let until = self.now_ms + self.rng.below(3_000);
             self.cuts.push((a, b, until));
@@ -397,15 +441,18 @@ impl World {
                 self.cuts.push((b, a, until));
             }
         }
+        if self.spec.parity.is_some() {
+            return self.fail();
+        }
         if self.weather.crashes && self.rng.one_in(300) {
-            let server = self.rng.below(SERVERS as u64) as usize;
+            let server = self.rng.below(self.servers.len() as u64) as usize;
             let served =
                 self.servers[server].tables.get(&TABLE).into_iter().flat_map(|served| &served.buckets);
             let had: Vec<Interval> = served.map(|bucket| bucket.interval.clone()).collect();
             let keys = (0..2 * KEYS).map(key);
             self.lost.extend(keys.filter(|key| had.iter().any(|interval| interval.contains(key))));
             self.runs += 1;
-            self.servers[server] = self::server(server, self.runs);
+            self.servers[server] = self::server((server, self.servers.len()), self.runs);
         }
     }
 
@@ -466,6 +513,9 @@ impl World {
             self.now_ms += 49;
             self.step();
         }
+        if self.spec.parity.is_some() {
+            self.check_groups();
+        }
         self.audit();
     }
 
@@ -501,10 +551,10 @@ impl World {
     }
 }
 
-fn server(i: usize, run: u64) -> BucketServer {
+fn server((i, servers): (usize, usize), run: u64) -> BucketServer {
     let mut server = BucketServer::new(name(i), run, MEMORY);
     server.merge_age_ms = 100;
-    server.peers = (0..SERVERS).filter(|other| *other != i).map(name).collect();
+    server.peers = (0..servers).filter(|other| *other != i).map(name).collect();
     server
 }
 
@@ -558,7 +608,7 @@ fn records_survive_what_happens_to_messages_and_servers() {
     let (mut ranges, mut splits, mut merges, mut arranged) = (0, 0, 0, 0);
     let seeds = std::env::var("THALWEG_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     for seed in 0..seeds {
-        let mut world = World::new(seed);
+        let mut world = World::new(seed, None, SERVERS);
         let weather = world.weather;
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
         assert!(ran.is_ok(), "seed {seed}, {weather:?}");

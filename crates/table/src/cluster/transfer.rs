@@ -23,8 +23,9 @@ use std::collections::BTreeSet;
 
 use super::image::Address;
 use super::interval::{Bytes, Interval, Upper};
-use super::message::{Message, Piece, Spec, TableId, TransferId, Underfull};
+use super::message::{HandOver, Message, Piece, Spec, TableId, TransferId, Underfull};
 use super::owned::Owned;
+use super::parity::member::Member;
 use super::server::{BucketServer, Outbox, To};
 use crate::bucket::Bucket;
 use crate::slab::Slab;
@@ -35,6 +36,8 @@ pub(crate) const PIECE_BYTES: usize = 64 << 10;
 const ASK_MS: u64 = 1_000;
 /// The time after which a message is sent again.
 const RESEND_MS: u64 = 300;
+/// How long a receiver with parity may take for the last piece before the registrar is asked.
+const OVERDUE_MS: u64 = 1_000;
 /// How long a receiver may be silent before its transfer is cancelled; no limit once the last piece was sent.
 const SILENT_MS: u64 = 10_000;
 /// How long a sender may be silent: longer than it waits for the receiver.
@@ -106,6 +109,11 @@ impl Leaving {
         }
     }
 
+    /// Whether the receiver should have acknowledged the last piece by now.
+    pub(crate) fn is_overdue(&self, now_ms: u64) -> bool {
+        matches!(&self.phase, Phase::HandedOver(sending) if now_ms >= sending.heard_ms + OVERDUE_MS)
+    }
+
     /// Records that a key of the bucket has changed.
     pub(crate) fn changed(&mut self, key: &[u8]) {
         if let Phase::Sending(sending) = &mut self.phase
@@ -157,16 +165,42 @@ pub(crate) struct Origin {
     said_ms: u64,
 }
 
+impl Origin {
+    /// The transfer of a bucket that has just come with this last piece.
+    pub(super) fn new(now_ms: u64, id: TransferId, last: u64, sender: &Address) -> Origin {
+        Origin { id, last, sender: sender.clone(), said_ms: now_ms }
+    }
+}
+
 /// Records that are arriving from another server.
 pub(crate) struct Receipt {
-    spec: Spec,
+    pub(super) spec: Spec,
     /// Bytes that are reserved for the records still to come.
-    reserved: usize,
+    pub(super) reserved: usize,
     next: u64,
     heard_ms: u64,
     /// The records, once the first has arrived.
-    tree: Option<Bucket>,
-    bytes: u64,
+    pub(super) tree: Option<Bucket>,
+    pub(super) bytes: u64,
+    /// The seat of the new bucket, if the table has parity.
+    pub(super) member: Option<Member>,
+    /// The last piece, while the registrar has not yet given the records to the new bucket.
+    pub(super) arrived: Option<Arrived>,
+}
+
+/// The last piece of a transfer to a bucket with parity.
+pub(crate) struct Arrived {
+    pub(super) last: HandOver,
+    pub(super) number: u64,
+    pub(super) sender: Address,
+}
+
+impl Arrived {
+    /// The last piece has arrived; the answers that came with it go to the parity as well.
+    fn new(member: &mut Member, last: HandOver, number: u64, sender: &Address) -> Arrived {
+        member.noted_all(last.journal.clone());
+        Arrived { last, number, sender: sender.clone() }
+    }
 }
 
 impl BucketServer {
@@ -245,6 +279,8 @@ impl BucketServer {
             return;
         };
         let (changes, is_all) = sending.fill(&served.buckets[at].tree, &self.slab, &leaving.part);
+        // A receiver with parity needs the registrar for its seat. It has one if it has taken the first piece.
+        let is_all = is_all && (number > 0 || served.buckets[at].member.is_none());
         let last = is_all.then(|| {
             let neighbours = served.neighbours(&leaving.part, &self.me);
             served.buckets[at].hand_over((&leaving.part, leaving.purpose), neighbours)
@@ -258,7 +294,8 @@ impl BucketServer {
             return;
         }
         let bucket = &mut served.buckets[at];
-        bucket.epoch += 1;
+        // With parity, the registrar decides on the epoch when it commits the transfer.
+        bucket.epoch += u64::from(bucket.member.is_none());
         let mut element = bucket.element(&sending.to);
         element.interval = leaving.part.clone();
         leaving.phase = Phase::HandedOver(sending);
@@ -289,19 +326,37 @@ impl BucketServer {
                 self.send_piece(now_ms, (table, at), number + 1, out);
             }
             Phase::HandedOver(sending) if sending.unacknowledged.number == number => {
-                let (to, took_ms) = (sending.to.clone(), now_ms - sending.began_ms);
-                out.push((To::Server(to.clone()), Message::Release { id }));
-                let Leaving { part, .. } = bucket.leaving.take().expect("it was just found");
-                bucket.shrinks(now_ms, &part);
-                let records = bucket.moved(&self.slab, &part);
-                served.last_move = Some((to, records, took_ms));
-                let bucket = &served.buckets[at];
-                if bucket.interval.is_empty() {
-                    self.shedding.push(served.buckets.remove(at));
-                }
+                self.has_left(now_ms, id, out);
             }
             _ => {}
         }
+    }
+
+    /// Gives up the records of a transfer, which its receiver has now.
+    pub(super) fn has_left(&mut self, now_ms: u64, id: TransferId, out: &mut Outbox) {
+        let Some((table, at)) = self.leaving(id) else { return };
+        let served = self.tables.get_mut(&table).expect("it was just found");
+        let bucket = &mut served.buckets[at];
+        let leaving = bucket.leaving.take().expect("it was just found");
+        bucket.shrinks(now_ms, &leaving.part);
+        if let Phase::Sending(sending) | Phase::HandedOver(sending) = &leaving.phase {
+            let records = bucket.moved(&self.slab, &leaving.part);
+            served.last_move = Some((sending.to.clone(), records, now_ms - sending.began_ms));
+        }
+        out.extend(leaving.released());
+        if served.buckets[at].interval.is_empty() {
+            self.shedding.push(served.buckets.remove(at));
+        }
+    }
+
+    /// Takes the records of a transfer with parity back, which its receiver will never have.
+    pub(super) fn take_back(&mut self, now_ms: u64, id: TransferId) {
+        let Some((table, at)) = self.leaving(id) else { return };
+        let served = self.tables.get_mut(&table).expect("it was just found");
+        let bucket = &mut served.buckets[at];
+        bucket.leaving = None;
+        bucket.retry_ms = now_ms + RETRY_MS;
+        served.image.learn(&bucket.element(&self.me));
     }
 
     /// Takes the records of a transfer back, because the receiver does not know it.
@@ -309,6 +364,10 @@ impl BucketServer {
         let Some((table, at)) = self.leaving(id) else { return };
         let served = self.tables.get_mut(&table).expect("it was just found");
         let bucket = &mut served.buckets[at];
+        // With parity, the records are not lost with the receiver; the registrar knows whose they are.
+        if bucket.member.is_some() && bucket.leaving.as_ref().is_some_and(Leaving::is_handed_over) {
+            return;
+        }
         let leaving = bucket.leaving.take().expect("it was just found");
         bucket.retry_ms = now_ms + RETRY_MS;
         if let Phase::HandedOver(sending) = leaving.phase {
@@ -347,7 +406,16 @@ impl BucketServer {
                 return;
             }
             self.reserved += needed;
-            let receipt = Receipt { spec, reserved: needed, next: 0, heard_ms: now_ms, tree: None, bytes: 0 };
+            let receipt = Receipt {
+                spec,
+                reserved: needed,
+                next: 0,
+                heard_ms: now_ms,
+                tree: None,
+                bytes: 0,
+                member: None,
+                arrived: None,
+            };
             self.receipts.insert(id, receipt);
         }
         out.push((To::Server(from.clone()), Message::Room { id, run: self.run }));
@@ -355,6 +423,15 @@ impl BucketServer {
 
     /// Ends a transfer that was cancelled, or whose sender knows that it is complete.
     pub(crate) fn release(&mut self, now_ms: u64, id: TransferId) {
+        // The sender may have learned of the commit before this server.
+        let awaits_registrar = |receipt: &Receipt| receipt.arrived.is_some();
+        if !self.receipts.get(&id).is_some_and(awaits_registrar) {
+            self.end(now_ms, id);
+        }
+    }
+
+    /// Ends a transfer to this server.
+    pub(super) fn end(&mut self, now_ms: u64, id: TransferId) {
         match self.origin(id) {
             Some(bucket) => bucket.origin = None,
             None => self.give_up_receipt(id),
@@ -364,7 +441,7 @@ impl BucketServer {
     }
 
     /// The bucket that came by a transfer whose sender may not know yet that it is complete.
-    fn origin(&mut self, id: TransferId) -> Option<&mut Owned> {
+    pub(super) fn origin(&mut self, id: TransferId) -> Option<&mut Owned> {
         let mut buckets = self.tables.values_mut().flat_map(|served| &mut served.buckets);
         buckets.find(|bucket| bucket.origin.as_ref().is_some_and(|origin| origin.id == id))
     }
@@ -381,7 +458,10 @@ impl BucketServer {
     fn give_up_receipt(&mut self, id: TransferId) {
         if let Some(receipt) = self.receipts.remove(&id) {
             self.reserved -= receipt.reserved;
-            receipt.tree.into_iter().for_each(|tree| tree.clear(&mut self.slab));
+            match receipt.member {
+                None => receipt.tree.into_iter().for_each(|tree| tree.clear(&mut self.slab)),
+                Some(member) => self.retire(receipt.spec, receipt.tree, receipt.bytes, member),
+            }
         }
     }
 
@@ -396,6 +476,9 @@ impl BucketServer {
             }
             return;
         }
+        if !self.may_receive(now_ms, id, out) {
+            return;
+        }
         let Some(receipt) = self.receipts.get_mut(&id) else { return out.push(unknown) };
         if number < receipt.next {
             return out.push(taken());
@@ -407,6 +490,14 @@ impl BucketServer {
             return out.push(unknown);
         }
         (receipt.next, receipt.heard_ms) = (number + 1, now_ms);
+        if let Some(member) = &mut receipt.member {
+            receipt.arrived = last.map(|last| Arrived::new(member, last, number, from));
+            member.flush(now_ms, out);
+            if receipt.arrived.is_none() {
+                out.push(taken());
+            }
+            return;
+        }
         out.push(taken());
         if let Some(last) = last {
             let receipt = self.receipts.remove(&id).expect("it was just found");
@@ -414,7 +505,7 @@ impl BucketServer {
             let tree = receipt.tree.expect("a piece was put into it");
             let mut bucket = Owned::of(tree, receipt.bytes, last.interval, last.epoch);
             bucket.journal.add(now_ms, last.journal);
-            bucket.origin = Some(Origin { id, last: number, sender: from.clone(), said_ms: now_ms });
+            bucket.origin = Some(Origin::new(now_ms, id, number, from));
             bucket.since_ms = now_ms;
             (bucket.is_to_merge, bucket.is_pinned) = (last.is_to_merge, last.is_pinned);
             self.adopt(receipt.spec, bucket, &last.neighbours);
@@ -455,7 +546,7 @@ impl BucketServer {
             }
         }
         let abandoned = |(id, receipt): (&TransferId, &Receipt)| {
-            (now_ms >= receipt.heard_ms + ABANDONED_MS).then_some(*id)
+            (now_ms >= receipt.heard_ms + ABANDONED_MS && receipt.arrived.is_none()).then_some(*id)
         };
         let abandoned: Vec<TransferId> = self.receipts.iter().filter_map(abandoned).collect();
         for id in abandoned {
@@ -468,7 +559,7 @@ impl BucketServer {
 
 impl Leaving {
     /// The message that tells the receiver that the transfer is cancelled.
-    fn released(self) -> Option<(To, Message)> {
+    pub(super) fn released(self) -> Option<(To, Message)> {
         match self.phase {
             // Servers that have room learn of it when they answer.
             Phase::Asking { .. } => None,
@@ -494,6 +585,15 @@ impl Receipt {
         };
         for (key, value) in changes {
             let mut old_bytes = tree.get(slab, &key).map_or(0, |old| key.len() + old.value.len());
+            if let Some(member) = &mut self.member {
+                let old: Option<Bytes> = tree.get(slab, &key).map(|old| old.value.into());
+                if value.is_some() {
+                    member.reserve(slab, &key)?;
+                }
+                if value.is_some() || old.is_some() {
+                    member.changed(slab, &key, old.as_deref(), value.as_deref());
+                }
+            }
             match value {
                 Some(value) => {
                     tree.put(slab, &key, &value, None)?;

@@ -1,0 +1,284 @@
+//! A parity bucket of a group: the sum of its data buckets' lines, and the answers of their journals.
+//!
+//! Model: a change is added when it comes in order, and remembered until its data bucket says that all parity buckets
+//! have it. Those that some parity buckets lack when a data bucket is lost are taken away again (*cut*), so that all
+//! parity buckets agree; nobody has seen their effects. A new parity bucket reads each data bucket of the group once.
+//! Invariant: changes and leases are for the present occupant of a seat only.
+
+use std::collections::VecDeque;
+
+use super::super::image::Address;
+use super::super::interval::Bytes;
+use super::super::journal::{Journal, Noted};
+use super::super::message::{Message, Outbox, To};
+use super::field::coefficient;
+use super::lines::{Lines, Rank, has_room};
+use super::member::MESSAGE_BYTES;
+use super::message::{self, Change, Cut, Group, ParityMessage, Seat, State};
+use crate::slab::{Full, Slab};
+
+/// The time after which a part is requested again.
+pub(crate) const ASK_MS: u64 = 300;
+
+/// A parity bucket.
+pub(crate) struct Keeper {
+    pub(crate) seat: Seat,
+    /// Which of the group's parity buckets this is.
+    number: u8,
+    lines: Lines,
+    data: Vec<Protected>,
+}
+
+/// The part of a parity bucket that is about one data bucket.
+#[derive(Default)]
+struct Protected {
+    /// The occupant of the seat; 0 if there is none.
+    incarnation: u64,
+    since: u64,
+    /// Whether this occupant has sent changes.
+    is_heard: bool,
+    /// The number of changes that are in the lines; `None` until the bucket has been read.
+    changes: Option<u64>,
+    /// The latest of them, which other parity buckets may lack.
+    unconfirmed: VecDeque<Change>,
+    journal: Journal,
+    reading: Option<Reading>,
+}
+
+/// A data bucket that is being read.
+struct Reading {
+    changes: u64,
+    lines: Lines,
+    noted: Vec<Noted>,
+    cursor: Bytes,
+}
+
+impl Protected {
+    /// Adds the answers of confirmed changes to the journal.
+    fn confirm(&mut self, now_ms: u64, confirmed: u64) {
+        let changes = self.changes.unwrap_or_default();
+        while changes - (self.unconfirmed.len() as u64) < confirmed
+            && let Some(change) = self.unconfirmed.pop_front()
+        {
+            self.journal.add(now_ms, change.noted);
+        }
+    }
+
+    fn stop_reading(&mut self, slab: &mut Slab) {
+        self.reading.take().into_iter().for_each(|reading| reading.lines.clear(slab));
+    }
+}
+
+impl Keeper {
+    /// The parity bucket of a seat of a group.
+    pub(crate) fn new(slab: &mut Slab, seat: Seat, group: &Group) -> Result<Keeper, Full> {
+        let data = group.shape().data;
+        let mut keeper = Keeper {
+            seat,
+            number: seat.index - data,
+            lines: Lines::new(slab)?,
+            data: (0..data).map(|_| Protected::default()).collect(),
+        };
+        keeper.follow(slab, group);
+        Ok(keeper)
+    }
+
+    /// Returns the memory to the slab.
+    pub(crate) fn clear(mut self, slab: &mut Slab) {
+        self.data.iter_mut().for_each(|protected| protected.stop_reading(slab));
+        self.lines.clear(slab);
+    }
+
+    /// Adopts the data buckets of the group.
+    pub(crate) fn follow(&mut self, slab: &mut Slab, group: &Group) {
+        for (protected, seat) in self.data.iter_mut().zip(&group.seats) {
+            let (incarnation, since) =
+                seat.as_ref().map_or((0, 0), |occupant| (occupant.incarnation, occupant.since));
+            if protected.incarnation != incarnation || protected.since != since {
+                protected.stop_reading(slab);
+                protected.is_heard = false;
+            }
+            if protected.since != since {
+                // Occupants begin with empty memory, and leave with it.
+                let is_empty = since == 0 || since > self.seat.incarnation;
+                *protected = Protected { changes: is_empty.then_some(0), ..Protected::default() };
+            }
+            (protected.incarnation, protected.since) = (incarnation, since);
+            protected.changes = protected.changes.or((incarnation == 0).then_some(0));
+        }
+    }
+
+    /// Whether any data bucket can be recovered with this bucket.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.data.iter().all(|protected| protected.changes.is_some())
+    }
+
+    /// The occupant of a data bucket's seat.
+    pub(crate) fn incarnation(&self, index: u8) -> Option<u64> {
+        self.data.get(usize::from(index)).map(|protected| protected.incarnation)
+    }
+
+    /// Adds changes of a data bucket whose seat is taken by this occupant. Returns the answer.
+    pub(crate) fn changes(
+        &mut self,
+        (now_ms, slab): (u64, &mut Slab),
+        seat: Seat,
+        (sent_ms, first, confirmed): (u64, u64, u64),
+        changes: Vec<Change>,
+    ) -> ParityMessage {
+        let coefficient = coefficient(self.number, seat.index);
+        let protected = &mut self.data[usize::from(seat.index)];
+        protected.is_heard = true;
+        for (number, change) in (first..).zip(changes) {
+            if protected.changes.is_none_or(|have| have + 1 != number) {
+                continue;
+            }
+            if !has_room(slab) || self.lines.add(slab, change.rank, coefficient, &change.difference).is_err()
+            {
+                break;
+            }
+            protected.changes = Some(number);
+            protected.unconfirmed.push_back(change);
+        }
+        protected.confirm(now_ms, confirmed);
+        let (parity, changes, is_full) = (self.seat, protected.changes, !has_room(slab));
+        ParityMessage::Have { seat, parity, sent_ms, changes, is_full }
+    }
+
+    /// Takes changes of lost data buckets away that other parity buckets do not have.
+    fn cut(&mut self, slab: &mut Slab, cuts: &[Cut]) {
+        for Cut { index, changes } in cuts {
+            let coefficient = coefficient(self.number, *index);
+            let Some(protected) = self.data.get_mut(usize::from(*index)) else { continue };
+            // Once the new occupant was heard, everything has been settled.
+            while !protected.is_heard
+                && protected.changes.is_some_and(|have| have > *changes)
+                && let Some(change) = protected.unconfirmed.pop_back()
+            {
+                if self.lines.add(slab, change.rank, coefficient, &change.difference).is_err() {
+                    // Whoever reads sees a state that it did not expect, and tries again.
+                    protected.unconfirmed.push_back(change);
+                    break;
+                }
+                protected.changes = protected.changes.map(|have| have - 1);
+            }
+        }
+    }
+
+    /// Reads a part of the bucket to recover the data bucket of a seat.
+    pub(crate) fn read(&mut self, slab: &mut Slab, for_seat: Seat, cursor: &[u8], cuts: &[Cut]) -> Part {
+        if !self.is_complete() {
+            return Part { state: State::Partial, lines: Vec::new(), next: None, noted: Vec::new() };
+        }
+        self.cut(slab, cuts);
+        let from = cursor.try_into().map_or(0, Rank::from_be_bytes);
+        let (mut lines, mut bytes, mut next) = (Vec::new(), 0, from);
+        let next = loop {
+            match self.lines.at_or_after(slab, next) {
+                None => break None,
+                Some((rank, _)) if bytes >= MESSAGE_BYTES => break Some(rank.to_be_bytes()[..].into()),
+                Some((rank, line)) => {
+                    bytes += line.len();
+                    next = rank + 1;
+                    lines.push((rank, line.into()));
+                }
+            }
+        };
+        let noted = match self.data.get(usize::from(for_seat.index)).filter(|_| cursor.is_empty()) {
+            Some(protected) => {
+                let recent = protected.unconfirmed.iter().flat_map(|change| change.noted.iter().cloned());
+                protected.journal.copy().into_iter().chain(recent).collect()
+            }
+            None => Vec::new(),
+        };
+        let changes = self.data.iter().map(|protected| protected.changes.unwrap_or_default()).collect();
+        Part { state: State::Parity(changes), lines, next, noted }
+    }
+
+    /// Requests parts of the data buckets that are not in the lines yet.
+    pub(crate) fn pull(&self, group: &Group, out: &mut Outbox) {
+        group.data().for_each(|(index, _)| self.pull_from(group, index, out));
+    }
+
+    /// Requests the next part of a data bucket, if it is not in the lines yet.
+    pub(crate) fn pull_from(&self, group: &Group, index: u8, out: &mut Outbox) {
+        let protected = &self.data[usize::from(index)];
+        if let Some(occupant) = group.seats[usize::from(index)].as_ref()
+            && protected.changes.is_none()
+        {
+            let cursor = protected.reading.as_ref().map(|reading| reading.cursor.clone()).unwrap_or_default();
+            out.push(pulled(group, (index, &occupant.server), self.seat, cursor, &[]));
+        }
+    }
+
+    /// Takes a part of a data bucket. Returns whether it was of use, so that the next part may be requested.
+    pub(crate) fn pulled(
+        &mut self,
+        now_ms: u64,
+        slab: &mut Slab,
+        part: message::Lines,
+    ) -> Result<bool, Full> {
+        let State::Data(changes) = part.state else { return Ok(false) };
+        let coefficient = coefficient(self.number, part.of);
+        let Some(protected) = self.data.get_mut(usize::from(part.of)) else { return Ok(false) };
+        if protected.changes.is_some() {
+            return Ok(false);
+        }
+        if part.cursor.is_empty() {
+            protected.stop_reading(slab);
+            let lines = Lines::new(slab)?;
+            protected.reading = Some(Reading { changes, lines, noted: part.noted, cursor: Bytes::default() });
+        }
+        let Some(reading) = &mut protected.reading else { return Ok(false) };
+        if reading.changes != changes {
+            protected.stop_reading(slab);
+            return Ok(true);
+        }
+        if reading.cursor != part.cursor {
+            return Ok(false);
+        }
+        for (rank, line) in part.lines {
+            if !has_room(slab) {
+                protected.stop_reading(slab);
+                return Err(Full);
+            }
+            reading.lines.add(slab, rank, coefficient, &line)?;
+        }
+        if let Some(next) = part.next {
+            reading.cursor = next;
+            return Ok(true);
+        }
+        let reading = protected.reading.take().expect("it was just found");
+        let mut rank = 0;
+        while let Some((at, line)) = reading.lines.at_or_after(slab, rank) {
+            self.lines.add(slab, at, 1, &line)?;
+            let Some(next) = at.checked_add(1) else { break };
+            rank = next;
+        }
+        reading.lines.clear(slab);
+        protected.journal.add(now_ms, reading.noted);
+        protected.changes = Some(reading.changes);
+        Ok(false)
+    }
+}
+
+/// A part of a bucket that was read.
+pub(crate) struct Part {
+    pub(crate) state: State,
+    pub(crate) lines: Vec<(Rank, Bytes)>,
+    pub(crate) next: Option<Bytes>,
+    pub(crate) noted: Vec<Noted>,
+}
+
+/// A request for a part of a bucket.
+pub(crate) fn pulled(
+    group: &Group,
+    (of, server): (u8, &Address),
+    for_seat: Seat,
+    cursor: Bytes,
+    cuts: &[Cut],
+) -> (To, Message) {
+    let (generation, cuts) = (group.generation, cuts.to_vec());
+    let message = ParityMessage::Pull { generation, of, for_seat, cursor, cuts };
+    (To::Server(server.clone()), Message::Parity(message))
+}

@@ -1,0 +1,519 @@
+//! What a server does for groups: it adopts seats, answers messages about parity, and holds replies until it is safe
+//! to send them.
+//!
+//! Invariant: a reply leaves only when all parity buckets have what it reports.
+//! Non-goals: what buckets, parity buckets and recoveries do; see member.rs, keeper.rs, restore.rs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::image::{Address, Element};
+#[cfg(test)]
+use super::super::interval::Bytes;
+use super::super::interval::{Interval, Upper};
+use super::super::journal::{Journal, Noted};
+use super::super::message::{Message, Outbox, Spec, TableId, To, TransferId};
+use super::super::owned::Owned;
+use super::super::server::{BucketServer, Served};
+use super::super::transfer::Receipt;
+use super::keeper::{ASK_MS, Keeper, Part};
+#[cfg(test)]
+use super::lines::Rank;
+use super::member::Member;
+use super::message::{
+    Change, Cut, Group, GroupId, Held, Lines, Occupant, ParityMessage, Placed, Seat, State,
+};
+use super::protection::{Protection, Waiting};
+use super::restore::{Recovered, Restore};
+use crate::bucket::Bucket;
+use crate::slab::Full;
+
+pub(super) fn to_registrar(message: ParityMessage) -> (To, Message) {
+    (To::Registrar, Message::Parity(message))
+}
+
+impl BucketServer {
+    /// Handles a message about parity.
+    pub(crate) fn parity(&mut self, now_ms: u64, from: &Address, message: ParityMessage, out: &mut Outbox) {
+        match message {
+            ParityMessage::Probe => out.push(to_registrar(self.alive())),
+            ParityMessage::Group(group) => self.adopt_group(now_ms, group, out),
+            ParityMessage::Resolved { id, fate } => self.resolved(now_ms, id, fate, out),
+            ParityMessage::Changes { seat, sent_ms, first, confirmed, changes } => {
+                self.changes((now_ms, from), seat, (sent_ms, first, confirmed), changes, out);
+            }
+            ParityMessage::Have { seat, parity, sent_ms, changes, is_full } => {
+                let mut members = members(&mut self.tables, &mut self.receipts, &mut self.retiring);
+                if let Some(member) =
+                    members.find(|found| found.member.seat == seat).map(|found| found.member)
+                {
+                    member.have(now_ms, parity, (sent_ms, changes, is_full));
+                    member.flush(now_ms, out);
+                }
+                drop(members);
+                self.send_what_is_safe(out);
+                self.commit(out);
+            }
+            ParityMessage::Pull { generation, of, for_seat, cursor, cuts }
+                if self.has_generation(from, (for_seat.group, generation), out) =>
+            {
+                let part = self.read(now_ms, (of, for_seat), &cursor, &cuts);
+                let Part { state, lines, next, noted } = part;
+                let group = for_seat.group;
+                let lines = Lines { group, generation, of, for_seat, state, cursor, next, lines, noted };
+                out.push((To::Server(from.clone()), Message::Parity(ParityMessage::Lines(lines))));
+            }
+            ParityMessage::Lines(part) => self.pulled(now_ms, part, out),
+            _ => {}
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn tick_parity(&mut self, now_ms: u64, out: &mut Outbox) {
+        members(&mut self.tables, &mut self.receipts, &mut self.retiring)
+            .for_each(|found| found.member.flush(now_ms, out));
+        let Protection { restores, groups, .. } = &mut self.protection;
+        for (seat, restore) in restores {
+            restore.ask(now_ms, &groups[&seat.group], out);
+        }
+        self.finish_restores(now_ms, out);
+        if now_ms < self.protection.asked_ms + ASK_MS {
+            return;
+        }
+        self.protection.asked_ms = now_ms;
+        let Protection { keepers, groups, .. } = &self.protection;
+        keepers.iter().for_each(|(id, keeper)| keeper.pull(&groups[id], out));
+        self.commit(out);
+        self.resolve(now_ms, out);
+        self.vacate(out);
+    }
+
+    fn alive(&self) -> ParityMessage {
+        let Protection { groups, keepers, restores, .. } = &self.protection;
+        let buckets = self.tables.values().flat_map(|served| &served.buckets);
+        let buckets = buckets.chain(self.retiring.iter().map(|(_, bucket)| bucket));
+        let seats = buckets.filter_map(|bucket| bucket.member.as_ref());
+        let seats = seats.chain(self.receipts.values().filter_map(|receipt| receipt.member.as_ref()));
+        let seats = seats.map(|member| (member.seat, true));
+        let seats = seats.chain(keepers.values().map(|keeper| (keeper.seat, keeper.is_complete())));
+        let seats = seats.chain(restores.keys().map(|seat| (*seat, false)));
+        let held = |(seat, is_complete): (Seat, bool)| {
+            let generation = groups.get(&seat.group)?.generation;
+            Some(Held { seat, generation, is_complete })
+        };
+        let free_bytes = self.slab.limit().saturating_sub(self.slab.used() + self.reserved) as u64;
+        ParityMessage::Alive { run: self.run, free_bytes, held: seats.filter_map(held).collect() }
+    }
+
+    /// Whether this server has the generation of a group that somebody else has. If not, whoever has the older one
+    /// learns of the newer one.
+    fn has_generation(&self, from: &Address, (id, generation): (GroupId, u64), out: &mut Outbox) -> bool {
+        match self.protection.groups.get(&id) {
+            Some(group) if group.generation == generation => return true,
+            Some(group) if group.generation > generation => {
+                out.push((To::Server(from.clone()), Message::Parity(ParityMessage::Group(group.clone()))));
+            }
+            _ => out.push(to_registrar(ParityMessage::Which { group: id })),
+        }
+        false
+    }
+
+    /// Adds the changes of a data bucket to a parity bucket, if the data bucket still has its seat.
+    fn changes(
+        &mut self,
+        (now_ms, from): (u64, &Address),
+        seat: Seat,
+        numbers: (u64, u64, u64),
+        changes: Vec<Change>,
+        out: &mut Outbox,
+    ) {
+        let Protection { keepers, groups, .. } = &mut self.protection;
+        let keeper = keepers.get_mut(&seat.group);
+        if let Some(keeper) = keeper.filter(|keeper| keeper.incarnation(seat.index) == Some(seat.incarnation))
+        {
+            let have = keeper.changes((now_ms, &mut self.slab), seat, numbers, changes);
+            return out.push((To::Server(from.clone()), Message::Parity(have)));
+        }
+        let knows_less = groups.get(&seat.group).is_none_or(|group| {
+            let seats = group.seats.get(usize::from(seat.index)).and_then(Option::as_ref);
+            seats.is_some_and(|occupant| occupant.incarnation < seat.incarnation)
+        });
+        match groups.get(&seat.group).filter(|_| !knows_less) {
+            Some(group) => {
+                out.push((To::Server(from.clone()), Message::Parity(ParityMessage::Group(group.clone()))));
+            }
+            None => out.push(to_registrar(ParityMessage::Which { group: seat.group })),
+        }
+    }
+
+    /// Reads a part of a bucket of this server for another one of its group.
+    fn read(&mut self, now_ms: u64, (of, for_seat): (u8, Seat), cursor: &[u8], cuts: &[Cut]) -> Part {
+        let group = &self.protection.groups[&for_seat.group];
+        let nothing = Part { state: State::Partial, lines: Vec::new(), next: None, noted: Vec::new() };
+        let occupant = group.seats.get(usize::from(of)).and_then(Option::as_ref);
+        let Some(Occupant { incarnation, .. }) = occupant else { return nothing };
+        let seat = Seat { group: group.id, index: of, incarnation: *incarnation };
+        if of >= group.shape().data {
+            let keeper = self.protection.keepers.get_mut(&seat.group).filter(|keeper| keeper.seat == seat);
+            return keeper.map_or(nothing, |keeper| keeper.read(&mut self.slab, for_seat, cursor, cuts));
+        }
+        let Some(Found { member, tree, journal, arrived }) =
+            members(&mut self.tables, &mut self.receipts, &mut self.retiring)
+                .find(|found| found.member.seat == seat)
+        else {
+            return nothing;
+        };
+        member.freeze(now_ms);
+        let (lines, next) = tree.map_or((Vec::new(), None), |tree| member.lines(&self.slab, tree, cursor));
+        let noted = journal.map(Journal::copy).into_iter().flatten().chain(arrived.iter().cloned());
+        let noted = noted.take_while(|_| cursor.is_empty()).collect();
+        Part { state: State::Data(member.changes()), lines, next, noted }
+    }
+
+    /// Takes a part of another bucket, for a parity bucket or a recovery.
+    fn pulled(&mut self, now_ms: u64, part: Lines, out: &mut Outbox) {
+        let Protection { groups, keepers, restores, .. } = &mut self.protection;
+        let Some(group) = groups.get(&part.group).filter(|group| group.generation == part.generation) else {
+            return;
+        };
+        let seat = part.for_seat;
+        if let Some(keeper) = keepers.get_mut(&seat.group).filter(|keeper| keeper.seat == seat) {
+            let of = part.of;
+            // A part for which there is no memory is requested again later.
+            if keeper.pulled(now_ms, &mut self.slab, part) == Ok(true) {
+                keeper.pull_from(group, of, out);
+            }
+        } else if let Some(restore) = restores.get_mut(&seat) {
+            let _ = restore.pulled((now_ms, &mut self.slab), group, part, out);
+        }
+        self.finish_restores(now_ms, out);
+    }
+
+    /// Serves the buckets that have been recovered.
+    fn finish_restores(&mut self, now_ms: u64, out: &mut Outbox) {
+        let Protection { restores, groups, .. } = &mut self.protection;
+        let mut done = Vec::new();
+        for (seat, restore) in restores {
+            let group = &groups[&seat.group];
+            if let Some(recovered) = restore.recovered((now_ms, &mut self.slab), group) {
+                done.push((*seat, recovered));
+            }
+        }
+        for (seat, Recovered { tree, bytes, mut member, noted }) in done {
+            self.protection.restores.remove(&seat);
+            let group = &self.protection.groups[&seat.group];
+            member.follow(group);
+            member.flush(now_ms, out);
+            let spec = group.spec;
+            let placed = group.occupant(seat).and_then(|occupant| occupant.bucket.clone());
+            let (interval, epoch) = placed.map_or((None, 0), |placed| (placed.interval, placed.epoch));
+            let is_retiring = interval.is_none();
+            let mut bucket = Owned::of(tree, bytes, interval.unwrap_or_else(nothing), epoch);
+            bucket.member = Some(member);
+            bucket.journal.add(now_ms, noted);
+            bucket.sheds();
+            match is_retiring {
+                true => self.retiring.push((spec, bucket)),
+                false => self.adopt(spec, bucket, &[]),
+            }
+        }
+    }
+
+    /// Adopts a newer state of a group: seats that this server gets, keeps and loses.
+    fn adopt_group(&mut self, now_ms: u64, group: Group, out: &mut Outbox) {
+        let known = self.protection.groups.get(&group.id);
+        if known.is_some_and(|known| known.generation >= group.generation)
+            || self.dropped.contains(&group.spec.id)
+        {
+            return;
+        }
+        self.give_up_seats(&group, out);
+        self.adopt_parity(&group, out);
+        let id = group.id;
+        self.protection.groups.insert(id, group.clone());
+        for found in members(&mut self.tables, &mut self.receipts, &mut self.retiring) {
+            if found.member.seat.group == id {
+                found.member.follow(&group);
+                found.member.flush(now_ms, out);
+            }
+        }
+        for (seat, restore) in &mut self.protection.restores {
+            if seat.group == id {
+                restore.follow(&mut self.slab, &group);
+                restore.ask(now_ms, &group, out);
+            }
+        }
+        for (index, occupant) in group.data() {
+            if self.is_mine(occupant) {
+                let seat = Seat { group: id, index, incarnation: occupant.incarnation };
+                self.adopt_seat(now_ms, seat, &group, out);
+            }
+            let placed = occupant.bucket.as_ref();
+            if let Some(Placed { interval: Some(interval), epoch, .. }) = placed
+                && let Some(served) = self.tables.get_mut(&group.spec.id)
+            {
+                let (interval, address) = (interval.clone(), occupant.server.clone());
+                served.image.learn(&Element { interval, address, epoch: *epoch });
+            }
+        }
+        self.send_what_is_safe(out);
+    }
+
+    /// Removes the data buckets of seats of a group that others have now.
+    fn give_up_seats(&mut self, group: &Group, out: &mut Outbox) {
+        let is_lost = |member: Option<&Member>| {
+            member
+                .is_some_and(|member| member.seat.group == group.id && group.occupant(member.seat).is_none())
+        };
+        let mut lost = Vec::new();
+        if let Some(served) = self.tables.get_mut(&group.spec.id) {
+            lost.extend(served.buckets.extract_if(.., |bucket| is_lost(bucket.member.as_ref())));
+        }
+        let retiring = self.retiring.extract_if(.., |(_, bucket)| is_lost(bucket.member.as_ref()));
+        lost.extend(retiring.map(|(_, bucket)| bucket));
+        for mut bucket in lost {
+            out.extend(bucket.leaving.take().and_then(|leaving| leaving.released()));
+            bucket.clear(&mut self.slab);
+        }
+        let receipts = self.receipts.iter().filter(|(_, receipt)| is_lost(receipt.member.as_ref()));
+        for id in receipts.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.forget_receipt(id);
+        }
+        let lost = |seat: &Seat| seat.group == group.id && group.occupant(*seat).is_none();
+        for (_, mut restore) in self.protection.restores.extract_if(.., |seat, _| lost(seat)) {
+            restore.clear(&mut self.slab);
+        }
+    }
+
+    /// Whether a seat is for this run of this server. What an earlier run had is lost, and others get its seats.
+    fn is_mine(&self, occupant: &Occupant) -> bool {
+        occupant.server == self.me && occupant.run == self.run
+    }
+
+    /// Adopts, keeps or gives up the parity bucket of a group.
+    fn adopt_parity(&mut self, group: &Group, out: &mut Outbox) {
+        let data = group.shape().data;
+        let own = group.parities().find(|(_, occupant)| self.is_mine(occupant));
+        let own = own.map(|(number, occupant)| Seat {
+            group: group.id,
+            index: data + number,
+            incarnation: occupant.incarnation,
+        });
+        let keepers = &mut self.protection.keepers;
+        if let Some(old) = keepers.remove(&group.id) {
+            match own == Some(old.seat) {
+                true => _ = keepers.insert(group.id, old),
+                false => old.clear(&mut self.slab),
+            }
+        }
+        let Some(seat) = own else { return };
+        match keepers.get_mut(&group.id) {
+            Some(keeper) => keeper.follow(&mut self.slab, group),
+            // Without memory the seat is not reported, and the registrar tells of it again.
+            None => match Keeper::new(&mut self.slab, seat, group) {
+                Ok(keeper) => _ = keepers.insert(group.id, keeper),
+                Err(Full) => return,
+            },
+        }
+        keepers[&group.id].pull(group, out);
+    }
+
+    /// Adopts the seat of a data bucket, if this server has nothing for it yet.
+    fn adopt_seat(&mut self, now_ms: u64, seat: Seat, group: &Group, out: &mut Outbox) {
+        let placed = group.occupant(seat).and_then(|occupant| occupant.bucket.clone());
+        let (Some(placed), Some(occupant)) = (placed, group.occupant(seat)) else { return };
+        let is_here = members(&mut self.tables, &mut self.receipts, &mut self.retiring)
+            .any(|found| found.member.seat == seat);
+        if is_here {
+            if let (Some(interval), Some(id)) = (placed.interval, placed.transfer) {
+                self.committed(now_ms, id, (interval, placed.epoch), out);
+            }
+            return;
+        }
+        if self.protection.restores.contains_key(&seat) {
+            return;
+        }
+        if occupant.since != occupant.incarnation {
+            let mut restore = Restore::new(seat, group);
+            restore.ask(now_ms, group, out);
+            self.protection.restores.insert(seat, restore);
+            return;
+        }
+        let Ok(mut member) = Member::new(&mut self.slab, seat) else { return };
+        member.follow(group);
+        member.flush(now_ms, out);
+        if let Some(receipt) = placed.transfer.and_then(|id| self.receipts.get_mut(&id)) {
+            receipt.member = Some(member);
+            return;
+        }
+        let interval = placed.interval.filter(|_| placed.transfer.is_none());
+        let is_retiring = interval.is_none();
+        match Owned::new(&mut self.slab, interval.unwrap_or_else(nothing), placed.epoch) {
+            Err(Full) => member.clear(&mut self.slab),
+            Ok(mut bucket) => {
+                bucket.member = Some(member);
+                match is_retiring {
+                    // The transfer was cancelled meanwhile.
+                    true => self.retiring.push((group.spec, bucket)),
+                    false => self.adopt(group.spec, bucket, &[]),
+                }
+            }
+        }
+    }
+
+    /// Removes everything that belongs to the groups of a table.
+    pub(crate) fn drop_groups(&mut self, table: TableId) {
+        let Protection { groups, keepers, restores, .. } = &mut self.protection;
+        let is_of = |id: &GroupId| groups.get(id).is_some_and(|group| group.spec.id == table);
+        let gone: Vec<Keeper> = keepers.extract_if(.., |id, _| is_of(id)).map(|(_, keeper)| keeper).collect();
+        gone.into_iter().for_each(|keeper| keeper.clear(&mut self.slab));
+        let gone: Vec<Restore> =
+            restores.extract_if(.., |seat, _| is_of(&seat.group)).map(|(_, restore)| restore).collect();
+        gone.into_iter().for_each(|mut restore| restore.clear(&mut self.slab));
+        let gone: Vec<_> = self.retiring.extract_if(.., |(spec, _)| spec.id == table).collect();
+        gone.into_iter().for_each(|(_, bucket)| bucket.clear(&mut self.slab));
+        groups.retain(|_, group| group.spec.id != table);
+    }
+
+    /// Gives a seat back as soon as the records that were put into its bucket are removed.
+    pub(crate) fn retire(&mut self, spec: Spec, tree: Option<Bucket>, bytes: u64, member: Member) {
+        // An empty tree needs the least memory there is. Without it, the records stay in the parity.
+        let Some(tree) = tree.or_else(|| Bucket::new(&mut self.slab).ok()) else {
+            return member.clear(&mut self.slab);
+        };
+        let mut bucket = Owned::of(tree, bytes, nothing(), 0);
+        bucket.member = Some(member);
+        bucket.sheds();
+        self.retiring.push((spec, bucket));
+    }
+
+    fn vacate(&mut self, out: &mut Outbox) {
+        for (_, bucket) in &self.retiring {
+            let member = bucket.member.as_ref().expect("only buckets with seats retire");
+            if bucket.tree.len() == 0 && member.is_safe(member.changes()) {
+                out.push(to_registrar(ParityMessage::Vacate { seat: member.seat }));
+            }
+        }
+    }
+
+    /// Sends the changes that requests have made in buckets of a table. Returns which replies have to wait for.
+    pub(crate) fn needs(
+        &mut self,
+        now_ms: u64,
+        table: TableId,
+        buckets: &BTreeSet<usize>,
+        out: &mut Outbox,
+    ) -> Vec<(Seat, u64)> {
+        let Some(served) = self.tables.get_mut(&table) else { return Vec::new() };
+        let mut needs = Vec::new();
+        for at in buckets {
+            if let Some(member) = &mut served.buckets[*at].member {
+                member.flush(now_ms, out);
+                if !member.is_safe(member.changes()) {
+                    needs.push((member.seat, member.changes()));
+                }
+            }
+        }
+        needs
+    }
+
+    /// Sends a reply when the changes are safe that these buckets have now.
+    pub(crate) fn send_when_safe(&mut self, needs: Vec<(Seat, u64)>, reply: (To, Message), out: &mut Outbox) {
+        self.protection.waiting.push(Waiting { needs, reply });
+        self.send_what_is_safe(out);
+    }
+
+    fn send_what_is_safe(&mut self, out: &mut Outbox) {
+        if self.protection.waiting.is_empty() {
+            return;
+        }
+        let mut states = BTreeMap::new();
+        for found in members(&mut self.tables, &mut self.receipts, &mut self.retiring) {
+            states.insert(found.member.seat, &*found.member);
+        }
+        self.protection.waiting.retain_mut(|Waiting { needs, reply }| {
+            // Clients of a bucket that is gone ask again.
+            if needs.iter().any(|(seat, _)| !states.contains_key(seat)) {
+                return false;
+            }
+            needs.retain(|(seat, changes)| !states[seat].is_safe(*changes));
+            if needs.is_empty() {
+                out.push(reply.clone());
+            }
+            !needs.is_empty()
+        });
+    }
+}
+
+/// No keys.
+fn nothing() -> Interval {
+    Interval::of(b"", Upper::Key(Box::default()))
+}
+
+/// A data bucket that has a seat, or gets one.
+struct Found<'a> {
+    member: &'a mut Member,
+    tree: Option<&'a Bucket>,
+    journal: Option<&'a Journal>,
+    /// The answers that came with its records, before it has a journal.
+    arrived: &'a [Noted],
+}
+
+/// All data buckets of a server that have seats.
+fn members<'a>(
+    tables: &'a mut BTreeMap<TableId, Served>,
+    receipts: &'a mut BTreeMap<TransferId, Receipt>,
+    retiring: &'a mut [(Spec, Owned)],
+) -> impl Iterator<Item = Found<'a>> {
+    let buckets = tables.values_mut().flat_map(|served| &mut served.buckets);
+    let buckets = buckets.chain(retiring.iter_mut().map(|(_, bucket)| bucket)).filter_map(|bucket| {
+        let (tree, journal) = (Some(&bucket.tree), Some(&bucket.journal));
+        Some(Found { member: bucket.member.as_mut()?, tree, journal, arrived: &[] })
+    });
+    buckets.chain(receipts.values_mut().filter_map(|receipt| {
+        let arrived = receipt.arrived.as_ref().map_or(&[][..], |arrived| &arrived.last.journal);
+        Some(Found { member: receipt.member.as_mut()?, tree: receipt.tree.as_ref(), journal: None, arrived })
+    }))
+}
+
+#[cfg(test)]
+impl BucketServer {
+    /// The lines of a bucket of this server.
+    pub(crate) fn lines_of(&mut self, group: &Group, index: u8) -> BTreeMap<Rank, Vec<u8>> {
+        let (mut lines, mut cursor) = (BTreeMap::new(), Bytes::default());
+        loop {
+            // Whoever reads is nobody's seat.
+            let for_seat = Seat { group: group.id, index: u8::MAX, incarnation: 0 };
+            let part = self.read(0, (index, for_seat), &cursor, &[]);
+            assert_ne!(part.state, State::Partial, "bucket {index} of group {} on {}", group.id, self.me);
+            lines.extend(part.lines.into_iter().map(|(rank, line)| (rank, line.into_vec())));
+            match part.next {
+                Some(next) => cursor = next,
+                None => return lines,
+            }
+        }
+    }
+}
+
+/// Checks that parity buckets are the sums of data buckets, given the lines of each.
+#[cfg(test)]
+pub(crate) fn check_sums(shape: super::message::Shape, buckets: &[(u8, BTreeMap<Rank, Vec<u8>>)]) {
+    use super::field;
+
+    let (data, parities): (Vec<_>, Vec<_>) = buckets.iter().partition(|(index, _)| *index < shape.data);
+    for (index, lines) in parities {
+        let mut sums: BTreeMap<Rank, Vec<u8>> = BTreeMap::new();
+        for (bucket, lines) in &data {
+            for (rank, line) in lines {
+                let sum = sums.entry(*rank).or_default();
+                sum.resize(sum.len().max(line.len()), 0);
+                field::add(sum, field::coefficient(index - shape.data, *bucket), line);
+            }
+        }
+        for line in sums.values_mut() {
+            let len = line.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            line.truncate(len);
+        }
+        sums.retain(|_, line| !line.is_empty());
+        assert_eq!(sums, *lines, "parity bucket {index} is not the sum of its group");
+    }
+}

@@ -1,0 +1,160 @@
+//! The simulation of tables with parity: servers are killed, frozen and cut off, and so is the registrar.
+//!
+//! Invariant: no record is lost while at most k servers fail before all groups are sound again, whatever was under way.
+//! In the end every parity bucket is the sum of the records of its group.
+
+use super::super::image::Address;
+use super::super::message::Message;
+use super::super::parity::directory::{Directory, Stored};
+use super::super::parity::message::Shape;
+use super::super::server::{Outbox, To};
+use super::{SEEDS, World, name, number, server};
+
+/// How long it takes until the registrar has noticed a failure.
+const NOTICED_MS: u64 = 3_000;
+/// The longest failure of a server, and of the registrar.
+const DOWN_MS: u64 = 8_000;
+
+/// The registrar, and what it has stored.
+pub(super) struct SimRegistrar {
+    directory: Option<Directory>,
+    stored: Stored,
+    up_ms: u64,
+}
+
+impl SimRegistrar {
+    pub(super) fn new() -> SimRegistrar {
+        SimRegistrar { directory: None, stored: Stored::default(), up_ms: 0 }
+    }
+}
+
+impl World {
+    /// The number of the registrar in the network.
+    pub(super) fn registrar_number(&self) -> usize {
+        self.servers.len() + self.clients.len()
+    }
+
+    fn with_directory(&mut self, work: impl FnOnce(&mut Directory, &mut Outbox)) {
+        let SimRegistrar { directory, stored, up_ms } = &mut self.registrar;
+        if self.now_ms < *up_ms {
+            return;
+        }
+        let directory =
+            directory.get_or_insert_with(|| Directory::new(self.now_ms, "registrar".into(), stored.clone()));
+        let mut out = Outbox::new();
+        work(directory, &mut out);
+        if std::mem::take(&mut directory.has_changed) {
+            *stored = directory.stored.clone();
+        }
+        for (to, message) in out {
+            let To::Server(to) = to else { panic!("{message:?} of the registrar to {to:?}") };
+            self.send(self.registrar_number(), number(&to), &message);
+        }
+    }
+
+    pub(super) fn register(&mut self, from: usize, message: Message) {
+        let Message::Parity(message) = message else { panic!("{message:?} to the registrar") };
+        let now_ms = self.now_ms;
+        self.with_directory(|directory, out| directory.take(now_ms, &name(from), message, out));
+    }
+
+    pub(super) fn tick_registrar(&mut self) {
+        if self.spec.parity.is_none() {
+            return;
+        }
+        let servers: Vec<Address> = (0..self.servers.len()).map(name).collect();
+        let now_ms = self.now_ms;
+        self.with_directory(|directory, out| directory.tick(now_ms, &servers, out));
+        if self.failed > 0 && self.now_ms >= self.failed_ms + NOTICED_MS && self.is_sound() {
+            self.failed = 0;
+            self.rebuilt += 1;
+        }
+    }
+
+    /// Makes the first group of the table.
+    pub(super) fn create_group(&mut self, shape: Shape) {
+        let (spec, mut is_made) = (self.spec, false);
+        while !is_made {
+            self.step();
+            let now_ms = self.now_ms;
+            self.with_directory(|directory, out| {
+                if directory.alive(now_ms).count() >= shape.seats() {
+                    directory.create(now_ms, spec, out);
+                    is_made = true;
+                }
+            });
+        }
+    }
+
+    /// Whether all buckets of all groups are there.
+    fn is_sound(&self) -> bool {
+        let Some(directory) = &self.registrar.directory else { return false };
+        directory.stored.groups.iter().all(|group| {
+            let data = usize::from(group.shape().data);
+            (0..group.seats.len()).all(|index| match &group.seats[index] {
+                None => index < data,
+                Some(_) => directory.is_complete(self.now_ms, group, index),
+            })
+        })
+    }
+
+    /// Lets a server or the registrar fail.
+    pub(super) fn fail(&mut self) {
+        if !self.weather.crashes {
+            return;
+        }
+        if self.rng.one_in(300) {
+            self.registrar.directory = None;
+            self.registrar.up_ms = self.now_ms + self.rng.below(DOWN_MS);
+        }
+        let tolerated = self.spec.parity.map_or(0, |shape| usize::from(shape.parity));
+        if self.failed < tolerated && self.rng.one_in(60) {
+            let failing = self.rng.below(self.servers.len() as u64) as usize;
+            if self.down.contains_key(&failing) {
+                return;
+            }
+            self.failed += 1;
+            self.failed_ms = self.now_ms;
+            let is_frozen = self.rng.one_in(2);
+            if !is_frozen {
+                self.runs += 1;
+                self.servers[failing] = server((failing, self.servers.len()), self.runs);
+            }
+            self.down.insert(failing, (self.now_ms + self.rng.below(DOWN_MS), is_frozen));
+        }
+    }
+
+    /// Checks that all groups are sound, and that each parity bucket is the sum of its group.
+    pub(super) fn check_groups(&mut self) {
+        assert!(self.is_sound(), "a group is not sound: {:?}", self.registrar.stored);
+        for group in self.registrar.stored.groups.clone() {
+            let mut buckets = Vec::new();
+            for (index, occupant) in (0..).zip(&group.seats) {
+                let Some(occupant) = occupant else { continue };
+                let server = &mut self.servers[number(&occupant.server)];
+                buckets.push((index, server.lines_of(&group, index)));
+            }
+            super::super::parity::check_sums(group.shape(), &buckets);
+        }
+    }
+}
+
+#[test]
+fn no_record_is_lost_with_any_k_servers() {
+    let (mut splits, mut rebuilt, mut arranged) = (0, 0, 0);
+    let first = std::env::var("THALWEG_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = std::env::var("THALWEG_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+    for seed in first.map_or(0..seeds, |first| first..first + 1) {
+        let (shape, servers) = [("2+1", 4), ("1+1", 3), ("2+2", 5), ("4+1", 6)][seed as usize % 4];
+        let mut world = World::new(seed, Some(Shape::parse(shape).unwrap()), servers);
+        let weather = world.weather;
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
+        assert!(ran.is_ok(), "seed {seed}, {shape} on {servers} servers, {weather:?}");
+        splits += world.servers.iter().map(|server| server.transfers).sum::<u64>();
+        (rebuilt, arranged) = (rebuilt + world.rebuilt, arranged + world.arranged);
+    }
+    assert!(
+        first.is_some() || (splits > 0 && rebuilt > 0 && arranged > 0),
+        "{splits} buckets split, groups were rebuilt {rebuilt} times, and clients had {arranged} splits"
+    );
+}
