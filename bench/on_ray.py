@@ -95,7 +95,7 @@ def hosted(args, place):
     """A cluster of Thalweg on the Ray cluster."""
     import thalweg.ray
 
-    return thalweg.ray.cluster(args.nodes, cpus=1, memory=args.memory, data=f"{place}/{{}}", timeout=60, name="bench")
+    return thalweg.ray.cluster(args.nodes, cpus=1, memory=args.memory, data=place, timeout=60, name="bench")
 
 
 def sorts(args, place, skewed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,63 @@ def test_what_cannot_be_understood_is_a_usage_error(options: dict[str, object], 
     assert isinstance(caught.value, ValueError)
 
 
-def test_a_cluster_without_an_identity_is_named() -> None:
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda: thalweg.sort(3, "b"), "inputs=3: give a name, or a list of names"),
+        (lambda: thalweg.sort(["a", 3], "b"), "inputs=.'a', 3.: give a name"),
+        (lambda: thalweg.check(None), "files=None: give a name"),
+        (lambda: thalweg.pump("a", 3.0), "dest=3.0: give a name"),
+        (lambda: thalweg.sort("a", "b", cluster=3), "cluster=3: give text or a path"),
+        (lambda: thalweg.sort("a", "b", progress=3), "progress=3: give True, False or a function"),
+        (lambda: thalweg.Cluster("river", on=3), "on=3: give a name"),
+        (lambda: thalweg.Cluster("river").exec("uname -r"), "command='uname -r': give a list of words"),
+        (lambda: thalweg.sort("a", 3), "output=3: give a name"),
+        (lambda: thalweg.sort("a", "b", memory=True), "memory=True: give a number or text"),
+        (lambda: thalweg.detach(3, "a", "b"), "verb=3: give text"),
+        (lambda: thalweg.Cluster("river").exec(["true"], env=3), "env=3: give a mapping of names to values"),
+        (lambda: thalweg.Table(3), "name=3: give text"),
+        (lambda: thalweg.Volume(3), "name=3: give text"),
+    ],
+)  # fmt: skip
+def test_an_argument_of_a_wrong_type_is_named(call: Callable[[], object], why: str) -> None:
+    with pytest.raises(TypeError, match=why):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda: thalweg.sort([], "b"), "inputs=..: name at least one; '-' is standard input"),
+        (lambda: thalweg.sort("a", "b", cluster=""), "cluster is empty"),
+        (lambda: thalweg.River(inlets=0), "inlets=0: give a whole number from 1 on"),
+        (lambda: thalweg.River(outlets=-1), "outlets=-1: give a whole number from 1 on"),
+        (lambda: thalweg.River(inlets=2**70), "inlets=[0-9]*: a river has at most 1024"),
+        (lambda: thalweg.River(pick=3), "3 is none of robin, hash, copy, least-busy, and no function"),
+        (lambda: thalweg.River(pick="fast"), "'fast' is none of robin"),
+        (lambda: thalweg.Cluster("river").exec([]), "command=..: give a program and its arguments"),
+        (lambda: thalweg.Cluster("river").exec(["true"], timeout=-1), "timeout=-1: give seconds, from 0 to"),
+        (lambda: thalweg.Table().range(limit=-1), "limit=-1: give a whole number from 0 on"),
+        (lambda: thalweg.Table(memory=-1), "memory"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_a_usage_error(call: Callable[[], object], why: str) -> None:
+    with pytest.raises(thalweg.UsageError, match=why):
+        call()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: thalweg.Cluster("river").exec(["true"]),
+        lambda: thalweg.Table("events", cluster="river"),
+        lambda: thalweg.sort("nodes:a", "nodes:b-{}", cluster="river"),
+        lambda: thalweg.sort("table:a", "b"),
+        lambda: thalweg.sort("a", "b", cluster=thalweg.Cluster()),
+    ],
+    ids=["exec", "table", "nodes", "table of a verb", "a cluster without a name"],
+)
+def test_a_cluster_without_an_identity_is_named(use: Callable[[], object]) -> None:
     with pytest.raises(thalweg.NoIdentity) as caught:
-        thalweg.Cluster("river").exec(["true"])
+        use()
     assert caught.value.path.name == "thalweg"

@@ -52,6 +52,8 @@ def test_a_machine_that_is_lost_in_mid_sort_is_done_without_and_replaced(machine
     import thalweg.ray
 
     thalweg.gen(RECORDS, place / "records")
+    for index in range(NODES):
+        (place / f"n{index + 1}").mkdir()
     with thalweg.ray.cluster(NODES, memory="256MiB", data=f"{place}/{{}}", timeout=60) as cluster:
         before = up(cluster, NODES)
 

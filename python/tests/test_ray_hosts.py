@@ -101,7 +101,7 @@ def test_hosts_that_share_nothing_get_the_package_from_the_job(lab: str, place: 
     python = Path(str(ray.__file__)).parents[4] / "bin/python"
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": "/tmp", "TMPDIR": str(private), "HOME": str(private)}
-    mount = 'mount -t tmpfs private "$1" && mount -t tmpfs ray /tmp/ray && shift && exec "$@"'
+    mount = 'mount -t tmpfs private "$1" && mkdir "$1/data" && mount -t tmpfs ray /tmp/ray && shift && exec "$@"'
 
     def host(number: int, *words: str) -> subprocess.Popen[bytes]:
         net = f"10.{64 + (int(lab, 16) >> 8) % 64}.{int(lab, 16) & 255}"

@@ -46,8 +46,16 @@ def test_anything_with_the_buffer_protocol_can_be_put() -> None:
             for source in [*sources, mapped]:
                 sorter.put(source)
             assert b"".join(sorter.sorted()) == b"a\nb\nc\nd\ne\nf\n"
-    with thalweg.Sorter(memory="16MiB") as sorter, pytest.raises(TypeError, match="contiguous"):
-        sorter.put(numpy.zeros(10, "u1")[::2])
+    for refused, why in (
+        (numpy.zeros(10, "u1")[::2], "contiguous"),
+        (numpy.array([{}, None]), "references to objects"),
+        (numpy.zeros(2, [("count", "u4"), ("OBJECT", "O")]), "references to objects"),
+    ):
+        with thalweg.Sorter(memory="16MiB") as sorter, pytest.raises(TypeError, match=why):
+            sorter.put(refused)
+    with thalweg.Sorter(memory="16MiB", record=8) as sorter:
+        sorter.put(numpy.zeros(2, [("COUNT", "u4"), ("PLACE", "u4")]))
+        assert b"".join(sorter.sorted()) == bytes(16)
 
 
 def test_lines_and_prefixed_records_are_cut_nowhere() -> None:

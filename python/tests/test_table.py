@@ -82,6 +82,12 @@ def test_a_table_of_the_program_is_a_mapping_in_order() -> None:
     works_as_a_mapping(thalweg.Table(memory="16MiB"))
 
 
+def test_what_cannot_be_a_key_is_in_no_table() -> None:
+    films = thalweg.Table()
+    films["film:1"] = "Citizen Kane"
+    assert bytearray(b"film:1") in films and 1 not in films and None not in films
+
+
 def test_a_full_table_says_so() -> None:
     table = thalweg.Table(memory=1 << 20)
     with pytest.raises(thalweg.TableFull, match="1048576 bytes"):

@@ -31,6 +31,9 @@ def test_files_are_written_read_and_listed(films: thalweg.Volume) -> None:
         file.write(b"z")
     with films.open("a/b/c") as file:
         assert file.read(3) == b"\0\1\2"
+        for place in (-1, -(2**40)):
+            with pytest.raises(OSError, match="Invalid argument"):
+                file.seek(place)
         file.seek(-3, 2)
         assert file.read() == b"xyz"
     assert films.stat("a/b/c").size == 256 * 20_000 + 1

@@ -7,6 +7,7 @@ import signal
 import sys
 
 from thalweg import _native
+from thalweg._hosted import PREFIX, identity
 from thalweg.errors import Error
 
 _WITH_IDENTITY = ("exec", "job", "node", "cluster", "pump")
@@ -14,25 +15,23 @@ _WITH_IDENTITY = ("exec", "job", "node", "cluster", "pump")
 
 
 def _hosted(words: list[str]) -> list[str]:
-    """The words with an identity in the place of ``--cluster ray:NAME``. Ray is asked if it is not there yet."""
+    """The words with an identity in the place of ``--cluster ray:NAME``."""
     given: list[str] = []
     rest = iter(words)
     for word in rest:
         if word == "--":
             return [*given, word, *rest]
-        name = word.removeprefix("--cluster=") if word.startswith("--cluster=ray:") else None
+        name = word.removeprefix("--cluster=") if word.startswith(f"--cluster={PREFIX}") else None
         if word == "--cluster":
             name = next(rest, None)
-            if name is None or not name.startswith("ray:"):
+            if name is None or not name.startswith(PREFIX):
                 given += [word] if name is None else [word, name]
                 continue
         if name is None:
             given.append(word)
             continue
-        from thalweg.ray import identity
-
         flag = "--identity" if words[0] in _WITH_IDENTITY else "--cluster"
-        given += [flag, identity(name.removeprefix("ray:"))]
+        given += [flag, identity(name.removeprefix(PREFIX))]
     return given
 
 

@@ -20,6 +20,8 @@ _log = logging.getLogger("thalweg")
 def call(words: list[str], progress: Progress = False) -> str:
     """Does what the words of a command say. What the user should know at once is logged as a warning."""
     if progress is not True:
+        if progress and not callable(progress):
+            raise TypeError(f"progress={progress!r}: give True, False or a function")
         return _native.call(words, progress or None, _log.warning)
     bar = _Bar()
     try:

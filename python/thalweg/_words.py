@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, SupportsIndex, TypeAlias, cast
+
+from thalweg import _native
+from thalweg.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -14,8 +18,17 @@ Name: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 ``table:NAME@LOW..HIGH``."""
 Size: TypeAlias = int | str
 """Bytes, or text with a unit or a share: ``"256MiB"``, ``"50%"``."""
-Option: TypeAlias = bool | int | float | Name | Iterable[Name] | None
+Option: TypeAlias = bool | SupportsIndex | float | Name | Iterable[Name] | None
 """The value of a keyword. ``None``, ``False`` and an empty list are as if it were not there."""
+
+
+_SWITCHES = frozenset(
+    "ascii datamation detach merge no_checksum no_proof prefixed resume skewed split_keys through_ssh unique"
+    " verify".split()
+)
+"""Keywords whose flags take no value."""
+_NAMES = frozenset(("output", "scratch", "identity", "summary"))
+"""Keywords that are names of files."""
 
 
 class Array(Protocol):
@@ -29,10 +42,59 @@ Bytes: TypeAlias = "Buffer | Array"
 """Anything with the buffer protocol."""
 
 
-def names(given: Name | Iterable[Name]) -> list[str]:
-    """One name, or several, as text."""
+def names(given: object, what: str, wanted: str = "a name, or a list of names") -> list[str]:
+    """One name, or several, as text. ``what`` is the argument that gives them."""
     one = isinstance(given, (str, bytes, os.PathLike))
-    return [os.fsdecode(name) for name in ([given] if one else given)]
+    try:
+        return [os.fsdecode(name) for name in cast("Iterable[Name]", [given] if one else given)]
+    except TypeError:
+        raise TypeError(f"{what}={given!r}: give {wanted}") from None
+
+
+def some_names(given: object, what: str = "inputs") -> list[str]:
+    """The same, and at least one: the command reads standard input if there is none."""
+    found = names(given, what)
+    if found:
+        return found
+    raise UsageError(f"{what}={given!r}: name at least one; '-' is standard input")
+
+
+def text(what: str, given: object) -> str:
+    """A name that is no path."""
+    if isinstance(given, str):
+        return given
+    raise TypeError(f"{what}={given!r}: give text")
+
+
+def path(what: str, given: object) -> str:
+    """A path as text."""
+    if not isinstance(given, (str, os.PathLike)):
+        raise TypeError(f"{what}={given!r}: give text or a path")
+    if found := os.fsdecode(cast("str | os.PathLike[str]", given)):
+        return found
+    raise UsageError(f"{what} is empty")
+
+
+def whole(what: str, count: object, least: int = 1) -> int:
+    """A number that is at least this, and has no fraction."""
+    if isinstance(count, SupportsIndex) and operator.index(count) >= least:
+        return operator.index(count)
+    raise UsageError(f"{what}={count!r}: give a whole number from {least} on")
+
+
+def seconds(what: str, given: object, most: float) -> float:
+    """A time that is at most this."""
+    if isinstance(given, SupportsFloat) and 0 <= float(given) <= most:
+        return float(given)
+    raise UsageError(f"{what}={given!r}: give seconds, from 0 to {most}")
+
+
+def size(what: str, given: object) -> int:
+    """A number of bytes, of which there can be no share."""
+    try:
+        return _native.size(str(given))
+    except UsageError as why:
+        raise UsageError(f"{what}: {why}") from None
 
 
 def flags(options: dict[str, Option]) -> list[str]:
@@ -40,14 +102,16 @@ def flags(options: dict[str, Option]) -> list[str]:
     words: list[str] = []
     for name, value in options.items():
         flag = "--" + name.rstrip("_").replace("_", "-")
-        if value is True:
-            words.append(flag)
-        elif value is None or value is False:
+        if value is None or value is False:
             continue
-        elif isinstance(value, (int, float)):
+        if name in _SWITCHES:
+            words.append(flag if value is True else f"{flag}={value}")
+        elif name in _NAMES:
+            words += [f"{flag}={word}" for word in names(value, name)]
+        elif value is not True and isinstance(value, (SupportsIndex, float)):
             words.append(f"{flag}={value}")
         else:
-            words += [f"{flag}={word}" for word in names(value)]
+            words += [f"{flag}={word}" for word in names(value, name, "a number or text")]
     return words
 
 

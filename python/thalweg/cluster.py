@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from types import NoneType
+from typing import cast
 
 from thalweg import _native
+from thalweg._hosted import PREFIX, identity, settings
 from thalweg._objects import made
 from thalweg._progress import call
-from thalweg._words import Option, words
+from thalweg._words import Name, Option, names, path, seconds, words
+from thalweg.errors import UsageError
 from thalweg.results import ClusterReport, ExecReport, Executed, HostOutput, JobList
 
-HOSTED = "ray:"
-"""What the name of a cluster begins with that Ray hosts."""
+TIMEOUT_SECONDS_MAX = 10**9
+"""The longest timeout of a command: 30 years."""
 
 
 class Cluster:
@@ -34,9 +38,9 @@ class Cluster:
         identity: str | os.PathLike[str] | None = None,
         on: Iterable[str] = (),
     ) -> None:
-        self.name = None if name is None else os.fspath(name)
-        self.identity = None if identity is None else os.fspath(identity)
-        self.on = tuple(on)
+        self.name = None if name is None else path("name", name)
+        self.identity = None if identity is None else path("identity", identity)
+        self.on = tuple(names(on, "on"))
 
     def __repr__(self) -> str:
         given = [] if self.name is None else [repr(self.name)]
@@ -48,19 +52,18 @@ class Cluster:
         """The keywords of a verb that runs on it."""
         where, identity = self.where()
         # The name of a cluster that the identity has anyway is enough to run there.
-        return {"cluster": where or identity, "identity": identity, "on": ",".join(self.on) or None}
+        where = where or identity or _default_identity()
+        return {"cluster": where, "identity": identity, "on": ",".join(self.on) or None}
 
     def where(self) -> tuple[str | None, str | None]:
         """The cluster and the identity as the command takes them."""
-        if self.name is not None and self.name.startswith(HOSTED):
-            from thalweg.ray import identity
-
-            return identity(self.name.removeprefix(HOSTED)), None
+        if self.name is not None and self.name.startswith(PREFIX):
+            return identity(self.name.removeprefix(PREFIX)), None
         return self.name, self.identity
 
     def exec(
         self,
-        command: Iterable[str],
+        command: Iterable[Name],
         *,
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -73,9 +76,18 @@ class Cluster:
         Raises :class:`thalweg.ClusterError` if the cluster cannot be used. A host that cannot be reached is in the
         report, and so is a status other than 0.
         """
+        if isinstance(command, (str, bytes)):
+            raise TypeError(f"command={command!r}: give a list of words, as in ['sh', '-c', {command!r}]")
+        typed = names(command, "command")
+        if not typed:
+            raise UsageError(f"command={command!r}: give a program and its arguments")
+        if not isinstance(cast(object, env), (Mapping, NoneType)):
+            raise TypeError(f"env={env!r}: give a mapping of names to values")
+        if timeout is not None:
+            seconds("timeout", timeout, TIMEOUT_SECONDS_MAX)
         where, identity = self.where()
         pairs = list((env or {}).items())
-        report, outputs = _native.exec(where, identity, self.on, list(command), pairs, timeout, detach)
+        report, outputs = _native.exec(where, identity, self.on, typed, pairs, timeout, detach)
         said = {host: HostOutput(out, err) for host, out, err in outputs}
         return Executed(made(ExecReport, report), said)
 
@@ -96,3 +108,8 @@ class Cluster:
         where, identity = self.where()
         is_path = where is not None and os.path.exists(where)
         return {"identity": where if is_path else identity}
+
+
+def _default_identity() -> str:
+    """The directory of the identity that is used if none is given."""
+    return os.environ.get("THALWEG_IDENTITY") or os.path.join(settings(), "thalweg")

@@ -1,9 +1,10 @@
 """Clusters that Ray hosts: nodes of Thalweg on machines of Ray, by reservation.
 
-Model: a detached placement group reserves a bundle on as many machines as the cluster has nodes. In each bundle a
-detached actor, a *supervisor*, runs ``thalweg node run`` and restarts it. One more actor, the *keeper*, has the
-authority of the cluster: it signs the identities of nodes and that of clients. What it has is also in Ray's own store,
-so it may be restarted anywhere. Whoever may use the Ray cluster can therefore use the cluster of Thalweg.
+Model: a detached actor, the *keeper*, makes a cluster and ends it. Its placement group reserves a bundle on as many
+machines as the cluster has nodes. In each bundle a detached actor, a *supervisor*, runs ``thalweg node run`` and
+restarts it. The keeper has the authority of the cluster: it signs the identities of nodes and that of clients. What it
+has is also in Ray's own store, so it may be restarted anywhere. Whoever may use the Ray cluster can therefore use the
+cluster of Thalweg.
 
 Data and jobs never pass through Ray: after the first look-up the identity, with the addresses in it, is in a directory
 of this user, and only Thalweg's own links are used.
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import operator
 import os
 import pickle
 import random
@@ -26,15 +26,16 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from thalweg import _native
-from thalweg._words import Size
+from thalweg._hosted import directory
+from thalweg._words import Size, path, seconds, size, whole
 from thalweg.cluster import Cluster
-from thalweg.errors import NotEnoughResources, RayError, UsageError
+from thalweg.errors import Error, NotEnoughResources, RayError, UsageError
 
 RAY_MIN = "2.40"
 """The oldest version of Ray that this module is written for."""
@@ -46,7 +47,15 @@ _FAST_ENDS_MAX = 3
 _FAST_SECONDS = 5.0
 _AGAIN_SECONDS = 1.0
 _STOP_SECONDS = 10.0
+_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.02
+_TIMEOUT_SECONDS_MAX = 24 * 60 * 60
+_OTHER_CALLS = 8
+"""Calls of programs that a keeper carries out at a time, beside one of each supervisor."""
 _ANSWER_SECONDS = 5.0
+
+_OPTIONS = {"namespace": _NAMESPACE, "lifetime": "detached", "max_restarts": -1}
+"""How Ray runs the actors."""
 
 _Files: TypeAlias = dict[str, bytes]
 
@@ -90,7 +99,7 @@ def cluster(
     cpus: int = 1,
     memory: Size = "1GiB",
     name: str = "river",
-    data: str | None = None,
+    data: str | os.PathLike[str] | None = None,
     timeout: float = 10.0,
 ) -> RayCluster:
     """Makes a cluster of so many nodes, each on another machine of Ray, with ``cpus`` and ``memory`` reserved there.
@@ -103,46 +112,34 @@ def cluster(
     :func:`connect` finds it again.
 
     Raises :class:`thalweg.NotEnoughResources` if Ray does not have the machines within ``timeout``, and leaves nothing;
-    :class:`thalweg.UsageError` if ``nodes`` or ``cpus`` is not a whole number from 1 on.
+    :class:`thalweg.RayError` if there is a cluster of this name, or no directory ``data`` on a machine;
+    :class:`thalweg.UsageError` if an argument is not what it should be.
     """
-    _identity(name)
-    _whole("nodes", nodes)
-    _whole("cpus", cpus)
+    directory(name)
+    whole("nodes", nodes)
+    whole("cpus", cpus)
+    place = _data(data)
+    bytes_each = size("memory", memory)
+    seconds("timeout", timeout, _TIMEOUT_SECONDS_MAX)
     ray = _ray()
-    bytes_each = _native.size(str(memory))
-    if _actor(ray, name) is not None:
-        raise RayError(f"Ray hosts a cluster '{name}' already; connect finds it, another one needs another name")
-    from ray.util.placement_group import placement_group, remove_placement_group  # pyright: ignore
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # pyright: ignore
-
-    bundle: dict[str, float] = {"CPU": cpus, "memory": bytes_each}
-    group: Any = placement_group([bundle] * nodes, strategy="STRICT_SPREAD", name=_of(name), lifetime="detached")
-    if not group.wait(timeout):
-        remove_placement_group(group)
-        raise _not_enough(ray, nodes, bundle)
-    options: dict[str, Any] = {"namespace": _NAMESPACE, "lifetime": "detached", "max_restarts": -1}
-    # Its methods may run twice. A call waits while it is restarted.
-    keeper = ray.remote(Keeper).options(name=_of(name), num_cpus=0, max_task_retries=-1, **options).remote(name, group)
-    supervisors: list[Any] = []
-    # Ray warns that such an actor ends with its placement group, as it should.
-    with _quiet("ray.actor"):
-        for index in range(nodes):
-            where = PlacementGroupSchedulingStrategy(group, index)
-            supervisor = ray.remote(Supervisor).options(
-                name=_of(name, index),
-                num_cpus=cpus,
-                memory=bytes_each,
-                max_concurrency=2,
-                scheduling_strategy=where,
-                **options,
-            )
-            supervisors.append(supervisor.remote(name, index, group, cpus, bytes_each, data))
+    taken = RayError(f"Ray hosts a cluster '{name}' already; connect finds it, another one needs another name")
+    before = _actor(ray, name)
+    if before is not None:
+        if _got(ray, before.is_taken.remote()):
+            raise taken
+        # The program that began it was killed before it had asked for nodes.
+        _ended(name)
+    options: dict[str, Any] = {**_OPTIONS, "num_cpus": 0, "max_concurrency": nodes + _OTHER_CALLS}
     try:
-        hosts = ray.get([supervisor.place.remote() for supervisor in supervisors])
-        identities = ray.get(keeper.init.remote(hosts))
-        ray.get([supervisor.start.remote(files) for supervisor, files in zip(supervisors, identities, strict=True)])
+        # A call waits while it is restarted.
+        keeper = ray.remote(Keeper).options(name=_of(name), max_task_retries=-1, **options).remote(name)
+    except ValueError as why:  # Another program was faster.
+        raise taken from why
+    try:
+        # Once only: a keeper that was restarted meanwhile does not know what it had begun.
+        _got(ray, keeper.make.options(max_task_retries=0).remote(nodes, cpus, bytes_each, place, timeout))
     except BaseException:
-        down(name)
+        _ended(name)
         raise
     return connect(name)
 
@@ -152,46 +149,22 @@ def connect(name: str = "river") -> RayCluster:
 
     Raises :class:`thalweg.RayError` if there is none of this name.
     """
-    place = _identity(name)
+    place = directory(name)
     ray = _ray()
     keeper = _actor(ray, name)
     if keeper is None:
         raise RayError(f"Ray hosts no cluster '{name}'")
-    _written(place, ray.get(keeper.client.remote()))
+    _written(Path(place), _got(ray, keeper.client.remote()))
     return RayCluster(name)
 
 
-def identity(name: str) -> str:
-    """The directory of the identity for a cluster that Ray hosts. Ray is only asked if it is not there yet."""
-    place = _identity(name)
-    if not place.is_dir():
-        connect(name)
-    return str(place)
-
-
 def down(name: str = "river") -> None:
-    """Ends a cluster that Ray hosts: its jobs, nodes and actors, its reservation and its files."""
-    place = _identity(name)
-    ray = _ray()
-    keeper = _actor(ray, name)
-    if keeper is not None:
-        group = ray.get(keeper.group.remote())
-        stopping: list[tuple[Any, Any]] = []
-        for index in range(group.bundle_count):
-            supervisor = _actor(ray, name, index)
-            if supervisor is not None:
-                stopping.append((supervisor, supervisor.stop.remote()))
-        for supervisor, stopped in stopping:
-            # One whose machine is lost cannot stop.
-            with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(stopped, timeout=2 * _STOP_SECONDS)
-            ray.kill(supervisor)
-        ray.get(keeper.stop.remote())
-        ray.kill(keeper)
-        from ray.util.placement_group import remove_placement_group  # pyright: ignore
+    """Ends a cluster that Ray hosts: its jobs, nodes and actors, its reservation and its files.
 
-        remove_placement_group(group)
-    shutil.rmtree(place, ignore_errors=True)
+    Raises :class:`thalweg.RayError` if there is none of this name.
+    """
+    if not _ended(name):
+        raise RayError(f"Ray hosts no cluster '{name}'")
 
 
 class RayCluster(Cluster):
@@ -202,7 +175,10 @@ class RayCluster(Cluster):
         self._hosted = name
 
     def down(self) -> None:
-        """Ends it, and leaves nothing: no process, no file, no placement group."""
+        """Ends it, and leaves nothing: no process, no file, no placement group.
+
+        Raises :class:`thalweg.RayError` if it has been ended.
+        """
         down(self._hosted)
 
     def __enter__(self) -> RayCluster:
@@ -211,52 +187,140 @@ class RayCluster(Cluster):
     def __exit__(
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.down()
+        _ended(self._hosted)
 
 
 class Keeper:
-    """The actor that has the authority of a cluster. What it has is in Ray's store, too, for its successor."""
+    """The actor that has the authority of a cluster. What it has is in Ray's store, too, for its successor.
 
-    def __init__(self, name: str, group: Any) -> None:
+    It alone makes the cluster and ends it, so the program that asked for it may be killed at any time.
+    """
+
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._group = group
-        self._place = _directory(group, "keeper")
+        self._place = _directory()
         self._owner = self._place / "owner"
-        kept = self._store()._internal_kv_get(self._key)
-        if kept is not None:
-            _written(self._owner, pickle.loads(kept))
+        self._changes = threading.Lock()
+        self._stopping = threading.Event()
+        self._key = self._place.name.encode()
+        stored = self._store()._internal_kv_get(self._key)
+        self._made = stored is not None
+        if stored is not None:
+            _written(self._owner, pickle.loads(stored))
 
-    def group(self) -> Any:
-        """The placement group."""
-        return self._group
+    def is_taken(self) -> bool:
+        """Whether the cluster has been made, or is being made or ended."""
+        return self._made or self._changes.locked()
 
-    def made(self) -> bool:
+    def is_made(self) -> bool:
         """Whether the cluster has been made."""
-        return self._owner.exists()
+        return self._made
 
-    def init(self, hosts: list[str]) -> list[_Files]:
-        """Makes the cluster, and returns the identity of each host."""
+    def make(self, nodes: int, cpus: int, memory: int, data: str | None, timeout: float) -> None:
+        """Reserves the machines and starts the nodes there, or leaves nothing."""
+        with self._changes:
+            try:
+                self._make(nodes, cpus, memory, data, timeout)
+            except BaseException:
+                self._end()
+                raise
+
+    def _make(self, nodes: int, cpus: int, memory: int, data: str | None, timeout: float) -> None:
+        ray = _library()
+        from ray.util.placement_group import placement_group  # pyright: ignore
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # pyright: ignore
+
+        bundle: dict[str, float] = {"CPU": cpus, "memory": memory}
+        bundles = [bundle] * nodes
+        group: Any = placement_group(bundles, "STRICT_SPREAD", name=_of(self._name), lifetime="detached")
+        end = time.monotonic() + timeout
+        while not group.wait(_LOOK_SECONDS):
+            if self._stopping.is_set() or time.monotonic() >= end:
+                raise _not_enough(ray, nodes, bundle)
+        supervisors: list[Any] = []
+        # Ray warns that such an actor ends with its placement group, as it should.
+        with _quiet("ray.actor"):
+            for index in range(nodes):
+                supervisor = ray.remote(Supervisor).options(
+                    name=_of(self._name, index),
+                    num_cpus=cpus,
+                    memory=memory,
+                    max_concurrency=2,
+                    scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
+                    **_OPTIONS,
+                )
+                supervisors.append(supervisor.remote(self._name, index, cpus, memory, data))
+        hosts = self._all([supervisor.place.remote() for supervisor in supervisors])
         self._cluster("init", self._name, *hosts)
         self._cluster("client", _CLIENT)
-        self._keep()
-        return [_read(self._owner / "hosts" / host.partition("=")[0]) for host in hosts]
+        identities = [_read(self._owner / "hosts" / host.partition("=")[0]) for host in hosts]
+        self._all([supervisor.start.remote(files) for supervisor, files in zip(supervisors, identities, strict=True)])
+        self._store_owner()
+        self._made = True
+
+    def _all(self, calls: list[Any]) -> list[Any]:
+        """The results of all calls, unless the cluster is to end."""
+        ray = _library()
+        left = calls
+        while left:
+            done, left = ray.wait(left, num_returns=len(left), timeout=_LOOK_SECONDS)
+            # One that failed is enough.
+            _got(ray, done)
+            if self._stopping.is_set():
+                raise RayError(f"the cluster '{self._name}' was ended while it was made")
+        return _got(ray, calls)
+
+    def _end(self) -> None:
+        """Ends the nodes with their supervisors, and gives the machines back."""
+        ray = _library()
+        from ray.util.placement_group import get_placement_group, remove_placement_group  # pyright: ignore
+
+        try:
+            group: Any = get_placement_group(_of(self._name))
+        except ValueError:
+            return  # There is none.
+        found = [_actor(ray, self._name, index) for index in range(group.bundle_count)]
+        supervisors = [supervisor for supervisor in found if supervisor is not None]
+        stopping = [supervisor.stop.remote() for supervisor in supervisors]
+        ray.wait(stopping, num_returns=len(stopping), timeout=2 * _STOP_SECONDS)
+        end = time.monotonic() + _ANSWER_SECONDS
+        for index in range(group.bundle_count):
+            _wait_for_end(ray, end, self._name, index)
+        for supervisor in supervisors:
+            # One whose machine is lost has not ended.
+            ray.kill(supervisor)
+        # After its actors: Ray 2.60 has been seen to lose a machine whose bundle was removed while its actor ended.
+        remove_placement_group(group)
+        shutil.rmtree(self._owner, ignore_errors=True)
+        self._made = False
 
     def replace(self, host: str) -> _Files:
         """Puts a host in the place of the one that had its name: with a new key and address, in the next epoch."""
         name = host.partition("=")[0]
-        self._cluster("drop", name)
-        self._cluster("add", host)
-        self._keep()
-        return _read(self._owner / "hosts" / name)
+        if self._stopping.is_set():
+            raise RayError(f"the cluster '{self._name}' is being ended")
+        with self._changes:
+            self._cluster("drop", name)
+            self._cluster("add", host)
+            self._store_owner()
+            return _read(self._owner / "hosts" / name)
 
     def client(self) -> _Files:
         """The identity of clients."""
-        return {**_read(self._owner / "clients" / _CLIENT), "cluster.json": (self._owner / "cluster.json").read_bytes()}
+        with self._changes:
+            if not self._made:
+                raise RayError(f"the cluster '{self._name}' has not been made")
+            file = (self._owner / "cluster.json").read_bytes()
+            return {**_read(self._owner / "clients" / _CLIENT), "cluster.json": file}
 
     def stop(self) -> None:
-        """Forgets all."""
-        self._store()._internal_kv_del(self._key)
-        shutil.rmtree(self._place)
+        """Ends the cluster and this actor."""
+        self._stopping.set()
+        with self._changes:
+            self._end()
+            self._store()._internal_kv_del(self._key)
+            shutil.rmtree(self._place)
+        _library().actor.exit_actor()
 
     def _cluster(self, *words: str) -> None:
         command = [_script(self._place), "cluster", *words, "--identity", str(self._owner), "--quiet"]
@@ -265,11 +329,7 @@ class Keeper:
         if done.returncode != 0:
             raise RayError(done.stderr.strip())
 
-    @property
-    def _key(self) -> bytes:
-        return _of(self._name).encode()
-
-    def _keep(self) -> None:
+    def _store_owner(self) -> None:
         self._store()._internal_kv_put(self._key, pickle.dumps(_read(self._owner)))
 
     @staticmethod
@@ -283,29 +343,28 @@ class Keeper:
 class Supervisor:
     """The actor of a bundle, which runs a node and restarts it. The node ends with it."""
 
-    def __init__(self, name: str, index: int, group: Any, cpus: int, memory: int, data: str | None) -> None:
-        import ray
-
-        library: Any = ray
+    def __init__(self, name: str, index: int, cpus: int, memory: int, data: str | None) -> None:
         self._name = name
         self._node = f"n{index + 1}"
         self._cpus = cpus
         self._memory = memory
         self._data = None if data is None else data.replace("{}", self._node)
-        self._place = _directory(group, self._node)
+        self._place = _directory()
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._runner: threading.Thread | None = None
         # An actor that Ray has restarted finds the cluster made, and takes the place of the node that it had.
-        if library.get(self._keeper().made.remote()):
+        if _library().get(self._keeper().is_made.remote()):
             self._run(None)
 
     def place(self) -> str:
         """The host, as ``cluster init`` takes it, at a port that is free."""
-        import ray
-
-        library: Any = ray
-        address = str(library.util.get_node_ip_address())
+        address = str(_library().util.get_node_ip_address())
+        if self._data is not None and not Path(self._data).is_dir():
+            raise RayError(
+                f"{self._node} on {address} has no directory {self._data}: create it on every machine of Ray, or give"
+                " another data"
+            )
         with socket.socket() as free:
             free.bind((address, 0))
             port = free.getsockname()[1]
@@ -319,13 +378,14 @@ class Supervisor:
             raise RayError(f"{self._node} does not listen after {_STOP_SECONDS:.0f} s")
 
     def stop(self) -> None:
-        """Ends the node and what it runs, and removes its files."""
+        """Ends the node and what it runs, removes its files, and ends this actor."""
         self._stopping.set()
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
         if self._runner is not None:
             self._runner.join(_STOP_SECONDS)
         shutil.rmtree(self._place, ignore_errors=True)
+        _library().actor.exit_actor()
 
     def _run(self, files: _Files | None) -> threading.Event:
         ready = threading.Event()
@@ -356,16 +416,10 @@ class Supervisor:
             self._stopping.wait(_AGAIN_SECONDS)
 
     def _replaced(self) -> _Files:
-        import ray
-
-        library: Any = ray
-        return library.get(self._keeper().replace.remote(self.place()))
+        return _library().get(self._keeper().replace.remote(self.place()))
 
     def _keeper(self) -> Any:
-        import ray
-
-        library: Any = ray
-        return library.get_actor(_of(self._name), namespace=_NAMESPACE)
+        return _library().get_actor(_of(self._name), namespace=_NAMESPACE)
 
     def _started(self, files: _Files) -> subprocess.Popen[bytes]:
         own = self._place / "identity"
@@ -375,15 +429,58 @@ class Supervisor:
         mine = random.sample(cores, min(self._cpus, len(cores)))
         command = [sys.executable, "-m", "thalweg._node", _script(self._place), str(own), ",".join(map(str, mine))]
         where = Path.home() if self._data is None else Path(self._data)
-        where.mkdir(parents=True, exist_ok=True)
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=where, env=_environment(), process_group=0
         )
 
 
-def _directory(group: Any, actor: str) -> Path:
-    """A new directory for an actor, in the place of the one of an actor before it that was killed."""
-    place = Path(tempfile.gettempdir(), f"thalweg-{group.id.hex()}-{actor}")
+def _library() -> Any:
+    """Ray, in an actor, which is connected."""
+    import ray
+
+    return ray
+
+
+def _got(ray: Any, calls: Any) -> Any:
+    """The results of calls. What a call has raised is raised as it was."""
+    try:
+        return ray.get(calls)
+    except ray.exceptions.RayTaskError as why:
+        raise (why.cause if isinstance(why.cause, Error) else why) from None
+    except ray.exceptions.RayActorError as why:
+        if "No module named 'thalweg" in str(why):
+            raise RayError(
+                "a machine of Ray lacks the package thalweg: install it there, or have the program send it by"
+                " ray.init(runtime_env={'py_modules': [thalweg]})"
+            ) from None
+        line = re.sub(r"\x1b\[[0-9;]*m", "", str(why)).strip().splitlines()[0]
+        raise RayError(f"an actor of the cluster has ended: {line}") from why
+
+
+def _ended(name: str) -> bool:
+    """Ends a cluster, or what has been made of it. False if there is none."""
+    place = directory(name)
+    ray = _ray()
+    keeper = _actor(ray, name)
+    shutil.rmtree(place, ignore_errors=True)
+    if keeper is None:
+        return False
+    # It does not answer, but ends.
+    with contextlib.suppress(ray.exceptions.RayActorError):
+        ray.get(keeper.stop.options(max_task_retries=0).remote())
+    _wait_for_end(ray, time.monotonic() + _ANSWER_SECONDS, name)
+    return True
+
+
+def _wait_for_end(ray: Any, end: float, name: str, index: int | None = None) -> None:
+    """Waits until an actor has ended, and its name is free; at most until this time."""
+    while _actor(ray, name, index) is not None and time.monotonic() < end:
+        time.sleep(_POLL_SECONDS)
+
+
+def _directory() -> Path:
+    """A new directory for this actor, in the place of the one that it had before it was restarted."""
+    place = Path(tempfile.gettempdir(), f"thalweg-{_library().get_runtime_context().get_actor_id()}")
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(mode=0o700)
     return place
@@ -417,34 +514,32 @@ def _not_enough(ray: Any, nodes: int, bundle: dict[str, float]) -> NotEnoughReso
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     large = [has for has in machines if all(has.get(what, 0) >= needed for what, needed in bundle.items())]
     free = ray.available_resources()
-    gib = 1 << 30
-    needed = f"{bundle['CPU']} CPUs and {bundle['memory'] / gib:.2f} GiB"
-    left = f"{free.get('CPU', 0):.0f} CPUs and {free.get('memory', 0) / gib:.2f} GiB"
+
+    def described(has: dict[str, float]) -> str:
+        return f"{_counted(has.get('CPU', 0), 'CPU')} and {has.get('memory', 0) / (1 << 30):.2f} GiB"
+
     why = (
-        f"{nodes} nodes need {nodes} machines of Ray with {needed} each; {len(machines)} are alive, {len(large)} are"
-        f" as large, and in all {left} are free; add machines, or ask for less"
+        f"no room for {_counted(nodes, 'node')} of {described(bundle)}, each on a machine of its own: Ray has"
+        f" {_counted(len(machines), 'machine')}, {len(large)} of them large enough, and {described(free)} free in all;"
+        " add machines, or ask for less"
     )
     error = NotEnoughResources(why)
     error.nodes, error.machines, error.large = nodes, len(machines), len(large)
     return error
 
 
-def _whole(what: str, count: int) -> None:
-    """Checks that there is at least one, and no part of one."""
-    try:
-        is_sound = operator.index(count) >= 1
-    except TypeError:
-        is_sound = False
-    if not is_sound:
-        raise UsageError(f"{what}={count!r}: give a whole number from 1 on")
+def _counted(count: float, noun: str) -> str:
+    return f"{count:.0f} {noun}{'' if count == 1 else 's'}"
 
 
-def _identity(name: str) -> Path:
-    """Where this user has the identity for a cluster that Ray hosts."""
-    if not re.fullmatch("[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?", name):
-        raise RayError(f"'{name}' is not a name for a cluster: use up to 63 letters, digits, '-' and '.'")
-    settings = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return Path(settings, "thalweg", "ray", name)
+def _data(data: str | os.PathLike[str] | None) -> str | None:
+    """The directory of the files of nodes, as text."""
+    if data is None:
+        return None
+    place = path("data", data)
+    if not os.path.isabs(place) or "," in place or not place.isprintable():
+        raise UsageError(f"data={place!r}: give an absolute path without commas, which each machine has")
+    return place
 
 
 def _read(place: Path) -> _Files:

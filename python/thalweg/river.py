@@ -7,7 +7,11 @@ from types import TracebackType
 from typing import Literal, TypeAlias
 
 from thalweg import _native
-from thalweg._words import Bytes, Option, Size, words
+from thalweg._words import Bytes, Option, Size, whole, words
+from thalweg.errors import UsageError
+
+ENDS_MAX = 1024
+"""The most inlets of a river, and the most outlets."""
 
 Pick: TypeAlias = Literal["robin", "hash", "copy", "least-busy"] | Callable[[list[bytes]], Sequence[int]]
 """Which outlet a record goes to: in turn, by a hash of its key, to all, to the one that is free soonest, or as a
@@ -15,7 +19,7 @@ function says that gets a list of records and returns the number of an outlet fo
 
 
 class River:
-    """Carries records from ``inlets`` to ``outlets``, each of which one thread uses.
+    """Carries records from ``inlets`` to ``outlets``, each of which one thread uses. There are at most 1024 of each.
 
     ``record``, ``prefixed`` and ``by`` say how records lie in what is put, and what their key is, as for
     :func:`thalweg.sort`. The memory of a river is bounded: an inlet waits while its outlets are slow.
@@ -39,6 +43,9 @@ class River:
         by: str | None = None,
     ) -> None:
         options: dict[str, Option] = {"record": record, "prefixed": prefixed, "by": by, "output": "-"}
+        for what, count in (("inlets", inlets), ("outlets", outlets)):
+            if whole(what, count) > ENDS_MAX:
+                raise UsageError(f"{what}={count}: a river has at most {ENDS_MAX}")
         natives = _native.river(words("sort", (), options), inlets, outlets, pick)
         self.inlets = [Inlet(native) for native in natives[0]]
         """One for each source."""

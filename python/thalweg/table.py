@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, MutableMapping
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, cast, overload
 
 from thalweg import _native
+from thalweg._words import path, size, text, whole
 from thalweg.cluster import Cluster
 from thalweg.errors import UsageError
 
@@ -54,20 +55,24 @@ class Table(MutableMapping[Key, bytes]):
         memory: Size | None = None,
     ) -> None:
         self.name = name
+        self._cluster: str | None = None
         if name is None:
             if cluster is not None:
                 raise UsageError("a table of a cluster has a name: Table(NAME, cluster=...)")
             memory = MEMORY if memory is None else memory
-            bytes_ = memory if isinstance(memory, int) else _native.size(memory)
-            self._native = _native.Table.in_memory(bytes_)
+            self._native = _native.Table.in_memory(size("memory", memory))
             return
         if memory is not None:
             raise UsageError("memory is for a table of the program, which has no name")
-        named = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
-        self._native = _native.Table.open(name, *named.where())
+        where = None if cluster is None or isinstance(cluster, Cluster) else path("cluster", cluster)
+        named = cluster if isinstance(cluster, Cluster) else Cluster(where)
+        self._cluster = named.name
+        self._native = _native.Table.open(text("name", name), *named.where())
 
     def __repr__(self) -> str:
-        return "Table()" if self.name is None else f"Table({self.name!r})"
+        given = [] if self.name is None else [repr(self.name)]
+        given += [] if self._cluster is None else [f"cluster={self._cluster!r}"]
+        return f"Table({', '.join(given)})"
 
     @overload
     def __getitem__(self, key: Key) -> bytes: ...
@@ -91,7 +96,10 @@ class Table(MutableMapping[Key, bytes]):
             raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, (str, bytes)) and self._native.get(_bytes(key)) is not None
+        try:
+            return self._native.get(_bytes(cast(Key, key))) is not None
+        except TypeError:
+            return False
 
     def __iter__(self) -> Iterator[bytes]:
         return (key for key, _ in self._records(b"", None, None, False, True, None))
@@ -128,6 +136,8 @@ class Table(MutableMapping[Key, bytes]):
 
         A condition is written as for ``thalweg table find``: ``contains:X``, ``prefix:X``, ``=X``, ``4:8>=X``.
         """
+        if limit is not None:
+            whole("limit", limit, least=0)
         return self._records(*_ends(low, high, where), descending, False, limit)
 
     def count(self, low: Key | None = None, high: Key | None = None, *, where: Key | None = None) -> int:

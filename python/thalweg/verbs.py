@@ -8,12 +8,12 @@ side, each with its own memory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from thalweg._objects import made
 from thalweg._progress import Progress, call
-from thalweg._words import Name, Option, Size, names, words
-from thalweg.cluster import HOSTED, Cluster
+from thalweg._words import Name, Option, Size, names, path, some_names, text, words
+from thalweg.cluster import Cluster
 from thalweg.results import (
     Check,
     ClusterPlan,
@@ -28,14 +28,13 @@ Io: TypeAlias = Literal["auto", "uring", "threads"]
 """How to read and write."""
 
 
-def _on(cluster: Cluster | str | None, identity: Name | None = None, on: Iterable[str] = ()) -> dict[str, Option]:
+def _on(cluster: object, identity: Option, on: object) -> dict[str, Option]:
     """The flags that say where it runs."""
-    said: dict[str, Option] = {"identity": identity, "on": ",".join(on) or None}
-    if isinstance(cluster, str) and cluster.startswith(HOSTED):
-        cluster = Cluster(cluster)
-    if isinstance(cluster, Cluster):
-        return {**cluster.flags(), **{flag: value for flag, value in said.items() if value is not None}}
-    return {"cluster": cluster, **said}
+    said: dict[str, Option] = {"identity": identity, "on": ",".join(names(on, "on")) or None}
+    if cluster is None:
+        return said
+    named = cluster if isinstance(cluster, Cluster) else Cluster(path("cluster", cluster))
+    return {**named.flags(), **{flag: value for flag, value in said.items() if value is not None}}
 
 
 def sort(
@@ -96,7 +95,7 @@ def sort(
         "shares": shares,
         **_on(cluster, identity, on),
     }
-    return made(Receipt, call(words("sort", names(inputs), options), progress))
+    return made(Receipt, call(words("sort", some_names(inputs), options), progress))
 
 
 def shuffle(
@@ -142,7 +141,7 @@ def shuffle(
         "shares": shares,
         **_on(cluster, identity, on),
     }
-    return made(Receipt, call(words("shuffle", names(inputs), options), progress))
+    return made(Receipt, call(words("shuffle", some_names(inputs), options), progress))
 
 
 def merge(
@@ -192,7 +191,7 @@ def merge(
         "shares": shares,
         **_on(cluster, identity, on),
     }
-    return made(Receipt, call(words("merge", names(inputs), options), progress))
+    return made(Receipt, call(words("merge", some_names(inputs), options), progress))
 
 
 def join(
@@ -254,7 +253,7 @@ def join(
         "shares": shares,
         **_on(cluster, identity, on),
     }
-    return made(Receipt, call(words("join", names([left, right]), options), progress))
+    return made(Receipt, call(words("join", [*names(left, "left"), *names(right, "right")], options), progress))
 
 
 def partition(
@@ -307,7 +306,7 @@ def partition(
         "shares": shares,
         **_on(cluster, identity, on),
     }
-    return made(Receipt, call(words("partition", names(inputs), options), progress))
+    return made(Receipt, call(words("partition", some_names(inputs), options), progress))
 
 
 def check(
@@ -347,7 +346,7 @@ def check(
         "io": io,
         **_on(cluster, identity, on),
     }
-    return made(Check, call(words("check", names(files), options), progress))
+    return made(Check, call(words("check", some_names(files, "files"), options), progress))
 
 
 def gen(
@@ -372,7 +371,7 @@ def gen(
         "start": start,
         "io": io,
     }
-    return made(Receipt, call(words("gen", [str(count), *names(file)], options), progress))
+    return made(Receipt, call(words("gen", [str(count), *names(file, "file")], options), progress))
 
 
 def pump(
@@ -413,7 +412,8 @@ def pump(
         "io": io,
         "identity": identity,
     }
-    return made(PumpReceipt, call(words("pump", [*names(sources), *names(dest)], options), progress))
+    ends = [*some_names(sources, "sources"), *names(dest, "dest")]
+    return made(PumpReceipt, call(words("pump", ends, options), progress))
 
 
 def plan(
@@ -466,7 +466,7 @@ def plan(
         "shares": shares,
         **_on(cluster, identity, on),
     }
-    text = call(words("plan sort", names(inputs), options))
+    text = call(words("plan sort", names(inputs, "inputs"), options))
     # A cluster has no method: each of its nodes has one.
     return made(Plan, text) if text.startswith('{"method"') else made(ClusterPlan, text)
 
@@ -487,8 +487,6 @@ def detach(verb: str, inputs: Name | Iterable[Name], output: Name, **options: Op
     ``verb`` is ``sort``, ``shuffle``, ``merge``, ``join`` or ``partition``; ``inputs`` of a join are both. The
     keywords are those of the verb, ``cluster`` among them. :meth:`thalweg.Cluster.jobs` lists jobs.
     """
-    cluster = options.pop("cluster", None)
-    where = cluster if isinstance(cluster, (Cluster, str)) else None
-    rest = {name: value for name, value in options.items() if not isinstance(value, Cluster)}
-    given: dict[str, Option] = {**rest, **_on(where), "output": output, "detach": True}
-    return made(Detached, call(words(verb, names(inputs), given)))
+    where = _on(options.pop("cluster", None), cast(Option, options.pop("identity", None)), options.pop("on", ()))
+    given = {**cast("dict[str, Option]", options), **where, "output": output, "detach": True}
+    return made(Detached, call(words(text("verb", verb), some_names(inputs), given)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from thalweg import _native
+from thalweg._words import text
 from thalweg.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class Volume:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._native = _native.Volume(name)
+        self._native = _native.Volume(text("name", name))
 
     def __repr__(self) -> str:
         return f"Volume({self.name!r})"
@@ -65,7 +67,7 @@ class Volume:
 
         What is written is durable when the file is closed.
         """
-        plain = mode.replace("b", "")
+        plain = text("mode", mode).replace("b", "")
         if plain not in ("r", "w", "a", "r+") or "b" not in mode:
             raise UsageError(f"mode '{mode}' is none of rb, wb, ab, r+b")
         native = self._native.open(os.fspath(path), plain in ("w", "a"))
@@ -133,14 +135,14 @@ class _Raw(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}.get(whence)
-        self._at = (self._native.size() if base is None else base) + offset
+        self._at = _offset((self._native.size() if base is None else base) + offset)
         return self._at
 
     def tell(self) -> int:
         return self._at
 
     def truncate(self, size: int | None = None, /) -> int:
-        size = self._at if size is None else size
+        size = self._at if size is None else _offset(size)
         self._native.set_size(size)
         return size
 
@@ -148,3 +150,10 @@ class _Raw(io.RawIOBase):
         if not self.closed and self._writable:
             self._native.sync()
         super().close()
+
+
+def _offset(at: int) -> int:
+    """A place in a file, refused as other files of Python do."""
+    if 0 <= at < 1 << 63:
+        return at
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))

@@ -101,6 +101,7 @@ pub fn text(kind: &str, object: &str) -> Option<String> {
         "Check" => show::check(&from_json(object).ok()?),
         "DoctorReport" => show::doctor(&from_json(object).ok()?),
         "ClusterReport" => show::cluster(&from_json(object).ok()?),
+        "JobList" => show::jobs(&from_json(object).ok()?),
         _ => return None,
     })
 }

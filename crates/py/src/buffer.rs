@@ -22,12 +22,23 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Bytes> {
         let buffer = PyUntypedBuffer::get(&object)?;
-        if buffer.is_c_contiguous() {
-            Ok(Bytes(buffer))
-        } else {
-            Err(PyTypeError::new_err("the bytes do not lie one after the other; put a contiguous copy"))
+        if !buffer.is_c_contiguous() {
+            return Err(PyTypeError::new_err(
+                "the bytes do not lie one after the other; put a contiguous copy",
+            ));
         }
+        if has_references(buffer.format().to_bytes()) {
+            let why = "the array holds references to objects, not their bytes; put an array of a fixed type";
+            return Err(PyTypeError::new_err(why));
+        }
+        Ok(Bytes(buffer))
     }
+}
+
+/// Whether items of this format, as the module `struct` and PEP 3118 write it, refer to objects. Names of fields are
+/// between colons.
+fn has_references(format: &[u8]) -> bool {
+    format.split(|byte| *byte == b':').step_by(2).any(|types| types.contains(&b'O'))
 }
 
 impl Deref for Bytes {

@@ -41,13 +41,14 @@ pub(crate) fn river(
         Some(_) => builder.lanes(outlets).partitioner(Partitioner::Own(Box::new(|_, _| {
             CHOSEN.with_borrow_mut(|chosen| chosen.next().expect("a lane was chosen for each record"))
         }))),
-        None => builder.partitioner(match pick.extract::<&str>()? {
-            "robin" => Partitioner::RoundRobin,
-            "hash" => Partitioner::Hash,
-            "copy" => Partitioner::Copy,
-            "least-busy" => Partitioner::LeastBusy,
-            other => {
-                let why = format!("'{other}' is none of robin, hash, copy, least-busy, and no function");
+        None => builder.partitioner(match pick.extract::<&str>() {
+            Ok("robin") => Partitioner::RoundRobin,
+            Ok("hash") => Partitioner::Hash,
+            Ok("copy") => Partitioner::Copy,
+            Ok("least-busy") => Partitioner::LeastBusy,
+            _ => {
+                let other = pick.repr()?;
+                let why = format!("{other} is none of robin, hash, copy, least-busy, and no function");
                 return Err(errors::usage(py, &why));
             }
         }),

@@ -39,8 +39,9 @@ impl Table {
         identity: Option<PathBuf>,
     ) -> PyResult<Table> {
         let of = cli::identity(cluster.as_deref(), identity).map_err(|why| errors::of_call(py, &why))?;
-        let open = || thalweg::Table::open(&Tables::load(&of.0, of.1.as_deref())?, name);
-        work(py, open).map(Table)
+        let tables = Tables::load(&of.0, of.1.as_deref());
+        let tables = tables.map_err(|why| errors::of_node(py, &why.into()))?;
+        work(py, || thalweg::Table::open(&tables, name)).map(Table)
     }
 
     /// A table in the memory of this process.

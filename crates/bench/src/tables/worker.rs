@@ -75,7 +75,7 @@ pub(crate) fn run(task: &str) -> Result<()> {
     out.write_all((to_json(&run) + "\n").as_bytes()).map_err(pipe)
 }
 
-fn told(why: thalweg::table::Error) -> Error {
+fn told(why: impl std::fmt::Display) -> Error {
     Error::Failed(why.to_string())
 }
 

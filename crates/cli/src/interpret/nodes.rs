@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thalweg::Endpoint;
 use thalweg::nodes::cluster::HOSTS_MAX;
@@ -287,7 +287,8 @@ pub(crate) fn cluster_meant(args: &TypedArgs) -> Result<(PathBuf, Option<String>
         return Ok((path, None));
     }
     if path.is_file() {
-        return Ok((path.parent().unwrap_or(&path).to_path_buf(), None));
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        return Ok((directory.unwrap_or(Path::new(".")).to_path_buf(), None));
     }
     Ok((identity(args)?, Some(said.to_string_lossy().into_owned())))
 }

@@ -7,7 +7,7 @@ use thalweg_api::{
     ClusterHost, ServiceRequest, TableBucket, TableDropped, TableEntry, TableGroups, TableKind, TableList,
     TableRequest, TableShare, TableStatus, from_json,
 };
-use thalweg_wire::{Client, Link, message};
+use thalweg_wire::{Client, ClusterError, Link, message};
 
 use super::error::{Error, Result};
 use super::interval::{Bytes, Interval, Upper};
@@ -39,8 +39,8 @@ impl Tables {
     ///
     /// # Errors
     /// If the identity cannot be used.
-    pub fn load(identity: &Path, name: Option<&str>) -> Result<Tables> {
-        Client::load_named(identity, name).map(Tables::new).map_err(Error::refused)
+    pub fn load(identity: &Path, name: Option<&str>) -> std::result::Result<Tables, ClusterError> {
+        Client::load_named(identity, name).map(Tables::new)
     }
 
     pub(crate) fn link(&self, host: &ClusterHost) -> Result<Arc<Link>> {

@@ -1,0 +1,34 @@
+"""Where this user has the identities for clusters that Ray hosts. Once they are there, nothing of Ray is imported."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from thalweg._words import text
+from thalweg.errors import RayError
+
+PREFIX = "ray:"
+"""What the name of a cluster begins with that Ray hosts."""
+
+
+def settings() -> str:
+    """The directory of this user's settings."""
+    return os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+
+
+def directory(name: str) -> str:
+    """The directory of the identity for the cluster of this name."""
+    if not re.fullmatch("[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?", text("name", name)):
+        raise RayError(f"'{name}' is not a name for a cluster: use up to 63 letters, digits, '-' and '.'")
+    return os.path.join(settings(), "thalweg", "ray", name)
+
+
+def identity(name: str) -> str:
+    """The same. Ray is asked for the identity if it is not there yet."""
+    place = directory(name)
+    if not os.path.isdir(place):
+        from thalweg.ray import connect
+
+        connect(name)
+    return place
