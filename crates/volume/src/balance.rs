@@ -6,8 +6,9 @@
 //! 2013), and if that is faster, the slow store is avoided. Now and then an avoided store is read in addition to the
 //! other copy, without waiting for it, until it is as fast as others again.
 //! Invariant: at most [`THREADS`] reads of a client have a thread of their own, [`WAITING_MAX`] of them at one store;
-//! the others read one copy after the other. After the first few, at most one read of [`READS_PER_HEDGE`] is hedged. A
-//! read fails only if both copies do.
+//! the others read one copy after the other. After the first few, at most one read of [`READS_PER_HEDGE`] is hedged, and
+//! those that wait for a store which is silent for [`SILENT_NS`] while others answer. A read fails only if both copies
+//! do.
 //! Non-goals: copies that may not be read; the caller has chosen two that may.
 
 use std::sync::Arc;
@@ -32,6 +33,8 @@ const SLOW_NS_MIN: u64 = 50_000_000;
 const SLOW_NS_MAX: u64 = 500_000_000;
 /// The time after which a store is slow, before any has answered.
 const SLOW_NS_FIRST: u64 = 200_000_000;
+/// After this time without any answer from a store, while others answer, all reads that wait for it are hedged.
+const SILENT_NS: u64 = 1_500_000_000;
 /// How long a store that was found slow is avoided.
 const AVOIDED_NS: u64 = 5_000_000_000;
 /// How long a store that failed is avoided.
@@ -62,6 +65,8 @@ struct Pace {
     waiting: AtomicU64,
     /// When it is tried again; 0 if it is not avoided.
     avoided_until_ns: AtomicU64,
+    /// When it last answered; 0 if it never did.
+    answered_ns: AtomicU64,
 }
 
 impl Pace {
@@ -152,6 +157,7 @@ impl Balance {
         let answer = ask();
         pace.waiting.fetch_sub(1, Ordering::Relaxed);
         let ns = watch.ns();
+        pace.answered_ns.store(now_ns(), Ordering::Relaxed);
         match &answer {
             Ok(()) if pace.is_avoided() && self.is_slow(ns, bytes) => pace.avoid(AVOIDED_NS),
             Ok(()) => {
@@ -162,6 +168,12 @@ impl Balance {
             Err(_) => pace.avoid(FAILED_NS),
         }
         answer
+    }
+
+    /// Whether this store has answered nothing since a request was sent to it, long ago, and others have.
+    fn is_silent(&self, pace: &Pace, sent_ns: u64) -> bool {
+        let since = |pace: &Pace| pace.answered_ns.load(Ordering::Relaxed) > sent_ns;
+        now_ns() > sent_ns + SILENT_NS && !since(pace) && self.paces.iter().any(since)
     }
 
     /// Whether one more read may be hedged; if so, counts it.
@@ -198,6 +210,7 @@ impl Balance {
         if self.is_due(copies[1].0) {
             self.ask(1, copies, into.len(), read, &channel().0);
         }
+        let sent_ns = now_ns();
         if !self.ask(0, copies, into.len(), read, &send) {
             return here(0, into).or_else(|why| here(1, into).map_err(|_| why));
         }
@@ -224,8 +237,9 @@ impl Balance {
                 }
                 // A slow store is no help for one that is not avoided; if all are slow, more requests make it worse.
                 None => match (first.is_avoided(), second.is_avoided()) {
-                    (false, true) => continue,
                     (true, false) => {}
+                    _ if self.is_silent(first, sent_ns) => {}
+                    (false, true) => continue,
                     _ if self.may_hedge() => {}
                     _ => continue,
                 },
@@ -374,6 +388,32 @@ mod tests {
             assert!(watch.ns() < 10 * AVOIDED_NS, "it answered, and is avoided");
             std::thread::yield_now();
         }
+    }
+
+    /// Otherwise a program that reads one part after the other would wait for it, and never read enough to hedge.
+    #[test]
+    fn a_store_that_is_silent_while_others_answer_is_not_waited_for() {
+        let (copies, balance) = (copies(&Sim::new(1)), Balance::new(3).unwrap());
+        balance.saved.store(0, Ordering::Relaxed);
+        let (release, held) = channel::<()>();
+        let held = Mutex::new(held);
+        let read: Arc<Read> = Arc::new(move |which, _, into| {
+            if which == 0 {
+                let _ = held.lock().unwrap().recv();
+            }
+            into.fill(which as u8 + 1);
+            Ok(())
+        });
+        let mut into = [0; 100];
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| balance.read(&copies, &mut into, &read));
+            while !reading.is_finished() {
+                balance.timed(2, 100, || Ok(())).unwrap();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        assert_eq!(into, [2; 100]);
+        drop(release);
     }
 
     #[test]
