@@ -13,6 +13,7 @@ mod arrange;
 mod client;
 mod dump;
 mod error;
+mod expiry;
 mod front;
 mod image;
 mod interval;
@@ -46,6 +47,7 @@ pub(crate) mod fuzz {
 
 pub use client::Variant;
 pub(crate) use error::fits;
+pub(crate) use expiry::Text;
 pub use error::{Error, Result};
 pub(crate) use front::{Front, Opened, STRINGS};
 pub use interval::Interval;
