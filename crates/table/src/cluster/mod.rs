@@ -16,6 +16,10 @@ mod error;
 mod expiry;
 mod front;
 mod image;
+mod index;
+mod index_server;
+#[cfg(test)]
+mod index_test;
 mod interval;
 mod journal;
 mod load;
@@ -47,8 +51,8 @@ pub(crate) mod fuzz {
 
 pub use client::Variant;
 pub(crate) use error::fits;
-pub(crate) use expiry::Text;
 pub use error::{Error, Result};
+pub(crate) use expiry::Text;
 pub(crate) use front::{Front, Opened, STRINGS};
 pub use interval::Interval;
 pub use load::{Duplicates, Loader, Prepared};

@@ -79,7 +79,16 @@ impl Tables {
     /// # Errors
     /// If a table of this name exists, or the registrar cannot be reached.
     pub fn create(&self, name: &str, capacity: u64, capacity_bytes: u64) -> Result<TableEntry> {
-        self.create_as(name, (capacity, capacity_bytes), None)
+        self.create_as(name, (capacity, capacity_bytes), false, None)
+    }
+
+    /// Creates a table like [`Tables::create`], with an index, which clients of
+    /// [`Variant::Indexed`](super::Variant::Indexed) use.
+    ///
+    /// # Errors
+    /// As for [`Tables::create`].
+    pub fn create_indexed(&self, name: &str, capacity: u64, capacity_bytes: u64) -> Result<TableEntry> {
+        self.create_as(name, (capacity, capacity_bytes), true, None)
     }
 
     /// Creates a table, for a Redis client if `kind` is given.
@@ -87,10 +96,11 @@ impl Tables {
         &self,
         name: &str,
         (capacity, capacity_bytes): (u64, u64),
+        index: bool,
         kind: Option<TableKind>,
     ) -> Result<TableEntry> {
-        let name = name.into();
-        self.ask(self.registrar()?, &TableRequest::Create { name, capacity, capacity_bytes, kind }, from_json)
+        let create = TableRequest::Create { name: name.into(), capacity, capacity_bytes, index, kind };
+        self.ask(self.registrar()?, &create, from_json)
     }
 
     /// All tables.

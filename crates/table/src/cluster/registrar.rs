@@ -146,7 +146,9 @@ mod tests {
 
     fn entry(name: &str) -> TableEntry {
         let (id, home) = (format!("{name:0>16}"), "n1".into());
-        TableEntry { name: name.into(), id, capacity: 10, capacity_bytes: 1000, home, form: None, kind: None }
+        let (capacity, capacity_bytes) = (10, 1000);
+        let name = name.into();
+        TableEntry { name, id, capacity, capacity_bytes, home, form: None, index: false, kind: None }
     }
 
     #[test]

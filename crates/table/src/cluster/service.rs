@@ -41,6 +41,7 @@ use super::server::{BucketServer, Outbox, To};
 use super::stream::{Outlet, Reader, framed, unframed};
 use super::text::show_hex;
 use crate::server::Stop;
+use crate::slab::Full;
 
 /// The interval between ticks of the buckets.
 const TICK: Duration = Duration::from_millis(50);
@@ -250,7 +251,7 @@ impl TableService {
         let mut out = Outbox::new();
         for requests in frames.iter().filter_map(requests) {
             locked(&self.buckets)
-                .iter()
+                .iter_mut()
                 .for_each(|buckets| buckets.unreachable(requests.clone(), server, &mut out));
         }
         self.send(out);
@@ -308,8 +309,14 @@ impl TableService {
         match request {
             TableRequest::Begin(entry) => {
                 let spec = spec(entry)?;
-                let begun = self.with_buckets(|buckets, _| buckets.begin(spec));
-                begun.map_err(|_| Error::Full(self.host.name().into()))
+                let begun = self.with_buckets(|buckets, _| {
+                    buckets.begin(spec)?;
+                    if entry.index {
+                        buckets.begin_index(spec.id, &[]);
+                    }
+                    Ok(())
+                });
+                begun.map_err(|Full| Error::Full(self.host.name().into()))
             }
             TableRequest::End { id } => {
                 let id = number(id)?;
@@ -326,6 +333,7 @@ impl TableService {
         self: &Arc<Self>,
         name: String,
         (capacity, capacity_bytes): (u64, u64),
+        index: bool,
         kind: Option<TableKind>,
     ) -> Result<TableEntry> {
         let registrar = self.registrar()?;
@@ -338,8 +346,16 @@ impl TableService {
         nodes.sort_by_key(|node| list.tables.iter().filter(|table| *table.home == **node).count());
         let home = nodes.into_iter().next().expect("there is this one");
         let id = format!("{:016x}", new_id().0 as u64);
-        let entry =
-            TableEntry { name, id, capacity, capacity_bytes, home: home.to_string(), form: None, kind };
+        let entry = TableEntry {
+            name,
+            id,
+            capacity,
+            capacity_bytes,
+            home: home.to_string(),
+            form: None,
+            index,
+            kind,
+        };
         spec(&entry)?;
         registrar.add(&entry)?;
         match self.tell(&entry.home, &TableRequest::Begin(entry.clone())) {
@@ -379,6 +395,7 @@ impl TableService {
                 last_move: served.and_then(|served| served.last_move.clone()).map(
                     |(to, records, milliseconds)| TableMove { to: to.to_string(), records, milliseconds },
                 ),
+                index_pages: buckets.index.pages(id),
                 losses: losses.map(|(_, interval, server)| loss(interval, server)).collect(),
             }
         }))
@@ -453,8 +470,8 @@ impl TableService {
     /// Answers a request that has one immediate answer, with an object.
     fn answer(self: &Arc<Self>, request: &TableRequest) -> Result<String> {
         Ok(match request {
-            TableRequest::Create { name, capacity, capacity_bytes, kind } => {
-                to_json(&self.create(name.clone(), (*capacity, *capacity_bytes), kind.clone())?)
+            TableRequest::Create { name, capacity, capacity_bytes, index, kind } => {
+                to_json(&self.create(name.clone(), (*capacity, *capacity_bytes), *index, kind.clone())?)
             }
             TableRequest::List => to_json(&self.registrar()?.list()?),
             TableRequest::Drop { name } => to_json(&self.drop_table(name)?),
@@ -529,7 +546,8 @@ impl Session<'_> {
         let outcomes =
             others.into_iter().map(|(number, _)| (number, Outcome::Refused(Refused::ReadOnly))).collect();
         let Requests { table, client, .. } = requests;
-        let refused = Replies { table, client, path: Vec::new(), adjustment: Vec::new(), outcomes };
+        let (path, adjustment) = (Vec::new(), Vec::new());
+        let refused = Replies { table, client, path, adjustment, outcomes, trace: None };
         self.outlet.put(framed(&Message::Replies(refused)));
         requests
     }

@@ -23,12 +23,14 @@ use super::server::{BucketServer, Outbox, To};
 
 const SEEDS: u64 = 500;
 const SERVERS: usize = 4;
-const CLIENTS: usize = 3;
+const CLIENTS: usize = 4;
 /// The number of keys whose records exist throughout; as many between them change.
 const KEYS: u64 = 24;
 const STEPS: u64 = 400;
 const TABLE: u64 = 7;
 const MEMORY: usize = 16 << 20;
+/// The most entries of a page of the index.
+const FANOUT: usize = 3;
 const SPEC: Spec = Spec { id: TABLE, capacity: 4, capacity_bytes: 1 << 20 };
 /// The time in which everything settles: longer than anything is tried.
 const CALM_MS: u64 = 240_000;
@@ -104,7 +106,7 @@ impl World {
         };
         let servers = (0..SERVERS).map(|i| server(i, i as u64)).collect();
         let all: Vec<Address> = (0..SERVERS).map(name).collect();
-        let variants = [Variant::Nearest, Variant::Known, Variant::All];
+        let variants = [Variant::Nearest, Variant::Known, Variant::All, Variant::Indexed];
         let client = |i| SimClient {
             core: Client::new(
                 ClientId { peer: [0, i as u64], session: 1 },
@@ -137,6 +139,7 @@ impl World {
             arranged: 0,
         };
         world.servers[0].begin(SPEC).unwrap();
+        world.servers[0].begin_index(TABLE, &[]);
         world
     }
 
@@ -236,8 +239,8 @@ impl World {
             }
             _ => {}
         }
-        while let Some((records, _)) = pages.next() {
-            seen.extend(records.into_iter().map(|(key, _)| key));
+        while let Some(page) = pages.next() {
+            seen.extend(page.records.into_iter().map(|(key, _)| key));
         }
         if pages.is_done() {
             self.check_range(&interval, seen, is_descending);
@@ -471,7 +474,9 @@ impl World {
 
     fn audit(&mut self) {
         let keys: Vec<Bytes> = self.history.keys().filter(|key| !self.lost.contains(*key)).cloned().collect();
-        keys.iter().for_each(|key| self.ask(0, Operation::Get { key: key.clone() }));
+        for client in [0, CLIENTS - 1] {
+            keys.iter().for_each(|key| self.ask(client, Operation::Get { key: key.clone() }));
+        }
         if self.lost.is_empty() {
             let scan = Scan {
                 interval: Interval::all(),
@@ -504,6 +509,7 @@ impl World {
 fn server(i: usize, run: u64) -> BucketServer {
     let mut server = BucketServer::new(name(i), run, MEMORY);
     server.merge_age_ms = 100;
+    server.index.fanout = FANOUT;
     server.peers = (0..SERVERS).filter(|other| *other != i).map(name).collect();
     server
 }

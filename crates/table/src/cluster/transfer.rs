@@ -21,7 +21,7 @@
 
 use std::collections::BTreeSet;
 
-use super::image::Address;
+use super::image::{Address, Element};
 use super::interval::{Bytes, Interval, Upper};
 use super::message::{Message, Piece, Spec, TableId, TransferId, Underfull};
 use super::owned::Owned;
@@ -294,11 +294,14 @@ impl BucketServer {
                 let Leaving { part, .. } = bucket.leaving.take().expect("it was just found");
                 bucket.shrinks(now_ms, &part);
                 let records = bucket.moved(&self.slab, &part);
+                let new = Element { interval: part, address: to.clone(), epoch: bucket.epoch };
+                let both = [new, bucket.element(&self.me)].into_iter();
                 served.last_move = Some((to, records, took_ms));
                 let bucket = &served.buckets[at];
                 if bucket.interval.is_empty() {
                     self.shedding.push(served.buckets.remove(at));
                 }
+                self.announce(table, 0, both.filter(|of| !of.interval.is_empty()).collect(), out);
             }
             _ => {}
         }
