@@ -103,6 +103,12 @@ def test_a_table_of_a_cluster_is_the_same_mapping(identity: str) -> None:
     command = ["thalweg", "table", "create", "events", "--capacity", "500", "--identity", identity]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     works_as_a_mapping(thalweg.Table("events", cluster=identity))
+    with pytest.raises(thalweg.TableError, match="no index"):
+        thalweg.Table("events", cluster=identity, variant="s")
+    for variant in thalweg.table.VARIANTS[:3]:
+        assert len(thalweg.Table("events", cluster=identity, variant=variant)) > 0
+    with pytest.raises(thalweg.UsageError, match="variant"):
+        thalweg.Table("events", cluster=identity, variant="x")
     works_again = thalweg.Table("events", cluster=thalweg.Cluster(identity=identity))
     assert works_again.count() > 1000
     with pytest.raises(thalweg.TableError, match="no table 'other'"):

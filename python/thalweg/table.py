@@ -19,6 +19,9 @@ RECORDS_TOGETHER = 1000
 MEMORY = "64MiB"
 """The memory of a table in the program, if none is given."""
 
+VARIANTS = ("n", "c", "cu", "s")
+"""How a table of a cluster finds the nodes of records."""
+
 Key = str | bytes
 """A key or a value. Text is encoded as UTF-8; what is returned is bytes."""
 
@@ -28,7 +31,8 @@ class Table(MutableMapping[Key, bytes]):
 
     ``Table()`` is in the memory of the program, of which it takes at most ``memory``. ``Table("events")`` is a table of
     the user's cluster, and ``cluster`` another one: a :class:`Cluster`, the name of one, or the directory of an
-    identity. Threads may share it. A slice is the records of a range of keys:
+    identity. ``variant`` says how it finds the nodes of records there, as ``thalweg table --variant`` does: ``"n"``,
+    ``"c"``, ``"cu"`` or, for a table with an index, ``"s"``. Threads may share it. A slice is the records of a range of keys:
 
     >>> import thalweg
     >>> films = thalweg.Table()
@@ -53,21 +57,24 @@ class Table(MutableMapping[Key, bytes]):
         *,
         cluster: Cluster | str | os.PathLike[str] | None = None,
         memory: Size | None = None,
+        variant: str = "cu",
     ) -> None:
         self.name = name
         self._cluster: str | None = None
         if name is None:
-            if cluster is not None:
+            if cluster is not None or variant != "cu":
                 raise UsageError("a table of a cluster has a name: Table(NAME, cluster=...)")
             memory = MEMORY if memory is None else memory
             self._native = _native.Table.in_memory(size("memory", memory))
             return
+        if variant not in VARIANTS:
+            raise UsageError(f"variant is one of {', '.join(VARIANTS)}, not {variant!r}")
         if memory is not None:
             raise UsageError("memory is for a table of the program, which has no name")
         where = None if cluster is None or isinstance(cluster, Cluster) else path("cluster", cluster)
         named = cluster if isinstance(cluster, Cluster) else Cluster(where)
         self._cluster = named.name
-        self._native = _native.Table.open(text("name", name), *named.where())
+        self._native = _native.Table.open(text("name", name), *named.where(), variant)
 
     def __repr__(self) -> str:
         given = [] if self.name is None else [repr(self.name)]

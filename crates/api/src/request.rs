@@ -280,6 +280,9 @@ pub enum TableRequest {
         capacity: u64,
         /// The most bytes of keys and values of a bucket.
         capacity_bytes: u64,
+        /// Whether it has an index.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        index: bool,
         /// What it is for, if a Redis client makes it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         kind: Option<TableKind>,

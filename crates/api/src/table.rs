@@ -32,6 +32,9 @@ pub struct TableEntry {
     /// The form of its records, if it was loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<TableForm>,
+    /// Whether its nodes have an index of it, whose pages lead clients to its buckets.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub index: bool,
     /// What a Redis client made it for; `None` if no Redis client has made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<TableKind>,
@@ -97,6 +100,9 @@ pub struct TableShare {
     /// The last transfer of its buckets to another node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_move: Option<TableMove>,
+    /// The pages that it has of the table's index, by level: those of the first lead to buckets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub index_pages: Vec<u64>,
     /// Intervals of keys whose changes may be lost because another node failed, each with its reason.
     pub losses: Vec<String>,
 }

@@ -393,7 +393,8 @@ For each EIO, standard error gives the cause: file, byte and store.",
 create NAME: makes a table on the nodes of a cluster. Its records are in order of key in the memory of the nodes, in buckets; a bucket \
 with more than --capacity records is split, while it is used, and another node gets a part. A key has at most 2,047 bytes, a value less \
 than 1 MiB. A node that is stopped gives its buckets to others, or writes to its directory those for which no other has room. With \
---parity M+K any K nodes may fail; without it, the records of a node are lost when it fails.
+--parity M+K any K nodes may fail; without it, the records of a node are lost when it fails. With --index the nodes have pages that say \
+where the buckets are, for --variant s; a page that is lost with its node is made again from the buckets.
 
 list; status NAME: what each node has of a table, and what is lost (status 1); drop NAME: removes a table and all its records.
 
@@ -401,7 +402,8 @@ put NAME KEY VALUE ...: records, in place of those with these keys. update NAME 
 get NAME KEY ...; delete NAME KEY ... Status 1 if a key is not there.
 
 range NAME [LOW..HIGH]: records in order, from LOW on to below HIGH; either may be missing. find: those whose value meets --where. \
-count NAME [LOW..HIGH]: how many there are, or meet --where.
+count NAME [LOW..HIGH]: how many there are, or meet --where. --variant says how these commands and the ones above find the nodes of \
+records.
 
 split NAME KEY [NODE]: makes a bucket begin at KEY, on NODE or on the first that has room. merge NAME KEY: merges the bucket that begins at KEY with the one before it. move NAME KEY NODE: moves the bucket with KEY. Records can be used meanwhile. Buckets with few records are also merged without being asked, but not those that 'split' made. A table with parity has only 'split'.
 

@@ -1,6 +1,6 @@
 //! The flags of `table` on the nodes of a cluster, in the table of flags.
 
-use thalweg::table::{Duplicates, Shape};
+use thalweg::table::{Duplicates, Shape, Variant};
 
 use crate::commands::Command::Table;
 use crate::flag::{At, Flag, Value};
@@ -18,6 +18,37 @@ pub(crate) const CAPACITY: Flag = Flag {
 How many records a bucket of a new table has. One that has more is split: another node gets its upper half, or, if keys come in \
 ascending order, the keys behind its last one.",
     set: |args, value| values::record_count(value).map(|records| args.capacity = Some(records)),
+};
+
+pub(crate) const INDEX: Flag = Flag {
+    long: "index",
+    short: None,
+    value: Value::None,
+    at: TABLES,
+    about: "a new table with an index on its nodes",
+    doc: "\
+Gives a new table an index: pages on the nodes that say where its buckets are, for clients with --variant s.",
+    set: |args, _| {
+        args.index = true;
+        Ok(())
+    },
+};
+
+pub(crate) const VARIANT: Flag = Flag {
+    long: "variant",
+    short: None,
+    value: Value::OneOf("HOW", &["n", "c", "cu", "s"]),
+    at: TABLES,
+    about: "how the nodes of records are found [default: cu]",
+    doc: "\
+How the node with a record is found. n: all nodes are asked, and the one with the record answers. c: as n, except for records \
+whose node is known from earlier answers. cu: the node of the nearest range that is known is asked, and forwards the request. s: \
+the index of the table leads to it; it needs a table that was created with --index. The answers are the same.",
+    set: |args, value| {
+        let choices =
+            [("n", Variant::All), ("c", Variant::Known), ("cu", Variant::Nearest), ("s", Variant::Indexed)];
+        values::choice(value, &choices).map(|variant| args.variant = Some(variant))
+    },
 };
 
 pub(crate) const ON_DUPLICATE: Flag = Flag {

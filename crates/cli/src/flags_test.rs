@@ -113,6 +113,8 @@ const CASES: &[Case] = &[
     ("timeout", &["exec", "--timeout", "1500ms"], |a| a.timeout.is_some_and(|t| t.as_millis() == 1500)),
     ("capacity", &["table", "--capacity", "1k"], |a| a.capacity == Some(1000)),
     ("parity", &["table", "--parity", "4+1"], |a| a.parity.is_some_and(|shape| shape.seats() == 5)),
+    ("index", &["table", "--index"], |a| a.index),
+    ("variant", &["table", "--variant", "s"], |a| a.variant == Some(thalweg::table::Variant::Indexed)),
     ("hex", &["table", "--hex"], |a| a.hex),
     ("where", &["table", "--where", "contains:x"], |a| a.condition.as_deref() == Some("contains:x")),
     ("first", &["table", "--first=3"], |a| a.first == Some(3)),

@@ -58,6 +58,8 @@ pub(crate) struct TypedArgs {
     pub(crate) tls_key: Option<PathBuf>,
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) capacity: Option<u64>,
+    pub(crate) index: bool,
+    pub(crate) variant: Option<thalweg::table::Variant>,
     pub(crate) on_duplicate: Option<thalweg::table::Duplicates>,
     pub(crate) parity: Option<thalweg::table::Shape>,
     pub(crate) hex: bool,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use support::nodes::Nodes;
 use support::{skipped, until};
-use thalweg::table::{Answer, Condition, Error, Operation, Table, Tables};
+use thalweg::table::{Answer, ClusterOptions, Condition, Error, Operation, Table, Tables, Variant};
 use thalweg_api::{TableStatus, from_json};
 use thalweg_base::rng::Rng;
 use thalweg_io::process;
@@ -101,6 +101,45 @@ fn a_table_splits_over_the_nodes_while_it_is_used_and_has_every_record() {
     }
     // Nodes are asked one after the other, so what is on its way meanwhile may not be counted.
     until("nothing moves", || status(&nodes, "events").records == model.len() as u64);
+}
+
+#[test]
+fn every_variant_finds_every_record_and_an_index_has_pages_on_the_nodes() {
+    const RECORDS: u32 = 12_000;
+    let nodes = Nodes::start(3);
+    let run = |args: &[&str]| nodes.run(&[&["table"], args].concat());
+    run(&["create", "plain"]).is_done();
+    run(&["get", "plain", "k", "--variant", "s"]).is_refused(&["'plain' has no index", "--index"]);
+    run(&["create", "events", "--capacity", "100", "--index"]).is_done();
+    let key = |i: u32| i.wrapping_mul(2_654_435_761).to_be_bytes();
+    let upsert = |i| Operation::Upsert { key: key(i)[..].into(), value: (*b"v").into() };
+    all(&open(&nodes, "events"), (0..RECORDS).map(upsert));
+    let buckets = |status: &TableStatus| status.nodes.iter().map(|share| share.buckets.len()).sum::<usize>();
+    until("all buckets are split", || {
+        let status = status(&nodes, "events");
+        let mut all = status.nodes.iter().flat_map(|share| &share.buckets);
+        status.records == u64::from(RECORDS) && all.all(|bucket| bucket.records <= 100 && !bucket.is_moving)
+    });
+    // More buckets than a page has entries.
+    let found = status(&nodes, "events");
+    let pages: Vec<u64> = found.nodes.iter().flat_map(|share| share.index_pages.clone()).collect();
+    let levels = found.nodes.iter().map(|share| share.index_pages.len()).max();
+    assert!(buckets(&found) > 100 && levels == Some(2) && pages.iter().sum::<u64>() > 2, "{found:?}");
+    assert!(run(&["status", "events"]).is_done().contains(" pages on 2 levels\n"));
+    for variant in ["n", "c", "cu", "s"] {
+        let run = |args: &[&str]| run(&[args, &["--variant", variant]].concat());
+        run(&["put", "events", "k", "1"]).is_done();
+        run(&["update", "events", "k", "2"]).is_done();
+        assert_eq!(run(&["get", "events", "k"]).is_done(), "k\t2\n");
+        assert_eq!(run(&["range", "events", "k..k\\x00"]).is_done(), "k\t2\n");
+        assert_eq!(run(&["count", "events"]).is_done(), format!("{}\n", RECORDS + 1));
+        run(&["delete", "events", "k"]).is_done();
+    }
+    let tables = Tables::load(&nodes.place.0.join("own"), None).unwrap();
+    let options = ClusterOptions { variant: Variant::Indexed, ..ClusterOptions::default() };
+    let indexed = Table::open_with(&tables, "events", options).unwrap();
+    let got = all(&indexed, (0..RECORDS).map(|i| Operation::Get { key: key(i)[..].into() }));
+    assert!(got.iter().all(|answer| *answer == Answer::Value(Some((*b"v").into()))));
 }
 
 #[test]
@@ -208,6 +247,53 @@ fn a_loaded_table_is_dumped_as_it_was_sorted() {
     let why = table.upsert("short", "v").unwrap_err().to_string();
     assert!(why.contains("a key of 10 bytes and a value of 90, not of 5 and 1"), "{why}");
     assert!(dumped("events")[10..100] == [7; 90]);
+}
+
+#[test]
+fn nodes_read_a_table_and_load_files_of_their_own() {
+    let nodes = Nodes::start(3);
+    let run = |args: &[&str]| nodes.run(args);
+    // All nodes of this test see the same files, so each has the records of one.
+    run(&["gen", "9k", "records", "-q"]).is_done();
+    run(&["table", "create", "events", "--capacity", "700"]).is_done();
+    run(&["table", "load", "events", "records", "--datamation", "-q"]).is_done();
+    let expected = sorted(&nodes, "records");
+    let parts = |name: &str| {
+        let part = |i| std::fs::read(nodes.place.0.join(format!("{name}-{i}"))).unwrap();
+        (0..3).flat_map(part).collect::<Vec<u8>>()
+    };
+    let flags = ["--record", "100", "--by", "0:10", "--cluster", "own", "-q"];
+    let on_nodes = |args: &[&str]| run(&[args, &flags].concat());
+    let output = |name: &str| format!("nodes:{}/{name}-{{}}", nodes.place.0.display());
+    on_nodes(&["sort", "table:events", "-o", &output("sorted")]).is_done();
+    assert!(parts("sorted") == expected);
+    let key = |at: usize| thalweg::table::text::show(&expected[at * 100..][..10]).replace('.', r"\x2e");
+    let part = format!("table:events@{}..{}", key(1000), key(2001));
+    on_nodes(&["merge", &part, "-o", &output("part")]).is_done();
+    assert!(parts("part") == expected[100_000..200_100]);
+    let shuffle = ["shuffle", "table:events", "-o", &output("mixed"), "--seed", "3", "--record", "100"];
+    run(&[&shuffle[..], &["--cluster", "own", "-q"]].concat()).is_done();
+    let mixed = parts("mixed");
+    assert!(mixed.len() == expected.len() && mixed != expected);
+    on_nodes(&["join", "table:events", &part, "-o", &output("joined")]).is_done();
+    assert!(parts("joined").len() > 100_000);
+    on_nodes(&["sort", "table:events", "records", "-o", &output("x")]).is_refused(&["table:"]);
+    on_nodes(&["sort", "table:none", "-o", &output("x")]).is_refused(&["no table 'none'"]);
+
+    run(&["table", "create", "loaded", "--capacity", "700"]).is_done();
+    let pattern = format!("nodes:{}/sorted-[012]", nodes.place.0.display());
+    let load = ["table", "load", "loaded", &pattern, "--datamation"];
+    run(&load).is_refused(&["two records have the key"]);
+    let loaded = run(&[&load[..], &["--on-duplicate", "first"]].concat());
+    assert!(loaded.is_done().contains("18 000 with the key of another were left out"), "{}", loaded.out);
+    on_nodes(&["sort", "table:loaded", "-o", &output("again")]).is_done();
+    assert!(parts("again") == expected);
+    run(&load).is_refused(&["has 9000 records"]);
+    let hidden = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(".thalweg-load");
+    assert!(!std::fs::read_dir(&nodes.place.0).unwrap().any(|entry| hidden(&entry.unwrap())));
+    let ranges =
+        ["partition", "table:events", "-o", "r-{}", "--parts", "2", "--pick", "range", "--datamation"];
+    run(&ranges).is_refused(&["table:events can be read only once"]);
 }
 
 #[test]

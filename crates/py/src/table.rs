@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use thalweg::table::{Condition, Error, Interval, Result, Tables};
+use thalweg::table::{ClusterOptions, Condition, Error, Interval, Result, Tables, Variant};
 use thalweg_cli::call as cli;
 
 use crate::buffer::Bytes;
@@ -24,6 +24,15 @@ fn condition(text: Option<Bytes>) -> Result<Option<Condition>> {
     parsed.map_err(|why| Error::Refused(why.to_string()))
 }
 
+/// How a client finds the servers of keys, by the word for it in the command line.
+fn variant(py: Python<'_>, word: &str) -> PyResult<Variant> {
+    let choices =
+        [("n", Variant::All), ("c", Variant::Known), ("cu", Variant::Nearest), ("s", Variant::Indexed)];
+    let found = choices.iter().find(|(name, _)| *name == word).map(|(_, variant)| *variant);
+    let wrong = || Error::Refused(format!("'{word}' is no variant; write n, c, cu or s"));
+    found.ok_or_else(|| errors::of_operation(py, &wrong()))
+}
+
 /// A table in memory or on a cluster.
 #[pyclass(frozen, module = "thalweg._native")]
 pub(crate) struct Table(thalweg::Table);
@@ -37,11 +46,13 @@ impl Table {
         name: &str,
         cluster: Option<OsString>,
         identity: Option<PathBuf>,
+        variant: &str,
     ) -> PyResult<Table> {
+        let options = ClusterOptions { variant: self::variant(py, variant)?, ..ClusterOptions::default() };
         let of = cli::identity(cluster.as_deref(), identity).map_err(|why| errors::of_call(py, &why))?;
         let tables = Tables::load(&of.0, of.1.as_deref());
         let tables = tables.map_err(|why| errors::of_node(py, &why.into()))?;
-        work(py, || thalweg::Table::open(&tables, name)).map(Table)
+        work(py, || thalweg::Table::open_with(&tables, name, options)).map(Table)
     }
 
     /// A table in the memory of this process.

@@ -467,6 +467,6 @@ impl Client {
     }
 }
 
-fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     clock::wall_ns() / 1_000_000
 }

@@ -2,8 +2,8 @@
 
 pub use thalweg_api::{TableForm, TableLoaded};
 pub use thalweg_table::cluster::{
-    Answer, Arrange, CAPACITY, CAPACITY_BYTES, ClusterOptions, Duplicates, Error, Interval, Operation,
-    Result, Shape, Tables, Variant, WINDOW_MAX, Window, scale, text,
+    Answer, Arrange, Beside, CAPACITY, CAPACITY_BYTES, ClusterOptions, Duplicates, Error, Interval,
+    Operation, Result, Shape, Tables, Variant, WINDOW_MAX, Window, scale, text,
 };
 pub use thalweg_table::{
     CONDITION_BYTES_MAX, Condition, ConditionError, Options, Place, Record, Records, Server, ServerError,

@@ -11,7 +11,8 @@ pub(super) const NAME: &str = "simulated";
 /// Records of a bucket.
 const CAPACITY: u64 = 100;
 const SERVERS: [usize; 4] = [5, 10, 100, 1000];
-const VARIANTS: [(&str, Variant); 3] = [("Cu", Variant::Nearest), ("C", Variant::Known), ("N", Variant::All)];
+const VARIANTS: [(&str, Variant); 4] =
+    [("Cu", Variant::Nearest), ("C", Variant::Known), ("N", Variant::All), ("S", Variant::Indexed)];
 
 /// Simulates tables of several sizes.
 pub(super) fn measure(asked: &Asked<'_>) -> BenchRow {
@@ -20,10 +21,14 @@ pub(super) fn measure(asked: &Asked<'_>) -> BenchRow {
     let mut notes = Vec::new();
     for servers in sizes {
         for (name, variant) in VARIANTS {
-            let Scale { per_insert, load, per_read, astray, per_later_read, .. } =
+            let Scale { per_insert, load, per_read, astray, per_later_read, index: (levels, pages), .. } =
                 simulate(*servers, CAPACITY, Order::Random, variant);
+            let index = match variant {
+                Variant::Indexed => format!("; {pages} pages of the index on {levels} levels"),
+                _ => String::new(),
+            };
             notes.push(format!(
-                "{servers} servers, RP*{name}: {per_insert:.2} messages an insert, {per_read:.2} a read of a new client, {astray} of them astray, then {per_later_read:.2}; buckets {load:.2} full"
+                "{servers} servers, RP*{name}: {per_insert:.2} messages an insert, {per_read:.2} a read of a new client, {astray} of them astray, then {per_later_read:.2}; buckets {load:.2} full{index}"
             ));
         }
         let Scale { load, .. } = simulate(*servers, CAPACITY, Order::Ascending, Variant::Nearest);

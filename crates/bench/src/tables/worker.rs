@@ -83,6 +83,7 @@ fn options(task: &BenchTable) -> Result<ClusterOptions> {
     let variant = match task.variant.as_str() {
         "n" => Variant::All,
         "c" => Variant::Known,
+        "s" => Variant::Indexed,
         _ => Variant::Nearest,
     };
     let window = match task.window.as_str() {

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use thalweg::table::{Arrange, CAPACITY, Condition, Duplicates, Interval, Shape, text};
-use thalweg::{Endpoint, TablePart, Task, Transfer};
+use thalweg::table::{Arrange, Beside, CAPACITY, Condition, Duplicates, Interval, Variant, text};
+use thalweg::{Cluster, Endpoint, TablePart, Task, Transfer};
 
 use super::nodes::cluster_meant;
 use crate::parse::Usage;
@@ -20,14 +20,16 @@ pub(crate) struct ClusterTablesAsk {
     pub(crate) cluster: (PathBuf, Option<String>),
     /// Whether keys and values are written in hexadecimal.
     pub(crate) hex: bool,
+    /// How the nodes of records are found.
+    pub(crate) variant: Variant,
     pub(crate) verb: Verb,
 }
 
 /// The operation.
 #[derive(Debug)]
 pub(crate) enum Verb {
-    /// Creates a table with this name, this many records per bucket, and this parity.
-    Create(String, u64, Option<Shape>),
+    /// Creates a table with this name, this many records per bucket, and perhaps an index or parity.
+    Create(String, u64, Beside),
     List,
     Status(String),
     Drop(String),
@@ -69,7 +71,13 @@ pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usa
             )));
         }
         ("create", Some((name, _))) => {
-            Verb::Create(name.clone(), args.capacity.unwrap_or(CAPACITY), args.parity)
+            let beside = match (args.index, args.parity) {
+                (true, Some(_)) => return Err(Usage::new("a table has --index or --parity, not both")),
+                (true, None) => Beside::Index,
+                (false, Some(shape)) => Beside::Parity(shape),
+                (false, None) => Beside::Nothing,
+            };
+            Verb::Create(name.clone(), args.capacity.unwrap_or(CAPACITY), beside)
         }
         ("status", Some((name, _))) => Verb::Status(name.clone()),
         ("drop", Some((name, _))) => Verb::Drop(name.clone()),
@@ -83,7 +91,7 @@ pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usa
         ("count", Some((name, rest))) => Verb::Count(name.clone(), selection(what, rest, &args)?),
         (_, Some((name, rest))) => Verb::Range(name.clone(), selection(what, rest, &args)?),
     };
-    Ok(ClusterTablesAsk { cluster, hex, verb })
+    Ok(ClusterTablesAsk { cluster, hex, variant: args.variant.unwrap_or_default(), verb })
 }
 
 /// `table load`: a sort of files into a table.
@@ -106,6 +114,10 @@ pub(super) fn load(mut args: TypedArgs) -> Result<(Task, Duplicates), Usage> {
     }
     let mut task = Task::sort(super::ends(&args)?, table);
     (task.options.layout, task.options.keys) = (layout, keys);
+    if task.options.inputs.iter().any(|input| matches!(input, Endpoint::Nodes(_))) {
+        let (identity, name) = cluster_meant(&args)?;
+        task = task.on(Cluster { identity, name, on: Vec::new() });
+    }
     (task.options.memory, task.options.scratch) = (args.memory, args.scratch);
     Ok((task, args.on_duplicate.unwrap_or_default()))
 }
@@ -141,8 +153,16 @@ fn check_flags(what: &str, args: &TypedArgs) -> Result<(), Usage> {
             "--record, --by, --datamation, --scratch and --on-duplicate are for table load",
             what == "load",
         ),
-        (args.capacity.is_some(), "--capacity is for table create", what == "create"),
-        (args.parity.is_some(), "--parity is for table create", what == "create"),
+        (
+            args.capacity.is_some() || args.index || args.parity.is_some(),
+            "--capacity, --index and --parity are for table create",
+            what == "create",
+        ),
+        (
+            args.variant.is_some(),
+            "--variant is for the records of a table",
+            matches!(what, "put" | "update" | "get" | "delete" | "range" | "find" | "count"),
+        ),
         (
             is_of_ranges,
             "--first, --descending and --keys-only are for table range and find",

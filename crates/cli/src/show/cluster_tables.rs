@@ -55,6 +55,15 @@ pub(crate) fn table_status(status: &TableStatus) -> String {
         ]
     }));
     text += &columns(&rows);
+    if table.index {
+        let levels = nodes.iter().map(|share| share.index_pages.len()).max().unwrap_or_default();
+        let pages: u64 = nodes.iter().flat_map(|share| &share.index_pages).sum();
+        text += &format!(
+            "index: {} on {}\n",
+            counted(pages as usize, "page", "pages"),
+            counted(levels, "level", "levels")
+        );
+    }
     text.extend(unreachable.iter().map(|why| format!("NOT REACHED: {why}\n")));
     text.extend(
         missing.iter().map(|interval| format!("LOST, or on a node that was not reached: keys {interval}\n")),
@@ -125,6 +134,7 @@ mod tests {
             capacity_bytes: 1,
             home: "n1".into(),
             form: None,
+            index: true,
             kind: None,
             parity: None,
         };
@@ -142,6 +152,7 @@ mod tests {
             memory_used_bytes: 4096,
             memory_bytes: 1 << 30,
             last_move: None,
+            index_pages: vec![2, 1],
             losses: Vec::new(),
         };
         let status = TableStatus {
@@ -159,6 +170,7 @@ mod tests {
 events: 12 records, 1.17 KiB of keys and values, 1 bucket
 node  buckets  records     bytes  memory     of
 n1          1       12  1.17 KiB   4 KiB  1 GiB
+index: 3 pages on 2 levels
 NOT REACHED: n2: connection refused
 LOST, or on a node that was not reached: keys m..
 there are no copies: when a node fails, the records of its buckets are lost

@@ -1,6 +1,7 @@
 """redis-py on three nodes of a cluster, whose ports are the arguments. Ends with an exception where a reply is wrong."""
 
 import sys
+import time
 
 import redis
 
@@ -15,10 +16,36 @@ def refused(call, holds):
         raise AssertionError(f"not refused: {holds}")
 
 
+def expires(one, two):
+    """Strings that expire, as seen through two nodes."""
+    assert one.set("soon", "1", px=60) and one.setex("later", 100, "2") and one.set("never", "3")
+    assert 98 <= two.ttl("later") <= 100 and 98_000 < two.pttl("later") <= 100_000 and two.ttl("never") == -1
+    assert two.append("later", "!") == 2 and two.set("later", "4", keepttl=True) and one.ttl("later") > 90
+    assert one.incr("later") == 5 and two.ttl("later") > 90 and two.mget("later", "never") == [b"5", b"3"]
+    assert not two.expire("later", 10, gt=True) and two.expire("later", 200, gt=True) and one.ttl("later") > 190
+    assert two.persist("later") and not one.persist("later") and one.ttl("later") == -1
+    assert one.set("later", "6", ex=50) and two.set("later", "7") and one.ttl("later") == -1
+    assert one.expireat("later", 1) and two.get("later") is None and not one.expire("later", 10)
+    while two.get("soon") is not None:
+        pass
+    assert one.ttl("soon") == -2 and one.strlen("soon") == 0 and two.exists("soon") == 0
+    assert two.set("soon", "8", px=1, nx=True)
+    while two.get("soon") is not None:
+        pass
+    assert two.setnx("soon", "9") and one.get("soon") == b"9" and one.ttl("soon") == -1
+    # What nobody reads is removed, too.
+    assert one.psetex("unread", 1, "x")
+    while one.dbsize() > 3:
+        time.sleep(0.1)
+    assert sorted(one.keys()) == [b"created", b"never", b"soon"] and one.flushdb()
+    refused(lambda: one.setex("a", 0, "1"), "invalid expire time")
+
+
 def check(clients):
     """Every kind of command: what is written through one node is read through another."""
     one, two, three = clients
     one.flushdb()
+    expires(one, two)
     assert two.set("film:1", "Citizen Kane") and three.get("film:1") == b"Citizen Kane"
     assert one.set("film:1", "x", nx=True) is None and two.set("film:9", "x", xx=True) is None
     assert three.set("film:1", "Kane", get=True) == b"Citizen Kane" and one.getdel("film:1") == b"Kane"
@@ -46,6 +73,10 @@ def check(clients):
     assert one.hdel("years", "new", "none") == 1 and two.hkeys("years")[:2] == [b"f0000", b"f0001"]
     assert three.zrange("years", "[f0998", "+", bylex=True) == [b"f0998", b"f0999"]
     assert one.zadd("names", {"a": 1, "b": 1, "c": 1}) == 3 and two.zadd("names", {"a": 1, "d": 1}) == 1
+    assert one.zrange("names", 0, -1) == [b"a", b"b", b"c", b"d"] and two.zrange("names", -2, -1) == [b"c", b"d"]
+    assert one.zrange("names", 0, 1, desc=True) == [b"d", b"c"] and two.zrange("names", 2, 2, desc=True) == [b"b"]
+    assert one.zrange("names", 4, 9) == [] and two.zrange("years", 998, 998) == [b"f0998"]
+    refused(lambda: one.expire("names", 10), "not possible on the tables of a cluster")
     assert three.zcard("names") == 4 and one.zscore("names", "b") == 1.0 and one.type("names") == b"zset"
     assert two.zrevrangebylex("names", "(d", "-", 1, 2) == [b"b", b"a"] and three.zlexcount("names", "[b", "+") == 3
     refused(lambda: one.zadd("names", {"x": 2}), "one score")
@@ -55,8 +86,6 @@ def check(clients):
     refused(lambda: one.pipeline().set("a", "1").get("a").execute(), "MULTI is not possible")
     assert two.get("a") is None
     refused(lambda: one.execute_command("WATCH", "a"), "watch is not possible")
-    refused(lambda: one.set("a", "1", ex=10), "not possible on the tables of a cluster")
-    refused(lambda: one.expire("film:0007", 10), "not possible")
     refused(lambda: one.hset("no/name", "a", "b"), "is no name for a table")
     refused(lambda: one.set("k" * 2048, "v"), "2047")
 

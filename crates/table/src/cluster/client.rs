@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::image::{Address, Image};
+use super::index::{Descent, LEVELS_MAX};
+use super::interval::Point;
 use super::journal::ClientId;
 use super::message::{Ask, Message, Outcome, Refused, Replies, Requests, TableId};
 
@@ -40,6 +42,9 @@ pub enum Variant {
     /// RP*Cu: it asks the server that had the key, or else that of the nearest range before it.
     #[default]
     Nearest,
+    /// RP*S: it asks the server that had the key, or else goes down the pages of the table's index, as far as it knows
+    /// them, from server to server. Only for a table with an index.
+    Indexed,
 }
 
 /// Why a request has no answer.
@@ -54,6 +59,7 @@ struct Pending {
     ask: Arc<Ask>,
     /// The server, or `None` for all.
     to: Option<Address>,
+    descent: Descent,
     asked_ms: u64,
     /// When it was asked, or a server last answered that it has to wait.
     born_ms: u64,
@@ -70,6 +76,8 @@ pub(crate) struct Client {
     home: Address,
     variant: Variant,
     pub(crate) image: Image,
+    /// Where the pages of each level of the index are, as far as is known.
+    pages: [Image; LEVELS_MAX],
     next: u64,
     pending: BTreeMap<u64, Pending>,
     /// Requests to be sent.
@@ -94,6 +102,7 @@ impl Client {
             home,
             variant,
             image: Image::default(),
+            pages: Default::default(),
             next: 1,
             pending: BTreeMap::new(),
             queued: Vec::new(),
@@ -117,28 +126,51 @@ impl Client {
         !self.queued.is_empty() || self.is_astray
     }
 
-    /// The server to which requests for the point of `ask` are sent; `None` for all.
-    fn route(&self, ask: &Ask) -> Option<Address> {
+    /// The server to which requests for the point of `ask` are sent, `None` for all, and how they continue there.
+    fn route(&self, ask: &Ask) -> (Option<Address>, Descent) {
+        let point = ask.point();
         let element = match self.variant {
             Variant::All => None,
-            Variant::Known => self.image.owner(ask.point()),
-            Variant::Nearest => self.image.route(ask.point()),
+            Variant::Known | Variant::Indexed => self.image.owner(point),
+            Variant::Nearest => self.image.route(point),
         };
-        element.map(|element| element.address.clone()).or_else(|| self.anywhere())
+        let page = self.pages.iter().find_map(|level| level.owner(point));
+        match (element, page) {
+            (Some(bucket), _) => (Some(bucket.address.clone()), Descent::No),
+            (None, Some(page)) => (Some(page.address.clone()), Descent::Page),
+            (None, None) => self.anywhere(),
+        }
     }
 
     /// Where requests go whose server is not known.
-    fn anywhere(&self) -> Option<Address> {
-        (self.variant == Variant::Nearest).then(|| self.home.clone())
+    fn anywhere(&self) -> (Option<Address>, Descent) {
+        match self.variant {
+            Variant::All | Variant::Known => (None, Descent::No),
+            Variant::Nearest => (Some(self.home.clone()), Descent::No),
+            Variant::Indexed => (Some(self.home.clone()), Descent::Root),
+        }
+    }
+
+    /// Forgets the bucket and the page because of which requests for a point are sent to this server.
+    fn forget(image: &mut Image, pages: &mut [Image], point: Point<'_>, server: &Address) {
+        [image].into_iter().chain(pages).for_each(|image| image.forget(point, server));
     }
 
     /// Adds a request, and returns its number.
     pub(crate) fn ask(&mut self, now_ms: u64, ask: Arc<Ask>) -> u64 {
         let number = self.next;
         self.next += 1;
-        let to = self.route(&ask);
-        let pending =
-            Pending { ask, to, asked_ms: now_ms, born_ms: now_ms, due_ms: QUEUED, tries: 0, refused: None };
+        let (to, descent) = self.route(&ask);
+        let pending = Pending {
+            ask,
+            to,
+            descent,
+            asked_ms: now_ms,
+            born_ms: now_ms,
+            due_ms: QUEUED,
+            tries: 0,
+            refused: None,
+        };
         self.pending.insert(number, pending);
         self.queued.push(number);
         number
@@ -147,7 +179,7 @@ impl Client {
     /// Messages with all requests that are due.
     pub(crate) fn messages(&mut self, now_ms: u64) -> Vec<(Address, Message)> {
         let done_below = self.pending.first_key_value().map_or(self.next, |(first, _)| *first);
-        let mut messages: BTreeMap<Option<Address>, (Requests, usize)> = BTreeMap::new();
+        let mut messages: BTreeMap<(Option<Address>, Descent), (Requests, usize)> = BTreeMap::new();
         let mut full = Vec::new();
         for number in std::mem::take(&mut self.queued) {
             let Some(pending) = self.pending.get_mut(&number) else { continue };
@@ -159,17 +191,19 @@ impl Client {
                 path: Vec::new(),
                 visited: Vec::new(),
                 is_to_all: pending.to.is_none(),
+                descent: pending.descent,
                 done_below,
                 asks: Vec::new(),
             };
-            let (requests, bytes) = messages.entry(pending.to.clone()).or_insert_with(|| (empty(), 0));
+            let to = (pending.to.clone(), pending.descent);
+            let (requests, bytes) = messages.entry(to.clone()).or_insert_with(|| (empty(), 0));
             requests.asks.push((number, Arc::clone(&pending.ask)));
             *bytes += pending.ask.bytes();
             if *bytes >= MESSAGE_BYTES {
-                full.extend(messages.remove_entry(&pending.to).map(|(to, (requests, _))| (to, requests)));
+                full.extend(messages.remove_entry(&to).map(|((to, _), (requests, _))| (to, requests)));
             }
         }
-        let rest = messages.into_iter().map(|(to, (requests, _))| (to, requests));
+        let rest = messages.into_iter().map(|((to, _), (requests, _))| (to, requests));
         let requests = full.into_iter().chain(rest).flat_map(|(to, requests)| {
             let to = to.map_or_else(|| self.servers.clone(), |to| vec![to]);
             to.into_iter().map(move |to| (to, Message::Requests(requests.clone())))
@@ -181,6 +215,12 @@ impl Client {
 
     /// Processes replies. Returns the outcomes of requests.
     pub(crate) fn take(&mut self, now_ms: u64, replies: Replies) -> Vec<(u64, Outcome)> {
+        for page in replies.trace.iter().flatten() {
+            let level = usize::from(page.level);
+            let below = if level == 0 { &mut self.image } else { &mut self.pages[level - 1] };
+            page.entries.iter().for_each(|entry| below.learn(entry));
+            self.pages[level].learn(&page.place);
+        }
         replies.adjustment.iter().for_each(|element| self.image.learn(element));
         let outcomes = replies.outcomes.into_iter();
         outcomes.filter_map(|(number, outcome)| self.outcome(now_ms, number, outcome)).collect()
@@ -207,8 +247,8 @@ impl Client {
         };
         if let (true, Outcome::Refused(why)) = (may_pass, &outcome) {
             if let Refused::Lost(server) | Refused::Unreachable(server) = why {
-                self.image.forget(pending.ask.point(), server);
-                pending.to = anywhere;
+                Client::forget(&mut self.image, &mut self.pages, pending.ask.point(), server);
+                (pending.to, pending.descent) = anywhere;
                 self.is_astray = true;
             }
             pending.refused = Some(why.clone());
@@ -223,8 +263,8 @@ impl Client {
     pub(crate) fn unreachable(&mut self, now_ms: u64, server: &Address) {
         let anywhere = self.anywhere();
         for pending in self.pending.values_mut().filter(|pending| pending.to.as_ref() == Some(server)) {
-            self.image.forget(pending.ask.point(), server);
-            pending.to = anywhere.clone();
+            Client::forget(&mut self.image, &mut self.pages, pending.ask.point(), server);
+            (pending.to, pending.descent) = anywhere.clone();
             if pending.due_ms != QUEUED {
                 // Not later than it was: the home may be the server that cannot be reached.
                 pending.due_ms = pending.due_ms.min(now_ms + PAUSE_MS);
@@ -252,9 +292,9 @@ impl Client {
             }
             // Alternates between the server that the image names and the home, or all servers.
             let (ask, tries) = (Arc::clone(&pending.ask), pending.tries);
-            let to = if tries.is_multiple_of(2) { self.route(&ask) } else { self.anywhere() };
+            let (to, descent) = if tries.is_multiple_of(2) { self.route(&ask) } else { self.anywhere() };
             let pending = self.pending.get_mut(&number).expect("it was just found");
-            pending.to = to;
+            (pending.to, pending.descent) = (to, descent);
             pending.due_ms = QUEUED;
             self.is_astray |= matches!(pending.refused, Some(Refused::Lost(_) | Refused::Unreachable(_)));
             self.queued.push(number);

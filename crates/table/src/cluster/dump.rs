@@ -275,6 +275,7 @@ mod tests {
             path: Vec::new(),
             visited: Vec::new(),
             is_to_all: false,
+            descent: Default::default(),
             done_below: 0,
             asks: Vec::new(),
         };

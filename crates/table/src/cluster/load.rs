@@ -371,6 +371,8 @@ struct Receiving<'a> {
     /// The bucket that is being built, and the bytes of its records.
     tree: Option<Bucket>,
     bytes: u64,
+    /// Whether the table has an index, whose root is here.
+    is_home_of_index: bool,
 }
 
 impl Receiving<'_> {
@@ -380,11 +382,16 @@ impl Receiving<'_> {
             Part::Bucket(interval) => self.bucket(interval),
             Part::Elements(elements) => {
                 let table = self.spec.id;
-                self.service.with_buckets(|buckets, _| {
+                let is_home = self.is_home_of_index;
+                self.service.with_buckets(|buckets, out| {
                     let served = buckets.tables.get_mut(&table);
                     served.into_iter().for_each(|served| {
                         elements.iter().for_each(|element| served.image.learn(element));
                     });
+                    if is_home {
+                        buckets.begin_index(table, &[]);
+                        buckets.announce(table, 0, elements, out);
+                    }
                 });
                 Ok(())
             }
@@ -484,7 +491,13 @@ impl TableService {
                 return Err(Error::Busy(self.name().into()));
             }
         }
-        let mut receiving = Receiving { service: self, spec, tree: None, bytes: 0 };
+        let mut receiving = Receiving {
+            service: self,
+            spec,
+            tree: None,
+            bytes: 0,
+            is_home_of_index: entry.index && entry.home == self.name(),
+        };
         let mut reader = Reader::new(link, inc).map_err(Error::Refused)?;
         while let Some(part) = reader.next_as(decode::<Part>).map_err(Error::Refused)? {
             let is_end = part == Part::End;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use thalweg_base::codec::{choice, decode, record};
 
 use super::image::{Address, Element};
+use super::index::{Descent, IndexNote, IndexPage};
 use super::interval::{Bytes, Interval, Point};
 use super::journal::{ClientId, Noted};
 use super::parity::message::{ParityMessage, Seat, Shape};
@@ -210,6 +211,8 @@ pub(crate) struct Requests {
     pub(crate) visited: Vec<Element>,
     /// Whether all servers get them, so that only the one that has the keys answers.
     pub(crate) is_to_all: bool,
+    /// How they find the bucket.
+    pub(crate) descent: Descent,
     /// The client has the answers to all requests below this number.
     pub(crate) done_below: u64,
     pub(crate) asks: Asks,
@@ -224,6 +227,8 @@ pub(crate) struct Replies {
     pub(crate) path: Vec<Address>,
     pub(crate) adjustment: Vec<Element>,
     pub(crate) outcomes: Vec<(u64, Outcome)>,
+    /// If the requests came through the index, the pages that they passed, the lowest first.
+    pub(crate) trace: Option<Vec<IndexPage>>,
 }
 
 /// The id of a transfer of records to another server: the run of the sender, and a number.
@@ -306,6 +311,11 @@ pub(crate) enum Message {
         id: TransferId,
         run: u64,
     },
+    /// About the index of a table.
+    Index {
+        table: TableId,
+        note: IndexNote,
+    },
     Parity(ParityMessage),
 }
 
@@ -324,8 +334,8 @@ pub(crate) type Outbox = Vec<(To, Message)>;
 record!(Spec { id, capacity, capacity_bytes, parity });
 record!(Scan { interval, is_descending, what, limit, condition });
 record!(Page { covered, records, count });
-record!(Requests { table, client, path, visited, is_to_all, done_below, asks });
-record!(Replies { table, client, path, adjustment, outcomes });
+record!(Requests { table, client, path, visited, is_to_all, descent, done_below, asks });
+record!(Replies { table, client, path, adjustment, outcomes, trace });
 record!(TransferId { run, number });
 record!(Piece { id, number, changes, last });
 record!(HandOver { interval, epoch, journal, neighbours, is_to_merge, is_pinned, seat });
@@ -376,7 +386,8 @@ choice!(Message {
     6 => Taken { id: id, number: number },
     7 => Unknown { id: id, run: run },
     8 => Where { table: table, client: client },
-    9 => Parity { 0: message },
+    9 => Index { table: table, note: note },
+    10 => Parity { 0: message },
 });
 
 impl Operation {
@@ -487,6 +498,10 @@ impl Message {
             Message::Requests(requests) => {
                 requests.path.len() <= HOPS_MAX && requests.visited.len() <= HOPS_MAX
             }
+            Message::Replies(Replies { trace: Some(trace), .. }) => {
+                trace.len() <= HOPS_MAX && trace.iter().all(IndexPage::is_sound)
+            }
+            Message::Index { note, .. } => note.is_sound(),
             Message::Reserve { spec, .. } => spec.capacity > 0 && spec.capacity_bytes > 0,
             Message::Piece(piece) => {
                 let fits = |(key, value): &(Bytes, Option<Bytes>)| {

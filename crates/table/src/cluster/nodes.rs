@@ -29,6 +29,17 @@ pub struct Tables {
     pub(crate) client: Arc<Client>,
 }
 
+/// What a table has beside its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    /// Nothing: the records of a node are lost when it fails.
+    Nothing,
+    /// Pages that say where its buckets are, for clients of [`Variant::Indexed`](super::Variant::Indexed).
+    Index,
+    /// Parity buckets, so that it survives the failure of any node, or of any two.
+    Parity(Shape),
+}
+
 impl Tables {
     /// The tables of the client's cluster.
     pub fn new(client: Client) -> Tables {
@@ -75,13 +86,13 @@ impl Tables {
         registrar(&self.client.file().hosts).ok_or_else(|| Error::Refused("the cluster has no nodes".into()))
     }
 
-    /// Creates a table whose buckets have at most `capacity` records and `capacity_bytes` bytes of keys and values. With
-    /// parity, it survives the failure of any node, or of any two.
+    /// Creates a table whose buckets have at most as many records, and as many bytes of keys and values, as `capacity`
+    /// says.
     ///
     /// # Errors
     /// If a table of this name exists, there are too few nodes, or the registrar cannot be reached.
-    pub fn create(&self, name: &str, capacity: (u64, u64), parity: Option<Shape>) -> Result<TableEntry> {
-        self.create_as(name, capacity, parity, None)
+    pub fn create(&self, name: &str, capacity: (u64, u64), beside: Beside) -> Result<TableEntry> {
+        self.create_as(name, capacity, beside, None)
     }
 
     /// Creates a table, for a Redis client if `kind` is given.
@@ -89,11 +100,16 @@ impl Tables {
         &self,
         name: &str,
         (capacity, capacity_bytes): (u64, u64),
-        parity: Option<Shape>,
+        beside: Beside,
         kind: Option<TableKind>,
     ) -> Result<TableEntry> {
-        let (name, parity) = (name.into(), parity.map(|shape| shape.to_string()));
-        let request = TableRequest::Create { name, capacity, capacity_bytes, parity, kind };
+        let (index, parity) = match beside {
+            Beside::Nothing => (false, None),
+            Beside::Index => (true, None),
+            Beside::Parity(shape) => (false, Some(shape.to_string())),
+        };
+        let request =
+            TableRequest::Create { name: name.into(), capacity, capacity_bytes, index, parity, kind };
         self.ask(self.registrar()?, &request, from_json)
     }
 

@@ -15,14 +15,11 @@ use std::sync::Arc;
 
 use super::client::Client;
 use super::image::Image;
-use super::interval::{Bytes, Interval};
+use super::interval::Interval;
 use super::message::{Ask, Page, Scan};
 
 /// The most parts that are requested or wait to be read.
 const PARTS_AHEAD: usize = 8;
-
-/// The records of a page, and how many were found.
-pub(crate) type Found = (Vec<(Bytes, Bytes)>, u64);
 
 enum State {
     Idle,
@@ -108,8 +105,8 @@ impl Pages {
         self.parts.iter().filter_map(asked).collect()
     }
 
-    /// The records of the next page, if it has arrived, and how many were found; fewer if the limit is reached.
-    pub(crate) fn next(&mut self) -> Option<Found> {
+    /// The next page, if it has arrived; with fewer records if the limit is reached.
+    pub(crate) fn next(&mut self) -> Option<Page> {
         let Some((_, State::Arrived(_))) = self.parts.front() else { return None };
         let Some((_, State::Arrived(mut page))) = self.parts.pop_front() else {
             unreachable!("it was just seen")
@@ -122,7 +119,7 @@ impl Pages {
                 self.parts.clear();
             }
         }
-        Some((page.records, page.count))
+        Some(page)
     }
 
     /// Whether the whole range was read.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{Error, Result};
-use super::interval::Bytes;
-use super::message::{Outcome, Scan, What};
-use super::pages::{Found, Pages};
+use super::interval::{Bytes, Interval};
+use super::message::{Outcome, Page, Scan, What};
+use super::pages::Pages;
 use super::table::{Shared, Table, now_ms};
 
 /// Records of a range in order, read on demand. After an error there are no more.
@@ -73,14 +73,21 @@ impl Range {
     /// The number of records.
     pub(crate) fn count_all(mut self) -> Result<u64> {
         let mut count = 0;
-        while let Some((_, more)) = self.page()? {
-            count += more;
+        while let Some(page) = self.page()? {
+            count += page.count;
         }
         Ok(count)
     }
 
+    /// The numbers of records of the buckets, each with its interval of keys.
+    pub(crate) fn counts(mut self) -> impl Iterator<Item = Result<(Interval, u64)>> + use<> {
+        std::iter::from_fn(move || {
+            self.page().map(|page| page.map(|page| (page.covered, page.count))).transpose()
+        })
+    }
+
     /// The next page.
-    fn page(&mut self) -> Result<Option<Found>> {
+    fn page(&mut self) -> Result<Option<Page>> {
         loop {
             if let Some(page) = self.pages.next() {
                 return Ok(Some(page));
@@ -129,7 +136,7 @@ impl Iterator for Range {
                 return None;
             }
             match self.page() {
-                Ok(Some((records, _))) => self.ready.extend(records),
+                Ok(Some(page)) => self.ready.extend(page.records),
                 Ok(None) => return None,
                 Err(why) => {
                     self.has_failed = true;

@@ -164,6 +164,7 @@ mod tests {
             capacity: 10,
             capacity_bytes: 1000,
             home,
+            index: false,
             parity: None,
             form: None,
             kind: None,

@@ -14,9 +14,10 @@ use thalweg_io::small;
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{Host, cluster};
 
+use super::expiry;
 use super::front::Front;
 use crate::listen::{Options, Place};
-use crate::server::{Server, Stop};
+use crate::server::{Server, Stop, now_ms};
 use crate::socket::Tls;
 
 /// The servers of a node.
@@ -34,7 +35,8 @@ pub(crate) fn serve(host: &Arc<Host>) -> Result<Vec<Stop>, String> {
     let Some(port) = declared.resp else { return Ok(Vec::new()) };
     let options =
         options(directory, &declared, port).map_err(|why| format!("cannot serve Redis clients: {why}"))?;
-    let servers = Server::bind_on_cluster(&options, &Arc::new(Front::load(directory)?), SERVERS);
+    let front = Arc::new(Front::load(directory)?);
+    let servers = Server::bind_on_cluster(&options, &front, SERVERS);
     let servers = servers.map_err(|why| why.to_string())?;
     let stops = servers.iter().map(Server::stop).collect();
     for server in servers {
@@ -43,7 +45,11 @@ pub(crate) fn serve(host: &Arc<Host>) -> Result<Vec<Stop>, String> {
             return Err("this node has no thread left for Redis clients".into());
         }
     }
-    Ok(stops)
+    let host = Arc::clone(host);
+    match spawn("expiry", move || expiry::sweep_until_stopped(&host, &front, now_ms)) {
+        true => Ok(stops),
+        false => Err("this node has no thread left to remove expired strings".into()),
+    }
 }
 
 fn options(directory: &std::path::Path, declared: &ClusterHost, port: u16) -> Result<Options, String> {

@@ -47,6 +47,8 @@ pub struct Scale {
     pub astray: u64,
     /// Messages for each of the reads after these.
     pub per_later_read: f64,
+    /// The levels and the pages of the index, if the new client uses one.
+    pub index: (u64, u64),
 }
 
 struct World {
@@ -111,6 +113,16 @@ impl World {
         self.is_forwarded
     }
 
+    /// The pages of the index, by level.
+    fn pages(&self) -> Vec<u64> {
+        let mut all = Vec::new();
+        for pages in self.servers.iter().map(|server| server.index.pages(TABLE)) {
+            all.resize(pages.len().max(all.len()), 0);
+            all.iter_mut().zip(pages).for_each(|(all, pages)| *all += pages);
+        }
+        all
+    }
+
     fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let buckets =
             self.servers.iter().flat_map(|server| server.tables.values()).flat_map(|served| &served.buckets);
@@ -131,6 +143,9 @@ pub fn simulate(servers: usize, capacity: u64, order: Order, variant: Variant) -
     };
     let spec = Spec { id: TABLE, capacity, capacity_bytes: u64::MAX, parity: None };
     world.servers[0].begin(spec).expect("an empty bucket fits");
+    if variant == Variant::Indexed {
+        world.servers[0].begin_index(TABLE, &[]);
+    }
     let client = |session, variant| {
         Client::new(ClientId { peer: [0; 2], session }, (TABLE, name(0)), all.clone(), variant)
     };
@@ -167,6 +182,7 @@ pub fn simulate(servers: usize, capacity: u64, order: Order, variant: Variant) -
         per_read,
         astray,
         per_later_read,
+        index: (world.pages().len() as u64, world.pages().iter().sum()),
     }
 }
 
@@ -190,6 +206,17 @@ mod tests {
         );
         let all = simulate(30, CAPACITY, Order::Random, Variant::All);
         assert_eq!((all.astray, all.per_read, all.per_later_read), (0, 31.0, 31.0), "{all:?}");
+    }
+
+    #[test]
+    fn a_client_of_an_index_learns_a_page_at_a_time() {
+        let nearest = simulate(200, CAPACITY, Order::Random, Variant::Nearest);
+        let scale = simulate(200, CAPACITY, Order::Random, Variant::Indexed);
+        // 200 buckets need a root and at least four pages of at most 64 entries.
+        let (levels, pages) = scale.index;
+        assert!(levels == 2 && (5..=12).contains(&pages), "{scale:?}");
+        assert!(scale.astray <= 2 * pages && scale.astray * 5 < nearest.astray, "{scale:?}, {nearest:?}");
+        assert!(scale.per_read < nearest.per_read && scale.per_later_read < 2.01, "{scale:?}, {nearest:?}");
     }
 
     #[test]

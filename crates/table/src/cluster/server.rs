@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::image::{Address, Element, Image};
+use super::index::{Descent, IndexPage, Indexes};
 use super::interval::{Interval, Point, Upper};
 use super::journal::Seen;
 use super::message::{
@@ -70,6 +71,7 @@ pub(crate) struct BucketServer {
     pub(crate) losses: Vec<(TableId, Interval, Address)>,
     /// The server's part in the groups of tables with parity.
     pub(crate) protection: Protection,
+    pub(crate) index: Indexes,
 }
 
 impl Served {
@@ -136,6 +138,7 @@ impl BucketServer {
             retiring: Vec::new(),
             losses: Vec::new(),
             protection: Protection::default(),
+            index: Indexes::default(),
         }
     }
 
@@ -157,6 +160,7 @@ impl BucketServer {
         }
         self.drop_groups(table);
         self.losses.retain(|(of, ..)| *of != table);
+        self.index.drop_table(table);
     }
 
     /// Adds a bucket, and what is known of others.
@@ -178,7 +182,8 @@ impl BucketServer {
             Message::Replies(replies) => self.relay(replies, out),
             Message::Where { table, client } => {
                 let adjustment = self.elements(table);
-                let replies = Replies { table, client, path: Vec::new(), adjustment, outcomes: Vec::new() };
+                let outcomes = Vec::new();
+                let replies = Replies { table, client, path: Vec::new(), adjustment, outcomes, trace: None };
                 out.push((To::Client, Message::Replies(replies)));
             }
             Message::Reserve { id, spec, bytes, underfull } => {
@@ -190,7 +195,9 @@ impl BucketServer {
             Message::Taken { id, number } => self.taken(now_ms, from, (id, number), out),
             Message::Unknown { id, run } => self.not_known(now_ms, id, run, out),
             Message::Parity(message) => self.parity(now_ms, from, message, out),
+            Message::Index { table, note } => self.index_note(from, (table, note), out),
         }
+        self.split_pages(now_ms, out);
         self.shed(now_ms);
     }
 
@@ -200,6 +207,7 @@ impl BucketServer {
             return;
         }
         self.tick_transfers(now_ms, out);
+        self.tick_index(now_ms, out);
         match self.is_closing {
             true => self.give_away(now_ms, out),
             false => {
@@ -213,7 +221,7 @@ impl BucketServer {
     }
 
     /// The location of this server's buckets of a table.
-    fn elements(&self, table: TableId) -> Vec<Element> {
+    pub(super) fn elements(&self, table: TableId) -> Vec<Element> {
         let buckets = self.tables.get(&table).map_or(&[][..], |served| &served.buckets);
         let elements = buckets.iter().map(|bucket| bucket.element(&self.me));
         elements.filter(|element| !element.interval.is_empty()).collect()
@@ -242,6 +250,7 @@ impl BucketServer {
                 handling.outcomes.push((*number, outcome));
                 continue;
             }
+            let passed = self.descend(now_ms, &requests, ask, out);
             let outcome =
                 match self.tables.get_mut(&requests.table).map(|served| (served.at(ask.point()), served)) {
                     _ if !ask.is_sound() => Some(Outcome::Refused(Refused::Long)),
@@ -260,6 +269,10 @@ impl BucketServer {
                     // The server that has the record answers.
                     None if requests.is_to_all => None,
                     Some((None, served)) if requests.is_to_all && !served.hands_over(ask.point()) => None,
+                    _ if let Some((to, descent)) = passed => {
+                        handling.pass(to, descent, (*number, ask));
+                        None
+                    }
                     Some((None, served)) => {
                         handling.forward(served, (*number, ask), (&self.me, &requests.path))
                     }
@@ -277,20 +290,24 @@ impl BucketServer {
 
     /// Sends replies and forwarded requests.
     fn send(&mut self, now_ms: u64, requests: Requests, handling: Handling, out: &mut Outbox) {
-        let Requests { table, client, mut path, mut visited, is_to_all, done_below, .. } = requests;
+        let Requests { table, client, mut path, mut visited, is_to_all, descent, done_below, .. } = requests;
         let Handling { outcomes, visited: at, ahead, forwarded, .. } = handling;
-        for (to, (asks, before)) in forwarded {
+        for ((to, further), (asks, before)) in forwarded {
+            // Once the index has sent it to a bucket, buckets send it further.
+            let descent =
+                if further == Descent::No && descent != Descent::No { Descent::Bucket } else { further };
             let (mut path, mut visited) = (path.clone(), visited.clone());
             path.push(self.me.clone());
             visited.extend(before.into_iter().take(HOPS_MAX.saturating_sub(visited.len())));
-            let requests = Requests { table, client, path, visited, is_to_all: false, done_below, asks };
+            let is_to_all = false;
+            let requests = Requests { table, client, path, visited, is_to_all, descent, done_below, asks };
             out.push((To::Server(to), Message::Requests(requests)));
         }
         if outcomes.is_empty() {
             return;
         }
         // A client that sent its requests directly to this server already knows this.
-        if is_to_all || !path.is_empty() || !ahead.is_empty() {
+        if is_to_all || !path.is_empty() || !ahead.is_empty() || descent != Descent::No {
             let served = self.tables.get(&table);
             let elements = |served: &Served| {
                 at.iter().map(|at| served.buckets[*at].element(&self.me)).collect::<Vec<_>>()
@@ -299,7 +316,10 @@ impl BucketServer {
         }
         visited.extend(ahead);
         let to = path.pop().map_or(To::Client, To::Server);
-        let reply = (to, Message::Replies(Replies { table, client, path, adjustment: visited, outcomes }));
+        let trace = trace_of(descent);
+        let mut replies = Replies { table, client, path, adjustment: visited, outcomes, trace };
+        self.index.pass(&self.me, &mut replies);
+        let reply = (to, Message::Replies(replies));
         match self.needs(now_ms, table, &at, out) {
             needs if needs.is_empty() => out.push(reply),
             needs => self.send_when_safe(needs, reply, out),
@@ -312,21 +332,29 @@ impl BucketServer {
             let elsewhere = replies.adjustment.iter().filter(|element| element.address != self.me);
             elsewhere.for_each(|element| served.image.learn(element));
         }
+        self.index.pass(&self.me, &mut replies);
         let to = replies.path.pop().map_or(To::Client, To::Server);
         out.push((to, Message::Replies(replies)));
     }
 
     /// Refuses requests that could not be forwarded because a server cannot be reached.
-    pub(crate) fn unreachable(&self, requests: Requests, server: &Address, out: &mut Outbox) {
-        let Requests { table, client, mut path, visited, asks, .. } = requests;
+    pub(crate) fn unreachable(&mut self, requests: Requests, server: &Address, out: &mut Outbox) {
+        self.is_unreachable(&requests, server, out);
+        let Requests { table, client, mut path, visited, descent, asks, .. } = requests;
         let refused =
             |(number, _): (u64, Arc<Ask>)| (number, Outcome::Refused(Refused::Unreachable(server.clone())));
         let outcomes = asks.into_iter().map(refused).collect();
         // The last one is this server.
         path.pop();
-        let to = path.pop().map_or(To::Client, To::Server);
-        out.push((to, Message::Replies(Replies { table, client, path, adjustment: visited, outcomes })));
+        let (to, trace) = (path.pop().map_or(To::Client, To::Server), trace_of(descent));
+        let replies = Replies { table, client, path, adjustment: visited, outcomes, trace };
+        out.push((to, Message::Replies(replies)));
     }
+}
+
+/// Where replies collect the pages that the requests passed, if these came through the index.
+fn trace_of(descent: Descent) -> Option<Vec<IndexPage>> {
+    (descent != Descent::No).then(Vec::new)
 }
 
 /// The results of the requests of one message.
@@ -340,12 +368,18 @@ struct Handling {
     /// Where scans continue.
     ahead: Vec<Element>,
     /// Requests for other servers, each with the bucket here that precedes the requested keys.
-    forwarded: BTreeMap<Address, (Asks, Option<Element>)>,
+    forwarded: BTreeMap<(Address, Descent), (Asks, Option<Element>)>,
     /// Whether a bucket has more than it should.
     is_over: bool,
 }
 
 impl Handling {
+    /// Adds a request that the index sends to another server.
+    fn pass(&mut self, to: Address, descent: Descent, (number, ask): (u64, &Arc<Ask>)) {
+        let (asks, _) = self.forwarded.entry((to, descent)).or_default();
+        asks.push((number, Arc::clone(ask)));
+    }
+
     /// Adds a request for another server; returns a refusal if that server is not known.
     fn forward(
         &mut self,
@@ -358,7 +392,8 @@ impl Handling {
             Some(_) if path.len() >= HOPS_MAX => Some(Outcome::Refused(Refused::Far(me.clone()))),
             Some(element) => {
                 let before = || (Vec::new(), served.nearest_before(point, me));
-                let (asks, _) = self.forwarded.entry(element.address.clone()).or_insert_with(before);
+                let to = (element.address.clone(), Descent::No);
+                let (asks, _) = self.forwarded.entry(to).or_insert_with(before);
                 asks.push((number, Arc::clone(ask)));
                 None
             }

@@ -45,6 +45,7 @@ use super::server::{BucketServer, Outbox, To};
 use super::stream::{Outlet, Reader, framed, unframed};
 use super::text::show_hex;
 use crate::server::Stop;
+use crate::slab::Full;
 
 /// The interval between ticks of the buckets.
 const TICK: Duration = Duration::from_millis(50);
@@ -267,7 +268,7 @@ impl TableService {
         let mut out = Outbox::new();
         for requests in frames.iter().filter_map(requests) {
             locked(&self.buckets)
-                .iter()
+                .iter_mut()
                 .for_each(|buckets| buckets.unreachable(requests.clone(), server, &mut out));
         }
         self.send(out);
@@ -386,8 +387,14 @@ impl TableService {
         match request {
             TableRequest::Begin(entry) => {
                 let spec = spec(entry)?;
-                let begun = self.with_buckets(|buckets, _| buckets.begin(spec));
-                begun.map_err(|_| Error::Full(self.host.name().into()))
+                let begun = self.with_buckets(|buckets, _| {
+                    buckets.begin(spec)?;
+                    if entry.index {
+                        buckets.begin_index(spec.id, &[]);
+                    }
+                    Ok(())
+                });
+                begun.map_err(|Full| Error::Full(self.host.name().into()))
             }
             TableRequest::End { id } => {
                 let id = number(id)?;
@@ -404,7 +411,7 @@ impl TableService {
         self: &Arc<Self>,
         name: String,
         (capacity, capacity_bytes): (u64, u64),
-        parity: Option<String>,
+        (index, parity): (bool, Option<String>),
         kind: Option<TableKind>,
     ) -> Result<TableEntry> {
         let registrar = self.registrar()?;
@@ -414,8 +421,12 @@ impl TableService {
         nodes.sort_by_key(|node| list.tables.iter().filter(|table| *table.home == **node).count());
         let home = nodes.into_iter().next().expect("there is this one");
         let id = format!("{:016x}", new_id().0 as u64);
+        if index && parity.is_some() {
+            return Err(Error::Refused("a table has an index or parity, not both".into()));
+        }
         let home = home.to_string();
-        let mut entry = TableEntry { name, id, capacity, capacity_bytes, home, parity, form: None, kind };
+        let mut entry =
+            TableEntry { name, id, capacity, capacity_bytes, home, index, parity, form: None, kind };
         let spec = spec(&entry)?;
         if let Some(shape) = spec.parity {
             registrar.check(&entry)?;
@@ -465,6 +476,7 @@ impl TableService {
                 last_move: served.and_then(|served| served.last_move.clone()).map(
                     |(to, records, milliseconds)| TableMove { to: to.to_string(), records, milliseconds },
                 ),
+                index_pages: buckets.index.pages(id),
                 losses: losses.map(|(_, interval, server)| loss(interval, server)).collect(),
             }
         }))
@@ -539,9 +551,9 @@ impl TableService {
     /// Answers a request that has one immediate answer, with an object.
     fn answer(self: &Arc<Self>, request: &TableRequest) -> Result<String> {
         Ok(match request {
-            TableRequest::Create { name, capacity, capacity_bytes, parity, kind } => {
-                let capacity = (*capacity, *capacity_bytes);
-                to_json(&self.create(name.clone(), capacity, parity.clone(), kind.clone())?)
+            TableRequest::Create { name, capacity, capacity_bytes, index, parity, kind } => {
+                let (capacity, beside) = ((*capacity, *capacity_bytes), (*index, parity.clone()));
+                to_json(&self.create(name.clone(), capacity, beside, kind.clone())?)
             }
             TableRequest::Groups { id } => {
                 let id = number(id)?;
@@ -621,7 +633,8 @@ impl Session<'_> {
         let outcomes =
             others.into_iter().map(|(number, _)| (number, Outcome::Refused(Refused::ReadOnly))).collect();
         let Requests { table, client, .. } = requests;
-        let refused = Replies { table, client, path: Vec::new(), adjustment: Vec::new(), outcomes };
+        let (path, adjustment) = (Vec::new(), Vec::new());
+        let refused = Replies { table, client, path, adjustment, outcomes, trace: None };
         self.outlet.put(framed(&Message::Replies(refused)));
         requests
     }

@@ -30,12 +30,14 @@ use parity::SimRegistrar;
 
 const SEEDS: u64 = 500;
 const SERVERS: usize = 4;
-const CLIENTS: usize = 3;
+const CLIENTS: usize = 4;
 /// The number of keys whose records exist throughout; as many between them change.
 const KEYS: u64 = 24;
 const STEPS: u64 = 400;
 const TABLE: u64 = 7;
 const MEMORY: usize = 16 << 20;
+/// The most entries of a page of the index.
+const FANOUT: usize = 3;
 const SPEC: Spec = Spec { id: TABLE, capacity: 4, capacity_bytes: 1 << 20, parity: None };
 /// The time in which everything settles: longer than anything is tried.
 const CALM_MS: u64 = 240_000;
@@ -119,7 +121,7 @@ impl World {
             crashes: rng.one_in(3),
         };
         let all: Vec<Address> = (0..servers).map(name).collect();
-        let variants = [Variant::Nearest, Variant::Known, Variant::All];
+        let variants = [Variant::Nearest, Variant::Known, Variant::All, Variant::Indexed];
         let client = |i| SimClient {
             core: Client::new(
                 ClientId { peer: [0, i as u64], session: 1 },
@@ -158,7 +160,10 @@ impl World {
             arranged: 0,
         };
         match parity {
-            None => world.servers[0].begin(SPEC).unwrap(),
+            None => {
+                world.servers[0].begin(SPEC).unwrap();
+                world.servers[0].begin_index(TABLE, &[]);
+            }
             Some(shape) => world.create_group(shape),
         }
         world
@@ -274,8 +279,8 @@ impl World {
             }
             _ => {}
         }
-        while let Some((records, _)) = pages.next() {
-            seen.extend(records.into_iter().map(|(key, _)| key));
+        while let Some(page) = pages.next() {
+            seen.extend(page.records.into_iter().map(|(key, _)| key));
         }
         if pages.is_done() {
             self.check_range(&interval, seen, is_descending);
@@ -521,7 +526,9 @@ impl World {
 
     fn audit(&mut self) {
         let keys: Vec<Bytes> = self.history.keys().filter(|key| !self.lost.contains(*key)).cloned().collect();
-        keys.iter().for_each(|key| self.ask(0, Operation::Get { key: key.clone() }));
+        for client in [0, CLIENTS - 1] {
+            keys.iter().for_each(|key| self.ask(client, Operation::Get { key: key.clone() }));
+        }
         if self.lost.is_empty() {
             let scan = Scan {
                 interval: Interval::all(),
@@ -554,6 +561,7 @@ impl World {
 fn server((i, servers): (usize, usize), run: u64) -> BucketServer {
     let mut server = BucketServer::new(name(i), run, MEMORY);
     server.merge_age_ms = 100;
+    server.index.fanout = FANOUT;
     server.peers = (0..servers).filter(|other| *other != i).map(name).collect();
     server
 }

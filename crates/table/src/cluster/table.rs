@@ -247,6 +247,12 @@ impl Table {
         entry: &TableEntry,
         ClusterOptions { variant, window }: ClusterOptions,
     ) -> Result<Table> {
+        if variant == Variant::Indexed && !entry.index {
+            let name = &entry.name;
+            return Err(Error::Refused(format!(
+                "the table '{name}' has no index; create it with --index, or use it with --variant cu"
+            )));
+        }
         let id = ClientId { peer: [0; 2], session: new_id().0 as u64 };
         let servers = servers(&tables.client.file().hosts).into_iter().map(Address::from).collect();
         let client = Client::new(id, (number(&entry.id)?, (*entry.home).into()), servers, variant);
@@ -402,6 +408,11 @@ impl Table {
     /// If a node with records of the interval cannot be reached.
     pub fn count(&self, interval: Interval, condition: Option<&Condition>) -> Result<u64> {
         self.scan(interval, condition, What::Count).count_all()
+    }
+
+    /// The numbers of records of the buckets of an interval, in order, each with its interval of keys.
+    pub(crate) fn counts(&self, interval: Interval) -> impl Iterator<Item = Result<(Interval, u64)>> + use<> {
+        self.scan(interval, None, What::Count).counts()
     }
 
     fn scan(&self, interval: Interval, condition: Option<&Condition>, what: What) -> Range {

@@ -21,7 +21,7 @@
 
 use std::collections::BTreeSet;
 
-use super::image::Address;
+use super::image::{Address, Element};
 use super::interval::{Bytes, Interval, Upper};
 use super::message::{HandOver, Message, Piece, Spec, TableId, TransferId, Underfull};
 use super::owned::Owned;
@@ -339,14 +339,19 @@ impl BucketServer {
         let bucket = &mut served.buckets[at];
         let leaving = bucket.leaving.take().expect("it was just found");
         bucket.shrinks(now_ms, &leaving.part);
+        let mut changed = Vec::new();
         if let Phase::Sending(sending) | Phase::HandedOver(sending) = &leaving.phase {
             let records = bucket.moved(&self.slab, &leaving.part);
             served.last_move = Some((sending.to.clone(), records, now_ms - sending.began_ms));
+            let new =
+                Element { interval: leaving.part.clone(), address: sending.to.clone(), epoch: bucket.epoch };
+            changed.extend([new, bucket.element(&self.me)].into_iter().filter(|of| !of.interval.is_empty()));
         }
         out.extend(leaving.released());
         if served.buckets[at].interval.is_empty() {
             self.shedding.push(served.buckets.remove(at));
         }
+        self.announce(table, 0, changed, out);
     }
 
     /// Takes the records of a transfer with parity back, which its receiver will never have.

@@ -3,11 +3,13 @@
 //! Model: a key with a string is a record of the table [`STRINGS`]. A hash or a sorted set is a table of its own; its
 //! fields or members are the records. A command waits for the nodes, and sends what it can at once.
 //! Invariant: a command on one record is atomic; one on several is not. A command that is not in [`find`] is refused.
-//! Non-goals: keys that expire, transactions, and a type that strings and tables share: they have names of their own.
+//! Strings, which may expire, are in expiring.rs.
+//! Non-goals: transactions, hashes and sorted sets that expire, and a type that strings and tables share: they have names of their own.
 
 use std::ops::Bound;
 
-use super::sorted::{Window, ends, score};
+use super::expiring;
+use super::sorted::{Window, ends, ranks, score};
 use crate::call::{Arguments, Call, Outcome, number};
 use crate::cluster::{Answer, Error, Front, Interval, Opened, Operation, STRINGS};
 use crate::error::Refusal;
@@ -17,7 +19,7 @@ use crate::resp::{REPLY_BYTES_MAX, integer};
 use crate::walk::End;
 
 /// How often a change is tried that depends on the present value, while others change it too.
-const TRIES_MAX: usize = 100;
+pub(super) const TRIES_MAX: usize = 100;
 
 type Run = fn(&mut Call<'_, '_>, &Front, &Arguments<'_>) -> Outcome;
 
@@ -29,42 +31,36 @@ pub(super) fn find(name: &str) -> Option<Run> {
 /// The commands on strings, and on keys of any type.
 fn of_strings(name: &str) -> Option<Run> {
     let run: Run = match name {
-        "append" => append,
+        "append" => expiring::append,
         "dbsize" => dbsize,
-        "decr" => |call, front, a| add(call, front, a[1], -1),
-        "decrby" => {
-            |call, front, a| add(call, front, a[1], number(a[2])?.checked_neg().ok_or(Refusal::NoInteger)?)
-        }
+        "decr" => |call, front, a| expiring::add(call, front, a[1], -1),
+        "decrby" => |call, front, a| {
+            expiring::add(call, front, a[1], number(a[2])?.checked_neg().ok_or(Refusal::NoInteger)?)
+        },
         "del" | "unlink" => del,
         "exists" => exists,
+        "expire" => |call, front, a| expiring::expire(call, front, a, ("expire", 1000, true)),
+        "expireat" => |call, front, a| expiring::expire(call, front, a, ("expireat", 1000, false)),
         "flushall" | "flushdb" => flush,
-        "get" => get,
-        "getdel" => getdel,
-        "getset" => |call, front, a| {
-            let before = swap(front, a[1], |_| Some(a[2].to_vec()))?;
-            call.reply.bulk_or_null(before.as_deref());
-            Ok(())
-        },
-        "incr" => |call, front, a| add(call, front, a[1], 1),
-        "incrby" => |call, front, a| add(call, front, a[1], number(a[2])?),
+        "get" => expiring::get,
+        "getdel" => expiring::getdel,
+        "getset" => expiring::getset,
+        "incr" => |call, front, a| expiring::add(call, front, a[1], 1),
+        "incrby" => |call, front, a| expiring::add(call, front, a[1], number(a[2])?),
         "keys" => keys,
-        "mget" => mget,
-        "mset" => mset,
-        "pttl" | "ttl" => |call, front, a| {
-            let is_there = exists_one(front, a[1])?;
-            call.reply.integer(if is_there { -1 } else { -2 });
-            Ok(())
-        },
+        "mget" => expiring::mget,
+        "mset" => expiring::mset,
+        "persist" => expiring::persist,
+        "pexpire" => |call, front, a| expiring::expire(call, front, a, ("pexpire", 1, true)),
+        "pexpireat" => |call, front, a| expiring::expire(call, front, a, ("pexpireat", 1, false)),
+        "psetex" => |call, front, a| expiring::setex(call, front, a, ("psetex", false)),
+        "pttl" => |call, front, a| expiring::left(call, front, a, 1),
         "scan" => scan,
-        "set" => set,
-        "setnx" => |call, front, a| {
-            let is_new = front.strings()?.insert(a[1], a[2])?;
-            call.count(usize::from(is_new))
-        },
-        "strlen" => |call, front, a| {
-            let value = string(front, a[1])?;
-            call.count(value.map_or(0, |value| value.len()))
-        },
+        "set" => expiring::set,
+        "setex" => |call, front, a| expiring::setex(call, front, a, ("setex", true)),
+        "setnx" => expiring::setnx,
+        "strlen" => expiring::strlen,
+        "ttl" => |call, front, a| expiring::left(call, front, a, 1000),
         "type" => kind,
         _ => return None,
     };
@@ -135,31 +131,8 @@ impl From<Error> for Refusal {
     }
 }
 
-fn string(front: &Front, key: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
-    match front.find(STRINGS.as_bytes())? {
-        Some(strings) => Ok(strings.table.get(key)?),
-        None => Ok(None),
-    }
-}
-
-fn get(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let value = string(front, a[1])?;
-    call.reply.bulk_or_null(value.as_deref());
-    Ok(())
-}
-
-/// Replaces a string by what `change` makes of it, and returns what it was.
-fn swap(
-    front: &Front,
-    key: &[u8],
-    change: impl Fn(Option<&[u8]>) -> Option<Vec<u8>>,
-) -> Result<Option<Vec<u8>>, Refusal> {
-    let strings = front.strings()?;
-    changed(&strings, key, |before| Ok(change(before)))
-}
-
 /// Replaces the value of a record by what `change` makes of it, and returns what it was.
-fn changed(
+pub(super) fn changed(
     table: &crate::cluster::Table,
     key: &[u8],
     change: impl Fn(Option<&[u8]>) -> Result<Option<Vec<u8>>, Refusal>,
@@ -174,73 +147,26 @@ fn changed(
     Err(Refusal::Contended)
 }
 
-fn set(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let (mut only_if, mut returns) = (None, false);
-    for word in &a[3..] {
-        match &word.to_ascii_lowercase()[..] {
-            b"nx" if only_if.is_none() => only_if = Some(false),
-            b"xx" if only_if.is_none() => only_if = Some(true),
-            b"get" => returns = true,
-            // Nothing expires, so there is no expiry to keep.
-            b"keepttl" => {}
-            b"ex" | b"px" | b"exat" | b"pxat" => return Err(Refusal::NotOnCluster("SET with an expiry")),
-            _ => return Err(Refusal::Syntax("set")),
-        }
-    }
-    if !returns {
-        let strings = front.strings()?;
-        let is_done = match only_if {
-            None => strings.upsert(a[1], a[2]).map(|()| true)?,
-            Some(false) => strings.insert(a[1], a[2])?,
-            Some(true) => strings.update(a[1], a[2])?,
-        };
-        match is_done {
-            true => call.reply.simple("OK"),
-            false => call.reply.null(),
-        }
-        return Ok(());
-    }
-    let before =
-        swap(front, a[1], |before| match only_if.is_none_or(|if_there| if_there == before.is_some()) {
-            true => Some(a[2].to_vec()),
-            false => before.map(<[u8]>::to_vec),
-        })?;
-    call.reply.bulk_or_null(before.as_deref());
-    Ok(())
-}
-
-fn getdel(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let before = swap(front, a[1], |_| None)?;
-    call.reply.bulk_or_null(before.as_deref());
-    Ok(())
-}
-
-fn append(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let before = swap(front, a[1], |before| Some([before.unwrap_or_default(), a[2]].concat()))?;
-    call.count(before.map_or(0, |before| before.len()) + a[2].len())
-}
-
-/// Adds to the number that is the value of a record, and replies with the sum.
-fn sum(call: &mut Call<'_, '_>, table: &crate::cluster::Table, key: &[u8], by: i64) -> Outcome {
-    let add = |before: Option<&[u8]>| {
+/// Adds to the number that is the value of a field, and replies with the sum.
+fn hincrby(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
+    let by = number(a[3])?;
+    let sum = |before: Option<&[u8]>| {
         let before = before.map_or(Some(0), integer);
         before.and_then(|before| before.checked_add(by)).ok_or(Refusal::NoInteger)
     };
-    let before = changed(table, key, |before| Ok(Some(add(before)?.to_string().into_bytes())))?;
-    call.reply.integer(add(before.as_deref())?);
+    let table = front.hash_to_write(a[1])?.table;
+    let before = changed(&table, a[2], |before| Ok(Some(sum(before)?.to_string().into_bytes())))?;
+    call.reply.integer(sum(before.as_deref())?);
     Ok(())
 }
 
-fn add(call: &mut Call<'_, '_>, front: &Front, key: &[u8], by: i64) -> Outcome {
-    sum(call, &front.strings()?, key, by)
-}
-
-fn hincrby(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    sum(call, &front.hash_to_write(a[1])?.table, a[2], number(a[3])?)
-}
-
 /// The values of keys, requested together.
-fn values(call: &mut Call<'_, '_>, table: Option<&crate::cluster::Table>, keys: &[&[u8]]) -> Outcome {
+pub(super) fn values(
+    call: &mut Call<'_, '_>,
+    table: Option<&crate::cluster::Table>,
+    keys: &[&[u8]],
+    value: impl Fn(&[u8]) -> Option<Vec<u8>>,
+) -> Outcome {
     call.reply.array(keys.len());
     let Some(table) = table else {
         keys.iter().for_each(|_| call.reply.null());
@@ -250,7 +176,7 @@ fn values(call: &mut Call<'_, '_>, table: Option<&crate::cluster::Table>, keys: 
     let tickets = keys.iter().map(get).collect::<Result<Vec<_>, _>>()?;
     for ticket in tickets {
         match ticket.wait()? {
-            Answer::Value(value) => call.reply.bulk_or_null(value.as_deref()),
+            Answer::Value(Some(stored)) => call.reply.bulk_or_null(value(&stored).as_deref()),
             _ => call.reply.null(),
         }
         if call.reply.is_long() {
@@ -260,38 +186,21 @@ fn values(call: &mut Call<'_, '_>, table: Option<&crate::cluster::Table>, keys: 
     Ok(())
 }
 
-fn mget(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let strings = front.find(STRINGS.as_bytes())?;
-    values(call, strings.as_ref().map(|strings| &strings.table), &a[1..])
-}
-
-fn mset(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let pairs = a[1..].chunks_exact(2);
-    if !pairs.remainder().is_empty() {
-        return Err(Refusal::Arguments("mset"));
-    }
-    let strings = front.strings()?;
-    let upsert =
-        |pair: &[&[u8]]| strings.submit(Operation::Upsert { key: pair[0].into(), value: pair[1].into() });
-    let tickets = pairs.map(upsert).collect::<Result<Vec<_>, _>>()?;
-    tickets.into_iter().try_for_each(|ticket| ticket.wait().map(drop))?;
-    call.done()
-}
-
-fn exists_one(front: &Front, key: &[u8]) -> Result<bool, Refusal> {
-    Ok(string(front, key)?.is_some() || (front.find(key)?.is_some() && key != STRINGS.as_bytes()))
+pub(super) fn exists_one(call: &mut Call<'_, '_>, front: &Front, key: &[u8]) -> Result<bool, Refusal> {
+    Ok(expiring::string(call, front, key)?.is_some()
+        || (front.find(key)?.is_some() && key != STRINGS.as_bytes()))
 }
 
 fn exists(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
     let mut count = 0;
     for key in &a[1..] {
-        count += usize::from(exists_one(front, key)?);
+        count += usize::from(exists_one(call, front, key)?);
     }
     call.count(count)
 }
 
 fn kind(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let name = match (string(front, a[1])?, front.find(a[1])?) {
+    let name = match (expiring::string(call, front, a[1])?, front.find(a[1])?) {
         (Some(_), _) => "string",
         (None, Some(table)) if table.score().is_some() => "zset",
         (None, Some(_)) if a[1] != STRINGS.as_bytes() => "hash",
@@ -305,11 +214,7 @@ fn kind(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
 fn del(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
     let mut count = 0;
     for key in &a[1..] {
-        let is_string = match front.find(STRINGS.as_bytes())? {
-            Some(strings) => strings.table.delete(key)?,
-            None => false,
-        };
-        count += usize::from(is_string || front.remove(key)?);
+        count += usize::from(expiring::delete(call, front, key)? || front.remove(key)?);
     }
     call.count(count)
 }
@@ -420,7 +325,7 @@ fn put(front: &Front, a: &Arguments<'_>, name: &'static str) -> Result<usize, Re
 
 fn hmget(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
     let hash = front.hash(a[1])?;
-    values(call, hash.as_ref().map(|hash| &hash.table), &a[2..])
+    values(call, hash.as_ref().map(|hash| &hash.table), &a[2..], |value| Some(value.into()))
 }
 
 /// Removes fields of a hash or members of a sorted set.
@@ -582,10 +487,46 @@ fn by_lex(
 fn zrange(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
     let (window, is_lex) = Window::of_zrange(&a[4..])?;
     if !is_lex {
-        return Err(Refusal::NotOnCluster("ZRANGE without BYLEX"));
+        return by_rank(call, front, a, window.backwards);
     }
     let ends = if window.backwards { ends(a[3], a[2])? } else { ends(a[2], a[3])? };
     by_lex(call, front, a[1], ends, &window)
+}
+
+/// Members by rank. They are read from the nearer end.
+fn by_rank(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>, backwards: bool) -> Outcome {
+    let set = front.find(a[1])?;
+    let len = match &set {
+        Some(set) => set.table.count(Interval::all(), None)? as i64,
+        None => 0,
+    };
+    let (first, count) = ranks(a, len)?;
+    let Some(set) = set.filter(|_| count > 0) else {
+        call.reply.array(0);
+        return Ok(());
+    };
+    // The ranks from the other end.
+    let behind = len as usize - (first + count).min(len as usize);
+    let is_nearer = behind < first;
+    let skipped = if is_nearer { behind } else { first };
+    let range = set.table.range(Interval::all()).keys_only().limit((skipped + count) as u64);
+    let range = if backwards != is_nearer { range.descending() } else { range };
+    let mut bytes = 0;
+    let mut members = Vec::new();
+    for record in range.skip(skipped) {
+        let (member, _) = record?;
+        bytes += member.len();
+        if bytes > REPLY_BYTES_MAX {
+            return Err(Refusal::LongReply);
+        }
+        members.push(member);
+    }
+    if is_nearer {
+        members.reverse();
+    }
+    call.reply.array(members.len());
+    members.iter().for_each(|member| call.reply.bulk(member));
+    Ok(())
 }
 
 fn range(

@@ -45,16 +45,25 @@ fn end(
     let ms = number(a[2])?.checked_mul(unit_ms).and_then(|ms| ms.checked_add(from_ms));
     let ms = ms.ok_or(Refusal::Expiry(name))?;
     let Some(now) = call.keys().expiry(a[1]) else { return call.count(0) };
-    let wants = match a.get(3).map(|word| word.to_ascii_lowercase()).as_deref() {
+    let is_done = wants(name, now, ms, a.get(3).copied())? && call.keys().expire(a[1], Some(ms))?;
+    call.count(usize::from(is_done))
+}
+
+/// Whether a key with this expiry, if any, is to get that one, according to the last word of EXPIRE.
+pub(super) fn wants(
+    name: &'static str,
+    now: Option<i64>,
+    ms: i64,
+    word: Option<&[u8]>,
+) -> Result<bool, Refusal> {
+    Ok(match word.map(<[u8]>::to_ascii_lowercase).as_deref() {
         None => true,
         Some(b"nx") => now.is_none(),
         Some(b"xx") => now.is_some(),
         Some(b"gt") => now.is_some_and(|now| ms > now),
         Some(b"lt") => now.is_none_or(|now| ms < now),
         Some(_) => return Err(Refusal::Syntax(name)),
-    };
-    let is_done = wants && call.keys().expire(a[1], Some(ms))?;
-    call.count(usize::from(is_done))
+    })
 }
 
 pub(super) fn expire(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {

@@ -8,6 +8,7 @@
 
 mod cluster;
 mod connection;
+mod expiring;
 mod hashes;
 mod keys;
 mod sorted;

@@ -225,18 +225,22 @@ fn by_lex(
     Ok(())
 }
 
+/// The first rank of a range, and how many members it has. Negative ranks count from the end.
+pub(super) fn ranks(a: &Arguments<'_>, len: i64) -> Result<(usize, usize), Refusal> {
+    let rank = |argument| number(argument).map(|rank| if rank < 0 { rank.saturating_add(len) } else { rank });
+    let (first, last) = (rank(a[2])?.max(0), rank(a[3])?.min(len - 1));
+    Ok((first as usize, usize::try_from(last - first + 1).unwrap_or(0)))
+}
+
 pub(super) fn zrange(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     let (mut window, is_lex) = Window::of_zrange(&a[4..])?;
     if is_lex {
         let ends = if window.backwards { ends(a[3], a[2])? } else { ends(a[2], a[3])? };
         return by_lex(call, a[1], ends, &window);
     }
-    // By rank: negative ranks count from the end.
     let len = call.keys().table(a[1], is_ordered)?.map_or(0, |set: TableRef<'_>| set.len()) as i64;
-    let rank = |argument| number(argument).map(|rank| if rank < 0 { rank.saturating_add(len) } else { rank });
-    let (first, last) = (rank(a[2])?.max(0), rank(a[3])?.min(len - 1));
-    window.offset = first as usize;
-    window.most = Some(usize::try_from(last - first + 1).unwrap_or(0));
+    let (first, count) = ranks(a, len)?;
+    (window.offset, window.most) = (first, Some(count));
     by_lex(call, a[1], Some((Bound::Unbounded, Bound::Unbounded)), &window)
 }
 

@@ -30,14 +30,14 @@ pub(super) fn mget(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
 
 /// The options of SET: its arguments after key and value.
 #[derive(Default)]
-struct Options {
-    only_if: Option<bool>,
-    get: bool,
-    keep: bool,
-    expires_ms: Option<i64>,
+pub(super) struct Options {
+    pub(super) only_if: Option<bool>,
+    pub(super) get: bool,
+    pub(super) keep: bool,
+    pub(super) expires_ms: Option<i64>,
 }
 
-fn options(call: &mut Call<'_, '_>, words: &Arguments<'_>) -> Result<Options, Refusal> {
+pub(super) fn options(call: &mut Call<'_, '_>, words: &Arguments<'_>) -> Result<Options, Refusal> {
     const SYNTAX: Refusal = Refusal::Syntax("set");
     let mut options = Options::default();
     let mut words = words.iter();
@@ -59,7 +59,7 @@ fn options(call: &mut Call<'_, '_>, words: &Arguments<'_>) -> Result<Options, Re
 }
 
 /// The expiry of a key in milliseconds since 1970, from a point in time or from a span, which must be positive.
-fn ends(
+pub(super) fn ends(
     call: &mut Call<'_, '_>,
     name: &'static str,
     time: i64,
