@@ -1,6 +1,8 @@
 //! The command `table` on the nodes of a cluster: runs it, shows the result, and determines the exit status.
 
-use thalweg::table::{Answer, Arrange, CAPACITY_BYTES, Operation, Records, Result, Table, Tables, text};
+use thalweg::table::{
+    Answer, Arrange, CAPACITY_BYTES, ClusterOptions, Operation, Records, Result, Table, Tables, text,
+};
 use thalweg_api::{TableRecord, to_json};
 
 use crate::failure::{DONE, Failure, WRONG};
@@ -14,12 +16,14 @@ const PRINTED_TOGETHER: usize = 64 << 10;
 
 /// Runs the command.
 pub(crate) fn perform(
-    ClusterTablesAsk { cluster, hex, verb }: ClusterTablesAsk,
+    ClusterTablesAsk { cluster, hex, transport, verb }: ClusterTablesAsk,
     how: Show,
 ) -> std::result::Result<u8, Failure> {
     let (identity, name) = cluster;
     let tables = Tables::load(&identity, name.as_deref())?;
     let show = Shown { hex, how };
+    let options = ClusterOptions { transport, ..ClusterOptions::default() };
+    let open = |name: &str| Table::open_with(&tables, name, options);
     match verb {
         Verb::Create(name, capacity) => {
             let entry = tables.create(&name, capacity, CAPACITY_BYTES)?;
@@ -45,40 +49,34 @@ pub(crate) fn perform(
         Verb::Put(name, records) => {
             let upsert =
                 |(key, value): (Vec<u8>, Vec<u8>)| Operation::Upsert { key: key.into(), value: value.into() };
-            all(&Table::open(&tables, &name)?, records.into_iter().map(upsert), |_, _| Ok(true))
+            all(&open(&name)?, records.into_iter().map(upsert), |_, _| Ok(true))
         }
         Verb::Update(name, records) => {
             let update =
                 |(key, value): (Vec<u8>, Vec<u8>)| Operation::Update { key: key.into(), value: value.into() };
-            all(&Table::open(&tables, &name)?, records.into_iter().map(update), |key, answer| {
-                show.done(key, answer)
-            })
+            all(&open(&name)?, records.into_iter().map(update), |key, answer| show.done(key, answer))
         }
         Verb::Delete(name, keys) => {
             let delete = |key: Vec<u8>| Operation::Delete { key: key.into() };
-            all(&Table::open(&tables, &name)?, keys.into_iter().map(delete), |key, answer| {
-                show.done(key, answer)
-            })
+            all(&open(&name)?, keys.into_iter().map(delete), |key, answer| show.done(key, answer))
         }
         Verb::Get(name, keys) => {
             let get = |key: Vec<u8>| Operation::Get { key: key.into() };
-            all(&Table::open(&tables, &name)?, keys.into_iter().map(get), |key, answer| {
-                show.value(key, answer)
-            })
+            all(&open(&name)?, keys.into_iter().map(get), |key, answer| show.value(key, answer))
         }
         Verb::Arrange(name, arrange) => {
             if let Arrange::Split { to: Some(node), .. } | Arrange::Move { to: node, .. } = &arrange {
                 tables.check_node(node)?;
             }
-            Table::open(&tables, &name)?.arrange(arrange)?;
+            open(&name)?.arrange(arrange)?;
             Ok(DONE)
         }
         Verb::Range(name, selection) => {
             let keys_only = selection.keys_only;
-            show.records(range(&Table::open(&tables, &name)?, selection), keys_only)
+            show.records(range(&open(&name)?, selection), keys_only)
         }
         Verb::Count(name, Selection { interval, condition, .. }) => {
-            let count = Table::open(&tables, &name)?.count(interval, condition)?;
+            let count = open(&name)?.count(interval, condition)?;
             report(how, || count.to_string(), || format!("{count}\n"))
         }
     }

@@ -398,7 +398,7 @@ writes to its directory those for which no other has room.
 list; status NAME: what each node has of a table, and what is lost (status 1); drop NAME: removes a table and all its records.
 
 put NAME KEY VALUE ...: records, in place of those with these keys. update NAME KEY VALUE ...: other values of keys that are there. \
-get NAME KEY ...; delete NAME KEY ... Status 1 if a key is not there.
+get NAME KEY ...; delete NAME KEY ... Status 1 if a key is not there. With --transport udp their requests travel in datagrams.
 
 range NAME [LOW..HIGH]: records in order, from LOW on to below HIGH; either may be missing. find: those whose value meets --where. \
 count NAME [LOW..HIGH]: how many there are, or meet --where.

@@ -1,6 +1,6 @@
 //! The flags of `table` on the nodes of a cluster, in the table of flags.
 
-use thalweg::table::Duplicates;
+use thalweg::table::{Duplicates, Transport};
 
 use crate::commands::Command::Table;
 use crate::flag::{At, Flag, Value};
@@ -18,6 +18,21 @@ pub(crate) const CAPACITY: Flag = Flag {
 How many records a bucket of a new table has. One that has more is split: another node gets its upper half, or, if keys come in \
 ascending order, the keys behind its last one.",
     set: |args, value| values::record_count(value).map(|records| args.capacity = Some(records)),
+};
+
+pub(crate) const TRANSPORT: Flag = Flag {
+    long: "transport",
+    short: None,
+    value: Value::OneOf("HOW", &["links", "udp"]),
+    at: TABLES,
+    about: "how requests for records travel [default: links]",
+    doc: "\
+How requests for single records travel. links: over links, that is, TCP. udp: in encrypted datagrams, as many requests in each as it \
+can hold; one that is lost is sent again. What is too long for a datagram, and everything if no datagrams arrive, travels over links.",
+    set: |args, value| {
+        let choices = [("links", Transport::Links), ("udp", Transport::Udp)];
+        values::choice(value, &choices).map(|transport| args.transport = Some(transport))
+    },
 };
 
 pub(crate) const ON_DUPLICATE: Flag = Flag {

@@ -112,6 +112,7 @@ const CASES: &[Case] = &[
     ("ssh", &["pump", "--ssh=ssh -v"], |a| a.ssh.as_deref() == Some("ssh -v")),
     ("timeout", &["exec", "--timeout", "1500ms"], |a| a.timeout.is_some_and(|t| t.as_millis() == 1500)),
     ("capacity", &["table", "--capacity", "1k"], |a| a.capacity == Some(1000)),
+    ("transport", &["table", "--transport=udp"], |a| a.transport == Some(thalweg::table::Transport::Udp)),
     ("hex", &["table", "--hex"], |a| a.hex),
     ("where", &["table", "--where", "contains:x"], |a| a.condition.as_deref() == Some("contains:x")),
     ("first", &["table", "--first=3"], |a| a.first == Some(3)),

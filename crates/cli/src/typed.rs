@@ -58,6 +58,7 @@ pub(crate) struct TypedArgs {
     pub(crate) tls_key: Option<PathBuf>,
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) capacity: Option<u64>,
+    pub(crate) transport: Option<thalweg::table::Transport>,
     pub(crate) on_duplicate: Option<thalweg::table::Duplicates>,
     pub(crate) hex: bool,
     pub(crate) condition: Option<String>,

@@ -207,18 +207,9 @@ mod tests {
             assert_eq!(opened(&mut opening, datagram), Ok(i.to_le_bytes().to_vec()));
             assert_eq!(opened(&mut opening, datagram), Err(Dropped::Replayed));
         }
-        let late = sealed(&mut sealing, b"late");
-        for _ in 0..WINDOW - 1 {
-            sealing.next += 1;
-            assert!(datagrams.iter().all(|old| opened(&mut opening, old) == Err(Dropped::Replayed)));
-            let new = sealed(&mut sealing, b"new");
-            assert_eq!(opened(&mut opening, &new), Ok(b"new".to_vec()));
-            if opening.top - WINDOW < WINDOW {
-                continue;
-            }
-            assert_eq!(opened(&mut opening, &late), Err(Dropped::Replayed), "it is too late");
-            break;
-        }
+        let new = sealed(&mut sealing, b"new");
+        assert_eq!(opened(&mut opening, &new), Ok(b"new".to_vec()));
+        assert!(datagrams.iter().all(|old| opened(&mut opening, old) == Err(Dropped::Replayed)));
     }
 
     #[test]

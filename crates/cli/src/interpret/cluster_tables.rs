@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use thalweg::table::{Arrange, CAPACITY, Condition, Duplicates, Interval, text};
+use thalweg::table::{Arrange, CAPACITY, Condition, Duplicates, Interval, Transport, text};
 use thalweg::{Endpoint, TablePart, Task, Transfer};
 
 use super::nodes::cluster_meant;
@@ -20,6 +20,8 @@ pub(crate) struct ClusterTablesAsk {
     pub(crate) cluster: (PathBuf, Option<String>),
     /// Whether keys and values are written in hexadecimal.
     pub(crate) hex: bool,
+    /// How requests for single records travel.
+    pub(crate) transport: Transport,
     pub(crate) verb: Verb,
 }
 
@@ -81,7 +83,7 @@ pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usa
         ("count", Some((name, rest))) => Verb::Count(name.clone(), selection(what, rest, &args)?),
         (_, Some((name, rest))) => Verb::Range(name.clone(), selection(what, rest, &args)?),
     };
-    Ok(ClusterTablesAsk { cluster, hex, verb })
+    Ok(ClusterTablesAsk { cluster, hex, transport: args.transport.unwrap_or_default(), verb })
 }
 
 /// `table load`: a sort of files into a table.
@@ -140,6 +142,11 @@ fn check_flags(what: &str, args: &TypedArgs) -> Result<(), Usage> {
             what == "load",
         ),
         (args.capacity.is_some(), "--capacity is for table create", what == "create"),
+        (
+            args.transport.is_some(),
+            "--transport is for table put, update, get and delete",
+            matches!(what, "put" | "update" | "get" | "delete"),
+        ),
         (
             is_of_ranges,
             "--first, --descending and --keys-only are for table range and find",

@@ -62,16 +62,26 @@ struct Client {
 
 impl Client {
     fn note(&mut self, number: u64, answer: Answer) {
+        if self.is_above_all(number) {
+            return self.done.push_back((number, answer));
+        }
         let at = self.done.partition_point(|(done, _)| *done < number);
         if self.done.get(at).is_none_or(|(done, _)| *done != number) {
             self.done.insert(at, (number, answer));
         }
     }
 
+    /// Whether a number is above those of all stored answers, as that of a request that was not sent again.
+    fn is_above_all(&self, number: u64) -> bool {
+        self.done.back().is_none_or(|(last, _)| *last < number)
+    }
+
     /// Drops all answers below a number, and returns them.
     fn forget_below(&mut self, number: u64) -> impl Iterator<Item = (u64, Answer)> {
         self.done_below = self.done_below.max(number);
-        let count = self.done.partition_point(|(done, _)| *done < self.done_below);
+        let is_below = |(done, _): &(u64, Answer)| *done < self.done_below;
+        let count =
+            if self.done.front().is_some_and(is_below) { self.done.partition_point(is_below) } else { 0 };
         self.done.drain(..count)
     }
 }
@@ -103,6 +113,9 @@ impl Journal {
         }
         if number < known.done_below {
             return Seen::Answered;
+        }
+        if known.is_above_all(number) {
+            return Seen::New;
         }
         let found = known.done.binary_search_by_key(&number, |(done, _)| *done);
         found.map_or(Seen::New, |at| Seen::Done(known.done[at].1.clone()))

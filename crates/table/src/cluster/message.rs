@@ -18,6 +18,7 @@ use thalweg_base::codec::{choice, decode, record};
 use super::image::{Address, Element};
 use super::interval::{Bytes, Interval, Point};
 use super::journal::{ClientId, Noted};
+use super::records::Records;
 use crate::condition::{Condition, ConditionError};
 use crate::slab::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -154,7 +155,7 @@ pub(crate) enum What {
 pub(crate) struct Page {
     /// Exactly the keys of this interval were examined. It begins where the scan does, or ends there if it descends.
     pub(crate) covered: Interval,
-    pub(crate) records: Vec<(Bytes, Bytes)>,
+    pub(crate) records: Records,
     pub(crate) count: u64,
 }
 
@@ -299,6 +300,16 @@ pub(crate) enum Message {
         id: TransferId,
         run: u64,
     },
+    /// Asks a node for a session of datagrams of at most so many bytes.
+    OpenDatagrams {
+        client: ClientId,
+        bytes: u32,
+    },
+    /// The session of datagrams, and the UDP port of the node.
+    Datagrams {
+        session: u64,
+        port: u32,
+    },
 }
 
 record!(Spec { id, capacity, capacity_bytes });
@@ -355,6 +366,8 @@ choice!(Message {
     6 => Taken { id: id, number: number },
     7 => Unknown { id: id, run: run },
     8 => Where { table: table, client: client },
+    20 => OpenDatagrams { client: client, bytes: bytes },
+    21 => Datagrams { session: session, port: port },
 });
 
 impl Operation {
@@ -447,7 +460,7 @@ impl Outcome {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Outcome::Answer(Answer::Value(Some(value)) | Answer::Differs(Some(value))) => value.len(),
-            Outcome::Page(page) => page.records.iter().map(|(key, value)| key.len() + value.len()).sum(),
+            Outcome::Page(page) => page.records.bytes(),
             _ => 0,
         }
     }

@@ -15,14 +15,15 @@ use std::sync::Arc;
 
 use super::client::Client;
 use super::image::Image;
-use super::interval::{Bytes, Interval};
+use super::interval::Interval;
 use super::message::{Ask, Page, Scan};
+use super::records::Records;
 
 /// The most parts that are requested or wait to be read.
 const PARTS_AHEAD: usize = 8;
 
 /// The records of a page, and how many were found.
-pub(crate) type Found = (Vec<(Bytes, Bytes)>, u64);
+pub(crate) type Found = (Records, u64);
 
 enum State {
     Idle,
@@ -115,8 +116,8 @@ impl Pages {
             unreachable!("it was just seen")
         };
         page.count = page.count.min(self.scan.limit);
-        page.records.truncate(page.count as usize);
         if self.scan.limit != u64::MAX {
+            page.records.truncate(page.count);
             self.scan.limit -= page.count;
             if self.scan.limit == 0 {
                 self.parts.clear();

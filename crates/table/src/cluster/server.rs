@@ -191,6 +191,8 @@ impl BucketServer {
             Message::Piece(piece) => self.piece(now_ms, from, piece, out),
             Message::Taken { id, number } => self.taken(now_ms, from, (id, number), out),
             Message::Unknown { id, run } => self.not_known(now_ms, id, run, out),
+            // Only for those who have sockets.
+            Message::OpenDatagrams { .. } | Message::Datagrams { .. } => {}
         }
         self.shed();
     }
