@@ -8,9 +8,8 @@
 
 use std::process::Command;
 
-use thalweg_api::{
-    BenchMeasure, BenchOther, BenchReport, BenchRow, BenchTable, BenchTarget, TableStatus, from_json,
-};
+use thalweg::table::Tables;
+use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, BenchTable, BenchTarget, TableStatus};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
 
@@ -258,15 +257,17 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Runs our command as the lab's owner, and returns what it printed.
-    fn run(&self, words: &[&str]) -> Result<String> {
+    /// Runs our command as the lab's owner.
+    fn run(&self, words: &[&str]) -> Result<()> {
         let mut command = Command::new(&self.asked.options.program);
         command.arg("table").args(words).env("THALWEG_IDENTITY", self.lab.identity());
-        whole_process(&mut command).map(|ended| ended.out)
+        whole_process(&mut command).map(drop)
     }
 
+    /// The state of the table, in which keys may be missing while they move.
     fn status(&self) -> Result<TableStatus> {
-        from_json(self.run(&["status", TABLE, "--json"])?.trim()).map_err(Error::Failed)
+        let tables = Tables::load(&self.lab.identity(), None);
+        tables.and_then(|tables| tables.status(TABLE)).map_err(|why| Error::Failed(why.to_string()))
     }
 
     /// Makes the table, on all servers if the row wants that.

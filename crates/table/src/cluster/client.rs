@@ -30,9 +30,9 @@ const ARRANGE_MS: u64 = 120_000;
 const QUEUED: u64 = u64::MAX;
 /// The most bytes of requests in a message over a link, beyond one request.
 const MESSAGE_BYTES: usize = 64 << 10;
-/// More than the bytes of a request without its key and value, and of a message and its datagram without requests.
-const REQUEST_EXTRA_BYTES: usize = 32;
-const MESSAGE_EXTRA_BYTES: usize = 96;
+/// The bytes of most requests without their keys and values, and of a message and its datagram without requests.
+const REQUEST_EXTRA_BYTES: usize = 18;
+const MESSAGE_EXTRA_BYTES: usize = 86;
 /// An unanswered datagram is sent again after this time and twice the usual time of an answer, which double each time;
 /// after so many datagrams the link is used.
 const RESEND_DATAGRAM_MS: u64 = 50;
@@ -377,8 +377,8 @@ mod tests {
             client.tick(now_ms);
             client.messages(now_ms).iter().map(|sent| sent.is_datagram).collect::<Vec<_>>()
         };
-        assert_eq!(kinds(&mut client, 0), [true; 4], "nine or ten requests fit into a datagram");
-        for (now_ms, len) in [(49, 0), (50, 4), (149, 0), (150, 4), (349, 0)] {
+        assert_eq!(kinds(&mut client, 0), [true; 3], "eleven requests fit into a datagram");
+        for (now_ms, len) in [(49, 0), (50, 3), (149, 0), (150, 3), (349, 0)] {
             assert_eq!(kinds(&mut client, now_ms), vec![true; len], "after {now_ms} ms");
         }
         assert_eq!(kinds(&mut client, 350), [false]);
