@@ -256,6 +256,8 @@ pub struct BenchTable {
     pub variant: String,
     /// The outstanding requests: a number, `adaptive` or `none`.
     pub window: String,
+    /// `links`, `udp`, or `udp-single` with one request in a datagram.
+    pub transport: String,
     /// Whether it learns where all buckets are before it is measured.
     pub knows: bool,
 }

@@ -105,6 +105,17 @@ pub struct TableShare {
     pub index_pages: Vec<u64>,
     /// Intervals of keys whose changes may be lost because another node failed, each with its reason.
     pub losses: Vec<String>,
+    /// Datagrams with requests that the node has received since it was started.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub received_datagrams: u64,
+    /// Datagrams that the node has dropped since it was started, because no client of a table had sent them, or
+    /// because they had arrived before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped_datagrams: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Records of a table that were moved to another node.

@@ -16,14 +16,14 @@ const PRINTED_TOGETHER: usize = 64 << 10;
 
 /// Runs the command.
 pub(crate) fn perform(
-    ClusterTablesAsk { cluster, hex, variant, verb }: ClusterTablesAsk,
+    ClusterTablesAsk { cluster, hex, variant, transport, verb }: ClusterTablesAsk,
     how: Show,
 ) -> std::result::Result<u8, Failure> {
     let (identity, name) = cluster;
     let tables = Tables::load(&identity, name.as_deref())?;
     let show = Shown { hex, how };
-    let open =
-        |name: &str| Table::open_with(&tables, name, ClusterOptions { variant, ..ClusterOptions::default() });
+    let options = ClusterOptions { variant, transport, ..ClusterOptions::default() };
+    let open = |name: &str| Table::open_with(&tables, name, options);
     match verb {
         Verb::Create(name, capacity, beside) => {
             let entry = tables.create(&name, (capacity, CAPACITY_BYTES), beside)?;

@@ -399,7 +399,7 @@ where the buckets are, for --variant s; a page that is lost with its node is mad
 list; status NAME: what each node has of a table, and what is lost (status 1); drop NAME: removes a table and all its records.
 
 put NAME KEY VALUE ...: records, in place of those with these keys. update NAME KEY VALUE ...: other values of keys that are there. \
-get NAME KEY ...; delete NAME KEY ... Status 1 if a key is not there.
+get NAME KEY ...; delete NAME KEY ... Status 1 if a key is not there. With --transport udp their requests travel in datagrams.
 
 range NAME [LOW..HIGH]: records in order, from LOW on to below HIGH; either may be missing. find: those whose value meets --where. \
 count NAME [LOW..HIGH]: how many there are, or meet --where. --variant says how these commands and the ones above find the nodes of \

@@ -466,6 +466,7 @@ input, and interrupted files are copied from their beginning.",
     flags_cluster_tables::CAPACITY,
     flags_cluster_tables::INDEX,
     flags_cluster_tables::VARIANT,
+    flags_cluster_tables::TRANSPORT,
     flags_cluster_tables::ON_DUPLICATE,
     flags_cluster_tables::PARITY,
     flags_cluster_tables::HEX,
@@ -489,18 +490,7 @@ directory. bench io spreads its chunks over up to four, best on different disks:
             Ok(())
         },
     },
-    Flag {
-        long: "rivals",
-        short: None,
-        value: Value::None,
-        at: BENCHES,
-        about: "also measure what bench/rivals has installed",
-        doc: "Also measure the other programs that bench/rivals has installed, on the same data in the same run.",
-        set: |args, _| {
-            args.rivals = true;
-            Ok(())
-        },
-    },
+    flags_bench::RIVALS,
     Flag {
         long: "nodes",
         short: None,

@@ -41,3 +41,16 @@ tar and rsync, and two mounts that write and read in turn. Each row says what it
         Ok(())
     },
 };
+
+pub(crate) const RIVALS: Flag = Flag {
+    long: "rivals",
+    short: None,
+    value: Value::None,
+    at: BENCHES,
+    about: "also measure what bench/rivals has installed",
+    doc: "Also measure the other programs that bench/rivals has installed, on the same data in the same run.",
+    set: |args, _| {
+        args.rivals = true;
+        Ok(())
+    },
+};

@@ -1,6 +1,6 @@
 //! The flags of `table` on the nodes of a cluster, in the table of flags.
 
-use thalweg::table::{Duplicates, Shape, Variant};
+use thalweg::table::{Duplicates, Shape, Transport, Variant};
 
 use crate::commands::Command::Table;
 use crate::flag::{At, Flag, Value};
@@ -48,6 +48,21 @@ the index of the table leads to it; it needs a table that was created with --ind
         let choices =
             [("n", Variant::All), ("c", Variant::Known), ("cu", Variant::Nearest), ("s", Variant::Indexed)];
         values::choice(value, &choices).map(|variant| args.variant = Some(variant))
+    },
+};
+
+pub(crate) const TRANSPORT: Flag = Flag {
+    long: "transport",
+    short: None,
+    value: Value::OneOf("HOW", &["links", "udp"]),
+    at: TABLES,
+    about: "how requests for records travel [default: links]",
+    doc: "\
+How requests for single records travel. links: over links, that is, TCP. udp: in encrypted datagrams, as many requests in each as it \
+can hold; one that is lost is sent again. What is too long for a datagram, and everything if no datagrams arrive, travels over links.",
+    set: |args, value| {
+        let choices = [("links", Transport::Links), ("udp", Transport::Udp)];
+        values::choice(value, &choices).map(|transport| args.transport = Some(transport))
     },
 };
 

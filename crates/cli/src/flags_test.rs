@@ -115,6 +115,7 @@ const CASES: &[Case] = &[
     ("parity", &["table", "--parity", "4+1"], |a| a.parity.is_some_and(|shape| shape.seats() == 5)),
     ("index", &["table", "--index"], |a| a.index),
     ("variant", &["table", "--variant", "s"], |a| a.variant == Some(thalweg::table::Variant::Indexed)),
+    ("transport", &["table", "--transport=udp"], |a| a.transport == Some(thalweg::table::Transport::Udp)),
     ("hex", &["table", "--hex"], |a| a.hex),
     ("where", &["table", "--where", "contains:x"], |a| a.condition.as_deref() == Some("contains:x")),
     ("first", &["table", "--first=3"], |a| a.first == Some(3)),

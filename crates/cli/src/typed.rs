@@ -60,6 +60,7 @@ pub(crate) struct TypedArgs {
     pub(crate) capacity: Option<u64>,
     pub(crate) index: bool,
     pub(crate) variant: Option<thalweg::table::Variant>,
+    pub(crate) transport: Option<thalweg::table::Transport>,
     pub(crate) on_duplicate: Option<thalweg::table::Duplicates>,
     pub(crate) parity: Option<thalweg::table::Shape>,
     pub(crate) hex: bool,

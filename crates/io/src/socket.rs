@@ -5,7 +5,7 @@
 //! three quarters of the time went into completions of 2 KB).
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -33,6 +33,12 @@ pub fn wait_for_either(socket: &TcpStream, patience: Duration) {
     let patience = Timespec::try_from(patience).unwrap_or_default();
     // An error shows at the next use.
     let _ = poll(&mut [PollFd::new(socket, PollFlags::IN | PollFlags::OUT)], Some(&patience));
+}
+
+/// Lets so many bytes of datagrams wait in the kernel, or as many as it allows this process.
+pub fn hold_datagrams(socket: &UdpSocket, bytes: usize) {
+    let forced = sockopt::set_socket_recv_buffer_size_force(socket, bytes);
+    let _ = forced.or_else(|_| sockopt::set_socket_recv_buffer_size(socket, bytes));
 }
 
 /// The most unsent bytes in the kernel: few, since credits queue behind them, and they stay in the caches. Throughput

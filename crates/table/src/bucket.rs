@@ -64,7 +64,7 @@ impl Bucket {
     pub(crate) fn new(slab: &mut Slab) -> Result<Bucket, Full> {
         slab.take(size_of::<Leaf>())?;
         let mut leaves = Arena::new();
-        let root = leaves.insert(Leaf { keys: Keys::new(0), before: NO_LEAF, behind: NO_LEAF });
+        let root = leaves.insert(Leaf { keys: Keys::new(None), before: NO_LEAF, behind: NO_LEAF });
         Ok(Bucket { leaves, inners: Arena::new(), root, height: 0, len: 0 })
     }
 
@@ -182,7 +182,7 @@ impl Bucket {
         for (separator, leaf) in moving {
             let Leaf { keys, .. } = std::mem::replace(
                 &mut other.leaves[leaf],
-                Leaf { keys: Keys::new(0), before: NO_LEAF, behind: NO_LEAF },
+                Leaf { keys: Keys::new(None), before: NO_LEAF, behind: NO_LEAF },
             );
             let way = self.last_descent();
             let leaf = self.leaves.insert(Leaf { keys, before: way.leaf, behind: NO_LEAF });
@@ -438,7 +438,7 @@ impl Bucket {
             }
             (separator, node) = (middle, self.inners.insert(right));
         }
-        let mut root = Inner { separators: Keys::new(0), children: [0; FAN + 1] };
+        let mut root = Inner { separators: Keys::new(None), children: [0; FAN + 1] };
         root.children[0] = self.root;
         root.insert(slab, 0, separator, node);
         self.root = self.inners.insert(root);
@@ -500,7 +500,7 @@ impl Bucket {
         slab.give(before - self.node_bytes());
     }
 
-    fn join_leaves(&mut self, slab: &Slab, into: u32, from: u32, shares: usize) {
+    fn join_leaves(&mut self, slab: &Slab, into: u32, from: u32, shares: Option<usize>) {
         let moved = self.leaves[from].keys.cells().to_vec();
         let behind = self.leaves[from].behind;
         let leaf = &mut self.leaves[into];
@@ -513,7 +513,7 @@ impl Bucket {
         self.leaves.remove(from);
     }
 
-    fn join_inners(&mut self, slab: &Slab, into: u32, from: u32, separator: Cell, shares: usize) {
+    fn join_inners(&mut self, slab: &Slab, into: u32, from: u32, separator: Cell, shares: Option<usize>) {
         let from_inner = &self.inners[from];
         let count = from_inner.separators.len();
         let cells = [&[separator], from_inner.separators.cells()].concat();
@@ -527,8 +527,8 @@ impl Bucket {
     }
 }
 
-/// The length of the common prefix of all keys between two separators.
-fn shares(slab: &Slab, low: Option<Cell>, high: Option<Cell>) -> usize {
+/// The length of the common prefix of all keys between two separators, if there are two.
+fn shares(slab: &Slab, low: Option<Cell>, high: Option<Cell>) -> Option<usize> {
     let bound = |cell: Option<Cell>| cell.map(|cell| slab.key(cell));
     shared(bound(low), bound(high))
 }

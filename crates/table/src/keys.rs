@@ -1,9 +1,10 @@
 //! The keys of one node of a tree, in order.
 //!
 //! Model: the node holds four bytes of each key as an integer: those after the common prefix of all keys in the node's
-//! range. They decide most comparisons, so a search rarely reads a record.
-//! Invariant: a key that is searched for is in the node's range, so it has the common prefix too. Integers of unused
-//! places are the largest.
+//! range. They decide most comparisons, so a search rarely reads a record. The first and the last node of each level
+//! have a range without a bound: they use the common prefix of the keys that they have.
+//! Invariant: a key that is searched for is in the node's range, so it has the common prefix too, if the range has
+//! bounds. Integers of unused places are the largest.
 
 use std::cmp::Ordering;
 
@@ -15,16 +16,25 @@ pub(crate) const FAN: usize = 64;
 /// Keys in order, each referred to by the cell of its record.
 pub(crate) struct Keys {
     len: u16,
-    /// The length of the common prefix of all keys in the node's range.
+    /// The length of the common prefix.
     shared: u16,
+    /// Whether keys without that prefix may be searched for.
+    is_open: bool,
     hints: [u32; FAN],
     cells: [Cell; FAN],
 }
 
 impl Keys {
-    /// No keys yet, in a range whose keys have a common prefix of `shared` bytes.
-    pub(crate) fn new(shared: usize) -> Keys {
-        Keys { len: 0, shared: shared as u16, hints: [u32::MAX; FAN], cells: [Cell::UNUSED; FAN] }
+    /// No keys yet, in a range whose keys have a common prefix of `shared` bytes, or which has no bounds.
+    pub(crate) fn new(shared: Option<usize>) -> Keys {
+        let is_open = shared.is_none();
+        Keys {
+            len: 0,
+            shared: shared.unwrap_or(0) as u16,
+            is_open,
+            hints: [u32::MAX; FAN],
+            cells: [Cell::UNUSED; FAN],
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -41,15 +51,20 @@ impl Keys {
 
     /// The index of the key, or the index at which it belongs.
     pub(crate) fn search(&self, slab: &Slab, key: &[u8]) -> Result<usize, usize> {
+        if self.is_open
+            && let Some(first) = self.cells().first()
+        {
+            let prefix = &slab.key(*first)[..self.shared()];
+            match key[..key.len().min(prefix.len())].cmp(prefix) {
+                Ordering::Less => return Err(0),
+                Ordering::Equal => {}
+                Ordering::Greater => return Err(self.len()),
+            }
+        }
         let wanted = hint(key, self.shared());
         // Compares all of them, by vector instructions. A binary search waits for one cache line after the other.
-        let (mut low, mut equal) = (0u32, 0u32);
-        for hint in &self.hints {
-            low += u32::from(*hint < wanted);
-            equal += u32::from(*hint == wanted);
-        }
-        let low = low as usize;
-        let equal = (equal as usize).min(self.len() - low);
+        let low = self.hints.iter().map(|hint| u32::from(*hint < wanted)).sum::<u32>() as usize;
+        let equal = self.hints[low..self.len()].iter().take_while(|hint| **hint == wanted).count();
         let found = self.cells[low..low + equal].binary_search_by(|cell| slab.key(*cell).cmp(key));
         found.map(|i| low + i).map_err(|i| low + i)
     }
@@ -60,6 +75,12 @@ impl Keys {
     }
 
     pub(crate) fn insert(&mut self, slab: &Slab, i: usize, cell: Cell) {
+        if self.is_open {
+            let key = slab.key(cell);
+            let has = |first: &Cell| common(slab.key(*first), key).min(self.shared());
+            let shared = self.cells().first().map_or(key.len(), has);
+            self.set_shared(slab, shared);
+        }
         let len = self.len();
         self.hints.copy_within(i..len, i + 1);
         self.cells.copy_within(i..len, i + 1);
@@ -82,8 +103,8 @@ impl Keys {
         cell
     }
 
-    /// Moves the keys from an index on to a new node, whose range has a common prefix of `shared` bytes.
-    pub(crate) fn split_off(&mut self, slab: &Slab, i: usize, shared: usize) -> Keys {
+    /// Moves the keys from an index on to a new node; see [`Keys::new`] for `shared`.
+    pub(crate) fn split_off(&mut self, slab: &Slab, i: usize, shared: Option<usize>) -> Keys {
         let mut right = Keys::new(shared);
         right.append(slab, &self.cells[i..self.len()]);
         self.hints[i..].fill(u32::MAX);
@@ -102,8 +123,16 @@ impl Keys {
         &self.cells[..self.len()]
     }
 
-    /// Sets the length of the common prefix, after the range of the node has changed.
-    pub(crate) fn share(&mut self, slab: &Slab, shared: usize) {
+    /// Sets the length of the common prefix, after the range of the node has changed; see [`Keys::new`].
+    pub(crate) fn share(&mut self, slab: &Slab, shared: Option<usize>) {
+        self.is_open = shared.is_none();
+        let ends = self.cells().first().zip(self.cells().last());
+        let own = || ends.map_or(0, |(first, last)| common(slab.key(*first), slab.key(*last)));
+        let shared = shared.unwrap_or_else(own);
+        self.set_shared(slab, shared);
+    }
+
+    fn set_shared(&mut self, slab: &Slab, shared: usize) {
         if shared != self.shared() {
             self.shared = shared as u16;
             for i in 0..self.len() {
@@ -130,15 +159,18 @@ fn hint(key: &[u8], shared: usize) -> u32 {
     }
 }
 
-/// The length of the common prefix of all keys that are >= `low` and < `high`; 0 if a bound is missing.
-pub(crate) fn shared(low: Option<&[u8]>, high: Option<&[u8]>) -> usize {
-    let (Some(low), Some(high)) = (low, high) else { return 0 };
-    low.iter().zip(high).take_while(|(a, b)| a == b).count()
+/// The length of the common prefix of all keys that are >= `low` and < `high`; `None` if a bound is missing.
+pub(crate) fn shared(low: Option<&[u8]>, high: Option<&[u8]>) -> Option<usize> {
+    low.zip(high).map(|(low, high)| common(low, high))
+}
+
+/// The length of the common prefix of two keys.
+fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// The shortest key that is > `below` and <= `at`.
 pub(crate) fn between<'a>(below: &[u8], at: &'a [u8]) -> &'a [u8] {
     debug_assert_eq!(below.cmp(at), Ordering::Less);
-    let same = below.iter().zip(at).take_while(|(a, b)| a == b).count();
-    &at[..same + 1]
+    &at[..common(below, at) + 1]
 }

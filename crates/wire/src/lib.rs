@@ -16,6 +16,7 @@ mod client;
 pub mod cluster;
 mod cluster_error;
 pub mod core;
+mod datagram;
 mod error;
 mod export;
 pub mod frame;
@@ -46,6 +47,9 @@ pub use authority::{Authority, CERTIFICATE_DAYS, Issued, ends_at, is_host_name, 
 pub use client::{Cancel, Client};
 pub use cluster_error::{BadFile, BadHost, ClusterError, ClusterResult, Rejected};
 pub use core::Timeouts;
+pub use datagram::{
+    DATAGRAM_EXTRA_BYTES, DATAGRAM_HEAD_BYTES, DatagramOpening, DatagramSealing, Dropped, datagram_session,
+};
 pub use error::{LinkError, Result, What};
 pub use export::EXPORTED_KEY_BYTES;
 pub use hello::{Hello, HelloError, Id, Role, VERSION};

@@ -4,13 +4,12 @@
 //! there is a lab of its own, with two more hosts for the clients, which have no buckets. The ideal is the time that
 //! the link of each client needs for the records alone, at the rate of iperf3.
 //! Invariant: each row begins with a new table, and every answer is checked.
-//! Non-goals: datagrams; messages are packed, and travel over links.
+//! Rows with `udp` send datagrams, packed, or with one request each (`udp-single`), as in the paper.
 
 use std::process::Command;
 
-use thalweg_api::{
-    BenchMeasure, BenchOther, BenchReport, BenchRow, BenchTable, BenchTarget, TableStatus, from_json,
-};
+use thalweg::table::Tables;
+use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, BenchTable, BenchTarget, TableStatus};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
 
@@ -44,9 +43,10 @@ const OF_BYTES: u64 = 100_000_000;
 /// How long buckets may take to come to rest.
 const RESTS_SECONDS: f64 = 60.0;
 const OF_LINK: &[Target] = &[of_ideal(0.85)];
+const OF_LINK_BY_UDP: &[Target] = &[of_ideal(0.80)];
 const OF_CLIENTS_LINK: &[Target] = &[of_ideal(0.92)];
 const TABLE: &str = "events";
-/// The names that select rows, each for all numbers of servers and all windows.
+/// The names that select rows, each for all numbers of servers, windows and transports.
 const CREATE: &str = "create";
 const INSERT: &str = "insert";
 const SEARCH: &str = "search";
@@ -70,12 +70,16 @@ struct Row {
     is_divided: bool,
     variant: &'static str,
     window: &'static str,
+    transport: &'static str,
     knows: bool,
     paper: String,
     targets: &'static [Target],
 }
 
 const WINDOWS: [&str; 3] = ["10", "adaptive", "none"];
+const LINKS: &str = "links";
+/// Each with the targets of rows whose targets over links are those of the link.
+const BY_UDP: [(&str, &[Target]); 2] = [("udp", OF_LINK_BY_UDP), ("udp-single", &[])];
 
 /// The paper's milliseconds a record, for 1 to 5 servers, with a window of 10 and without: RP*C, RP*N.
 const INSERT_PAPER: [[[f64; 5]; 2]; 2] = [
@@ -115,6 +119,7 @@ fn usual(servers: u32, asked: &Asked<'_>) -> Row {
         is_divided: true,
         variant: "cu",
         window: "adaptive",
+        transport: LINKS,
         knows: false,
         paper: String::new(),
         targets: &[],
@@ -135,7 +140,12 @@ fn created(asked: &Asked<'_>) -> Vec<Row> {
                 let paper = seconds.map_or(String::new(), |s| format!("paper 002, table 1: {s} s"));
                 let targets = if variant == "cu" { OF_LINK } else { &[] };
                 let name = format!("create-{variant}-{window}");
-                rows.push(Row { name, variant, window, paper, targets, ..one.clone() });
+                rows.push(Row { name, variant, window, paper: paper.clone(), targets, ..one.clone() });
+                for (transport, targets) in BY_UDP.into_iter().filter(|_| variant == "cu") {
+                    let name = format!("create-{variant}-{window}-{transport}");
+                    let paper = paper.clone();
+                    rows.push(Row { name, variant, window, transport, paper, targets, ..one.clone() });
+                }
             }
             let (name, paper) =
                 (format!("create-{variant}-2-clients"), format!("paper 002, table 2: {by_two} s"));
@@ -167,6 +177,12 @@ fn used(servers: u32, asked: &Asked<'_>) -> Vec<Row> {
             let row = Row { name, variant, window, targets, ..usual.clone() };
             rows.push(Row { paper: paper(papers, &row), ..row });
         }
+        for (transport, targets) in BY_UDP {
+            let name = format!("{name}-cu-none-{transport}-{servers}");
+            let targets = if servers == SERVERS { targets } else { &[] };
+            let row = Row { name, window: "none", transport, targets, ..usual.clone() };
+            rows.push(Row { paper: paper(papers, &row), ..row });
+        }
         rows.push(Row { name: format!("{name}-cu-right-{servers}"), knows: true, ..usual.clone() });
         rows.push(Row { name: format!("{name}-cu-2-clients-{servers}"), clients: 2, ..usual });
     }
@@ -184,7 +200,13 @@ fn rows(servers: u32, asked: &Asked<'_>) -> Vec<Row> {
     rows.extend(used(servers, asked));
     if asked.tiny && asked.options.rows.is_empty() {
         // One row of each kind tests that the benchmark works.
-        let few = ["create-cu-adaptive", "insert-n-10-5", "search-cu-2-clients-5", "range-5"];
+        let few = [
+            "create-cu-adaptive",
+            "insert-n-10-5",
+            "search-cu-2-clients-5",
+            "search-cu-none-udp-5",
+            "range-5",
+        ];
         rows.retain(|row| few.contains(&&*row.name));
     }
     rows
@@ -235,15 +257,18 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Runs our command as the lab's owner, and returns what it printed.
-    fn run(&self, words: &[&str]) -> Result<String> {
+    /// Runs our command as the lab's owner.
+    fn run(&self, words: &[&str]) -> Result<()> {
         let mut command = Command::new(&self.asked.options.program);
         command.arg("table").args(words).env("THALWEG_IDENTITY", self.lab.identity());
-        whole_process(&mut command).map(|ended| ended.out)
+        whole_process(&mut command).map(drop)
     }
 
+    /// The state of the table, in which keys may be missing while they move.
     fn status(&self) -> Result<TableStatus> {
-        from_json(self.run(&["status", TABLE, "--json"])?.trim()).map_err(Error::Failed)
+        let tables = Tables::load(&self.lab.identity(), None);
+        let tables = tables.map_err(|why| Error::Failed(why.to_string()))?;
+        tables.status(TABLE).map_err(|why| Error::Failed(why.to_string()))
     }
 
     /// Makes the table, on all servers if the row wants that.
@@ -265,6 +290,7 @@ impl Bench<'_> {
             client,
             variant: row.variant.into(),
             window: row.window.into(),
+            transport: row.transport.into(),
             knows: row.knows,
         }
     }
@@ -327,6 +353,7 @@ impl Bench<'_> {
                     clients: 1,
                     variant: "cu",
                     window: "adaptive",
+                    transport: LINKS,
                     ..row.clone()
                 })?;
             }

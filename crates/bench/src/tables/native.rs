@@ -13,10 +13,15 @@ use crate::lab::cpu_seconds;
 use crate::measure::{Series, whole_process};
 use crate::{Asked, Error, Result};
 
-/// The rows: name, what the client does, and the records a second to reach.
-const ROWS: [(&str, &str, f64); 3] =
-    [("native-insert", "insert", 1e6), ("native-get", "get", 1.2e6), ("native-scan", "range", 5e6)];
-pub(super) const NAMES: [&str; 3] = [ROWS[0].0, ROWS[1].0, ROWS[2].0];
+/// The rows: name, what the client does, how its requests travel, and the records a second to reach.
+const ROWS: [(&str, &str, &str, f64); 5] = [
+    ("native-insert", "insert", "links", 1e6),
+    ("native-get", "get", "links", 1.2e6),
+    ("native-scan", "range", "links", 5e6),
+    ("native-insert-udp", "insert", "udp", 1e6),
+    ("native-get-udp", "get", "udp", 1.2e6),
+];
+pub(super) const NAMES: [&str; 5] = [ROWS[0].0, ROWS[1].0, ROWS[2].0, ROWS[3].0, ROWS[4].0];
 const TABLE: &str = "events";
 
 /// Measures the rows that are asked for.
@@ -30,7 +35,7 @@ pub(super) fn measure(
         return Ok(());
     }
     let node = Node::start(asked, dir)?;
-    for (name, what, rate) in ROWS.into_iter().filter(|(name, ..)| asked.wants(name)) {
+    for (name, what, transport, rate) in ROWS.into_iter().filter(|(name, ..)| asked.wants(name)) {
         asked.progress.begin(name, 0, 0, 0);
         let mut series = Series::default();
         for _ in 0..asked.runs {
@@ -38,10 +43,10 @@ pub(super) fn measure(
             let capacity = (2 * records).to_string();
             node.run(&["create", TABLE, "--capacity", &capacity])?;
             if what != "insert" {
-                node.client("insert", records)?;
+                node.client("insert", "links", records)?;
             }
             let before = cpu_seconds(node.pid);
-            let seconds = node.client(what, records)?;
+            let seconds = node.client(what, transport, records)?;
             series.add(seconds, Usage { cpu_seconds: cpu_seconds(node.pid) - before, ..Usage::default() });
             node.run(&["drop", TABLE])?;
         }
@@ -98,10 +103,18 @@ impl<'a> Node<'a> {
     }
 
     /// The seconds of a client on another core.
-    fn client(&self, what: &str, records: u64) -> Result<f64> {
-        let (variant, window) = ("cu".into(), "adaptive".into());
-        let (table, what) = (TABLE.into(), what.into());
-        let task = BenchTable { table, what, records, clients: 1, client: 0, variant, window, knows: false };
+    fn client(&self, what: &str, transport: &str, records: u64) -> Result<f64> {
+        let task = BenchTable {
+            table: TABLE.into(),
+            what: what.into(),
+            records,
+            clients: 1,
+            client: 0,
+            variant: "cu".into(),
+            window: "adaptive".into(),
+            transport: transport.into(),
+            knows: false,
+        };
         let command = |_| {
             let mut command = on_core(1, &self.asked.options.program);
             command.env("THALWEG_IDENTITY", self.dir.path().join("own"));

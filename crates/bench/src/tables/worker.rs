@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use thalweg::table::{
-    Answer, ClusterOptions, Interval, Operation, Table, Tables, Ticket, Variant, WINDOW_MAX, Window,
+    Answer, ClusterOptions, Interval, Operation, Table, Tables, Ticket, Transport, Variant, WINDOW_MAX,
+    Window,
 };
 use thalweg_api::{BenchTable, BenchTableRun, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
@@ -24,6 +25,7 @@ const TASK: &str = "THALWEG_BENCH_TABLE";
 const IDENTITY: &str = "THALWEG_IDENTITY";
 /// Digits of a key.
 const KEY_BYTES: usize = 10;
+const VALUE_BYTES: usize = RECORD_BYTES - KEY_BYTES;
 /// Points of a curve.
 const POINTS: u64 = 15;
 
@@ -37,12 +39,22 @@ pub(super) fn key_text(number: u64) -> String {
     format!("{number:0KEY_BYTES$}")
 }
 
-fn key(number: u64) -> Box<[u8]> {
-    key_text(number).into_bytes().into()
+/// The key of a record. Formatting it would take longer than a node needs for a request.
+fn key(number: u64) -> [u8; KEY_BYTES] {
+    let mut rest = number;
+    let mut key = [b'0'; KEY_BYTES];
+    for digit in key.iter_mut().rev() {
+        *digit += (rest % 10) as u8;
+        rest /= 10;
+    }
+    key
 }
 
-fn value(number: u64) -> Box<[u8]> {
-    format!("{number:.<width$}", width = RECORD_BYTES - KEY_BYTES).into_bytes().into()
+/// The value of a record: its key, and dots.
+fn value(number: u64) -> [u8; VALUE_BYTES] {
+    let mut value = [b'.'; VALUE_BYTES];
+    value[..KEY_BYTES].copy_from_slice(&key(number));
+    value
 }
 
 /// Does the task.
@@ -91,15 +103,20 @@ fn options(task: &BenchTable) -> Result<ClusterOptions> {
         "none" => Window::Unlimited,
         count => Window::Of(count.parse().map_err(|_| Error::Failed(format!("'{count}' is no window")))?),
     };
-    Ok(ClusterOptions { variant, window })
+    let transport = match task.transport.as_str() {
+        "udp" => Transport::Udp,
+        "udp-single" => Transport::UdpSingle,
+        _ => Transport::Links,
+    };
+    Ok(ClusterOptions { variant, window, transport })
 }
 
 /// Reads all records.
 fn range(table: &Table, records: u64) -> Result<()> {
     let mut next = 0;
-    for record in table.range(Interval::all()) {
-        let (found, bytes) = record.map_err(told)?;
-        if found[..] != *key(next) || bytes[..] != *value(next) {
+    let mut range = table.range(Interval::all());
+    while let Some((found, bytes)) = range.read().map_err(told)? {
+        if *found != key(next) || *bytes != value(next) {
             return Err(Error::Wrong(format!("record {next} of the range is not what was stored")));
         }
         next += 1;
@@ -114,8 +131,11 @@ fn records(table: &Table, is_get: bool, numbers: &[u64], mut reached: impl FnMut
     let mut outstanding: VecDeque<(u64, Ticket)> = VecDeque::new();
     let mut answered = 0;
     let mut wait = |(number, ticket): (u64, Ticket)| -> Result<()> {
-        let expected = if is_get { Answer::Value(Some(value(number))) } else { Answer::Done };
-        if ticket.wait().map_err(told)? != expected {
+        let is_right = match ticket.wait().map_err(told)? {
+            Answer::Value(Some(found)) => is_get && *found == value(number),
+            answer => !is_get && answer == Answer::Done,
+        };
+        if !is_right {
             return Err(Error::Wrong(format!("the answer about record {number} is wrong")));
         }
         answered += 1;
@@ -126,8 +146,8 @@ fn records(table: &Table, is_get: bool, numbers: &[u64], mut reached: impl FnMut
     };
     for number in numbers {
         let operation = match is_get {
-            true => Operation::Get { key: key(*number) },
-            false => Operation::Insert { key: key(*number), value: value(*number) },
+            true => Operation::Get { key: key(*number).into() },
+            false => Operation::Insert { key: key(*number).into(), value: value(*number).into() },
         };
         outstanding.push_back((*number, table.submit(operation).map_err(told)?));
         if outstanding.len() >= WINDOW_MAX {

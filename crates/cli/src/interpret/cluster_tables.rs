@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use thalweg::table::{Arrange, Beside, CAPACITY, Condition, Duplicates, Interval, Variant, text};
+use thalweg::table::{Arrange, Beside, CAPACITY, Condition, Duplicates, Interval, Transport, Variant, text};
 use thalweg::{Cluster, Endpoint, TablePart, Task, Transfer};
 
 use super::nodes::cluster_meant;
@@ -22,6 +22,8 @@ pub(crate) struct ClusterTablesAsk {
     pub(crate) hex: bool,
     /// How the nodes of records are found.
     pub(crate) variant: Variant,
+    /// How requests for single records travel.
+    pub(crate) transport: Transport,
     pub(crate) verb: Verb,
 }
 
@@ -72,7 +74,7 @@ pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usa
         }
         ("create", Some((name, _))) => {
             let beside = match (args.index, args.parity) {
-                (true, Some(_)) => return Err(Usage::new("a table has --index or --parity, not both")),
+                (true, Some(_)) => return Err(Usage("a table has --index or --parity, not both".into())),
                 (true, None) => Beside::Index,
                 (false, Some(shape)) => Beside::Parity(shape),
                 (false, None) => Beside::Nothing,
@@ -91,7 +93,8 @@ pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usa
         ("count", Some((name, rest))) => Verb::Count(name.clone(), selection(what, rest, &args)?),
         (_, Some((name, rest))) => Verb::Range(name.clone(), selection(what, rest, &args)?),
     };
-    Ok(ClusterTablesAsk { cluster, hex, variant: args.variant.unwrap_or_default(), verb })
+    let (variant, transport) = (args.variant.unwrap_or_default(), args.transport.unwrap_or_default());
+    Ok(ClusterTablesAsk { cluster, hex, variant, transport, verb })
 }
 
 /// `table load`: a sort of files into a table.
@@ -162,6 +165,11 @@ fn check_flags(what: &str, args: &TypedArgs) -> Result<(), Usage> {
             args.variant.is_some(),
             "--variant is for the records of a table",
             matches!(what, "put" | "update" | "get" | "delete" | "range" | "find" | "count"),
+        ),
+        (
+            args.transport.is_some(),
+            "--transport is for table put, update, get and delete",
+            matches!(what, "put" | "update" | "get" | "delete"),
         ),
         (
             is_of_ranges,

@@ -64,6 +64,10 @@ pub(crate) fn table_status(status: &TableStatus) -> String {
             counted(levels, "level", "levels")
         );
     }
+    for share in nodes.iter().filter(|share| share.received_datagrams + share.dropped_datagrams > 0) {
+        let (received, dropped) = (Count(share.received_datagrams), Count(share.dropped_datagrams));
+        text += &format!("{}: {received} datagrams received, and {dropped} dropped\n", share.node);
+    }
     text.extend(unreachable.iter().map(|why| format!("NOT REACHED: {why}\n")));
     text.extend(
         missing.iter().map(|interval| format!("LOST, or on a node that was not reached: keys {interval}\n")),
@@ -154,6 +158,8 @@ mod tests {
             last_move: None,
             index_pages: vec![2, 1],
             losses: Vec::new(),
+            received_datagrams: 1000,
+            dropped_datagrams: 2,
         };
         let status = TableStatus {
             table,
@@ -171,6 +177,7 @@ events: 12 records, 1.17 KiB of keys and values, 1 bucket
 node  buckets  records     bytes  memory     of
 n1          1       12  1.17 KiB   4 KiB  1 GiB
 index: 3 pages on 2 levels
+n1: 1 000 datagrams received, and 2 dropped
 NOT REACHED: n2: connection refused
 LOST, or on a node that was not reached: keys m..
 there are no copies: when a node fails, the records of its buckets are lost

@@ -17,6 +17,7 @@ use super::index::{Descent, LEVELS_MAX};
 use super::interval::Point;
 use super::journal::ClientId;
 use super::message::{Ask, Message, Outcome, Refused, Replies, Requests, TableId};
+use super::numbers::NumberMap;
 
 /// The time after which an unanswered request is sent again.
 const RESEND_MS: u64 = 1_000;
@@ -29,8 +30,15 @@ const LOST_MS: u64 = 2_000;
 const ARRANGE_MS: u64 = 120_000;
 /// The time of the next attempt of a request that is about to be sent.
 const QUEUED: u64 = u64::MAX;
-/// The most bytes of keys and values in a message, beyond one request.
+/// The most bytes of requests in a message over a link, beyond one request.
 const MESSAGE_BYTES: usize = 64 << 10;
+/// The bytes of most requests without their keys and values, and of a message and its datagram without requests.
+const REQUEST_EXTRA_BYTES: usize = 18;
+const MESSAGE_EXTRA_BYTES: usize = 86;
+/// An unanswered datagram is sent again after this time and twice the usual time of an answer, which double each time;
+/// after so many datagrams the link is used.
+const RESEND_DATAGRAM_MS: u64 = 50;
+const DATAGRAMS_MAX: u32 = 3;
 
 /// How a client finds the server of a key: the variants of RP* in paper 002.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,6 +53,26 @@ pub enum Variant {
     /// RP*S: it asks the server that had the key, or else goes down the pages of the table's index, as far as it knows
     /// them, from server to server. Only for a table with an index.
     Indexed,
+}
+
+/// How the requests of a client for single records travel. Everything else travels over links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// Over links.
+    #[default]
+    Links,
+    /// In datagrams (UDP), each with as many requests as it can hold.
+    Udp,
+    /// In datagrams with one request each, as in paper 002. Only for comparisons.
+    UdpSingle,
+}
+
+/// Messages for a server.
+pub(crate) struct Sent {
+    pub(crate) to: Address,
+    pub(crate) message: Message,
+    /// Whether it may travel as a datagram.
+    pub(crate) is_datagram: bool,
 }
 
 /// Why a request has no answer.
@@ -64,6 +92,7 @@ struct Pending {
     /// When it was asked, or a server last answered that it has to wait.
     born_ms: u64,
     due_ms: u64,
+    sent_ms: u64,
     tries: u32,
     /// The reason of the latest refusal.
     refused: Option<Refused>,
@@ -79,13 +108,19 @@ pub(crate) struct Client {
     /// Where the pages of each level of the index are, as far as is known.
     pages: [Image; LEVELS_MAX],
     next: u64,
-    pending: BTreeMap<u64, Pending>,
+    pending: NumberMap<Pending>,
+    /// All requests with lower numbers have their outcomes.
+    done_below: u64,
     /// Requests to be sent.
     queued: Vec<u64>,
     /// All servers.
     servers: Vec<Address>,
     /// Whether a server did not know where some records are, or is gone.
     is_astray: bool,
+    /// The most bytes of requests in a datagram, beyond one request, if datagrams are used.
+    datagram_bytes: Option<usize>,
+    /// The usual time from a request in a datagram to its answer.
+    answer_ms: u64,
 }
 
 impl Client {
@@ -104,11 +139,24 @@ impl Client {
             image: Image::default(),
             pages: Default::default(),
             next: 1,
-            pending: BTreeMap::new(),
+            pending: NumberMap::default(),
+            done_below: 1,
             queued: Vec::new(),
             servers,
             is_astray: false,
+            datagram_bytes: None,
+            answer_ms: 0,
         }
+    }
+
+    /// Sends requests for single records in datagrams of at most `datagram_bytes` bytes.
+    pub(crate) fn in_datagrams(self, datagram_bytes: usize) -> Client {
+        Client { datagram_bytes: Some(datagram_bytes.saturating_sub(MESSAGE_EXTRA_BYTES)), ..self }
+    }
+
+    /// Its id.
+    pub(crate) fn id(&self) -> ClientId {
+        self.id
     }
 
     /// The number of requests without an outcome.
@@ -168,6 +216,7 @@ impl Client {
             asked_ms: now_ms,
             born_ms: now_ms,
             due_ms: QUEUED,
+            sent_ms: 0,
             tries: 0,
             refused: None,
         };
@@ -177,13 +226,20 @@ impl Client {
     }
 
     /// Messages with all requests that are due.
-    pub(crate) fn messages(&mut self, now_ms: u64) -> Vec<(Address, Message)> {
-        let done_below = self.pending.first_key_value().map_or(self.next, |(first, _)| *first);
-        let mut messages: BTreeMap<(Option<Address>, Descent), (Requests, usize)> = BTreeMap::new();
+    pub(crate) fn messages(&mut self, now_ms: u64) -> Vec<Sent> {
+        while self.done_below < self.next && !self.pending.contains_key(&self.done_below) {
+            self.done_below += 1;
+        }
+        let done_below = self.done_below;
+        let mut messages: BTreeMap<(Option<Address>, Descent, bool), (Requests, usize)> = BTreeMap::new();
         let mut full = Vec::new();
         for number in std::mem::take(&mut self.queued) {
             let Some(pending) = self.pending.get_mut(&number) else { continue };
-            pending.due_ms = now_ms + RESEND_MS;
+            let datagram_bytes =
+                self.datagram_bytes.filter(|_| pending.fits_datagram() && pending.descent == Descent::No);
+            let resend_ms = |_| (RESEND_DATAGRAM_MS + 2 * self.answer_ms) << pending.tries;
+            pending.due_ms = now_ms + datagram_bytes.map_or(RESEND_MS, resend_ms);
+            pending.sent_ms = now_ms;
             pending.tries += 1;
             let empty = || Requests {
                 table: self.table,
@@ -195,22 +251,36 @@ impl Client {
                 done_below,
                 asks: Vec::new(),
             };
-            let to = (pending.to.clone(), pending.descent);
-            let (requests, bytes) = messages.entry(to.clone()).or_insert_with(|| (empty(), 0));
+            let to = (pending.to.clone(), pending.descent, datagram_bytes.is_some());
+            let (requests, bytes) = messages.entry(to).or_insert_with(|| (empty(), 0));
+            let more = pending.ask.bytes() + REQUEST_EXTRA_BYTES;
+            if *bytes + more > datagram_bytes.unwrap_or(MESSAGE_BYTES) && *bytes > 0 {
+                let to = (pending.to.clone(), datagram_bytes.is_some());
+                full.push((to, std::mem::replace(requests, empty())));
+                *bytes = 0;
+            }
             requests.asks.push((number, Arc::clone(&pending.ask)));
-            *bytes += pending.ask.bytes();
-            if *bytes >= MESSAGE_BYTES {
-                full.extend(messages.remove_entry(&to).map(|((to, _), (requests, _))| (to, requests)));
+            *bytes += more;
+        }
+        let mut sent = Vec::new();
+        let rest =
+            messages.into_iter().map(|((to, _, is_datagram), (requests, _))| ((to, is_datagram), requests));
+        let to_all = |message: Message, is_datagram: bool| {
+            let servers = self.servers.iter().cloned();
+            servers.map(move |to| Sent { to, message: message.clone(), is_datagram })
+        };
+        for ((to, is_datagram), requests) in full.into_iter().chain(rest) {
+            let message = Message::Requests(requests);
+            match to {
+                Some(to) => sent.push(Sent { to, message, is_datagram }),
+                None => sent.extend(to_all(message, is_datagram)),
             }
         }
-        let rest = messages.into_iter().map(|((to, _), (requests, _))| (to, requests));
-        let requests = full.into_iter().chain(rest).flat_map(|(to, requests)| {
-            let to = to.map_or_else(|| self.servers.clone(), |to| vec![to]);
-            to.into_iter().map(move |to| (to, Message::Requests(requests.clone())))
-        });
-        let (table, client) = (self.table, self.id);
-        let astray = std::mem::take(&mut self.is_astray).then_some(&self.servers).into_iter().flatten();
-        requests.chain(astray.map(|to| (to.clone(), Message::Where { table, client }))).collect()
+        if self.is_astray {
+            sent.extend(to_all(Message::Where { table: self.table, client: self.id }, false));
+        }
+        self.is_astray = false;
+        sent
     }
 
     /// Processes replies. Returns the outcomes of requests.
@@ -255,6 +325,9 @@ impl Client {
             pending.due_ms = now_ms + PAUSE_MS;
             return None;
         }
+        if self.datagram_bytes.is_some() && pending.tries == 1 {
+            self.answer_ms = (7 * self.answer_ms + now_ms.saturating_sub(pending.sent_ms)).div_ceil(8);
+        }
         self.pending.remove(&number);
         Some((number, outcome))
     }
@@ -278,8 +351,9 @@ impl Client {
 
     /// Sends again what is due. Returns the requests that are given up.
     pub(crate) fn tick(&mut self, now_ms: u64) -> Vec<(u64, Failed)> {
-        let due: Vec<u64> =
+        let mut due: Vec<u64> =
             self.pending.iter().filter(|(_, pending)| pending.due_ms <= now_ms).map(|(n, _)| *n).collect();
+        due.sort_unstable();
         let mut given_up = Vec::new();
         for number in due {
             let pending = self.pending.get_mut(&number).expect("it was just found");
@@ -305,6 +379,13 @@ impl Client {
     }
 }
 
+impl Pending {
+    /// Whether the request, which is about to be sent, should travel as a datagram.
+    fn fits_datagram(&self) -> bool {
+        self.tries < DATAGRAMS_MAX && matches!(*self.ask, Ask::Record(_))
+    }
+}
+
 impl Ask {
     /// The approximate bytes of keys and values.
     fn bytes(&self) -> usize {
@@ -313,5 +394,31 @@ impl Ask {
             Ask::Scan(scan) => scan.interval.from.len(),
             Ask::Arrange(arrange) => arrange.key().len(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::Operation;
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_lost_in_datagrams_travels_over_the_link() {
+        let id = ClientId { peer: [0; 2], session: 1 };
+        let mut client =
+            Client::new(id, (1, "n1".into()), vec!["n1".into()], Variant::Nearest).in_datagrams(1400);
+        let get = |i: u8| Arc::new(Ask::Record(Operation::Get { key: [i; 100].into() }));
+        (0..30).for_each(|i| _ = client.ask(0, get(i)));
+        let kinds = |client: &mut Client, now_ms| {
+            client.tick(now_ms);
+            client.messages(now_ms).iter().map(|sent| sent.is_datagram).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(&mut client, 0), [true; 3], "eleven requests fit into a datagram");
+        for (now_ms, len) in [(49, 0), (50, 3), (149, 0), (150, 3), (349, 0)] {
+            assert_eq!(kinds(&mut client, now_ms), vec![true; len], "after {now_ms} ms");
+        }
+        assert_eq!(kinds(&mut client, 350), [false]);
+        assert_eq!(kinds(&mut client, 350 + RESEND_MS - 1), [false; 0]);
+        assert_eq!(kinds(&mut client, 350 + RESEND_MS), [false]);
     }
 }

@@ -70,6 +70,10 @@ struct Client {
 impl Client {
     /// Stores an answer, unless there is one. Returns whether there was none.
     fn note(&mut self, number: u64, answer: Answer) -> bool {
+        if self.is_above_all(number) {
+            self.done.push_back((number, answer));
+            return true;
+        }
         let at = self.done.partition_point(|(done, _)| *done < number);
         let is_new = self.done.get(at).is_none_or(|(done, _)| *done != number);
         if is_new {
@@ -78,10 +82,17 @@ impl Client {
         is_new
     }
 
+    /// Whether a number is above those of all stored answers, as that of a request that was not sent again.
+    fn is_above_all(&self, number: u64) -> bool {
+        self.done.back().is_none_or(|(last, _)| *last < number)
+    }
+
     /// Drops all answers below a number, and returns them.
     fn forget_below(&mut self, number: u64) -> impl Iterator<Item = (u64, Answer)> {
         self.done_below = self.done_below.max(number);
-        let count = self.done.partition_point(|(done, _)| *done < self.done_below);
+        let is_below = |(done, _): &(u64, Answer)| *done < self.done_below;
+        let count =
+            if self.done.front().is_some_and(is_below) { self.done.partition_point(is_below) } else { 0 };
         self.done.drain(..count)
     }
 }
@@ -113,6 +124,9 @@ impl Journal {
         }
         if number < known.done_below {
             return Seen::Answered;
+        }
+        if known.is_above_all(number) {
+            return Seen::New;
         }
         let found = known.done.binary_search_by_key(&number, |(done, _)| *done);
         found.map_or(Seen::New, |at| Seen::Done(known.done[at].1.clone()))

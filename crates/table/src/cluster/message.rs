@@ -20,6 +20,7 @@ use super::index::{Descent, IndexNote, IndexPage};
 use super::interval::{Bytes, Interval, Point};
 use super::journal::{ClientId, Noted};
 use super::parity::message::{ParityMessage, Seat, Shape};
+use super::records::Records;
 use crate::condition::{Condition, ConditionError};
 use crate::slab::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -158,7 +159,7 @@ pub(crate) enum What {
 pub(crate) struct Page {
     /// Exactly the keys of this interval were examined. It begins where the scan does, or ends there if it descends.
     pub(crate) covered: Interval,
-    pub(crate) records: Vec<(Bytes, Bytes)>,
+    pub(crate) records: Records,
     pub(crate) count: u64,
 }
 
@@ -317,6 +318,16 @@ pub(crate) enum Message {
         note: IndexNote,
     },
     Parity(ParityMessage),
+    /// Asks a node for a session of datagrams of at most so many bytes.
+    OpenDatagrams {
+        client: ClientId,
+        bytes: u32,
+    },
+    /// The session of datagrams, and the UDP port of the node.
+    Datagrams {
+        session: u64,
+        port: u32,
+    },
 }
 
 /// The destination of a message.
@@ -388,6 +399,8 @@ choice!(Message {
     8 => Where { table: table, client: client },
     9 => Index { table: table, note: note },
     10 => Parity { 0: message },
+    20 => OpenDatagrams { client: client, bytes: bytes },
+    21 => Datagrams { session: session, port: port },
 });
 
 impl Operation {
@@ -480,7 +493,7 @@ impl Outcome {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Outcome::Answer(Answer::Value(Some(value)) | Answer::Differs(Some(value))) => value.len(),
-            Outcome::Page(page) => page.records.iter().map(|(key, value)| key.len() + value.len()).sum(),
+            Outcome::Page(page) => page.records.bytes(),
             _ => 0,
         }
     }

@@ -11,6 +11,7 @@
 
 mod arrange;
 mod client;
+mod datagrams;
 mod dump;
 mod error;
 mod expiry;
@@ -26,10 +27,12 @@ mod journal;
 mod load;
 mod message;
 mod nodes;
+mod numbers;
 mod owned;
 mod pages;
 mod parity;
 mod range;
+mod records;
 mod registrar;
 mod resp;
 pub mod scale;
@@ -51,7 +54,7 @@ pub(crate) mod fuzz {
     pub(crate) use super::server::{BucketServer, Outbox};
 }
 
-pub use client::Variant;
+pub use client::{Transport, Variant};
 pub(crate) use error::fits;
 pub use error::{Error, Result};
 pub(crate) use expiry::Text;

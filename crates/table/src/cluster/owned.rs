@@ -9,12 +9,13 @@ use super::interval::{Bytes, Interval, Point, Upper, successor};
 use super::journal::{ClientId, Journal, Noted};
 use super::message::{Answer, HandOver, Operation, Page, Refused, Scan, Spec, What};
 use super::parity::member::Member;
+use super::records::Records;
 use super::transfer::{Leaving, Origin, Purpose, RETRY_MS};
 use crate::bucket::{Bucket, Place};
 use crate::slab::{Full, Slab};
 
-/// The most bytes of keys and values in a page, beyond one record.
-pub(crate) const PAGE_BYTES: usize = 64 << 10;
+/// The most bytes of records in a page, beyond one record.
+const PAGE_BYTES: usize = 256 << 10;
 /// The most records that are examined for a page, so that other requests do not wait longer.
 const LOOKED_AT_MAX: usize = 16 << 10;
 /// The most bytes that are examined for a page.
@@ -266,9 +267,9 @@ impl Owned {
         let part = scan.interval.intersection(&self.served());
         if scan.what == What::Count && scan.condition.is_none() {
             let count = self.tree.count(slab, self.place(slab, &part.from), self.end(slab, &part.to)) as u64;
-            return Page { covered: part, records: Vec::new(), count };
+            return Page { covered: part, records: Records::default(), count };
         }
-        let mut page = Page { covered: part, records: Vec::new(), count: 0 };
+        let mut page = Page { covered: part, records: Records::default(), count: 0 };
         let condition = scan.condition().expect("a scan that is carried out is sound");
         let mut room = Room::default();
         let mut place = match scan.is_descending {
@@ -280,8 +281,15 @@ impl Owned {
                 false => self.tree.next(slab, &mut place),
                 true => self.tree.previous(slab, &mut place),
             };
-            let Some(record) = record.filter(|record| page.covered.contains(record.key)) else { return page };
-            if room.is_used_up() || page.count == scan.limit {
+            let Some(record) = record else { return page };
+            let is_beyond = match scan.is_descending {
+                false => !page.covered.to.is_above(record.key),
+                true => *record.key < *page.covered.from,
+            };
+            if is_beyond {
+                return page;
+            }
+            if page.records.bytes() >= PAGE_BYTES || room.is_used_up() || page.count == scan.limit {
                 match scan.is_descending {
                     false => page.covered.to = Upper::Key(record.key.into()),
                     true => page.covered.from = successor(record.key),
@@ -299,8 +307,7 @@ impl Owned {
                 What::Keys => &[],
                 What::Count => continue,
             };
-            room.bytes += record.key.len() + value.len();
-            page.records.push((record.key.into(), value.into()));
+            page.records.push(record.key, value);
         }
     }
 
@@ -431,18 +438,15 @@ impl Owned {
     }
 }
 
-/// What was used of the limits of a page.
+/// What was used of the limits of the work for a page.
 #[derive(Default)]
 struct Room {
-    bytes: usize,
     looked_at: usize,
     looked_at_bytes: usize,
 }
 
 impl Room {
     fn is_used_up(&self) -> bool {
-        self.bytes >= PAGE_BYTES
-            || self.looked_at >= LOOKED_AT_MAX
-            || self.looked_at_bytes >= LOOKED_AT_BYTES_MAX
+        self.looked_at >= LOOKED_AT_MAX || self.looked_at_bytes >= LOOKED_AT_BYTES_MAX
     }
 }

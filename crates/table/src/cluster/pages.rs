@@ -112,8 +112,8 @@ impl Pages {
             unreachable!("it was just seen")
         };
         page.count = page.count.min(self.scan.limit);
-        page.records.truncate(page.count as usize);
         if self.scan.limit != u64::MAX {
+            page.records.truncate(page.count);
             self.scan.limit -= page.count;
             if self.scan.limit == 0 {
                 self.parts.clear();

@@ -1,20 +1,20 @@
 //! The records of a range, as a program reads them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{Error, Result};
-use super::interval::{Bytes, Interval};
+use super::interval::Interval;
 use super::message::{Outcome, Page, Scan, What};
 use super::pages::Pages;
+use super::records::Records;
 use super::table::{Shared, Table, now_ms};
 
 /// Records of a range in order, read on demand. After an error there are no more.
 pub struct Range {
     shared: Arc<Shared>,
     pages: Pages,
-    ready: VecDeque<(Bytes, Bytes)>,
+    ready: Records,
     has_failed: bool,
     /// When it ends, even if records are missing.
     until_ms: Option<u64>,
@@ -25,7 +25,7 @@ impl Range {
         Range {
             shared: Arc::clone(&table.shared),
             pages: Pages::new(scan),
-            ready: VecDeque::new(),
+            ready: Records::default(),
             has_failed: false,
             until_ms: None,
         }
@@ -70,6 +70,20 @@ impl Range {
         self
     }
 
+    /// The key and the value of the next record, without a copy for the caller; `None` at the end.
+    ///
+    /// # Errors
+    /// If a node with records of the range cannot be reached. There are no more records then.
+    pub fn read(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        while self.ready.is_empty() && !self.has_failed {
+            match self.page().inspect_err(|_| self.has_failed = true)? {
+                Some(page) => self.ready = page.records,
+                None => break,
+            }
+        }
+        Ok(self.ready.next())
+    }
+
     /// The number of records.
     pub(crate) fn count_all(mut self) -> Result<u64> {
         let mut count = 0;
@@ -89,13 +103,15 @@ impl Range {
     /// The next page.
     fn page(&mut self) -> Result<Option<Page>> {
         loop {
+            // The next pages are on their way while this one is read.
+            self.pages.ask(now_ms(), &mut self.shared.state().client);
             if let Some(page) = self.pages.next() {
+                self.shared.flush();
                 return Ok(Some(page));
             }
             if self.pages.is_done() {
                 return Ok(None);
             }
-            self.pages.ask(now_ms(), &mut self.shared.state().client);
             let mut arrived = 0;
             let asked = self.pages.numbers();
             let is_over = || self.until_ms.is_some_and(|until_ms| now_ms() >= until_ms);
@@ -128,22 +144,7 @@ impl Iterator for Range {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some((key, value)) = self.ready.pop_front() {
-                return Some(Ok((key.into(), value.into())));
-            }
-            if self.has_failed {
-                return None;
-            }
-            match self.page() {
-                Ok(Some(page)) => self.ready.extend(page.records),
-                Ok(None) => return None,
-                Err(why) => {
-                    self.has_failed = true;
-                    return Some(Err(why));
-                }
-            }
-        }
+        self.read().map(|record| record.map(|(key, value)| (key.into(), value.into()))).transpose()
     }
 }
 

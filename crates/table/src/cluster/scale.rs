@@ -104,7 +104,7 @@ impl World {
         self.is_forwarded = false;
         client.ask(self.now_ms, Arc::new(Ask::Record(operation)));
         while client.outstanding() > 0 {
-            let sent = client.messages(self.now_ms);
+            let sent = client.messages(self.now_ms).into_iter().map(|sent| (sent.to, sent.message)).collect();
             self.deliver(client, sent);
             // A request that was forwarded too often is asked again.
             self.now_ms += AGAIN_MS;

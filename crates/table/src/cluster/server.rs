@@ -196,6 +196,8 @@ impl BucketServer {
             Message::Unknown { id, run } => self.not_known(now_ms, id, run, out),
             Message::Parity(message) => self.parity(now_ms, from, message, out),
             Message::Index { table, note } => self.index_note(from, (table, note), out),
+            // Only for those who have sockets.
+            Message::OpenDatagrams { .. } | Message::Datagrams { .. } => {}
         }
         self.split_pages(now_ms, out);
         self.shed(now_ms);

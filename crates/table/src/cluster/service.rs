@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use thalweg_api::{
@@ -26,8 +26,11 @@ use thalweg_base::clock::now_ns;
 use thalweg_base::units::Size;
 use thalweg_io::{process, small};
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{Host, Incoming, Link, Outgoing, Peer, Role, Service, Streams, log, message, new_id};
+use thalweg_wire::{
+    Host, Incoming, Link, Outgoing, Peer, Role, Service, Streams, cluster, log, message, new_id,
+};
 
+use super::datagrams::{self, Datagrams};
 use super::dump::{self, Dump, Verdict};
 use super::error::{Error, Result};
 use super::image::Address;
@@ -70,12 +73,29 @@ pub struct TableService {
     memory: Option<Size>,
     parity: ParityService,
     buckets: Mutex<Option<BucketServer>>,
-    clients: Mutex<BTreeMap<ClientId, Arc<Outlet>>>,
+    clients: Mutex<BTreeMap<ClientId, ToClient>>,
+    /// Made when the first client asks for it; `None` if there is no port.
+    datagrams: OnceLock<Option<Arc<Datagrams>>>,
     /// Tables that clients are loading, and that are not listed yet.
     pub(crate) loads: Mutex<BTreeSet<TableId>>,
     peers: Mutex<HashMap<Address, ToPeer>>,
     /// The servers of Redis clients.
     resp: Vec<Stop>,
+}
+
+/// How replies get to a client.
+#[derive(Clone)]
+struct ToClient {
+    outlet: Arc<Outlet>,
+    datagrams: Option<Arc<datagrams::Session>>,
+}
+
+/// How replies should travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Medium {
+    Link,
+    /// As datagrams, if the client uses them and they fit.
+    Datagrams,
 }
 
 /// The state of the connection to another node.
@@ -115,6 +135,7 @@ impl TableService {
             parity: ParityService::in_directory(host.directory()),
             buckets: Mutex::default(),
             clients: Mutex::default(),
+            datagrams: OnceLock::new(),
             loads: Mutex::default(),
             peers: Mutex::default(),
             resp: resp::serve(host)?,
@@ -143,13 +164,22 @@ impl TableService {
         self: &Arc<Self>,
         work: impl FnOnce(&mut BucketServer, &mut Outbox) -> T,
     ) -> T {
+        self.with_buckets_by(Medium::Datagrams, work)
+    }
+
+    /// Works on the buckets; replies to a client travel as it says.
+    fn with_buckets_by<T>(
+        self: &Arc<Self>,
+        medium: Medium,
+        work: impl FnOnce(&mut BucketServer, &mut Outbox) -> T,
+    ) -> T {
         let mut out = Outbox::new();
         let done = {
             let mut buckets = locked(&self.buckets);
             let buckets = buckets.get_or_insert_with(|| self.first_buckets());
             work(buckets, &mut out)
         };
-        self.send(out);
+        self.send(medium, out);
         done
     }
 
@@ -203,22 +233,78 @@ impl TableService {
         self.host.name()
     }
 
-    fn send(self: &Arc<Self>, out: Outbox) {
+    fn send(self: &Arc<Self>, medium: Medium, out: Outbox) {
         for (to, message) in out {
-            match (to, &message) {
-                (To::Client, Message::Replies(replies)) => {
-                    let outlet = locked(&self.clients).get(&replies.client).cloned();
-                    // A client that is gone needs no reply.
-                    outlet.into_iter().for_each(|outlet| _ = outlet.put(framed(&message)));
-                }
+            match (to, message) {
+                (To::Client, Message::Replies(replies)) => self.reply(medium, replies),
                 (To::Client, _) => {}
-                (To::Registrar, _) => match self.registrar_name() {
+                (To::Registrar, message) => match self.registrar_name() {
                     Some(name) if *name != *self.host.name() => self.send_to(&name, framed(&message)),
                     _ => self.take_from(&self.host.name().into(), message),
                 },
-                (To::Server(server), _) if *server == *self.host.name() => self.take_from(&server, message),
-                (To::Server(server), _) => self.send_to(&server, framed(&message)),
+                (To::Server(server), message) if *server == *self.host.name() => {
+                    self.take_from(&server, message)
+                }
+                (To::Server(server), message) => self.send_to(&server, framed(&message)),
             }
+        }
+    }
+
+    /// Sends replies to a client, which needs none if it is gone.
+    fn reply(&self, medium: Medium, replies: Replies) {
+        let Some(to) = locked(&self.clients).get(&replies.client).cloned() else { return };
+        let rest = match (to.datagrams, self.datagrams.get()) {
+            (Some(session), Some(Some(datagrams))) if medium == Medium::Datagrams => {
+                datagrams.send(&session, replies)
+            }
+            _ => Some(replies),
+        };
+        rest.into_iter().for_each(|rest| _ = to.outlet.put(framed(&Message::Replies(rest))));
+    }
+
+    /// The datagrams of this node. A thread receives them.
+    fn datagrams(self: &Arc<Self>) -> Option<&Arc<Datagrams>> {
+        let start = || {
+            let address = self.host.declared().and_then(|host| cluster::address_of(&host).ok());
+            let datagrams = Arc::new(Datagrams::at(address).ok()?);
+            let (service, receives) = (Arc::clone(self), Arc::clone(&datagrams));
+            let is_needed = move || !service.host.is_stopping_within(Duration::ZERO);
+            let service = Arc::clone(self);
+            let take = move |client, may_change, requests| {
+                service.requests((client, Medium::Datagrams), may_change, requests);
+            };
+            spawn("datagrams", move || receives.run(is_needed, take)).then_some(datagrams)
+        };
+        self.datagrams.get_or_init(start).as_ref()
+    }
+
+    /// Carries out requests of a client, or refuses them if it may only read.
+    fn requests(
+        self: &Arc<Self>,
+        (client, medium): (ClientId, Medium),
+        may_change: bool,
+        requests: Requests,
+    ) {
+        let mut requests = Requests { client, path: Vec::new(), visited: Vec::new(), ..requests };
+        if !may_change {
+            self.refuse_changes(medium, &mut requests);
+        }
+        let message = Message::Requests(requests);
+        self.with_buckets_by(medium, |buckets, out| buckets.take(now_ms(), &"".into(), message, out));
+    }
+
+    /// Refuses the requests that change something, and removes them.
+    fn refuse_changes(&self, medium: Medium, requests: &mut Requests) {
+        let changes = requests.asks.extract_if(.., |(_, ask)| !ask.is_read());
+        let outcomes: Vec<_> =
+            changes.map(|(number, _)| (number, Outcome::Refused(Refused::ReadOnly))).collect();
+        let Requests { table, client, .. } = *requests;
+        if !outcomes.is_empty() {
+            let path = Vec::new();
+            self.reply(
+                medium,
+                Replies { table, client, path, adjustment: Vec::new(), outcomes, trace: None },
+            );
         }
     }
 
@@ -271,7 +357,7 @@ impl TableService {
                 .iter_mut()
                 .for_each(|buckets| buckets.unreachable(requests.clone(), server, &mut out));
         }
-        self.send(out);
+        self.send(Medium::Datagrams, out);
     }
 
     /// Processes the messages of another node.
@@ -303,7 +389,7 @@ impl TableService {
     /// Changes the groups of tables with parity, stores the change, and sends the resulting messages.
     fn with_directory<T>(self: &Arc<Self>, work: impl FnOnce(&mut Directory, &mut Outbox) -> T) -> Result<T> {
         let (done, out) = self.parity.with(now_ms(), self.host.name(), work)?;
-        self.send(out);
+        self.send(Medium::Link, out);
         Ok(done)
     }
 
@@ -358,7 +444,7 @@ impl TableService {
         if !spawn("table", move || drop(sends.run(out))) {
             return Err("this node has no thread left".into());
         }
-        let session = Session { service: self, outlet, client: None };
+        let session = Session { service: self, outlet, client: None, datagrams: None };
         session.serve(link, &mut reader, may_change)
     }
 
@@ -458,6 +544,9 @@ impl TableService {
 
     fn share(self: &Arc<Self>, id: &str) -> Result<TableShare> {
         let id = number(id)?;
+        let datagrams = self.datagrams.get().and_then(Option::as_ref);
+        let (received_datagrams, dropped_datagrams) =
+            datagrams.map_or((0, 0), |datagrams| datagrams.counts());
         Ok(self.with_buckets(|buckets, _| {
             let served = buckets.tables.get(&id);
             let own = served.into_iter().flat_map(|served| &served.buckets);
@@ -478,6 +567,8 @@ impl TableService {
                 ),
                 index_pages: buckets.index.pages(id),
                 losses: losses.map(|(_, interval, server)| loss(interval, server)).collect(),
+                received_datagrams,
+                dropped_datagrams,
             }
         }))
     }
@@ -578,6 +669,7 @@ struct Session<'a> {
     outlet: Arc<Outlet>,
     /// The client, once its first message has said which of its sessions this is.
     client: Option<ClientId>,
+    datagrams: Option<(Arc<datagrams::Session>, Arc<Datagrams>)>,
 }
 
 impl Session<'_> {
@@ -594,8 +686,14 @@ impl Session<'_> {
                 Message::Requests(requests) => {
                     let client = of(requests.client.session);
                     self.is(client)?;
-                    let requests = Requests { client, path: Vec::new(), visited: Vec::new(), ..requests };
-                    Message::Requests(if may_change { requests } else { self.reads(requests) })
+                    self.service.requests((client, Medium::Link), may_change, requests);
+                    continue;
+                }
+                Message::OpenDatagrams { client, bytes } => {
+                    let client = of(client.session);
+                    self.is(client)?;
+                    self.open_datagrams(link, client, (bytes, may_change))?;
+                    continue;
                 }
                 Message::Where { table, client } => {
                     let client = of(client.session);
@@ -621,32 +719,39 @@ impl Session<'_> {
             ));
         }
         self.client = Some(client);
-        clients.insert(client, Arc::clone(&self.outlet));
+        clients.insert(client, ToClient { outlet: Arc::clone(&self.outlet), datagrams: None });
         Ok(())
     }
 
-    /// Refuses the requests that change something, and returns the others.
-    fn reads(&self, mut requests: Requests) -> Requests {
-        let (reads, others) = requests.asks.into_iter().partition(|(_, ask)| ask.is_read());
-        requests.asks = reads;
-        let others: Vec<_> = others;
-        let outcomes =
-            others.into_iter().map(|(number, _)| (number, Outcome::Refused(Refused::ReadOnly))).collect();
-        let Requests { table, client, .. } = requests;
-        let (path, adjustment) = (Vec::new(), Vec::new());
-        let refused = Replies { table, client, path, adjustment, outcomes, trace: None };
-        self.outlet.put(framed(&Message::Replies(refused)));
-        requests
+    /// Opens a session of datagrams beside this stream. Without a port, the client does not hear of one.
+    fn open_datagrams(
+        &mut self,
+        link: &Link,
+        client: ClientId,
+        (bytes, may_change): (u32, bool),
+    ) -> std::result::Result<(), String> {
+        if self.datagrams.is_some() {
+            return Err("a stream has one session of datagrams".into());
+        }
+        let Some(datagrams) = self.service.datagrams() else { return Ok(()) };
+        let Some((session, opened)) = datagrams.open(link, client, bytes, may_change) else { return Ok(()) };
+        if let Some(to) = locked(&self.service.clients).get_mut(&client) {
+            to.datagrams = Some(Arc::clone(&session));
+        }
+        self.datagrams = Some((session, Arc::clone(datagrams)));
+        self.outlet.put(framed(&opened));
+        Ok(())
     }
 }
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.outlet.close();
+        self.datagrams.iter().for_each(|(session, datagrams)| datagrams.close(session));
         let Some(client) = self.client else { return };
         let mut clients = locked(&self.service.clients);
         // The client may have reconnected on another stream.
-        if clients.get(&client).is_some_and(|outlet| Arc::ptr_eq(outlet, &self.outlet)) {
+        if clients.get(&client).is_some_and(|to| Arc::ptr_eq(&to.outlet, &self.outlet)) {
             clients.remove(&client);
         }
     }
@@ -755,7 +860,7 @@ impl Service for TableService {
 
     fn stop(&self, _patience: Duration) {
         self.resp.iter().for_each(Stop::stop);
-        std::mem::take(&mut *locked(&self.clients)).into_values().for_each(|outlet| _ = outlet.close());
+        std::mem::take(&mut *locked(&self.clients)).into_values().for_each(|to| _ = to.outlet.close());
         let peers = std::mem::take(&mut *locked(&self.peers));
         for to in peers.into_values() {
             if let ToPeer::Open(outlet) = to {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use thalweg_base::codec::Plain;
 use thalweg_base::rng::Rng;
 
-use super::client::{Client, Variant};
+use super::client::{Client, Sent, Variant};
 use super::image::Address;
 use super::interval::{Bytes, Interval, Point};
 use super::journal::ClientId;
@@ -122,17 +122,13 @@ impl World {
         };
         let all: Vec<Address> = (0..servers).map(name).collect();
         let variants = [Variant::Nearest, Variant::Known, Variant::All, Variant::Indexed];
-        let client = |i| SimClient {
-            core: Client::new(
-                ClientId { peer: [0, i as u64], session: 1 },
-                (TABLE, name(0)),
-                all.clone(),
-                variants[i],
-            ),
-            asked: BTreeMap::new(),
-            range: None,
-            arranging: None,
+        let core = |i| {
+            let id = ClientId { peer: [0, i as u64], session: 1 };
+            let core = Client::new(id, (TABLE, name(0)), all.clone(), variants[i]);
+            // One of them sends two requests in a datagram.
+            if i == 0 { core.in_datagrams(200) } else { core }
         };
+        let client = |i| SimClient { core: core(i), asked: BTreeMap::new(), range: None, arranging: None };
         let mut world = World {
             rng,
             weather,
@@ -279,8 +275,10 @@ impl World {
             }
             _ => {}
         }
-        while let Some(page) = pages.next() {
-            seen.extend(page.records.into_iter().map(|(key, _)| key));
+        while let Some(mut page) = pages.next() {
+            while let Some((key, _)) = page.records.next() {
+                seen.push(key.into());
+            }
         }
         if pages.is_done() {
             self.check_range(&interval, seen, is_descending);
@@ -417,7 +415,7 @@ impl World {
         let now_ms = self.now_ms;
         let SimClient { core, range, .. } = &mut self.clients[client];
         range.iter_mut().for_each(|(pages, ..)| pages.ask(now_ms, core));
-        for (to, message) in core.messages(now_ms) {
+        for Sent { to, message, .. } in core.messages(now_ms) {
             self.send(self.servers.len() + client, number(&to), &message);
         }
     }

@@ -6,22 +6,25 @@
 //! gets an answer, or an error within about ten seconds.
 //! Non-goals: where the records are; see client.rs.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use thalweg_api::{ServiceRequest, TableEntry, TableForm, TableRequest};
+use thalweg_api::{ClusterHost, ServiceRequest, TableEntry, TableForm, TableRequest};
 use thalweg_base::clock::now_ns;
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{Link, Outgoing, new_id};
+use thalweg_wire::{Link, Outgoing, cluster, new_id};
 
-use super::client::{Client, Failed, Variant};
+use super::client::{Client, Failed, Sent, Transport, Variant};
+use super::datagrams::{MACHINE_BYTES, NETWORK_BYTES, ToNode};
 use super::error::{Error, Result, fits};
 use super::image::Address;
 use super::interval::Interval;
 use super::journal::ClientId;
-use super::message::{Answer, Arrange, Ask, Message, Operation, Outcome, Scan, What};
+use super::message::{Answer, Arrange, Ask, Message, Operation, Outcome, Replies, Scan, What};
 use super::nodes::Tables;
+use super::numbers::NumberMap;
 use super::range::Range;
 use super::registrar::{number, servers};
 use super::stream::{Reader, framed};
@@ -40,6 +43,8 @@ pub struct ClusterOptions {
     pub variant: Variant,
     /// How many requests may be outstanding.
     pub window: Window,
+    /// How requests for single records travel.
+    pub transport: Transport,
 }
 
 /// A table of a cluster. Clones share it.
@@ -56,26 +61,35 @@ pub(crate) struct Shared {
     changed: Condvar,
     /// Streams to servers; `None` while there is no stream.
     connections: Mutex<HashMap<Address, Arc<Mutex<Option<Connection>>>>>,
+    /// The most bytes of a datagram, if datagrams are used.
+    datagram_bytes: Option<usize>,
 }
 
 /// A stream to a server. Its own thread reads the replies.
 struct Connection {
     out: Outgoing,
     link: Arc<Link>,
+    /// Datagrams beside the stream, as soon as the server has answered that it receives them.
+    datagrams: Arc<OnceLock<Arc<ToNode>>>,
 }
 
 pub(crate) struct State {
     pub(crate) client: Client,
     window: Outstanding,
     unsent: usize,
-    done: HashMap<u64, std::result::Result<Outcome, Failed>>,
+    done: NumberMap<std::result::Result<Outcome, Failed>>,
     /// Requests whose outcomes are dropped.
-    forgotten: HashSet<u64>,
+    forgotten: NumberMap<()>,
 }
 
+const NS_PER_MS: u64 = 1_000_000;
+
 pub(crate) fn now_ms() -> u64 {
-    now_ns() / 1_000_000
+    now_ns() / NS_PER_MS
 }
+
+/// In place of the number of a request that has been waited for.
+const ANSWERED: u64 = 0;
 
 /// A submitted request, whose answer can be waited for.
 pub struct Ticket {
@@ -88,8 +102,9 @@ impl Ticket {
     ///
     /// # Errors
     /// If the operation failed, or it is not known whether it succeeded.
-    pub fn wait(self) -> Result<Answer> {
-        match self.shared.outcome(|state| state.done.remove(&self.number))? {
+    pub fn wait(mut self) -> Result<Answer> {
+        let number = std::mem::replace(&mut self.number, ANSWERED);
+        match self.shared.outcome(|state| state.take(number))? {
             Outcome::Answer(answer) => Ok(answer),
             Outcome::Refused(why) => Err(why.into()),
             Outcome::Page(_) => Err(Error::Refused("a node answered what it was not asked".into())),
@@ -99,7 +114,9 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.shared.state().forget(self.number);
+        if self.number != ANSWERED {
+            self.shared.state().forget(self.number);
+        }
     }
 }
 
@@ -107,13 +124,13 @@ impl State {
     /// Drops the outcome of a request, now or when it arrives.
     pub(crate) fn forget(&mut self, number: u64) {
         if self.done.remove(&number).is_none() && self.client.is_outstanding(number) {
-            self.forgotten.insert(number);
+            self.forgotten.insert(number, ());
         }
     }
 
-    fn ended(&mut self, number: u64, outcome: std::result::Result<Outcome, Failed>) {
-        self.window.ended(now_ns(), number);
-        if !self.forgotten.remove(&number) {
+    fn ended(&mut self, now_ns: u64, number: u64, outcome: std::result::Result<Outcome, Failed>) {
+        self.window.ended(now_ns, number);
+        if self.forgotten.is_empty() || self.forgotten.remove(&number).is_none() {
             self.done.insert(number, outcome);
         }
     }
@@ -157,7 +174,7 @@ impl Shared {
                 let waited = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner);
                 state = waited.0;
                 let failed = state.client.tick(now_ms());
-                failed.into_iter().for_each(|(number, why)| state.ended(number, Err(why)));
+                failed.into_iter().for_each(|(number, why)| state.ended(now_ns(), number, Err(why)));
                 if state.client.has_queued() {
                     break;
                 }
@@ -172,14 +189,14 @@ impl Shared {
             state.unsent = 0;
             state.client.messages(now_ms())
         };
-        for (to, message) in messages {
-            if self.send(&to, &message).is_err() {
-                self.state().client.unreachable(now_ms(), &to);
+        for sent in messages {
+            if self.send(&sent).is_err() {
+                self.state().client.unreachable(now_ms(), &sent.to);
             }
         }
     }
 
-    fn send(self: &Arc<Self>, to: &Address, message: &Message) -> Result<()> {
+    fn send(self: &Arc<Self>, Sent { to, message, is_datagram }: &Sent) -> Result<()> {
         let connection = {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(connections.entry(to.clone()).or_default())
@@ -189,6 +206,9 @@ impl Shared {
             Some(open) => connection.insert(open),
             None => connection.insert(self.connect(to)?),
         };
+        if *is_datagram && open.datagrams.get().is_some_and(|datagrams| datagrams.send(message)) {
+            return Ok(());
+        }
         let sent = open.out.send(0, &mut framed(message)).map_err(Error::refused);
         if sent.is_err() {
             *connection = None;
@@ -197,28 +217,72 @@ impl Shared {
     }
 
     fn connect(self: &Arc<Self>, to: &Address) -> Result<Connection> {
-        let link = self.tables.link(&self.tables.host(to)?)?;
-        let (out, inc) = link.open(TableRequest::Session.text().as_bytes()).map_err(Error::refused)?;
+        let host = self.tables.host(to)?;
+        let link = self.tables.link(&host)?;
+        let (mut out, inc) = link.open(TableRequest::Session.text().as_bytes()).map_err(Error::refused)?;
         let mut reader = Reader::new(&link, inc).map_err(Error::Refused)?;
-        let (shared, to) = (Arc::downgrade(self), to.clone());
+        let datagrams = Arc::new(OnceLock::new());
+        if let Some(bytes) = self.datagram_bytes {
+            let open = Message::OpenDatagrams { client: self.state().client.id(), bytes: bytes as u32 };
+            out.send(0, &mut framed(&open)).map_err(Error::refused)?;
+        }
+        let node = cluster::address_of(&host).map_err(Error::refused)?;
+        let (shared, to, opened) = (Arc::downgrade(self), to.clone(), Arc::downgrade(&datagrams));
+        let exports = Arc::downgrade(&link);
         let reads = move || {
             while let Ok(Some(message)) = reader.next()
-                && let (Some(shared), Message::Replies(replies)) = (Weak::upgrade(&shared), message)
+                && let Some(shared) = Weak::upgrade(&shared)
             {
-                let mut state = shared.state();
-                let outcomes = state.client.take(now_ms(), replies);
-                outcomes.into_iter().for_each(|(number, outcome)| state.ended(number, Ok(outcome)));
-                drop(state);
-                shared.changed.notify_all();
+                match message {
+                    Message::Replies(replies) => shared.replied(replies),
+                    Message::Datagrams { session, port } => {
+                        let node = SocketAddr::new(node.ip(), port as u16);
+                        let link = exports.upgrade();
+                        shared.opened((session, node), link.as_deref(), opened.upgrade().as_deref());
+                    }
+                    _ => break,
+                }
             }
             if let Some(shared) = Weak::upgrade(&shared) {
                 shared.state().client.unreachable(now_ms(), &to);
             }
         };
         match spawn("replies", reads) {
-            true => Ok(Connection { out, link }),
+            true => Ok(Connection { out, link, datagrams }),
             false => Err(Error::Refused("the system has no thread left".into())),
         }
+    }
+
+    /// Uses the session of datagrams that a node has opened.
+    fn opened(
+        self: &Arc<Self>,
+        (session, node): (u64, SocketAddr),
+        link: Option<&Link>,
+        datagrams: Option<&OnceLock<Arc<ToNode>>>,
+    ) {
+        let (Some(link), Some(datagrams), Some(bytes)) = (link, datagrams, self.datagram_bytes) else {
+            return;
+        };
+        let Some(to) = ToNode::new(link, session, node, bytes).map(Arc::new) else { return };
+        let (shared, weak) = (Arc::downgrade(self), Arc::downgrade(&to));
+        let reads = move || {
+            ToNode::run(&weak, |replies| {
+                Weak::upgrade(&shared).map(|shared| shared.replied(replies)).is_some()
+            });
+        };
+        if spawn("replies", reads) {
+            let _ = datagrams.set(to);
+        }
+    }
+
+    /// Processes replies.
+    fn replied(&self, replies: Replies) {
+        let now_ns = now_ns();
+        let mut state = self.state();
+        let outcomes = state.client.take(now_ns / NS_PER_MS, replies);
+        outcomes.into_iter().for_each(|(number, outcome)| state.ended(now_ns, number, Ok(outcome)));
+        drop(state);
+        self.changed.notify_all();
     }
 }
 
@@ -245,7 +309,7 @@ impl Table {
     pub(crate) fn of(
         tables: &Tables,
         entry: &TableEntry,
-        ClusterOptions { variant, window }: ClusterOptions,
+        ClusterOptions { variant, window, transport }: ClusterOptions,
     ) -> Result<Table> {
         if variant == Variant::Indexed && !entry.index {
             let name = &entry.name;
@@ -255,15 +319,24 @@ impl Table {
         }
         let id = ClientId { peer: [0; 2], session: new_id().0 as u64 };
         let servers = servers(&tables.client.file().hosts).into_iter().map(Address::from).collect();
-        let client = Client::new(id, (number(&entry.id)?, (*entry.home).into()), servers, variant);
+        let mut client = Client::new(id, (number(&entry.id)?, (*entry.home).into()), servers, variant);
+        let hosts = &tables.client.file().hosts;
+        let is_local = |host: &ClusterHost| cluster::address_of(host).is_ok_and(|at| at.ip().is_loopback());
+        let most = || if hosts.iter().all(is_local) { MACHINE_BYTES } else { NETWORK_BYTES };
+        let datagram_bytes = (transport != Transport::Links).then(most);
+        if let Some(bytes) = datagram_bytes {
+            client = client.in_datagrams(if transport == Transport::UdpSingle { 0 } else { bytes });
+        }
         let window = Outstanding::new(window);
-        let state = State { client, window, unsent: 0, done: HashMap::new(), forgotten: HashSet::new() };
+        let state =
+            State { client, window, unsent: 0, done: NumberMap::default(), forgotten: NumberMap::default() };
         let shared = Shared {
             tables: tables.clone(),
             form: entry.form.clone(),
             state: Mutex::new(state),
             changed: Condvar::new(),
             connections: Mutex::default(),
+            datagram_bytes,
         };
         Ok(Table { shared: Arc::new(shared) })
     }
@@ -277,22 +350,20 @@ impl Table {
         self.check_form(&operation)?;
         let ask = Arc::new(Ask::Record(operation));
         let shared = &self.shared;
-        let is_full = {
-            let state = shared.state();
-            state.client.outstanding() >= state.window.limit()
-        };
-        if is_full {
+        let mut state = shared.state();
+        if state.client.outstanding() >= state.window.limit() {
+            drop(state);
             // A part of it becomes free, so that the next message has several requests.
             shared.until(|state| state.client.outstanding() <= state.window.limit() * 3 / 4);
+            state = shared.state();
         }
-        let (number, unsent) = {
-            let mut state = shared.state();
-            state.unsent += 1;
-            let number = state.client.ask(now_ms(), ask);
-            state.window.submitted(now_ns(), number);
-            (number, state.unsent)
-        };
-        if unsent >= SENT_TOGETHER {
+        let now_ns = now_ns();
+        state.unsent += 1;
+        let number = state.client.ask(now_ns / NS_PER_MS, ask);
+        state.window.submitted(now_ns, number);
+        let is_message_full = state.unsent >= SENT_TOGETHER;
+        drop(state);
+        if is_message_full {
             shared.flush();
         }
         Ok(Ticket { shared: Arc::clone(shared), number })

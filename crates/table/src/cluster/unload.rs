@@ -39,10 +39,9 @@ impl Dump {
     pub fn read(&mut self, into: &mut Vec<u8>, bytes: usize) -> Result<bool> {
         let before = into.len();
         while into.len() - before < bytes
-            && let Some(record) = self.range.next()
+            && let Some((key, value)) = self.range.read()?
         {
-            let (key, value) = record?;
-            whole(&self.form, &key, &value, into)?;
+            whole(&self.form, key, value, into)?;
         }
         Ok(into.len() > before)
     }
