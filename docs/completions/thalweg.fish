@@ -78,6 +78,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from table' -l tls-cert -r -F -d 
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l tls-key -r -F -d 'the key of the certificate, in PEM'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l capacity -x -d 'records of a bucket of a new table [default: 50000]'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l on-duplicate -x -a 'error first last' -d 'which of records with one key is loaded [default: error]'
+complete -c thalweg -n '__fish_seen_subcommand_from table' -l parity -x -d 'survive the failure of any K nodes'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l hex -d 'keys and values in hexadecimal instead of text'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l where -x -d 'records whose value meets a condition'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l first -x -d 'at most so many records'
