@@ -80,6 +80,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from table' -l capacity -x -d 're
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l index -d 'a new table with an index on its nodes'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l variant -x -a 'n c cu s' -d 'how the nodes of records are found [default: cu]'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l on-duplicate -x -a 'error first last' -d 'which of records with one key is loaded [default: error]'
+complete -c thalweg -n '__fish_seen_subcommand_from table' -l parity -x -d 'survive the failure of any K nodes'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l hex -d 'keys and values in hexadecimal instead of text'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l where -x -d 'records whose value meets a condition'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l first -x -d 'at most so many records'

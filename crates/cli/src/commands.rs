@@ -392,9 +392,9 @@ For each EIO, standard error gives the cause: file, byte and store.",
         doc: "\
 create NAME: makes a table on the nodes of a cluster. Its records are in order of key in the memory of the nodes, in buckets; a bucket \
 with more than --capacity records is split, while it is used, and another node gets a part. A key has at most 2,047 bytes, a value less \
-than 1 MiB. A node that is stopped gives its buckets to others, or writes to its directory those for which no other has room. With \
---parity M+K any K nodes may fail; without it, the records of a node are lost when it fails. With --index the nodes have pages that say \
-where the buckets are, for --variant s; a page that is lost with its node is made again from the buckets.
+than 1 MiB. With --parity M+K any K nodes may fail; without it, the records of a node are lost when it fails. A node that is stopped \
+gives its buckets to others, or, if they have no parity, writes to its directory those for which no other has room. With --index the \
+nodes have pages that say where the buckets are, for --variant s; a page that is lost with its node is made again from the buckets.
 
 list; status NAME: what each node has of a table, and what is lost (status 1); drop NAME: removes a table and all its records.
 
@@ -405,7 +405,7 @@ range NAME [LOW..HIGH]: records in order, from LOW on to below HIGH; either may 
 count NAME [LOW..HIGH]: how many there are, or meet --where. --variant says how these commands and the ones above find the nodes of \
 records.
 
-split NAME KEY [NODE]: makes a bucket begin at KEY, on NODE or on the first that has room. merge NAME KEY: merges the bucket that begins at KEY with the one before it. move NAME KEY NODE: moves the bucket with KEY. Records can be used meanwhile. Buckets with few records are also merged without being asked, but not those that 'split' made. A table with parity has only 'split'.
+split NAME KEY [NODE]: makes a bucket begin at KEY, on NODE or on the first that has room. merge NAME KEY: merges the bucket that begins at KEY with the one before it. move NAME KEY NODE: moves the bucket with KEY. Records can be used meanwhile. Buckets with few records are also merged without being asked, but not those that 'split' made.
 
 load NAME FILE ...: sorts records of --record bytes by --by, and puts them into a table without records, all or none. The bytes \
 beside the key are the value. dump NAME FILE: the records of a loaded table as they were. sort and the other commands on records \

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use support::nodes::Nodes;
+use support::nodes::{Nodes, terminate};
 use support::until;
 use thalweg::table::{Operation, Table, Tables};
 use thalweg_api::{TableStatus, from_json};
@@ -59,6 +59,15 @@ fn value(version: u32) -> Vec<u8> {
     format!("{version:08}").into_bytes()
 }
 
+/// Sets a flag when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Changes all records again and again while `fails` lets nodes fail. Returns the least version that each record must have.
 fn under_load(table: &Table, fails: impl FnOnce()) -> BTreeMap<Vec<u8>, u32> {
     let is_over = AtomicBool::new(false);
@@ -72,8 +81,10 @@ fn under_load(table: &Table, fails: impl FnOnce()) -> BTreeMap<Vec<u8>, u32> {
             }
             acknowledged
         });
+        // The load ends as well if this fails.
+        let ends = Ends(&is_over);
         fails();
-        is_over.store(true, Ordering::Relaxed);
+        drop(ends);
         load.join().unwrap()
     })
 }
@@ -128,7 +139,7 @@ fn four_and_one_survives_one_node_after_the_other() {
         kill(&mut nodes, failing);
         let reader = open(&nodes);
         let began = Instant::now();
-        (0..KEYS).step_by(7).for_each(|i| assert!(reader.get(&key(i)).unwrap().is_some()));
+        (0..KEYS).step_by(7).for_each(|i| assert!(reader.get(key(i)).unwrap().is_some()));
         assert!(began.elapsed().as_secs() < RECOVERED_S, "reads took {:?}", began.elapsed());
         until("the group is sound", || is_sound(&status(&nodes)));
     });
@@ -136,7 +147,7 @@ fn four_and_one_survives_one_node_after_the_other() {
     let failing = members(&status(&nodes), true)[0];
     let acknowledged = under_load(&table, || {
         kill(&mut nodes, failing);
-        until("what was there is there", || (0..KEYS).step_by(70).all(|i| open(&nodes).get(&key(i)).is_ok()));
+        until("what was there is there", || (0..KEYS).step_by(70).all(|i| open(&nodes).get(key(i)).is_ok()));
     });
     audit(&open(&nodes), &acknowledged);
 }
@@ -152,7 +163,7 @@ fn two_and_two_survives_any_two_nodes_at_once() {
         kill(&mut nodes, data[0]);
         kill(&mut nodes, parity[0]);
         let reader = open(&nodes);
-        (0..KEYS).step_by(7).for_each(|i| assert!(reader.get(&key(i)).unwrap().is_some()));
+        (0..KEYS).step_by(7).for_each(|i| assert!(reader.get(key(i)).unwrap().is_some()));
     });
     audit(&open(&nodes), &acknowledged);
     // They return without records, and get buckets again.
@@ -169,13 +180,46 @@ fn a_node_that_was_frozen_serves_nothing_old() {
     let frozen = members(&status(&nodes), false)[0];
     signal(nodes.pids[frozen], "-STOP");
     let acknowledged = under_load(&table, || {
-        until("others serve its keys", || (0..KEYS).step_by(70).all(|i| table.get(&key(i)).is_ok()));
+        until("others serve its keys", || (0..KEYS).step_by(70).all(|i| table.get(key(i)).is_ok()));
     });
     signal(nodes.pids[frozen], "-CONT");
     audit(&table, &acknowledged);
     audit(&open(&nodes), &acknowledged);
     until("the groups are sound", || is_sound(&status(&nodes)));
     audit(&open(&nodes), &acknowledged);
+}
+
+#[test]
+fn buckets_move_and_merge_and_nodes_that_stop_hand_them_over() {
+    let mut nodes = start(5, "2+1");
+    let table = open(&nodes);
+    let acknowledged = under_load(&table, || {
+        nodes.run(&["table", "split", "events", "P"]).is_done();
+        nodes.run(&["table", "move", "events", "P", "n4"]).is_done();
+        nodes.run(&["table", "merge", "events", "P"]).is_done();
+        // The second node is not the registrar's.
+        terminate(&nodes.running[1]);
+        nodes.running[1].wait().unwrap();
+        (0..KEYS).step_by(70).for_each(|i| assert!(open(&nodes).get(key(i)).unwrap().is_some()));
+    });
+    audit(&open(&nodes), &acknowledged);
+    assert_eq!(status(&nodes).missing, Vec::<String>::new());
+    nodes.begin(1);
+    until("the groups are sound", || is_sound(&status(&nodes)));
+    audit(&open(&nodes), &acknowledged);
+}
+
+#[test]
+fn loaded_records_survive_a_node() {
+    let mut nodes = Nodes::start(4);
+    nodes.place.shell("$T gen 20k records && $T sort records -o sorted --record 100 --by 0:10 -q").is_done();
+    nodes.run(&["table", "create", "events", "--capacity", "3k", "--parity", "2+1"]).is_done();
+    nodes.run(&["table", "load", "events", "records", "--record", "100", "--by", "0:10"]).is_done();
+    until("the groups are sound", || is_sound(&status(&nodes)));
+    let failing = members(&status(&nodes), false)[0];
+    kill(&mut nodes, failing);
+    nodes.run(&["table", "dump", "events", "dump", "-q"]).is_done();
+    assert_eq!(nodes.place.read("dump"), nodes.place.read("sorted"));
 }
 
 #[test]
@@ -191,10 +235,5 @@ fn what_cannot_be_is_refused() {
     assert_eq!(nodes.run(&["table", "get", "events", "a"]).is_done(), "a\t1\n");
     nodes.run(&["table", "split", "events", "b"]).is_done();
     nodes.run(&["table", "put", "events", "c", "2"]).is_done();
-    for arrange in [&["merge", "events", "b"][..], &["move", "events", "a", "n2"]] {
-        nodes
-            .run(&[&["table"], arrange].concat())
-            .is_refused(&["a table with parity cannot be merged or moved"]);
-    }
     assert_eq!(nodes.run(&["table", "range", "events"]).is_done(), "a\t1\nc\t2\n");
 }

@@ -409,7 +409,7 @@ mod tests {
             let reading = scope.spawn(|| balance.read(&copies, &mut into, &read));
             while !reading.is_finished() {
                 balance.timed(2, 100, || Ok(())).unwrap();
-                std::thread::sleep(Duration::from_millis(10));
+                std::thread::yield_now();
             }
         });
         assert_eq!(into, [2; 100]);

@@ -5,8 +5,7 @@
 //! buckets away. In each case records move by a transfer, and requests for them are forwarded from then on. Two
 //! neighbours on one server are merged at once.
 //! Invariant: buckets neither split nor merge again and again, while their size stays about the same.
-//! Non-goals: how records move; see transfer.rs. Even load on all servers. Merges and moves of buckets with parity: the
-//! registrar decides who has them.
+//! Non-goals: how records move; see transfer.rs. Even load on all servers.
 
 use super::image::Address;
 use super::interval::{Interval, Point, Upper};
@@ -32,7 +31,7 @@ impl BucketServer {
 
     /// Splits buckets with too many records.
     pub(crate) fn split_what_is_over(&mut self, now_ms: u64, out: &mut Outbox) {
-        if self.peers.is_empty() || self.is_closing {
+        if self.peers.is_empty() || self.is_closing() {
             return;
         }
         for (table, at) in self.buckets_that(now_ms, |served, bucket| bucket.is_over(&served.spec)) {
@@ -59,7 +58,7 @@ impl BucketServer {
                 records: bucket.tree.len() as u64,
                 bytes: bucket.bytes,
             };
-            if before.as_ref() == Some(&self.me) {
+            if before.as_ref() == Some(&self.me) && spec.parity.is_none() {
                 let is_to_merge = self.may_merge(&spec, &underfull);
                 self.bucket((table, at)).is_to_merge = is_to_merge;
             } else if before.is_some() {
@@ -76,7 +75,7 @@ impl BucketServer {
         served.buckets.iter().any(|bucket| {
             bucket.interval.to == from
                 && bucket.may_change_hands()
-                && bucket.may_grow_by(spec, (underfull.records, underfull.bytes))
+                && (underfull.records == 0 || bucket.may_grow_by(spec, (underfull.records, underfull.bytes)))
         })
     }
 
@@ -108,17 +107,20 @@ impl BucketServer {
     }
 
     /// Takes no more buckets, and gives its own away from now on.
-    pub(crate) fn close(&mut self) {
-        self.is_closing = true;
+    pub(crate) fn close(&mut self, now_ms: u64) {
+        self.closing_ms = Some(now_ms);
         let buckets = self.tables.values_mut().flat_map(|served| &mut served.buckets);
         buckets.for_each(|bucket| bucket.retry_ms = 0);
     }
 
+    /// Whether this server gives all its buckets away, and takes none.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing_ms.is_some()
+    }
+
     /// Gives all buckets to whichever servers have room.
     pub(crate) fn give_away(&mut self, now_ms: u64, out: &mut Outbox) {
-        let moves =
-            |served: &Served, bucket: &Owned| served.spec.parity.is_none() && bucket.may_change_hands();
-        for (table, at) in self.buckets_that(now_ms, moves) {
+        for (table, at) in self.buckets_that(now_ms, |_, bucket| bucket.may_change_hands()) {
             let interval = self.tables[&table].buckets[at].interval.clone();
             self.begin_leaving(now_ms, (table, at), (interval, Purpose::Move), (None, None), out);
         }
@@ -126,12 +128,13 @@ impl BucketServer {
 
     /// Whether this server has no bucket that another one may still take.
     pub(crate) fn has_given_away(&self, now_ms: u64) -> bool {
-        let served = self.tables.values().filter(|served| served.spec.parity.is_none());
-        let mut buckets = served.flat_map(|served| &served.buckets);
-        self.peers.is_empty() || buckets.all(|bucket| bucket.may_change_hands() && now_ms < bucket.retry_ms)
+        let mut buckets = self.tables.values().flat_map(|served| &served.buckets);
+        let is_over = !self.awaits_registrar(now_ms)
+            && buckets.all(|bucket| bucket.may_change_hands() && now_ms < bucket.retry_ms);
+        self.peers.is_empty() || is_over
     }
 
-    /// Whether this server has buckets with parity, which it does not give away.
+    /// Whether this server has buckets with parity.
     pub(crate) fn has_parity(&self) -> bool {
         self.tables.values().any(|served| served.spec.parity.is_some() && !served.buckets.is_empty())
     }
@@ -153,17 +156,13 @@ impl BucketServer {
                 self.bucket((table, at)).is_pinned = true;
                 return Outcome::Answer(Answer::Done);
             }
-            Arrange::Split { .. } if begins && has_parity => return Outcome::Refused(Refused::Parity),
             Arrange::Split { to, .. } if begins => (whole, Purpose::Move, to.clone()),
             Arrange::Split { key, to } => (Interval::of(key, whole.to), Purpose::SplitAt, to.clone()),
-            Arrange::Move { .. } | Arrange::Merge { .. } if has_parity => {
-                return Outcome::Refused(Refused::Parity);
-            }
             Arrange::Move { to, .. } if *to == me => return Outcome::Answer(Answer::Done),
             Arrange::Move { to, .. } => (whole, Purpose::Move, Some(to.clone())),
             Arrange::Merge { key } if !begins || key.is_empty() => return Outcome::Answer(Answer::Done),
             Arrange::Merge { key } => match self.tables[&table].before(key, &me) {
-                Some(before) if before == me => {
+                Some(before) if before == me && !has_parity => {
                     let bucket = self.bucket((table, at));
                     if now_ms < bucket.retry_ms {
                         return Outcome::Refused(Refused::NoRoom(Some(me)));
@@ -176,10 +175,13 @@ impl BucketServer {
                 before => (whole, Purpose::Merge, before),
             },
         };
-        if to.as_ref() == Some(&me) {
+        // Buckets with parity are merged by a transfer, also on one server. A user decides whatever their sizes are.
+        let joins = has_parity && purpose == Purpose::Merge;
+        let underfull = joins.then(|| Underfull { from: part.from.clone(), records: 0, bytes: 0 });
+        if to.as_ref() == Some(&me) && !joins {
             return Outcome::Refused(Refused::Here(me));
         }
-        let is_known = to.as_ref().is_none_or(|to| self.peers.contains(to));
+        let is_known = to.as_ref().is_none_or(|to| *to == me || self.peers.contains(to));
         let bucket = self.bucket((table, at));
         if !bucket.may_change_hands() {
             return Outcome::Refused(Refused::Underway(me));
@@ -187,7 +189,7 @@ impl BucketServer {
         if !is_known || now_ms < bucket.retry_ms {
             return Outcome::Refused(Refused::NoRoom(to));
         }
-        self.begin_leaving(now_ms, (table, at), (part, purpose), (to, None), out);
+        self.begin_leaving(now_ms, (table, at), (part, purpose), (to, underfull), out);
         Outcome::Refused(Refused::Underway(me))
     }
 }

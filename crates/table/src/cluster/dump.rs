@@ -9,7 +9,7 @@
 //! Invariant: a dump becomes a bucket at most once, since its file is removed first, and only if no other server has
 //! had its keys since. If the last piece of a transfer was not acknowledged, its receiver must say that it does not
 //! have the keys.
-//! Non-goals: durability of tables in use.
+//! Non-goals: durability of tables in use. Buckets with parity, which other servers recover.
 
 use std::path::{Path, PathBuf};
 
@@ -103,7 +103,8 @@ pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 impl BucketServer {
-    /// Writes all buckets without parity to files in a directory, and serves nothing from now on. Returns the number of files.
+    /// Writes all buckets without parity to files in a directory, and serves nothing from now on. Returns the number of
+    /// files.
     pub(crate) fn dump(&mut self, directory: &Path) -> Result<usize, String> {
         self.is_gone = true;
         let mut files = 0;

@@ -171,9 +171,6 @@ impl From<Refused> for Error {
                 "no other node has room for the bucket; thalweg table status shows the memory of each node"
                     .into(),
             ),
-            Refused::Parity => Error::Refused(
-                "buckets of a table with parity cannot be merged or moved; only split works on them".into(),
-            ),
             Refused::Here(node) => {
                 Error::Refused(format!("{node} has the bucket with this key already; name another node"))
             }

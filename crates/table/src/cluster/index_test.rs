@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::client::{Client, Variant};
+use super::client::{Client, Sent, Variant};
 use super::image::Address;
 use super::interval::Point;
 use super::journal::ClientId;
@@ -64,7 +64,7 @@ impl World {
             let mut outcomes = Vec::new();
             let messages = client.messages(self.now_ms);
             let mut network: VecDeque<(Option<Address>, Address, Message)> =
-                messages.into_iter().map(|(to, message)| (Some(to), "".into(), message)).collect();
+                messages.into_iter().map(|Sent { to, message, .. }| (Some(to), "".into(), message)).collect();
             for server in 0..SERVERS {
                 let mut out = Outbox::new();
                 self.servers[server].tick(self.now_ms, &mut out);

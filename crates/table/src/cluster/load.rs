@@ -51,6 +51,8 @@ const FREEZE_MS: u64 = 5_000;
 const FREEZE_USED_MS: u64 = 3_000;
 /// A bucket takes this many times the bytes of its records, at most.
 const OVERHEAD: f64 = 1.5;
+/// How long it may take until the next bucket of a load has its parity.
+const PROTECTED_MS: u64 = 60_000;
 /// What a node answers when it has everything.
 const ANSWER: &[u8] = b"loaded";
 
@@ -192,9 +194,6 @@ impl Loader {
         let status = tables.status(name)?;
         if status.records > 0 {
             return Err(Error::NotEmpty { table: name.into(), records: status.records });
-        }
-        if status.table.parity.is_some() {
-            return Err(Error::Refused(format!("'{name}' has parity, and only tables without are loaded")));
         }
         let node = |share: &TableShare| Node {
             name: (*share.node).into(),
@@ -373,6 +372,8 @@ struct Receiving<'a> {
     bytes: u64,
     /// Whether the table has an index, whose root is here.
     is_home_of_index: bool,
+    /// How many are complete.
+    buckets: usize,
 }
 
 impl Receiving<'_> {
@@ -395,8 +396,35 @@ impl Receiving<'_> {
                 });
                 Ok(())
             }
+            Part::End if self.spec.parity.is_some() => self.await_parity(),
             Part::End => Ok(()),
         }
+    }
+
+    /// Waits until the records are in the parity, and the registrar has given them to their buckets.
+    fn await_parity(&self) -> Result<()> {
+        let table = self.spec.id;
+        let mut left = (usize::MAX, now_ms());
+        loop {
+            let (arriving, have) = self.service.with_buckets(|buckets, _| {
+                let have = buckets.tables.get(&table).map_or(0, |served| served.buckets.len());
+                (buckets.arriving(table), have)
+            });
+            if have == self.buckets {
+                return Ok(());
+            }
+            if arriving < left.0 {
+                left = (arriving, now_ms());
+            }
+            if arriving == 0 || now_ms() >= left.1 + PROTECTED_MS {
+                break;
+            }
+            self.service.wait()?;
+        }
+        let name = self.service.name();
+        Err(Error::Refused(format!(
+            "{name} could not protect the records, because memory is full or nodes do not answer; try again"
+        )))
     }
 
     fn records(&mut self, records: &[(Bytes, Bytes)]) -> Result<()> {
@@ -421,7 +449,8 @@ impl Receiving<'_> {
     fn bucket(&mut self, interval: Interval) -> Result<()> {
         let (tree, bytes) = (self.tree.take(), std::mem::take(&mut self.bytes));
         let spec = self.spec;
-        self.service.with_buckets(|buckets, _| {
+        self.buckets += 1;
+        self.service.with_buckets(|buckets, out| {
             let mut bucket = match tree {
                 Some(tree) => Owned::of(tree, bytes, interval, 1),
                 None => Owned::new(&mut buckets.slab, interval, 1)
@@ -442,7 +471,13 @@ impl Receiving<'_> {
                 return Err(Error::Refused("the records of a load are not in their bucket".into()));
             }
             bucket.since_ms = now_ms();
-            buckets.adopt(spec, bucket, &[]);
+            match spec.parity {
+                None => buckets.adopt(spec, bucket, &[]),
+                Some(_) => {
+                    let Owned { tree, bytes, interval, .. } = bucket;
+                    buckets.receive_load(now_ms(), spec, (tree, bytes), interval, out);
+                }
+            }
             Ok(())
         })
     }
@@ -491,13 +526,9 @@ impl TableService {
                 return Err(Error::Busy(self.name().into()));
             }
         }
-        let mut receiving = Receiving {
-            service: self,
-            spec,
-            tree: None,
-            bytes: 0,
-            is_home_of_index: entry.index && entry.home == self.name(),
-        };
+        let is_home_of_index = entry.index && entry.home == self.name();
+        let mut receiving =
+            Receiving { service: self, spec, tree: None, bytes: 0, is_home_of_index, buckets: 0 };
         let mut reader = Reader::new(link, inc).map_err(Error::Refused)?;
         while let Some(part) = reader.next_as(decode::<Part>).map_err(Error::Refused)? {
             let is_end = part == Part::End;

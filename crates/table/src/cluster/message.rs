@@ -192,8 +192,6 @@ pub(crate) enum Refused {
     NoRoom(Option<Address>),
     /// The server has the bucket already.
     Here(Address),
-    /// Buckets of tables with parity can be split, but not merged or moved.
-    Parity,
     /// The request was forwarded too often. The client has learnt from this answer, so it may ask again.
     Far(Address),
 }
@@ -266,7 +264,8 @@ pub(crate) struct HandOver {
     pub(crate) seat: Option<Seat>,
 }
 
-/// The bucket that is to be merged with the one before it.
+/// The bucket that is to be merged with the one before it. It says that it has no records if they are to be merged
+/// whatever their sizes are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Underfull {
     pub(crate) from: Bytes,
@@ -385,7 +384,6 @@ choice!(Refused {
     7 => NoRoom { 0: server },
     8 => Here { 0: server },
     9 => Far { 0: server },
-    10 => Parity {},
 });
 choice!(Message {
     0 => Requests { 0: requests },

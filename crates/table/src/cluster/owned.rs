@@ -7,7 +7,7 @@
 use super::image::{Address, Element};
 use super::interval::{Bytes, Interval, Point, Upper, successor};
 use super::journal::{ClientId, Journal, Noted};
-use super::message::{Answer, HandOver, Operation, Page, Refused, Scan, Spec, What};
+use super::message::{Answer, HandOver, Operation, Page, Refused, Scan, Spec, TransferId, What};
 use super::parity::member::Member;
 use super::records::Records;
 use super::transfer::{Leaving, Origin, Purpose, RETRY_MS};
@@ -42,6 +42,8 @@ pub(crate) struct Owned {
     pub(crate) origin: Option<Origin>,
     /// The bucket's part in its group, if the table has parity.
     pub(crate) member: Option<Member>,
+    /// The transfer by which it gets the records of the bucket behind it, if the table has parity.
+    pub(crate) joining: Option<TransferId>,
     /// The time before which the bucket is not split, merged or moved again after an attempt failed.
     pub(crate) retry_ms: u64,
     /// When it came, or was last split or merged, or was to be merged without success.
@@ -81,6 +83,7 @@ impl Owned {
             leaving: None,
             origin: None,
             member: None,
+            joining: None,
             retry_ms: 0,
             since_ms: 0,
             is_to_merge: false,
@@ -163,7 +166,7 @@ impl Owned {
 
     /// Whether no part of the bucket is in a transfer, and no sender may still take the bucket back.
     pub(crate) fn may_change_hands(&self) -> bool {
-        self.leaving.is_none() && self.origin.is_none() && !self.is_shedding
+        self.leaving.is_none() && self.origin.is_none() && self.joining.is_none() && !self.is_shedding
     }
 
     /// Carries out an operation. Returns the answer, and whether something changed.
@@ -356,7 +359,6 @@ impl Owned {
     pub(crate) fn is_underfull(&self, since_ms: u64, spec: &Spec) -> bool {
         let share = |limit: u64| limit / UNDERFULL;
         self.may_change_hands()
-            && spec.parity.is_none()
             && !self.is_pinned
             && !self.interval.from.is_empty()
             && self.since_ms <= since_ms
@@ -374,7 +376,7 @@ impl Owned {
     pub(crate) fn merge(&mut self, now_ms: u64, slab: &mut Slab, next: Owned) -> Option<Owned> {
         assert!(self.interval.to == Upper::Key(next.interval.from.clone()), "they are neighbours");
         assert!(self.may_change_hands() && next.may_change_hands(), "neither is in a transfer");
-        assert!(self.member.is_none() && next.member.is_none(), "parity has no merges");
+        assert!(self.member.is_none() && next.member.is_none(), "with parity, records join by a transfer");
         let Owned { interval, epoch, tree, bytes, journal, .. } = next;
         if let Some(tree) = self.tree.append(slab, tree, &interval.from) {
             let retry_ms = now_ms + RETRY_MS;
@@ -386,6 +388,14 @@ impl Owned {
         self.journal.add(now_ms, journal.copy());
         (self.growth, self.since_ms) = (Growth::default(), now_ms);
         None
+    }
+
+    /// Ends the interval after the records that have joined the bucket, and that were put behind its own before.
+    pub(crate) fn joins(&mut self, now_ms: u64, last: HandOver, epoch: u64) {
+        self.interval.to = last.interval.to;
+        self.epoch = epoch;
+        self.journal.add(now_ms, last.journal);
+        (self.growth, self.since_ms, self.joining) = (Growth::default(), now_ms, None);
     }
 
     /// Whether records beyond its interval remain to be removed.

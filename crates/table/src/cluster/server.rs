@@ -52,8 +52,8 @@ pub(crate) struct BucketServer {
     pub(crate) shedding: Vec<Owned>,
     /// How long a bucket is not merged after it was split, merged or moved.
     pub(crate) merge_age_ms: u64,
-    /// Whether this server gives all its buckets away, and takes none.
-    pub(crate) is_closing: bool,
+    /// Since when this server gives all its buckets away, and takes none.
+    pub(crate) closing_ms: Option<u64>,
     /// Whether all its buckets are in files, so that it serves nothing.
     pub(crate) is_gone: bool,
     /// The other servers.
@@ -127,7 +127,7 @@ impl BucketServer {
             reserved: 0,
             shedding: Vec::new(),
             merge_age_ms: MERGE_AGE_MS,
-            is_closing: false,
+            closing_ms: None,
             is_gone: false,
             peers: Vec::new(),
             tables: BTreeMap::new(),
@@ -210,7 +210,7 @@ impl BucketServer {
         }
         self.tick_transfers(now_ms, out);
         self.tick_index(now_ms, out);
-        match self.is_closing {
+        match self.is_closing() {
             true => self.give_away(now_ms, out),
             false => {
                 self.split_what_is_over(now_ms, out);

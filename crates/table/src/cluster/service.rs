@@ -13,7 +13,7 @@
 //! recover its buckets of tables with parity.
 //! Non-goals: durability. The records are in memory, and are lost when the node fails.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -173,14 +173,16 @@ impl TableService {
         medium: Medium,
         work: impl FnOnce(&mut BucketServer, &mut Outbox) -> T,
     ) -> T {
-        let mut out = Outbox::new();
-        let done = {
-            let mut buckets = locked(&self.buckets);
-            let buckets = buckets.get_or_insert_with(|| self.first_buckets());
-            work(buckets, &mut out)
-        };
+        let (done, out) = self.work(work);
         self.send(medium, out);
         done
+    }
+
+    fn work<T>(self: &Arc<Self>, work: impl FnOnce(&mut BucketServer, &mut Outbox) -> T) -> (T, Outbox) {
+        let mut out = Outbox::new();
+        let mut buckets = locked(&self.buckets);
+        let buckets = buckets.get_or_insert_with(|| self.first_buckets());
+        (work(buckets, &mut out), out)
     }
 
     /// Creates the buckets, without records, and starts the thread that ticks them.
@@ -234,7 +236,8 @@ impl TableService {
     }
 
     fn send(self: &Arc<Self>, medium: Medium, out: Outbox) {
-        for (to, message) in out {
+        let mut out = VecDeque::from(out);
+        while let Some((to, message)) = out.pop_front() {
             match (to, message) {
                 (To::Client, Message::Replies(replies)) => self.reply(medium, replies),
                 (To::Client, _) => {}
@@ -242,8 +245,9 @@ impl TableService {
                     Some(name) if *name != *self.host.name() => self.send_to(&name, framed(&message)),
                     _ => self.take_from(&self.host.name().into(), message),
                 },
+                // A server that merges two of its buckets sends many messages to itself.
                 (To::Server(server), message) if *server == *self.host.name() => {
-                    self.take_from(&server, message)
+                    out.extend(self.work(|buckets, out| buckets.take(now_ms(), &server, message, out)).1);
                 }
                 (To::Server(server), message) => self.send_to(&server, framed(&message)),
             }
@@ -395,8 +399,23 @@ impl TableService {
 
     /// Handles a message for the registrar, if this node is the registrar. Otherwise the sender asks again.
     fn register(self: &Arc<Self>, from: &Address, message: ParityMessage) {
-        if self.registrar().is_ok() {
-            let _ = self.with_directory(|directory, out| directory.take(now_ms(), from, message, out));
+        let Ok(registrar) = self.registrar() else { return };
+        if let ParityMessage::Dropped { table } = message {
+            let is_listed = |list: TableList| list.tables.iter().any(|entry| number(&entry.id) == Ok(table));
+            // A table is listed once it is loaded.
+            if registrar.list().is_ok_and(|list| !is_listed(list)) {
+                self.drop_groups(table);
+            }
+            return;
+        }
+        let _ = self.with_directory(|directory, out| directory.take(now_ms(), from, message, out));
+    }
+
+    /// Removes the groups of a table, if this node is the registrar.
+    fn drop_groups(self: &Arc<Self>, table: TableId) {
+        if self.parity.has_groups() && self.registrar().is_ok() {
+            // Servers that have removed the table remind the registrar of groups that could not be removed.
+            let _ = self.with_directory(|directory, _| directory.drop_table(table));
         }
     }
 
@@ -409,15 +428,21 @@ impl TableService {
         }
     }
 
+    /// Waits for the time of a tick.
+    pub(crate) fn wait(&self) -> Result<()> {
+        match self.host.is_stopping_within(TICK) {
+            true => Err(Error::Refused("this node is stopping".into())),
+            false => Ok(()),
+        }
+    }
+
     /// Makes the first group of a new table with parity, as soon as it is known which nodes are there. Returns the node
     /// of the first bucket.
     fn create_group(self: &Arc<Self>, spec: Spec, shape: Shape) -> Result<Address> {
         self.parity.begin();
         self.with_buckets(|_, _| ());
         while !self.with_directory(|directory, _| directory.knows_servers(now_ms()))? {
-            if self.host.is_stopping_within(TICK) {
-                return Err(Error::Refused("this node is stopping".into()));
-            }
+            self.wait()?;
         }
         self.with_directory(|directory, out| {
             let alive = directory.alive(now_ms()).count();
@@ -484,6 +509,7 @@ impl TableService {
             }
             TableRequest::End { id } => {
                 let id = number(id)?;
+                self.drop_groups(id);
                 self.with_buckets(|buckets, _| buckets.drop_table(now_ms(), id));
                 Ok(())
             }
@@ -532,10 +558,6 @@ impl TableService {
 
     fn drop_table(self: &Arc<Self>, name: &str) -> Result<TableDropped> {
         let entry = self.registrar()?.remove(name)?;
-        if entry.parity.is_some() {
-            let id = number(&entry.id)?;
-            self.with_directory(|directory, _| directory.drop_table(id))?;
-        }
         let end = TableRequest::End { id: entry.id };
         let nodes = self.all_nodes();
         let left = nodes.iter().filter_map(|node| Some(format!("{node}: {}", self.tell(node, &end).err()?)));
@@ -839,13 +861,15 @@ impl Service for TableService {
         if locked(&self.buckets).is_none() {
             return;
         }
-        self.with_buckets(|buckets, _| buckets.close());
+        self.with_buckets(|buckets, _| buckets.close(now_ms()));
         let until_ms = now_ms() + LEAVE_MS;
         while now_ms() < until_ms && !self.with_buckets(|buckets, _| buckets.has_given_away(now_ms())) {
             self.host.is_stopping_within(TICK);
         }
         if self.with_buckets(|buckets, _| buckets.has_parity()) {
-            log("buckets of tables with parity stay here until this node ends, then others recover them");
+            log(
+                "buckets of tables with parity are left on this node; others recover them if enough nodes are left",
+            );
         }
         let Some(directory) = self.dumps() else { return };
         match self.with_buckets(|buckets, _| buckets.dump(&directory)) {

@@ -19,7 +19,7 @@ use super::message::Message;
 /// The most bytes of a message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// The most bytes that are queued for a peer.
-const WAITING_BYTES_MAX: usize = 16 << 20;
+pub(crate) const WAITING_BYTES_MAX: usize = 16 << 20;
 /// The blocks that may arrive before they are read.
 const WINDOW: usize = 4;
 const HEAD_BYTES: usize = 4;

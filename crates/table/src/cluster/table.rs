@@ -27,7 +27,7 @@ use super::nodes::Tables;
 use super::numbers::NumberMap;
 use super::range::Range;
 use super::registrar::{number, servers};
-use super::stream::{Reader, framed};
+use super::stream::{Reader, WAITING_BYTES_MAX, framed};
 use super::window::{Outstanding, Window};
 use crate::condition::Condition;
 
@@ -60,9 +60,16 @@ pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     changed: Condvar,
     /// Streams to servers; `None` while there is no stream.
-    connections: Mutex<HashMap<Address, Arc<Mutex<Option<Connection>>>>>,
+    connections: Mutex<HashMap<Address, Arc<Mutex<Option<Line>>>>>,
     /// The most bytes of a datagram, if datagrams are used.
     datagram_bytes: Option<usize>,
+}
+
+/// The state of the stream to a server.
+enum Line {
+    Open(Connection),
+    /// A thread is connecting; a server that does not answer must not delay requests to others. It sends these messages.
+    Opening(Vec<u8>),
 }
 
 /// A stream to a server. Its own thread reads the replies.
@@ -201,19 +208,57 @@ impl Shared {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(connections.entry(to.clone()).or_default())
         };
-        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = match connection.take().filter(|connection| connection.link.is_open()) {
-            Some(open) => connection.insert(open),
-            None => connection.insert(self.connect(to)?),
+        let mut line = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = match &mut *line {
+            Some(Line::Opening(messages)) => {
+                // What does not fit is sent again later, like a message that was lost.
+                if messages.len() <= WAITING_BYTES_MAX {
+                    messages.extend(framed(message));
+                }
+                return Ok(());
+            }
+            Some(Line::Open(open)) if open.link.is_open() => {
+                if *is_datagram && open.datagrams.get().is_some_and(|datagrams| datagrams.send(message)) {
+                    return Ok(());
+                }
+                open.out.send(0, &mut framed(message))
+            }
+            _ => {
+                *line = Some(Line::Opening(framed(message)));
+                drop(line);
+                return self.open(to, connection);
+            }
         };
-        if *is_datagram && open.datagrams.get().is_some_and(|datagrams| datagrams.send(message)) {
+        if sent.is_err() {
+            *line = None;
+        }
+        sent.map_err(Error::refused)
+    }
+
+    /// Connects to a server in a thread, which sends what waits for it.
+    fn open(self: &Arc<Self>, to: &Address, connection: Arc<Mutex<Option<Line>>>) -> Result<()> {
+        let (shared, server, opened) = (Arc::clone(self), to.clone(), Arc::clone(&connection));
+        let opens = move || {
+            let mut connected = shared.connect(&server);
+            let mut line = opened.lock().unwrap_or_else(PoisonError::into_inner);
+            if let (Ok(open), Some(Line::Opening(messages))) = (&mut connected, &mut *line)
+                && open.out.send(0, messages).is_err()
+            {
+                connected = Err(Error::Unreachable(server.to_string()));
+            }
+            let is_open = connected.is_ok();
+            *line = connected.ok().map(Line::Open);
+            drop(line);
+            if !is_open {
+                shared.state().client.unreachable(now_ms(), &server);
+                shared.changed.notify_all();
+            }
+        };
+        if spawn("table", opens) {
             return Ok(());
         }
-        let sent = open.out.send(0, &mut framed(message)).map_err(Error::refused);
-        if sent.is_err() {
-            *connection = None;
-        }
-        sent
+        *connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Err(Error::Refused("the system has no thread left".into()))
     }
 
     fn connect(self: &Arc<Self>, to: &Address) -> Result<Connection> {
@@ -291,7 +336,9 @@ impl Drop for Shared {
         let connections = self.connections.get_mut().unwrap_or_else(PoisonError::into_inner);
         for connection in connections.values() {
             let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-            connection.iter().for_each(|connection| connection.link.close());
+            if let Some(Line::Open(open)) = &*connection {
+                open.link.close();
+            }
         }
     }
 }

@@ -26,6 +26,7 @@ use super::interval::{Bytes, Interval, Upper};
 use super::message::{HandOver, Message, Piece, Spec, TableId, TransferId, Underfull};
 use super::owned::Owned;
 use super::parity::member::Member;
+use super::parity::message::Seat;
 use super::server::{BucketServer, Outbox, To};
 use crate::bucket::Bucket;
 use crate::slab::Slab;
@@ -177,8 +178,8 @@ pub(crate) struct Receipt {
     pub(super) spec: Spec,
     /// Bytes that are reserved for the records still to come.
     pub(super) reserved: usize,
-    next: u64,
-    heard_ms: u64,
+    pub(super) next: u64,
+    pub(super) heard_ms: u64,
     /// The records, once the first has arrived.
     pub(super) tree: Option<Bucket>,
     pub(super) bytes: u64,
@@ -186,6 +187,10 @@ pub(crate) struct Receipt {
     pub(super) member: Option<Member>,
     /// The last piece, while the registrar has not yet given the records to the new bucket.
     pub(super) arrived: Option<Arrived>,
+    /// What is not in the parity yet, if a client loads the records.
+    pub(super) load: Option<Load>,
+    /// The seat of the bucket that the records join, if the table has parity.
+    pub(super) into: Option<Seat>,
 }
 
 /// The last piece of a transfer to a bucket with parity.
@@ -195,9 +200,40 @@ pub(crate) struct Arrived {
     pub(super) sender: Address,
 }
 
+/// A bucket that a client loads, and whose records go to the parity from a key on.
+pub(crate) struct Load {
+    pub(super) interval: Interval,
+    pub(super) from: Bytes,
+}
+
+impl Receipt {
+    /// The records of a bucket that a client loads.
+    pub(super) fn loaded(
+        now_ms: u64,
+        spec: Spec,
+        (tree, bytes): (Bucket, u64),
+        interval: Interval,
+    ) -> Receipt {
+        let load = Some(Load { from: interval.from.clone(), interval });
+        let (tree, member, arrived) = (Some(tree), None, None);
+        Receipt {
+            spec,
+            reserved: 0,
+            next: 0,
+            heard_ms: now_ms,
+            tree,
+            bytes,
+            member,
+            arrived,
+            load,
+            into: None,
+        }
+    }
+}
+
 impl Arrived {
     /// The last piece has arrived; the answers that came with it go to the parity as well.
-    fn new(member: &mut Member, last: HandOver, number: u64, sender: &Address) -> Arrived {
+    pub(super) fn new(member: &mut Member, last: HandOver, number: u64, sender: &Address) -> Arrived {
         member.noted_all(last.journal.clone());
         Arrived { last, number, sender: sender.clone() }
     }
@@ -349,7 +385,11 @@ impl BucketServer {
         }
         out.extend(leaving.released());
         if served.buckets[at].interval.is_empty() {
-            self.shedding.push(served.buckets.remove(at));
+            let bucket = served.buckets.remove(at);
+            match bucket.member.is_some() {
+                true => self.retiring.push((served.spec, bucket)),
+                false => self.shedding.push(bucket),
+            }
         }
         self.announce(table, 0, changed, out);
     }
@@ -400,8 +440,8 @@ impl BucketServer {
     ) {
         // This may be a late copy of a request.
         let is_old = self.ended.contains_key(&id) || self.origin(id).is_some();
-        let may_merge = underfull.is_none_or(|underfull| self.may_merge(&spec, &underfull));
-        if is_old || !may_merge || self.is_closing || self.dropped.contains(&spec.id) {
+        let may_merge = underfull.as_ref().is_none_or(|underfull| self.may_merge(&spec, underfull));
+        if is_old || !may_merge || self.is_closing() || self.dropped.contains(&spec.id) {
             return;
         }
         let needed = (bytes as usize).saturating_mul(3) / 2 + BUCKET_BYTES;
@@ -411,6 +451,8 @@ impl BucketServer {
                 return;
             }
             self.reserved += needed;
+            let joins = underfull.as_ref().filter(|_| spec.parity.is_some());
+            let into = joins.and_then(|next| self.begin_joining(spec.id, id, next));
             let receipt = Receipt {
                 spec,
                 reserved: needed,
@@ -420,6 +462,8 @@ impl BucketServer {
                 bytes: 0,
                 member: None,
                 arrived: None,
+                load: None,
+                into,
             };
             self.receipts.insert(id, receipt);
         }
@@ -460,9 +504,10 @@ impl BucketServer {
         }
     }
 
-    fn give_up_receipt(&mut self, id: TransferId) {
+    pub(super) fn give_up_receipt(&mut self, id: TransferId) {
         if let Some(receipt) = self.receipts.remove(&id) {
             self.reserved -= receipt.reserved;
+            receipt.into.into_iter().for_each(|seat| self.give_up_joining(seat));
             match receipt.member {
                 None => receipt.tree.into_iter().for_each(|tree| tree.clear(&mut self.slab)),
                 Some(member) => self.retire(receipt.spec, receipt.tree, receipt.bytes, member),
@@ -483,6 +528,9 @@ impl BucketServer {
         }
         if !self.may_receive(now_ms, id, out) {
             return;
+        }
+        if self.receipts.get(&id).is_some_and(|receipt| receipt.into.is_some()) {
+            return self.join_piece(now_ms, from, Piece { id, number, changes, last }, out);
         }
         let Some(receipt) = self.receipts.get_mut(&id) else { return out.push(unknown) };
         if number < receipt.next {

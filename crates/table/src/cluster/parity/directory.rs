@@ -14,7 +14,7 @@ use thalweg_api::{TableGroup, TableGroups, TableSeat};
 use thalweg_base::codec::record;
 
 use super::super::image::Address;
-use super::super::interval::Interval;
+use super::super::interval::{Interval, Upper};
 use super::super::message::{Message, Outbox, Spec, TableId, To, TransferId};
 use super::message::{Fate, Group, GroupId, Held, Occupant, ParityMessage, Placed, Seat};
 
@@ -54,6 +54,8 @@ struct Seen {
     run: u64,
     heard_ms: u64,
     free_bytes: u64,
+    /// Whether it is about to end.
+    is_closing: bool,
     held: Vec<Held>,
 }
 
@@ -101,6 +103,11 @@ impl Directory {
         }
     }
 
+    /// Whether the server of an occupant has been restarted since, so that it has nothing of it any more.
+    fn has_forgotten(&self, occupant: &Occupant) -> bool {
+        self.seen.get(&occupant.server).is_some_and(|seen| seen.run != occupant.run)
+    }
+
     fn held(&self, group: &Group, index: usize) -> Option<&Held> {
         let occupant = group.seats[index].as_ref()?;
         let seat = Seat { group: group.id, index: index as u8, incarnation: occupant.incarnation };
@@ -126,7 +133,8 @@ impl Directory {
             let (in_group, in_all) = seats_of(server);
             (in_group, **server == self.me, in_all, Reverse(self.seen[*server].free_bytes))
         };
-        let best = self.alive(now_ms).min_by_key(rank)?;
+        let stays = |server: &&Address| !self.seen[*server].is_closing;
+        let best = self.alive(now_ms).filter(stays).min_by_key(rank)?;
         (may_share || seats_of(best).0 == 0).then(|| best.clone())
     }
 
@@ -186,29 +194,30 @@ impl Directory {
 
     /// Removes the groups of a table.
     pub(crate) fn drop_table(&mut self, table: TableId) {
+        let before = self.stored.groups.len();
         self.stored.groups.retain(|group| group.spec.id != table);
-        self.has_changed = true;
+        self.has_changed |= self.stored.groups.len() < before;
     }
 
     /// Handles a message of a server.
     pub(crate) fn take(&mut self, now_ms: u64, from: &Address, message: ParityMessage, out: &mut Outbox) {
         match message {
-            ParityMessage::Alive { run, free_bytes, held } => {
+            ParityMessage::Alive { run, free_bytes, is_closing, held } => {
                 // Who was cut off learns that others have its seats.
                 for group in &self.stored.groups {
                     let is_old =
                         |held: &Held| held.seat.group == group.id && group.occupant(held.seat).is_none();
                     out.extend(held.iter().any(is_old).then(|| told(from, group)));
                 }
-                self.seen.insert(from.clone(), Seen { run, heard_ms: now_ms, free_bytes, held });
+                self.seen.insert(from.clone(), Seen { run, heard_ms: now_ms, free_bytes, is_closing, held });
             }
             ParityMessage::Join { id, spec } => self.join(now_ms, from, (id, spec), out),
             ParityMessage::Commit { id, seat, from: sender, part } => {
                 self.commit(from, (id, seat), sender, part, out);
             }
             ParityMessage::Vacate { seat } => self.vacate(from, seat, out),
-            ParityMessage::Resolve { id } => {
-                let fate = self.fate(id);
+            ParityMessage::Resolve { id, seat, part } => {
+                let fate = self.fate(id, seat, &part);
                 out.push(resolved(from, id, fate));
             }
             ParityMessage::Which { group } => {
@@ -228,19 +237,29 @@ impl Directory {
         self.stored.groups.iter().find(|group| group.received(id).is_some())
     }
 
-    fn fate(&mut self, id: TransferId) -> Fate {
+    /// The fate of a transfer of a part of a seat's bucket.
+    fn fate(&mut self, id: TransferId, seat: Seat, part: &Interval) -> Fate {
+        let sender = self.stored.groups.iter().find_map(|group| group.occupant(seat)?.bucket.as_ref());
+        // Whoever received the records may have passed them on since.
+        let has_given = sender.is_some_and(|sender| !sender.has(part));
         match self.group_of(id).and_then(|group| group.received(id)) {
+            _ if has_given => Fate::Committed,
             Some(placed) if placed.epoch > 0 => Fate::Committed,
             Some(_) => Fate::Pending,
             None => {
-                if !self.stored.cancelled.contains(&id) {
-                    self.stored.cancelled.push(id);
-                    let len = self.stored.cancelled.len();
-                    self.stored.cancelled.drain(..len.saturating_sub(CANCELLED_MAX));
-                    self.has_changed = true;
-                }
+                self.cancel(id);
                 Fate::Cancelled
             }
+        }
+    }
+
+    /// Remembers that a transfer will never be committed.
+    fn cancel(&mut self, id: TransferId) {
+        if !self.stored.cancelled.contains(&id) {
+            self.stored.cancelled.push(id);
+            let len = self.stored.cancelled.len();
+            self.stored.cancelled.drain(..len.saturating_sub(CANCELLED_MAX));
+            self.has_changed = true;
         }
     }
 
@@ -274,38 +293,69 @@ impl Directory {
         self.changed(at, out);
     }
 
-    /// Makes the receiver of a transfer the owner of the records, if the sender still is.
+    /// Makes the receiver of a transfer the owner of the records, beside those that it has, if the sender still is.
+    /// Records that come from no seat must be of keys that nobody has.
     fn commit(
         &mut self,
         from: &Address,
         (id, seat): (TransferId, Seat),
-        sender: Seat,
+        sender: Option<Seat>,
         part: Interval,
         out: &mut Outbox,
     ) {
-        let (Some(at), Some(sender_at)) = (self.find(seat.group), self.find(sender.group)) else {
-            return out.push(resolved(from, id, Fate::Cancelled));
-        };
+        let Some(at) = self.find(seat.group) else { return out.push(resolved(from, id, Fate::Cancelled)) };
         let groups = &self.stored.groups;
         let receiver = groups[at].occupant(seat).and_then(|occupant| occupant.bucket.as_ref());
-        let had = groups[sender_at].occupant(sender).and_then(|occupant| occupant.bucket.as_ref());
-        let had = had.and_then(|placed| placed.interval.clone());
-        match (receiver, had.map(|had| (had.intersection(&part) == part, had.minus(&part)))) {
-            (Some(receiver), _) if receiver.epoch > 0 => out.push(told(from, &groups[at])),
-            (Some(_), Some((true, (below, above)))) if below.is_none() || above.is_none() => {
-                let epoch = self.number();
-                let groups = &mut self.stored.groups;
-                let left = groups[sender_at].bucket(sender.index);
-                left.interval = below.or(above);
-                let new = groups[at].bucket(seat.index);
-                (new.interval, new.epoch) = (Some(part), epoch);
-                self.changed(at, out);
-                if at != sender_at {
-                    self.changed(sender_at, out);
-                }
+        let whole = match receiver {
+            Some(receiver)
+                if receiver.has(&part) || (receiver.epoch > 0 && receiver.transfer == Some(id)) =>
+            {
+                return out.push(told(from, &groups[at]));
             }
-            _ => out.push(resolved(from, id, Fate::Cancelled)),
+            Some(receiver) if !self.gives(groups[at].spec.id, sender, &part) || receiver.has_ended() => None,
+            Some(Placed { interval: Some(had), .. }) => {
+                let follows = had.to == Upper::Key(part.from.clone()) && !self.stored.cancelled.contains(&id);
+                follows.then(|| Interval { from: had.from.clone(), to: part.to.clone() })
+            }
+            Some(Placed { interval: None, .. }) => Some(part.clone()),
+            None => None,
+        };
+        let Some(whole) = whole else {
+            self.cancel(id);
+            return out.push(resolved(from, id, Fate::Cancelled));
+        };
+        let epoch = self.number();
+        let new = self.stored.groups[at].bucket(seat.index);
+        (new.interval, new.epoch) = (Some(whole), epoch);
+        if let Some(sender) = sender {
+            let sender_at = self.find(sender.group).expect("it was just found");
+            let left = self.stored.groups[sender_at].bucket(sender.index);
+            let (below, above) = left.interval.take().expect("it was just found").minus(&part);
+            left.interval = below.or(above);
+            if at != sender_at {
+                self.changed(sender_at, out);
+            }
         }
+        self.changed(at, out);
+    }
+
+    /// Whether a sender has the keys of a part at one of its ends; without a sender, whether no bucket of the table has
+    /// any of them.
+    fn gives(&self, table: TableId, sender: Option<Seat>, part: &Interval) -> bool {
+        let of_table = || self.stored.groups.iter().filter(|group| group.spec.id == table);
+        let Some(sender) = sender else {
+            let mut placed = of_table().flat_map(Group::data).filter_map(|(_, of)| of.bucket.as_ref());
+            let meets = |has: &Interval| !has.intersection(part).is_empty();
+            return !placed.any(|placed| placed.interval.as_ref().is_some_and(meets));
+        };
+        let placed = of_table().find_map(|group| group.occupant(sender)?.bucket.as_ref());
+        placed.is_some_and(|placed| {
+            placed.has(part)
+                && placed.interval.as_ref().is_some_and(|has| {
+                    let (below, above) = has.minus(part);
+                    below.is_none() || above.is_none()
+                })
+        })
     }
 
     /// Frees the seat of a bucket without records.
@@ -369,42 +419,64 @@ impl Directory {
         let is_gone: Vec<bool> = (group.seats.iter())
             .map(|seat| seat.as_ref().is_some_and(|occupant| self.is_gone(now_ms, occupant)))
             .collect();
-        for (seat, _) in group.seats.iter_mut().zip(&is_gone).skip(data).filter(|(_, is_gone)| **is_gone) {
-            *seat = None;
-        }
         let parities = complete[data..].iter().filter(|is_complete| **is_complete).count();
-        let lost = (0..data).filter(|index| group.seats[*index].is_some() && !complete[*index]).count();
-        for index in (0..data).filter(|index| is_gone[*index]) {
-            // What cannot be recovered stays with its server, which may come back.
-            if lost <= parities
-                && let Some(server) = self.choose(now_ms, &group, true)
-            {
+        let lost: Vec<usize> =
+            (0..data).filter(|index| group.seats[*index].is_some() && !complete[*index]).collect();
+        let can_recover = lost.len() <= parities;
+        for index in (0..data).filter(|index| can_recover && is_gone[*index]) {
+            if let Some(server) = self.choose(now_ms, &group, true) {
                 self.reseat(&mut group, index, server);
             }
         }
-        for index in data..group.seats.len() {
+        // Without recovery, what is lost stays with its server, which may come back, unless nobody has keys there.
+        let is_empty = |index: &usize| is_gone[*index] && group.has_no_keys(*index);
+        let begins_anew = !can_recover && lost.iter().all(is_empty);
+        if begins_anew {
+            lost.iter().for_each(|index| group.seats[*index] = None);
+        }
+        for (index, is_gone) in is_gone.iter().enumerate().skip(data) {
+            let has_forgotten =
+                group.seats[index].as_ref().is_some_and(|occupant| self.has_forgotten(occupant));
+            if begins_anew || has_forgotten || (can_recover && *is_gone) {
+                group.seats[index] = None;
+            }
             if group.seats[index].is_none()
                 && let Some(server) = self.choose(now_ms, &group, false)
             {
                 self.seat(&mut group, index, server, None);
             }
         }
-        let is_shared = |group: &Group, index: usize| {
-            let server = |seat: &Option<Occupant>| seat.as_ref().map(|occupant| occupant.server.clone());
-            let own = server(&group.seats[index]);
-            own.is_some() && group.seats.iter().filter(|seat| server(seat) == own).count() > 1
-        };
         let is_sound = (0..group.seats.len()).all(|index| group.seats[index].is_none() || complete[index]);
-        if is_sound
-            && parities > 0
-            && let Some(index) = (0..data).find(|index| is_shared(&group, *index))
-            && let Some(server) = self.choose(now_ms, &group, false)
-        {
-            self.reseat(&mut group, index, server);
+        if is_sound && parities > 0 {
+            self.rearrange(now_ms, &mut group);
         }
         let has_changed = group != self.stored.groups[at];
         self.stored.groups[at] = group;
         has_changed
+    }
+
+    /// Gives a seat of a sound group to a server that has none: one that shares a server, or a parity bucket whose
+    /// server is about to end.
+    fn rearrange(&mut self, now_ms: u64, group: &mut Group) {
+        let data = usize::from(group.shape().data);
+        let server = |index: usize| group.seats[index].as_ref().map(|occupant| &occupant.server);
+        let is_shared = |index: &usize| {
+            let own = server(*index);
+            own.is_some() && (0..group.seats.len()).filter(|other| server(*other) == own).count() > 1
+        };
+        let closes = |index: &usize| {
+            server(*index).and_then(|server| self.seen.get(server)).is_some_and(|seen| seen.is_closing)
+        };
+        let shared = (0..data).find(is_shared);
+        let closing = (data..group.seats.len()).find(closes);
+        if let Some(index) = shared.or(closing)
+            && let Some(server) = self.choose(now_ms, group, false)
+        {
+            match index < data {
+                true => self.reseat(group, index, server),
+                false => self.seat(group, index, server, None),
+            }
+        }
     }
 
     /// Lets a server recover a data bucket.

@@ -37,6 +37,8 @@ struct Protected {
     since: u64,
     /// Whether this occupant has sent changes.
     is_heard: bool,
+    /// When an occupant last got a lease, or this parity bucket began.
+    heard_ms: u64,
     /// The number of changes that are in the lines; `None` until the bucket has been read.
     changes: Option<u64>,
     /// The latest of them, which other parity buckets may lack.
@@ -71,13 +73,13 @@ impl Protected {
 
 impl Keeper {
     /// The parity bucket of a seat of a group.
-    pub(crate) fn new(slab: &mut Slab, seat: Seat, group: &Group) -> Result<Keeper, Full> {
+    pub(crate) fn new((now_ms, slab): (u64, &mut Slab), seat: Seat, group: &Group) -> Result<Keeper, Full> {
         let data = group.shape().data;
         let mut keeper = Keeper {
             seat,
             number: seat.index - data,
             lines: Lines::new(slab)?,
-            data: (0..data).map(|_| Protected::default()).collect(),
+            data: (0..data).map(|_| Protected { heard_ms: now_ms, ..Protected::default() }).collect(),
         };
         keeper.follow(slab, group);
         Ok(keeper)
@@ -101,7 +103,8 @@ impl Keeper {
             if protected.since != since {
                 // Occupants begin with empty memory, and leave with it.
                 let is_empty = since == 0 || since > self.seat.incarnation;
-                *protected = Protected { changes: is_empty.then_some(0), ..Protected::default() };
+                let (changes, heard_ms) = (is_empty.then_some(0), protected.heard_ms);
+                *protected = Protected { changes, heard_ms, ..Protected::default() };
             }
             (protected.incarnation, protected.since) = (incarnation, since);
             protected.changes = protected.changes.or((incarnation == 0).then_some(0));
@@ -128,7 +131,7 @@ impl Keeper {
     ) -> ParityMessage {
         let coefficient = coefficient(self.number, seat.index);
         let protected = &mut self.data[usize::from(seat.index)];
-        protected.is_heard = true;
+        (protected.is_heard, protected.heard_ms) = (true, now_ms);
         for (number, change) in (first..).zip(changes) {
             if protected.changes.is_none_or(|have| have + 1 != number) {
                 continue;
@@ -166,9 +169,15 @@ impl Keeper {
     }
 
     /// Reads a part of the bucket to recover the data bucket of a seat.
-    pub(crate) fn read(&mut self, slab: &mut Slab, for_seat: Seat, cursor: &[u8], cuts: &[Cut]) -> Part {
+    pub(crate) fn read(
+        &mut self,
+        (now_ms, slab): (u64, &mut Slab),
+        for_seat: Seat,
+        cursor: &[u8],
+        cuts: &[Cut],
+    ) -> Part {
         if !self.is_complete() {
-            return Part { state: State::Partial, lines: Vec::new(), next: None, noted: Vec::new() };
+            return Part::partial();
         }
         self.cut(slab, cuts);
         let from = cursor.try_into().map_or(0, Rank::from_be_bytes);
@@ -191,8 +200,10 @@ impl Keeper {
             }
             None => Vec::new(),
         };
+        let protected = self.data.get(usize::from(for_seat.index));
+        let silent_ms = protected.map_or(0, |protected| now_ms - protected.heard_ms);
         let changes = self.data.iter().map(|protected| protected.changes.unwrap_or_default()).collect();
-        Part { state: State::Parity(changes), lines, next, noted }
+        Part { state: State::Parity(changes), lines, next, silent_ms, noted }
     }
 
     /// Requests parts of the data buckets that are not in the lines yet.
@@ -267,7 +278,15 @@ pub(crate) struct Part {
     pub(crate) state: State,
     pub(crate) lines: Vec<(Rank, Bytes)>,
     pub(crate) next: Option<Bytes>,
+    pub(crate) silent_ms: u64,
     pub(crate) noted: Vec<Noted>,
+}
+
+impl Part {
+    /// The answer of a bucket that is not complete, or not there.
+    pub(crate) fn partial() -> Part {
+        Part { state: State::Partial, lines: Vec::new(), next: None, silent_ms: 0, noted: Vec::new() }
+    }
 }
 
 /// A request for a part of a bucket.

@@ -244,6 +244,8 @@ impl Member {
 
     /// Sends what was not sent yet, what has to be sent again, and requests for leases.
     pub(crate) fn flush(&mut self, now_ms: u64, out: &mut Outbox) {
+        // A group may have no parity bucket for a while, so that nobody confirms anything.
+        self.confirm();
         let confirmed = self.confirmed();
         for contact in &mut self.contacts {
             let is_silent_for = |ms: u64| contact.sent_ms.is_none_or(|sent_ms| now_ms >= sent_ms + ms);

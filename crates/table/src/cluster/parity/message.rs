@@ -17,7 +17,7 @@ use thalweg_base::codec::{choice, record};
 use super::super::image::Address;
 use super::super::interval::{Bytes, Interval};
 use super::super::journal::Noted;
-use super::super::message::{Spec, TransferId};
+use super::super::message::{Spec, TableId, TransferId};
 use super::field::{DATA_MAX, PARITY_MAX};
 use super::lines::{LINE_BYTES_MAX, Rank};
 
@@ -94,6 +94,18 @@ pub(crate) struct Placed {
     pub(crate) epoch: u64,
 }
 
+impl Placed {
+    /// Whether the records of the bucket have left.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.epoch > 0 && self.interval.is_none()
+    }
+
+    /// Whether the bucket has all keys of a part.
+    pub(crate) fn has(&self, part: &Interval) -> bool {
+        self.interval.as_ref().is_some_and(|has| has.intersection(part) == *part)
+    }
+}
+
 /// A group, as the registrar has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
@@ -137,6 +149,12 @@ impl Group {
     pub(crate) fn bucket(&mut self, index: u8) -> &mut Placed {
         let occupant = self.seats[usize::from(index)].as_mut();
         occupant.and_then(|occupant| occupant.bucket.as_mut()).expect("whoever asks has seen it")
+    }
+
+    /// Whether the bucket of a seat has no keys: its records are yet to come, or have left.
+    pub(crate) fn has_no_keys(&self, index: usize) -> bool {
+        let placed = self.seats[index].as_ref().and_then(|occupant| occupant.bucket.as_ref());
+        placed.is_none_or(|placed| placed.interval.is_none())
     }
 
     fn is_sound(&self) -> bool {
@@ -186,6 +204,8 @@ pub(crate) struct Lines {
     /// Where the next part begins; `None` at the end.
     pub(crate) next: Option<Bytes>,
     pub(crate) lines: Vec<(Rank, Bytes)>,
+    /// How long a parity bucket has not heard from the data bucket of the seat of whoever asked.
+    pub(crate) silent_ms: u64,
     /// In the first part: the answers of the seat of whoever asked, or of the data bucket that was read.
     pub(crate) noted: Vec<Noted>,
 }
@@ -218,18 +238,22 @@ pub(crate) enum ParityMessage {
     Group(Group),
     /// The fate of a transfer.
     Resolved { id: TransferId, fate: Fate },
-    /// To the registrar: the sender is alive, in this run, with these seats and this much free memory.
-    Alive { run: u64, free_bytes: u64, held: Vec<Held> },
+    /// To the registrar: the sender is alive, in this run, with these seats and this much free memory. Whether it is
+    /// about to end, so that it gets no more seats.
+    Alive { run: u64, free_bytes: u64, is_closing: bool, held: Vec<Held> },
     /// To the registrar: give the bucket of a transfer a seat.
     Join { id: TransferId, spec: Spec },
-    /// To the registrar: the receiver of a transfer has all records; they belong to its bucket from now on.
-    Commit { id: TransferId, seat: Seat, from: Seat, part: Interval },
+    /// To the registrar: the receiver of a transfer has all records; they belong to its bucket from now on. Records that
+    /// a client loads come from no seat.
+    Commit { id: TransferId, seat: Seat, from: Option<Seat>, part: Interval },
     /// To the registrar: the bucket has no records any more.
     Vacate { seat: Seat },
-    /// To the registrar: did the receiver of this transfer commit it?
-    Resolve { id: TransferId },
+    /// To the registrar: did the receiver of this transfer, of a part of a seat's bucket, commit it?
+    Resolve { id: TransferId, seat: Seat, part: Interval },
     /// To the registrar: the sender has this generation of a group, or an older one.
     Which { group: GroupId },
+    /// To the registrar: the sender has removed a table, so that there need be no groups of it.
+    Dropped { table: TableId },
     /// Changes of a data bucket, the first one with this number.
     Changes { seat: Seat, sent_ms: u64, first: u64, confirmed: u64, changes: Vec<Change> },
     /// A parity bucket has this many changes of a data bucket, which may serve for the time of a lease since `sent_ms`.
@@ -247,7 +271,7 @@ record!(Placed { transfer, interval, epoch });
 record!(Group { id, generation, spec, seats });
 record!(Change { rank, difference, noted });
 record!(Cut { index, changes });
-record!(Lines { group, generation, of, for_seat, state, cursor, next, lines, noted });
+record!(Lines { group, generation, of, for_seat, state, cursor, next, lines, silent_ms, noted });
 record!(Held { seat, generation, is_complete });
 choice!(State { 0 => Partial {}, 1 => Data { 0: changes }, 2 => Parity { 0: changes } });
 choice!(Fate { 0 => Pending {}, 1 => Committed {}, 2 => Cancelled {} });
@@ -255,25 +279,32 @@ choice!(ParityMessage {
     0 => Probe {},
     1 => Group { 0: group },
     2 => Resolved { id: id, fate: fate },
-    3 => Alive { run: run, free_bytes: free_bytes, held: held },
+    3 => Alive { run: run, free_bytes: free_bytes, is_closing: is_closing, held: held },
     4 => Join { id: id, spec: spec },
     5 => Commit { id: id, seat: seat, from: from, part: part },
     6 => Vacate { seat: seat },
-    7 => Resolve { id: id },
+    7 => Resolve { id: id, seat: seat, part: part },
     8 => Which { group: group },
     9 => Changes { seat: seat, sent_ms: sent_ms, first: first, confirmed: confirmed, changes: changes },
     10 => Have { seat: seat, parity: parity, sent_ms: sent_ms, changes: changes, is_full: is_full },
     11 => Pull { generation: generation, of: of, for_seat: for_seat, cursor: cursor, cuts: cuts },
     12 => Lines { 0: lines },
+    13 => Dropped { table: table },
 });
 
 impl ParityMessage {
     /// Whether the registrar handles the message.
     pub(crate) fn is_for_registrar(&self) -> bool {
-        use ParityMessage::{Alive, Commit, Join, Resolve, Vacate, Which};
+        use ParityMessage::{Alive, Commit, Dropped, Join, Resolve, Vacate, Which};
         matches!(
             self,
-            Alive { .. } | Join { .. } | Commit { .. } | Vacate { .. } | Resolve { .. } | Which { .. }
+            Alive { .. }
+                | Join { .. }
+                | Commit { .. }
+                | Vacate { .. }
+                | Resolve { .. }
+                | Which { .. }
+                | Dropped { .. }
         )
     }
 
@@ -287,7 +318,7 @@ impl ParityMessage {
         match self {
             ParityMessage::Group(group) => group.is_sound(),
             ParityMessage::Join { spec, .. } => spec.parity.as_ref().is_some_and(Shape::is_sound),
-            ParityMessage::Commit { part, .. } => !part.is_empty(),
+            ParityMessage::Commit { part, .. } | ParityMessage::Resolve { part, .. } => !part.is_empty(),
             ParityMessage::Changes { first, changes, .. } => {
                 *first > 0 && changes.iter().all(|change| change.difference.len() <= LINE_BYTES_MAX)
             }

@@ -6,12 +6,13 @@
 //! ```
 //!
 //! Model: `member.rs` is what a data bucket does, `keeper.rs` a parity bucket, `restore.rs` the recovery of a data
-//! bucket, `directory.rs` the registrar. A rank belongs to one record of each data bucket, so ranges split as without
-//! parity: records that leave take nothing with them, and get a rank in their new bucket.
+//! bucket, `join.rs` merges, `directory.rs` the registrar. A rank belongs to one record of each data bucket, so ranges
+//! split as without parity: records that leave take nothing with them, and get a rank in their new bucket.
 //! Invariant: a change that was acknowledged is in all parity buckets of its group.
 
 pub(super) mod directory;
 mod field;
+mod join;
 mod keeper;
 mod lines;
 pub(super) mod member;

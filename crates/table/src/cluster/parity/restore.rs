@@ -30,7 +30,7 @@ const RETRY_MS: u64 = 100;
 pub(crate) struct Restore {
     pub(crate) seat: Seat,
     sources: Vec<Source>,
-    /// When a complete parity bucket first refused the occupant before.
+    /// When no lease of the occupant before is valid any more.
     fence_ms: Option<u64>,
     sum: Option<Sum>,
     retry_ms: u64,
@@ -130,7 +130,9 @@ impl Restore {
             return Ok(());
         }
         if let State::Parity(_) = part.state {
-            self.fence_ms = self.fence_ms.or(Some(now_ms));
+            // A complete parity bucket refuses the occupant before, whose last lease is at least as old as this.
+            let ends_ms = now_ms + LEASE_MS.saturating_sub(part.silent_ms);
+            self.fence_ms = Some(self.fence_ms.map_or(ends_ms, |earlier| earlier.min(ends_ms)));
         }
         let Some(source) = self.sources.iter_mut().find(|source| source.index == part.of) else {
             return Ok(());
@@ -218,7 +220,7 @@ impl Restore {
     /// The bucket, if everything was read, and nobody can serve the old one any more.
     pub(crate) fn recovered(&mut self, (now_ms, slab): (u64, &mut Slab), group: &Group) -> Option<Recovered> {
         let is_read = |source: &Source| source.factor.is_none() || source.is_read;
-        let is_fenced = self.fence_ms.is_some_and(|fence_ms| now_ms >= fence_ms + LEASE_MS);
+        let is_fenced = self.fence_ms.is_some_and(|fence_ms| now_ms >= fence_ms);
         let is_done = is_fenced && self.sources.iter().all(is_read);
         let sum = self.sum.take_if(|_| is_done)?;
         let recovered = self.build(slab, &sum);

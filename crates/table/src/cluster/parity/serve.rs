@@ -27,6 +27,10 @@ use super::restore::{Recovered, Restore};
 use crate::bucket::Bucket;
 use crate::slab::Full;
 
+/// How long a server that ends waits until the registrar gives its parity buckets to others. Without such servers it does
+/// not.
+const GIVES_AWAY_MS: u64 = 1_500;
+
 pub(super) fn to_registrar(message: ParityMessage) -> (To, Message) {
     (To::Registrar, Message::Parity(message))
 }
@@ -51,15 +55,17 @@ impl BucketServer {
                 }
                 drop(members);
                 self.send_what_is_safe(out);
+                self.load(now_ms, out);
                 self.commit(out);
             }
             ParityMessage::Pull { generation, of, for_seat, cursor, cuts }
                 if self.has_generation(from, (for_seat.group, generation), out) =>
             {
                 let part = self.read(now_ms, (of, for_seat), &cursor, &cuts);
-                let Part { state, lines, next, noted } = part;
+                let Part { state, lines, next, silent_ms, noted } = part;
                 let group = for_seat.group;
-                let lines = Lines { group, generation, of, for_seat, state, cursor, next, lines, noted };
+                let lines =
+                    Lines { group, generation, of, for_seat, state, cursor, next, lines, silent_ms, noted };
                 out.push((To::Server(from.clone()), Message::Parity(ParityMessage::Lines(lines))));
             }
             ParityMessage::Lines(part) => self.pulled(now_ms, part, out),
@@ -82,6 +88,8 @@ impl BucketServer {
         self.protection.asked_ms = now_ms;
         let Protection { keepers, groups, .. } = &self.protection;
         keepers.iter().for_each(|(id, keeper)| keeper.pull(&groups[id], out));
+        self.join(out);
+        self.load(now_ms, out);
         self.commit(out);
         self.resolve(now_ms, out);
         self.vacate(out);
@@ -101,7 +109,8 @@ impl BucketServer {
             Some(Held { seat, generation, is_complete })
         };
         let free_bytes = self.slab.limit().saturating_sub(self.slab.used() + self.reserved) as u64;
-        ParityMessage::Alive { run: self.run, free_bytes, held: seats.filter_map(held).collect() }
+        let (run, is_closing) = (self.run, self.is_closing());
+        ParityMessage::Alive { run, free_bytes, is_closing, held: seats.filter_map(held).collect() }
     }
 
     /// Whether this server has the generation of a group that somebody else has. If not, whoever has the older one
@@ -148,25 +157,25 @@ impl BucketServer {
     /// Reads a part of a bucket of this server for another one of its group.
     fn read(&mut self, now_ms: u64, (of, for_seat): (u8, Seat), cursor: &[u8], cuts: &[Cut]) -> Part {
         let group = &self.protection.groups[&for_seat.group];
-        let nothing = Part { state: State::Partial, lines: Vec::new(), next: None, noted: Vec::new() };
         let occupant = group.seats.get(usize::from(of)).and_then(Option::as_ref);
-        let Some(Occupant { incarnation, .. }) = occupant else { return nothing };
+        let Some(Occupant { incarnation, .. }) = occupant else { return Part::partial() };
         let seat = Seat { group: group.id, index: of, incarnation: *incarnation };
         if of >= group.shape().data {
             let keeper = self.protection.keepers.get_mut(&seat.group).filter(|keeper| keeper.seat == seat);
-            return keeper.map_or(nothing, |keeper| keeper.read(&mut self.slab, for_seat, cursor, cuts));
+            let now = (now_ms, &mut self.slab);
+            return keeper.map_or(Part::partial(), |keeper| keeper.read(now, for_seat, cursor, cuts));
         }
         let Some(Found { member, tree, journal, arrived }) =
             members(&mut self.tables, &mut self.receipts, &mut self.retiring)
                 .find(|found| found.member.seat == seat)
         else {
-            return nothing;
+            return Part::partial();
         };
         member.freeze(now_ms);
         let (lines, next) = tree.map_or((Vec::new(), None), |tree| member.lines(&self.slab, tree, cursor));
         let noted = journal.map(Journal::copy).into_iter().flatten().chain(arrived.iter().cloned());
         let noted = noted.take_while(|_| cursor.is_empty()).collect();
-        Part { state: State::Data(member.changes()), lines, next, noted }
+        Part { state: State::Data(member.changes()), lines, next, silent_ms: 0, noted }
     }
 
     /// Takes a part of another bucket, for a parity bucket or a recovery.
@@ -210,6 +219,7 @@ impl BucketServer {
             let mut bucket = Owned::of(tree, bytes, interval.unwrap_or_else(nothing), epoch);
             bucket.member = Some(member);
             bucket.journal.add(now_ms, noted);
+            bucket.since_ms = now_ms;
             bucket.sheds();
             match is_retiring {
                 true => self.retiring.push((spec, bucket)),
@@ -221,13 +231,14 @@ impl BucketServer {
     /// Adopts a newer state of a group: seats that this server gets, keeps and loses.
     fn adopt_group(&mut self, now_ms: u64, group: Group, out: &mut Outbox) {
         let known = self.protection.groups.get(&group.id);
-        if known.is_some_and(|known| known.generation >= group.generation)
-            || self.dropped.contains(&group.spec.id)
-        {
+        if known.is_some_and(|known| known.generation >= group.generation) {
             return;
         }
+        if self.dropped.contains(&group.spec.id) {
+            return out.push(to_registrar(ParityMessage::Dropped { table: group.spec.id }));
+        }
         self.give_up_seats(&group, out);
-        self.adopt_parity(&group, out);
+        self.adopt_parity(now_ms, &group, out);
         let id = group.id;
         self.protection.groups.insert(id, group.clone());
         for found in members(&mut self.tables, &mut self.receipts, &mut self.retiring) {
@@ -274,11 +285,13 @@ impl BucketServer {
             out.extend(bucket.leaving.take().and_then(|leaving| leaving.released()));
             bucket.clear(&mut self.slab);
         }
-        let receipts = self.receipts.iter().filter(|(_, receipt)| is_lost(receipt.member.as_ref()));
+        let lost = |seat: &Seat| seat.group == group.id && group.occupant(*seat).is_none();
+        let receipts = self.receipts.iter().filter(|(_, receipt)| {
+            is_lost(receipt.member.as_ref()) || receipt.into.as_ref().is_some_and(lost)
+        });
         for id in receipts.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.forget_receipt(id);
         }
-        let lost = |seat: &Seat| seat.group == group.id && group.occupant(*seat).is_none();
         for (_, mut restore) in self.protection.restores.extract_if(.., |seat, _| lost(seat)) {
             restore.clear(&mut self.slab);
         }
@@ -290,7 +303,7 @@ impl BucketServer {
     }
 
     /// Adopts, keeps or gives up the parity bucket of a group.
-    fn adopt_parity(&mut self, group: &Group, out: &mut Outbox) {
+    fn adopt_parity(&mut self, now_ms: u64, group: &Group, out: &mut Outbox) {
         let data = group.shape().data;
         let own = group.parities().find(|(_, occupant)| self.is_mine(occupant));
         let own = own.map(|(number, occupant)| Seat {
@@ -309,7 +322,7 @@ impl BucketServer {
         match keepers.get_mut(&group.id) {
             Some(keeper) => keeper.follow(&mut self.slab, group),
             // Without memory the seat is not reported, and the registrar tells of it again.
-            None => match Keeper::new(&mut self.slab, seat, group) {
+            None => match Keeper::new((now_ms, &mut self.slab), seat, group) {
                 Ok(keeper) => _ = keepers.insert(group.id, keeper),
                 Err(Full) => return,
             },
@@ -324,6 +337,8 @@ impl BucketServer {
         let is_here = members(&mut self.tables, &mut self.receipts, &mut self.retiring)
             .any(|found| found.member.seat == seat);
         if is_here {
+            self.follow_transfer(now_ms, seat, &placed, out);
+            self.have_joined(now_ms, seat, &placed, out);
             if let (Some(interval), Some(id)) = (placed.interval, placed.transfer) {
                 self.committed(now_ms, id, (interval, placed.epoch), out);
             }
@@ -384,6 +399,12 @@ impl BucketServer {
         bucket.member = Some(member);
         bucket.sheds();
         self.retiring.push((spec, bucket));
+    }
+
+    /// Whether the registrar may still give parity buckets of this server to others, or has to take its seats back.
+    pub(crate) fn awaits_registrar(&self, now_ms: u64) -> bool {
+        let has_time = self.closing_ms.is_some_and(|since_ms| now_ms < since_ms + GIVES_AWAY_MS);
+        !self.retiring.is_empty() || (has_time && !self.protection.keepers.is_empty())
     }
 
     fn vacate(&mut self, out: &mut Outbox) {
