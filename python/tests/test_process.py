@@ -59,6 +59,41 @@ def test_ctrl_c_ends_a_call_within_a_second_and_leaves_nothing(place: Path, made
     assert list(place.iterdir()) == []
 
 
+SILENT = """
+import socket, subprocess, threading
+silent = socket.create_server(("127.0.0.1", 0))
+host = f"n1=127.0.0.1:{silent.getsockname()[1]}"
+subprocess.run(["thalweg", "cluster", "init", "river", host, "--identity", "own", "-q"], check=True)
+cluster = thalweg.Cluster("own")
+accepted = []
+def accept():
+    accepted.append(silent.accept())
+    print("connected", flush=True)
+threading.Thread(target=accept, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "cluster.exec(['true'])",
+        "cluster.status()",
+        "thalweg.sort('nodes:a', 'nodes:b-{}', cluster=cluster)",
+        "thalweg.Table('events', cluster=cluster)",
+    ],
+)
+def test_ctrl_c_ends_a_call_that_waits_for_a_silent_host(place: Path, work: str) -> None:
+    program = python(f"{HEARS}\n{SILENT}\n{work}")
+    assert program.stdout and program.stderr
+    # The call has begun when the host has a connection.
+    assert program.stdout.readline() == "connected\n"
+    program.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    program.wait(10)
+    assert time.monotonic() - began < 2.0
+    assert "KeyboardInterrupt" in program.stderr.read()
+
+
 def test_two_sorts_in_two_threads_have_their_own_memory() -> None:
     for name in ("a", "b"):
         thalweg.gen("400k", name)

@@ -49,6 +49,7 @@ def test_verbs_run_by_name_and_by_the_command_and_beside_another_cluster(hosted:
     assert receipt.output.records == NODES * 20_000 and len(receipt.nodes) == NODES
     assert sort("ray:river").output == receipt.output
     assert hosted.exec(["true"]).ok
+    assert str(hosted.jobs()).startswith("job ") and "nodes:sorted-{}" in str(hosted.jobs())
     on = ["--cluster", "ray:river"]
     assert "SUCCESS" in command("check", "nodes:sorted-*", "--datamation", *on)
     command("shuffle", "nodes:records", "-o", "nodes:mixed-{}", "--record", "100", "--seed", "7", *on)

@@ -64,7 +64,8 @@ def test_a_function_picks_for_a_block_of_records() -> None:
 def test_a_function_that_errs_stops_its_inlet() -> None:
     for pick, why in [
         (lambda records: [7 for _ in records], thalweg.NoOutlet),
-        (lambda records: [], ValueError),
+        (lambda records: [], thalweg.UsageError),
+        (lambda records: [-1 for _ in records], thalweg.UsageError),
         (lambda records: 1 / 0, ZeroDivisionError),
     ]:
         river = thalweg.River(1, 2, pick=pick)
@@ -72,6 +73,16 @@ def test_a_function_that_errs_stops_its_inlet() -> None:
             inlet.put(b"a\n")
         with pytest.raises(thalweg.Error):
             list(river.outlets[0])
+
+
+def test_a_function_that_uses_its_inlet_is_refused() -> None:
+    def pick(records: list[bytes]) -> list[int]:
+        river.inlets[0].put(b"b\n")
+        return [0 for _ in records]
+
+    river = thalweg.River(pick=pick)
+    with pytest.raises(thalweg.UsageError, match="let it only choose outlets"):
+        river.inlets[0].put(b"a\n")
 
 
 def test_an_end_that_is_closed_ends_the_others() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import thalweg
+import thalweg.verbs
+from thalweg import _words
 
 
 def command(*words: str) -> str:
@@ -90,3 +92,10 @@ def test_progress_is_shown_by_tqdm(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tqdm")
     thalweg.gen("2M", "records", progress=True)
     assert "1/1" in capsys.readouterr().err
+
+
+def test_keywords_that_are_true_or_false_are_flags_without_a_value() -> None:
+    verbs = [verb for name, verb in inspect.getmembers(thalweg.verbs, inspect.isfunction) if name in thalweg.__all__]
+    keywords = [keyword for verb in verbs for keyword in inspect.signature(verb).parameters.values()]
+    assert len(verbs) > 9
+    assert {keyword.name for keyword in keywords if keyword.annotation == "bool"} | {"detach"} == _words.SWITCHES

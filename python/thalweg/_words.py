@@ -22,7 +22,7 @@ Option: TypeAlias = bool | SupportsIndex | float | Name | Iterable[Name] | None
 """The value of a keyword. ``None``, ``False`` and an empty list are as if it were not there."""
 
 
-_SWITCHES = frozenset(
+SWITCHES = frozenset(
     "ascii datamation detach merge no_checksum no_proof prefixed resume skewed split_keys through_ssh unique"
     " verify".split()
 )
@@ -104,7 +104,7 @@ def flags(options: dict[str, Option]) -> list[str]:
         flag = "--" + name.rstrip("_").replace("_", "-")
         if value is None or value is False:
             continue
-        if name in _SWITCHES:
+        if name in SWITCHES:
             words.append(flag if value is True else f"{flag}={value}")
         elif name in _NAMES:
             words += [f"{flag}={word}" for word in names(value, name)]

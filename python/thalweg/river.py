@@ -15,7 +15,8 @@ ENDS_MAX = 1024
 
 Pick: TypeAlias = Literal["robin", "hash", "copy", "least-busy"] | Callable[[list[bytes]], Sequence[int]]
 """Which outlet a record goes to: in turn, by a hash of its key, to all, to the one that is free soonest, or as a
-function says that gets a list of records and returns the number of an outlet for each."""
+function says that gets a list of records and returns the number of an outlet for each. The function may not use an
+inlet."""
 
 
 class River:

@@ -12,7 +12,7 @@ use thalweg::{Progress, Size, WorkOptions};
 use thalweg_api::to_json;
 use thalweg_cli::call as cli;
 
-use crate::watch::watched;
+use crate::watch::{Patience, watched_apart};
 use crate::{errors, same_process};
 
 /// The signal that an interrupted call is cancelled with.
@@ -38,10 +38,14 @@ pub(crate) fn call(
         let _ = sender.lock().expect("no holder panics").send(note.text.clone());
     });
     let noted = || notes.try_iter().try_for_each(|line| note.call1((line,)).map(drop));
-    let work = || cli::call(words, &progress);
-    let done = watched(
+    let asks_hosts = words.first().is_some_and(|verb| verb == "cluster" || verb == "job")
+        || words.iter().any(|word| word.to_string_lossy().starts_with("--cluster="));
+    let patience = if asks_hosts { Patience::Second } else { Patience::End };
+    let worked = Arc::clone(&progress);
+    let done = watched_apart(
         py,
-        work,
+        patience,
+        move || cli::call(words, &worked),
         || progress.cancel(SIGINT),
         |_| {
             noted()?;
@@ -98,20 +102,22 @@ pub(crate) fn exec<'py>(
     let timeout = timeout_seconds.map(Duration::try_from_secs_f64).transpose();
     let timeout = timeout.map_err(|why| errors::usage(py, &format!("timeout: {why}")))?;
     let options = ExecOptions { identity, on, command, env, timeout, detach, ..ExecOptions::default() };
-    let cancel = Cancel::default();
-    let mut outputs: Vec<(String, [Vec<u8>; 2])> = Vec::new();
-    let work = || {
-        thalweg::nodes::exec(&options, &cancel, |host, channel, bytes| {
+    let cancel = Arc::new(Cancel::default());
+    let cancelled = Arc::clone(&cancel);
+    let work = move || {
+        let mut outputs: Vec<(String, [Vec<u8>; 2])> = Vec::new();
+        let report = thalweg::nodes::exec(&options, &cancelled, |host, channel, bytes| {
             let at = outputs.iter().position(|(name, _)| name == host).unwrap_or_else(|| {
                 outputs.push((host.to_string(), Default::default()));
                 outputs.len() - 1
             });
             let output = &mut outputs[at].1[usize::from(channel == Channel::Err)];
             output.extend_from_slice(&bytes[..bytes.len().min(OUTPUT_BYTES_MAX - output.len())]);
-        })
+        });
+        report.map(|report| (report, outputs))
     };
-    let report = watched(py, work, || cancel.cancel(SIGINT), |_| Ok(()))?;
-    let report = report.map_err(|why| errors::of_node(py, &why))?;
+    let done = watched_apart(py, Patience::Second, work, || cancel.cancel(SIGINT), |_| Ok(()))?;
+    let (report, outputs) = done.map_err(|why| errors::of_node(py, &why))?;
     let outputs =
         outputs.into_iter().map(|(host, [out, err])| (host, PyBytes::new(py, &out), PyBytes::new(py, &err)));
     Ok((to_json(&report), outputs.collect()))

@@ -3,7 +3,8 @@
 //! Model: a verb is called with the arguments of the command, which `thalweg_cli` parses with its table of flags, so
 //! names, defaults and endpoints are those of the command. The result is the object that `--json` prints;
 //! `python/thalweg` makes dataclasses of it. Sorters, rivers, tables and volumes are those of the facade.
-//! Invariant: no call keeps the interpreter's lock while it works or waits, and each ends within a second of Ctrl-C.
+//! Invariant: no call keeps the interpreter's lock while it works or waits. Each ends within a second of Ctrl-C, except
+//! that a request of an open table or volume waits for its answer, at most 10 s.
 //! Invariant: after a fork nothing here works in the child, because the child does not have the threads of the parent.
 //! Non-goals: mechanisms of its own.
 

@@ -1,11 +1,11 @@
 //! The inlets and outlets of a river, for threads of a Python program.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::vec::IntoIter;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyBytes;
@@ -20,6 +20,8 @@ use crate::{errors, same_process};
 thread_local! {
     /// The lanes that a Python function chose for the records that this thread puts next.
     static CHOSEN: RefCell<IntoIter<usize>> = RefCell::default();
+    /// Whether this thread is in a Python function that chooses lanes, during a call of an inlet.
+    static CHOOSING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// All inlets and outlets of a new river: `words` give the layout and the key of records, as for a sort; `pick` is a
@@ -82,19 +84,26 @@ struct Picked {
 #[pymethods]
 impl Inlet {
     fn put(&self, py: Python<'_>, bytes: Bytes) -> PyResult<()> {
-        same_process(py)?;
-        let mut put = self.0.lock_py_attached(py).expect("no holder panics");
-        put.as_mut().ok_or_else(|| errors::closed(py, "inlet"))?.put(py, &bytes)
+        self.inner(py)?.as_mut().ok_or_else(|| errors::closed(py, "inlet"))?.put(py, &bytes)
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        same_process(py)?;
-        let mut put = self.0.lock_py_attached(py).expect("no holder panics");
-        put.take().map_or(Ok(()), |put| put.finish(py))
+        self.inner(py)?.take().map_or(Ok(()), |put| put.finish(py))
     }
 
-    fn close(&self, py: Python<'_>) {
-        drop(self.0.lock_py_attached(py).expect("no holder panics").take());
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.inner(py).map(|mut put| drop(put.take()))
+    }
+}
+
+impl Inlet {
+    /// Waits until no other thread uses this inlet. The function that chooses lanes runs while its inlet is in use.
+    fn inner(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Option<Put>>> {
+        same_process(py)?;
+        if CHOOSING.get() {
+            return Err(errors::usage(py, "the function of pick uses an inlet; let it only choose outlets"));
+        }
+        Ok(self.0.lock_py_attached(py).expect("no holder panics"))
     }
 }
 
@@ -151,11 +160,22 @@ fn choose(pick: &Bound<'_, PyAny>, layout: Layout, records: &[u8]) -> PyResult<V
         return Ok(Vec::new());
     }
     let count = list.len();
-    let chosen: Vec<usize> = pick.call1((list,))?.extract()?;
+    CHOOSING.set(true);
+    let chosen = pick.call1((list,));
+    CHOOSING.set(false);
+    let chosen: Vec<usize> = chosen?.extract().map_err(|why: PyErr| {
+        if why.is_instance_of::<PyOverflowError>(py) {
+            errors::usage(py, "pick chose an outlet that is no number from 0 on")
+        } else {
+            why
+        }
+    })?;
     if chosen.len() == count {
         return Ok(chosen);
     }
-    Err(PyValueError::new_err(format!("pick chose {} outlets for {count} records", chosen.len())))
+    let why =
+        format!("pick returned {} numbers for a list of {count}; return one for each record", chosen.len());
+    Err(errors::usage(py, &why))
 }
 
 type RiverError = <thalweg::Inlet as Sink>::Error;

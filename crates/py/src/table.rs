@@ -9,6 +9,7 @@ use thalweg::table::{ClusterOptions, Condition, Error, Interval, Result, Tables,
 use thalweg_cli::call as cli;
 
 use crate::buffer::Bytes;
+use crate::watch::{Patience, watched_apart};
 use crate::{errors, same_process};
 
 /// A key and a value for Python.
@@ -43,16 +44,19 @@ impl Table {
     #[staticmethod]
     fn open(
         py: Python<'_>,
-        name: &str,
+        name: String,
         cluster: Option<OsString>,
         identity: Option<PathBuf>,
         variant: &str,
     ) -> PyResult<Table> {
+        same_process(py)?;
         let options = ClusterOptions { variant: self::variant(py, variant)?, ..ClusterOptions::default() };
         let of = cli::identity(cluster.as_deref(), identity).map_err(|why| errors::of_call(py, &why))?;
         let tables = Tables::load(&of.0, of.1.as_deref());
         let tables = tables.map_err(|why| errors::of_node(py, &why.into()))?;
-        work(py, || thalweg::Table::open_with(&tables, name, options)).map(Table)
+        let open = move || thalweg::Table::open_with(&tables, &name, options);
+        let opened = watched_apart(py, Patience::Second, open, || (), |_| Ok(()))?;
+        opened.map(Table).map_err(|why| errors::of_operation(py, &why))
     }
 
     /// A table in the memory of this process.

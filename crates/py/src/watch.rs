@@ -1,7 +1,8 @@
 //! Waits for work without the interpreter's lock, and lets Ctrl-C stop it.
 
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -9,6 +10,56 @@ use pyo3::prelude::*;
 
 /// How often Python's signal handlers get their turn while a call works.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How often to look for the end of stopped work of [`Patience::Second`].
+const LOOKS_AFTER_STOP: u32 = 18;
+
+/// How long to wait for the end of work that was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Less than a second, because it may wait for a silent host. Then its thread continues without a caller, until it
+    /// gives that host up.
+    Second,
+    /// Until it has removed its files.
+    End,
+}
+
+/// Like [`watched`], for work that keeps what it needs.
+pub(crate) fn watched_apart<T: Send + 'static>(
+    py: Python<'_>,
+    patience: Patience,
+    work: impl FnOnce() -> T + Send + 'static,
+    stop: impl Fn(),
+    mut look: impl FnMut(Python<'_>) -> PyResult<()>,
+) -> PyResult<T> {
+    let (sender, mut receiver) = channel();
+    // Nobody may be there to get the result.
+    thread::spawn(move || drop(sender.send(catch_unwind(AssertUnwindSafe(work)))));
+    let (mut raised, mut looks) = (None, 0);
+    loop {
+        let receiver = &mut receiver;
+        match py.detach(move || receiver.recv_timeout(LOOK_EVERY)) {
+            Ok(result) => {
+                let result = result.unwrap_or_else(|panic| resume_unwind(panic));
+                return raised.map_or(Ok(result), Err);
+            }
+            Err(RecvTimeoutError::Disconnected) => unreachable!("a panic is sent, too"),
+            Err(RecvTimeoutError::Timeout) if raised.is_some() => looks += 1,
+            Err(RecvTimeoutError::Timeout) => {
+                if let Err(why) = py.check_signals().and_then(|()| look(py)) {
+                    stop();
+                    raised = Some(why);
+                }
+            }
+        }
+        if patience == Patience::Second
+            && looks == LOOKS_AFTER_STOP
+            && let Some(why) = raised.take()
+        {
+            return Err(why);
+        }
+    }
+}
 
 /// Runs `work` on a thread of its own, and calls `look` every [`LOOK_EVERY`]. If a signal handler or `look` raises,
 /// calls `stop`, and returns the error once `work` has ended, whatever its result.

@@ -364,6 +364,7 @@ impl Client {
                 given_up.push((number, failed));
                 continue;
             }
+            let datagrams = if self.datagram_bytes.is_some() { DATAGRAMS_MAX } else { 0 };
             // Alternates between the server that the image names and the home, or all servers.
             let (ask, tries) = (Arc::clone(&pending.ask), pending.tries);
             let (to, descent) = if tries.is_multiple_of(2) { self.route(&ask) } else { self.anywhere() };
@@ -373,7 +374,7 @@ impl Client {
             self.is_astray |= matches!(pending.refused, Some(Refused::Lost(_) | Refused::Unreachable(_)));
             self.queued.push(number);
             // A server that is silent may have lost its buckets to another one.
-            self.is_astray |= pending.tries > 1;
+            self.is_astray |= pending.tries > 1 + datagrams;
         }
         given_up
     }
