@@ -77,6 +77,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from table' -l password-file -r -
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l tls-cert -r -F -d 'the certificate of the server, in PEM'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l tls-key -r -F -d 'the key of the certificate, in PEM'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l capacity -x -d 'records of a bucket of a new table [default: 50000]'
+complete -c thalweg -n '__fish_seen_subcommand_from table' -l transport -x -a 'links udp' -d 'how requests for records travel [default: links]'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l on-duplicate -x -a 'error first last' -d 'which of records with one key is loaded [default: error]'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l hex -d 'keys and values in hexadecimal instead of text'
 complete -c thalweg -n '__fish_seen_subcommand_from table' -l where -x -d 'records whose value meets a condition'
