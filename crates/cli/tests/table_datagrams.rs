@@ -92,6 +92,8 @@ struct Raw {
     /// The link, which ends the session when it is dropped.
     link: Link,
     _streams: (thalweg_wire::Outgoing, thalweg_wire::Incoming),
+    /// The number that it chose for its id.
+    chosen: u64,
     session: u64,
     node: SocketAddr,
     socket: UdpSocket,
@@ -102,13 +104,13 @@ struct Raw {
 }
 
 impl Raw {
-    fn new(nodes: &Nodes) -> Raw {
+    fn new(nodes: &Nodes, chosen: u64) -> Raw {
         let client = Client::load(&nodes.place.0.join("own")).unwrap();
         let host = client.file().hosts[0].clone();
         let link = client.link(&host, BLOCK_BYTES).unwrap();
         let (mut out, inc) = link.open(TableRequest::Session.text().as_bytes()).unwrap();
         let mut open = vec![OPEN_DATAGRAMS];
-        Raw::client(&mut open);
+        Raw::client(chosen, &mut open);
         1400_u32.put(&mut open);
         let mut frame = Vec::new();
         open.put(&mut frame);
@@ -123,12 +125,12 @@ impl Raw {
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let node = SocketAddr::from(([127, 0, 0, 1], port as u16));
         let table = u64::from_str_radix(&status(nodes).table.id, 16).unwrap();
-        Raw { link, _streams: (out, inc), session, node, socket, sealing, opening, table, next: 1 }
+        Raw { link, _streams: (out, inc), chosen, session, node, socket, sealing, opening, table, next: 1 }
     }
 
     /// A client chooses only the last of the three numbers of its id.
-    fn client(into: &mut Vec<u8>) {
-        [0_u64, 0, 7].iter().for_each(|number| number.put(into));
+    fn client(chosen: u64, into: &mut Vec<u8>) {
+        [0, 0, chosen].iter().for_each(|number| number.put(into));
     }
 
     /// A datagram that puts a record.
@@ -136,7 +138,7 @@ impl Raw {
         let mut bytes = vec![0; DATAGRAM_HEAD_BYTES];
         bytes.push(REQUESTS);
         self.table.put(&mut bytes);
-        Raw::client(&mut bytes);
+        Raw::client(self.chosen, &mut bytes);
         // No path, no visited buckets, not to all nodes.
         [0; 4 + 4 + 1].iter().for_each(|zero| bytes.push(*zero));
         self.next.put(&mut bytes);
@@ -172,8 +174,8 @@ fn has_nothing(socket: &UdpSocket) -> bool {
 fn datagrams_that_no_client_has_sent_are_dropped_and_counted_and_never_answered() {
     let nodes = Nodes::start(1);
     nodes.run(&["table", "create", "events"]).is_done();
-    let mut client = Raw::new(&nodes);
-    let mut other = Raw::new(&nodes);
+    let mut client = Raw::new(&nodes, 7);
+    let mut other = Raw::new(&nodes, 8);
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
 
     let first = client.put("a", "first");
