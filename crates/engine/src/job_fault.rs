@@ -51,9 +51,9 @@ pub enum AskedOfCluster {
     /// A volume of this name is not on this cluster.
     #[error("volume {0} is not on the nodes of cluster {1}, so they cannot open it; do it without --cluster")]
     OtherVolume(String, String),
-    /// A plan was requested for files in a volume.
+    /// A plan was requested for files in a volume, or for tables.
     #[error(
-        "nobody has measured how fast files of a volume come to the nodes; plan for files that nodes have"
+        "nobody has measured how fast files of a volume, or tables, come to the nodes; plan for files that nodes have"
     )]
     VolumePlan,
     /// A client was to leave a job that writes to a volume.

@@ -104,7 +104,8 @@ pub fn plan(cluster: &Cluster, options: &WorkOptions) -> Result<ClusterPlan> {
     let ask = ask_of(options)?;
     let meant = Meant::of(cluster)?;
     let job = meant.job(ask, options)?;
-    if !job.ask.volumes.is_empty() {
+    let is_table = |input: &Endpoint| matches!(input, Endpoint::Table(_));
+    if !job.ask.volumes.is_empty() || options.inputs.iter().any(is_table) {
         return Err(AskedOfCluster::VolumePlan.into());
     }
     if job.ask.lends() {

@@ -48,6 +48,7 @@ pub(crate) fn ask_of(options: &WorkOptions) -> Result<JobOptions> {
     };
     let own_inputs = all_or_none(|end| matches!(end, Endpoint::Nodes(_)), "nodes:")?;
     let lent_inputs = all_or_none(|end| matches!(end, Endpoint::Client(_)), "client:")?;
+    all_or_none(|end| matches!(end, Endpoint::Table(_)), "table:")?;
     volumes::check(options)?;
     let lent_output = matches!(output, Endpoint::Client(_) | Endpoint::Volume(_));
     if lent_output && matches!(work, Work::Partition { .. }) {
@@ -65,7 +66,7 @@ pub(crate) fn ask_of(options: &WorkOptions) -> Result<JobOptions> {
     };
     Ok(JobOptions {
         work: *work,
-        inputs: options.inputs.iter().map(word_of_end).collect::<Result<_>>()?,
+        inputs: options.inputs.iter().map(word_of_input).collect::<Result<_>>()?,
         own_inputs,
         lent_inputs,
         output: word_of_end(output)?,
@@ -84,6 +85,14 @@ pub(crate) fn ask_of(options: &WorkOptions) -> Result<JobOptions> {
         join: right.as_ref().map(join_ask).transpose()?,
         volumes: Vec::new(),
     })
+}
+
+/// An input of the work as text.
+fn word_of_input(end: &Endpoint) -> Result<String> {
+    match end {
+        Endpoint::Table(_) => Ok(word_of(Path::new(&end.to_string()))),
+        other => word_of_end(other),
+    }
 }
 
 /// An endpoint of the work as text.
@@ -108,7 +117,7 @@ fn word_of_end(end: &Endpoint) -> Result<String> {
 
 fn join_ask(right: &RightSide) -> Result<JoinSpec> {
     Ok(JoinSpec {
-        inputs: right.inputs.iter().map(word_of_end).collect::<Result<_>>()?,
+        inputs: right.inputs.iter().map(word_of_input).collect::<Result<_>>()?,
         record: right.layout.words().0,
         prefixed: right.layout.words().1,
         keys: words_of(&right.keys),

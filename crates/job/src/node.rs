@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_api::{ClusterHost, JobVolume};
+use thalweg_table::cluster::{Error, Tables};
 use thalweg_volume::VolumeFs;
 use thalweg_wire::{ClusterError, Host, Link, LinkError, What};
 
@@ -27,6 +28,9 @@ pub trait Node: Send + Sync {
 
     /// Opens a volume as this node.
     fn volume(&self, volume: &JobVolume) -> thalweg_engine::Result<VolumeFs>;
+
+    /// The tables of the cluster, for this node as a client.
+    fn tables(&self) -> thalweg_engine::Result<Tables>;
 
     /// Waits until it goes down, or this long. Returns whether it goes down.
     fn is_stopping_within(&self, patience: Duration) -> bool;
@@ -72,6 +76,11 @@ impl Node for Arc<Host> {
 
     fn volume(&self, volume: &JobVolume) -> thalweg_engine::Result<VolumeFs> {
         Ok(thalweg_volume::open_on_node(self, volume)?)
+    }
+
+    fn tables(&self) -> thalweg_engine::Result<Tables> {
+        let none = || Error::Refused("a node without an identity cannot open tables".into());
+        Ok(Tables::load(Host::directory(self).ok_or_else(none)?, None)?)
     }
 
     fn is_stopping_within(&self, patience: Duration) -> bool {

@@ -22,6 +22,7 @@ use thalweg_engine::{Error, JobFault, Progress, Result};
 use thalweg_io::host;
 use thalweg_record::{SplitPoint, pack_sample, unpack_sample};
 use thalweg_river::Stopper;
+use thalweg_table::cluster::{TableFiles, is_table};
 use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::threads::caught;
 use thalweg_wire::{Link, Outgoing, Streams, message};
@@ -389,13 +390,16 @@ impl Session<'_> {
         })
     }
 
-    /// The file systems of what the client serves, and of files in volumes.
+    /// The file systems of what the client serves, of files in volumes, and of tables.
     fn lent(&self, attempt: &JobAttempt) -> Result<ClientDisks> {
         let ask = &self.request.ask;
         let volumes = volumes::Opened::by(&*self.local.node, ask)?;
         let mut lent = ClientDisks::default();
         if let Some(volume) = inputs_of(ask)?.first().and_then(|path| volumes.of(path)) {
             lent.inputs = Some(Arc::new(volume));
+        }
+        if inputs_of(ask)?.first().is_some_and(|path| is_table(path)) {
+            lent.inputs = Some(Arc::new(TableFiles::new(self.local.node.tables()?)));
         }
         if let Some(volume) = volumes.of(&path_of(&ask.output)?) {
             lent.files = Some(Arc::new(volume));

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use thalweg_api::{ClusterPlan, Detached, Plan, Receipt, TableLoaded, Work};
 use thalweg_base::units::Size;
 use thalweg_engine::{
-    Asked, Endpoint, JoinKind, Layout, PartitionPick, Progress, Result, RightSide, WorkOptions,
+    Asked, BadPath, Endpoint, JoinKind, Layout, PartitionPick, Progress, Result, RightSide, WorkOptions,
 };
+use thalweg_io::{hidden, small};
 use thalweg_job::Cluster;
 use thalweg_record::KeyPart;
 use thalweg_table::cluster::{Duplicates, Error};
@@ -36,6 +37,16 @@ pub struct Task {
     pub nodes: Option<usize>,
     /// The cluster that does the work; `None` for this machine.
     pub cluster: Option<Cluster>,
+}
+
+/// A file that is removed in the end.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        // It is not there if the work failed.
+        let _ = small::remove(&self.0);
+    }
 }
 
 /// What a task will do, and how long it will take.
@@ -200,6 +211,9 @@ impl Task {
     pub fn run(&self, progress: &Progress) -> Result<Receipt> {
         match self.cluster()? {
             None => self.run_here(Duplicates::Fail, progress).map(|(receipt, _)| receipt),
+            Some(_) if matches!(self.options.output, Endpoint::Table(_)) => {
+                self.load_from(Duplicates::Fail, progress).map(|(receipt, _)| receipt)
+            }
             Some(cluster) => thalweg_job::run(cluster, &self.options, progress),
         }
     }
@@ -210,11 +224,43 @@ impl Task {
     /// # Errors
     /// If the output is not a table; otherwise as for [`Task::run`].
     pub fn load(&self, duplicates: Duplicates, progress: &Progress) -> Result<TableLoaded> {
-        let is_possible = self.cluster()?.is_none() && matches!(self.options.output, Endpoint::Table(_));
-        let loaded = if is_possible { self.run_here(duplicates, progress)?.1 } else { None };
-        loaded.ok_or_else(|| {
-            Error::Refused("a load is done here, and its output is a table: table:NAME".into()).into()
-        })
+        let loaded = match (self.cluster()?, &self.options.output) {
+            (None, Endpoint::Table(_)) => self.run_here(duplicates, progress)?.1,
+            (Some(_), Endpoint::Table(_)) => self.load_from(duplicates, progress)?.1,
+            _ => None,
+        };
+        loaded.ok_or_else(|| Error::Refused("the output of a load is a table: table:NAME".into()).into())
+    }
+
+    /// Sorts on the nodes of a cluster into a hidden file here, beside scratch data, and loads that into the table.
+    fn load_from(
+        &self,
+        duplicates: Duplicates,
+        progress: &Progress,
+    ) -> Result<(Receipt, Option<TableLoaded>)> {
+        let WorkOptions { output, scratch, memory, layout, keys, .. } = &self.options;
+        // A table that cannot be loaded is refused before the nodes work.
+        self.sink(&mut Ends::default(), &mut output.clone(), duplicates)?;
+        let directory = scratch.first().cloned().unwrap_or_default();
+        let sorted = Removed(directory.join(hidden::unique("load")));
+        let mut sort = self.clone();
+        sort.options.output = Endpoint::Client(sorted.0.clone());
+        let mut receipt = sort.run(progress)?;
+        let mut merge = Task::merge([sorted.0.clone()], output.clone());
+        (merge.options.layout, merge.options.keys) = (*layout, keys.clone());
+        (merge.options.memory, merge.options.scratch) = (*memory, scratch.clone());
+        let (merged, loaded) = merge.run_here(duplicates, progress)?;
+        receipt.seconds += merged.seconds;
+        Ok((receipt, loaded))
+    }
+
+    /// Replaces an output that is a table by a pipe.
+    fn sink(&self, ends: &mut Ends, output: &mut Endpoint, duplicates: Duplicates) -> Result<()> {
+        let form = || match self.options.work {
+            Work::Sort | Work::Merge => form(self.options.layout, &self.options.keys),
+            _ => Err(Error::Refused("a table takes the output of a sort or a merge".into())),
+        };
+        ends.sink(output, form, duplicates)
     }
 
     fn run_here(
@@ -224,12 +270,13 @@ impl Task {
     ) -> Result<(Receipt, Option<TableLoaded>)> {
         let (mut options, mut ends) = (self.options.clone(), Ends::default());
         let right = options.right.iter_mut().flat_map(|right| &mut right.inputs);
+        if let (Work::Partition { pick: PartitionPick::Range, .. }, [end @ Endpoint::Table(_)]) =
+            (options.work, &options.inputs[..])
+        {
+            return Err(BadPath::RangesOfStream(end.to_string().into()).into());
+        }
         options.inputs.iter_mut().chain(right).try_for_each(|input| ends.source(input))?;
-        let form = || match self.options.work {
-            Work::Sort | Work::Merge => form(options.layout, &options.keys),
-            _ => Err(Error::Refused("a table takes the output of a sort or a merge".into())),
-        };
-        ends.sink(&mut options.output, form, duplicates)?;
+        self.sink(&mut ends, &mut options.output, duplicates)?;
         ends.run(progress, || match self.nodes {
             Some(nodes @ 2..) => thalweg_job::run_in_process(&options, nodes, progress),
             _ => thalweg_engine::run(&options, progress),
