@@ -39,7 +39,9 @@ _thalweg() {
         --tls-key) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
         --capacity) :; return ;;
         --variant) mapfile -t COMPREPLY < <(compgen -W 'n c cu s' -- "$word"); return ;;
+        --transport) mapfile -t COMPREPLY < <(compgen -W 'links udp' -- "$word"); return ;;
         --on-duplicate) mapfile -t COMPREPLY < <(compgen -W 'error first last' -- "$word"); return ;;
+        --parity) :; return ;;
         --where) :; return ;;
         --first) :; return ;;
         --size) :; return ;;
@@ -76,7 +78,7 @@ _thalweg() {
         pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         volume) flags='--record --stores --manager --clients --stripe --width --copies --recursive --force --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat mkdir rm layout hint check repair add-store replace salvage destroy' ;;
         mount) flags='--background --read-only --cache --hint --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        table) flags='--record --by --datamation --memory --scratch --resp --password-file --tls-cert --tls-key --capacity --index --variant --on-duplicate --hex --where --first --descending --keys-only --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='serve create list status drop put update get delete range count find load dump split merge move' ;;
+        table) flags='--record --by --datamation --memory --scratch --resp --password-file --tls-cert --tls-key --capacity --index --variant --transport --on-duplicate --parity --hex --where --first --descending --keys-only --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='serve create list status drop put update get delete range count find load dump split merge move' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         bench) flags='--suites --size --rows --dir --rivals --nodes --runs --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump launch river cluster all-to-all volume table' ;;
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
