@@ -13,7 +13,7 @@ use std::sync::Arc;
 use thalweg_base::clock::Stopwatch;
 
 use crate::lab::Lab;
-use crate::slurm::Slurm;
+use crate::slurm::{Slurm, SlurmHost};
 
 /// The launchers' names in reports.
 pub(crate) const SSH: &str = "ssh";
@@ -30,6 +30,8 @@ pub(crate) const SRUN: &str = "srun";
 
 /// With more hosts its daemons wait 5 s or more for each other's names, which says nothing about its speed.
 const MPIRUN_MAX: u32 = 4;
+/// The last number of this machine's address in a lab.
+const HERE: u32 = 254;
 /// How long a server may take to listen, in seconds.
 const LISTENS_SECONDS: f64 = 10.0;
 
@@ -67,7 +69,9 @@ impl Launchers {
                 }
             }
         }
-        match rivals.then(|| Slurm::start(lab)) {
+        let host = |i| SlurmHost { space: lab.space(i), address: lab.address(i) };
+        let hosts: Vec<SlurmHost> = (1..=lab.hosts()).map(host).collect();
+        match rivals.then(|| Slurm::start(lab.id(), &hosts, &lab.address(HERE))) {
             Some(Ok(slurm)) => {
                 launchers.found.push(SRUN);
                 launchers.slurm = Some(Arc::new(slurm));
@@ -107,7 +111,11 @@ impl Launchers {
     fn launcher(&self, lab: &Lab, name: &str, count: u32) -> Box<dyn Fn() -> Command> {
         if let Some(slurm) = self.slurm.as_ref().filter(|_| name == SRUN) {
             let slurm = slurm.clone();
-            return Box::new(move || slurm.srun(count));
+            return Box::new(move || {
+                let mut command = slurm.srun(count);
+                command.arg("true");
+                command
+            });
         }
         let kept = self.setting(if name == SSH { "cold" } else { "kept" });
         let (names, program) = (lab.names(count), name.split(',').next().unwrap_or(name).to_string());

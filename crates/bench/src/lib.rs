@@ -48,6 +48,7 @@ use thalweg_base::clock;
 
 pub use error::{Error, Result};
 pub use rows::names as row_names;
+pub use slurm::{Slurm, SlurmHost};
 pub use table::table;
 
 /// Seed of all that is random in the data.

@@ -10,7 +10,6 @@ use std::process::{Child, Command, Stdio};
 
 use thalweg_base::clock::Stopwatch;
 
-use crate::lab::Lab;
 use crate::launchers::is_here;
 
 /// The programs that must be installed.
@@ -20,25 +19,43 @@ const READY_SECONDS: f64 = 60.0;
 /// The daemons' port; each daemon is in a host of its own.
 const DAEMON_PORT: u16 = 6818;
 const KEY_BYTES: usize = 1024;
-/// The last number of this machine's address in a lab.
-const HERE: u32 = 254;
+
+/// A host of a lab: its network namespace and its address.
+#[derive(Debug, Clone)]
+pub struct SlurmHost {
+    /// The name of the network namespace.
+    pub space: String,
+    /// The address.
+    pub address: String,
+}
 
 /// A running Slurm; see the head of this file.
-pub(crate) struct Slurm {
+#[derive(Debug)]
+pub struct Slurm {
     processes: Vec<Child>,
     directory: PathBuf,
     job: String,
 }
 
 impl Slurm {
-    /// Starts Slurm and allocates all hosts; an error says why it cannot.
-    pub(crate) fn start(lab: &Lab) -> Result<Slurm, String> {
-        if let Some(program) = PROGRAMS.into_iter().find(|program| !is_here(program)) {
-            return Err(format!("{program} is not installed (bench/rivals/setup launchers)"));
+    /// Why Slurm cannot be started here, if one of its programs is missing.
+    pub fn missing() -> Option<String> {
+        let program = PROGRAMS.into_iter().find(|program| !is_here(program))?;
+        Some(format!("{program} is not installed (bench/rivals/setup launchers)"))
+    }
+
+    /// Starts Slurm and allocates all hosts, which are called n1, n2 and so on. `name` is that of its directory, `here`
+    /// the address of this machine.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn start(name: &str, hosts: &[SlurmHost], here: &str) -> Result<Slurm, String> {
+        if let Some(why) = Slurm::missing() {
+            return Err(why);
         }
-        let directory = std::env::temp_dir().join(format!("thalweg-slurm-{}", lab.id()));
+        let directory = std::env::temp_dir().join(format!("thalweg-slurm-{name}"));
         let mut slurm = Slurm { processes: Vec::new(), directory, job: String::new() };
-        slurm.write(lab).map_err(|e| format!("cannot be set up: {e}"))?;
+        slurm.write(hosts, here).map_err(|e| format!("cannot be set up: {e}"))?;
         let file = |name: &str| slurm.directory.join(name).display().to_string();
         let mut munged = Command::new("munged");
         munged.args(["-F", "--force"]).arg(format!("--key-file={}", file("key")));
@@ -53,22 +70,22 @@ impl Slurm {
         let mut controller = Command::new("slurmctld");
         controller.args(["-D", "-f"]).arg(slurm.settings());
         slurm.begin(controller)?;
-        for host in 1..=lab.hosts() {
+        for (i, host) in hosts.iter().enumerate() {
             // Not by `ip netns exec`, which hides the control groups that the daemon needs.
             let mut daemon = Command::new("nsenter");
-            daemon.arg(format!("--net=/run/netns/{}", lab.space(host)));
-            daemon.args(["slurmd", "-D", "-N", &format!("n{host}"), "-f"]).arg(slurm.settings());
+            daemon.arg(format!("--net=/run/netns/{}", host.space));
+            daemon.args(["slurmd", "-D", "-N", &format!("n{}", i + 1), "-f"]).arg(slurm.settings());
             slurm.begin(daemon)?;
         }
-        slurm.allocate(lab.hosts())?;
+        slurm.allocate(hosts.len())?;
         Ok(slurm)
     }
 
-    /// The command that runs a null command on this many hosts of the allocation.
-    pub(crate) fn srun(&self, count: u32) -> Command {
+    /// `srun` on this many hosts of the allocation, to which the program and its arguments are added.
+    pub fn srun(&self, hosts: u32) -> Command {
         let mut command = Command::new("srun");
         command.env("SLURM_CONF", self.settings());
-        command.args(["--overlap", "--mpi=none", "--jobid", &self.job, "-N", &count.to_string(), "true"]);
+        command.args(["--overlap", "--mpi=none", "--jobid", &self.job, "-N", &hosts.to_string()]);
         command
     }
 
@@ -76,20 +93,20 @@ impl Slurm {
         self.directory.join("slurm.conf")
     }
 
-    fn write(&self, lab: &Lab) -> std::io::Result<()> {
+    fn write(&self, hosts: &[SlurmHost], here: &str) -> std::io::Result<()> {
         std::fs::DirBuilder::new().mode(0o755).create(&self.directory)?;
         let mut key = std::fs::OpenOptions::new();
         let mut key = key.write(true).create_new(true).mode(0o400).open(self.directory.join("key"))?;
         let mut noise = std::io::Read::take(std::fs::File::open("/dev/urandom")?, KEY_BYTES as u64);
         std::io::copy(&mut noise, &mut key)?;
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
-        let port = TcpListener::bind((lab.address(HERE), 0))?.local_addr()?.port();
-        let (dir, here, name) = (self.directory.display(), lab.address(HERE), name.trim());
-        let hosts: String = (1..=lab.hosts())
-            .map(|i| {
-                format!("NodeName=n{i} NodeAddr={} NodeHostname=n{i} CPUs=1 State=UNKNOWN\n", lab.address(i))
-            })
-            .collect();
+        let port = TcpListener::bind((here, 0))?.local_addr()?.port();
+        let (dir, name) = (self.directory.display(), name.trim());
+        let line = |(i, host): (usize, &SlurmHost)| {
+            let (name, address) = (format!("n{}", i + 1), &host.address);
+            format!("NodeName={name} NodeAddr={address} NodeHostname={name} CPUs=1 State=UNKNOWN\n")
+        };
+        let hosts: String = hosts.iter().enumerate().map(line).collect();
         let settings = format!(
             "ClusterName=lab\nSlurmctldHost={name}({here})\nSlurmctldPort={port}\nSlurmdPort={DAEMON_PORT}\n\
              SlurmUser=root\nSlurmdUser=root\nAuthType=auth/munge\nCredType=cred/munge\n\
@@ -111,7 +128,7 @@ impl Slurm {
         Ok(())
     }
 
-    fn allocate(&mut self, hosts: u32) -> Result<(), String> {
+    fn allocate(&mut self, hosts: usize) -> Result<(), String> {
         let told = |program: &str, args: &[&str]| {
             let ran = Command::new(program).args(args).env("SLURM_CONF", self.settings()).output();
             ran.map_or_else(
@@ -121,7 +138,7 @@ impl Slurm {
         };
         let idle =
             || told("sinfo", &["-h", "-N", "-o", "%t"]).lines().filter(|state| *state == "idle").count();
-        ready("slurmd", || idle() == hosts as usize)?;
+        ready("slurmd", || idle() == hosts)?;
         let granted = told("salloc", &["--no-shell", "-N", &hosts.to_string()]);
         let job = granted.split("allocation ").nth(1).and_then(|rest| rest.split_whitespace().next());
         self.job = job.ok_or_else(|| format!("allocates no hosts: {}", granted.trim()))?.to_string();

@@ -63,6 +63,17 @@ impl Lab {
         labs().join(&self.id).join(host)
     }
 
+    /// The name of the network namespace of the host with this number.
+    pub(crate) fn space(&self, host: usize) -> String {
+        format!("th{}-n{host}", self.id)
+    }
+
+    /// The address of the host with this number; 254 is this machine.
+    pub(crate) fn address(&self, host: usize) -> String {
+        let id = u32::from_str_radix(&self.id, 16).expect("four hexadecimal digits");
+        format!("10.{}.{}.{host}", 64 + (id >> 8) % 64, id & 255)
+    }
+
     /// The process id of a host's node, not of its guard.
     pub(crate) fn pid(&self, host: &str) -> u32 {
         let ready = std::fs::read_to_string(self.directory(host).join("ready")).unwrap();
