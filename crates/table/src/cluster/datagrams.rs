@@ -28,7 +28,7 @@ use thalweg_wire::{
 
 use super::journal::ClientId;
 use super::message::{Ask, Message, Replies, Requests};
-use super::service::locked;
+use super::stream::locked;
 
 /// The most bytes of a datagram: in a network, less than its packets have, and on one machine less than UDP allows.
 pub(crate) const NETWORK_BYTES: usize = 1400;

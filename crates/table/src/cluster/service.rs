@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use thalweg_api::{
@@ -45,7 +45,7 @@ use super::parity::service::ParityService;
 use super::registrar::{Registrar, number, registrar, servers};
 use super::resp;
 use super::server::{BucketServer, Outbox, To};
-use super::stream::{Outlet, Reader, framed, unframed};
+use super::stream::{Outlet, Reader, framed, locked, unframed};
 use super::text::show_hex;
 use crate::server::Stop;
 use crate::slab::Full;
@@ -107,10 +107,6 @@ enum ToPeer {
 
 pub(crate) fn now_ms() -> u64 {
     now_ns() / 1_000_000
-}
-
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The properties of a table, for its servers.

@@ -24,6 +24,11 @@ pub(crate) const WAITING_BYTES_MAX: usize = 16 << 20;
 const WINDOW: usize = 4;
 const HEAD_BYTES: usize = 4;
 
+/// The guarded data, also after a panic of another holder.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A message after its length.
 pub(crate) fn framed(message: &impl Plain) -> Vec<u8> {
     let mut bytes = vec![0; HEAD_BYTES];
@@ -101,7 +106,7 @@ struct Waiting {
 
 impl Outlet {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.waiting)
     }
 
     /// Queues a message. Returns false if the outlet is closed.
