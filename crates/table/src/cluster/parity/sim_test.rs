@@ -7,7 +7,7 @@ use super::super::image::Address;
 use super::super::interval::{Bytes, Interval};
 use super::super::message::{Answer, Message, Operation};
 use super::super::parity::directory::{Directory, Stored};
-use super::super::parity::message::Shape;
+use super::super::parity::message::{Group, Shape};
 use super::super::server::{BucketServer, Outbox, To};
 use super::{CALM_MS, Event, KEYS, SEEDS, TABLE, World, key, name, number, server};
 use crate::bucket::Bucket;
@@ -128,16 +128,23 @@ impl World {
         }
     }
 
+    /// The most buckets that a group lacks, as far as the registrar knows; `None` while it is down.
+    fn lacking(&self) -> Option<usize> {
+        let directory = self.registrar.directory.as_ref()?;
+        let of = |group: &Group| {
+            let data = usize::from(group.shape().data);
+            let lacks = |index: &usize| match &group.seats[*index] {
+                None => *index >= data,
+                Some(_) => !directory.is_complete(self.now_ms, group, *index),
+            };
+            (0..group.seats.len()).filter(lacks).count()
+        };
+        Some(directory.stored.groups.iter().map(of).max().unwrap_or(0))
+    }
+
     /// Whether all buckets of all groups are there.
     fn is_sound(&self) -> bool {
-        let Some(directory) = &self.registrar.directory else { return false };
-        directory.stored.groups.iter().all(|group| {
-            let data = usize::from(group.shape().data);
-            (0..group.seats.len()).all(|index| match &group.seats[index] {
-                None => index < data,
-                Some(_) => directory.is_complete(self.now_ms, group, index),
-            })
-        })
+        self.lacking() == Some(0)
     }
 
     /// Lets a server or the registrar fail.
@@ -150,7 +157,9 @@ impl World {
             self.registrar.up_ms = self.now_ms + self.rng.below(DOWN_MS);
         }
         let tolerated = self.spec.parity.map_or(0, |shape| usize::from(shape.parity));
-        if self.failed < tolerated && self.rng.one_in(60) {
+        // A server that was cut off for long has failed as well, and others are about to get its buckets.
+        let failed = self.lacking().map_or(tolerated, |lacking| lacking.max(self.failed));
+        if failed < tolerated && self.rng.one_in(60) {
             let failing = self.rng.below(self.servers.len() as u64) as usize;
             if self.down.contains_key(&failing) {
                 return;
