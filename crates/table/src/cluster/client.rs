@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::image::{Address, Image};
-use super::index::{Descent, LEVELS_MAX};
+use super::index_message::{Descent, LEVELS_MAX};
 use super::interval::Point;
 use super::journal::ClientId;
 use super::message::{Ask, Message, Outcome, Refused, Replies, Requests, TableId};

@@ -1,7 +1,8 @@
 //! The pages of indexes on a server: requests go down them, and other servers correct them. See index.rs.
 
 use super::image::{Address, Element};
-use super::index::{Descent, IndexNote, LEVELS_MAX, Step};
+use super::index::Step;
+use super::index_message::{Descent, IndexNote, LEVELS_MAX};
 use super::interval::{Interval, Point};
 use super::message::{Ask, HOPS_MAX, Message, Requests, TableId};
 use super::server::{BucketServer, Outbox, To};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use thalweg_base::codec::{choice, decode, record};
 
 use super::image::{Address, Element};
-use super::index::{Descent, IndexNote, IndexPage};
+use super::index_message::{Descent, IndexNote, IndexPage};
 use super::interval::{Bytes, Interval, Point};
 use super::journal::{ClientId, Noted};
 use super::parity::message::{ParityMessage, Seat, Shape};

@@ -19,6 +19,7 @@ mod files;
 mod front;
 mod image;
 mod index;
+mod index_message;
 mod index_server;
 #[cfg(test)]
 mod index_test;
@@ -38,6 +39,7 @@ mod resp;
 pub mod scale;
 mod server;
 mod service;
+mod session;
 #[cfg(test)]
 mod sim_test;
 mod stream;

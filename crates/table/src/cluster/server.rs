@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::image::{Address, Element, Image};
-use super::index::{Descent, IndexPage, Indexes};
+use super::index::Indexes;
+use super::index_message::{Descent, IndexPage};
 use super::interval::{Interval, Point, Upper};
 use super::journal::Seen;
 use super::message::{

@@ -26,9 +26,7 @@ use thalweg_base::clock::now_ns;
 use thalweg_base::units::Size;
 use thalweg_io::{process, small};
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{
-    Host, Incoming, Link, Outgoing, Peer, Role, Service, Streams, cluster, log, message, new_id,
-};
+use thalweg_wire::{Host, Incoming, Link, Peer, Role, Service, Streams, cluster, log, message, new_id};
 
 use super::datagrams::{self, Datagrams};
 use super::dump::{self, Dump, Verdict};
@@ -39,8 +37,8 @@ use super::journal::ClientId;
 use super::message::{Message, Outcome, Refused, Replies, Requests, Spec, TableId};
 use super::nodes::interval;
 use super::owned::Owned;
-use super::parity::directory::Directory;
-use super::parity::message::{ParityMessage, Shape};
+
+use super::parity::message::Shape;
 use super::parity::service::ParityService;
 use super::registrar::{Registrar, number, registrar, servers};
 use super::resp;
@@ -61,19 +59,17 @@ const LEAVE_MS: u64 = 5_000;
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// The directory of dumps, in that of the node's identity.
 const DUMPS: &str = "tables";
-/// The most streams of clients.
-const SESSIONS_MAX: usize = 1024;
 /// By default, tables may use this percentage of the memory that is available when the first table is created.
 const MEMORY_PERCENT: u64 = 50;
 
 /// The service of tables on a node.
 pub struct TableService {
-    host: Arc<Host>,
+    pub(super) host: Arc<Host>,
     registrar: Registrar,
     memory: Option<Size>,
-    parity: ParityService,
+    pub(super) parity: ParityService,
     buckets: Mutex<Option<BucketServer>>,
-    clients: Mutex<BTreeMap<ClientId, ToClient>>,
+    pub(super) clients: Mutex<BTreeMap<ClientId, ToClient>>,
     /// Made when the first client asks for it; `None` if there is no port.
     datagrams: OnceLock<Option<Arc<Datagrams>>>,
     /// Tables that clients are loading, and that are not listed yet.
@@ -85,14 +81,14 @@ pub struct TableService {
 
 /// How replies get to a client.
 #[derive(Clone)]
-struct ToClient {
-    outlet: Arc<Outlet>,
-    datagrams: Option<Arc<datagrams::Session>>,
+pub(super) struct ToClient {
+    pub(super) outlet: Arc<Outlet>,
+    pub(super) datagrams: Option<Arc<datagrams::Session>>,
 }
 
 /// How replies should travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Medium {
+pub(super) enum Medium {
     Link,
     /// As datagrams, if the client uses them and they fit.
     Datagrams,
@@ -212,7 +208,7 @@ impl TableService {
     }
 
     /// The nodes that have buckets; without a cluster, this one.
-    fn servers(&self) -> Vec<Address> {
+    pub(super) fn servers(&self) -> Vec<Address> {
         let hosts = self.host.cluster_file().map(|file| file.hosts).unwrap_or_default();
         let mut servers: Vec<Address> = servers(&hosts).into_iter().map(Address::from).collect();
         if servers.is_empty() {
@@ -231,7 +227,7 @@ impl TableService {
         self.host.name()
     }
 
-    fn send(self: &Arc<Self>, medium: Medium, out: Outbox) {
+    pub(super) fn send(self: &Arc<Self>, medium: Medium, out: Outbox) {
         let mut out = VecDeque::from(out);
         while let Some((to, message)) = out.pop_front() {
             match (to, message) {
@@ -263,7 +259,7 @@ impl TableService {
     }
 
     /// The datagrams of this node. A thread receives them.
-    fn datagrams(self: &Arc<Self>) -> Option<&Arc<Datagrams>> {
+    pub(super) fn datagrams(self: &Arc<Self>) -> Option<&Arc<Datagrams>> {
         let start = || {
             let address = self.host.declared().and_then(|host| cluster::address_of(&host).ok());
             let datagrams = Arc::new(Datagrams::at(address).ok()?);
@@ -279,7 +275,7 @@ impl TableService {
     }
 
     /// Carries out requests of a client, or refuses them if it may only read.
-    fn requests(
+    pub(super) fn requests(
         self: &Arc<Self>,
         (client, medium): (ClientId, Medium),
         may_change: bool,
@@ -380,93 +376,12 @@ impl TableService {
         }
     }
 
-    /// The name of the registrar's node.
-    fn registrar_name(&self) -> Option<Address> {
-        let hosts = self.host.cluster_file()?.hosts;
-        registrar(&hosts).map(|host| Address::from(&*host.name))
-    }
-
-    /// Changes the groups of tables with parity, stores the change, and sends the resulting messages.
-    fn with_directory<T>(self: &Arc<Self>, work: impl FnOnce(&mut Directory, &mut Outbox) -> T) -> Result<T> {
-        let (done, out) = self.parity.with(now_ms(), self.host.name(), work)?;
-        self.send(Medium::Link, out);
-        Ok(done)
-    }
-
-    /// Handles a message for the registrar, if this node is the registrar. Otherwise the sender asks again.
-    fn register(self: &Arc<Self>, from: &Address, message: ParityMessage) {
-        let Ok(registrar) = self.registrar() else { return };
-        if let ParityMessage::Dropped { table } = message {
-            let is_listed = |list: TableList| list.tables.iter().any(|entry| number(&entry.id) == Ok(table));
-            // A table is listed once it is loaded.
-            if registrar.list().is_ok_and(|list| !is_listed(list)) {
-                self.drop_groups(table);
-            }
-            return;
-        }
-        let _ = self.with_directory(|directory, out| directory.take(now_ms(), from, message, out));
-    }
-
-    /// Removes the groups of a table, if this node is the registrar.
-    fn drop_groups(self: &Arc<Self>, table: TableId) {
-        if self.parity.has_groups() && self.registrar().is_ok() {
-            // Servers that have removed the table remind the registrar of groups that could not be removed.
-            let _ = self.with_directory(|directory, _| directory.drop_table(table));
-        }
-    }
-
-    /// Does what is due for the registrar, if this node is the registrar and there are groups.
-    fn tick_registrar(self: &Arc<Self>) {
-        if self.parity.has_groups() && self.registrar().is_ok() {
-            let servers = self.servers();
-            // What could not be stored is tried again.
-            let _ = self.with_directory(|directory, out| directory.tick(now_ms(), &servers, out));
-        }
-    }
-
     /// Waits for the time of a tick.
     pub(crate) fn wait(&self) -> Result<()> {
         match self.host.is_stopping_within(TICK) {
             true => Err(Error::Refused("this node is stopping".into())),
             false => Ok(()),
         }
-    }
-
-    /// Makes the first group of a new table with parity, as soon as it is known which nodes are there. Returns the node
-    /// of the first bucket.
-    fn create_group(self: &Arc<Self>, spec: Spec, shape: Shape) -> Result<Address> {
-        self.parity.begin();
-        self.with_buckets(|_, _| ());
-        while !self.with_directory(|directory, _| directory.knows_servers(now_ms()))? {
-            self.wait()?;
-        }
-        self.with_directory(|directory, out| {
-            let alive = directory.alive(now_ms()).count();
-            let home = (alive >= shape.seats()).then(|| directory.create(now_ms(), spec, out));
-            home.flatten().ok_or_else(|| {
-                Error::Refused(format!(
-                    "parity {shape} needs {} nodes, each for one bucket of a group; {alive} can be reached",
-                    shape.seats()
-                ))
-            })
-        })?
-    }
-
-    /// Processes the requests of a client, and sends the replies.
-    fn session(
-        self: &Arc<Self>,
-        link: &Link,
-        (out, inc): (Outgoing, Incoming),
-        may_change: bool,
-    ) -> std::result::Result<(), String> {
-        let mut reader = Reader::new(link, inc)?;
-        let outlet = Arc::new(Outlet::default());
-        let sends = Arc::clone(&outlet);
-        if !spawn("table", move || drop(sends.run(out))) {
-            return Err("this node has no thread left".into());
-        }
-        let session = Session { service: self, outlet, client: None, datagrams: None };
-        session.serve(link, &mut reader, may_change)
     }
 
     /// The registrar, if this node is the registrar.
@@ -678,100 +593,6 @@ impl TableService {
             }
             other => self.done(other).map(|()| String::new())?,
         })
-    }
-}
-
-/// The stream of a client.
-struct Session<'a> {
-    service: &'a Arc<TableService>,
-    outlet: Arc<Outlet>,
-    /// The client, once its first message has said which of its sessions this is.
-    client: Option<ClientId>,
-    datagrams: Option<(Arc<datagrams::Session>, Arc<Datagrams>)>,
-}
-
-impl Session<'_> {
-    fn serve(
-        mut self,
-        link: &Link,
-        reader: &mut Reader,
-        may_change: bool,
-    ) -> std::result::Result<(), String> {
-        let peer = link.hello().node.0;
-        let of = |session| ClientId { peer: [(peer >> 64) as u64, peer as u64], session };
-        while let Some(message) = reader.next()? {
-            let message = match message {
-                Message::Requests(requests) => {
-                    let client = of(requests.client.session);
-                    self.is(client)?;
-                    self.service.requests((client, Medium::Link), may_change, requests);
-                    continue;
-                }
-                Message::OpenDatagrams { client, bytes } => {
-                    let client = of(client.session);
-                    self.is(client)?;
-                    self.open_datagrams(link, client, (bytes, may_change))?;
-                    continue;
-                }
-                Message::Where { table, client } => {
-                    let client = of(client.session);
-                    self.is(client)?;
-                    Message::Where { table, client }
-                }
-                _ => return Err("a client sent what only nodes send".into()),
-            };
-            self.service.with_buckets(|buckets, out| buckets.take(now_ms(), &"".into(), message, out));
-        }
-        Ok(())
-    }
-
-    /// Directs the replies to a client to this stream.
-    fn is(&mut self, client: ClientId) -> std::result::Result<(), String> {
-        if self.client == Some(client) {
-            return Ok(());
-        }
-        let mut clients = locked(&self.service.clients);
-        if self.client.is_some() || clients.len() >= SESSIONS_MAX {
-            return Err(format!(
-                "a stream is for one session, and a node has at most {SESSIONS_MAX} of them"
-            ));
-        }
-        self.client = Some(client);
-        clients.insert(client, ToClient { outlet: Arc::clone(&self.outlet), datagrams: None });
-        Ok(())
-    }
-
-    /// Opens a session of datagrams beside this stream. Without a port, the client does not hear of one.
-    fn open_datagrams(
-        &mut self,
-        link: &Link,
-        client: ClientId,
-        (bytes, may_change): (u32, bool),
-    ) -> std::result::Result<(), String> {
-        if self.datagrams.is_some() {
-            return Err("a stream has one session of datagrams".into());
-        }
-        let Some(datagrams) = self.service.datagrams() else { return Ok(()) };
-        let Some((session, opened)) = datagrams.open(link, client, bytes, may_change) else { return Ok(()) };
-        if let Some(to) = locked(&self.service.clients).get_mut(&client) {
-            to.datagrams = Some(Arc::clone(&session));
-        }
-        self.datagrams = Some((session, Arc::clone(datagrams)));
-        self.outlet.put(framed(&opened));
-        Ok(())
-    }
-}
-
-impl Drop for Session<'_> {
-    fn drop(&mut self) {
-        self.outlet.close();
-        self.datagrams.iter().for_each(|(session, datagrams)| datagrams.close(session));
-        let Some(client) = self.client else { return };
-        let mut clients = locked(&self.service.clients);
-        // The client may have reconnected on another stream.
-        if clients.get(&client).is_some_and(|to| Arc::ptr_eq(&to.outlet, &self.outlet)) {
-            clients.remove(&client);
-        }
     }
 }
 

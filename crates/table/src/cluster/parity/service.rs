@@ -1,18 +1,23 @@
-//! The groups of the registrar in a file.
+//! The groups of the registrar: in a file, and at work on its node.
 //!
 //! Model: `table-groups`, beside the identity of the node, is replaced as a whole before anything is sent.
 //! Invariant: after a failure to store a change, the groups are those of the file.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use thalweg_api::TableList;
 use thalweg_base::codec::{Plain, decode};
 use thalweg_io::small;
 
 use super::super::error::{Error, Result};
-use super::super::message::Outbox;
+use super::super::image::Address;
+use super::super::message::{Outbox, Spec, TableId};
+use super::super::registrar::{number, registrar};
+use super::super::service::{Medium, TableService, now_ms};
 use super::directory::{Directory, Stored};
+use super::message::{ParityMessage, Shape};
 
 const FILE: &str = "table-groups";
 
@@ -76,5 +81,74 @@ impl ParityService {
         }
         *known = Some(directory);
         Ok((done, out))
+    }
+}
+
+impl TableService {
+    /// The name of the registrar's node.
+    pub(in super::super) fn registrar_name(&self) -> Option<Address> {
+        let hosts = self.host.cluster_file()?.hosts;
+        registrar(&hosts).map(|host| Address::from(&*host.name))
+    }
+
+    /// Changes the groups of tables with parity, stores the change, and sends the resulting messages.
+    pub(in super::super) fn with_directory<T>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&mut Directory, &mut Outbox) -> T,
+    ) -> Result<T> {
+        let (done, out) = self.parity.with(now_ms(), self.host.name(), work)?;
+        self.send(Medium::Link, out);
+        Ok(done)
+    }
+
+    /// Handles a message for the registrar, if this node is the registrar. Otherwise the sender asks again.
+    pub(in super::super) fn register(self: &Arc<Self>, from: &Address, message: ParityMessage) {
+        let Ok(registrar) = self.registrar() else { return };
+        if let ParityMessage::Dropped { table } = message {
+            let is_listed = |list: TableList| list.tables.iter().any(|entry| number(&entry.id) == Ok(table));
+            // A table is listed once it is loaded.
+            if registrar.list().is_ok_and(|list| !is_listed(list)) {
+                self.drop_groups(table);
+            }
+            return;
+        }
+        let _ = self.with_directory(|directory, out| directory.take(now_ms(), from, message, out));
+    }
+
+    /// Removes the groups of a table, if this node is the registrar.
+    pub(in super::super) fn drop_groups(self: &Arc<Self>, table: TableId) {
+        if self.parity.has_groups() && self.registrar().is_ok() {
+            // Servers that have removed the table remind the registrar of groups that could not be removed.
+            let _ = self.with_directory(|directory, _| directory.drop_table(table));
+        }
+    }
+
+    /// Does what is due for the registrar, if this node is the registrar and there are groups.
+    pub(in super::super) fn tick_registrar(self: &Arc<Self>) {
+        if self.parity.has_groups() && self.registrar().is_ok() {
+            let servers = self.servers();
+            // What could not be stored is tried again.
+            let _ = self.with_directory(|directory, out| directory.tick(now_ms(), &servers, out));
+        }
+    }
+
+    /// Makes the first group of a new table with parity, as soon as it is known which nodes are there. Returns the node
+    /// of the first bucket.
+    pub(in super::super) fn create_group(self: &Arc<Self>, spec: Spec, shape: Shape) -> Result<Address> {
+        self.parity.begin();
+        self.with_buckets(|_, _| ());
+        while !self.with_directory(|directory, _| directory.knows_servers(now_ms()))? {
+            self.wait()?;
+        }
+        self.with_directory(|directory, out| {
+            let alive = directory.alive(now_ms()).count();
+            let home = (alive >= shape.seats()).then(|| directory.create(now_ms(), spec, out));
+            home.flatten().ok_or_else(|| {
+                Error::Refused(format!(
+                    "parity {shape} needs {} nodes, each for one bucket of a group; {alive} can be reached",
+                    shape.seats()
+                ))
+            })
+        })?
     }
 }

@@ -1,0 +1,128 @@
+//! The stream of a client to a node: its requests, and where its replies go.
+
+use std::sync::Arc;
+
+use thalweg_wire::threads::spawn;
+use thalweg_wire::{Incoming, Link, Outgoing};
+
+use super::datagrams::{self, Datagrams};
+use super::journal::ClientId;
+use super::message::Message;
+use super::service::{Medium, TableService, ToClient, now_ms};
+use super::stream::{Outlet, Reader, framed, locked};
+
+/// The most streams of clients.
+const SESSIONS_MAX: usize = 1024;
+
+impl TableService {
+    /// Processes the requests of a client, and sends the replies.
+    pub(super) fn session(
+        self: &Arc<Self>,
+        link: &Link,
+        (out, inc): (Outgoing, Incoming),
+        may_change: bool,
+    ) -> std::result::Result<(), String> {
+        let mut reader = Reader::new(link, inc)?;
+        let outlet = Arc::new(Outlet::default());
+        let sends = Arc::clone(&outlet);
+        if !spawn("table", move || drop(sends.run(out))) {
+            return Err("this node has no thread left".into());
+        }
+        let session = Session { service: self, outlet, client: None, datagrams: None };
+        session.serve(link, &mut reader, may_change)
+    }
+}
+
+/// The stream of a client.
+struct Session<'a> {
+    service: &'a Arc<TableService>,
+    outlet: Arc<Outlet>,
+    /// The client, once its first message has said which of its sessions this is.
+    client: Option<ClientId>,
+    datagrams: Option<(Arc<datagrams::Session>, Arc<Datagrams>)>,
+}
+
+impl Session<'_> {
+    fn serve(
+        mut self,
+        link: &Link,
+        reader: &mut Reader,
+        may_change: bool,
+    ) -> std::result::Result<(), String> {
+        let peer = link.hello().node.0;
+        let of = |session| ClientId { peer: [(peer >> 64) as u64, peer as u64], session };
+        while let Some(message) = reader.next()? {
+            let message = match message {
+                Message::Requests(requests) => {
+                    let client = of(requests.client.session);
+                    self.is(client)?;
+                    self.service.requests((client, Medium::Link), may_change, requests);
+                    continue;
+                }
+                Message::OpenDatagrams { client, bytes } => {
+                    let client = of(client.session);
+                    self.is(client)?;
+                    self.open_datagrams(link, client, (bytes, may_change))?;
+                    continue;
+                }
+                Message::Where { table, client } => {
+                    let client = of(client.session);
+                    self.is(client)?;
+                    Message::Where { table, client }
+                }
+                _ => return Err("a client sent what only nodes send".into()),
+            };
+            self.service.with_buckets(|buckets, out| buckets.take(now_ms(), &"".into(), message, out));
+        }
+        Ok(())
+    }
+
+    /// Directs the replies to a client to this stream.
+    fn is(&mut self, client: ClientId) -> std::result::Result<(), String> {
+        if self.client == Some(client) {
+            return Ok(());
+        }
+        let mut clients = locked(&self.service.clients);
+        if self.client.is_some() || clients.len() >= SESSIONS_MAX {
+            return Err(format!(
+                "a stream is for one session, and a node has at most {SESSIONS_MAX} of them"
+            ));
+        }
+        self.client = Some(client);
+        clients.insert(client, ToClient { outlet: Arc::clone(&self.outlet), datagrams: None });
+        Ok(())
+    }
+
+    /// Opens a session of datagrams beside this stream. Without a port, the client does not hear of one.
+    fn open_datagrams(
+        &mut self,
+        link: &Link,
+        client: ClientId,
+        (bytes, may_change): (u32, bool),
+    ) -> std::result::Result<(), String> {
+        if self.datagrams.is_some() {
+            return Err("a stream has one session of datagrams".into());
+        }
+        let Some(datagrams) = self.service.datagrams() else { return Ok(()) };
+        let Some((session, opened)) = datagrams.open(link, client, bytes, may_change) else { return Ok(()) };
+        if let Some(to) = locked(&self.service.clients).get_mut(&client) {
+            to.datagrams = Some(Arc::clone(&session));
+        }
+        self.datagrams = Some((session, Arc::clone(datagrams)));
+        self.outlet.put(framed(&opened));
+        Ok(())
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.outlet.close();
+        self.datagrams.iter().for_each(|(session, datagrams)| datagrams.close(session));
+        let Some(client) = self.client else { return };
+        let mut clients = locked(&self.service.clients);
+        // The client may have reconnected on another stream.
+        if clients.get(&client).is_some_and(|to| Arc::ptr_eq(&to.outlet, &self.outlet)) {
+            clients.remove(&client);
+        }
+    }
+}
