@@ -139,7 +139,7 @@ fn four_and_one_survives_one_node_after_the_other() {
         kill(&mut nodes, failing);
         let reader = open(&nodes);
         let began = Instant::now();
-        (0..KEYS).step_by(7).for_each(|i| assert!(reader.get(&key(i)).unwrap().is_some()));
+        (0..KEYS).step_by(7).for_each(|i| assert!(reader.get(key(i)).unwrap().is_some()));
         assert!(began.elapsed().as_secs() < RECOVERED_S, "reads took {:?}", began.elapsed());
         until("the group is sound", || is_sound(&status(&nodes)));
     });
@@ -147,7 +147,7 @@ fn four_and_one_survives_one_node_after_the_other() {
     let failing = members(&status(&nodes), true)[0];
     let acknowledged = under_load(&table, || {
         kill(&mut nodes, failing);
-        until("what was there is there", || (0..KEYS).step_by(70).all(|i| open(&nodes).get(&key(i)).is_ok()));
+        until("what was there is there", || (0..KEYS).step_by(70).all(|i| open(&nodes).get(key(i)).is_ok()));
     });
     audit(&open(&nodes), &acknowledged);
 }
@@ -163,7 +163,7 @@ fn two_and_two_survives_any_two_nodes_at_once() {
         kill(&mut nodes, data[0]);
         kill(&mut nodes, parity[0]);
         let reader = open(&nodes);
-        (0..KEYS).step_by(7).for_each(|i| assert!(reader.get(&key(i)).unwrap().is_some()));
+        (0..KEYS).step_by(7).for_each(|i| assert!(reader.get(key(i)).unwrap().is_some()));
     });
     audit(&open(&nodes), &acknowledged);
     // They return without records, and get buckets again.
@@ -180,7 +180,7 @@ fn a_node_that_was_frozen_serves_nothing_old() {
     let frozen = members(&status(&nodes), false)[0];
     signal(nodes.pids[frozen], "-STOP");
     let acknowledged = under_load(&table, || {
-        until("others serve its keys", || (0..KEYS).step_by(70).all(|i| table.get(&key(i)).is_ok()));
+        until("others serve its keys", || (0..KEYS).step_by(70).all(|i| table.get(key(i)).is_ok()));
     });
     signal(nodes.pids[frozen], "-CONT");
     audit(&table, &acknowledged);
