@@ -218,6 +218,11 @@ impl Bucket {
             slab.remove(separators.remove(separators.len() - 1));
             self.drop_roots();
         }
+        // The ranges of those that are the last ones now have no upper bound.
+        let way = self.last_descent();
+        for (inner, _) in &way.inners[..self.height] {
+            self.inners[*inner].separators.share(slab, None);
+        }
         slab.give(before - self.node_bytes());
     }
 

@@ -200,3 +200,26 @@ fn a_bucket_without_memory_to_take_the_next_one_leaves_it_as_it_was() {
         (1000, Some(&b"v"[..]))
     );
 }
+
+/// An inner node that becomes the last one gets separators without the common prefix of its old range.
+#[test]
+fn buckets_with_several_inner_nodes_are_joined_at_any_key() {
+    const RECORDS: u64 = 20_000;
+    const OTHERS: u64 = 300;
+    let sorted = |i: u64| format!("common{i:06}").into_bytes();
+    for (cut, descends) in (3_000..RECORDS).step_by(305).flat_map(|cut| [(cut, false), (cut, true)]) {
+        let mut slab = Slab::new(64 << 20);
+        let mut bucket = Bucket::new(&mut slab).unwrap();
+        (0..RECORDS).for_each(|i| _ = bucket.put(&mut slab, &sorted(i), b"v", None).unwrap());
+        let gone = |i| if descends { RECORDS - 1 - (i - cut) } else { i };
+        (cut..RECORDS).for_each(|i| assert!(bucket.remove(&mut slab, &sorted(gone(i)))));
+        let mut next = Bucket::new(&mut slab).unwrap();
+        let other = |i: u64| format!("other{i:06}").into_bytes();
+        (0..OTHERS).for_each(|i| _ = next.put(&mut slab, &other(i), b"v", None).unwrap());
+        assert!(bucket.append(&mut slab, next, &sorted(cut)).is_none());
+        let all = (0..cut).map(sorted).chain((0..OTHERS).map(other));
+        all.for_each(|key| {
+            assert!(bucket.get(&slab, &key).is_some(), "{}, cut at {cut} {descends}", key.escape_ascii())
+        });
+    }
+}
