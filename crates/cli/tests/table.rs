@@ -22,7 +22,7 @@ use thalweg_base::rng::Rng;
 const REDIS: &str = "/usr/bin/redis-check-rdb";
 
 /// What reads members in order reads the fields of a hash as well, which Redis does not: here it is asked of no hash.
-const LEX_READS: &[&str] = &["ZRANGE", "ZRANGEBYLEX", "ZREVRANGEBYLEX", "ZLEXCOUNT", "ZCARD"];
+const LEX_READS: &[&str] = &["ZRANGE", "ZRANGEBYLEX", "ZREVRANGE", "ZREVRANGEBYLEX", "ZLEXCOUNT", "ZCARD"];
 
 /// A server that ends with the test.
 struct Served {
@@ -195,6 +195,7 @@ const SHAPES: &[&str] = &[
     "ZRANGE k 0 -1",
     "ZRANGEBYLEX k low high",
     "ZRANGEBYLEX k low high LIMIT i 3",
+    "ZREVRANGE k n n",
     "ZREVRANGEBYLEX k high low",
     "ZREVRANGEBYLEX k high low LIMIT 1 n",
     "ZLEXCOUNT k low high",

@@ -139,8 +139,8 @@ impl Raw {
         bytes.push(REQUESTS);
         self.table.put(&mut bytes);
         Raw::client(self.chosen, &mut bytes);
-        // No path, no visited buckets, not to all nodes.
-        [0; 4 + 4 + 1].iter().for_each(|zero| bytes.push(*zero));
+        // No path, no visited buckets, not to all nodes, without an index.
+        [0; 4 + 4 + 1 + 1].iter().for_each(|zero| bytes.push(*zero));
         self.next.put(&mut bytes);
         1_u32.put(&mut bytes);
         self.next.put(&mut bytes);

@@ -118,6 +118,7 @@ fn of_sets(name: &str) -> Option<Run> {
         "zrangebylex" => |call, front, a| range(call, front, a, "zrangebylex", false),
         "zrem" => |call, front, a| remove(call, front, a, true),
         "zremrangebylex" => zremrangebylex,
+        "zrevrange" => |call, front, a| by_rank(call, front, a, true),
         "zrevrangebylex" => |call, front, a| range(call, front, a, "zrevrangebylex", true),
         "zscore" => zscore,
         _ => return None,

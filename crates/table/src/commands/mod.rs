@@ -121,6 +121,7 @@ const COMMANDS: &[Command] = &[
     command("zrangebylex", (3, 6), ONE, READS, sorted::zrangebylex),
     command("zrem", (2, MANY), ONE, REMOVES, sorted::zrem),
     command("zremrangebylex", (3, 3), ONE, REMOVES, sorted::zremrangebylex),
+    command("zrevrange", (3, 3), ONE, READS, sorted::zrevrange),
     command("zrevrangebylex", (3, 6), ONE, READS, sorted::zrevrangebylex),
     command("zscore", (2, 2), ONE, READS, sorted::zscore),
 ];

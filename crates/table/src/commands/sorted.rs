@@ -233,14 +233,22 @@ pub(super) fn ranks(a: &Arguments<'_>, len: i64) -> Result<(usize, usize), Refus
 }
 
 pub(super) fn zrange(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
-    let (mut window, is_lex) = Window::of_zrange(&a[4..])?;
+    let (window, is_lex) = Window::of_zrange(&a[4..])?;
     if is_lex {
         let ends = if window.backwards { ends(a[3], a[2])? } else { ends(a[2], a[3])? };
         return by_lex(call, a[1], ends, &window);
     }
+    by_rank(call, a, window.backwards)
+}
+
+pub(super) fn zrevrange(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    by_rank(call, a, true)
+}
+
+fn by_rank(call: &mut Call<'_, '_>, a: &Arguments<'_>, backwards: bool) -> Outcome {
     let len = call.keys().table(a[1], is_ordered)?.map_or(0, |set: TableRef<'_>| set.len()) as i64;
     let (first, count) = ranks(a, len)?;
-    (window.offset, window.most) = (first, Some(count));
+    let window = Window { backwards, offset: first, most: Some(count) };
     by_lex(call, a[1], Some((Bound::Unbounded, Bound::Unbounded)), &window)
 }
 
