@@ -44,11 +44,7 @@ pub(crate) const VARIANT: Flag = Flag {
 How the node with a record is found. n: all nodes are asked, and the one with the record answers. c: as n, except for records \
 whose node is known from earlier answers. cu: the node of the nearest range that is known is asked, and forwards the request. s: \
 the index of the table leads to it; it needs a table that was created with --index. The answers are the same.",
-    set: |args, value| {
-        let choices =
-            [("n", Variant::All), ("c", Variant::Known), ("cu", Variant::Nearest), ("s", Variant::Indexed)];
-        values::choice(value, &choices).map(|variant| args.variant = Some(variant))
-    },
+    set: |args, value| values::choice(value, &Variant::WORDS).map(|variant| args.variant = Some(variant)),
 };
 
 pub(crate) const TRANSPORT: Flag = Flag {

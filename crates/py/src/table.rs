@@ -27,11 +27,8 @@ fn condition(text: Option<Bytes>) -> Result<Option<Condition>> {
 
 /// How a client finds the servers of keys, by the word for it in the command line.
 fn variant(py: Python<'_>, word: &str) -> PyResult<Variant> {
-    let choices =
-        [("n", Variant::All), ("c", Variant::Known), ("cu", Variant::Nearest), ("s", Variant::Indexed)];
-    let found = choices.iter().find(|(name, _)| *name == word).map(|(_, variant)| *variant);
     let wrong = || Error::Refused(format!("'{word}' is no variant; write n, c, cu or s"));
-    found.ok_or_else(|| errors::of_operation(py, &wrong()))
+    Variant::of(word).ok_or_else(|| errors::of_operation(py, &wrong()))
 }
 
 /// A table in memory or on a cluster.

@@ -584,7 +584,10 @@ impl<'a> Run<'a> {
         let sorted = Sorted::new(config, self.transfer.clone(), ranges, start);
         let bytes = self.input_bytes() - start.note.bytes;
         let handover = self.feed.as_ref().and_then(Feed::handover);
-        let stream = (output.is_none() && handover.is_none()).then(|| self.open_stream()).transpose()?;
+        let stream = match (output, handover) {
+            (None, None) => Some(self.open_stream()?),
+            _ => None,
+        };
         let stopped = &|| self.is_stopped();
         self.stage("load+sort+write", (2, 2), bytes, self.geometry.lanes, |lane| {
             let mut source = sorted.lane(lane, scratch.queue(self.geometry.depth)?);

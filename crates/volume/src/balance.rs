@@ -306,22 +306,27 @@ mod tests {
         })
     }
 
+    /// Reads copies as ones and twos, but waits with this copy until something is sent, or the sender is dropped.
+    fn held(copy: usize) -> (Sender<()>, Arc<Read>) {
+        let (release, held) = channel();
+        let held = Mutex::new(held);
+        let read = move |which: usize, _: &dyn Store, into: &mut [u8]| {
+            if which == copy {
+                let _ = held.lock().unwrap().recv();
+            }
+            into.fill(which as u8 + 1);
+            Ok(())
+        };
+        (release, Arc::new(read))
+    }
+
     /// Also if only one thread is left, so that the caller has to read the other copy itself.
     #[test]
     fn a_copy_that_does_not_answer_is_read_from_the_other_and_avoided() {
         for busy in [0, THREADS - 1] {
             let (sim, balance) = (Sim::new(1), Balance::new(2).unwrap());
             balance.busy.store(busy, Ordering::Relaxed);
-            let (release, held) = channel::<()>();
-            let held = Mutex::new(held);
-            let read: Arc<Read> = Arc::new(move |which, _, into| {
-                if which == 0 {
-                    // Until the test ends.
-                    let _ = held.lock().unwrap().recv();
-                }
-                into.fill(which as u8 + 1);
-                Ok(())
-            });
+            let (release, read) = held(0);
             assert!(!balance.prefers_second([0, 1], 0));
             let mut into = [0; 100];
             balance.read(&copies(&sim), &mut into, &read).unwrap();
@@ -368,15 +373,7 @@ mod tests {
     #[test]
     fn a_store_that_was_slow_is_tried_and_nobody_waits_for_it() {
         let (sim, balance) = (Sim::new(1), Balance::new(2).unwrap());
-        let (release, held) = channel::<()>();
-        let held = Mutex::new(held);
-        let read: Arc<Read> = Arc::new(move |which, _, into| {
-            if which == 1 {
-                let _ = held.lock().unwrap().recv();
-            }
-            into.fill(which as u8 + 1);
-            Ok(())
-        });
+        let (release, read) = held(1);
         balance.paces[1].avoid(0);
         let mut into = [0; 100];
         balance.read(&copies(&sim), &mut into, &read).unwrap();
@@ -395,15 +392,7 @@ mod tests {
     fn a_store_that_is_silent_while_others_answer_is_not_waited_for() {
         let (copies, balance) = (copies(&Sim::new(1)), Balance::new(3).unwrap());
         balance.saved.store(0, Ordering::Relaxed);
-        let (release, held) = channel::<()>();
-        let held = Mutex::new(held);
-        let read: Arc<Read> = Arc::new(move |which, _, into| {
-            if which == 0 {
-                let _ = held.lock().unwrap().recv();
-            }
-            into.fill(which as u8 + 1);
-            Ok(())
-        });
+        let (release, read) = held(0);
         let mut into = [0; 100];
         std::thread::scope(|scope| {
             let reading = scope.spawn(|| balance.read(&copies, &mut into, &read));

@@ -1,8 +1,8 @@
 //! The members of a cluster: the list that its authority has signed, and the admission of peers by it.
 //!
 //! ```text
-//! {"format":2, ... ,"dropped":[]}                        the list, as the authority signs it
-//! {"format":2, ... ,"dropped":[],"signature":"HEX"} the file: the same bytes, and the signature before the last brace
+//! {"format":2, ... ,"dropped":[]}                     the list, as the authority signs it
+//! {"format":2, ... ,"dropped":[],"signature":"HEX"}   the file: the same, and the signature before the last brace
 //! ```
 //!
 //! Invariant: a list is valid only if the authority's key has signed exactly its bytes. A certificate is accepted only

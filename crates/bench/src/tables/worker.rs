@@ -92,12 +92,7 @@ fn told(why: impl std::fmt::Display) -> Error {
 }
 
 fn options(task: &BenchTable) -> Result<ClusterOptions> {
-    let variant = match task.variant.as_str() {
-        "n" => Variant::All,
-        "c" => Variant::Known,
-        "s" => Variant::Indexed,
-        _ => Variant::Nearest,
-    };
+    let variant = Variant::of(&task.variant).unwrap_or_default();
     let window = match task.window.as_str() {
         "adaptive" => Window::Adaptive,
         "none" => Window::Unlimited,

@@ -55,6 +55,17 @@ pub enum Variant {
     Indexed,
 }
 
+impl Variant {
+    /// The word for each of them.
+    pub const WORDS: [(&str, Variant); 4] =
+        [("n", Variant::All), ("c", Variant::Known), ("cu", Variant::Nearest), ("s", Variant::Indexed)];
+
+    /// The variant with this word.
+    pub fn of(word: &str) -> Option<Variant> {
+        Variant::WORDS.iter().find(|(name, _)| *name == word).map(|(_, variant)| *variant)
+    }
+}
+
 /// How the requests of a client for single records travel. Everything else travels over links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use thalweg_api::TableForm;
 use thalweg_io::threads::{Calls, Threads};
@@ -22,6 +22,7 @@ use super::error::{Error, Result};
 use super::interval::{Bytes, Interval, Upper, successor};
 use super::load::whole;
 use super::nodes::Tables;
+use super::stream::locked;
 use super::table::{ClusterOptions, Table};
 use super::text;
 
@@ -57,10 +58,6 @@ struct Counted {
     to: Upper,
     /// Where earlier reads ended.
     places: Mutex<BTreeMap<u64, Bytes>>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a path is that of a table.

@@ -44,6 +44,7 @@ use super::registrar::{Registrar, number, registrar, servers};
 use super::resp;
 use super::server::{BucketServer, Outbox, To};
 use super::stream::{Outlet, Reader, framed, locked, unframed};
+use super::table::now_ms;
 use super::text::show_hex;
 use crate::server::Stop;
 use crate::slab::Full;
@@ -99,10 +100,6 @@ enum ToPeer {
     Open(Arc<Outlet>),
     /// The node could not be reached, and is not tried before this time.
     Down(u64),
-}
-
-pub(crate) fn now_ms() -> u64 {
-    now_ns() / 1_000_000
 }
 
 /// The properties of a table, for its servers.

@@ -8,8 +8,9 @@ use thalweg_wire::{Incoming, Link, Outgoing};
 use super::datagrams::{self, Datagrams};
 use super::journal::ClientId;
 use super::message::Message;
-use super::service::{Medium, TableService, ToClient, now_ms};
+use super::service::{Medium, TableService, ToClient};
 use super::stream::{Outlet, Reader, framed, locked};
+use super::table::now_ms;
 
 /// The most streams of clients.
 const SESSIONS_MAX: usize = 1024;

@@ -15,7 +15,8 @@ use super::super::error::{Error, Result};
 use super::super::image::Address;
 use super::super::message::{Outbox, Spec, TableId};
 use super::super::registrar::{number, registrar};
-use super::super::service::{Medium, TableService, now_ms};
+use super::super::service::{Medium, TableService};
+use super::super::table::now_ms;
 use super::directory::{Directory, Stored};
 use super::message::{ParityMessage, Shape};
 
