@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -22,6 +25,49 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     work.mkdir()
     monkeypatch.chdir(work)
     yield work
+
+
+class Nodes(NamedTuple):
+    """Nodes of a cluster on this machine."""
+
+    identity: str
+    """The directory of their owner's identity."""
+    keepers: list[subprocess.Popen[bytes]]
+    """The processes that start the nodes again if they end."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to the nodes, but not to their keepers."""
+        for keeper in self.keepers:
+            for node in Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text().split():
+                os.kill(int(node), number)
+
+
+@pytest.fixture
+def nodes(place: Path) -> Iterator[Nodes]:
+    """Two nodes of a cluster, n0 and n1."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    hosts = [f"n{i}=127.0.0.1:{server.getsockname()[1]}" for i, server in enumerate(sockets)]
+    for server in sockets:
+        server.close()
+    subprocess.run(["thalweg", "cluster", "init", "river", *hosts, "--identity", "own", "-q"], check=True)
+    keepers = [
+        subprocess.Popen(
+            ["thalweg", "node", "run", "--identity", f"own/hosts/n{i}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        for i in range(2)
+    ]
+    nodes = Nodes("own", keepers)
+    try:
+        for keeper in keepers:
+            assert keeper.stdout and keeper.stdout.readline()
+        yield nodes
+    finally:
+        nodes.signal(signal.SIGCONT)
+        for keeper in keepers:
+            keeper.send_signal(signal.SIGTERM)
+            keeper.wait()
 
 
 @pytest.fixture(scope="session")

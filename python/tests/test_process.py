@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from conftest import Nodes
 
 import thalweg
 
@@ -92,6 +93,49 @@ def test_ctrl_c_ends_a_call_that_waits_for_a_silent_host(place: Path, work: str)
     program.wait(10)
     assert time.monotonic() - began < 2.0
     assert "KeyboardInterrupt" in program.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("made", "work"),
+    [
+        ("table = thalweg.Table('events', cluster='own')\ntable[b'a'] = b'b'", "table[b'a']"),
+        ("table = thalweg.Table('events', cluster='own')\ntable[b'a'] = b'b'", "len(table)"),
+        ("reel = thalweg.Volume('films').open('reel')", "reel.read()"),
+        ("films = thalweg.Volume('films')\nreel = films.open('reel', 'wb')", "reel.write(bytes(9 << 20))"),
+        ("films = thalweg.Volume('films')", "films.stat('reel')"),
+    ],
+)
+def test_ctrl_c_ends_a_request_to_a_frozen_node(
+    nodes: Nodes, place: Path, monkeypatch: pytest.MonkeyPatch, made: str, work: str
+) -> None:
+    monkeypatch.setenv("THALWEG_IDENTITY", str(place / nodes.identity))
+    subprocess.run(["thalweg", "table", "create", "events", "-q"], check=True)
+    for directory in ("d", "meta"):
+        os.mkdir(directory)
+    on_node = f"n0:{place}"
+    words = ["--stores", f"{on_node}/d", "--manager", f"{on_node}/meta", "-q"]
+    subprocess.run(["thalweg", "volume", "create", "films", *words], check=True)
+    with thalweg.Volume("films").open("reel", "wb") as reel:
+        reel.write(bytes(9 << 20))
+    program = subprocess.Popen(
+        [sys.executable, "-c", f"{HEARS}\n{made}\nprint('ready', flush=True)\ninput()\n{work}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=place,
+    )
+    assert program.stdout and program.stdin and program.stderr
+    assert program.stdout.readline() == b"ready\n"
+    nodes.signal(signal.SIGSTOP)
+    program.stdin.write(b"\n")
+    program.stdin.flush()
+    time.sleep(0.5)
+    assert program.poll() is None
+    program.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    program.wait(10)
+    assert time.monotonic() - began < 2.0
+    assert b"KeyboardInterrupt" in program.stderr.read()
 
 
 def test_two_sorts_in_two_threads_have_their_own_memory() -> None:

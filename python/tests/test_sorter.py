@@ -93,6 +93,11 @@ def test_blocks_are_not_copied_and_only_so_many_may_be_held() -> None:
     assert bytes(last) == b"12345678"
 
 
+def test_scratch_that_is_missing_is_refused_at_once() -> None:
+    with pytest.raises(thalweg.FileError, match="nowhere"):
+        thalweg.Sorter(record=8, scratch="nowhere")
+
+
 def test_a_sorter_that_is_used_up_says_so() -> None:
     with thalweg.Sorter(record=8, memory="16MiB") as sorter:
         sorter.put(b"1234567")

@@ -4,40 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import socket
 import subprocess
-from collections.abc import Iterator
 
 import pytest
+from conftest import Nodes
 
 import thalweg
-
-
-@pytest.fixture
-def identity() -> Iterator[str]:
-    """Two nodes, and the directory of their owner's identity."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    hosts = [f"n{i}=127.0.0.1:{server.getsockname()[1]}" for i, server in enumerate(sockets)]
-    for server in sockets:
-        server.close()
-    subprocess.run(["thalweg", "cluster", "init", "river", *hosts, "--identity", "own", "-q"], check=True)
-    nodes = [
-        subprocess.Popen(
-            ["thalweg", "node", "run", "--identity", f"own/hosts/n{i}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        for i in range(2)
-    ]
-    try:
-        for node in nodes:
-            assert node.stdout and node.stdout.readline()
-        yield "own"
-    finally:
-        for node in nodes:
-            node.send_signal(signal.SIGTERM)
-            node.wait()
 
 
 def works_as_a_mapping(table: thalweg.Table) -> None:
@@ -99,7 +71,8 @@ def test_a_full_table_says_so() -> None:
         thalweg.Table(cluster="river")
 
 
-def test_a_table_of_a_cluster_is_the_same_mapping(identity: str) -> None:
+def test_a_table_of_a_cluster_is_the_same_mapping(nodes: Nodes) -> None:
+    identity = nodes.identity
     command = ["thalweg", "table", "create", "events", "--capacity", "500", "--identity", identity]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     works_as_a_mapping(thalweg.Table("events", cluster=identity))
@@ -115,8 +88,8 @@ def test_a_table_of_a_cluster_is_the_same_mapping(identity: str) -> None:
         thalweg.Table("other", cluster=identity)
 
 
-def test_verbs_read_and_load_a_table(identity: str) -> None:
-    os.environ["THALWEG_IDENTITY"] = identity
+def test_verbs_read_and_load_a_table(nodes: Nodes) -> None:
+    os.environ["THALWEG_IDENTITY"] = nodes.identity
     try:
         subprocess.run(["thalweg", "table", "create", "events", "-q"], check=True, stdout=subprocess.DEVNULL)
         thalweg.gen("1k", "records")

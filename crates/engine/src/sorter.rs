@@ -10,12 +10,12 @@ use std::time::Duration;
 use thalweg_api::Receipt;
 use thalweg_base::units::MIB;
 use thalweg_block::Block;
-use thalweg_io::{FileSystem, Location};
+use thalweg_io::FileSystem;
 use thalweg_pump::{Sink, Source};
-use thalweg_sort::{Expected, SCRATCH_FILES_MAX, Sort, SorterOutput};
+use thalweg_sort::{Expected, Sort, SorterOutput};
 
-use crate::verbs::{MEMORY_BYTES_MIN, scratch_limit};
-use crate::{Asked, Error, Needs, Result, SorterOptions, TooLittleMemory, machine};
+use crate::verbs::{MEMORY_BYTES_MIN, scratch_directories, scratch_limit};
+use crate::{Error, Needs, Result, SorterOptions, TooLittleMemory, machine};
 
 /// The most memory of a sorter if none is given: a program needs memory for other things too.
 const MEMORY_BYTES_USUAL: u64 = 1024 * MIB;
@@ -207,12 +207,7 @@ fn resolve(options: &SorterOptions, io: &Arc<dyn FileSystem>) -> Result<Sort> {
         }
         .into());
     }
-    let scratch =
-        if options.scratch.is_empty() { vec![std::env::temp_dir()] } else { options.scratch.clone() };
-    if scratch.len() > SCRATCH_FILES_MAX {
-        return Err(Asked::TooManyScratch { count: scratch.len(), max: SCRATCH_FILES_MAX }.into());
-    }
-    let scratch: Vec<Location> = scratch.iter().map(|directory| Location::new(io, directory)).collect();
+    let scratch = scratch_directories(&options.scratch, io)?;
     Ok(Sort {
         output_is_stream: true,
         keys: options.keys.clone(),

@@ -138,15 +138,20 @@ fn records_and_lines_that_fit_in_memory_touch_no_scratch() {
     for layout in [Layout::Fixed(100), Layout::Lines, Layout::Prefixed] {
         let data = data(layout, 5_000_000);
         for threads in [1, 2, 3] {
-            let options = SorterOptions {
-                scratch: vec![place.at("nowhere")],
-                threads: Some(threads),
-                ..options(&place, layout, 96 << 20)
-            };
+            let options = SorterOptions { threads: Some(threads), ..options(&place, layout, 96 << 20) };
             assert_eq!(sorts(&options, &data, 1 << 20).scratch_peak_bytes, 0);
         }
     }
     assert!(place.names().is_empty());
+}
+
+#[test]
+fn scratch_that_is_no_directory_is_refused_before_any_record_is_put() {
+    let place = Place::new();
+    let missing =
+        SorterOptions { scratch: vec![place.at("nowhere")], ..options(&place, Layout::Lines, 16 << 20) };
+    let refused = Sorter::new(&missing).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("nowhere"), "{refused}");
 }
 
 #[test]

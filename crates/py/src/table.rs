@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -9,16 +10,11 @@ use thalweg::table::{ClusterOptions, Condition, Error, Interval, Result, Tables,
 use thalweg_cli::call as cli;
 
 use crate::buffer::Bytes;
-use crate::watch::{Patience, watched_apart};
+use crate::watch::requested;
 use crate::{errors, same_process};
 
 /// A key and a value for Python.
 type Pair<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
-
-fn work<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
-    same_process(py)?;
-    py.detach(work).map_err(|why| errors::of_operation(py, &why))
-}
 
 fn condition(text: Option<Bytes>) -> Result<Option<Condition>> {
     let parsed = text.map(|text| Condition::parse(&text)).transpose();
@@ -33,7 +29,26 @@ fn variant(py: Python<'_>, word: &str) -> PyResult<Variant> {
 
 /// A table in memory or on a cluster.
 #[pyclass(frozen, module = "thalweg._native")]
-pub(crate) struct Table(thalweg::Table);
+pub(crate) struct Table {
+    table: Arc<thalweg::Table>,
+    is_in_memory: bool,
+}
+
+impl Table {
+    fn work<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&thalweg::Table) -> Result<T> + Send + 'static,
+    ) -> PyResult<T> {
+        same_process(py)?;
+        let table = Arc::clone(&self.table);
+        let done = match self.is_in_memory {
+            true => py.detach(|| work(&table)),
+            false => requested(py, move || work(&table))?,
+        };
+        done.map_err(|why| errors::of_operation(py, &why))
+    }
+}
 
 #[pymethods]
 impl Table {
@@ -51,41 +66,43 @@ impl Table {
         let of = cli::identity(cluster.as_deref(), identity).map_err(|why| errors::of_call(py, &why))?;
         let tables = Tables::load(&of.0, of.1.as_deref());
         let tables = tables.map_err(|why| errors::of_node(py, &why.into()))?;
-        let open = move || thalweg::Table::open_with(&tables, &name, options);
-        let opened = watched_apart(py, Patience::Second, open, || (), |_| Ok(()))?;
-        opened.map(Table).map_err(|why| errors::of_operation(py, &why))
+        let opened = requested(py, move || thalweg::Table::open_with(&tables, &name, options))?;
+        let table = opened.map(Arc::new).map_err(|why| errors::of_operation(py, &why))?;
+        Ok(Table { table, is_in_memory: false })
     }
 
     /// A table in the memory of this process.
     #[staticmethod]
     fn in_memory(py: Python<'_>, bytes: u64) -> PyResult<Table> {
-        work(py, || thalweg::Table::in_memory(bytes)).map(Table)
+        same_process(py)?;
+        let table = thalweg::Table::in_memory(bytes).map_err(|why| errors::of_operation(py, &why))?;
+        Ok(Table { table: Arc::new(table), is_in_memory: true })
     }
 
     fn get<'py>(&self, py: Python<'py>, key: Bytes) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let key = &*key;
-        let value = work(py, || self.0.get(key))?;
+        let key = key.to_vec();
+        let value = self.work(py, move |table| table.get(key))?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
     fn insert(&self, py: Python<'_>, key: Bytes, value: Bytes) -> PyResult<bool> {
-        let (key, value) = (&*key, &*value);
-        work(py, || self.0.insert(key, value))
+        let (key, value) = (key.to_vec(), value.to_vec());
+        self.work(py, move |table| table.insert(key, value))
     }
 
     fn upsert(&self, py: Python<'_>, key: Bytes, value: Bytes) -> PyResult<()> {
-        let (key, value) = (&*key, &*value);
-        work(py, || self.0.upsert(key, value))
+        let (key, value) = (key.to_vec(), value.to_vec());
+        self.work(py, move |table| table.upsert(key, value))
     }
 
     fn update(&self, py: Python<'_>, key: Bytes, value: Bytes) -> PyResult<bool> {
-        let (key, value) = (&*key, &*value);
-        work(py, || self.0.update(key, value))
+        let (key, value) = (key.to_vec(), value.to_vec());
+        self.work(py, move |table| table.update(key, value))
     }
 
     fn delete(&self, py: Python<'_>, key: Bytes) -> PyResult<bool> {
-        let key = &*key;
-        work(py, || self.0.delete(key))
+        let key = key.to_vec();
+        self.work(py, move |table| table.delete(key))
     }
 
     fn compare_and_set(
@@ -95,8 +112,9 @@ impl Table {
         expected: Option<Bytes>,
         value: Option<Bytes>,
     ) -> PyResult<bool> {
-        let (key, expected, value) = (&*key, expected.as_deref(), value.as_deref());
-        work(py, || self.0.compare_and_set(key, expected, value))
+        let copied = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.to_vec());
+        let (key, expected, value) = (key.to_vec(), copied(expected), copied(value));
+        self.work(py, move |table| table.compare_and_set(key, expected.as_deref(), value.as_deref()))
     }
 
     /// The first records of an interval, at most `limit`; with `keys_only` without their values.
@@ -113,10 +131,10 @@ impl Table {
     ) -> PyResult<Vec<Pair<'py>>> {
         let keys = Interval::new(&low, high.as_deref());
         let condition = condition(r#where).map_err(|why| errors::of_operation(py, &why))?;
-        let records = work(py, || {
+        let records = self.work(py, move |table| {
             let records = match condition {
-                Some(condition) => self.0.find(keys, condition),
-                None => self.0.range(keys),
+                Some(condition) => table.find(keys, condition),
+                None => table.range(keys),
             };
             let records = if descending { records.descending() } else { records }.limit(limit);
             if keys_only { records.keys_only() } else { records }.collect::<Result<Vec<_>>>()
@@ -134,6 +152,6 @@ impl Table {
     ) -> PyResult<u64> {
         let keys = Interval::new(&low, high.as_deref());
         let condition = condition(r#where).map_err(|why| errors::of_operation(py, &why))?;
-        work(py, || self.0.count(keys, condition))
+        self.work(py, move |table| table.count(keys, condition))
     }
 }

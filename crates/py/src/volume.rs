@@ -2,13 +2,19 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use thalweg::volume::{Kind, Result, Stat};
+use thalweg::volume::{self, Kind, Result, Stat};
 
 use crate::buffer::Bytes;
-use crate::{errors, same_process};
+use crate::{errors, same_process, watch};
+
+/// The most bytes that are copied for a write, whose caller may have gone before it ends.
+const WRITTEN_BYTES: usize = 64 << 20;
 
 /// Kind (`file`, `directory`, `link`), size, mode, user, group, and nanoseconds since 1970 of the last change.
 type Described = (&'static str, u64, u32, u32, u32, i64);
@@ -22,77 +28,125 @@ fn described(stat: Stat) -> Described {
     (kind, stat.size, stat.mode, stat.user, stat.group, stat.modified_ns)
 }
 
-fn work<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+/// Does a request, which may wait for other processes and hosts.
+fn requested<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> PyResult<T> {
     same_process(py)?;
-    py.detach(work).map_err(|why| errors::raised(py, &why.into()))
+    watch::requested(py, work)?.map_err(|why| errors::raised(py, &why.into()))
 }
 
 /// An open volume of this user.
 #[pyclass(frozen, module = "thalweg._native")]
-pub(crate) struct Volume(thalweg::Volume);
+pub(crate) struct Volume(Arc<thalweg::Volume>);
+
+impl Volume {
+    fn work<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&thalweg::Volume) -> Result<T> + Send + 'static,
+    ) -> PyResult<T> {
+        let volume = Arc::clone(&self.0);
+        requested(py, move || work(&volume))
+    }
+}
 
 #[pymethods]
 impl Volume {
     #[new]
-    fn new(py: Python<'_>, name: &str) -> PyResult<Volume> {
-        work(py, || thalweg::Volume::open(name)).map(Volume)
+    fn new(py: Python<'_>, name: String) -> PyResult<Volume> {
+        requested(py, move || thalweg::Volume::open(&name)).map(Arc::new).map(Volume)
     }
 
     fn list(&self, py: Python<'_>, path: PathBuf) -> PyResult<Vec<(OsString, Described)>> {
-        let entries = work(py, || self.0.list(path))?;
+        let entries = self.work(py, |volume| volume.list(path))?;
         Ok(entries.into_iter().map(|(name, stat)| (name, described(stat))).collect())
     }
 
     fn stat(&self, py: Python<'_>, path: PathBuf) -> PyResult<Described> {
-        work(py, || self.0.stat(path)).map(described)
+        self.work(py, |volume| volume.stat(path)).map(described)
     }
 
     fn make_directory(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        work(py, || self.0.make_directory(path))
+        self.work(py, |volume| volume.make_directory(path))
     }
 
     fn remove(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        work(py, || self.0.remove(path))
+        self.work(py, |volume| volume.remove(path))
     }
 
     fn rename(&self, py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<()> {
-        work(py, || self.0.rename(from, to))
+        self.work(py, |volume| volume.rename(from, to))
     }
 
     /// Opens a file, or creates it if it does not exist and `create` is set.
     fn open(&self, py: Python<'_>, path: PathBuf, create: bool) -> PyResult<File> {
-        work(py, || if create { self.0.create(path) } else { self.0.open_file(path) }).map(File)
+        let file =
+            self.work(py, move |volume| if create { volume.create(path) } else { volume.open_file(path) });
+        Ok(File { file: Arc::new(file?), was_interrupted: AtomicBool::new(false) })
     }
 }
 
-/// An open file of a volume.
+/// An open file of a volume. While a request that was interrupted still waits for a silent host, further requests fail
+/// at once, so that the end of a `with` block does not wait for that host again.
 #[pyclass(frozen, module = "thalweg._native")]
-pub(crate) struct File(thalweg::volume::File);
+pub(crate) struct File {
+    /// Each request that has not ended shares it.
+    file: Arc<volume::File>,
+    was_interrupted: AtomicBool,
+}
+
+impl File {
+    fn work<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&volume::File) -> Result<T> + Send + 'static,
+    ) -> PyResult<T> {
+        if self.was_interrupted.load(Ordering::Relaxed) && Arc::strong_count(&self.file) > 1 {
+            let why = "a request to this file was interrupted and has not ended; open the file again";
+            return Err(errors::raised(py, &volume::Error::Refused(why.into()).into()));
+        }
+        let file = Arc::clone(&self.file);
+        let done = requested(py, move || work(&file));
+        let is_interrupted = done.as_ref().is_err_and(|why| why.is_instance_of::<PyKeyboardInterrupt>(py));
+        self.was_interrupted.store(is_interrupted, Ordering::Relaxed);
+        done
+    }
+}
 
 #[pymethods]
 impl File {
     /// At most `bytes` bytes from offset `at`; fewer only at the end of the file.
     fn read_at<'py>(&self, py: Python<'py>, at: u64, bytes: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let left = self.size(py)?.saturating_sub(at);
-        let mut into = vec![0; bytes.min(usize::try_from(left).unwrap_or(usize::MAX))];
-        let read = work(py, || self.0.read_at(at, &mut into))?;
-        Ok(PyBytes::new(py, &into[..read]))
+        let bytes = self.work(py, move |file| {
+            let left = file.stat()?.size.saturating_sub(at);
+            let mut into = vec![0; bytes.min(usize::try_from(left).unwrap_or(usize::MAX))];
+            let read = file.read_at(at, &mut into)?;
+            into.truncate(read);
+            Ok(into)
+        })?;
+        Ok(PyBytes::new(py, &bytes))
     }
 
-    fn write_at(&self, py: Python<'_>, at: u64, bytes: Bytes) -> PyResult<()> {
-        let bytes = &*bytes;
-        work(py, || self.0.write_at(at, bytes))
+    fn write_at(&self, py: Python<'_>, mut at: u64, bytes: Bytes) -> PyResult<()> {
+        for piece in bytes.chunks(WRITTEN_BYTES) {
+            let (from, copy) = (at, piece.to_vec());
+            self.work(py, move |file| file.write_at(from, &copy))?;
+            at += piece.len() as u64;
+        }
+        Ok(())
     }
 
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
-        work(py, || self.0.stat()).map(|stat| stat.size)
+        self.work(py, volume::File::stat).map(|stat| stat.size)
     }
 
     fn set_size(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
-        work(py, || self.0.set_size(bytes))
+        self.work(py, move |file| file.set_size(bytes))
     }
 
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        work(py, || self.0.sync())
+        self.work(py, volume::File::sync)
     }
 }

@@ -2,11 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use thalweg_wire::threads;
 
 /// How often Python's signal handlers get their turn while a call works.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -30,11 +32,39 @@ pub(crate) fn watched_apart<T: Send + 'static>(
     patience: Patience,
     work: impl FnOnce() -> T + Send + 'static,
     stop: impl Fn(),
+    look: impl FnMut(Python<'_>) -> PyResult<()>,
+) -> PyResult<T> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || give(&sender, work));
+    taken(py, patience, receiver, stop, look)
+}
+
+/// Runs a request to other processes, on a thread that is used again. If a signal handler raises, waits less than a
+/// second for the end of the request, whose thread continues until it gives the silent process up.
+pub(crate) fn requested<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> PyResult<T> {
+    let (sender, receiver) = channel();
+    match threads::spawn("request", move || give(&sender, work)) {
+        true => taken(py, Patience::Second, receiver, || (), |_| Ok(())),
+        false => Err(PyRuntimeError::new_err("the system has no thread left")),
+    }
+}
+
+/// Works, and sends the result, for which nobody may wait any more.
+fn give<T>(sender: &Sender<thread::Result<T>>, work: impl FnOnce() -> T) {
+    drop(sender.send(catch_unwind(AssertUnwindSafe(work))));
+}
+
+/// Waits for the result of work.
+fn taken<T: Send>(
+    py: Python<'_>,
+    patience: Patience,
+    mut receiver: Receiver<thread::Result<T>>,
+    stop: impl Fn(),
     mut look: impl FnMut(Python<'_>) -> PyResult<()>,
 ) -> PyResult<T> {
-    let (sender, mut receiver) = channel();
-    // Nobody may be there to get the result.
-    thread::spawn(move || drop(sender.send(catch_unwind(AssertUnwindSafe(work)))));
     let (mut raised, mut looks) = (None, 0);
     loop {
         let receiver = &mut receiver;

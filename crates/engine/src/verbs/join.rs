@@ -26,7 +26,7 @@ use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_b
 
 use super::participant::add_spill;
 use super::receipt::Ran;
-use super::sort::{MEMORY_BYTES_MIN, scratch_directories, scratch_limit};
+use super::sort::{MEMORY_BYTES_MIN, scratch_limit, scratch_of};
 use crate::machine::{self, Disks};
 use crate::output::{self, Target};
 use crate::{
@@ -60,7 +60,7 @@ pub(super) fn join_on(disks: &Disks, options: &WorkOptions, progress: &Progress)
     let (right, layouts, keys) = sides(options)?;
     let target = Target::of(&disks.output, &options.output)?;
     let room = Room::of(options)?;
-    let scratch = scratch_directories(&options.scratch, &target, &disks.scratch)?;
+    let scratch = scratch_of(&options.scratch, &target, &disks.scratch)?;
     let job = Job { options, disks, room: &room, scratch, progress, meters: Meters::default() };
     let mut stages = Vec::with_capacity(3);
     let mut left = job.sorted(0, "sort left", &options.inputs, (layouts[0], &options.keys))?;

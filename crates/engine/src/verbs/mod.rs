@@ -26,7 +26,7 @@ pub(crate) use participant::sorter_bytes;
 pub(crate) use partition::sampled_bytes;
 pub use plan::plan;
 pub use pump::{ends, pump};
-pub(crate) use sort::{MEMORY_BYTES_MIN, scratch_limit};
+pub(crate) use sort::{MEMORY_BYTES_MIN, scratch_directories, scratch_limit};
 
 /// Sorts, shuffles, merges, joins or partitions records on this machine.
 ///

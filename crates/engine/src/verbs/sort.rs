@@ -67,7 +67,7 @@ pub(super) fn resolve(options: &WorkOptions, disks: &Disks) -> Result<Sort> {
             TooLittleMemory { given: memory_bytes, by: Needs::Sort, needed: Some(MEMORY_BYTES_MIN) }.into()
         );
     }
-    let scratch = scratch_directories(&options.scratch, &target, &disks.scratch)?;
+    let scratch = scratch_of(&options.scratch, &target, &disks.scratch)?;
     let (output, output_is_stream) = match target {
         Target::File(file) => (file, false),
         Target::Stream(stream) => (stream, true),
@@ -114,17 +114,23 @@ pub(crate) fn scratch_limit(asked: Option<Size>, scratch: &[Location]) -> u64 {
     asked.map_or(u64::MAX, |size| size.of(space))
 }
 
-/// The scratch directories: by default that of the output or, for a stream, the one for temporary files.
-pub(super) fn scratch_directories(
+/// The scratch directories of a verb: by default that of its output.
+pub(super) fn scratch_of(
     asked: &[PathBuf],
     target: &Target,
     io: &Arc<dyn FileSystem>,
 ) -> Result<Vec<Location>> {
-    let scratch = match target {
-        _ if !asked.is_empty() => asked.to_vec(),
-        Target::File(file) => vec![directory_of(&file.path).to_path_buf()],
-        Target::Stream(_) => vec![std::env::temp_dir()],
-    };
+    match target {
+        Target::File(file) if asked.is_empty() => {
+            scratch_directories(&[directory_of(&file.path).to_path_buf()], io)
+        }
+        _ => scratch_directories(asked, io),
+    }
+}
+
+/// The scratch directories, which must exist: by default the one for temporary files.
+pub(crate) fn scratch_directories(asked: &[PathBuf], io: &Arc<dyn FileSystem>) -> Result<Vec<Location>> {
+    let scratch = if asked.is_empty() { vec![std::env::temp_dir()] } else { asked.to_vec() };
     // A directory that is named twice still has only one scratch file.
     let mut once: Vec<(u64, u64, PathBuf)> = Vec::with_capacity(scratch.len());
     for directory in scratch {
