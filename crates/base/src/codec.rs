@@ -1,4 +1,5 @@
-//! Encodes plain data as bytes: numbers are little-endian, and data of variable length is preceded by its length.
+//! Encodes plain data as bytes. Numbers without a sign take a byte for each seven bits (LEB128), numbers with a sign are
+//! little-endian, and data of variable length is preceded by its length.
 //!
 //! Invariant: malformed data is rejected. A length is checked against the bytes that arrived before memory is
 //! reserved.
@@ -40,7 +41,51 @@ macro_rules! numbers {
     )*};
 }
 
-numbers!(u8, u32, i32, u64, i64);
+numbers!(u8, i32, i64);
+
+/// The bit of a byte that says that more bytes of the number follow.
+const MORE: u8 = 0x80;
+const BITS: u32 = 7;
+
+impl Plain for u64 {
+    fn put(&self, into: &mut Vec<u8>) {
+        let mut rest = *self;
+        while rest >= u64::from(MORE) {
+            into.push(rest as u8 | MORE);
+            rest >>= BITS;
+        }
+        into.push(rest as u8);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(BITS as usize) {
+            let byte = u8::take(from)?;
+            let bits = u64::from(byte & !MORE);
+            number |= bits << shift;
+            if byte < MORE {
+                // Each number has one encoding: no zeros at its end, and no bits that do not fit.
+                return ((byte > 0 || shift == 0) && number >> shift == bits).then_some(number);
+            }
+        }
+        None
+    }
+}
+
+/// The bytes of an encoded number.
+pub fn number_bytes(number: u64) -> usize {
+    (number.max(1).ilog2() / BITS) as usize + 1
+}
+
+impl Plain for u32 {
+    fn put(&self, into: &mut Vec<u8>) {
+        u64::from(*self).put(into);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<u32> {
+        u64::take(from)?.try_into().ok()
+    }
+}
 
 impl Plain for bool {
     fn put(&self, into: &mut Vec<u8>) {
@@ -204,3 +249,26 @@ macro_rules! choice {
 }
 
 pub use crate::{choice, record};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_has_one_encoding() {
+        let numbers = [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), 1 << 62, 1 << 63, u64::MAX];
+        for number in numbers {
+            let mut bytes = Vec::new();
+            number.put(&mut bytes);
+            assert_eq!(bytes.len(), number_bytes(number));
+            assert_eq!(decode::<u64>(&bytes), Some(number));
+            assert_eq!(decode::<u32>(&bytes), u32::try_from(number).ok());
+            assert_eq!(decode::<u64>(&bytes[..bytes.len() - 1]), None, "{number} without its last byte");
+        }
+        let too_large = [[0xff; 9].as_slice(), &[2]].concat();
+        let too_long = [[0x80; 10].as_slice(), &[1]].concat();
+        for bytes in [&[0x80, 0][..], &[0xff, 0], &too_large, &too_long] {
+            assert_eq!(decode::<u64>(bytes), None, "{bytes:x?}");
+        }
+    }
+}

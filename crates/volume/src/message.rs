@@ -355,15 +355,15 @@ impl Head {
                 Err(e) => return Err(io::Error::other(e.to_string())),
             }
         }
-        let mut head = &head[..];
-        let mut number = || u32::take(&mut head).expect("the head has them") as usize;
-        let (body_bytes, data_bytes) = (number(), number());
+        let (bytes, number) = head.split_first_chunk::<8>().expect("the head has them");
+        let [body_bytes, data_bytes] = [&bytes[..4], &bytes[4..]]
+            .map(|bytes| u32::from_le_bytes(bytes.try_into().expect("4 bytes")) as usize);
+        let number = u64::from_le_bytes(number.try_into().expect("8 bytes"));
         if body_bytes > BODY_BYTES_MAX || data_bytes > DATA_BYTES_MAX {
             return Err(io::Error::other(format!("a message of {body_bytes} and {data_bytes} bytes")));
         }
         let mut body = vec![0; body_bytes];
         from.read_exact(&mut body)?;
-        let number = u64::take(&mut head).expect("the head has it");
         Ok(Some(Head { number, body, data_bytes }))
     }
 }
@@ -376,9 +376,8 @@ pub(crate) fn send(to: &mut dyn io::Write, number: u64, message: &impl Plain, da
     if body_bytes > BODY_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message of {body_bytes} bytes")));
     }
-    let mut head = Vec::with_capacity(HEAD_BYTES);
-    ((body_bytes as u32, data.len() as u32), number).put(&mut head);
-    bytes[..HEAD_BYTES].copy_from_slice(&head);
+    let lengths = [body_bytes as u32, data.len() as u32].map(u32::to_le_bytes);
+    bytes[..HEAD_BYTES].copy_from_slice(&[&lengths.concat()[..], &number.to_le_bytes()].concat());
     let mut slices = [IoSlice::new(&bytes), IoSlice::new(data)];
     let mut left = &mut slices[..];
     IoSlice::advance_slices(&mut left, 0);

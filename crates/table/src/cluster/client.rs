@@ -12,6 +12,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use thalweg_base::codec::number_bytes;
+
 use super::image::{Address, Image};
 use super::index_message::{Descent, LEVELS_MAX};
 use super::interval::Point;
@@ -32,8 +34,8 @@ const ARRANGE_MS: u64 = 120_000;
 const QUEUED: u64 = u64::MAX;
 /// The most bytes of requests in a message over a link, beyond one request.
 const MESSAGE_BYTES: usize = 64 << 10;
-/// The bytes of most requests without their keys and values, and of a message and its datagram without requests.
-const REQUEST_EXTRA_BYTES: usize = 18;
+/// The bytes of most requests without their numbers, keys and values, and of a message and its datagram without requests.
+const REQUEST_EXTRA_BYTES: usize = 5;
 const MESSAGE_EXTRA_BYTES: usize = 86;
 /// An unanswered datagram is sent again after this time and twice the usual time of an answer, which double each time;
 /// after so many datagrams the link is used.
@@ -264,7 +266,7 @@ impl Client {
             };
             let to = (pending.to.clone(), pending.descent, datagram_bytes.is_some());
             let (requests, bytes) = messages.entry(to).or_insert_with(|| (empty(), 0));
-            let more = pending.ask.bytes() + REQUEST_EXTRA_BYTES;
+            let more = number_bytes(number) + pending.ask.bytes() + REQUEST_EXTRA_BYTES;
             if *bytes + more > datagram_bytes.unwrap_or(MESSAGE_BYTES) && *bytes > 0 {
                 let to = (pending.to.clone(), datagram_bytes.is_some());
                 full.push((to, std::mem::replace(requests, empty())));
@@ -420,12 +422,12 @@ mod tests {
         let mut client =
             Client::new(id, (1, "n1".into()), vec!["n1".into()], Variant::Nearest).in_datagrams(1400);
         let get = |i: u8| Arc::new(Ask::Record(Operation::Get { key: [i; 100].into() }));
-        (0..30).for_each(|i| _ = client.ask(0, get(i)));
+        (0..36).for_each(|i| _ = client.ask(0, get(i)));
         let kinds = |client: &mut Client, now_ms| {
             client.tick(now_ms);
             client.messages(now_ms).iter().map(|sent| sent.is_datagram).collect::<Vec<_>>()
         };
-        assert_eq!(kinds(&mut client, 0), [true; 3], "eleven requests fit into a datagram");
+        assert_eq!(kinds(&mut client, 0), [true; 3], "twelve requests fit into a datagram");
         for (now_ms, len) in [(49, 0), (50, 3), (149, 0), (150, 3), (349, 0)] {
             assert_eq!(kinds(&mut client, now_ms), vec![true; len], "after {now_ms} ms");
         }

@@ -1,7 +1,7 @@
 //! Records one after the other, as a page of a range has them.
 //!
 //! ```text
-//! [bytes of all: u32] [key bytes: u32][key][value bytes: u32][value] ...       little-endian
+//! [bytes of all] [key bytes: u32][key][value bytes: u32][value] ...       little-endian
 //! ```
 //!
 //! Invariant: the records are complete, so reading them cannot fail.
@@ -115,7 +115,8 @@ mod tests {
         let bytes = three().bytes;
         let whole = [0, 10, 20, 31];
         for end in 0..=bytes.len() {
-            let encoded = [&(end as u32).to_le_bytes()[..], &bytes[..end]].concat();
+            let mut encoded = vec![end as u8];
+            encoded.extend_from_slice(&bytes[..end]);
             assert_eq!(decode::<Records>(&encoded).is_some(), whole.contains(&end), "{end} bytes");
         }
     }
