@@ -140,7 +140,7 @@ impl Raw {
         self.table.put(&mut bytes);
         Raw::client(self.chosen, &mut bytes);
         // No path, no visited buckets, not to all nodes, without an index.
-        [0; 4 + 4 + 1 + 1].iter().for_each(|zero| bytes.push(*zero));
+        [0; 1 + 1 + 1 + 1].iter().for_each(|zero| bytes.push(*zero));
         self.next.put(&mut bytes);
         1_u32.put(&mut bytes);
         self.next.put(&mut bytes);

@@ -22,7 +22,7 @@ use crate::request::{Answer, Forwarded, LockAnswer, LockRequest, Request, StoreA
 use crate::store::{SYNCED_MAX, Strip, StripFacts, Write};
 
 /// The version of the protocol. Any other is refused.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// The most bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of the data of a message.

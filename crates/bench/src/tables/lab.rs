@@ -126,6 +126,11 @@ fn usual(servers: u32, asked: &Asked<'_>) -> Row {
     }
 }
 
+/// Whether rows have the link as their target. A window of 10 requests, as in the paper, waits for answers.
+fn has_target(variant: &str, window: &str) -> bool {
+    variant == "cu" && window != "10"
+}
+
 /// The rows in which a table grows from one bucket.
 fn created(asked: &Asked<'_>) -> Vec<Row> {
     let one = Row { is_divided: false, ..usual(SERVERS, asked) };
@@ -138,12 +143,13 @@ fn created(asked: &Asked<'_>) -> Vec<Row> {
             for window in WINDOWS {
                 let seconds = ["10", "none"].iter().position(|known| *known == window).map(|at| papers[at]);
                 let paper = seconds.map_or(String::new(), |s| format!("paper 002, table 1: {s} s"));
-                let targets = if variant == "cu" { OF_LINK } else { &[] };
+                let targets = if has_target(variant, window) { OF_LINK } else { &[] };
                 let name = format!("create-{variant}-{window}");
                 rows.push(Row { name, variant, window, paper: paper.clone(), targets, ..one.clone() });
                 for (transport, targets) in BY_UDP.into_iter().filter(|_| variant == "cu") {
                     let name = format!("create-{variant}-{window}-{transport}");
                     let paper = paper.clone();
+                    let targets = if has_target(variant, window) { targets } else { &[] };
                     rows.push(Row { name, variant, window, transport, paper, targets, ..one.clone() });
                 }
             }
@@ -172,7 +178,8 @@ fn used(servers: u32, asked: &Asked<'_>) -> Vec<Row> {
         for (variant, window) in
             ["cu", "n"].into_iter().flat_map(|variant| WINDOWS.map(|window| (variant, window)))
         {
-            let targets = if (variant, servers) == ("cu", SERVERS) { OF_LINK } else { &[] };
+            let is_judged = servers == SERVERS && has_target(variant, window);
+            let targets = if is_judged { OF_LINK } else { &[] };
             let name = format!("{name}-{variant}-{window}-{servers}");
             let row = Row { name, variant, window, targets, ..usual.clone() };
             rows.push(Row { paper: paper(papers, &row), ..row });

@@ -28,7 +28,7 @@ use super::numbers::NumberMap;
 use super::range::Range;
 use super::registrar::{number, servers};
 use super::stream::{Reader, WAITING_BYTES_MAX, framed};
-use super::window::{Outstanding, Window};
+use super::window::{DATAGRAM_WINDOW_MAX, Outstanding, WINDOW_MAX, Window};
 use crate::condition::Condition;
 
 /// With this many queued requests they are sent, even if no thread waits for an answer.
@@ -374,7 +374,8 @@ impl Table {
         if let Some(bytes) = datagram_bytes {
             client = client.in_datagrams(if transport == Transport::UdpSingle { 0 } else { bytes });
         }
-        let window = Outstanding::new(window);
+        let most = if datagram_bytes.is_some() { DATAGRAM_WINDOW_MAX } else { WINDOW_MAX };
+        let window = Outstanding::new(window, most);
         let state =
             State { client, window, unsent: 0, done: NumberMap::default(), forgotten: NumberMap::default() };
         let shared = Shared {

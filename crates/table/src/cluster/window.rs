@@ -3,12 +3,16 @@
 //! Model: a sliding window (paper 002, section 3.1). An adaptive one measures the time from a request to its answer,
 //! one request at a time. It grows while that time is near the least one, and shrinks when requests wait in queues, as
 //! TCP Vegas does (Brakmo and Peterson, 1995).
-//! Invariant: at least [`WINDOW_MIN`] and at most [`WINDOW_MAX`] requests may be outstanding.
+//! Invariant: at least [`WINDOW_MIN`] and at most [`WINDOW_MAX`] requests may be outstanding; in datagrams, at most
+//! [`DATAGRAM_WINDOW_MAX`].
 
 /// The fewest and the most outstanding requests of an adaptive window.
 const WINDOW_MIN: usize = 10;
 /// The most outstanding requests of a client.
 pub const WINDOW_MAX: usize = 16 << 10;
+/// The most in datagrams. A full queue of a network drops them, where it only delays a link: at 100 Mbit/s, so many
+/// records of 100 bytes pass in 40 ms.
+pub(crate) const DATAGRAM_WINDOW_MAX: usize = 4 << 10;
 /// An answer that takes longer than this many times the least time, and this much more, has waited in a queue.
 const WAITED: u64 = 3;
 const WAITED_NS: u64 = 2_000_000;
@@ -29,6 +33,7 @@ pub enum Window {
 #[derive(Debug)]
 pub(crate) struct Outstanding {
     window: Window,
+    most: usize,
     adaptive: usize,
     /// The request whose answer is timed, and when it was submitted.
     timed: Option<(u64, u64)>,
@@ -36,16 +41,17 @@ pub(crate) struct Outstanding {
 }
 
 impl Outstanding {
-    pub(crate) fn new(window: Window) -> Outstanding {
-        Outstanding { window, adaptive: WINDOW_MIN, timed: None, least_ns: u64::MAX }
+    /// At most `most` requests, whatever the window.
+    pub(crate) fn new(window: Window, most: usize) -> Outstanding {
+        Outstanding { window, most, adaptive: WINDOW_MIN, timed: None, least_ns: u64::MAX }
     }
 
     /// How many requests may be outstanding.
     pub(crate) fn limit(&self) -> usize {
         match self.window {
             Window::Adaptive => self.adaptive,
-            Window::Of(count) => (count as usize).clamp(1, WINDOW_MAX),
-            Window::Unlimited => WINDOW_MAX,
+            Window::Of(count) => (count as usize).clamp(1, self.most),
+            Window::Unlimited => self.most,
         }
     }
 
@@ -64,7 +70,7 @@ impl Outstanding {
         self.least_ns = self.least_ns.saturating_add(self.least_ns / 4096).min(took_ns);
         let has_waited = took_ns > self.least_ns.saturating_mul(WAITED).saturating_add(WAITED_NS);
         let next = if has_waited { self.adaptive * 3 / 4 } else { self.adaptive * 3 / 2 };
-        self.adaptive = next.clamp(WINDOW_MIN, WINDOW_MAX);
+        self.adaptive = next.clamp(WINDOW_MIN, self.most);
     }
 }
 
@@ -74,7 +80,7 @@ mod tests {
 
     /// The window after rounds in which a server answers so many requests in a millisecond, after that time.
     fn settled(per_ms: u64, delay_ns: u64) -> usize {
-        let mut window = Outstanding::new(Window::Adaptive);
+        let mut window = Outstanding::new(Window::Adaptive, WINDOW_MAX);
         let mut now_ns = 0;
         for number in 0..500 {
             window.submitted(now_ns, number);
@@ -97,10 +103,10 @@ mod tests {
 
     #[test]
     fn other_windows_stay_as_they_are() {
-        let mut window = Outstanding::new(Window::Of(10));
+        let mut window = Outstanding::new(Window::Of(10), WINDOW_MAX);
         window.submitted(0, 1);
         window.ended(u64::MAX, 1);
         assert_eq!(window.limit(), 10);
-        assert_eq!(Outstanding::new(Window::Unlimited).limit(), WINDOW_MAX);
+        assert_eq!(Outstanding::new(Window::Unlimited, 5).limit(), 5);
     }
 }
