@@ -22,5 +22,5 @@ pub use chunk::{Chunk, carve};
 pub use copy::{copy, copy_start};
 pub use mask::mask_of;
 pub use pool::{Block, Held, Pool, PoolError};
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_value};
 pub use shared_block::{Reservation, SharedBlock};

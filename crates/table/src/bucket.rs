@@ -12,6 +12,8 @@
 //! Invariant: a change that would exceed the memory limit changes nothing. The slab also counts the memory of nodes.
 //! Non-goals: the range of keys that the bucket holds, and the expiry of records.
 
+use thalweg_block::prefetch_value;
+
 use crate::arena::Arena;
 use crate::keys::{FAN, Keys, between, shared};
 use crate::slab::{Cell, Full, Record, Slab};
@@ -21,6 +23,10 @@ const JOIN_UP_TO: usize = FAN * 3 / 4;
 /// A bound on the height: no tree with 32-bit node numbers is higher.
 const HEIGHT_MAX: usize = 32;
 const NO_LEAF: u32 = u32::MAX;
+/// The most keys that [`prefetch`] searches for.
+pub(crate) const PREFETCHED: usize = 16;
+/// The number of records that are prefetched ahead of the one that is read.
+const AHEAD: usize = 8;
 
 struct Leaf {
     keys: Keys,
@@ -106,9 +112,10 @@ impl Bucket {
         let leaf = &mut self.leaves[way.leaf];
         match leaf.keys.search(slab, key) {
             Ok(i) => {
-                if decides(Some(slab.record(leaf.keys.cell(i)))) {
+                let old = leaf.keys.cell(i);
+                if decides(Some(slab.record(old))) && !slab.overwrite(old, key, value, expires_ms) {
                     let new = slab.store(key, value, expires_ms)?;
-                    slab.remove(leaf.keys.cell(i));
+                    slab.remove(old);
                     leaf.keys.set(slab, i, new);
                 }
                 Ok(true)
@@ -297,6 +304,7 @@ impl Bucket {
         let leaf = self.leaf_of(slab, key);
         let keys = &self.leaves[leaf].keys;
         let index = if behind { keys.child(slab, key) } else { keys.search(slab, key).unwrap_or_else(|i| i) };
+        (index..index + AHEAD).for_each(|index| self.prefetch(slab, &self.leaves[leaf], index));
         Place { leaf, index }
     }
 
@@ -309,9 +317,23 @@ impl Bucket {
             }
             *place = Place { leaf: leaf.behind, index: 0 };
             leaf = &self.leaves[place.leaf];
+            if leaf.behind != NO_LEAF {
+                prefetch_value(&self.leaves[leaf.behind]);
+            }
         }
+        self.prefetch(slab, leaf, place.index + AHEAD);
         place.index += 1;
         Some(slab.record(leaf.keys.cell(place.index - 1)))
+    }
+
+    /// Prefetches the record at an index of a leaf, or beyond its end in the next one.
+    fn prefetch(&self, slab: &Slab, leaf: &Leaf, index: usize) {
+        let cell = match index.checked_sub(leaf.keys.len()) {
+            None => leaf.keys.cells().get(index),
+            Some(_) if leaf.behind == NO_LEAF => None,
+            Some(beyond) => self.leaves[leaf.behind].keys.cells().get(beyond),
+        };
+        cell.into_iter().for_each(|cell| slab.prefetch(*cell));
     }
 
     /// Returns the record before a place, and moves the place in front of it.
@@ -529,6 +551,50 @@ impl Bucket {
         inner.separators.append(slab, &cells);
         inner.children[at..at + count + 1].copy_from_slice(&children[..count + 1]);
         self.inners.remove(from);
+    }
+}
+
+/// Searches for up to [`PREFETCHED`] keys at the same time, so that the processor waits for memory once for all of them.
+/// This returns nothing; but later searches for these keys find what they read in the cache.
+pub(crate) fn prefetch<'a>(slab: &Slab, searches: impl Iterator<Item = (&'a Bucket, &'a [u8])>) {
+    let mut probes = [const { None }; PREFETCHED];
+    for (probe, (bucket, key)) in probes.iter_mut().zip(searches) {
+        *probe = Some(Probe { bucket, key, node: bucket.root, height: bucket.height });
+    }
+    while probes.iter().any(Option::is_some) {
+        for probe in &mut probes {
+            if probe.as_mut().is_some_and(|probe| !probe.step(slab)) {
+                *probe = None;
+            }
+        }
+    }
+}
+
+/// A search for a key.
+struct Probe<'a> {
+    bucket: &'a Bucket,
+    key: &'a [u8],
+    node: u32,
+    /// Levels of inner nodes that are left.
+    height: usize,
+}
+
+impl Probe<'_> {
+    /// Takes a step, and prefetches what the next one reads. Returns whether there is a next one.
+    fn step(&mut self, slab: &Slab) -> bool {
+        let Bucket { inners, leaves, .. } = self.bucket;
+        if self.height == 0 {
+            leaves[self.node].keys.likely(self.key).into_iter().for_each(|cell| slab.prefetch(cell));
+            return false;
+        }
+        let inner = &inners[self.node];
+        self.node = inner.children[inner.separators.child(slab, self.key)];
+        self.height -= 1;
+        match self.height {
+            0 => prefetch_value(&leaves[self.node]),
+            _ => prefetch_value(&inners[self.node]),
+        }
+        true
     }
 }
 

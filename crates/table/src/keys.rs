@@ -62,11 +62,16 @@ impl Keys {
             }
         }
         let wanted = hint(key, self.shared());
-        // Compares all of them, by vector instructions. A binary search waits for one cache line after the other.
-        let low = self.hints.iter().map(|hint| u32::from(*hint < wanted)).sum::<u32>() as usize;
+        let low = self.below(wanted);
         let equal = self.hints[low..self.len()].iter().take_while(|hint| **hint == wanted).count();
         let found = self.cells[low..low + equal].binary_search_by(|cell| slab.key(*cell).cmp(key));
         found.map(|i| low + i).map_err(|i| low + i)
+    }
+
+    /// The number of hints that are less. Compares all of them, by vector instructions: a binary search waits for one
+    /// cache line after the other.
+    fn below(&self, wanted: u32) -> usize {
+        self.hints.iter().map(|hint| u32::from(*hint < wanted)).sum::<u32>() as usize
     }
 
     /// The number of keys that are <= `key`, which is the index of the child of an inner node where `key` belongs.
@@ -117,6 +122,11 @@ impl Keys {
         for cell in cells {
             self.insert(slab, self.len(), *cell);
         }
+    }
+
+    /// The cell that probably has the key, if one has. Reads no record.
+    pub(crate) fn likely(&self, key: &[u8]) -> Option<Cell> {
+        self.cells().get(self.below(hint(key, self.shared()))).copied()
     }
 
     pub(crate) fn cells(&self) -> &[Cell] {

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, prefetch};
 use crate::error::Refusal;
 use crate::slab::{Full, KEY_BYTES_MAX, Record, Slab, VALUE_BYTES_MAX};
 use crate::walk::{self, End, Walk};
@@ -318,6 +318,18 @@ impl Keyspace {
     /// Whether a sweep may find something to remove.
     pub(crate) fn may_end(&self) -> bool {
         self.ending > 0
+    }
+
+    /// Prefetches the records of requests with these first two arguments: a key, or the name of a table and one of its keys.
+    pub(crate) fn prefetch<'a>(&'a self, requests: impl Iterator<Item = [Option<&'a [u8]>; 2]>) {
+        let search = |[first, second]: [Option<&'a [u8]>; 2]| {
+            let table = if self.tables.is_empty() { None } else { self.tables.get(first?) };
+            match table {
+                Some(table) => Some((&table.bucket, second?)),
+                None => Some((&self.strings, first?)),
+            }
+        };
+        prefetch(&self.slab, requests.filter_map(search));
     }
 
     /// Begins to watch a key. Returns the number of its changes so far.

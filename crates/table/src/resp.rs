@@ -101,7 +101,7 @@ fn parse_array(bytes: &[u8], into: &mut Parsed) -> Result<bool, Malformed> {
 /// The number in the line that begins at `from`, and the index of the next line.
 fn number(bytes: &[u8], from: usize, malformed: Malformed) -> Result<Option<(i64, usize)>, Malformed> {
     let rest = &bytes[from..];
-    let Some(end) = memchr::memchr(b'\r', &rest[..rest.len().min(32)]) else {
+    let Some(end) = rest[..rest.len().min(32)].iter().position(|byte| *byte == b'\r') else {
         return if rest.len() >= 32 { Err(malformed) } else { Ok(None) };
     };
     match rest.get(end + 1) {
@@ -116,9 +116,15 @@ fn number(bytes: &[u8], from: usize, malformed: Malformed) -> Result<Option<(i64
 /// A number as in commands and lengths: an optional minus, then only digits.
 pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
-    let is_plain =
-        digits.iter().all(u8::is_ascii_digit) && (digits.len() == 1 || digits.first() != Some(&b'0'));
-    std::str::from_utf8(bytes).ok().filter(|_| is_plain)?.parse().ok()
+    if digits.is_empty() || (digits.len() > 1 && digits[0] == b'0') {
+        return None;
+    }
+    // Negative, because there is one more negative number. `str::parse` takes longer.
+    let negative = digits.iter().try_fold(0i64, |number, digit| match digit.wrapping_sub(b'0') {
+        digit @ 0..=9 => number.checked_mul(10)?.checked_sub(i64::from(digit)),
+        _ => None,
+    })?;
+    if digits.len() < bytes.len() { Some(negative) } else { negative.checked_neg() }
 }
 
 /// Parses a request in one line: words, without quotes.
@@ -182,23 +188,26 @@ impl<'a> Reply<'a> {
     }
 
     fn head(&mut self, kind: u8, number: i64) {
-        let mut digits = [0; 20];
-        let mut at = digits.len();
+        // The kind, a minus, 19 digits, and the end of the line.
+        let mut line = *b"_____________________\r\n";
+        let mut at = line.len() - 2;
+        let mut put = |byte| {
+            at -= 1;
+            line[at] = byte;
+        };
         let mut rest = number.unsigned_abs();
         loop {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
+            put(b'0' + (rest % 10) as u8);
             rest /= 10;
             if rest == 0 {
                 break;
             }
         }
-        self.out.push(kind);
         if number < 0 {
-            self.out.push(b'-');
+            put(b'-');
         }
-        self.out.extend_from_slice(&digits[at..]);
-        self.out.extend_from_slice(b"\r\n");
+        put(kind);
+        self.out.extend_from_slice(&line[at..]);
     }
 
     pub(crate) fn simple(&mut self, text: &str) {

@@ -1,7 +1,8 @@
 //! A server for Redis clients: one thread that runs the requests from their sockets.
 //!
 //! Model: the thread waits for ready sockets, and serves them in turn. In its turn, a client's requests run in order
-//! until no complete one is left, or until too many of its replies are unread.
+//! until no complete one is left, or until too many of its replies are unread. The records that several requests read,
+//! of one client or of several, are prefetched together.
 //! Invariant: a client holds at most one request and one reply beyond [`BACKLOG_BYTES`]; all together hold at most
 //! [`BUFFERS_BYTES_MAX`]. A client gets an error and is disconnected if it sends a malformed request or exceeds these
 //! limits. A client that does not send the password in time is disconnected too.
@@ -9,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,13 +18,14 @@ use std::time::Duration;
 use mio::{Events, Interest, Poll, Token, Waker};
 use thalweg_base::clock;
 
+use crate::bucket::PREFETCHED;
 use crate::call::{Session, Shared};
 use crate::cluster::Front;
 use crate::commands::run;
 use crate::error::Refusal;
 use crate::keyspace::Keyspace;
 use crate::listen::{Error, Listener, Options, Place};
-use crate::resp::{Parsed, Reply, parse};
+use crate::resp::{Malformed, Parsed, Reply, parse};
 use crate::socket::{Socket, Stream, Tls};
 
 /// The most clients at a time.
@@ -43,11 +46,13 @@ const STRANGER_BYTES_MAX: usize = 16 << 10;
 const READ_BYTES: usize = 64 << 10;
 /// Larger buffers are freed when they are empty.
 const SMALL_BYTES: usize = 64 << 10;
-/// The most reads from one client in its turn.
+/// The most reads from one client with TLS in its turn.
 const READS_A_TURN: usize = 16;
 /// How often expired keys are looked for.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 const EVENTS_MAX: usize = 1024;
+/// The clients that run requests before any of them gets its replies, of which only short ones wait.
+const TURNS_TOGETHER: usize = 64;
 /// Requests with up to this many arguments need no allocation for them.
 const FEW_ARGUMENTS: usize = 8;
 /// The least memory of a server.
@@ -91,7 +96,7 @@ pub struct Server {
     /// Bytes of the buffers of all clients.
     buffered: usize,
     scratch: Box<[u8]>,
-    parsed: Parsed,
+    parsed: [Parsed; PREFETCHED],
     last_client: u64,
     /// The servers that share the limits.
     servers: usize,
@@ -102,21 +107,20 @@ struct Client {
     session: Session,
     /// The client will send nothing more; only received bytes are left.
     is_whole: bool,
+    /// Nothing is left in the socket until the next event.
+    is_drained: bool,
+    /// The connection failed, or has to end.
+    is_broken: bool,
+    /// There may be complete requests among the received bytes.
+    has_requests: bool,
+    /// It is among those that have a turn next.
+    has_turn: bool,
     /// Received bytes, and how many of them were processed.
     input: Vec<u8>,
     done: usize,
     /// Replies, and how many of their bytes were sent.
     output: Vec<u8>,
     sent: usize,
-}
-
-/// What happens to a client after its turn.
-enum Fate {
-    /// It has to wait for the socket.
-    Waits,
-    /// It has more to do.
-    GoesOn,
-    Ends,
 }
 
 impl Server {
@@ -177,7 +181,7 @@ impl Server {
             shared: Shared::new(keyspace, password, started_ms, front),
             buffered: 0,
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
-            parsed: Parsed::default(),
+            parsed: Default::default(),
             last_client: number as u64,
             servers,
         })
@@ -196,7 +200,7 @@ impl Server {
     /// Serves until the server is stopped.
     pub fn run(mut self) -> Result<(), Error> {
         let mut events = Events::with_capacity(EVENTS_MAX);
-        let mut swept_ms = now_ms();
+        let (mut swept_ms, mut turns) = (now_ms(), Vec::new());
         while !self.stop.flag.load(Ordering::Acquire) {
             let has_to_look =
                 self.shared.keyspace.may_end() || self.accept_again || !self.strangers.is_empty();
@@ -222,20 +226,24 @@ impl Server {
                 self.dismiss_strangers();
                 swept_ms = now;
             }
-            let again = std::mem::take(&mut self.again);
-            again.into_iter().for_each(|number| self.turn(number));
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept_again = true,
                     WAKER => {}
                     Token(number) => {
-                        if let Some(Some(client)) = self.clients.get_mut(number) {
-                            client.is_whole |= event.is_read_closed();
+                        let Some(Some(client)) = self.clients.get_mut(number) else { continue };
+                        client.is_whole |= event.is_read_closed();
+                        client.is_drained = false;
+                        if !client.has_turn {
+                            client.has_turn = true;
+                            self.again.push(number);
                         }
-                        self.turn(number);
                     }
                 }
             }
+            std::mem::swap(&mut turns, &mut self.again);
+            self.turns(&turns);
+            turns.clear();
             if self.accept_again {
                 self.accept_again = self.accept();
             }
@@ -276,7 +284,19 @@ impl Server {
             self.strangers.insert(session.number, (number, self.shared.keyspace.now_ms));
         }
         let (input, output) = (Vec::new(), Vec::new());
-        let client = Client { socket, session, is_whole: false, input, done: 0, output, sent: 0 };
+        let client = Client {
+            socket,
+            session,
+            is_whole: false,
+            is_drained: false,
+            is_broken: false,
+            has_requests: false,
+            has_turn: true,
+            input,
+            done: 0,
+            output,
+            sent: 0,
+        };
         match self.vacant.pop() {
             Some(number) => self.clients[number] = Some(client),
             None => self.clients.push(Some(client)),
@@ -311,117 +331,166 @@ impl Server {
         self.shared.clients -= 1;
     }
 
+    /// Gives each of these clients a turn. Those of a group run their requests before any gets its replies, so a program
+    /// with many connections is woken once for all of them.
+    fn turns(&mut self, numbers: &[usize]) {
+        // On a cluster, requests wait for nodes, and replies should not wait for more of them.
+        let together = if self.shared.front.is_some() { 1 } else { TURNS_TOGETHER };
+        for group in numbers.chunks(together) {
+            group.iter().for_each(|number| self.receive(*number));
+            if group.len() > 1 {
+                self.prefetch(group);
+            }
+            group.iter().for_each(|number| self.turn(*number));
+            group.iter().for_each(|number| self.answer(*number));
+        }
+    }
+
+    /// Reads from a client, unless it has requests already.
+    fn receive(&mut self, number: usize) {
+        let Some(client) = self.clients.get_mut(number).and_then(Option::as_mut) else { return };
+        client.has_turn = false;
+        if !client.has_requests && !client.is_blocked() {
+            let before = client.buffered();
+            client.is_broken = client.receive(&mut self.scratch).is_err();
+            self.buffered = self.buffered + client.buffered() - before;
+        }
+    }
+
+    /// Prefetches the records of the first requests of clients.
+    fn prefetch(&mut self, group: &[usize]) {
+        for some in group.chunks(PREFETCHED) {
+            let first = |(number, parsed): (&usize, &mut Parsed)| {
+                let client = self.clients.get(*number)?.as_ref().filter(|client| client.has_requests)?;
+                let bytes = &client.input[client.done..];
+                parse(bytes, parsed).is_ok_and(|is_whole| is_whole).then(|| keys(bytes, &parsed.arguments))
+            };
+            let keys = some.iter().zip(&mut self.parsed).filter_map(first);
+            self.shared.keyspace.prefetch(keys);
+        }
+    }
+
+    /// Runs the requests of a client.
     fn turn(&mut self, number: usize) {
         let Some(mut client) = self.clients.get_mut(number).and_then(Option::take) else { return };
         let before = client.buffered();
-        let mut fate = self.serve(&mut client);
-        client.shrink();
+        self.carry_out(&mut client);
+        if client.backlog() > SMALL_BYTES && !client.is_broken {
+            client.is_broken = client.send().is_err();
+        }
         self.buffered = self.buffered + client.buffered() - before;
         if self.buffered > BUFFERS_BYTES_MAX / self.servers && client.buffered() > SMALL_BYTES {
             // This client's buffers have just grown.
             let _ = client.socket.write(format!("-{}\r\n", Refusal::Full).as_bytes());
-            fate = Fate::Ends;
+            client.is_broken = true;
         }
         if client.session.may && !self.strangers.is_empty() {
             self.strangers.remove(&client.session.number);
         }
-        match fate {
-            Fate::Ends => self.end(number, client),
-            Fate::Waits => self.clients[number] = Some(client),
-            Fate::GoesOn => {
-                self.clients[number] = Some(client);
-                self.again.push(number);
-            }
-        }
+        self.clients[number] = Some(client);
     }
 
-    fn serve(&mut self, client: &mut Client) -> Fate {
-        let mut is_drained = false;
-        for _ in 0..READS_A_TURN {
-            let has_more = self.carry_out(client);
-            match client.send() {
-                Ok(true) => {}
-                Ok(false) if client.backlog() > BACKLOG_BYTES || client.session.ends => return Fate::Waits,
-                Ok(false) => {}
-                Err(_) => return Fate::Ends,
-            }
-            if client.session.ends {
-                return Fate::Ends;
-            }
-            if has_more {
-                continue;
-            }
-            if is_drained {
-                return Fate::Waits;
-            }
-            match client.socket.read(&mut self.scratch) {
-                Ok(0) if client.is_sent() => return Fate::Ends,
-                Ok(0) => {
-                    client.session.ends = true;
-                    return Fate::Waits;
-                }
-                Ok(n) => {
-                    client.input.extend_from_slice(&self.scratch[..n]);
-                    // More bytes would raise another event, so another read would find nothing.
-                    is_drained = n < READ_BYTES && !client.is_whole && !client.socket.is_encrypted();
-                }
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Fate::Waits,
-                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Fate::Ends,
-            }
+    /// Sends replies to a client. It gets another turn if it has more to do.
+    fn answer(&mut self, number: usize) {
+        let Some(mut client) = self.clients.get_mut(number).and_then(Option::take) else { return };
+        let sent = if client.is_broken { Err(io::ErrorKind::BrokenPipe.into()) } else { client.send() };
+        match sent {
+            Ok(true) if client.session.ends => return self.end(number, client),
+            Ok(_) => {}
+            Err(_) => return self.end(number, client),
         }
-        Fate::GoesOn
+        let before = client.buffered();
+        client.shrink();
+        self.buffered = self.buffered + client.buffered() - before;
+        if !client.is_blocked() && !client.has_turn && (client.has_requests || !client.is_drained) {
+            client.has_turn = true;
+            self.again.push(number);
+        }
+        self.clients[number] = Some(client);
     }
 
-    /// Runs complete requests until the client has too many unread replies. Returns whether there may be more of them.
-    fn carry_out(&mut self, client: &mut Client) -> bool {
-        let Client { input, done, output, session, .. } = client;
-        let mut has_more = true;
-        while !session.ends && output.len() - client.sent <= BACKLOG_BYTES {
+    /// Runs complete requests until the client has too many unread replies.
+    fn carry_out(&mut self, client: &mut Client) {
+        while client.has_requests && !client.is_blocked() {
+            let Client { input, done, output, session, .. } = client;
             let rest = &input[*done..];
-            match parse(rest, &mut self.parsed) {
-                Ok(true) => {
-                    let ranges = &self.parsed.arguments;
-                    let mut few: [&[u8]; FEW_ARGUMENTS] = [b""; FEW_ARGUMENTS];
-                    let many: Vec<&[u8]>;
-                    let arguments = match few.get_mut(..ranges.len()) {
-                        Some(few) => {
-                            few.iter_mut().zip(ranges).for_each(|(one, at)| *one = &rest[at.clone()]);
-                            few
-                        }
-                        None => {
-                            many = ranges.iter().map(|at| &rest[at.clone()]).collect();
-                            &many[..]
-                        }
-                    };
-                    if !arguments.is_empty() {
-                        run(&mut self.shared, session, arguments, output);
-                    }
-                    *done += self.parsed.bytes;
-                }
-                Ok(false) => {
-                    // A client that has sent the password may send a longer request; `parse` checks the limit.
-                    if !session.may && rest.len() > STRANGER_BYTES_MAX {
-                        Reply::new(output, 2).error(&Refusal::NoPassword.to_string());
-                        session.ends = true;
-                    }
-                    has_more = false;
+            let (count, end) = parse_some(rest, &mut self.parsed);
+            if count > 1 && self.shared.front.is_none() {
+                let requests = self.parsed[..count].iter().map(|parsed| keys(rest, &parsed.arguments));
+                self.shared.keyspace.prefetch(requests);
+            }
+            for parsed in &self.parsed[..count] {
+                if session.ends || output.len() - client.sent > BACKLOG_BYTES {
                     break;
                 }
+                run_parsed(&mut self.shared, session, (rest, &parsed.arguments), output);
+                *done += parsed.bytes;
+            }
+            match end {
+                _ if client.is_blocked() => {}
+                Ok(true) => {}
+                Ok(false) => {
+                    client.has_requests = false;
+                    // A client that has sent the password may send a longer request; `parse` checks the limit.
+                    if !client.session.may && client.input.len() - client.done > STRANGER_BYTES_MAX {
+                        Reply::new(&mut client.output, 2).error(&Refusal::NoPassword.to_string());
+                        client.session.ends = true;
+                    }
+                }
                 Err(why) => {
-                    Reply::new(output, 2).error(why.words());
-                    session.ends = true;
+                    Reply::new(&mut client.output, 2).error(why.words());
+                    client.session.ends = true;
                 }
             }
         }
-        if *done == input.len() {
-            input.clear();
-            *done = 0;
-        } else if *done > READ_BYTES {
-            input.drain(..*done);
-            *done = 0;
+        client.remove_done();
+    }
+}
+
+/// Parses the first requests of the bytes, one into each of `into`. Returns how many are complete, and whether there may
+/// be more.
+fn parse_some(bytes: &[u8], into: &mut [Parsed]) -> (usize, Result<bool, Malformed>) {
+    let (mut at, mut count) = (0, 0);
+    for parsed in into {
+        match parse(&bytes[at..], parsed) {
+            Ok(true) => {}
+            end => return (count, end),
         }
-        has_more
+        for argument in &mut parsed.arguments {
+            *argument = at + argument.start..at + argument.end;
+        }
+        at += parsed.bytes;
+        count += 1;
+    }
+    (count, Ok(true))
+}
+
+/// The arguments of a request that may be keys.
+fn keys<'a>(bytes: &'a [u8], arguments: &[Range<usize>]) -> [Option<&'a [u8]>; 2] {
+    [1, 2].map(|i| arguments.get(i).map(|at| &bytes[at.clone()]))
+}
+
+/// Runs a request, unless it is empty.
+fn run_parsed(
+    shared: &mut Shared,
+    session: &mut Session,
+    (bytes, arguments): (&[u8], &[Range<usize>]),
+    output: &mut Vec<u8>,
+) {
+    let mut few: [&[u8]; FEW_ARGUMENTS] = [b""; FEW_ARGUMENTS];
+    let many: Vec<&[u8]>;
+    let arguments = match few.get_mut(..arguments.len()) {
+        Some(few) => {
+            few.iter_mut().zip(arguments).for_each(|(one, at)| *one = &bytes[at.clone()]);
+            few
+        }
+        None => {
+            many = arguments.iter().map(|at| &bytes[at.clone()]).collect();
+            &many[..]
+        }
+    };
+    if !arguments.is_empty() {
+        run(shared, session, arguments, output);
     }
 }
 
@@ -430,8 +499,49 @@ impl Client {
         self.output.len() - self.sent
     }
 
-    fn is_sent(&self) -> bool {
-        self.backlog() == 0 && !self.socket.wants_write()
+    /// Whether it has to read replies before anything else.
+    fn is_blocked(&self) -> bool {
+        self.session.ends || self.backlog() > BACKLOG_BYTES
+    }
+
+    /// Reads what has arrived; bytes without TLS once, because another turn follows if more may have arrived.
+    fn receive(&mut self, scratch: &mut [u8]) -> io::Result<()> {
+        for _ in 0..READS_A_TURN {
+            match self.socket.read(scratch) {
+                Ok(0) if self.has_requests => break,
+                Ok(0) => {
+                    self.session.ends = true;
+                    break;
+                }
+                Ok(n) => {
+                    self.input.extend_from_slice(&scratch[..n]);
+                    self.has_requests = true;
+                    if !self.socket.is_encrypted() {
+                        // More bytes would raise another event, so another read would find nothing.
+                        self.is_drained = n < READ_BYTES && !self.is_whole;
+                        break;
+                    }
+                }
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_drained = true;
+                    break;
+                }
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the requests that were run.
+    fn remove_done(&mut self) {
+        if self.done == self.input.len() {
+            self.input.clear();
+            self.done = 0;
+        } else if self.done > READ_BYTES {
+            self.input.drain(..self.done);
+            self.done = 0;
+        }
     }
 
     /// Bytes of the client's buffers.

@@ -10,6 +10,8 @@
 //! Invariant: all memory of records is counted against one limit; a segment without records is freed.
 //! Non-goals: the order of records, and references to them.
 
+use thalweg_block::prefetch;
+
 /// The longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = (1 << KEY_BITS) - 1;
 /// The longest value, in bytes.
@@ -33,6 +35,9 @@ const FINE_UP_TO: usize = 512;
 const CLASSES_UP_TO: usize = 64 << 10;
 const FINE_CLASSES: usize = FINE_UP_TO / UNIT;
 const CLASSES: usize = FINE_CLASSES + 8 * 7;
+/// The bytes of a record that are prefetched: those of longer ones follow, so the processor prefetches them itself.
+const PREFETCHED_BYTES: usize = 128;
+const LINE_BYTES: usize = 64;
 /// Ends the list of free cells of a segment.
 const NONE: u32 = u32::MAX;
 
@@ -144,11 +149,34 @@ impl Slab {
             "whoever stores checks lengths"
         );
         let cell = self.allocate(record_bytes(key, value, expires_ms))?;
+        self.write(cell, key, value, expires_ms);
+        Ok(cell)
+    }
+
+    /// Replaces the record in a cell by another with the same key, if that needs a cell of the same size. Returns whether
+    /// it did.
+    pub(crate) fn overwrite(
+        &mut self,
+        cell: Cell,
+        key: &[u8],
+        value: &[u8],
+        expires_ms: Option<i64>,
+    ) -> bool {
+        let class = class_of(record_bytes(key, value, expires_ms));
+        let segment = self.segments[cell.segment()].as_ref().expect("a cell in use has a segment");
+        let fits = class.is_some_and(|class| class_bytes(class) == segment.cell_bytes);
+        if fits {
+            self.write(cell, key, value, expires_ms);
+        }
+        fits
+    }
+
+    fn write(&mut self, cell: Cell, key: &[u8], value: &[u8], expires_ms: Option<i64>) {
         let mut lengths = (key.len() as u32) << VALUE_BITS | value.len() as u32;
         if expires_ms.is_some() {
             lengths |= EXPIRES;
         }
-        let segment = self.segments[cell.segment()].as_mut().expect("the cell was just allocated");
+        let segment = self.segments[cell.segment()].as_mut().expect("a cell in use has a segment");
         let to = &mut segment.bytes[cell.at()..];
         to[..HEADER_BYTES].copy_from_slice(&lengths.to_le_bytes());
         let mut at = HEADER_BYTES;
@@ -159,7 +187,6 @@ impl Slab {
         to[at..at + key.len()].copy_from_slice(key);
         at += key.len();
         to[at..at + value.len()].copy_from_slice(value);
-        Ok(cell)
     }
 
     /// The record in a cell.
@@ -187,6 +214,15 @@ impl Slab {
         let segment = self.segments[cell.segment()].as_ref().expect("a cell in use has a segment");
         let bytes = &segment.bytes[cell.at()..];
         (bytes, u32::from_le_bytes(bytes[..HEADER_BYTES].try_into().expect("4 bytes")))
+    }
+
+    /// Prefetches the first [`PREFETCHED_BYTES`] of the record in a cell.
+    pub(crate) fn prefetch(&self, cell: Cell) {
+        let segment = self.segments[cell.segment()].as_ref().expect("a cell in use has a segment");
+        let bytes = &segment.bytes[cell.at()..];
+        for at in [0, LINE_BYTES, PREFETCHED_BYTES - 1] {
+            prefetch(bytes, at.min(segment.cell_bytes - 1));
+        }
     }
 
     /// Removes the record in a cell.

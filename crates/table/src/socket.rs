@@ -134,11 +134,6 @@ impl Socket {
         }
     }
 
-    /// Whether bytes were taken but not sent.
-    pub(crate) fn wants_write(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
-    }
-
     /// Sends the bytes that were taken.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return Ok(()) };

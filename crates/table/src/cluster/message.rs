@@ -27,6 +27,9 @@ use crate::slab::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 /// The most servers that forward a request, one after the other. A retry starts from what the client has learnt since.
 pub(crate) const HOPS_MAX: usize = 8;
 
+/// The keys by which a page says where the next pages begin.
+pub(crate) const CUTS: usize = 3;
+
 /// The number of a table, which no other table ever gets.
 pub(crate) type TableId = u64;
 
@@ -144,6 +147,8 @@ pub(crate) struct Scan {
     pub(crate) limit: u64,
     /// The text of a condition that values must meet; see condition.rs.
     pub(crate) condition: Option<Bytes>,
+    /// The key from which on the client will ask for more, if that is not the end of the page.
+    pub(crate) rest: Option<Bytes>,
 }
 
 /// Which parts of records a scan returns.
@@ -161,6 +166,9 @@ pub(crate) struct Page {
     pub(crate) covered: Interval,
     pub(crate) records: Records,
     pub(crate) count: u64,
+    /// Keys that cut the records of the bucket from the rest of the scan on into pages, so that the client can ask for
+    /// several pages at a time. Fewer than [`CUTS`] if the bucket has fewer pages.
+    pub(crate) cuts: Vec<Bytes>,
 }
 
 /// The result of a request.
@@ -342,8 +350,8 @@ pub(crate) enum To {
 pub(crate) type Outbox = Vec<(To, Message)>;
 
 record!(Spec { id, capacity, capacity_bytes, parity });
-record!(Scan { interval, is_descending, what, limit, condition });
-record!(Page { covered, records, count });
+record!(Scan { interval, is_descending, what, limit, condition, rest });
+record!(Page { covered, records, count, cuts });
 record!(Requests { table, client, path, visited, is_to_all, descent, done_below, asks });
 record!(Replies { table, client, path, adjustment, outcomes, trace });
 record!(TransferId { run, number });

@@ -7,7 +7,7 @@
 use super::image::{Address, Element};
 use super::interval::{Bytes, Interval, Point, Upper, successor};
 use super::journal::{ClientId, Journal, Noted};
-use super::message::{Answer, HandOver, Operation, Page, Refused, Scan, Spec, TransferId, What};
+use super::message::{Answer, CUTS, HandOver, Operation, Page, Refused, Scan, Spec, TransferId, What};
 use super::parity::member::Member;
 use super::records::Records;
 use super::transfer::{Leaving, Origin, Purpose, RETRY_MS};
@@ -15,7 +15,10 @@ use crate::bucket::{Bucket, Place};
 use crate::slab::{Full, Slab};
 
 /// The most bytes of records in a page, beyond one record.
-const PAGE_BYTES: usize = 256 << 10;
+const PAGE_BYTES: usize = if cfg!(test) { 100 } else { 256 << 10 };
+/// The bytes of the records between two cuts of a scan, if they are as long as those of the whole bucket. Most pages that
+/// a client then asks for are complete.
+const CUT_BYTES: usize = PAGE_BYTES / 8 * 7;
 /// The most records that are examined for a page, so that other requests do not wait longer.
 const LOOKED_AT_MAX: usize = 16 << 10;
 /// The most bytes that are examined for a page.
@@ -267,12 +270,37 @@ impl Owned {
 
     /// A part of the answer to a scan.
     pub(crate) fn page(&self, slab: &Slab, scan: &Scan) -> Page {
+        let page = self.first_page(slab, scan);
+        Page { cuts: self.cuts(slab, scan, &page.covered.to), ..page }
+    }
+
+    /// Keys that cut the records after a page into pages, if the client may ask for several.
+    fn cuts(&self, slab: &Slab, scan: &Scan, end: &Upper) -> Vec<Bytes> {
+        let is_plain = scan.what == What::Records && scan.condition.is_none() && !scan.is_descending;
+        let rest = match (&scan.rest, end) {
+            (Some(rest), _) => rest,
+            (None, Upper::Key(end)) => end,
+            (None, Upper::Infinite) => return Vec::new(),
+        };
+        if !is_plain || scan.limit != u64::MAX || self.tree.len() == 0 {
+            return Vec::new();
+        }
+        let record_bytes = self.bytes as usize / self.tree.len() + Records::EXTRA_BYTES;
+        let mut place = self.place(slab, rest);
+        let cut = |_| {
+            self.tree.skip(&mut place, (CUT_BYTES / record_bytes).max(1));
+            self.tree.next(slab, &mut place.clone()).map(|record| record.key.into())
+        };
+        (0..CUTS).map_while(cut).collect()
+    }
+
+    fn first_page(&self, slab: &Slab, scan: &Scan) -> Page {
         let part = scan.interval.intersection(&self.served());
         if scan.what == What::Count && scan.condition.is_none() {
             let count = self.tree.count(slab, self.place(slab, &part.from), self.end(slab, &part.to)) as u64;
-            return Page { covered: part, records: Records::default(), count };
+            return Page { covered: part, records: Records::default(), count, cuts: Vec::new() };
         }
-        let mut page = Page { covered: part, records: Records::default(), count: 0 };
+        let mut page = Page { covered: part, records: Records::default(), count: 0, cuts: Vec::new() };
         let condition = scan.condition().expect("a scan that is carried out is sound");
         let mut room = Room::default();
         let mut place = match scan.is_descending {

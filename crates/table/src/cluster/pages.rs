@@ -7,6 +7,7 @@
 //! Model: the range is cut into parts where buckets begin according to the image. Each page covers the beginning of its
 //! part; the rest becomes a part again, cut by what is known then. So the pages cover the range exactly once while
 //! buckets split and move (paper 002's deterministic termination). Only the first parts are requested, to bound memory.
+//! Pages say where the next ones begin, so several of one bucket are on their way.
 //! Invariant: a record that exists throughout is returned once, in order. One that is added or removed may be returned.
 //! Non-goals: a snapshot.
 
@@ -15,14 +16,16 @@ use std::sync::Arc;
 
 use super::client::Client;
 use super::image::Image;
-use super::interval::Interval;
-use super::message::{Ask, Page, Scan};
+use super::interval::{Bytes, Interval, Upper};
+use super::message::{Ask, CUTS, Page, Scan};
 
 /// The most parts that are requested or wait to be read.
 const PARTS_AHEAD: usize = 8;
 
 enum State {
     Idle,
+    /// The part is not requested while pages before it are: they say where to cut it.
+    Rest,
     /// The part was requested, with this number.
     Asked(u64),
     Arrived(Page),
@@ -53,7 +56,13 @@ impl Pages {
         let ahead = if limit == u64::MAX { PARTS_AHEAD } else { 1 };
         let mut at = 0;
         while at < ahead.min(self.parts.len()) {
-            if let (interval, State::Idle) = &self.parts[at] {
+            let is_due = match &self.parts[at].1 {
+                State::Idle => true,
+                State::Rest => !self.parts.iter().take(at).any(is_asked),
+                State::Asked(_) | State::Arrived(_) => false,
+            };
+            if is_due {
+                let interval = &self.parts[at].0;
                 let mut known = parts(&client.image, interval);
                 if is_descending {
                     known.reverse();
@@ -64,7 +73,9 @@ impl Pages {
                 self.parts[at].0 = asked.clone();
                 let rest = if is_descending { below } else { above };
                 rest.into_iter().for_each(|rest| self.parts.insert(at + 1, (rest, State::Idle)));
-                let scan = Scan { interval: asked, ..self.scan.clone() };
+                let rest = self.parts.iter().skip(at + 1).find(|part| matches!(part.1, State::Rest));
+                let rest = rest.map(|(interval, _)| interval.from.clone());
+                let scan = Scan { interval: asked, rest, ..self.scan.clone() };
                 self.parts[at].1 = State::Asked(client.ask(now_ms, Arc::new(Ask::Scan(scan))));
             }
             at += 1;
@@ -86,9 +97,35 @@ impl Pages {
         }
         let (below, above) = interval.minus(covered);
         let rest = if self.scan.is_descending { below } else { above };
-        rest.into_iter().for_each(|rest| self.parts.insert(at + 1, (rest, State::Idle)));
+        rest.into_iter().for_each(|rest| self.parts.insert(at + 1, (rest, State::Rest)));
+        let cuts = page.cuts.clone();
         self.parts[at] = (page.covered.clone(), State::Arrived(page));
+        self.cut(at + 1, &cuts);
         true
+    }
+
+    /// Cuts the first rest at or after an index, so that several pages are requested.
+    fn cut(&mut self, from: usize, cuts: &[Bytes]) {
+        let is_rest = |at: &usize| matches!(self.parts[*at].1, State::Rest);
+        let Some(mut at) = (from..self.parts.len()).find(is_rest) else { return };
+        let mut asked = self.parts.iter().filter(|part| is_asked(part)).count();
+        for key in cuts {
+            let rest = &self.parts[at].0;
+            if asked >= CUTS {
+                return;
+            }
+            if !rest.contains(key) || rest.from == *key {
+                continue;
+            }
+            let above = Interval { from: key.clone(), to: rest.to.clone() };
+            self.parts[at] = (Interval::of(&rest.from, Upper::Key(key.clone())), State::Idle);
+            self.parts.insert(at + 1, (above, State::Rest));
+            (at, asked) = (at + 1, asked + 1);
+        }
+        if cuts.len() < CUTS {
+            // The rest is about to be read, or on another server.
+            self.parts[at].1 = State::Idle;
+        }
     }
 
     /// The scan of the whole range.
@@ -128,6 +165,10 @@ impl Pages {
     }
 }
 
+fn is_asked(part: &(Interval, State)) -> bool {
+    matches!(part.1, State::Asked(_))
+}
+
 /// An interval, cut where buckets are known to begin.
 fn parts(image: &Image, interval: &Interval) -> Vec<Interval> {
     let mut parts = Vec::new();
@@ -141,4 +182,51 @@ fn parts(image: &Image, interval: &Interval) -> Vec<Interval> {
     }
     parts.extend(rest);
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::client::Variant;
+    use super::super::journal::ClientId;
+    use super::super::message::{Message, Operation, What};
+    use super::super::owned::Owned;
+    use super::*;
+    use crate::slab::Slab;
+
+    #[test]
+    fn several_pages_of_a_bucket_are_on_their_way() {
+        let mut slab = Slab::new(1 << 20);
+        let mut bucket = Owned::new(&mut slab, Interval::all(), 1).unwrap();
+        let keys: Vec<Bytes> = (0..200u8).map(|i| [i; 20].into()).collect();
+        for key in &keys {
+            let insert = Operation::Insert { key: key.clone(), value: Bytes::default() };
+            bucket.apply(&mut slab, &insert).unwrap();
+        }
+        let id = ClientId { peer: [0; 2], session: 1 };
+        let mut client = Client::new(id, (1, "n1".into()), vec!["n1".into()], Variant::Nearest);
+        let interval = Interval::all();
+        let (is_descending, limit, condition, rest) = (false, u64::MAX, None, None);
+        let mut pages =
+            Pages::new(Scan { interval, is_descending, what: What::Records, limit, condition, rest });
+        let (mut asked, mut found, mut counts) = (VecDeque::new(), Vec::new(), Vec::new());
+        while !pages.is_done() {
+            pages.ask(0, &mut client);
+            for sent in client.messages(0) {
+                let Message::Requests(requests) = sent.message else { panic!("{:?}", sent.message) };
+                asked.extend(requests.asks);
+            }
+            counts.push(asked.len());
+            let (number, ask) = asked.pop_front().unwrap();
+            let Ask::Scan(scan) = &*ask else { panic!("{ask:?}") };
+            assert!(pages.arrived(number, bucket.page(&slab, scan)));
+            while let Some(mut page) = pages.next() {
+                while let Some((key, _)) = page.records.next() {
+                    found.push(Bytes::from(key));
+                }
+            }
+        }
+        assert_eq!(found, keys);
+        assert_eq!(counts[..3], [1, CUTS, CUTS]);
+        assert!(counts[..counts.len() - CUTS].iter().skip(1).all(|count| *count == CUTS), "{counts:?}");
+    }
 }

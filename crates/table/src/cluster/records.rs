@@ -19,6 +19,9 @@ pub(crate) struct Records {
 }
 
 impl Records {
+    /// Bytes of a record beyond its key and value.
+    pub(crate) const EXTRA_BYTES: usize = 2 * LENGTH_BYTES;
+
     /// Appends a record.
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) {
         for part in [key, value] {

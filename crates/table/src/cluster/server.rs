@@ -21,6 +21,7 @@ pub(crate) use super::message::{Outbox, To};
 use super::owned::{MERGE_AGE_MS, Owned};
 use super::parity::protection::Protection;
 use super::transfer::Receipt;
+use crate::bucket::{PREFETCHED, prefetch};
 use crate::slab::{Full, Slab};
 
 /// The most bytes of keys and values in replies to one message, beyond one record. The client requests the rest again.
@@ -240,10 +241,23 @@ impl BucketServer {
         self.retiring.iter_mut().for_each(|(_, bucket)| bucket.shed(now_ms, &mut self.slab));
     }
 
+    /// Prefetches the records that the first of these requests read.
+    fn prefetch(&self, table: TableId, asks: &[(u64, Arc<Ask>)]) {
+        let Some(served) = self.tables.get(&table) else { return };
+        let searches = asks.iter().take(PREFETCHED).filter_map(|(_, ask)| match &**ask {
+            Ask::Record(operation) => Some((&served.buckets[served.at(ask.point())?].tree, operation.key())),
+            _ => None,
+        });
+        prefetch(&self.slab, searches);
+    }
+
     /// Carries out requests, and forwards those for records of other servers.
     fn requests(&mut self, now_ms: u64, requests: Requests, out: &mut Outbox) {
         let mut handling = Handling::default();
-        for (number, ask) in &requests.asks {
+        for (i, (number, ask)) in requests.asks.iter().enumerate() {
+            if i.is_multiple_of(PREFETCHED) && requests.asks.len() > 1 {
+                self.prefetch(requests.table, &requests.asks[i..]);
+            }
             if let Ask::Arrange(arrange) = &**ask
                 && ask.is_sound()
                 && let Some(at) = self.tables.get(&requests.table).and_then(|served| served.at(ask.point()))

@@ -331,7 +331,7 @@ impl TableService {
             link.open(TableRequest::Peer.text().as_bytes()).ok()
         };
         let left = match open() {
-            Some((out, _inc)) => outlet.run(out),
+            Some((out, _inc)) => outlet.run_or_return(out),
             None => outlet.close(),
         };
         locked(&self.peers).insert(server.clone(), ToPeer::Down(now_ns() + PAUSE_NS));

@@ -26,7 +26,7 @@ impl TableService {
         let mut reader = Reader::new(link, inc)?;
         let outlet = Arc::new(Outlet::default());
         let sends = Arc::clone(&outlet);
-        if !spawn("table", move || drop(sends.run(out))) {
+        if !spawn("table", move || sends.run(out)) {
             return Err("this node has no thread left".into());
         }
         let session = Session { service: self, outlet, client: None, datagrams: None };

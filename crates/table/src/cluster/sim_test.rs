@@ -317,8 +317,14 @@ impl World {
             };
             let is_descending = self.rng.one_in(2);
             let what = if self.rng.one_in(2) { What::Records } else { What::Keys };
-            let scan =
-                Scan { interval: interval.clone(), is_descending, what, limit: u64::MAX, condition: None };
+            let scan = Scan {
+                interval: interval.clone(),
+                is_descending,
+                what,
+                limit: u64::MAX,
+                condition: None,
+                rest: None,
+            };
             self.clients[client].range = Some((Pages::new(scan), interval, Vec::new(), is_descending))
                 .filter(|(pages, ..)| !pages.is_done());
             return;
@@ -536,6 +542,7 @@ impl World {
                 what: What::Keys,
                 limit: u64::MAX,
                 condition: None,
+                rest: None,
             };
             self.clients[1].range = Some((Pages::new(scan), Interval::all(), Vec::new(), false));
         }

@@ -131,16 +131,37 @@ impl Outlet {
         std::mem::take(&mut waiting.messages)
     }
 
-    /// Sends messages until the outlet is closed or the peer takes no more. Returns those that could not be sent.
-    pub(crate) fn run(&self, mut out: Outgoing) -> Vec<Vec<u8>> {
+    /// Waits for messages; none are left once the outlet is closed.
+    fn take(&self) -> Vec<Vec<u8>> {
+        let nothing = |waiting: &mut Waiting| waiting.messages.is_empty() && !waiting.is_closed;
+        let waited = self.news.wait_while(self.waiting(), nothing);
+        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
+        waiting.bytes = 0;
+        std::mem::take(&mut waiting.messages)
+    }
+
+    /// Sends messages until the outlet is closed or the peer takes no more.
+    pub(crate) fn run(&self, mut out: Outgoing) {
         loop {
-            let messages = {
-                let nothing = |waiting: &mut Waiting| waiting.messages.is_empty() && !waiting.is_closed;
-                let waited = self.news.wait_while(self.waiting(), nothing);
-                let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
-                waiting.bytes = 0;
-                std::mem::take(&mut waiting.messages)
+            let mut messages = self.take();
+            let sent = match &mut messages[..] {
+                // A peer that still exists reads to the end of the stream.
+                [] => return drop(out.end(&[])),
+                // A page of a range is long enough that a copy would cost time.
+                [one] => out.send(0, one),
+                several => out.send(0, &mut several.concat()),
             };
+            if sent.is_err() {
+                self.close();
+                return;
+            }
+        }
+    }
+
+    /// Like `run`, but returns the messages that could not be sent.
+    pub(crate) fn run_or_return(&self, mut out: Outgoing) -> Vec<Vec<u8>> {
+        loop {
+            let messages = self.take();
             if messages.is_empty() {
                 // A peer that still exists reads to the end of the stream.
                 let _ = out.end(&[]);

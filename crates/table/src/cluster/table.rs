@@ -536,6 +536,9 @@ impl Table {
 
     fn scan(&self, interval: Interval, condition: Option<&Condition>, what: What) -> Range {
         let condition = condition.map(|condition| condition.text().into());
-        Range::new(self, Scan { interval, is_descending: false, what, limit: u64::MAX, condition })
+        Range::new(
+            self,
+            Scan { interval, is_descending: false, what, limit: u64::MAX, condition, rest: None },
+        )
     }
 }
