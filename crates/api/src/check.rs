@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PieceEnd, Proof, hex};
 
-/// A request to a node to check its own files, as one piece of the sequence.
+/// A request to a node to check its own files, or a range of a table, as one piece of the sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckShare {
-    /// Shell patterns, as strings with escapes.
+    /// Shell patterns, or tables, as strings with escapes.
     pub inputs: Vec<String>,
     /// Bytes of a record; none means lines.
     pub record: Option<u32>,

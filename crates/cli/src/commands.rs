@@ -86,8 +86,8 @@ before and after a sort. The checksum of a receipt is another number, on the nex
 each record. Summaries do not contain it, so --merge does not print it.
 
 With nodes: before a name or pattern, the files are those of each node of a cluster, and every node checks its own. \
-All files together, in the order of the hosts, are one sequence, which must be in order across hosts too. A table \
-shows the result of each host.
+All files together, in the order of the hosts, are one sequence, which must be in order across hosts too. A list \
+shows the result of each host. With table: and --cluster, the nodes check parts of the table.
 
 Ends with status 0 if all records are in order and 1 if not. An empty file is in order.",
         examples: &[
@@ -439,7 +439,7 @@ Runs until SIGINT or SIGTERM. Nothing is written to a disk: its records end with
         about: "report what this machine offers and lacks, with remedies",
         doc: "\
 Examines io_uring, direct I/O, queue depths, the limits on locked memory and open files, huge pages, socket buffers, \
-neighbour tables and free space, and says what to do about each thing that is weak or missing.",
+neighbour tables, multicast and free space, and says what to do about each thing that is weak or missing.",
         examples: &[("thalweg doctor --scratch /mnt/fast", "with the disk for scratch files")],
         subjects: &[],
     },

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use support::nodes::Nodes;
 use support::{skipped, until};
 use thalweg::table::{Answer, ClusterOptions, Condition, Error, Operation, Table, Tables, Variant};
-use thalweg_api::{TableStatus, from_json};
+use thalweg_api::{Check, TableStatus, from_json};
 use thalweg_base::rng::Rng;
 use thalweg_io::process;
 
@@ -277,6 +277,23 @@ fn nodes_read_a_table_and_load_files_of_their_own() {
     assert!(mixed.len() == expected.len() && mixed != expected);
     on_nodes(&["join", "table:events", &part, "-o", &output("joined")]).is_done();
     assert!(parts("joined").len() > 100_000);
+    let check = |args: &[&str]| on_nodes(&[&["check", "--json"], args].concat());
+    let found: Check = from_json(check(&["table:events"]).is_done()).unwrap();
+    assert!(found.proof.records == 9_000 && found.proof.unordered == 0);
+    let (from, of): (Vec<_>, Vec<_>) = found.nodes.iter().map(|node| (node.from, node.proof.records)).unzip();
+    assert!(of.len() == 3 && of.iter().all(|records| *records > 2_000), "each node checks a third: {of:?}");
+    assert_eq!(from, [0, of[0], of[0] + of[1]]);
+    let one: Check = from_json(run(&["check", "sorted", "--datamation", "--json"]).is_done()).unwrap();
+    assert_eq!((found.proof, found.crc_sum), (one.proof, one.crc_sum));
+    let found: Check = from_json(check(&[&part]).is_done()).unwrap();
+    assert_eq!(found.proof.records, 1001);
+    let twice = check(&[&part, &part]);
+    assert_eq!(
+        (twice.status, from_json::<Check>(&twice.out).unwrap().first_unordered),
+        (Some(1), Some(1001))
+    );
+    check(&["table:events", "nodes:records"]).is_refused(&["table:"]);
+    check(&["table:none"]).is_refused(&["no table 'none'"]);
     on_nodes(&["sort", "table:events", "records", "-o", &output("x")]).is_refused(&["table:"]);
     on_nodes(&["sort", "table:none", "-o", &output("x")]).is_refused(&["no table 'none'"]);
 

@@ -96,6 +96,11 @@ impl Disks {
         Disks { inputs, output, scratch, volumes: Volumes::default(), fallback: None }
     }
 
+    /// The same, but for inputs on this file system.
+    pub(crate) fn reading(self, inputs: Arc<dyn ReadFiles>) -> Disks {
+        Disks { inputs, ..self }
+    }
+
     /// The file system of an input.
     pub(crate) fn of_input(&self, end: &Endpoint) -> Arc<dyn ReadFiles> {
         self.volumes.of(end).map_or_else(|| Arc::clone(&self.inputs), |volume| volume as _)

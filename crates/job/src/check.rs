@@ -1,12 +1,13 @@
-//! A check of files on the nodes of a cluster: the client's side, and a node's.
+//! A check of files and tables on the nodes of a cluster: the client's side, and a node's.
 //!
-//! Model: the client opens one stream to every node. Each node examines files of its own as one piece of the sequence,
-//! reports progress, and at the end what it found, with its first and last record. The client joins the pieces in the
-//! order of the hosts, so order and duplicates are also counted across the borders of nodes.
+//! Model: the client opens one stream to every node. Each node examines files of its own, or a range of a table, as one
+//! piece of the sequence, reports progress, and at the end what it found, with its first and last record. The client
+//! joins the pieces in the order of the hosts, so order and duplicates are also counted across the borders of nodes.
 //! Invariant: a node that fails, disconnects or is silent ends the check, and the error names it. If its client has
 //! disconnected, a node stops within [`PROGRESS`]. A node runs at most [`CHECKS_MAX`] at once.
 //! Non-goals: files that all nodes see; those are checked on one machine.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -20,12 +21,14 @@ use thalweg_engine::{
     AskedOfCluster, CheckOptions, Endpoint, Error, IoChoice, JobFault, Layout, Progress, Result,
     check_joined, check_key,
 };
+use thalweg_io::ReadFiles;
+use thalweg_table::cluster::{TableFiles, Tables, is_table};
 use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::{Cancel, Client, Link, LinkError, Outgoing, Streams, What, message};
 
 use crate::client::{BLOCK_BYTES, Cluster};
 use crate::error::{SIGTERM, said_by};
-use crate::job_options::{matching, part_of, word_of};
+use crate::job_options::{matching, part_of, path_of, word_of};
 use crate::local::Local;
 use crate::node::Node;
 
@@ -39,21 +42,20 @@ const LOOK: Duration = Duration::from_millis(50);
 const END_BYTES_MAX: usize = 512 << 10;
 const STACK_BYTES: usize = 256 << 10;
 
-/// Checks that the nodes' own files, those of each host in turn, are one sorted sequence.
+/// Checks that the nodes' own files, those of each host in turn, or tables, are one sorted sequence.
 pub fn check(cluster: &Cluster, options: &CheckOptions, progress: &Progress) -> Result<Check> {
     let watch = Stopwatch::start();
     check_key(options)?;
-    let asked = JobRequest::Check(request(options)?).text();
     let client = Arc::new(Client::load_named(&cluster.identity, cluster.name.as_deref())?);
-    let hosts = client.hosts(&cluster.on)?;
+    let pieces = pieces(cluster, options, &client.hosts(&cluster.on)?)?;
     let cancel = Cancel::default();
     let (tell, said) = channel();
-    for (index, host) in hosts.iter().enumerate() {
+    for (index, (host, share)) in pieces.iter().enumerate() {
         let ask = Ask {
             index,
             client: client.clone(),
             host: host.clone(),
-            request: asked.clone(),
+            request: JobRequest::Check(share.clone()).text(),
             cancel: cancel.clone(),
             tell: tell.clone(),
         };
@@ -61,11 +63,11 @@ pub fn check(cluster: &Cluster, options: &CheckOptions, progress: &Progress) -> 
         thread.spawn(move || ask.run()).map_err(|e| JobFault::Thread("hear a node", e))?;
     }
     drop(tell);
-    let heard = hear(&said, hosts.len(), progress);
+    let heard = hear(&said, pieces.len(), progress);
     if heard.is_err() {
         cancel.cancel(SIGTERM);
     }
-    let pieces = hosts.into_iter().map(|host| host.name).zip(heard?).collect();
+    let pieces = pieces.into_iter().map(|(host, _)| host.name).zip(heard?).collect();
     check_joined(options, pieces, &watch)
 }
 
@@ -167,20 +169,44 @@ impl Ask {
     }
 }
 
-fn request(check: &CheckOptions) -> Result<CheckShare> {
+/// The pieces of the sequence, in order, each with the host that examines it.
+fn pieces(
+    cluster: &Cluster,
+    check: &CheckOptions,
+    hosts: &[ClusterHost],
+) -> Result<Vec<(ClusterHost, CheckShare)>> {
     if check.merge || check.io != IoChoice::Auto {
         return Err(AskedOfCluster::CheckOptions.into());
     }
-    let pattern = |input: &Endpoint| match input {
-        Endpoint::Nodes(path) => Ok(word_of(path)),
-        other => Err(AskedOfCluster::CheckedFile(other.clone())),
-    };
-    Ok(CheckShare {
-        inputs: check.inputs.iter().map(pattern).collect::<std::result::Result<_, _>>()?,
+    let share = |inputs: Vec<String>| CheckShare {
+        inputs,
         record: check.layout.words().0,
         prefixed: check.layout.words().1,
         keys: check.keys.iter().map(|part| (part.offset, part.length, part.descending)).collect(),
-    })
+    };
+    let (mut patterns, mut tables) = (Vec::new(), Vec::new());
+    for input in &check.inputs {
+        match input {
+            Endpoint::Nodes(path) => patterns.push(word_of(path)),
+            Endpoint::Table(_) => tables.push(input.to_string()),
+            other => return Err(AskedOfCluster::CheckedFile(other.clone()).into()),
+        }
+    }
+    if tables.is_empty() {
+        return Ok(hosts.iter().map(|host| (host.clone(), share(patterns.clone()))).collect());
+    }
+    if !patterns.is_empty() {
+        return Err(AskedOfCluster::SomeInputs("table:").into());
+    }
+    let files = TableFiles::new(Tables::load(&cluster.identity, cluster.name.as_deref())?);
+    let mut pieces = Vec::new();
+    for table in tables {
+        let parts = files.divided(Path::new(&table), hosts.len())?;
+        let piece =
+            |(host, part): (&ClusterHost, String)| (host.clone(), share(vec![word_of(Path::new(&part))]));
+        pieces.extend(hosts.iter().zip(parts).map(piece));
+    }
+    Ok(pieces)
 }
 
 /// One of the checks that a node does at once.
@@ -221,12 +247,12 @@ pub(crate) fn serve(local: &Local, link: &Link, request: &CheckShare, (mut out, 
 
 fn take_part(local: &Local, request: &CheckShare, out: &mut Outgoing) -> Result<()> {
     let _place = Place::take(&local.checks)?;
-    let options = options_of(&*local.node, request)?;
+    let (options, files) = options_of(&*local.node, request)?;
     let progress = Progress::default();
     let stretch = std::thread::scope(|scope| {
         let (end, ended) = channel();
         let (options, progress) = (&options, &progress);
-        let examine = move || drop(end.send(thalweg_engine::examine(options, progress)));
+        let examine = move || drop(end.send(thalweg_engine::examine(options, files, progress)));
         let thread = std::thread::Builder::new().name("examine".into()).spawn_scoped(scope, examine);
         thread.map_err(|e| JobFault::Thread("examine files", e))?;
         let mut heard = true;
@@ -254,14 +280,19 @@ fn tell(out: &mut Outgoing, said: &CheckSaid) -> Result<()> {
     Ok(message::send(out, &to_json(said), &[])?)
 }
 
-/// The options of the check, resolved on this host.
-fn options_of(node: &dyn Node, request: &CheckShare) -> Result<CheckOptions> {
-    Ok(CheckOptions {
-        inputs: matching(node, &request.inputs)?.into_iter().map(Endpoint::Path).collect(),
+/// The options of the check, resolved on this host, and the file system of tables.
+fn options_of(node: &dyn Node, request: &CheckShare) -> Result<(CheckOptions, Option<Arc<dyn ReadFiles>>)> {
+    let named = request.inputs.iter().map(|word| path_of(word)).collect::<Result<Vec<_>>>()?;
+    let are_tables = named.iter().any(|path| is_table(path));
+    let files = are_tables.then(|| node.tables().map(TableFiles::new)).transpose()?;
+    let inputs = if are_tables { named } else { matching(node, &request.inputs)? };
+    let options = CheckOptions {
+        inputs: inputs.into_iter().map(Endpoint::Path).collect(),
         layout: Layout::of_words(request.record, request.prefixed),
         keys: request.keys.iter().map(part_of).collect(),
         summary: None,
         merge: false,
         io: IoChoice::Auto,
-    })
+    };
+    Ok((options, files.map(|files| Arc::new(files) as _)))
 }

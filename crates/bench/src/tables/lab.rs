@@ -4,7 +4,8 @@
 //! there is a lab of its own, with two more hosts for the clients, which have no buckets. The ideal is the time that
 //! the link of each client needs for the records alone, at the rate of iperf3.
 //! Invariant: each row begins with a new table, and every answer is checked.
-//! Rows with `udp` send datagrams, packed, or with one request each (`udp-single`), as in the paper.
+//! Rows with `udp` send datagrams, packed, or with one request each (`udp-single`), as in the paper; those of the
+//! variant `n` are multicast.
 
 use std::process::Command;
 
@@ -20,7 +21,7 @@ use crate::contenders::judge;
 use crate::lab::{Lab, Wanted, cpu_seconds};
 use crate::measure::{Series, median, whole_process};
 use crate::pump_lab::{Served, iperf_one_way};
-use crate::targets::Target;
+use crate::targets::{Target, Than};
 use crate::{Asked, Error, Result};
 
 /// The most servers and clients of the paper.
@@ -53,7 +54,13 @@ const SEARCH: &str = "search";
 const RANGE: &str = "range-lab";
 const SPLIT: &str = "split";
 const FILE_ROW: &str = "file";
-pub(super) const NAMES: [&str; 6] = [CREATE, INSERT, SEARCH, RANGE, SPLIT, FILE_ROW];
+const PARITY: &str = "insert-parity";
+pub(super) const NAMES: [&str; 7] = [CREATE, INSERT, SEARCH, RANGE, SPLIT, FILE_ROW, PARITY];
+/// The parity of a row, which is compared with a table without.
+const SHAPE: &str = "4+1";
+const PARITY_CAPACITY: u64 = 20_000;
+const PLAIN: &str = "without parity";
+const OF_PLAIN: &[Target] = &[Target::Faster { than: Than::Named(PLAIN), times: 0.7, or_floor: None }];
 
 /// What the clients of a row do, to a table on how many servers.
 #[derive(Debug, Clone)]
@@ -72,6 +79,8 @@ struct Row {
     window: &'static str,
     transport: &'static str,
     knows: bool,
+    /// Whether the table has parity.
+    has_parity: bool,
     paper: String,
     targets: &'static [Target],
 }
@@ -121,6 +130,7 @@ fn usual(servers: u32, asked: &Asked<'_>) -> Row {
         window: "adaptive",
         transport: LINKS,
         knows: false,
+        has_parity: false,
         paper: String::new(),
         targets: &[],
     }
@@ -146,7 +156,7 @@ fn created(asked: &Asked<'_>) -> Vec<Row> {
                 let targets = if has_target(variant, window) { OF_LINK } else { &[] };
                 let name = format!("create-{variant}-{window}");
                 rows.push(Row { name, variant, window, paper: paper.clone(), targets, ..one.clone() });
-                for (transport, targets) in BY_UDP.into_iter().filter(|_| variant == "cu") {
+                for (transport, targets) in BY_UDP {
                     let name = format!("create-{variant}-{window}-{transport}");
                     let paper = paper.clone();
                     let targets = if has_target(variant, window) { targets } else { &[] };
@@ -161,7 +171,11 @@ fn created(asked: &Asked<'_>) -> Vec<Row> {
     if asked.wants(FILE_ROW) {
         let paper = "paper 002, section 5: 264 s, extrapolated".into();
         let (name, records) = (FILE_ROW.into(), scaled(asked, FILE));
-        rows.push(Row { name, records, paper, targets: OF_LINK, ..one });
+        rows.push(Row { name, records, paper, targets: OF_LINK, ..one.clone() });
+    }
+    if asked.wants(PARITY) {
+        let (name, capacity) = (PARITY.into(), scaled(asked, PARITY_CAPACITY));
+        rows.push(Row { name, capacity, has_parity: true, targets: OF_PLAIN, ..one });
     }
     rows
 }
@@ -184,10 +198,12 @@ fn used(servers: u32, asked: &Asked<'_>) -> Vec<Row> {
             let row = Row { name, variant, window, targets, ..usual.clone() };
             rows.push(Row { paper: paper(papers, &row), ..row });
         }
-        for (transport, targets) in BY_UDP {
-            let name = format!("{name}-cu-none-{transport}-{servers}");
-            let targets = if servers == SERVERS { targets } else { &[] };
-            let row = Row { name, window: "none", transport, targets, ..usual.clone() };
+        for (variant, (transport, targets)) in
+            ["cu", "n"].into_iter().flat_map(|variant| BY_UDP.map(|by| (variant, by)))
+        {
+            let name = format!("{name}-{variant}-none-{transport}-{servers}");
+            let targets = if (variant, servers) == ("cu", SERVERS) { targets } else { &[] };
+            let row = Row { name, variant, window: "none", transport, targets, ..usual.clone() };
             rows.push(Row { paper: paper(papers, &row), ..row });
         }
         rows.push(Row { name: format!("{name}-cu-right-{servers}"), knows: true, ..usual.clone() });
@@ -212,7 +228,9 @@ fn rows(servers: u32, asked: &Asked<'_>) -> Vec<Row> {
             "insert-n-10-5",
             "search-cu-2-clients-5",
             "search-cu-none-udp-5",
+            "search-n-none-udp-5",
             "range-5",
+            PARITY,
         ];
         rows.retain(|row| few.contains(&&*row.name));
     }
@@ -280,7 +298,9 @@ impl Bench<'_> {
 
     /// Makes the table, on all servers if the row wants that.
     fn create(&self, row: &Row) -> Result<()> {
-        self.run(&["create", TABLE, "--capacity", &row.capacity.to_string()])?;
+        let capacity = row.capacity.to_string();
+        let parity: &[&str] = if row.has_parity { &["--parity", SHAPE] } else { &[] };
+        self.run(&[&["create", TABLE, "--capacity", &capacity], parity].concat())?;
         for server in (2..=self.servers).filter(|_| row.is_divided) {
             let from = key_text(row.records * u64::from(server - 1) / u64::from(self.servers));
             self.run(&["split", TABLE, &from, &format!("n{server}")])?;
@@ -340,8 +360,30 @@ impl Bench<'_> {
         }
     }
 
+    /// Runs a row once, with a new table. Returns the table's state at the end, and the curve of the first client.
+    fn once(&self, row: &Row, series: &mut Series) -> Result<(TableStatus, Vec<(u64, f64)>)> {
+        self.asked.should_continue()?;
+        self.create(row)?;
+        if row.what != "insert" {
+            self.clients(&Row {
+                what: "insert",
+                clients: 1,
+                variant: "cu",
+                window: "adaptive",
+                transport: LINKS,
+                ..row.clone()
+            })?;
+        }
+        let before = self.cpu();
+        let (seconds, curve) = self.clients(row)?;
+        series.add(seconds, Usage { cpu_seconds: self.cpu() - before, ..Usage::default() });
+        let status = self.at_rest(row.records)?;
+        self.run(&["drop", TABLE])?;
+        Ok((status, curve))
+    }
+
     fn measured(&self, row: &Row) -> Result<BenchRow> {
-        let mut series = Series::default();
+        let (mut series, mut plain) = (Series::default(), Series::default());
         let mut measured = BenchRow {
             name: row.name.clone(),
             work: format!(
@@ -352,22 +394,10 @@ impl Bench<'_> {
             ..BenchRow::default()
         };
         for _ in 0..self.asked.runs {
-            self.asked.should_continue()?;
-            self.create(row)?;
-            if row.what != "insert" {
-                self.clients(&Row {
-                    what: "insert",
-                    clients: 1,
-                    variant: "cu",
-                    window: "adaptive",
-                    transport: LINKS,
-                    ..row.clone()
-                })?;
+            if row.has_parity {
+                self.once(&Row { has_parity: false, ..row.clone() }, &mut plain)?;
             }
-            let before = self.cpu();
-            let (seconds, curve) = self.clients(row)?;
-            series.add(seconds, Usage { cpu_seconds: self.cpu() - before, ..Usage::default() });
-            let status = self.at_rest(row.records)?;
+            let (status, curve) = self.once(row, &mut series)?;
             if measured.notes.is_empty() {
                 let buckets = status.nodes.iter().map(|share| share.buckets.len()).sum::<usize>();
                 measured.notes.push(format!("{buckets} buckets at the end"));
@@ -377,12 +407,14 @@ impl Bench<'_> {
                     measured.notes.push(format!("records and seconds: {}", points.join(", ")));
                 }
             }
-            self.run(&["drop", TABLE])?;
         }
         measured.ours = series.measure();
         measured.notes.push(format!("{:.4} ms a record", measured.ours.seconds * 1e3 / row.records as f64));
         if !row.paper.is_empty() {
             measured.notes.push(row.paper.clone());
+        }
+        if row.has_parity {
+            measured.others.push(BenchOther::measured(PLAIN, plain.measure()));
         }
         self.compare(&mut measured, f64::from(row.clients), row.targets);
         Ok(measured)

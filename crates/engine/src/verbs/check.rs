@@ -17,7 +17,7 @@ use thalweg_api::{Check, Examined, NodeCheck, Proof};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Caching, InputLocation};
+use thalweg_io::{ALIGN, Caching, InputLocation, ReadFiles};
 use thalweg_pump::{InputLane, Inputs, InputsError, Meters, Source};
 use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, StretchCheck, Summary, is_benchmark};
 
@@ -57,9 +57,17 @@ pub(super) fn check_on(disks: &Disks, options: &CheckOptions, progress: &Progres
     found.told(options, disks, &watch)
 }
 
-/// Examines files as one piece of a longer sequence.
-pub fn examine(options: &CheckOptions, progress: &Progress) -> Result<StretchCheck> {
-    examine_on(&Disks::of(options.io, &options.inputs, None)?, options, progress)
+/// Examines files as one piece of a longer sequence; on `files`, if given, or else on this machine.
+pub fn examine(
+    options: &CheckOptions,
+    files: Option<Arc<dyn ReadFiles>>,
+    progress: &Progress,
+) -> Result<StretchCheck> {
+    let mut disks = Disks::of(options.io, &options.inputs, None)?;
+    if let Some(files) = files {
+        disks = disks.reading(files);
+    }
+    examine_on(&disks, options, progress)
 }
 
 fn examine_on(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Result<StretchCheck> {

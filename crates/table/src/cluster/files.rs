@@ -71,6 +71,27 @@ impl TableFiles {
         let (counted, open) = (Mutex::default(), Mutex::default());
         TableFiles(Arc::new(Inner { tables, threads: Threads::new(THREADS), counted, open }))
     }
+
+    /// Divides a table, or a part of it, where buckets begin, into at most `count` parts with about as many records
+    /// each. Returns their paths, in order; none if there are no records.
+    ///
+    /// # Errors
+    /// If there is no such table, it was not loaded, or its nodes cannot be reached.
+    pub fn divided(&self, path: &Path, count: usize) -> Result<Vec<String>> {
+        let part = self.0.part(path)?;
+        let first = |i: usize| {
+            let (number, key) = part.buckets.range(part.records * i as u64 / count as u64..).next()?;
+            (*number < part.records).then_some(key)
+        };
+        let mut from: Vec<&Bytes> = (0..count).filter_map(first).collect();
+        from.dedup();
+        let to = from.iter().skip(1).map(|key| Upper::Key((*key).clone())).chain([part.to.clone()]);
+        let path = path.to_string_lossy();
+        let name = path.split('@').next().unwrap_or_default();
+        let path_of =
+            |(from, to): (&&Bytes, Upper)| format!("{name}@{}", Interval { from: (*from).clone(), to });
+        Ok(from.iter().zip(to).map(path_of).collect())
+    }
 }
 
 impl Inner {

@@ -8,6 +8,7 @@ use thalweg_wire::{Incoming, Link, Outgoing};
 use super::datagrams::{self, Datagrams};
 use super::journal::ClientId;
 use super::message::Message;
+use super::multicast::Group;
 use super::service::{Medium, TableService, ToClient};
 use super::stream::{Outlet, Reader, framed, locked};
 use super::table::now_ms;
@@ -29,7 +30,7 @@ impl TableService {
         if !spawn("table", move || sends.run(out)) {
             return Err("this node has no thread left".into());
         }
-        let session = Session { service: self, outlet, client: None, datagrams: None };
+        let session = Session { service: self, outlet, client: None, datagrams: None, sender: None };
         session.serve(link, &mut reader, may_change)
     }
 }
@@ -41,6 +42,8 @@ struct Session<'a> {
     /// The client, once its first message has said which of its sessions this is.
     client: Option<ClientId>,
     datagrams: Option<(Arc<datagrams::Session>, Arc<Datagrams>)>,
+    /// The number of the client as a sender of multicast datagrams.
+    sender: Option<(u64, Arc<Group>)>,
 }
 
 impl Session<'_> {
@@ -64,6 +67,10 @@ impl Session<'_> {
                     let client = of(client.session);
                     self.is(client)?;
                     self.open_datagrams(link, client, (bytes, may_change))?;
+                    continue;
+                }
+                Message::OpenMulticast { secret } => {
+                    self.open_multicast(&secret)?;
                     continue;
                 }
                 Message::Where { table, client } => {
@@ -113,12 +120,26 @@ impl Session<'_> {
         self.outlet.put(framed(&opened));
         Ok(())
     }
+
+    /// Receives what the client multicasts with this secret, and nothing more with an earlier one. If this node cannot
+    /// receive it, the client does not hear of it.
+    fn open_multicast(&mut self, secret: &[u8]) -> std::result::Result<(), String> {
+        let Some((session, _)) = &self.datagrams else { return Err("it has no session of datagrams".into()) };
+        let Ok(group) = self.service.group() else { return Ok(()) };
+        let (number, opened) = group.open(secret, session).ok_or("a secret for multicast is used once")?;
+        if let Some((earlier, _)) = self.sender.replace((number, Arc::clone(group))) {
+            group.close(earlier);
+        }
+        self.outlet.put(framed(&opened));
+        Ok(())
+    }
 }
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.outlet.close();
         self.datagrams.iter().for_each(|(session, datagrams)| datagrams.close(session));
+        self.sender.iter().for_each(|(number, group)| group.close(*number));
         let Some(client) = self.client else { return };
         let mut clients = locked(&self.service.clients);
         // The client may have reconnected on another stream.

@@ -18,7 +18,7 @@ const PAPER_INSERT: [[f64; 5]; 2] =
 const PAPER_SEARCH: [[f64; 5]; 2] =
     [[0.340, 0.258, 0.214, 0.204, 0.200], [0.321, 0.177, 0.160, 0.153, 0.143]];
 const PAPER_RANGE: [f64; 5] = [0.035, 0.021, 0.017, 0.014, 0.010];
-const LINES: [(&str, &str); 8] = [
+const LINES: [(&str, &str); 9] = [
     ("Cu, adaptive", "cu-adaptive"),
     ("Cu, window of 10", "cu-10"),
     ("Cu, no window", "cu-none"),
@@ -27,6 +27,7 @@ const LINES: [(&str, &str); 8] = [
     ("N, adaptive", "n-adaptive"),
     ("N, window of 10", "n-10"),
     ("N, no window", "n-none"),
+    ("N, no window, multicast", "n-none-udp"),
 ];
 
 /// Milliseconds for each record of a row.
