@@ -364,10 +364,9 @@ mod tests {
         client.opened(&servers[1], 4, Weak::new());
         all.extend(given(&mut client));
         let of = |server: &str| {
-            all.iter().filter(|(to, _)| to == server).map(|(_, secret)| secret).collect::<Vec<_>>()
+            all.iter().filter(|(to, _)| to == server).map(|(_, secret)| &**secret).collect::<Vec<_>>()
         };
-        let distinct =
-            |secrets: &[&Box<[u8]>]| secrets.iter().collect::<BTreeSet<_>>().len() == secrets.len();
+        let distinct = |secrets: &[&[u8]]| secrets.iter().collect::<BTreeSet<_>>().len() == secrets.len();
         assert!(distinct(&of("n1")) && distinct(&of("n2")) && all.len() == 6, "{all:?}");
     }
 
