@@ -1,11 +1,12 @@
 //! A check of files on the nodes of a cluster: the client's side, and a node's.
 //!
-//! Model: the client opens one stream to every node. Each node examines files of its own as one piece of the sequence,
-//! reports progress, and at the end what it found, with its first and last record. The client joins the pieces in the
-//! order of the hosts, so order and duplicates are also counted across the borders of nodes.
+//! Model: the client opens one stream to every node. Each node examines one piece of the sequence: files of its own, or
+//! its share of files in a volume. It reports progress, and at the end what it found, with its first and last record.
+//! The client joins the pieces in the order of the hosts, so order and duplicates are also counted across the borders
+//! of nodes.
 //! Invariant: a node that fails, disconnects or is silent ends the check, and the error names it. If its client has
 //! disconnected, a node stops within [`PROGRESS`]. A node runs at most [`CHECKS_MAX`] at once.
-//! Non-goals: files that all nodes see; those are checked on one machine.
+//! Non-goals: other files that all nodes see; those are checked on one machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +19,7 @@ use thalweg_api::{
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::{
     AskedOfCluster, CheckOptions, Endpoint, Error, IoChoice, JobFault, Layout, Progress, Result,
-    check_joined, check_key,
+    check_joined, check_key, examine, examine_share,
 };
 use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::{Cancel, Client, Link, LinkError, Outgoing, Streams, What, message};
@@ -28,6 +29,7 @@ use crate::error::{SIGTERM, said_by};
 use crate::job_options::{matching, part_of, word_of};
 use crate::local::Local;
 use crate::node::Node;
+use crate::volumes::{self, endpoint_of};
 
 /// The most checks that a node does at once: each has up to 72 MB of blocks.
 const CHECKS_MAX: usize = 4;
@@ -35,25 +37,28 @@ const CHECKS_MAX: usize = 4;
 const PROGRESS: Duration = Duration::from_millis(100);
 /// How often to check whether the check was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
-/// The longest first or last record that a node can report.
-const END_BYTES_MAX: usize = 512 << 10;
+/// The longest first or last record that a node can report, and the longest part of a record before and after its
+/// piece: in hexadecimal digits, all four fit in a message.
+const END_BYTES_MAX: usize = 500 << 10;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Checks that the nodes' own files, those of each host in turn, are one sorted sequence.
 pub fn check(cluster: &Cluster, options: &CheckOptions, progress: &Progress) -> Result<Check> {
     let watch = Stopwatch::start();
     check_key(options)?;
-    let asked = JobRequest::Check(request(options)?).text();
+    let mut share = request(options)?;
     let client = Arc::new(Client::load_named(&cluster.identity, cluster.name.as_deref())?);
     let hosts = client.hosts(&cluster.on)?;
+    share.volume = volumes::of_check(options, &client.file().name, hosts.len())?;
     let cancel = Cancel::default();
     let (tell, said) = channel();
     for (index, host) in hosts.iter().enumerate() {
+        share.volume.iter_mut().for_each(|share| share.index = index);
         let ask = Ask {
             index,
             client: client.clone(),
             host: host.clone(),
-            request: asked.clone(),
+            request: JobRequest::Check(share.clone()).text(),
             cancel: cancel.clone(),
             tell: tell.clone(),
         };
@@ -171,12 +176,14 @@ fn request(check: &CheckOptions) -> Result<CheckShare> {
     if check.merge || check.io != IoChoice::Auto {
         return Err(AskedOfCluster::CheckOptions.into());
     }
-    let pattern = |input: &Endpoint| match input {
+    let word = |input: &Endpoint| match input {
         Endpoint::Nodes(path) => Ok(word_of(path)),
+        Endpoint::Volume(path) => Ok(word_of(path.as_path())),
         other => Err(AskedOfCluster::CheckedFile(other.clone())),
     };
     Ok(CheckShare {
-        inputs: check.inputs.iter().map(pattern).collect::<std::result::Result<_, _>>()?,
+        inputs: check.inputs.iter().map(word).collect::<std::result::Result<_, _>>()?,
+        volume: None,
         record: check.layout.words().0,
         prefixed: check.layout.words().1,
         keys: check.keys.iter().map(|part| (part.offset, part.length, part.descending)).collect(),
@@ -222,11 +229,20 @@ pub(crate) fn serve(local: &Local, link: &Link, request: &CheckShare, (mut out, 
 fn take_part(local: &Local, request: &CheckShare, out: &mut Outgoing) -> Result<()> {
     let _place = Place::take(&local.checks)?;
     let options = options_of(&*local.node, request)?;
+    let share = match &request.volume {
+        Some(share) => Some((local.node.volume(&share.volume)?, share)),
+        None => None,
+    };
     let progress = Progress::default();
     let stretch = std::thread::scope(|scope| {
         let (end, ended) = channel();
         let (options, progress) = (&options, &progress);
-        let examine = move || drop(end.send(thalweg_engine::examine(options, progress)));
+        let examine = move || {
+            drop(end.send(match share {
+                Some((volume, share)) => examine_share(options, volume, share, progress),
+                None => examine(options, progress),
+            }))
+        };
         let thread = std::thread::Builder::new().name("examine".into()).spawn_scoped(scope, examine);
         thread.map_err(|e| JobFault::Thread("examine files", e))?;
         let mut heard = true;
@@ -244,8 +260,10 @@ fn take_part(local: &Local, request: &CheckShare, out: &mut Outgoing) -> Result<
         }
     })?;
     let examined = stretch.examined();
-    if let Some(end) = examined.ends.iter().find(|end| end.record.len() > END_BYTES_MAX) {
-        return Err(JobFault::LongEnd { bytes: end.record.len() as u64, max: END_BYTES_MAX as u64 }.into());
+    let lengths = examined.ends.iter().map(|end| end.record.len());
+    let longest = lengths.chain([examined.head.len(), examined.open.len()]).max().unwrap_or(0);
+    if longest > END_BYTES_MAX {
+        return Err(JobFault::LongEnd { bytes: longest as u64, max: END_BYTES_MAX as u64 }.into());
     }
     tell(out, &CheckSaid::Done(Box::new(examined)))
 }
@@ -256,8 +274,12 @@ fn tell(out: &mut Outgoing, said: &CheckSaid) -> Result<()> {
 
 /// The options of the check, resolved on this host.
 fn options_of(node: &dyn Node, request: &CheckShare) -> Result<CheckOptions> {
+    let inputs = match request.volume {
+        Some(_) => request.inputs.iter().map(|word| endpoint_of(word)).collect::<Result<_>>()?,
+        None => matching(node, &request.inputs)?.into_iter().map(Endpoint::Path).collect(),
+    };
     Ok(CheckOptions {
-        inputs: matching(node, &request.inputs)?.into_iter().map(Endpoint::Path).collect(),
+        inputs,
         layout: Layout::of_words(request.record, request.prefixed),
         keys: request.keys.iter().map(part_of).collect(),
         summary: None,
