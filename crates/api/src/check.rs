@@ -7,14 +7,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{PieceEnd, Proof, hex};
+use crate::{JobVolume, PieceEnd, Proof, hex};
 
-/// A request to a node to check its own files, or a range of a table, as one piece of the sequence.
+/// A request to a node to check its own files, a range of a table, or a share of files in a volume, as one piece of the
+/// sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckShare {
-    /// Shell patterns, or tables, as strings with escapes.
+    /// Shell patterns, tables, or paths in the volume, as strings with escapes.
     pub inputs: Vec<String>,
+    /// The volume, and the share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeShare>,
     /// Bytes of a record; none means lines.
     pub record: Option<u32>,
     /// Whether records begin with their length; then there is no `record`.
@@ -22,6 +26,20 @@ pub struct CheckShare {
     pub prefixed: bool,
     /// The parts of the key: offset, length, and whether it is descending.
     pub keys: Vec<(u32, u32, bool)>,
+}
+
+/// A node's share of files in a volume: pages that follow each other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeShare {
+    /// The volume.
+    pub volume: JobVolume,
+    /// The lengths of the files in bytes; if they are no longer true, the check fails.
+    pub lengths: Vec<u64>,
+    /// The number of this share, from 0.
+    pub index: usize,
+    /// The number of shares.
+    pub count: usize,
 }
 
 /// A message of a node.
@@ -34,17 +52,23 @@ pub enum CheckSaid {
     Done(Box<Examined>),
 }
 
-/// The result of checking whole records in one place.
+/// The result of checking a piece of the sequence in one place.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Examined {
-    /// The proof of the records.
+    /// The proof of the whole records.
     pub proof: Proof,
-    /// Sum of the CRC-32 of each record.
+    /// Sum of the CRC-32 of each of them.
     #[serde(with = "hex")]
     pub crc_sum: u128,
     /// Index of the first record that is smaller than the one before it.
     pub first_unordered: Option<u64>,
-    /// The first and the last record.
+    /// The first and the last of them.
     pub ends: [PieceEnd; 2],
+    /// The end of a record that began before the piece.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "hex::bytes")]
+    pub head: Vec<u8>,
+    /// The start of a record that ends after the piece.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "hex::bytes")]
+    pub open: Vec<u8>,
 }

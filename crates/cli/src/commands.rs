@@ -87,7 +87,7 @@ each record. Summaries do not contain it, so --merge does not print it.
 
 With nodes: before a name or pattern, the files are those of each node of a cluster, and every node checks its own. \
 All files together, in the order of the hosts, are one sequence, which must be in order across hosts too. A list \
-shows the result of each host. With table: and --cluster, the nodes check parts of the table.
+shows the result of each host. With --cluster, the nodes also check tables, and files of a volume: each a share of them.
 
 Ends with status 0 if all records are in order and 1 if not. An empty file is in order.",
         examples: &[

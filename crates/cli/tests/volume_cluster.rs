@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use support::nodes::Nodes;
 use support::{Outcome, skipped, until};
-use thalweg_api::{VolumeCheck, VolumeList, VolumeStatus, from_json};
+use thalweg_api::{Check, VolumeCheck, VolumeList, VolumeStatus, from_json};
 use thalweg_io::process;
 
 /// Longer than a request and a dial may take together, on a busy machine.
@@ -146,6 +146,45 @@ fn nodes_read_and_write_files_of_a_volume_in_jobs() {
     assert!(!names.is_done().contains(".thalweg"), "nothing hidden is left: {}", names.out);
 }
 
+/// Pages end inside records and lines here, and a node's share may have none.
+#[test]
+fn nodes_check_shares_of_files_in_a_volume_and_find_what_one_machine_finds() {
+    let nodes = with_volume("2");
+    let lines = "set -e; export THALWEG_IDENTITY=own XDG_CONFIG_HOME=$PWD/settings
+        seq 100000 900000 > lines; printf last >> lines; seq 5 > few; : > empty
+        (head -c 3000000 lines; echo 0; tail -c 2000000 lines) > unordered
+        (printf '\\3\\0\\0\\0abc'; printf '\\2\\0\\0\\0bc') > prefixed
+        $T gen 50k in -q; $T sort in -o in --record 625 -q
+        for name in lines few empty unordered prefixed in; do $T pump $name volume:films/$name -q; done";
+    nodes.place.shell(lines).is_done();
+    let check = |words: &str| {
+        let words: Vec<&str> = ["check", "--json"].into_iter().chain(words.split(' ')).collect();
+        let checked = run(&nodes, &words);
+        let found: Check = from_json(&checked.out).unwrap_or_else(|why| panic!("{why}: {checked:?}"));
+        (checked.status, Check { seconds: 0.0, ..found })
+    };
+    for words in [
+        "volume:films/lines",
+        "volume:films/unordered volume:films/lines",
+        "volume:films/in --record 625",
+        "volume:films/in volume:films/in --record 625 --by 3:2",
+        "volume:films/empty volume:films/few",
+        "volume:films/empty",
+        "volume:films/prefixed --prefixed",
+    ] {
+        let (one, of_nodes) = (check(words), check(&format!("{words} --cluster river")));
+        assert_eq!(of_nodes.1.nodes.len(), 3, "{words}");
+        let all: u64 = of_nodes.1.nodes.iter().map(|node| node.proof.records).sum();
+        // A record that ends in another share than it begins in is no node's.
+        assert!(all <= one.1.proof.records && all + 2 >= one.1.proof.records, "{words}: {of_nodes:?}");
+        let of_nodes = (of_nodes.0, Check { nodes: Vec::new(), ..of_nodes.1 });
+        assert_eq!(of_nodes, one, "{words}");
+    }
+    let some = check("volume:films/lines --cluster river --on n3,n1");
+    assert_eq!(some.1.nodes.iter().map(|node| &node.host[..]).collect::<Vec<_>>(), ["n3", "n1"]);
+    assert_eq!((some.0, some.1.proof.records), (Some(0), 800_002));
+}
+
 #[test]
 fn a_job_on_files_of_a_volume_survives_the_loss_of_a_node() {
     let mut nodes = with_volume("2");
@@ -188,6 +227,11 @@ fn what_jobs_on_nodes_cannot_do_with_volumes_they_say() {
     refused("partition volume:films/in -o volume:films/out-{} --parts 2", "nodes write one file together");
     refused("sort volume:films/in -o volume:films/out --detach", "has to stay");
     refused("plan sort volume:films/in -o nodes:out-{}", "nobody has measured how fast");
+    refused("check volume:films/in volume:here/in", "either all inputs are in one volume");
+    refused("check volume:films/in nodes:in", "either all inputs are in one volume");
+    refused("check in", "or files of a volume; check 'in' without --cluster");
+    refused("check volume:here/in", "volume here is not on the nodes of cluster river");
+    refused("check volume:films/none", "volume:films/none");
     refused("sort volume:films/none -o volume:films/out", "volume:films/none");
     refused("sort volume:films/in -o volume:films/none/out", "volume:films/none");
 }

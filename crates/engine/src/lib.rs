@@ -38,4 +38,4 @@ pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
 pub use verbs::{check, doctor, generate, plan, pump, run};
 #[doc(hidden)]
-pub use verbs::{check_joined, check_key, ends, examine, participant};
+pub use verbs::{check_joined, check_key, ends, examine, examine_share, participant};

@@ -8,6 +8,7 @@ use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
 use thalweg_io::{Backends, FileSystem, ReadFiles, host, process};
 use thalweg_pump::Inputs;
+use thalweg_volume::VolumeFs;
 
 use crate::volumes::Volumes;
 use crate::{Endpoint, Error, IoChoice, Result, WorkOptions};
@@ -53,6 +54,11 @@ impl Disks {
         output: Option<&'a Endpoint>,
     ) -> Result<Disks> {
         Disks::with(io(choice)?, inputs, output)
+    }
+
+    /// The file systems of inputs in an open volume.
+    pub(crate) fn of_volume(choice: IoChoice, volume: VolumeFs) -> Result<Disks> {
+        Ok(Disks { volumes: Volumes::of_open(volume), ..Disks::of(choice, [], None)? })
     }
 
     /// The file systems that these options name.

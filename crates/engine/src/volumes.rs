@@ -24,6 +24,11 @@ impl Volumes {
         Ok(volumes)
     }
 
+    /// One volume that is open.
+    pub(crate) fn of_open(volume: VolumeFs) -> Volumes {
+        Volumes(vec![Arc::new(volume)])
+    }
+
     /// The back ends that move their bytes.
     pub(crate) fn backends(&self) -> impl Iterator<Item = Arc<dyn Backend>> {
         self.0.iter().map(|volume| Arc::clone(volume) as _)

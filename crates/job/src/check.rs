@@ -1,25 +1,26 @@
 //! A check of files and tables on the nodes of a cluster: the client's side, and a node's.
 //!
-//! Model: the client opens one stream to every node. Each node examines files of its own, or a range of a table, as one
-//! piece of the sequence, reports progress, and at the end what it found, with its first and last record. The client
-//! joins the pieces in the order of the hosts, so order and duplicates are also counted across the borders of nodes.
+//! Model: the client opens one stream to every node. Each node examines one piece of the sequence: files of its own, a
+//! range of a table, or its share of files in a volume. It reports progress, and at the end what it found, with its first
+//! and last record. The client joins the pieces in order, so order and duplicates are also counted across their borders.
 //! Invariant: a node that fails, disconnects or is silent ends the check, and the error names it. If its client has
 //! disconnected, a node stops within [`PROGRESS`]. A node runs at most [`CHECKS_MAX`] at once.
-//! Non-goals: files that all nodes see; those are checked on one machine.
+//! Non-goals: other files that all nodes see; those are checked on one machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use thalweg_api::{
-    Check, CheckSaid, CheckShare, ClusterHost, Examined, JobRequest, ServiceRequest, from_json, to_json,
+    Check, CheckSaid, CheckShare, ClusterHost, Examined, JobRequest, ServiceRequest, VolumeShare, from_json,
+    to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::{
     AskedOfCluster, CheckOptions, Endpoint, Error, IoChoice, JobFault, Layout, Progress, Result,
-    check_joined, check_key,
+    check_joined, check_key, examine, examine_share,
 };
 use thalweg_io::ReadFiles;
 use thalweg_table::cluster::{TableFiles, Tables, is_table};
@@ -31,6 +32,7 @@ use crate::error::{SIGTERM, said_by};
 use crate::job_options::{matching, part_of, path_of, word_of};
 use crate::local::Local;
 use crate::node::Node;
+use crate::volumes::{self, endpoint_of};
 
 /// The most checks that a node does at once: each has up to 72 MB of blocks.
 const CHECKS_MAX: usize = 4;
@@ -38,8 +40,9 @@ const CHECKS_MAX: usize = 4;
 const PROGRESS: Duration = Duration::from_millis(100);
 /// How often to check whether the check was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
-/// The longest first or last record that a node can report.
-const END_BYTES_MAX: usize = 512 << 10;
+/// The longest first or last record that a node can report, and the longest part of a record before and after its
+/// piece: in hexadecimal digits, all four fit in a message.
+const END_BYTES_MAX: usize = 500 << 10;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Checks that the nodes' own files, those of each host in turn, or tables, are one sorted sequence.
@@ -47,7 +50,7 @@ pub fn check(cluster: &Cluster, options: &CheckOptions, progress: &Progress) -> 
     let watch = Stopwatch::start();
     check_key(options)?;
     let client = Arc::new(Client::load_named(&cluster.identity, cluster.name.as_deref())?);
-    let pieces = pieces(cluster, options, &client.hosts(&cluster.on)?)?;
+    let pieces = pieces(cluster, options, &client)?;
     let cancel = Cancel::default();
     let (tell, said) = channel();
     for (index, (host, share)) in pieces.iter().enumerate() {
@@ -173,29 +176,37 @@ impl Ask {
 fn pieces(
     cluster: &Cluster,
     check: &CheckOptions,
-    hosts: &[ClusterHost],
+    client: &Client,
 ) -> Result<Vec<(ClusterHost, CheckShare)>> {
     if check.merge || check.io != IoChoice::Auto {
         return Err(AskedOfCluster::CheckOptions.into());
     }
-    let share = |inputs: Vec<String>| CheckShare {
-        inputs,
+    let hosts = client.hosts(&cluster.on)?;
+    let share = |inputs: &[String], volume: Option<VolumeShare>| CheckShare {
+        inputs: inputs.to_vec(),
+        volume,
         record: check.layout.words().0,
         prefixed: check.layout.words().1,
         keys: check.keys.iter().map(|part| (part.offset, part.length, part.descending)).collect(),
     };
-    let (mut patterns, mut tables) = (Vec::new(), Vec::new());
+    let (mut words, mut tables) = (Vec::new(), Vec::new());
     for input in &check.inputs {
         match input {
-            Endpoint::Nodes(path) => patterns.push(word_of(path)),
+            Endpoint::Nodes(path) => words.push(word_of(path)),
+            Endpoint::Volume(path) => words.push(word_of(path.as_path())),
             Endpoint::Table(_) => tables.push(input.to_string()),
             other => return Err(AskedOfCluster::CheckedFile(other.clone()).into()),
         }
     }
     if tables.is_empty() {
-        return Ok(hosts.iter().map(|host| (host.clone(), share(patterns.clone()))).collect());
+        let volume = volumes::of_check(check, &client.file().name, hosts.len())?;
+        let of_host = |(index, host)| {
+            let volume = volume.clone().map(|share| VolumeShare { index, ..share });
+            (host, share(&words, volume))
+        };
+        return Ok(hosts.into_iter().enumerate().map(of_host).collect());
     }
-    if !patterns.is_empty() {
+    if !words.is_empty() {
         return Err(AskedOfCluster::SomeInputs("table:").into());
     }
     let files = TableFiles::new(Tables::load(&cluster.identity, cluster.name.as_deref())?);
@@ -203,7 +214,7 @@ fn pieces(
     for table in tables {
         let parts = files.divided(Path::new(&table), hosts.len())?;
         let piece =
-            |(host, part): (&ClusterHost, String)| (host.clone(), share(vec![word_of(Path::new(&part))]));
+            |(host, part): (&ClusterHost, String)| (host.clone(), share(&[word_of(Path::new(&part))], None));
         pieces.extend(hosts.iter().zip(parts).map(piece));
     }
     Ok(pieces)
@@ -248,11 +259,20 @@ pub(crate) fn serve(local: &Local, link: &Link, request: &CheckShare, (mut out, 
 fn take_part(local: &Local, request: &CheckShare, out: &mut Outgoing) -> Result<()> {
     let _place = Place::take(&local.checks)?;
     let (options, files) = options_of(&*local.node, request)?;
+    let share = match &request.volume {
+        Some(share) => Some((local.node.volume(&share.volume)?, share)),
+        None => None,
+    };
     let progress = Progress::default();
     let stretch = std::thread::scope(|scope| {
         let (end, ended) = channel();
         let (options, progress) = (&options, &progress);
-        let examine = move || drop(end.send(thalweg_engine::examine(options, files, progress)));
+        let examine = move || {
+            drop(end.send(match share {
+                Some((volume, share)) => examine_share(options, volume, share, progress),
+                None => examine(options, files, progress),
+            }))
+        };
         let thread = std::thread::Builder::new().name("examine".into()).spawn_scoped(scope, examine);
         thread.map_err(|e| JobFault::Thread("examine files", e))?;
         let mut heard = true;
@@ -270,8 +290,10 @@ fn take_part(local: &Local, request: &CheckShare, out: &mut Outgoing) -> Result<
         }
     })?;
     let examined = stretch.examined();
-    if let Some(end) = examined.ends.iter().find(|end| end.record.len() > END_BYTES_MAX) {
-        return Err(JobFault::LongEnd { bytes: end.record.len() as u64, max: END_BYTES_MAX as u64 }.into());
+    let lengths = examined.ends.iter().map(|end| end.record.len());
+    let longest = lengths.chain([examined.head.len(), examined.open.len()]).max().unwrap_or(0);
+    if longest > END_BYTES_MAX {
+        return Err(JobFault::LongEnd { bytes: longest as u64, max: END_BYTES_MAX as u64 }.into());
     }
     tell(out, &CheckSaid::Done(Box::new(examined)))
 }
@@ -283,11 +305,16 @@ fn tell(out: &mut Outgoing, said: &CheckSaid) -> Result<()> {
 /// The options of the check, resolved on this host, and the file system of tables.
 fn options_of(node: &dyn Node, request: &CheckShare) -> Result<(CheckOptions, Option<Arc<dyn ReadFiles>>)> {
     let named = request.inputs.iter().map(|word| path_of(word)).collect::<Result<Vec<_>>>()?;
-    let are_tables = named.iter().any(|path| is_table(path));
+    let are_tables = request.volume.is_none() && named.iter().any(|path| is_table(path));
     let files = are_tables.then(|| node.tables().map(TableFiles::new)).transpose()?;
-    let inputs = if are_tables { named } else { matching(node, &request.inputs)? };
+    let own = |paths: Vec<PathBuf>| paths.into_iter().map(Endpoint::Path).collect();
+    let inputs = match request.volume {
+        Some(_) => request.inputs.iter().map(|word| endpoint_of(word)).collect::<Result<_>>()?,
+        None if are_tables => own(named),
+        None => own(matching(node, &request.inputs)?),
+    };
     let options = CheckOptions {
-        inputs: inputs.into_iter().map(Endpoint::Path).collect(),
+        inputs,
         layout: Layout::of_words(request.record, request.prefixed),
         keys: request.keys.iter().map(part_of).collect(),
         summary: None,

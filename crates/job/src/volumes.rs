@@ -11,31 +11,42 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_api::{JobOptions, JobVolume, Work};
-use thalweg_engine::{AskedOfCluster, Endpoint, Result, WorkOptions};
-use thalweg_io::FileSystem;
+use thalweg_api::{JobOptions, JobVolume, VolumeShare, Work};
+use thalweg_engine::{AskedOfCluster, CheckOptions, Endpoint, JobFault, Result, WorkOptions};
+use thalweg_io::{FileSystem, ReadFiles};
 use thalweg_volume::{Registry, VolumeFs, VolumePath};
 
 use crate::job_options::path_of;
 use crate::node::Node;
 
-/// The volume of an end, if it is in one.
-fn volume_of(end: &Endpoint) -> Option<String> {
+/// The path of an end, if it is in a volume.
+fn volume_path(end: &Endpoint) -> Option<&VolumePath> {
     match end {
-        Endpoint::Volume(path) => Some(path.volume()),
+        Endpoint::Volume(path) => Some(path),
         _ => None,
     }
+}
+
+/// The volume of an end, if it is in one.
+fn volume_of(end: &Endpoint) -> Option<String> {
+    volume_path(end).map(VolumePath::volume)
 }
 
 fn inputs(options: &WorkOptions) -> impl Iterator<Item = &Endpoint> {
     options.inputs.iter().chain(options.right.iter().flat_map(|right| &right.inputs))
 }
 
-/// An error if nodes cannot work on files of volumes in this way.
-pub(crate) fn check(options: &WorkOptions) -> Result<()> {
-    if inputs(options).map(volume_of).collect::<BTreeSet<_>>().len() > 1 {
+/// An error unless all inputs are in one volume, or none is in a volume.
+fn check_inputs<'a>(inputs: impl IntoIterator<Item = &'a Endpoint>) -> Result<()> {
+    if inputs.into_iter().map(volume_of).collect::<BTreeSet<_>>().len() > 1 {
         return Err(AskedOfCluster::VolumeInputs.into());
     }
+    Ok(())
+}
+
+/// An error if nodes cannot work on files of volumes in this way.
+pub(crate) fn check(options: &WorkOptions) -> Result<()> {
+    check_inputs(inputs(options))?;
     if let Endpoint::Volume(path) = &options.output {
         let is_pattern = path.inside().to_string_lossy().contains("{}");
         if is_pattern || matches!(options.work, Work::Partition { .. }) {
@@ -48,14 +59,33 @@ pub(crate) fn check(options: &WorkOptions) -> Result<()> {
 /// The volumes in which a job on this cluster has files, as nodes find them.
 pub(crate) fn of_job(options: &WorkOptions, cluster: &str) -> Result<Vec<JobVolume>> {
     let names: BTreeSet<String> = inputs(options).chain([&options.output]).filter_map(volume_of).collect();
-    let found = |name: String| {
-        let entry = Registry::of_user()?.find(&name)?;
-        match entry.cluster.filter(|of| of.name == cluster) {
-            Some(of) => Ok(JobVolume { name, volume: of.volume, manager: entry.manager }),
-            None => Err(AskedOfCluster::OtherVolume(name, cluster.into()).into()),
-        }
-    };
-    names.into_iter().map(found).collect()
+    names.into_iter().map(|name| found(name, cluster)).collect()
+}
+
+/// A volume on this cluster, as nodes find it.
+fn found(name: String, cluster: &str) -> Result<JobVolume> {
+    let entry = Registry::of_user()?.find(&name)?;
+    match entry.cluster.filter(|of| of.name == cluster) {
+        Some(of) => Ok(JobVolume { name, volume: of.volume, manager: entry.manager }),
+        None => Err(AskedOfCluster::OtherVolume(name, cluster.into()).into()),
+    }
+}
+
+/// The volume with the files of a check by this many nodes, if they are in one, as the nodes of this cluster find it.
+pub(crate) fn of_check(options: &CheckOptions, cluster: &str, count: usize) -> Result<Option<VolumeShare>> {
+    check_inputs(&options.inputs)?;
+    let Some(name) = options.inputs.first().and_then(volume_of) else { return Ok(None) };
+    let volume = found(name.clone(), cluster)?;
+    let open = VolumeFs::new(thalweg_volume::open(&Registry::of_user()?, &name)?);
+    let paths = options.inputs.iter().filter_map(volume_path);
+    let lengths = paths.map(|path| Ok(open.stat(path.as_path())?.len));
+    Ok(Some(VolumeShare { volume, lengths: lengths.collect::<Result<_>>()?, index: 0, count }))
+}
+
+/// An input in a volume, from its form in messages.
+pub(crate) fn endpoint_of(word: &str) -> Result<Endpoint> {
+    let path = VolumePath::of(path_of(word)?.as_os_str()).map(Endpoint::Volume);
+    path.ok_or_else(|| JobFault::Path(word.into()).into())
 }
 
 /// The client's volume with the output of a job, if it is in one.

@@ -129,25 +129,29 @@ impl StretchCheck {
         StretchCheck { head_end, ..StretchCheck::first(layout, key) }
     }
 
-    /// A stretch of complete records that another process has checked; an error if no records can have this result.
+    /// A stretch that another process has checked; an error if no records can have this result.
     pub fn of_examined(layout: Layout, key: &Key, told: Examined) -> Result<StretchCheck, String> {
         if let Some(wrong) = contradiction(layout, &told) {
             return Err(wrong);
         }
+        // Without a record and the start of one, all of it may belong to one record.
+        let is_inside = !told.head.is_empty() && told.open.is_empty() && told.proof.records == 0;
         let prover = Prover::new(layout, key.clone(), true).of_piece(told.proof, told.ends);
         let (crc_sum, first_unordered) = (told.crc_sum, told.first_unordered);
         let examiner = Examiner { layout, prover, crc_sum, first_unordered };
-        Ok(StretchCheck { examiner, ..StretchCheck::first(layout, key) })
+        let head_end = is_inside.then_some(HeadEnd::AfterNewline);
+        Ok(StretchCheck { layout, examiner, head_end, head: told.head, open: told.open })
     }
 
-    /// The result of a stretch of complete records, for another process.
+    /// The result of a stretch, for another process.
     pub fn examined(&self) -> Examined {
-        assert!(self.head.is_empty() && self.unfinished() == 0, "whole records are told of");
         Examined {
             proof: *self.proof(),
             crc_sum: self.crc_sum(),
             first_unordered: self.first_unordered(),
             ends: self.examiner.prover.piece_ends(),
+            head: self.head.clone(),
+            open: self.open.clone(),
         }
     }
 
@@ -169,17 +173,26 @@ impl StretchCheck {
         }
     }
 
-    /// Adds the stretch that follows. This one must begin with a record.
+    /// Adds the stretch that follows.
     pub fn join(&mut self, next: &StretchCheck) {
-        assert!(self.head_end.is_none() && self.head.is_empty(), "stretches are joined from left to right");
+        assert!(self.join_told(next), "a head that ended ends the open record");
+    }
+
+    /// Adds the stretch that follows, which another process may have checked; false if it cannot follow.
+    pub fn join_told(&mut self, next: &StretchCheck) -> bool {
+        if self.head_end.is_some() {
+            let head = [&self.head[..], &next.head].concat();
+            *self = StretchCheck { head, ..next.clone() };
+            return true;
+        }
         self.take(&next.head);
         if next.head_end.is_some() {
-            assert!(next.open.is_empty());
-            return;
+            return true;
         }
-        assert!(self.open.is_empty(), "a head that ended ends the open record");
+        let fits = self.open.is_empty();
         self.examiner.join(&next.examiner);
         self.open.extend_from_slice(&next.open);
+        fits
     }
 
     /// The layout of the records.
@@ -281,6 +294,15 @@ fn contradiction(layout: Layout, told: &Examined) -> Option<String> {
         Some(n) => end.record.len() == if records > 0 { n } else { 0 },
         None => end.record.len() as u64 <= bytes,
     };
+    let parts = [told.head.len(), told.open.len()];
+    let are_parts = match layout {
+        Layout::Fixed(n) => parts.iter().all(|len| *len < n as usize),
+        Layout::Lines => true,
+        Layout::Prefixed | Layout::TaggedPrefixed => parts == [0, 0],
+    };
+    if !are_parts {
+        return Some(format!("{parts:?} bytes are no parts of records"));
+    }
     let whole = ends.iter().all(|end| end.long.is_none() && is_record(end));
     (!whole).then(|| format!("first and last of {records} records are not whole"))
 }
@@ -391,6 +413,35 @@ mod tests {
                 joined.join(&StretchCheck::of_examined(Layout::Lines, &key, told).unwrap());
             }
             prop_assert_eq!(joined.examined(), whole.examined());
+        }
+
+        /// Two processes that each join some stretches, and a third one that joins their results.
+        #[test]
+        fn pieces_that_begin_inside_records_join_like_stretches(
+            text in "([ab]{0,9}\n){0,8}",
+            fixed in prop::option::of(1..9u32),
+            mut cuts in prop::collection::vec(0..64usize, 3),
+        ) {
+            let layout = fixed.map_or(Layout::Lines, Layout::Fixed);
+            let key = Key::new(layout, &[]).unwrap();
+            let len = text.len() - fixed.map_or(0, |n| text.len() % n as usize);
+            let bytes = &text.as_bytes()[..len];
+            let expected = examine(layout, &key, bytes, &[], 1000).examined();
+            cuts.iter_mut().for_each(|cut| *cut = (*cut).min(len));
+            cuts.sort_unstable();
+            let stretch = |from: usize, to: usize| {
+                let mut stretch = StretchCheck::at(layout, &key, from as u64);
+                stretch.push(&bytes[from..to]);
+                stretch
+            };
+            let mut whole = StretchCheck::first(layout, &key);
+            for [from, inside, to] in [[0, cuts[0], cuts[1]], [cuts[1], cuts[2], len]] {
+                let mut piece = stretch(from, inside);
+                piece.join(&stretch(inside, to));
+                let piece = StretchCheck::of_examined(layout, &key, piece.examined()).unwrap();
+                prop_assert!(whole.join_told(&piece));
+            }
+            prop_assert_eq!(whole.examined(), expected);
         }
 
         /// Two implementations that share only the comparison of bytes.

@@ -7,8 +7,8 @@
 //! other copy, without waiting for it, until it is as fast as others again.
 //! Invariant: at most [`THREADS`] reads of a client have a thread of their own, [`WAITING_MAX`] of them at one store;
 //! the others read one copy after the other. After the first few, at most one read of [`READS_PER_HEDGE`] is hedged, and
-//! those that wait for a store which is silent for [`SILENT_NS`] while others answer. A read fails only if both copies
-//! do.
+//! those that have waited [`LONG_NS`] though the other copy should be there sooner. No read waits for a store that has
+//! [`WAITING_MAX`] requests while the other copy is being read. A read fails only if both copies do.
 //! Non-goals: copies that may not be read; the caller has chosen two that may.
 
 use std::sync::Arc;
@@ -33,8 +33,8 @@ const SLOW_NS_MIN: u64 = 50_000_000;
 const SLOW_NS_MAX: u64 = 500_000_000;
 /// The time after which a store is slow, before any has answered.
 const SLOW_NS_FIRST: u64 = 200_000_000;
-/// After this time without any answer from a store, while others answer, all reads that wait for it are hedged.
-const SILENT_NS: u64 = 1_500_000_000;
+/// A read that has waited this long is hedged if the other copy should take less than half as long.
+const LONG_NS: u64 = 1_000_000_000;
 /// How long a store that was found slow is avoided.
 const AVOIDED_NS: u64 = 5_000_000_000;
 /// How long a store that failed is avoided.
@@ -60,25 +60,44 @@ pub(crate) struct Balance {
 /// The speed of a store.
 #[derive(Default)]
 struct Pace {
+    /// The usual time for a unit; 0 before the first answer.
     usual_ns: AtomicU64,
     /// The number of its unanswered requests.
     waiting: AtomicU64,
     /// When it is tried again; 0 if it is not avoided.
     avoided_until_ns: AtomicU64,
-    /// When it last answered; 0 if it never did.
-    answered_ns: AtomicU64,
 }
 
 impl Pace {
     /// Prefers the other copy until a request shows that this store is as fast as others.
     fn avoid(&self, ns: u64) {
         self.avoided_until_ns.store(now_ns() + ns, Ordering::Relaxed);
-        self.usual_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// The same for a store that took this long, or longer, for a unit.
+    fn avoid_slow(&self, unit_ns: u64) {
+        self.usual_ns.fetch_max(unit_ns, Ordering::Relaxed);
+        self.avoid(AVOIDED_NS);
     }
 
     fn is_avoided(&self) -> bool {
         self.avoided_until_ns.load(Ordering::Relaxed) != 0
     }
+
+    /// Whether it has as many requests as it may.
+    fn is_full(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) >= WAITING_MAX
+    }
+}
+
+/// Whether a thread was found that reads a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Yes,
+    /// Too many threads read this store.
+    Full,
+    /// Too many threads are in use.
+    NoThread,
 }
 
 /// A readable copy: the number of its slot, and its store.
@@ -107,9 +126,11 @@ impl Balance {
         Some(Arc::new(Balance { paces, pool, busy: AtomicUsize::new(0), saved }))
     }
 
-    /// The time of the median store for a unit; 0 if none has answered. The mean would follow a slow store.
+    /// The time of the median store for a unit, of those that are not avoided; 0 if none has answered. The mean would
+    /// follow a slow store.
     fn usual_ns(&self) -> u64 {
-        let known = self.paces.iter().map(|pace| pace.usual_ns.load(Ordering::Relaxed));
+        let measured = self.paces.iter().filter(|pace| !pace.is_avoided());
+        let known = measured.map(|pace| pace.usual_ns.load(Ordering::Relaxed));
         let mut known: Vec<u64> = known.filter(|ns| *ns != 0).collect();
         known.sort_unstable();
         known.get(known.len() / 2).copied().unwrap_or(0)
@@ -129,24 +150,35 @@ impl Balance {
         usual_ns != 0 && ns > (SLOW_FACTOR * units(bytes) * usual_ns).max(SLOW_NS_MIN)
     }
 
-    /// When a store would answer one more request; later than all others if it is avoided, or has as many requests as
-    /// it may. An unmeasured store counts as average, until it has an unanswered request.
+    /// After how long a store would answer one more request for a unit. An unmeasured store counts as average.
     fn expected_ns(&self, slot: usize) -> u64 {
         let pace = &self.paces[slot];
-        let waiting = pace.waiting.load(Ordering::Relaxed);
-        let (usual_ns, is_tried) = match pace.usual_ns.load(Ordering::Relaxed) {
-            0 => (self.usual_ns(), waiting > 0),
-            usual_ns => (usual_ns, false),
+        let usual_ns = match pace.usual_ns.load(Ordering::Relaxed) {
+            0 => self.usual_ns(),
+            usual_ns => usual_ns,
         };
-        let is_last = is_tried || pace.is_avoided() || waiting >= WAITING_MAX;
-        (u64::from(is_last) << 62) + (usual_ns * (waiting + 1)).min(1 << 61)
+        usual_ns.saturating_mul(pace.waiting.load(Ordering::Relaxed) + 1)
+    }
+
+    /// Whether a store is asked only if there is no better one: it is avoided, or has as many requests as it may, or is
+    /// unmeasured and has an unanswered request.
+    fn is_last(&self, slot: usize) -> bool {
+        let pace = &self.paces[slot];
+        let usual_ns = pace.usual_ns.load(Ordering::Relaxed);
+        let is_tried = usual_ns == 0 && pace.waiting.load(Ordering::Relaxed) > 0;
+        is_tried || pace.is_avoided() || pace.is_full()
     }
 
     /// Whether to read from the second of two slots. If both are about equal, they take turns.
-    pub(crate) fn prefers_second(&self, [first, second]: [usize; 2], turn: u64) -> bool {
-        let (first, second) = (self.expected_ns(first), self.expected_ns(second));
-        // About equal means that they differ by at most half.
-        if first.abs_diff(second) <= first.min(second) / 2 { turn % 2 == 1 } else { second < first }
+    pub(crate) fn prefers_second(&self, slots: [usize; 2], turn: u64) -> bool {
+        let [first_is_last, second_is_last] = slots.map(|slot| self.is_last(slot));
+        let [first, second] = slots.map(|slot| self.expected_ns(slot));
+        match first_is_last == second_is_last {
+            // About equal means that they differ by at most half.
+            true if first.abs_diff(second) <= first.min(second) / 2 => turn % 2 == 1,
+            true => second < first,
+            false => first_is_last,
+        }
     }
 
     /// Sends a request to a store, and records how long it took.
@@ -156,24 +188,43 @@ impl Balance {
         let watch = Stopwatch::start();
         let answer = ask();
         pace.waiting.fetch_sub(1, Ordering::Relaxed);
-        let ns = watch.ns();
-        pace.answered_ns.store(now_ns(), Ordering::Relaxed);
+        let (ns, unit_ns) = (watch.ns(), watch.ns() / units(bytes));
         match &answer {
-            Ok(()) if pace.is_avoided() && self.is_slow(ns, bytes) => pace.avoid(AVOIDED_NS),
+            Ok(()) if !pace.is_avoided() => {
+                smoothed(&pace.usual_ns, unit_ns);
+                if self.is_slow(pace.usual_ns.load(Ordering::Relaxed), 0) {
+                    pace.avoid(AVOIDED_NS);
+                }
+            }
+            Ok(()) if self.is_slow(ns, bytes) => pace.avoid_slow(unit_ns),
             Ok(()) => {
+                // One request may be fast where many are not, so it gets few at first.
+                pace.usual_ns.store(unit_ns.max(2 * self.usual_ns()), Ordering::Relaxed);
                 pace.avoided_until_ns.store(0, Ordering::Relaxed);
-                smoothed(&pace.usual_ns, ns / units(bytes));
             }
             Err(crate::Error::Stale(_)) => {}
-            Err(_) => pace.avoid(FAILED_NS),
+            Err(_) => {
+                pace.usual_ns.fetch_max(unit_ns, Ordering::Relaxed);
+                pace.avoid(FAILED_NS);
+            }
         }
         answer
     }
 
-    /// Whether this store has answered nothing since a request was sent to it, long ago, and others have.
-    fn is_silent(&self, pace: &Pace, sent_ns: u64) -> bool {
-        let since = |pace: &Pace| pace.answered_ns.load(Ordering::Relaxed) > sent_ns;
-        now_ns() > sent_ns + SILENT_NS && !since(pace) && self.paces.iter().any(since)
+    /// Whether to read the other copy too, after a read of the first one has taken this long.
+    fn should_hedge(&self, [first, other]: [usize; 2], bytes: usize, waited_ns: u64) -> bool {
+        if self.paces[other].is_full() {
+            return false;
+        }
+        let is_long =
+            waited_ns >= LONG_NS && units(bytes).saturating_mul(self.expected_ns(other)) < waited_ns / 2;
+        // A slow store is no help for one that is not avoided; if all are slow, more requests make it worse.
+        is_long
+            || match [first, other].map(|slot| self.paces[slot].is_avoided()) {
+                [true, false] => true,
+                [false, true] => false,
+                _ => self.may_hedge(),
+            }
     }
 
     /// Whether one more read may be hedged; if so, counts it.
@@ -202,7 +253,6 @@ impl Balance {
         let save = |saved: u64| Some((saved + 1).min(READS_PER_HEDGE * HEDGES_SAVED_MAX));
         let _ = self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, save);
         let (send, answers) = channel();
-        let [first, second] = [0, 1].map(|which: usize| &self.paces[copies[which].0]);
         let here = |which: usize, into: &mut [u8]| {
             let (slot, store) = &copies[which];
             self.timed(*slot, into.len(), || read(which, &**store, into))
@@ -210,10 +260,15 @@ impl Balance {
         if self.is_due(copies[1].0) {
             self.ask(1, copies, into.len(), read, &channel().0);
         }
-        let sent_ns = now_ns();
-        if !self.ask(0, copies, into.len(), read, &send) {
-            return here(0, into).or_else(|why| here(1, into).map_err(|_| why));
-        }
+        let watch = Stopwatch::start();
+        let ask = |which: usize, bytes: usize| self.ask(which, copies, bytes, read, &send);
+        let first = match ask(0, into.len()) {
+            Asked::Yes => 0,
+            Asked::Full if ask(1, into.len()) == Asked::Yes => 1,
+            _ => return here(0, into).or_else(|why| here(1, into).map_err(|_| why)),
+        };
+        let other = 1 - first;
+        let slots = [first, other].map(|which| copies[which].0);
         let slow = Duration::from_nanos(self.slow_ns(into.len()));
         let (mut waiting, mut failure, mut asked_both) = (1, None, false);
         while waiting > 0 {
@@ -222,11 +277,10 @@ impl Balance {
                 // Each thread answers, since a store has a limited time.
                 true => Some(answers.recv().expect("a thread answers")),
             };
-            let is_slow = answer.is_none();
             match answer {
                 Some((which, Ok(bytes))) => {
-                    if asked_both && failure.is_none() && which == 1 {
-                        first.avoid(AVOIDED_NS);
+                    if asked_both && failure.is_none() && which == other {
+                        self.paces[slots[0]].avoid_slow(watch.ns() / units(bytes.len()));
                     }
                     into.copy_from_slice(&bytes);
                     return Ok(());
@@ -235,21 +289,15 @@ impl Balance {
                     failure.get_or_insert(why);
                     waiting -= 1;
                 }
-                // A slow store is no help for one that is not avoided; if all are slow, more requests make it worse.
-                None => match (first.is_avoided(), second.is_avoided()) {
-                    (true, false) => {}
-                    _ if self.is_silent(first, sent_ns) => {}
-                    (false, true) => continue,
-                    _ if self.may_hedge() => {}
-                    _ => continue,
-                },
+                None if self.should_hedge(slots, into.len(), watch.ns()) => {}
+                None => continue,
             }
             if !std::mem::replace(&mut asked_both, true) {
-                if self.ask(1, copies, into.len(), read, &send) {
+                if ask(other, into.len()) == Asked::Yes {
                     waiting += 1;
-                } else if here(1, into).is_ok() {
-                    if is_slow {
-                        first.avoid(AVOIDED_NS);
+                } else if here(other, into).is_ok() {
+                    if failure.is_none() {
+                        self.paces[slots[0]].avoid_slow(watch.ns() / units(into.len()));
                     }
                     return Ok(());
                 }
@@ -258,7 +306,7 @@ impl Balance {
         Err(failure.expect("all that were asked failed"))
     }
 
-    /// Lets a thread read a copy; false if too many threads are in use, or too many read this store.
+    /// Lets a thread read a copy, if there is one for it.
     fn ask(
         self: &Arc<Balance>,
         which: usize,
@@ -266,12 +314,14 @@ impl Balance {
         bytes: usize,
         read: &Arc<Read>,
         answer: &Sender<(usize, Result<Vec<u8>>)>,
-    ) -> bool {
+    ) -> Asked {
         let (slot, store) = copies[which].clone();
-        let is_full = self.paces[slot].waiting.load(Ordering::Relaxed) >= WAITING_MAX;
-        if is_full || self.busy.fetch_add(1, Ordering::Relaxed) >= THREADS {
-            self.busy.fetch_sub(usize::from(!is_full), Ordering::Relaxed);
-            return false;
+        if self.paces[slot].is_full() {
+            return Asked::Full;
+        }
+        if self.busy.fetch_add(1, Ordering::Relaxed) >= THREADS {
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+            return Asked::NoThread;
         }
         let (own, read, answer) = (Arc::clone(self), Arc::clone(read), answer.clone());
         self.pool.spawn(move || {
@@ -281,7 +331,7 @@ impl Balance {
             // The caller may have the other copy by now.
             let _ = answer.send((which, asked.map(|()| into)));
         });
-        true
+        Asked::Yes
     }
 }
 
@@ -318,6 +368,19 @@ mod tests {
             Ok(())
         };
         (release, Arc::new(read))
+    }
+
+    /// Reads copies as ones and twos; the first takes this long.
+    fn slow_first(takes: Duration) -> Arc<Read> {
+        let (never, held) = channel::<()>();
+        let held = Mutex::new((never, held));
+        Arc::new(move |which, _, into| {
+            if which == 0 {
+                let _ = held.lock().unwrap().1.recv_timeout(takes);
+            }
+            into.fill(which as u8 + 1);
+            Ok(())
+        })
     }
 
     /// Also if only one thread is left, so that the caller has to read the other copy itself.
@@ -389,20 +452,40 @@ mod tests {
 
     /// Otherwise a program that reads one part after the other would wait for it, and never read enough to hedge.
     #[test]
-    fn a_store_that_is_silent_while_others_answer_is_not_waited_for() {
-        let (copies, balance) = (copies(&Sim::new(1)), Balance::new(3).unwrap());
-        balance.saved.store(0, Ordering::Relaxed);
-        let (release, read) = held(0);
+    fn a_read_that_waits_long_is_hedged_if_the_other_copy_should_be_there_sooner() {
+        for (usual_ns, copy) in [(1_000, 2), (10 * LONG_NS, 1)] {
+            let (copies, balance) = (copies(&Sim::new(1)), Balance::new(2).unwrap());
+            balance.saved.store(0, Ordering::Relaxed);
+            smoothed(&balance.paces[1].usual_ns, usual_ns);
+            let mut into = [0; 100];
+            balance.read(&copies, &mut into, &slow_first(Duration::from_nanos(3 * LONG_NS))).unwrap();
+            assert_eq!(into, [copy; 100]);
+        }
+    }
+
+    /// Regression: a reader waited for a store behind a slow link until that failed, 10 s later, though the other copy
+    /// was there long before. Both stores were slow, so the read was hedged, without a thread for the full store.
+    #[test]
+    fn a_read_is_not_hedged_at_a_store_that_is_full() {
+        let (copies, balance) = (copies(&Sim::new(1)), Balance::new(2).unwrap());
+        balance.paces[0].avoid(AVOIDED_NS);
+        balance.paces[1].waiting.store(WAITING_MAX, Ordering::Relaxed);
         let mut into = [0; 100];
-        std::thread::scope(|scope| {
-            let reading = scope.spawn(|| balance.read(&copies, &mut into, &read));
-            while !reading.is_finished() {
-                balance.timed(2, 100, || Ok(())).unwrap();
-                std::thread::yield_now();
-            }
-        });
-        assert_eq!(into, [2; 100]);
-        drop(release);
+        balance.read(&copies, &mut into, &slow_first(Duration::from_nanos(3 * SLOW_NS_FIRST))).unwrap();
+        assert_eq!(into, [1; 100]);
+        balance.paces[0].waiting.store(WAITING_MAX, Ordering::Relaxed);
+        balance.paces[1].waiting.store(0, Ordering::Relaxed);
+        balance.read(&copies, &mut into, &held(0).1).unwrap();
+        assert_eq!(into, [2; 100], "it is not asked first either");
+    }
+
+    #[test]
+    fn of_two_slow_stores_the_less_slow_one_is_asked() {
+        let balance = Balance::new(2).unwrap();
+        balance.paces[0].avoid_slow(100 * SLOW_NS_MIN);
+        balance.paces[1].avoid_slow(SLOW_NS_MIN);
+        balance.paces.iter().for_each(|pace| pace.waiting.store(WAITING_MAX, Ordering::Relaxed));
+        assert_eq!([0, 1].map(|turn| balance.prefers_second([0, 1], turn)), [true, true]);
     }
 
     #[test]

@@ -8,18 +8,20 @@
 //! Invariant: the result is that of reading from beginning to end, whatever the number of lanes.
 //! Non-goals: repairing anything.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use thalweg_api::{Check, Examined, NodeCheck, Proof};
+use thalweg_api::{Check, Examined, NodeCheck, Proof, VolumeShare};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{ALIGN, Caching, InputLocation, ReadFiles};
 use thalweg_pump::{InputLane, Inputs, InputsError, Meters, Source};
 use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, StretchCheck, Summary, is_benchmark};
+use thalweg_volume::VolumeFs;
 
 use super::sort::inputs_of;
 use crate::lane_threads::Lanes;
@@ -80,12 +82,38 @@ fn examine_on(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Res
     let examination = Examination { layout: options.layout, key: &key, progress };
     let mut whole = StretchCheck::first(options.layout, &key);
     for part in &parts {
-        match part {
-            Part::Files(inputs) => examination.files(inputs, &mut whole)?,
-            Part::Stream(stream) => whole.join(&examination.stream(stream)?),
-        }
+        whole.join(&match part {
+            Part::Files(inputs) => examination.files(inputs, 0..inputs.pages())?,
+            Part::Stream(stream) => examination.stream(stream)?,
+        });
+        assert_eq!(whole.unfinished(), 0, "files end with a record");
     }
     Ok(whole)
+}
+
+/// Examines a share of files in an open volume, which have these lengths, as one piece of a longer sequence. If records
+/// cannot be found from the middle, the first share is everything.
+pub fn examine_share(
+    options: &CheckOptions,
+    volume: VolumeFs,
+    share: &VolumeShare,
+    progress: &Progress,
+) -> Result<StretchCheck> {
+    some_inputs(options)?;
+    let key = check_key(options)?;
+    let disks = Disks::of_volume(options.io, volume)?;
+    let mut inputs = Inputs::open(&inputs_of(&disks, &options.inputs)?, options.layout)?;
+    inputs.set_page_bytes(PAGE_BYTES);
+    let mut lengths = inputs.files().iter().zip(&share.lengths);
+    if let Some((file, _)) = lengths.find(|(file, length)| file.metadata.len != **length) {
+        return Err(InputsError::Changed(file.path().display().to_string()).into());
+    }
+    let count = if options.layout.is_found_anywhere() { share.count.max(1) } else { 1 };
+    let bound = |index: usize| (u128::from(inputs.pages()) * index.min(count) as u128 / count as u128) as u64;
+    let pages = bound(share.index)..bound(share.index.saturating_add(1));
+    let bytes = pages.clone().map(|page| inputs.page_len(page) as u64).sum();
+    progress.begin("check", 1, 1, bytes);
+    Examination { layout: options.layout, key: &key, progress }.files(&inputs, pages)
 }
 
 /// The result for a sequence whose pieces were examined elsewhere, each given with the name of its host.
@@ -98,10 +126,18 @@ pub fn check_joined(
     let mut whole = StretchCheck::first(options.layout, &key);
     let mut nodes = Vec::with_capacity(pieces.len());
     for (host, told) in pieces {
-        nodes.push(NodeCheck { host: host.clone(), from: whole.proof().records, proof: told.proof });
-        let piece = StretchCheck::of_examined(options.layout, &key, told)
-            .map_err(|why| JobFault::Check { host: host.clone(), why: why.to_string() })?;
-        whole.join(&piece);
+        let (proof, name) = (told.proof, host.clone());
+        let wrong = |why: String| JobFault::Check { host: name.clone(), why };
+        let piece = StretchCheck::of_examined(options.layout, &key, told).map_err(wrong)?;
+        if !whole.join_told(&piece) {
+            return Err(wrong("it does not begin where the piece before it ends".into()).into());
+        }
+        let from = whole.proof().records - proof.records;
+        nodes.push(NodeCheck { host, from, proof });
+    }
+    if let (1.., Some(last)) = (whole.unfinished(), nodes.last()) {
+        let host = last.host.clone();
+        return Err(JobFault::Check { host, why: "its last record does not end".into() }.into());
     }
     let found = Found::of(&key, &whole).told(options, &Disks::of(options.io, [], None)?, watch)?;
     Ok(Check { nodes, ..found })
@@ -248,18 +284,18 @@ struct Examination<'a> {
 }
 
 impl Examination<'_> {
-    /// Adds files to `whole`, each lane reading a stretch of neighbouring pages.
-    fn files(&self, inputs: &Inputs, whole: &mut StretchCheck) -> Result<()> {
-        let pages = inputs.pages();
-        if pages == 0 {
-            return Ok(());
+    /// Examines some pages of files, each lane reading a stretch of neighbouring ones.
+    fn files(&self, inputs: &Inputs, pages: Range<u64>) -> Result<StretchCheck> {
+        let count = pages.end - pages.start;
+        if count == 0 {
+            return Ok(StretchCheck::first(self.layout, self.key));
         }
         let lanes_max = if self.layout.is_found_anywhere() { LANES_MAX } else { 1 };
-        let count = machine::cores().min(lanes_max).min(pages as usize);
-        let pool = Pool::new(PAGE_BYTES, count * (DEPTH + 1))?;
+        let lanes = machine::cores().min(lanes_max).min(count as usize);
+        let pool = Pool::new(PAGE_BYTES, lanes * (DEPTH + 1))?;
         let meters = Meters::default();
-        let stretches = Lanes::new(self.progress).run(count, |lanes, lane| {
-            let bound = |lane: usize| pages * lane as u64 / count as u64;
+        let bound = |lane: usize| pages.start + count * lane as u64 / lanes as u64;
+        let stretches = Lanes::new(self.progress).run(lanes, |lanes, lane| {
             let (first, end) = (bound(lane), bound(lane + 1));
             let at = (first - inputs.file_of(first).first_page) * PAGE_BYTES as u64;
             let mut stretch = StretchCheck::at(self.layout, self.key, at);
@@ -275,10 +311,11 @@ impl Examination<'_> {
             Ok(stretch)
         })?;
         inputs.check_unchanged()?;
-        stretches.iter().for_each(|stretch| whole.join(stretch));
-        self.check_end(inputs, pages, whole)?;
-        assert_eq!(whole.unfinished(), 0, "files end with a record");
-        Ok(())
+        let (first, others) = stretches.split_first().expect("there is a lane");
+        let mut piece = first.clone();
+        others.iter().for_each(|stretch| piece.join(stretch));
+        self.check_end(inputs, pages.end, &piece)?;
+        Ok(piece)
     }
 
     /// Fails if the file that ends before page `page` ends inside a record, for layouts where only reading it tells.

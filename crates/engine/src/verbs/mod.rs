@@ -19,7 +19,7 @@ mod pump;
 mod receipt;
 mod sort;
 
-pub use check::{check, check_joined, check_key, examine};
+pub use check::{check, check_joined, check_key, examine, examine_share};
 pub use doctor::doctor;
 pub use generate::generate;
 pub(crate) use participant::sorter_bytes;

@@ -354,7 +354,10 @@ mod tests {
         assert!(!client.all_are(Stage::Receives));
         client.received(&servers[0], earlier);
         all.extend(given(&mut client));
-        assert!(!client.all_are(Stage::Receives), "an answer about the earlier secret is none about this one");
+        assert!(
+            !client.all_are(Stage::Receives),
+            "an answer about the earlier secret is none about this one"
+        );
         receive(&mut client, &servers[..1]);
         assert!(client.all_are(Stage::Receives), "n2 is down");
 
