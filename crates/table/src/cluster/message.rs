@@ -296,8 +296,16 @@ pub(crate) enum Message {
         id: TransferId,
         run: u64,
     },
+    /// There is no room for the bucket.
+    NoRoom {
+        id: TransferId,
+    },
     /// The transfer was cancelled, or both sides have completed it.
     Release {
+        id: TransferId,
+    },
+    /// The transfer is released.
+    Released {
         id: TransferId,
     },
     Piece(Piece),
@@ -397,6 +405,8 @@ choice!(Message {
     8 => Where { table: table, client: client },
     9 => Index { table: table, note: note },
     10 => Parity { 0: message },
+    11 => Released { id: id },
+    12 => NoRoom { id: id },
     20 => OpenDatagrams { client: client, bytes: bytes },
     21 => Datagrams { session: session, port: port },
 });
