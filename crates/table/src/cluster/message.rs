@@ -241,6 +241,8 @@ pub(crate) struct TransferId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) id: TransferId,
+    /// The run of the receiver that has room. A later run must not take a late copy of what the earlier one has passed on.
+    pub(crate) run: u64,
     pub(crate) number: u64,
     /// Keys with their values; without a value, the record was deleted.
     pub(crate) changes: Vec<(Bytes, Option<Bytes>)>,
@@ -355,7 +357,7 @@ record!(Page { covered, records, count });
 record!(Requests { table, client, path, visited, is_to_all, descent, done_below, asks });
 record!(Replies { table, client, path, adjustment, outcomes, trace });
 record!(TransferId { run, number });
-record!(Piece { id, number, changes, last });
+record!(Piece { id, run, number, changes, last });
 record!(HandOver { interval, epoch, journal, neighbours, is_to_merge, is_pinned, seat });
 record!(Underfull { from, records, bytes });
 choice!(Operation {

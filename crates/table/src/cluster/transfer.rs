@@ -300,7 +300,7 @@ impl BucketServer {
             run,
             sent_to: Upper::Key(part.from.clone()),
             changed: BTreeSet::new(),
-            unacknowledged: Piece { id, number: 0, changes: Vec::new(), last: None },
+            unacknowledged: Piece { id, run, number: 0, changes: Vec::new(), last: None },
             began_ms: now_ms,
             sent_ms: now_ms,
             heard_ms: now_ms,
@@ -336,7 +336,7 @@ impl BucketServer {
             let neighbours = served.neighbours(&leaving.part, &self.me);
             served.buckets[at].hand_over((&leaving.part, leaving.purpose), neighbours)
         });
-        sending.unacknowledged = Piece { id: leaving.id, number, changes, last };
+        sending.unacknowledged = Piece { id: leaving.id, run: sending.run, number, changes, last };
         sending.sent_ms = now_ms;
         out.push((To::Server(sending.to.clone()), Message::Piece(sending.unacknowledged.clone())));
         if !is_all {
@@ -533,9 +533,12 @@ impl BucketServer {
 
     /// Stores a piece from another server.
     pub(crate) fn piece(&mut self, now_ms: u64, from: &Address, piece: Piece, out: &mut Outbox) {
-        let Piece { id, number, changes, last } = piece;
+        let Piece { id, run, number, changes, last } = piece;
         let taken = || (To::Server(from.clone()), Message::Taken { id, number });
         let unknown = (To::Server(from.clone()), Message::Unknown { id, run: self.run });
+        if run != self.run {
+            return out.push(unknown);
+        }
         if let Some(origin) = self.origin(id).and_then(|bucket| bucket.origin.as_ref()) {
             if number == origin.last {
                 out.push(taken());
@@ -546,7 +549,7 @@ impl BucketServer {
             return;
         }
         if self.receipts.get(&id).is_some_and(|receipt| receipt.into.is_some()) {
-            return self.join_piece(now_ms, from, Piece { id, number, changes, last }, out);
+            return self.join_piece(now_ms, from, Piece { id, run, number, changes, last }, out);
         }
         let Some(receipt) = self.receipts.get_mut(&id) else { return out.push(unknown) };
         if number < receipt.next {
