@@ -598,8 +598,7 @@ impl BucketServer {
                 }
                 let Some(leaving) = &mut bucket.leaving else { continue };
                 let gives_up = match &mut leaving.phase {
-                    // A server that ends has nothing better to do.
-                    Phase::Asking { since_ms, .. } => now_ms >= *since_ms + ASK_MS && !is_closing,
+                    Phase::Asking { since_ms, .. } => now_ms >= *since_ms + ASK_MS,
                     Phase::Sending(sending) if now_ms >= sending.heard_ms + SILENT_MS => true,
                     Phase::Sending(sending) | Phase::HandedOver(sending) => {
                         if now_ms >= sending.sent_ms + RESEND_MS {
@@ -612,6 +611,10 @@ impl BucketServer {
                 };
                 if gives_up {
                     out.extend(bucket.stays(now_ms).and_then(Leaving::released));
+                    if is_closing {
+                        // It asks again: whoever was slow may have room, and those that are gone are noticed.
+                        bucket.retry_ms = 0;
+                    }
                 }
             }
         }
