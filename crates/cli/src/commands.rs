@@ -393,7 +393,7 @@ For each EIO, standard error gives the cause: file, byte and store.",
 create NAME: makes a table on the nodes of a cluster. Its records are in order of key in the memory of the nodes, in buckets; a bucket \
 with more than --capacity records is split, while it is used, and another node gets a part. A key has at most 2,047 bytes, a value less \
 than 1 MiB. With --parity M+K any K nodes may fail; without it, the records of a node are lost when it fails. A node that is stopped \
-gives its buckets to others, or, if they have no parity, writes to its directory those for which no other has room. With --index the \
+gives its buckets to others, or writes to its directory those for which no other has room. With --index the \
 nodes have pages that say where the buckets are, for --variant s; a page that is lost with its node is made again from the buckets.
 
 list; status NAME: what each node has of a table, and what is lost (status 1); drop NAME: removes a table and all its records.

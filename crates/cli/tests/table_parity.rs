@@ -6,113 +6,47 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use support::nodes::{Nodes, terminate};
-use support::until;
-use thalweg::table::{Operation, Table, Tables};
-use thalweg_api::{TableStatus, from_json};
+use support::tables::{KEYS, Owner, audit, is_sound, key, members, open_as, under_load, until_it_fails};
+use support::{Outcome, until};
+use thalweg::table::Variant;
 use thalweg_io::process;
 
-/// The keys that change.
-const KEYS: u32 = 3_000;
 /// Requests for lost records are answered by then.
 const RECOVERED_S: u64 = 5;
 
-fn status(nodes: &Nodes) -> TableStatus {
-    from_json(&nodes.run(&["table", "status", "events", "--json"]).out).unwrap()
+impl Owner for Nodes {
+    fn run(&self, args: &[&str]) -> Outcome {
+        Nodes::run(self, args)
+    }
+
+    fn identity(&self) -> PathBuf {
+        self.place.0.join("own")
+    }
 }
 
-fn open(nodes: &Nodes) -> Table {
-    Table::open(&Tables::load(&nodes.place.0.join("own"), None).unwrap(), "events").unwrap()
-}
-
-fn key(i: u32) -> Vec<u8> {
-    i.wrapping_mul(2_654_435_761).to_be_bytes().to_vec()
-}
-
-/// Creates the table, and waits until it is in several buckets and nothing moves.
+/// Nodes with the table.
 fn start(count: usize, parity: &str) -> Nodes {
     let nodes = Nodes::start(count);
-    nodes.run(&["table", "create", "events", "--capacity", "500", "--parity", parity]).is_done();
-    let table = open(&nodes);
-    write(&table, 0).for_each(drop);
-    until("nothing moves", || {
-        let status = status(&nodes);
-        let buckets: Vec<_> = status.nodes.iter().flat_map(|share| &share.buckets).collect();
-        buckets.len() > 4 && buckets.iter().all(|bucket| !bucket.is_moving && bucket.records <= 500)
-    });
+    nodes.create(&["--parity", parity]);
     nodes
 }
 
-/// Writes a version of each record. Returns the keys whose change was acknowledged.
-fn write(table: &Table, version: u32) -> impl Iterator<Item = Vec<u8>> {
-    let upsert = |i| Operation::Upsert { key: key(i).into(), value: value(version).into() };
-    let tickets: Vec<_> = (0..KEYS).map(|i| (key(i), table.submit(upsert(i)).unwrap())).collect();
-    tickets.into_iter().filter_map(|(key, ticket)| ticket.wait().ok().map(|_| key))
-}
-
-fn value(version: u32) -> Vec<u8> {
-    format!("{version:08}").into_bytes()
-}
-
-/// Sets a flag when it is dropped.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Changes all records again and again while `fails` lets nodes fail. Returns the least version that each record must have.
-fn under_load(table: &Table, fails: impl FnOnce()) -> BTreeMap<Vec<u8>, u32> {
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let load = scope.spawn(|| {
-            let mut acknowledged = BTreeMap::new();
-            let mut version = 1;
-            while !is_over.load(Ordering::Relaxed) {
-                acknowledged.extend(write(table, version).map(|key| (key, version)));
-                version += 1;
-            }
-            acknowledged
-        });
-        // The load ends as well if this fails.
-        let ends = Ends(&is_over);
-        fails();
-        drop(ends);
-        load.join().unwrap()
-    })
-}
-
-fn audit(table: &Table, acknowledged: &BTreeMap<Vec<u8>, u32>) {
-    let records: BTreeMap<Vec<u8>, Vec<u8>> = table.range(..).collect::<Result<_, _>>().unwrap();
-    assert_eq!(records.len(), KEYS as usize);
-    for (key, version) in acknowledged {
-        assert!(
-            records[key] >= value(*version),
-            "{key:?} has {:?}, not {version}",
-            records[key].escape_ascii()
-        );
-    }
-}
-
-/// Nodes with data buckets of the first group, other than the registrar's.
-fn members(status: &TableStatus, is_parity: bool) -> Vec<usize> {
-    let seats = status.groups[0].seats.iter().flatten().filter(|seat| seat.is_parity == is_parity);
-    let number = |name: &str| name[1..].parse::<usize>().unwrap() - 1;
-    seats.map(|seat| number(&seat.node)).filter(|node| *node != 0).collect()
+/// The place of a node among the nodes.
+fn at(node: &str) -> usize {
+    node[1..].parse::<usize>().unwrap() - 1
 }
 
 fn signal(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 
-fn kill(nodes: &mut Nodes, node: usize) {
+fn kill(nodes: &mut Nodes, node: &str) {
+    let node = at(node);
     nodes.running[node].kill().unwrap();
     nodes.running[node].wait().unwrap();
     signal(nodes.pids[node], "-KILL");
@@ -120,79 +54,69 @@ fn kill(nodes: &mut Nodes, node: usize) {
     until("the node is gone", || !process::is_alive(pid));
 }
 
-/// Whether every group has all its buckets on different nodes.
-fn is_sound(status: &TableStatus) -> bool {
-    status.groups.iter().all(|group| {
-        let seats: Vec<_> = group.seats.iter().flatten().collect();
-        let nodes: std::collections::BTreeSet<_> = seats.iter().map(|seat| &seat.node).collect();
-        let has_parity = group.seats.last().is_some_and(Option::is_some);
-        nodes.len() == seats.len() && seats.iter().all(|seat| seat.is_complete) && has_parity
-    })
-}
-
 #[test]
 fn four_and_one_survives_one_node_after_the_other() {
     let mut nodes = start(6, "4+1");
-    let table = open(&nodes);
-    let failing = members(&status(&nodes), false)[0];
+    let table = nodes.open();
+    let failing = &members(&nodes.table_status(), false)[0];
     let acknowledged = under_load(&table, || {
         kill(&mut nodes, failing);
-        let reader = open(&nodes);
+        let reader = nodes.open();
         let began = Instant::now();
         (0..KEYS).step_by(7).for_each(|i| assert!(reader.get(key(i)).unwrap().is_some()));
         assert!(began.elapsed().as_secs() < RECOVERED_S, "reads took {:?}", began.elapsed());
-        until("the group is sound", || is_sound(&status(&nodes)));
+        until("the group is sound", || is_sound(&nodes.table_status()));
     });
     audit(&table, &acknowledged);
-    let failing = members(&status(&nodes), true)[0];
+    let failing = &members(&nodes.table_status(), true)[0];
     let acknowledged = under_load(&table, || {
         kill(&mut nodes, failing);
-        until("what was there is there", || (0..KEYS).step_by(70).all(|i| open(&nodes).get(key(i)).is_ok()));
+        until("what was there is there", || (0..KEYS).step_by(70).all(|i| nodes.open().get(key(i)).is_ok()));
     });
-    audit(&open(&nodes), &acknowledged);
+    audit(&nodes.open(), &acknowledged);
 }
 
 #[test]
 fn two_and_two_survives_any_two_nodes_at_once() {
     let mut nodes = start(5, "2+2");
-    let table = open(&nodes);
+    let table = nodes.open();
     let said = nodes.run(&["table", "status", "events"]);
     assert!(said.is_done().ends_with("parity 2+2: any two nodes may fail\n"), "{}", said.out);
-    let (data, parity) = (members(&status(&nodes), false), members(&status(&nodes), true));
+    let (data, parity) = (members(&nodes.table_status(), false), members(&nodes.table_status(), true));
     let acknowledged = under_load(&table, || {
-        kill(&mut nodes, data[0]);
-        kill(&mut nodes, parity[0]);
-        let reader = open(&nodes);
+        kill(&mut nodes, &data[0]);
+        kill(&mut nodes, &parity[0]);
+        let reader = nodes.open();
         (0..KEYS).step_by(7).for_each(|i| assert!(reader.get(key(i)).unwrap().is_some()));
     });
-    audit(&open(&nodes), &acknowledged);
+    audit(&nodes.open(), &acknowledged);
     // They return without records, and get buckets again.
-    nodes.begin(data[0]);
-    nodes.begin(parity[0]);
-    until("the groups are sound", || is_sound(&status(&nodes)));
-    audit(&open(&nodes), &acknowledged);
+    nodes.begin(at(&data[0]));
+    nodes.begin(at(&parity[0]));
+    until("the groups are sound", || is_sound(&nodes.table_status()));
+    audit(&nodes.open(), &acknowledged);
 }
 
 #[test]
 fn a_node_that_was_frozen_serves_nothing_old() {
     let nodes = start(4, "2+1");
-    let table = open(&nodes);
-    let frozen = members(&status(&nodes), false)[0];
+    let table = nodes.open();
+    let frozen = at(&members(&nodes.table_status(), false)[0]);
     signal(nodes.pids[frozen], "-STOP");
     let acknowledged = under_load(&table, || {
         until("others serve its keys", || (0..KEYS).step_by(70).all(|i| table.get(key(i)).is_ok()));
     });
     signal(nodes.pids[frozen], "-CONT");
     audit(&table, &acknowledged);
-    audit(&open(&nodes), &acknowledged);
-    until("the groups are sound", || is_sound(&status(&nodes)));
-    audit(&open(&nodes), &acknowledged);
+    audit(&nodes.open(), &acknowledged);
+    until("the groups are sound", || is_sound(&nodes.table_status()));
+    audit(&nodes.open(), &acknowledged);
 }
 
 #[test]
 fn buckets_move_and_merge_and_nodes_that_stop_hand_them_over() {
     let mut nodes = start(5, "2+1");
-    let table = open(&nodes);
+    let table = nodes.open();
     let acknowledged = under_load(&table, || {
         nodes.run(&["table", "split", "events", "P"]).is_done();
         nodes.run(&["table", "move", "events", "P", "n4"]).is_done();
@@ -200,13 +124,68 @@ fn buckets_move_and_merge_and_nodes_that_stop_hand_them_over() {
         // The second node is not the registrar's.
         terminate(&nodes.running[1]);
         nodes.running[1].wait().unwrap();
-        (0..KEYS).step_by(70).for_each(|i| assert!(open(&nodes).get(key(i)).unwrap().is_some()));
+        (0..KEYS).step_by(70).for_each(|i| assert!(nodes.open().get(key(i)).unwrap().is_some()));
     });
-    audit(&open(&nodes), &acknowledged);
-    assert_eq!(status(&nodes).missing, Vec::<String>::new());
+    audit(&nodes.open(), &acknowledged);
+    assert_eq!(nodes.table_status().missing, Vec::<String>::new());
     nodes.begin(1);
-    until("the groups are sound", || is_sound(&status(&nodes)));
-    audit(&open(&nodes), &acknowledged);
+    until("the groups are sound", || is_sound(&nodes.table_status()));
+    audit(&nodes.open(), &acknowledged);
+}
+
+/// Stops these nodes one after the other, and then starts all again.
+fn stop_and_start(nodes: &mut Nodes, order: &[usize]) {
+    for node in order {
+        terminate(&nodes.running[*node]);
+        nodes.running[*node].wait().unwrap();
+    }
+    nodes.running.clear();
+    nodes.pids.clear();
+    (0..order.len()).for_each(|node| nodes.begin(node));
+}
+
+#[test]
+fn all_nodes_that_are_stopped_return_with_every_record() {
+    // The registrar's node is the first to stop, or the last.
+    for (parity, order) in [("2+1", [0, 1, 2, 3]), ("1+2", [3, 1, 2, 0])] {
+        let mut nodes = start(order.len(), parity);
+        let table = nodes.open();
+        let acknowledged = until_it_fails(&table, || stop_and_start(&mut nodes, &order));
+        assert!(acknowledged.len() > 100, "{} changes before the nodes had stopped", acknowledged.len());
+        until("every record is there", || nodes.open().count(.., None).is_ok());
+        audit(&nodes.open(), &acknowledged);
+        // The parity is that of the records which have returned.
+        until("the groups are sound", || is_sound(&nodes.table_status()));
+        let failing = members(&nodes.table_status(), false)[0].clone();
+        kill(&mut nodes, &failing);
+        audit(&nodes.open(), &acknowledged);
+        let dumps = (1..=order.len()).map(|i| nodes.place.0.join(format!("own/hosts/n{i}/tables")));
+        let files: usize = dumps.map(|dumps| std::fs::read_dir(dumps).map_or(0, |files| files.count())).sum();
+        assert_eq!(files, 0, "files of buckets are left");
+    }
+}
+
+#[test]
+fn an_index_leads_to_buckets_that_were_recovered() {
+    let mut nodes = Nodes::start(5);
+    nodes.create(&["--parity", "2+1", "--index"]);
+    let table = open_as(&nodes.identity(), Variant::Indexed);
+    let acknowledged = under_load(&table, || {
+        let failing = members(&nodes.table_status(), false)[0].clone();
+        kill(&mut nodes, &failing);
+        until("the groups are sound", || is_sound(&nodes.table_status()));
+    });
+    let pages =
+        |nodes: &Nodes| nodes.table_status().nodes.iter().flat_map(|share| &share.index_pages).sum::<u64>();
+    assert!(pages(&nodes) > 0);
+    audit(&open_as(&nodes.identity(), Variant::Indexed), &acknowledged);
+    // The home, which has the root, is lost.
+    let home = nodes.table_status().table.home;
+    if home != "n1" && process::is_alive(nodes.pids[at(&home)]) {
+        kill(&mut nodes, &home);
+    }
+    audit(&open_as(&nodes.identity(), Variant::Indexed), &acknowledged);
+    nodes.run(&["table", "get", "events", &"00".repeat(4), "--hex", "--variant", "s"]).is_done();
 }
 
 #[test]
@@ -215,8 +194,8 @@ fn loaded_records_survive_a_node() {
     nodes.place.shell("$T gen 20k records && $T sort records -o sorted --record 100 --by 0:10 -q").is_done();
     nodes.run(&["table", "create", "events", "--capacity", "3k", "--parity", "2+1"]).is_done();
     nodes.run(&["table", "load", "events", "records", "--record", "100", "--by", "0:10"]).is_done();
-    until("the groups are sound", || is_sound(&status(&nodes)));
-    let failing = members(&status(&nodes), false)[0];
+    until("the groups are sound", || is_sound(&nodes.table_status()));
+    let failing = &members(&nodes.table_status(), false)[0];
     kill(&mut nodes, failing);
     nodes.run(&["table", "dump", "events", "dump", "-q"]).is_done();
     assert_eq!(nodes.place.read("dump"), nodes.place.read("sorted"));

@@ -73,12 +73,7 @@ pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usa
             )));
         }
         ("create", Some((name, _))) => {
-            let beside = match (args.index, args.parity) {
-                (true, Some(_)) => return Err(Usage("a table has --index or --parity, not both".into())),
-                (true, None) => Beside::Index,
-                (false, Some(shape)) => Beside::Parity(shape),
-                (false, None) => Beside::Nothing,
-            };
+            let beside = Beside { index: args.index, parity: args.parity };
             Verb::Create(name.clone(), args.capacity.unwrap_or(CAPACITY), beside)
         }
         ("status", Some((name, _))) => Verb::Status(name.clone()),

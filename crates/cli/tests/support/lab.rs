@@ -74,6 +74,11 @@ impl Lab {
         format!("10.{}.{}.{host}", 64 + (id >> 8) % 64, id & 255)
     }
 
+    /// The directory of the identity of the cluster's owner.
+    pub(crate) fn identity(&self) -> PathBuf {
+        PathBuf::from(&self.identity)
+    }
+
     /// The process id of a host's node, not of its guard.
     pub(crate) fn pid(&self, host: &str) -> u32 {
         let ready = std::fs::read_to_string(self.directory(host).join("ready")).unwrap();

@@ -8,6 +8,7 @@
 pub(crate) mod lab;
 pub(crate) mod nodes;
 pub(crate) mod sshd;
+pub(crate) mod tables;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -126,17 +126,15 @@ impl BucketServer {
         }
     }
 
-    /// Whether this server has no bucket that another one may still take.
+    /// Whether this server has no bucket that another one may still take, and those that have taken buckets know that
+    /// they may pass them on.
     pub(crate) fn has_given_away(&self, now_ms: u64) -> bool {
         let mut buckets = self.tables.values().flat_map(|served| &served.buckets);
         let is_over = !self.awaits_registrar(now_ms)
+            && self.releasing.is_empty()
+            && self.receipts.is_empty()
             && buckets.all(|bucket| bucket.may_change_hands() && now_ms < bucket.retry_ms);
         self.peers.is_empty() || is_over
-    }
-
-    /// Whether this server has buckets with parity.
-    pub(crate) fn has_parity(&self) -> bool {
-        self.tables.values().any(|served| served.spec.parity.is_some() && !served.buckets.is_empty())
     }
 
     /// Does what a user asks of the bucket with the key, or begins to.
@@ -199,5 +197,68 @@ impl Served {
     fn before(&self, key: &[u8], me: &Address) -> Option<Address> {
         let to = Upper::Key(key.into());
         self.owner(Point::Before(&to), me).map(|element| element.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::super::message::{Message, To};
+    use super::super::scale::{name, number};
+    use super::*;
+
+    const SPEC: Spec = Spec { id: 7, capacity: 1000, capacity_bytes: 1 << 30, parity: None };
+    const MEMORY: usize = 16 << 20;
+
+    /// Delivers messages until there are none, except those that are `lost`.
+    fn exchange(
+        servers: &mut [BucketServer],
+        from: usize,
+        out: &mut Outbox,
+        lost: impl Fn(&Message) -> bool,
+    ) {
+        let mut network: VecDeque<_> = out.drain(..).map(|message| (from, message)).collect();
+        while let Some((from, (to, message))) = network.pop_front() {
+            let To::Server(to) = to else { panic!("{message:?} to {to:?}") };
+            if !lost(&message) {
+                let mut out = Outbox::new();
+                servers[number(&to)].take(0, &name(from), message, &mut out);
+                network.extend(out.into_iter().map(|message| (number(&to), message)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_ends_only_when_others_may_pass_its_buckets_on() {
+        let mut servers: Vec<_> = (0..3).map(|i| BucketServer::new(name(i), i as u64, MEMORY)).collect();
+        for (server, peers) in servers.iter_mut().zip([&[1][..], &[0, 2], &[0, 1]]) {
+            server.peers = peers.iter().copied().map(name).collect();
+        }
+        servers[0].begin(SPEC).unwrap();
+        let mut out = Outbox::new();
+        servers[0].close(0);
+        servers[0].tick(0, &mut out);
+        assert!(!servers[0].has_given_away(0), "the other has not answered yet");
+        exchange(&mut servers, 0, &mut out, |message| matches!(message, Message::Release { .. }));
+        assert!(!servers[0].has_given_away(0), "whoever has the bucket may not pass it on");
+        // It says again that it has the bucket.
+        servers[1].tick(1_000, &mut out);
+        exchange(&mut servers, 1, &mut out, |_| false);
+        assert!(servers[0].has_given_away(1_000));
+        servers[0].is_gone = true;
+        servers[1].close(1_000);
+        servers[1].tick(1_000, &mut out);
+        exchange(&mut servers, 1, &mut out, |_| false);
+        assert!(servers[1].has_given_away(1_000) && servers[1].elements(SPEC.id).is_empty());
+        servers[1].is_gone = true;
+        servers[2].close(2_000);
+        servers[2].tick(2_000, &mut out);
+        exchange(&mut servers, 2, &mut out, |_| false);
+        assert!(!servers[2].has_given_away(6_000), "others may still answer");
+        let leaving = servers[2].tables[&SPEC.id].buckets[0].leaving.as_ref();
+        let id = leaving.expect("it asks for room").id;
+        (0..2).for_each(|other| servers[2].no_room(2_000, &name(other), id));
+        assert!(servers[2].has_given_away(2_000), "no other server has room");
     }
 }

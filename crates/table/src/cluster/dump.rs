@@ -9,7 +9,7 @@
 //! Invariant: a dump becomes a bucket at most once, since its file is removed first, and only if no other server has
 //! had its keys since. If the last piece of a transfer was not acknowledged, its receiver must say that it does not
 //! have the keys.
-//! Non-goals: durability of tables in use. Buckets with parity, which other servers recover.
+//! Non-goals: durability of tables in use. Buckets with parity; see parity/dump.rs.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ use crate::slab::{Full, Slab};
 
 /// The bytes of keys and values of a file, beyond one record.
 const FILE_BYTES: usize = 4 << 20;
-const ENDING: &str = ".bucket";
+pub(crate) const ENDING: &str = ".bucket";
 const SUM_BYTES: usize = 8;
 
 /// A part of a bucket, in a file.
@@ -75,39 +75,44 @@ impl Dump {
             _ => Verdict::Current,
         }
     }
-
-    /// Reads a dump. A file that is damaged, or of another version, is an error.
-    pub(crate) fn read(file: &Path) -> Result<Dump, String> {
-        let bytes = small::read(file).map_err(|why| why.to_string())?;
-        let sound =
-            bytes.split_first_chunk::<SUM_BYTES>().filter(|(sum, rest)| sum == &&xxh3_64(rest).to_le_bytes());
-        let dump = sound.and_then(|(_, rest)| decode::<Dump>(rest));
-        dump.ok_or_else(|| format!("{}: the file is damaged, or of another version", file.display()))
-    }
-
-    fn write(&self, file: &Path) -> Result<(), String> {
-        let mut bytes = vec![0; SUM_BYTES];
-        self.put(&mut bytes);
-        let sum = xxh3_64(&bytes[SUM_BYTES..]);
-        bytes[..SUM_BYTES].copy_from_slice(&sum.to_le_bytes());
-        small::write(file, &bytes).map_err(|why| why.to_string())
-    }
 }
 
-/// The files with dumps in a directory, in the order of their names.
-pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
+/// Reads a file. One that is damaged, or of another version, is an error.
+pub(crate) fn read<T: Plain>(file: &Path) -> Result<T, String> {
+    let bytes = small::read(file).map_err(|why| why.to_string())?;
+    let sound =
+        bytes.split_first_chunk::<SUM_BYTES>().filter(|(sum, rest)| sum == &&xxh3_64(rest).to_le_bytes());
+    let content = sound.and_then(|(_, rest)| decode(rest));
+    content.ok_or_else(|| format!("{}: the file is damaged, or of another version", file.display()))
+}
+
+/// Writes a file as a whole.
+pub(super) fn write(file: &Path, content: &impl Plain) -> Result<(), String> {
+    let mut bytes = vec![0; SUM_BYTES];
+    content.put(&mut bytes);
+    let sum = xxh3_64(&bytes[SUM_BYTES..]);
+    bytes[..SUM_BYTES].copy_from_slice(&sum.to_le_bytes());
+    let directory = file.parent().map_or(Ok(()), small::make_directory);
+    directory.and_then(|()| small::write(file, &bytes)).map_err(|why| why.to_string())
+}
+
+/// The files with an ending in a directory, in the order of their names.
+pub(crate) fn files(directory: &Path, ending: &str) -> Vec<PathBuf> {
     let mut files = small::list(directory).unwrap_or_default();
-    files.retain(|file| file.to_string_lossy().ends_with(ENDING));
+    files.retain(|file| file.to_string_lossy().ends_with(ending));
     files.sort();
     files
 }
 
 impl BucketServer {
-    /// Writes all buckets without parity to files in a directory, and serves nothing from now on. Returns the number of
-    /// files.
+    /// Writes all buckets to files in a directory, and serves nothing from now on. Returns the number of files.
     pub(crate) fn dump(&mut self, directory: &Path) -> Result<usize, String> {
         self.is_gone = true;
         let mut files = 0;
+        self.dump_seats(FILE_BYTES, |part| {
+            files += 1;
+            write(&directory.join(part.file_name()), part)
+        })?;
         for served in self.tables.values().filter(|served| served.spec.parity.is_none()) {
             for bucket in &served.buckets {
                 let parts = bucket.leaving.iter().filter_map(|leaving| leaving.handed_over());
@@ -136,10 +141,8 @@ impl BucketServer {
                             image: served.image.within(&Interval::all()).cloned().collect(),
                             records,
                         };
-                        if files == 0 {
-                            small::make_directory(directory).map_err(|why| why.to_string())?;
-                        }
-                        dump.write(&directory.join(format!("{:016x}-{files:06}{ENDING}", served.spec.id)))?;
+                        let name = format!("{:016x}-{files:06}{ENDING}", served.spec.id);
+                        write(&directory.join(name), &dump)?;
                         files += 1;
                         (rest, is_first) = (then, false);
                     }
@@ -285,22 +288,22 @@ mod tests {
         assert!(out.is_empty(), "it serves nothing any more");
 
         let mut again = BucketServer::new("n1".into(), 2, 64 << 20);
-        let found = files(&place);
+        let found = files(&place, ENDING);
         assert_eq!(found.len(), files_written);
         for file in &found {
-            let dump = Dump::read(file).unwrap();
+            let dump = read(file).unwrap();
             again.returns(0, dump, || small::remove(file).map_err(|why| why.to_string())).unwrap();
         }
         let buckets = &again.tables[&SPEC.id].buckets;
         assert_eq!((buckets.len(), buckets[0].interval.clone(), buckets[0].epoch), (1, Interval::all(), 2));
         assert_eq!((buckets[0].tree.len(), buckets[0].bytes), (1000, 1000 * 10_004));
-        assert!(files(&place).is_empty());
+        assert!(files(&place, ENDING).is_empty());
 
-        dump("a", "b", 1).write(&found[0]).unwrap();
+        write(&found[0], &dump("a", "b", 1)).unwrap();
         let mut bytes = small::read(&found[0]).unwrap();
         bytes[20] ^= 1;
         small::write(&found[0], &bytes).unwrap();
-        assert!(Dump::read(&found[0]).unwrap_err().contains("damaged"));
+        assert!(read::<Dump>(&found[0]).unwrap_err().contains("damaged"));
         small::remove(&found[0]).unwrap();
         small::remove_directory(&place).unwrap();
     }

@@ -112,7 +112,7 @@ impl Front {
         let text = String::from_utf8(name.to_vec());
         let text =
             text.map_err(|_| Error::Refused("the name of a table on a cluster is plain text".into()))?;
-        match self.tables().create_as(&text, (CAPACITY, CAPACITY_BYTES), Beside::Nothing, Some(kind)) {
+        match self.tables().create_as(&text, (CAPACITY, CAPACITY_BYTES), Beside::default(), Some(kind)) {
             Ok(entry) => self.opened(entry),
             // Another client may have made it meanwhile.
             Err(why) => self.find(name)?.ok_or(why),

@@ -249,6 +249,8 @@ pub(crate) struct TransferId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) id: TransferId,
+    /// The run of the receiver that has room. A later run must not take a late copy of what the earlier one has passed on.
+    pub(crate) run: u64,
     pub(crate) number: u64,
     /// Keys with their values; without a value, the record was deleted.
     pub(crate) changes: Vec<(Bytes, Option<Bytes>)>,
@@ -304,8 +306,16 @@ pub(crate) enum Message {
         id: TransferId,
         run: u64,
     },
+    /// There is no room for the bucket.
+    NoRoom {
+        id: TransferId,
+    },
     /// The transfer was cancelled, or both sides have completed it.
     Release {
+        id: TransferId,
+    },
+    /// The transfer is released.
+    Released {
         id: TransferId,
     },
     Piece(Piece),
@@ -369,7 +379,7 @@ record!(Page { covered, records, count, cuts });
 record!(Requests { table, client, path, visited, is_to_all, descent, done_below, asks });
 record!(Replies { table, client, path, adjustment, outcomes, trace });
 record!(TransferId { run, number });
-record!(Piece { id, number, changes, last });
+record!(Piece { id, run, number, changes, last });
 record!(HandOver { interval, epoch, journal, neighbours, is_to_merge, is_pinned, seat });
 record!(Underfull { from, records, bytes });
 choice!(Operation {
@@ -419,6 +429,8 @@ choice!(Message {
     8 => Where { table: table, client: client },
     9 => Index { table: table, note: note },
     10 => Parity { 0: message },
+    11 => Released { id: id },
+    12 => NoRoom { id: id },
     20 => OpenDatagrams { client: client, bytes: bytes },
     21 => Datagrams { session: session, port: port },
     22 => OpenMulticast { secret: secret },

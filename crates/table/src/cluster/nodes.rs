@@ -30,14 +30,13 @@ pub struct Tables {
 }
 
 /// What a table has beside its records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beside {
-    /// Nothing: the records of a node are lost when it fails.
-    Nothing,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Beside {
     /// Pages that say where its buckets are, for clients of [`Variant::Indexed`](super::Variant::Indexed).
-    Index,
-    /// Parity buckets, so that it survives the failure of any node, or of any two.
-    Parity(Shape),
+    pub index: bool,
+    /// Parity buckets, so that it survives the failure of any node, or of any two. Without them, the records of a node
+    /// are lost when it fails.
+    pub parity: Option<Shape>,
 }
 
 impl Tables {
@@ -103,11 +102,8 @@ impl Tables {
         beside: Beside,
         kind: Option<TableKind>,
     ) -> Result<TableEntry> {
-        let (index, parity) = match beside {
-            Beside::Nothing => (false, None),
-            Beside::Index => (true, None),
-            Beside::Parity(shape) => (false, Some(shape.to_string())),
-        };
+        let Beside { index, parity } = beside;
+        let parity = parity.map(|shape| shape.to_string());
         let request =
             TableRequest::Create { name: name.into(), capacity, capacity_bytes, index, parity, kind };
         self.ask(self.registrar()?, &request, from_json)

@@ -67,6 +67,8 @@ pub(crate) struct BucketServer {
     pub(crate) receipts: BTreeMap<TransferId, Receipt>,
     /// Ended transfers, each until none of its messages can still be under way.
     pub(crate) ended: BTreeMap<TransferId, u64>,
+    /// Completed transfers whose receivers may not know that, each until the time that one has to answer.
+    pub(crate) releasing: BTreeMap<TransferId, u64>,
     /// Buckets with parity that have no keys, whose records are removed before their seats are given back.
     pub(crate) retiring: Vec<(Spec, Owned)>,
     /// Intervals in which changes may be lost, and the server that failed.
@@ -137,6 +139,7 @@ impl BucketServer {
             transfers: 0,
             receipts: BTreeMap::new(),
             ended: BTreeMap::new(),
+            releasing: BTreeMap::new(),
             retiring: Vec::new(),
             losses: Vec::new(),
             protection: Protection::default(),
@@ -192,7 +195,9 @@ impl BucketServer {
                 self.reserve(now_ms, from, (id, spec, bytes), underfull, out);
             }
             Message::Room { id, run } => self.room(now_ms, from, id, run, out),
-            Message::Release { id } => self.release(now_ms, id),
+            Message::NoRoom { id } => self.no_room(now_ms, from, id),
+            Message::Release { id } => self.release(now_ms, from, id, out),
+            Message::Released { id } => _ = self.releasing.remove(&id),
             Message::Piece(piece) => self.piece(now_ms, from, piece, out),
             Message::Taken { id, number } => self.taken(now_ms, from, (id, number), out),
             Message::Unknown { id, run } => self.not_known(now_ms, id, run, out),

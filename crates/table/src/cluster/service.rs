@@ -9,8 +9,7 @@
 //! whole. The resulting messages go to outlets, whose threads send them. A stream to another node is opened on demand.
 //! Invariant: the link says who the peer is, whatever its messages say. A client that may only look changes nothing.
 //! Only nodes can send the messages between nodes.
-//! When the node is asked to stop, it gives its buckets to others, or dumps those that none takes; see dump.rs. Others
-//! recover its buckets of tables with parity.
+//! When the node is asked to stop, it gives its buckets to others, or dumps those that none takes; see dump.rs.
 //! Non-goals: durability. The records are in memory, and are lost when the node fails.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -133,16 +132,18 @@ impl TableService {
             peers: Mutex::default(),
             resp: resp::serve(host)?,
         });
-        if service.parity.has_groups() {
-            service.with_buckets(|_, _| ());
-        }
         if let Some(directory) = service.dumps()
-            && !dump::files(&directory).is_empty()
+            && !dump::files(&directory, "").is_empty()
         {
+            let failed = service.with_buckets(|buckets, _| buckets.return_seats(now_ms(), &directory));
+            failed.iter().for_each(|why| log(why));
             let service = Arc::clone(&service);
             spawn("tables", move || {
                 while !service.return_dumps(&directory) && !service.host.is_stopping_within(ASK_AGAIN) {}
             });
+        }
+        if service.parity.has_groups() {
+            service.with_buckets(|_, _| ());
         }
         Ok(service)
     }
@@ -342,17 +343,15 @@ impl TableService {
         self.not_sent(server, left);
     }
 
-    /// Handles messages that could not be sent: requests among them are refused.
+    /// Handles messages that could not be sent: requests among them are refused, and the server has no room.
     fn not_sent(self: &Arc<Self>, server: &Address, frames: Vec<Vec<u8>>) {
-        let requests = |frame: &Vec<u8>| match unframed(frame) {
-            Some(Message::Requests(requests)) => Some(requests),
-            _ => None,
-        };
         let mut out = Outbox::new();
-        for requests in frames.iter().filter_map(requests) {
-            locked(&self.buckets)
-                .iter_mut()
-                .for_each(|buckets| buckets.unreachable(requests.clone(), server, &mut out));
+        for message in frames.iter().filter_map(|frame| unframed(frame)) {
+            locked(&self.buckets).iter_mut().for_each(|buckets| match &message {
+                Message::Requests(requests) => buckets.unreachable(requests.clone(), server, &mut out),
+                Message::Reserve { id, .. } => buckets.no_room(now_ms(), server, *id),
+                _ => {}
+            });
         }
         self.send(Medium::Datagrams, out);
     }
@@ -411,7 +410,10 @@ impl TableService {
             TableRequest::Begin(entry) => {
                 let spec = spec(entry)?;
                 let begun = self.with_buckets(|buckets, _| {
-                    buckets.begin(spec)?;
+                    // With parity, the registrar has made the first bucket.
+                    if spec.parity.is_none() {
+                        buckets.begin(spec)?;
+                    }
                     if entry.index {
                         buckets.begin_index(spec.id, &[]);
                     }
@@ -445,9 +447,6 @@ impl TableService {
         nodes.sort_by_key(|node| list.tables.iter().filter(|table| *table.home == **node).count());
         let home = nodes.into_iter().next().expect("there is this one");
         let id = format!("{:016x}", new_id().0 as u64);
-        if index && parity.is_some() {
-            return Err(Error::Refused("a table has an index or parity, not both".into()));
-        }
         let home = home.to_string();
         let mut entry =
             TableEntry { name, id, capacity, capacity_bytes, home, index, parity, form: None, kind };
@@ -456,6 +455,10 @@ impl TableService {
             registrar.check(&entry)?;
             entry.home = self.create_group(spec, shape)?.to_string();
             registrar.add(&entry)?;
+            if index {
+                // Otherwise the home makes the root when it is first asked for it.
+                let _ = self.tell(&entry.home, &TableRequest::Begin(entry.clone()));
+            }
             return Ok(entry);
         }
         registrar.add(&entry)?;
@@ -514,13 +517,15 @@ impl TableService {
         let Ok(list) = self.ask_registrar() else { return false };
         let mut shares = HashMap::new();
         let mut is_all = true;
-        for file in dump::files(directory) {
+        let exists = |id: TableId| list.tables.iter().any(|table| number(&table.id) == Ok(id));
+        self.with_buckets(|buckets, _| buckets.forget_returned(exists));
+        for file in dump::files(directory, dump::ENDING) {
             let remove = || {
                 small::remove(&file)
                     .and_then(|()| small::sync_directory(directory))
                     .map_err(|why| why.to_string())
             };
-            let dump = match Dump::read(&file) {
+            let dump: Dump = match dump::read(&file) {
                 Ok(dump) => dump,
                 Err(why) => {
                     log(&why);
@@ -528,14 +533,13 @@ impl TableService {
                 }
             };
             let id = dump.spec.id;
-            let exists = list.tables.iter().any(|table| number(&table.id) == Ok(id));
             let others = shares.entry(id).or_insert_with(|| self.shares_of_others(id));
             let returned = match dump.judge(others) {
                 Verdict::Unknown => {
                     is_all = false;
                     continue;
                 }
-                Verdict::Current if exists => {
+                Verdict::Current if exists(id) => {
                     self.with_buckets(|buckets, _| match buckets.has_some(id, &dump.interval) {
                         true => remove(),
                         false => buckets.returns(now_ms(), dump, remove),
@@ -685,11 +689,6 @@ impl Service for TableService {
         let until_ms = now_ms() + LEAVE_MS;
         while now_ms() < until_ms && !self.with_buckets(|buckets, _| buckets.has_given_away(now_ms())) {
             self.host.is_stopping_within(TICK);
-        }
-        if self.with_buckets(|buckets, _| buckets.has_parity()) {
-            log(
-                "buckets of tables with parity are left on this node; others recover them if enough nodes are left",
-            );
         }
         let Some(directory) = self.dumps() else { return };
         match self.with_buckets(|buckets, _| buckets.dump(&directory)) {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sender                              receiver
-//! Reserve to all servers      --->    has room
+//! Reserve to all servers      --->    has room, or not
 //!                             <---    Room: the first server that answers is taken, the others are released
 //! Piece 0, 1, ...             --->    puts the records into a new tree, which serves nothing yet
 //!                             <---    Taken, for each piece
@@ -74,9 +74,10 @@ pub(crate) enum Purpose {
 }
 
 enum Phase {
-    /// No server has room so far.
+    /// No server has room so far; these may still have.
     Asking {
         since_ms: u64,
+        left: BTreeSet<Address>,
     },
     Sending(Sending),
     /// The last piece was sent.
@@ -253,13 +254,14 @@ impl BucketServer {
         let id = TransferId { run: self.run, number: self.transfers };
         let served = self.tables.get_mut(&table).expect("whoever asks has seen it");
         let bucket = &mut served.buckets[at];
-        bucket.leaving = Some(Leaving { id, part, purpose, phase: Phase::Asking { since_ms: now_ms } });
         let bytes = match purpose {
             Purpose::Split => bucket.bytes.div_ceil(2),
             _ => bucket.bytes,
         };
         let reserve = Message::Reserve { id, spec: served.spec, bytes, underfull };
         let peers = to.map_or_else(|| self.peers.clone(), |to| vec![to]);
+        let phase = Phase::Asking { since_ms: now_ms, left: peers.iter().cloned().collect() };
+        bucket.leaving = Some(Leaving { id, part, purpose, phase });
         out.extend(peers.into_iter().map(|peer| (To::Server(peer), reserve.clone())));
     }
 
@@ -298,13 +300,26 @@ impl BucketServer {
             run,
             sent_to: Upper::Key(part.from.clone()),
             changed: BTreeSet::new(),
-            unacknowledged: Piece { id, number: 0, changes: Vec::new(), last: None },
+            unacknowledged: Piece { id, run, number: 0, changes: Vec::new(), last: None },
             began_ms: now_ms,
             sent_ms: now_ms,
             heard_ms: now_ms,
         });
         leaving.part = part;
         self.send_piece(now_ms, (table, at), 0, out);
+    }
+
+    /// Handles an answer that a server has no room, or that it cannot be reached.
+    pub(crate) fn no_room(&mut self, now_ms: u64, from: &Address, id: TransferId) {
+        let Some((table, at)) = self.leaving(id) else { return };
+        let bucket = &mut self.tables.get_mut(&table).expect("it was just found").buckets[at];
+        let leaving = bucket.leaving.as_mut().expect("it was just found");
+        if let Phase::Asking { left, .. } = &mut leaving.phase
+            && left.remove(from)
+            && left.is_empty()
+        {
+            bucket.stays(now_ms);
+        }
     }
 
     fn send_piece(&mut self, now_ms: u64, (table, at): (TableId, usize), number: u64, out: &mut Outbox) {
@@ -321,7 +336,7 @@ impl BucketServer {
             let neighbours = served.neighbours(&leaving.part, &self.me);
             served.buckets[at].hand_over((&leaving.part, leaving.purpose), neighbours)
         });
-        sending.unacknowledged = Piece { id: leaving.id, number, changes, last };
+        sending.unacknowledged = Piece { id: leaving.id, run: sending.run, number, changes, last };
         sending.sent_ms = now_ms;
         out.push((To::Server(sending.to.clone()), Message::Piece(sending.unacknowledged.clone())));
         if !is_all {
@@ -379,6 +394,7 @@ impl BucketServer {
         if let Phase::Sending(sending) | Phase::HandedOver(sending) = &leaving.phase {
             let records = bucket.moved(&self.slab, &leaving.part);
             served.last_move = Some((sending.to.clone(), records, now_ms - sending.began_ms));
+            self.releasing.insert(id, now_ms + SILENT_MS);
             let new =
                 Element { interval: leaving.part.clone(), address: sending.to.clone(), epoch: bucket.epoch };
             changed.extend([new, bucket.element(&self.me)].into_iter().filter(|of| !of.interval.is_empty()));
@@ -439,16 +455,15 @@ impl BucketServer {
         out: &mut Outbox,
     ) {
         // This may be a late copy of a request.
-        let is_old = self.ended.contains_key(&id) || self.origin(id).is_some();
-        let may_merge = underfull.as_ref().is_none_or(|underfull| self.may_merge(&spec, underfull));
-        if is_old || !may_merge || self.is_closing() || self.dropped.contains(&spec.id) {
+        if self.ended.contains_key(&id) || self.origin(id).is_some() {
             return;
         }
+        let may_merge = underfull.as_ref().is_none_or(|underfull| self.may_merge(&spec, underfull));
         let needed = (bytes as usize).saturating_mul(3) / 2 + BUCKET_BYTES;
         let free = self.slab.limit().saturating_sub(self.slab.used() + self.reserved);
         if !self.receipts.contains_key(&id) {
-            if needed > free {
-                return;
+            if needed > free || !may_merge || self.is_closing() || self.dropped.contains(&spec.id) {
+                return out.push((To::Server(from.clone()), Message::NoRoom { id }));
             }
             self.reserved += needed;
             let joins = underfull.as_ref().filter(|_| spec.parity.is_some());
@@ -471,11 +486,12 @@ impl BucketServer {
     }
 
     /// Ends a transfer that was cancelled, or whose sender knows that it is complete.
-    pub(crate) fn release(&mut self, now_ms: u64, id: TransferId) {
+    pub(crate) fn release(&mut self, now_ms: u64, from: &Address, id: TransferId, out: &mut Outbox) {
         // The sender may have learned of the commit before this server.
         let awaits_registrar = |receipt: &Receipt| receipt.arrived.is_some();
         if !self.receipts.get(&id).is_some_and(awaits_registrar) {
             self.end(now_ms, id);
+            out.push((To::Server(from.clone()), Message::Released { id }));
         }
     }
 
@@ -517,9 +533,12 @@ impl BucketServer {
 
     /// Stores a piece from another server.
     pub(crate) fn piece(&mut self, now_ms: u64, from: &Address, piece: Piece, out: &mut Outbox) {
-        let Piece { id, number, changes, last } = piece;
+        let Piece { id, run, number, changes, last } = piece;
         let taken = || (To::Server(from.clone()), Message::Taken { id, number });
         let unknown = (To::Server(from.clone()), Message::Unknown { id, run: self.run });
+        if run != self.run {
+            return out.push(unknown);
+        }
         if let Some(origin) = self.origin(id).and_then(|bucket| bucket.origin.as_ref()) {
             if number == origin.last {
                 out.push(taken());
@@ -530,7 +549,7 @@ impl BucketServer {
             return;
         }
         if self.receipts.get(&id).is_some_and(|receipt| receipt.into.is_some()) {
-            return self.join_piece(now_ms, from, Piece { id, number, changes, last }, out);
+            return self.join_piece(now_ms, from, Piece { id, run, number, changes, last }, out);
         }
         let Some(receipt) = self.receipts.get_mut(&id) else { return out.push(unknown) };
         if number < receipt.next {
@@ -567,6 +586,7 @@ impl BucketServer {
 
     /// Sends unanswered messages again, and cancels transfers that take too long.
     pub(crate) fn tick_transfers(&mut self, now_ms: u64, out: &mut Outbox) {
+        let is_closing = self.is_closing();
         for served in self.tables.values_mut() {
             for bucket in &mut served.buckets {
                 if let Some(origin) =
@@ -578,7 +598,7 @@ impl BucketServer {
                 }
                 let Some(leaving) = &mut bucket.leaving else { continue };
                 let gives_up = match &mut leaving.phase {
-                    Phase::Asking { since_ms } => now_ms >= *since_ms + ASK_MS,
+                    Phase::Asking { since_ms, .. } => now_ms >= *since_ms + ASK_MS,
                     Phase::Sending(sending) if now_ms >= sending.heard_ms + SILENT_MS => true,
                     Phase::Sending(sending) | Phase::HandedOver(sending) => {
                         if now_ms >= sending.sent_ms + RESEND_MS {
@@ -590,11 +610,11 @@ impl BucketServer {
                     }
                 };
                 if gives_up {
-                    let leaving = bucket.leaving.take().expect("it is leaving");
-                    if leaving.purpose != Purpose::MergeIfSmall {
-                        bucket.retry_ms = now_ms + RETRY_MS;
+                    out.extend(bucket.stays(now_ms).and_then(Leaving::released));
+                    if is_closing {
+                        // It asks again: whoever was slow may have room, and those that are gone are noticed.
+                        bucket.retry_ms = 0;
                     }
-                    out.extend(leaving.released());
                 }
             }
         }
@@ -607,6 +627,18 @@ impl BucketServer {
             self.ended.insert(id, now_ms + REMEMBERED_MS);
         }
         self.ended.retain(|_, until_ms| now_ms < *until_ms);
+        self.releasing.retain(|_, until_ms| now_ms < *until_ms);
+    }
+}
+
+impl Owned {
+    /// Cancels a transfer to another server.
+    fn stays(&mut self, now_ms: u64) -> Option<Leaving> {
+        let leaving = self.leaving.take()?;
+        if leaving.purpose != Purpose::MergeIfSmall {
+            self.retry_ms = now_ms + RETRY_MS;
+        }
+        Some(leaving)
     }
 }
 

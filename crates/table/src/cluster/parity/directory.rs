@@ -22,6 +22,8 @@ use super::message::{Fate, Group, GroupId, Held, Occupant, ParityMessage, Placed
 pub(crate) const DEAD_MS: u64 = 1_500;
 /// The time between two probes.
 const PROBE_MS: u64 = 300;
+/// How long two servers get no seats of one group after one has not heard from the other.
+const APART_MS: u64 = 30_000;
 /// The most transfers whose cancellation is remembered.
 const CANCELLED_MAX: usize = 4096;
 
@@ -45,6 +47,8 @@ pub(crate) struct Directory {
     /// Whether there is something to store before anything is sent.
     pub(crate) has_changed: bool,
     seen: BTreeMap<Address, Seen>,
+    /// Servers that did not hear from each other, until when that matters.
+    apart: BTreeMap<(Address, Address), u64>,
     since_ms: u64,
     probed_ms: u64,
 }
@@ -57,6 +61,8 @@ struct Seen {
     /// Whether it is about to end.
     is_closing: bool,
     held: Vec<Held>,
+    /// Its data buckets that do not hear from a parity bucket.
+    silent: Vec<(Seat, Seat)>,
 }
 
 impl Directory {
@@ -68,6 +74,7 @@ impl Directory {
             stored,
             has_changed: false,
             seen: BTreeMap::new(),
+            apart: BTreeMap::new(),
             since_ms: now_ms,
             probed_ms: 0,
         }
@@ -133,7 +140,15 @@ impl Directory {
             let (in_group, in_all) = seats_of(server);
             (in_group, **server == self.me, in_all, Reverse(self.seen[*server].free_bytes))
         };
-        let stays = |server: &&Address| !self.seen[*server].is_closing;
+        let meets = |server: &Address| {
+            let is_apart = |(a, b): &(Address, Address)| {
+                let of_group =
+                    |other: &Address| group.seats.iter().flatten().any(|occupant| occupant.server == *other);
+                (a == server && of_group(b)) || (b == server && of_group(a))
+            };
+            !self.apart.keys().any(is_apart)
+        };
+        let stays = |server: &&Address| !self.seen[*server].is_closing && meets(server);
         let best = self.alive(now_ms).filter(stays).min_by_key(rank)?;
         (may_share || seats_of(best).0 == 0).then(|| best.clone())
     }
@@ -202,14 +217,22 @@ impl Directory {
     /// Handles a message of a server.
     pub(crate) fn take(&mut self, now_ms: u64, from: &Address, message: ParityMessage, out: &mut Outbox) {
         match message {
-            ParityMessage::Alive { run, free_bytes, is_closing, held } => {
+            ParityMessage::Alive { run, free_bytes, is_closing, held, silent } => {
+                self.return_seats((from, run), &held, out);
+                for (_, parity) in &silent {
+                    let occupant = self.stored.groups.iter().find_map(|group| group.occupant(*parity));
+                    if let Some(Occupant { server, .. }) = occupant {
+                        self.apart.insert((from.clone(), server.clone()), now_ms + APART_MS);
+                    }
+                }
                 // Who was cut off learns that others have its seats.
                 for group in &self.stored.groups {
                     let is_old =
                         |held: &Held| held.seat.group == group.id && group.occupant(held.seat).is_none();
                     out.extend(held.iter().any(is_old).then(|| told(from, group)));
                 }
-                self.seen.insert(from.clone(), Seen { run, heard_ms: now_ms, free_bytes, is_closing, held });
+                let seen = Seen { run, heard_ms: now_ms, free_bytes, is_closing, held, silent };
+                self.seen.insert(from.clone(), seen);
             }
             ParityMessage::Join { id, spec } => self.join(now_ms, from, (id, spec), out),
             ParityMessage::Commit { id, seat, from: sender, part } => {
@@ -225,6 +248,23 @@ impl Directory {
                 out.extend(found.map(|group| told(from, group)));
             }
             _ => {}
+        }
+    }
+
+    /// Gives a server that has been restarted the seats back whose buckets it has read from files. Its transfers from
+    /// before are cancelled, as the buckets do not know of them.
+    fn return_seats(&mut self, (server, run): (&Address, u64), held: &[Held], out: &mut Outbox) {
+        for seat in held.iter().filter(|held| held.generation == 0).map(|held| held.seat) {
+            let Some(at) = self.find(seat.group) else { continue };
+            let occupant = self.stored.groups[at].seats.get_mut(usize::from(seat.index));
+            let is_it = |of: &&mut Occupant| of.incarnation == seat.incarnation && of.server == *server;
+            let Some(occupant) = occupant.and_then(Option::as_mut).filter(is_it) else { continue };
+            if occupant.run != run {
+                occupant.run = run;
+                let coming = occupant.bucket.as_ref().filter(|placed| placed.epoch == 0);
+                coming.and_then(|placed| placed.transfer).into_iter().for_each(|id| self.cancel(id));
+                self.changed(at, out);
+            }
         }
     }
 
@@ -312,9 +352,14 @@ impl Directory {
             {
                 return out.push(told(from, &groups[at]));
             }
-            Some(receiver) if !self.gives(groups[at].spec.id, sender, &part) || receiver.has_ended() => None,
+            Some(receiver)
+                if !self.gives((groups[at].spec.id, id), sender, &part) || receiver.has_ended() =>
+            {
+                None
+            }
+            Some(_) if self.stored.cancelled.contains(&id) => None,
             Some(Placed { interval: Some(had), .. }) => {
-                let follows = had.to == Upper::Key(part.from.clone()) && !self.stored.cancelled.contains(&id);
+                let follows = had.to == Upper::Key(part.from.clone());
                 follows.then(|| Interval { from: had.from.clone(), to: part.to.clone() })
             }
             Some(Placed { interval: None, .. }) => Some(part.clone()),
@@ -339,16 +384,17 @@ impl Directory {
         self.changed(at, out);
     }
 
-    /// Whether a sender has the keys of a part at one of its ends; without a sender, whether no bucket of the table has
-    /// any of them.
-    fn gives(&self, table: TableId, sender: Option<Seat>, part: &Interval) -> bool {
+    /// Whether a sender, in the run of the transfer, has the keys of a part at one of its ends; without a sender, whether
+    /// no bucket of the table has any of them.
+    fn gives(&self, (table, id): (TableId, TransferId), sender: Option<Seat>, part: &Interval) -> bool {
         let of_table = || self.stored.groups.iter().filter(|group| group.spec.id == table);
         let Some(sender) = sender else {
             let mut placed = of_table().flat_map(Group::data).filter_map(|(_, of)| of.bucket.as_ref());
             let meets = |has: &Interval| !has.intersection(part).is_empty();
             return !placed.any(|placed| placed.interval.as_ref().is_some_and(meets));
         };
-        let placed = of_table().find_map(|group| group.occupant(sender)?.bucket.as_ref());
+        let placed = of_table()
+            .find_map(|group| group.occupant(sender).filter(|of| of.run == id.run)?.bucket.as_ref());
         placed.is_some_and(|placed| {
             placed.has(part)
                 && placed.interval.as_ref().is_some_and(|has| {
@@ -392,6 +438,7 @@ impl Directory {
             return;
         }
         self.probed_ms = now_ms;
+        self.apart.retain(|_, until_ms| now_ms < *until_ms);
         let probe = || Message::Parity(ParityMessage::Probe);
         out.extend(self.servers.iter().map(|server| (To::Server(server.clone()), probe())));
         for at in 0..self.stored.groups.len() {
@@ -410,15 +457,36 @@ impl Directory {
         }
     }
 
+    /// The seats of a group that others should get because servers do not reach each other: of a data bucket that does
+    /// not hear from a parity bucket, or of the parity bucket if several do not, or if it is not complete.
+    fn cut_off(&self, group: &Group, complete: &[bool]) -> BTreeSet<usize> {
+        let data = group.shape().data;
+        let seat = |index: u8, of: &Occupant| Seat { group: group.id, index, incarnation: of.incarnation };
+        let silent = |(number, of): (u8, &Occupant)| {
+            let (parity, at) = (seat(data + number, of), usize::from(data + number));
+            let silent = group.data().filter(|(index, of)| {
+                let seen = self.seen.get(&of.server);
+                seen.is_some_and(|seen| seen.silent.contains(&(seat(*index, of), parity)))
+            });
+            let silent: Vec<usize> = silent.map(|(index, _)| usize::from(index)).collect();
+            let is_of_parity = silent.len() > 1 || (!silent.is_empty() && !complete[at]);
+            if is_of_parity { vec![at] } else { silent }
+        };
+        group.parities().flat_map(silent).collect()
+    }
+
     /// Gives seats of servers that are gone to others. Returns whether the group has changed.
     fn repair(&mut self, now_ms: u64, at: usize) -> bool {
         let mut group = self.stored.groups[at].clone();
         let data = usize::from(group.shape().data);
-        let complete: Vec<bool> =
+        let mut complete: Vec<bool> =
             (0..group.seats.len()).map(|index| self.is_complete(now_ms, &group, index)).collect();
-        let is_gone: Vec<bool> = (group.seats.iter())
+        let mut is_gone: Vec<bool> = (group.seats.iter())
             .map(|seat| seat.as_ref().is_some_and(|occupant| self.is_gone(now_ms, occupant)))
             .collect();
+        for index in self.cut_off(&group, &complete) {
+            (complete[index], is_gone[index]) = (false, true);
+        }
         let parities = complete[data..].iter().filter(|is_complete| **is_complete).count();
         let lost: Vec<usize> =
             (0..data).filter(|index| group.seats[*index].is_some() && !complete[*index]).collect();

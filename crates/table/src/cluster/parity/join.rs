@@ -38,7 +38,7 @@ impl BucketServer {
 
     /// Puts a piece behind the records of the bucket of a seat.
     pub(crate) fn join_piece(&mut self, now_ms: u64, from: &Address, piece: Piece, out: &mut Outbox) {
-        let Piece { id, number, changes, last } = piece;
+        let Piece { id, number, changes, last, .. } = piece;
         let found = self.receipts.get(&id).and_then(|receipt| Some((receipt.into?, receipt.next)));
         let Some((seat, next)) = found else { return };
         let taken = (To::Server(from.clone()), Message::Taken { id, number });

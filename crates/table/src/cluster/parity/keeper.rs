@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use thalweg_base::codec::record;
+
 use super::super::image::Address;
 use super::super::interval::Bytes;
 use super::super::journal::{Journal, Noted};
@@ -47,6 +49,28 @@ struct Protected {
     reading: Option<Reading>,
 }
 
+/// The part of a parity bucket that is about one data bucket, in a file.
+pub(crate) struct Share {
+    incarnation: u64,
+    since: u64,
+    is_heard: bool,
+    changes: Option<u64>,
+    unconfirmed: Vec<Change>,
+    noted: Vec<Noted>,
+}
+
+record!(Share { incarnation, since, is_heard, changes, unconfirmed, noted });
+
+impl Share {
+    fn returned(self, now_ms: u64) -> Protected {
+        let Share { incarnation, since, is_heard, changes, unconfirmed, noted } = self;
+        let mut journal = Journal::default();
+        journal.add(now_ms, noted);
+        let (unconfirmed, heard_ms) = (unconfirmed.into(), now_ms);
+        Protected { incarnation, since, is_heard, heard_ms, changes, unconfirmed, journal, reading: None }
+    }
+}
+
 /// A data bucket that is being read.
 struct Reading {
     changes: u64,
@@ -56,6 +80,13 @@ struct Reading {
 }
 
 impl Protected {
+    /// Its state, for a file. What was read in part is read again.
+    fn share(&self) -> Share {
+        let (unconfirmed, noted) = (self.unconfirmed.iter().cloned().collect(), self.journal.copy());
+        let Protected { incarnation, since, is_heard, changes, .. } = *self;
+        Share { incarnation, since, is_heard, changes, unconfirmed, noted }
+    }
+
     /// Adds the answers of confirmed changes to the journal.
     fn confirm(&mut self, now_ms: u64, confirmed: u64) {
         let changes = self.changes.unwrap_or_default();
@@ -83,6 +114,32 @@ impl Keeper {
         };
         keeper.follow(slab, group);
         Ok(keeper)
+    }
+
+    /// A parity bucket that has returned from a file, without its lines.
+    pub(crate) fn returned(
+        (now_ms, slab): (u64, &mut Slab),
+        seat: Seat,
+        shares: Vec<Share>,
+    ) -> Result<Keeper, Full> {
+        let number = seat.index - shares.len() as u8;
+        let data = shares.into_iter().map(|share| share.returned(now_ms)).collect();
+        Ok(Keeper { seat, number, lines: Lines::new(slab)?, data })
+    }
+
+    /// Adds a line that has returned.
+    pub(crate) fn put(&mut self, slab: &mut Slab, rank: Rank, line: &[u8]) -> Result<(), Full> {
+        self.lines.add(slab, rank, 1, line)
+    }
+
+    /// The state of the bucket beside its lines.
+    pub(crate) fn shares(&self) -> Vec<Share> {
+        self.data.iter().map(Protected::share).collect()
+    }
+
+    /// The lines from a cursor on, and where the next part begins.
+    pub(crate) fn lines(&self, slab: &Slab, cursor: &[u8]) -> (Vec<(Rank, Bytes)>, Option<Bytes>) {
+        self.lines.part(slab, cursor, MESSAGE_BYTES)
     }
 
     /// Returns the memory to the slab.
@@ -180,19 +237,7 @@ impl Keeper {
             return Part::partial();
         }
         self.cut(slab, cuts);
-        let from = cursor.try_into().map_or(0, Rank::from_be_bytes);
-        let (mut lines, mut bytes, mut next) = (Vec::new(), 0, from);
-        let next = loop {
-            match self.lines.at_or_after(slab, next) {
-                None => break None,
-                Some((rank, _)) if bytes >= MESSAGE_BYTES => break Some(rank.to_be_bytes()[..].into()),
-                Some((rank, line)) => {
-                    bytes += line.len();
-                    next = rank + 1;
-                    lines.push((rank, line.into()));
-                }
-            }
-        };
+        let (lines, next) = self.lines(slab, cursor);
         let noted = match self.data.get(usize::from(for_seat.index)).filter(|_| cursor.is_empty()) {
             Some(protected) => {
                 let recent = protected.unconfirmed.iter().flat_map(|change| change.noted.iter().cloned());

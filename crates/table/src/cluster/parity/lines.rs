@@ -110,6 +110,26 @@ impl Lines {
         found
     }
 
+    /// The lines from the rank of a cursor on, of about so many bytes, and the cursor of the next ones.
+    pub(crate) fn part(
+        &self,
+        slab: &Slab,
+        cursor: &[u8],
+        bytes_max: usize,
+    ) -> (Vec<(Rank, Bytes)>, Option<Bytes>) {
+        let (mut lines, mut bytes) = (Vec::new(), 0);
+        let mut next = cursor.try_into().map_or(0, Rank::from_be_bytes);
+        while let Some((rank, line)) = self.at_or_after(slab, next) {
+            if bytes >= bytes_max {
+                return (lines, Some(rank.to_be_bytes()[..].into()));
+            }
+            bytes += line.len();
+            next = rank + 1;
+            lines.push((rank, line.into()));
+        }
+        (lines, None)
+    }
+
     /// Removes all lines, and returns their memory to the slab.
     pub(crate) fn clear(self, slab: &mut Slab) {
         self.parts.clear(slab);

@@ -30,6 +30,10 @@ const RESEND_MS: u64 = 300;
 const RENEW_MS: u64 = 250;
 /// How long a bucket is not changed after somebody has read a part of it to recover another bucket.
 const FREEZE_MS: u64 = 1_000;
+/// How long a parity bucket may be silent before the registrar hears of it: longer than a lease.
+const SILENT_MS: u64 = 3_000;
+/// The most time between two messages to a parity bucket that counts as silence: this server may have been suspended.
+const COUNTED_MS: u64 = 250;
 /// The memory that a change takes, besides its bytes.
 const CHANGE_BYTES: usize = 64;
 
@@ -47,7 +51,19 @@ pub(crate) struct Member {
     unconfirmed: VecDeque<Change>,
     bytes: usize,
     contacts: Vec<Contact>,
+    flushed_ms: u64,
     frozen_until_ms: u64,
+}
+
+fn rank_in(value: &[u8]) -> Rank {
+    Rank::from_le_bytes(value.try_into().expect("a rank has four bytes"))
+}
+
+impl Change {
+    /// The memory that it takes.
+    fn bytes(&self) -> usize {
+        self.difference.len() + CHANGE_BYTES
+    }
 }
 
 /// A parity bucket of the group.
@@ -62,6 +78,8 @@ struct Contact {
     stalled_ms: u64,
     /// When a message was sent that it has answered.
     lease_ms: Option<u64>,
+    /// The time since it was last heard, or first asked.
+    silent_ms: u64,
     is_full: bool,
 }
 
@@ -77,21 +95,34 @@ impl Member {
             unconfirmed: VecDeque::new(),
             bytes: 0,
             contacts: Vec::new(),
+            flushed_ms: 0,
             frozen_until_ms: 0,
         })
     }
 
-    /// Continues after the changes of the occupant before.
-    pub(crate) fn continues_after(&mut self, changes: u64) {
-        assert!(self.changes == 0 && self.unconfirmed.is_empty(), "a recovered bucket has not changed yet");
-        self.changes = changes;
+    /// Notes the rank of a record that was recovered.
+    pub(crate) fn recovered(&mut self, slab: &mut Slab, key: &[u8], rank: Rank) -> Result<(), Full> {
+        self.next = self.next.max(rank + 1);
+        self.ranks.put(slab, key, &rank.to_le_bytes(), None).map(drop)
     }
 
-    /// Notes the rank of a record that was recovered. Those are noted in ascending order.
-    pub(crate) fn recovered(&mut self, slab: &mut Slab, key: &[u8], rank: Rank) -> Result<(), Full> {
-        self.free.extend(self.next..rank);
-        self.next = rank + 1;
-        self.ranks.put(slab, key, &rank.to_le_bytes(), None).map(drop)
+    /// Continues, with the records that were recovered, after so many changes, of which these are not confirmed.
+    pub(crate) fn continues_after(&mut self, slab: &Slab, changes: u64, unconfirmed: Vec<Change>) {
+        assert!(self.changes == 0 && self.unconfirmed.is_empty(), "a recovered bucket has not changed yet");
+        let mut is_taken = vec![false; self.next as usize];
+        let mut place = self.ranks.first();
+        while let Some(record) = self.ranks.next(slab, &mut place) {
+            is_taken[rank_in(record.value) as usize] = true;
+        }
+        self.free = (0..self.next).filter(|rank| !is_taken[*rank as usize]).collect();
+        self.changes = changes;
+        self.bytes = unconfirmed.iter().map(Change::bytes).sum();
+        self.unconfirmed = unconfirmed.into();
+    }
+
+    /// The number of the latest change, and the latest changes that not all parity buckets are known to have.
+    pub(crate) fn unconfirmed(&self) -> (u64, Vec<Change>) {
+        (self.changes, self.unconfirmed.iter().cloned().collect())
     }
 
     /// Returns the memory to the slab.
@@ -117,6 +148,7 @@ impl Member {
                     sent_ms: None,
                     stalled_ms: 0,
                     lease_ms: None,
+                    silent_ms: 0,
                     is_full: false,
                 })
             })
@@ -126,7 +158,7 @@ impl Member {
 
     fn rank(&self, slab: &Slab, key: &[u8]) -> Option<Rank> {
         let record = self.ranks.get(slab, key)?;
-        Some(Rank::from_le_bytes(record.value.try_into().expect("a rank has four bytes")))
+        Some(rank_in(record.value))
     }
 
     /// Gives a key a rank, if it has none. Returns whether it had none.
@@ -175,7 +207,7 @@ impl Member {
 
     fn push(&mut self, change: Change) {
         self.changes += 1;
-        self.bytes += change.difference.len() + CHANGE_BYTES;
+        self.bytes += change.bytes();
         self.unconfirmed.push_back(change);
     }
 
@@ -204,6 +236,12 @@ impl Member {
         now_ms >= self.frozen_until_ms && self.bytes <= WINDOW_BYTES
     }
 
+    /// The parity buckets that do not answer.
+    pub(crate) fn silent(&self) -> impl Iterator<Item = Seat> {
+        let silent = self.contacts.iter().filter(|contact| contact.silent_ms >= SILENT_MS);
+        silent.map(|contact| contact.parity)
+    }
+
     /// A server whose memory is too full for the parity of more records.
     pub(crate) fn full(&self) -> Option<&Address> {
         self.contacts.iter().find(|contact| contact.is_full).map(|contact| &contact.server)
@@ -223,6 +261,7 @@ impl Member {
     ) {
         let Some(contact) = self.contacts.iter_mut().find(|contact| contact.parity == parity) else { return };
         contact.lease_ms = contact.lease_ms.max(Some(sent_ms));
+        contact.silent_ms = 0;
         contact.is_full = is_full;
         let changes = changes.filter(|changes| *changes <= self.changes);
         if changes > contact.have {
@@ -238,7 +277,7 @@ impl Member {
         while self.confirmed() < safe.unwrap_or(self.changes)
             && let Some(change) = self.unconfirmed.pop_front()
         {
-            self.bytes -= change.difference.len() + CHANGE_BYTES;
+            self.bytes -= change.bytes();
         }
     }
 
@@ -247,7 +286,10 @@ impl Member {
         // A group may have no parity bucket for a while, so that nobody confirms anything.
         self.confirm();
         let confirmed = self.confirmed();
+        let passed_ms = (now_ms - self.flushed_ms).min(COUNTED_MS);
+        self.flushed_ms = now_ms;
         for contact in &mut self.contacts {
+            contact.silent_ms += passed_ms;
             let is_silent_for = |ms: u64| contact.sent_ms.is_none_or(|sent_ms| now_ms >= sent_ms + ms);
             if let Some(have) = contact.have
                 && contact.sent > have
@@ -271,7 +313,7 @@ impl Member {
                 let mut bytes = 0;
                 let fits = |change: &&Change| {
                     let has_room = bytes < MESSAGE_BYTES;
-                    bytes += change.difference.len() + CHANGE_BYTES;
+                    bytes += change.bytes();
                     has_room
                 };
                 let rest = self.unconfirmed.iter().skip((contact.sent - confirmed) as usize);

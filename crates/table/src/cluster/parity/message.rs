@@ -239,8 +239,8 @@ pub(crate) enum ParityMessage {
     /// The fate of a transfer.
     Resolved { id: TransferId, fate: Fate },
     /// To the registrar: the sender is alive, in this run, with these seats and this much free memory. Whether it is
-    /// about to end, so that it gets no more seats.
-    Alive { run: u64, free_bytes: u64, is_closing: bool, held: Vec<Held> },
+    /// about to end, so that it gets no more seats. Which data buckets do not hear from which parity buckets.
+    Alive { run: u64, free_bytes: u64, is_closing: bool, held: Vec<Held>, silent: Vec<(Seat, Seat)> },
     /// To the registrar: give the bucket of a transfer a seat.
     Join { id: TransferId, spec: Spec },
     /// To the registrar: the receiver of a transfer has all records; they belong to its bucket from now on. Records that
@@ -279,7 +279,7 @@ choice!(ParityMessage {
     0 => Probe {},
     1 => Group { 0: group },
     2 => Resolved { id: id, fate: fate },
-    3 => Alive { run: run, free_bytes: free_bytes, is_closing: is_closing, held: held },
+    3 => Alive { run: run, free_bytes: free_bytes, is_closing: is_closing, held: held, silent: silent },
     4 => Join { id: id, spec: spec },
     5 => Commit { id: id, seat: seat, from: from, part: part },
     6 => Vacate { seat: seat },

@@ -6,11 +6,12 @@
 //! ```
 //!
 //! Model: `member.rs` is what a data bucket does, `keeper.rs` a parity bucket, `restore.rs` the recovery of a data
-//! bucket, `join.rs` merges, `directory.rs` the registrar. A rank belongs to one record of each data bucket, so ranges
+//! bucket, `join.rs` merges, `dump.rs` the end of a server, `directory.rs` the registrar. A rank belongs to one record of each data bucket, so ranges
 //! split as without parity: records that leave take nothing with them, and get a rank in their new bucket.
 //! Invariant: a change that was acknowledged is in all parity buckets of its group.
 
 pub(super) mod directory;
+mod dump;
 mod field;
 mod join;
 mod keeper;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::interval::Point;
 use super::super::message::{Message, TableId, To};
+use super::dump::Returned;
 use super::keeper::Keeper;
 use super::message::{Group, GroupId, Seat};
 use super::restore::Restore;
@@ -14,6 +15,8 @@ pub(crate) struct Protection {
     pub(super) groups: BTreeMap<GroupId, Group>,
     pub(super) keepers: BTreeMap<GroupId, Keeper>,
     pub(super) restores: BTreeMap<Seat, Restore>,
+    /// Buckets from files, of which it is not known yet whether they still have their seats.
+    pub(super) returned: Vec<Returned>,
     /// Replies that wait until changes are safe.
     pub(super) waiting: Vec<Waiting>,
     pub(super) asked_ms: u64,

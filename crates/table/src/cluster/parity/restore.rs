@@ -17,7 +17,7 @@ use super::super::journal::Noted;
 use super::super::message::Outbox;
 use super::field::factors;
 use super::keeper::{ASK_MS, pulled};
-use super::lines::{Lines, has_room, record};
+use super::lines::{Lines, Rank, has_room, record};
 use super::member::{LEASE_MS, Member};
 use super::message::{self, Cut, Group, Seat, State};
 use crate::bucket::Bucket;
@@ -60,6 +60,35 @@ pub(crate) struct Recovered {
     pub(crate) bytes: u64,
     pub(crate) member: Member,
     pub(crate) noted: Vec<Noted>,
+}
+
+impl Recovered {
+    /// The bucket of a seat, without records.
+    pub(crate) fn new(slab: &mut Slab, seat: Seat, noted: Vec<Noted>) -> Result<Recovered, Full> {
+        let tree = Bucket::new(slab)?;
+        match Member::new(slab, seat) {
+            Ok(member) => Ok(Recovered { tree, bytes: 0, member, noted }),
+            Err(Full) => {
+                tree.clear(slab);
+                Err(Full)
+            }
+        }
+    }
+
+    /// Puts the record of a line into the bucket. Returns false if the line has none.
+    pub(crate) fn put(&mut self, slab: &mut Slab, rank: Rank, line: Vec<u8>) -> Result<bool, Full> {
+        let Some((key, value)) = record(line) else { return Ok(false) };
+        self.bytes += (key.len() + value.len()) as u64;
+        self.tree.put(slab, &key, &value, None)?;
+        self.member.recovered(slab, &key, rank)?;
+        Ok(true)
+    }
+
+    /// Returns the memory to the slab.
+    pub(crate) fn clear(self, slab: &mut Slab) {
+        self.tree.clear(slab);
+        self.member.clear(slab);
+    }
 }
 
 impl Restore {
@@ -233,27 +262,19 @@ impl Restore {
 
     /// Makes a bucket of the sum. `None` if memory is full, or if the sum has no records, because some server is wrong.
     fn build(&self, slab: &mut Slab, sum: &Sum) -> Option<Recovered> {
-        let mut tree = Bucket::new(slab).ok()?;
-        let Ok(mut member) = Member::new(slab, self.seat) else {
-            tree.clear(slab);
-            return None;
-        };
-        let (mut bytes, mut rank) = (0, 0);
+        let noted = sum.noted.clone().unwrap_or_default();
+        let mut recovered = Recovered::new(slab, self.seat, noted).ok()?;
+        let mut rank = 0;
         while let Some((at, line)) = sum.lines.at_or_after(slab, rank) {
-            let put = record(line).is_some_and(|(key, value)| {
-                bytes += (key.len() + value.len()) as u64;
-                let put = tree.put(slab, &key, &value, None);
-                put.is_ok() && member.recovered(slab, &key, at).is_ok()
-            });
+            let put = recovered.put(slab, at, line) == Ok(true);
             let Some(next) = at.checked_add(1).filter(|_| put) else {
-                tree.clear(slab);
-                member.clear(slab);
+                recovered.clear(slab);
                 return None;
             };
             rank = next;
         }
         let own = sum.cuts.iter().find(|cut| cut.index == self.seat.index);
-        member.continues_after(own.map_or(0, |cut| cut.changes));
-        Some(Recovered { tree, bytes, member, noted: sum.noted.clone().unwrap_or_default() })
+        recovered.member.continues_after(slab, own.map_or(0, |cut| cut.changes), Vec::new());
+        Some(recovered)
     }
 }

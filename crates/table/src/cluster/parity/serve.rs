@@ -15,6 +15,7 @@ use super::super::message::{Message, Outbox, Spec, TableId, To, TransferId};
 use super::super::owned::Owned;
 use super::super::server::{BucketServer, Served};
 use super::super::transfer::Receipt;
+use super::dump::{Returned, ReturnedBucket};
 use super::keeper::{ASK_MS, Keeper, Part};
 #[cfg(test)]
 use super::lines::Rank;
@@ -99,9 +100,12 @@ impl BucketServer {
         let Protection { groups, keepers, restores, .. } = &self.protection;
         let buckets = self.tables.values().flat_map(|served| &served.buckets);
         let buckets = buckets.chain(self.retiring.iter().map(|(_, bucket)| bucket));
-        let seats = buckets.filter_map(|bucket| bucket.member.as_ref());
-        let seats = seats.chain(self.receipts.values().filter_map(|receipt| receipt.member.as_ref()));
-        let seats = seats.map(|member| (member.seat, true));
+        let members = buckets.filter_map(|bucket| bucket.member.as_ref());
+        let members = members.chain(self.receipts.values().filter_map(|receipt| receipt.member.as_ref()));
+        let silent =
+            |member: &Member| member.silent().map(|parity| (member.seat, parity)).collect::<Vec<_>>();
+        let silent = members.clone().flat_map(silent).collect();
+        let seats = members.map(|member| (member.seat, true));
         let seats = seats.chain(keepers.values().map(|keeper| (keeper.seat, keeper.is_complete())));
         let seats = seats.chain(restores.keys().map(|seat| (*seat, false)));
         let held = |(seat, is_complete): (Seat, bool)| {
@@ -110,7 +114,11 @@ impl BucketServer {
         };
         let free_bytes = self.slab.limit().saturating_sub(self.slab.used() + self.reserved) as u64;
         let (run, is_closing) = (self.run, self.is_closing());
-        ParityMessage::Alive { run, free_bytes, is_closing, held: seats.filter_map(held).collect() }
+        // The registrar tells of their groups.
+        let returned = self.protection.returned.iter();
+        let returned = returned.map(|of| Held { seat: of.seat, generation: 0, is_complete: false });
+        let held = seats.filter_map(held).chain(returned).collect();
+        ParityMessage::Alive { run, free_bytes, is_closing, held, silent }
     }
 
     /// Whether this server has the generation of a group that somebody else has. If not, whoever has the older one
@@ -165,16 +173,15 @@ impl BucketServer {
             let now = (now_ms, &mut self.slab);
             return keeper.map_or(Part::partial(), |keeper| keeper.read(now, for_seat, cursor, cuts));
         }
-        let Some(Found { member, tree, journal, arrived }) =
-            members(&mut self.tables, &mut self.receipts, &mut self.retiring)
-                .find(|found| found.member.seat == seat)
+        let Some(found) = members(&mut self.tables, &mut self.receipts, &mut self.retiring)
+            .find(|found| found.member.seat == seat)
         else {
             return Part::partial();
         };
+        let noted = if cursor.is_empty() { found.noted() } else { Vec::new() };
+        let Found { member, tree, .. } = found;
         member.freeze(now_ms);
         let (lines, next) = tree.map_or((Vec::new(), None), |tree| member.lines(&self.slab, tree, cursor));
-        let noted = journal.map(Journal::copy).into_iter().flatten().chain(arrived.iter().cloned());
-        let noted = noted.take_while(|_| cursor.is_empty()).collect();
         Part { state: State::Data(member.changes()), lines, next, silent_ms: 0, noted }
     }
 
@@ -207,25 +214,33 @@ impl BucketServer {
                 done.push((*seat, recovered));
             }
         }
-        for (seat, Recovered { tree, bytes, mut member, noted }) in done {
+        for (seat, recovered) in done {
             self.protection.restores.remove(&seat);
-            let group = &self.protection.groups[&seat.group];
-            member.follow(group);
-            member.flush(now_ms, out);
-            let spec = group.spec;
-            let placed = group.occupant(seat).and_then(|occupant| occupant.bucket.clone());
-            let (interval, epoch) = placed.map_or((None, 0), |placed| (placed.interval, placed.epoch));
-            let is_retiring = interval.is_none();
-            let mut bucket = Owned::of(tree, bytes, interval.unwrap_or_else(nothing), epoch);
-            bucket.member = Some(member);
-            bucket.journal.add(now_ms, noted);
-            bucket.since_ms = now_ms;
-            bucket.sheds();
-            match is_retiring {
-                true => self.retiring.push((spec, bucket)),
-                false => self.adopt(spec, bucket, &[]),
-            }
+            self.serve_recovered(now_ms, recovered, out);
         }
+    }
+
+    /// Serves a bucket whose group is known, with the keys that the registrar has for it.
+    fn serve_recovered(&mut self, now_ms: u64, recovered: Recovered, out: &mut Outbox) {
+        let Recovered { tree, bytes, mut member, noted } = recovered;
+        let group = &self.protection.groups[&member.seat.group];
+        member.follow(group);
+        member.flush(now_ms, out);
+        let spec = group.spec;
+        let placed = group.occupant(member.seat).and_then(|occupant| occupant.bucket.clone());
+        let (interval, epoch) = placed.map_or((None, 0), |placed| (placed.interval, placed.epoch));
+        let is_retiring = interval.is_none();
+        let mut bucket = Owned::of(tree, bytes, interval.unwrap_or_else(nothing), epoch);
+        bucket.member = Some(member);
+        bucket.journal.add(now_ms, noted);
+        bucket.since_ms = now_ms;
+        bucket.sheds();
+        if is_retiring {
+            return self.retiring.push((spec, bucket));
+        }
+        let element = bucket.element(&self.me);
+        self.adopt(spec, bucket, &[]);
+        self.announce(spec.id, 0, vec![element], out);
     }
 
     /// Adopts a newer state of a group: seats that this server gets, keeps and loses.
@@ -295,6 +310,7 @@ impl BucketServer {
         for (_, mut restore) in self.protection.restores.extract_if(.., |seat, _| lost(seat)) {
             restore.clear(&mut self.slab);
         }
+        self.take_returned(|seat| lost(&seat)).into_iter().for_each(|gone| gone.clear(&mut self.slab));
     }
 
     /// Whether a seat is for this run of this server. What an earlier run had is lost, and others get its seats.
@@ -311,7 +327,13 @@ impl BucketServer {
             index: data + number,
             incarnation: occupant.incarnation,
         });
+        let returned = own.map_or(Vec::new(), |own| self.take_returned(|seat| seat == own));
         let keepers = &mut self.protection.keepers;
+        for of in returned {
+            if let ReturnedBucket::Parity(keeper) = of.bucket {
+                keepers.insert(group.id, keeper);
+            }
+        }
         if let Some(old) = keepers.remove(&group.id) {
             match own == Some(old.seat) {
                 true => _ = keepers.insert(group.id, old),
@@ -346,6 +368,11 @@ impl BucketServer {
         }
         if self.protection.restores.contains_key(&seat) {
             return;
+        }
+        if let Some(Returned { bucket: ReturnedBucket::Data(data), .. }) =
+            self.take_returned(|of| of == seat).pop()
+        {
+            return self.serve_recovered(now_ms, data, out);
         }
         if occupant.since != occupant.incarnation {
             let mut restore = Restore::new(seat, group);
@@ -387,6 +414,7 @@ impl BucketServer {
         let gone: Vec<_> = self.retiring.extract_if(.., |(spec, _)| spec.id == table).collect();
         gone.into_iter().for_each(|(_, bucket)| bucket.clear(&mut self.slab));
         groups.retain(|_, group| group.spec.id != table);
+        self.forget_returned(|of| of != table);
     }
 
     /// Gives a seat back as soon as the records that were put into its bucket are removed.
@@ -471,16 +499,24 @@ fn nothing() -> Interval {
 }
 
 /// A data bucket that has a seat, or gets one.
-struct Found<'a> {
-    member: &'a mut Member,
-    tree: Option<&'a Bucket>,
-    journal: Option<&'a Journal>,
+pub(super) struct Found<'a> {
+    pub(super) member: &'a mut Member,
+    pub(super) tree: Option<&'a Bucket>,
+    pub(super) journal: Option<&'a Journal>,
     /// The answers that came with its records, before it has a journal.
-    arrived: &'a [Noted],
+    pub(super) arrived: &'a [Noted],
+}
+
+impl Found<'_> {
+    /// The answers that are remembered for retries.
+    pub(super) fn noted(&self) -> Vec<Noted> {
+        let journal = self.journal.map(Journal::copy).into_iter().flatten();
+        journal.chain(self.arrived.iter().cloned()).collect()
+    }
 }
 
 /// All data buckets of a server that have seats.
-fn members<'a>(
+pub(super) fn members<'a>(
     tables: &'a mut BTreeMap<TableId, Served>,
     receipts: &'a mut BTreeMap<TransferId, Receipt>,
     retiring: &'a mut [(Spec, Owned)],

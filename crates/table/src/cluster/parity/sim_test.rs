@@ -1,7 +1,8 @@
-//! The simulation of tables with parity: servers are killed, frozen and cut off, and so is the registrar.
+//! The simulation of tables with parity: servers are killed, frozen, cut off and stopped, and so is the registrar.
 //!
-//! Invariant: no record is lost while at most k servers fail before all groups are sound again, whatever was under way.
-//! In the end every parity bucket is the sum of the records of its group.
+//! Invariant: no record is lost while at most k servers fail before all groups are sound again, whatever was under way,
+//! nor if all are stopped. A server that was cut off or frozen serves nothing that others have since. In the end every
+//! parity bucket is the sum of the records of its group.
 
 use super::super::image::Address;
 use super::super::interval::{Bytes, Interval};
@@ -9,13 +10,15 @@ use super::super::message::{Answer, Message, Operation};
 use super::super::parity::directory::{Directory, Stored};
 use super::super::parity::message::{Group, Shape};
 use super::super::server::{BucketServer, Outbox, To};
-use super::{CALM_MS, Event, KEYS, SEEDS, TABLE, World, key, name, number, server};
+use super::{CALM_MS, Event, KEYS, SEEDS, TABLE, World, key, name, number, seeds, server};
 use crate::bucket::Bucket;
 
 /// How long it takes until the registrar has noticed a failure.
 const NOTICED_MS: u64 = 3_000;
 /// The longest failure of a server, and of the registrar.
 const DOWN_MS: u64 = 8_000;
+/// The longest time that a server has to give its buckets away.
+const CLOSING_MS: u64 = 5_000;
 /// The keys of a bucket that is loaded.
 const LOADED_KEYS: u64 = 8;
 
@@ -29,6 +32,13 @@ pub(super) struct SimRegistrar {
 impl SimRegistrar {
     pub(super) fn new() -> SimRegistrar {
         SimRegistrar { directory: None, stored: Stored::default(), up_ms: 0 }
+    }
+}
+
+impl SimRegistrar {
+    /// The groups, as far as the registrar has stored them.
+    pub(super) fn stored(&self) -> &Stored {
+        &self.stored
     }
 }
 
@@ -69,7 +79,8 @@ impl World {
         let servers: Vec<Address> = (0..self.servers.len()).map(name).collect();
         let now_ms = self.now_ms;
         self.with_directory(|directory, out| directory.tick(now_ms, &servers, out));
-        if self.failed > 0 && self.now_ms >= self.failed_ms + NOTICED_MS && self.is_sound() {
+        let is_noticed = self.closing.is_empty() && self.now_ms >= self.failed_ms + NOTICED_MS;
+        if self.failed > 0 && is_noticed && self.is_sound() {
             self.failed = 0;
             self.rebuilt += 1;
         }
@@ -159,19 +170,77 @@ impl World {
         let tolerated = self.spec.parity.map_or(0, |shape| usize::from(shape.parity));
         // A server that was cut off for long has failed as well, and others are about to get its buckets.
         let failed = self.lacking().map_or(tolerated, |lacking| lacking.max(self.failed));
-        if failed < tolerated && self.rng.one_in(60) {
-            let failing = self.rng.below(self.servers.len() as u64) as usize;
-            if self.down.contains_key(&failing) {
-                return;
-            }
-            self.failed += 1;
-            self.failed_ms = self.now_ms;
-            let is_frozen = self.rng.one_in(2);
-            if !is_frozen {
+        let failing = self.rng.below(self.servers.len() as u64) as usize;
+        if failed >= tolerated || !self.rng.one_in(60) || self.down.contains_key(&failing) {
+            return;
+        }
+        let (until_ms, all) = (self.now_ms + self.rng.below(DOWN_MS), self.servers.len());
+        (self.failed, self.failed_ms) = (self.failed + 1, self.now_ms);
+        match self.rng.below(6) {
+            // It is killed.
+            0 => {
                 self.runs += 1;
-                self.servers[failing] = server((failing, self.servers.len()), self.runs);
+                self.servers[failing] = server((failing, all), self.runs);
+                self.closing.remove(&failing);
+                self.down.insert(failing, (until_ms, false));
             }
-            self.down.insert(failing, (self.now_ms + self.rng.below(DOWN_MS), is_frozen));
+            // It is frozen.
+            1 => _ = self.down.insert(failing, (until_ms, true)),
+            // It is cut off from the registrar and the other servers, but not from clients.
+            2 => {
+                let others = (0..all).chain([self.registrar_number()]).filter(|other| *other != failing);
+                let cuts = others.flat_map(|other| [(failing, other, until_ms), (other, failing, until_ms)]);
+                self.cuts.extend(cuts);
+                self.cut_off.push((failing, until_ms));
+            }
+            // It and another one do not reach each other.
+            3 => {
+                let other = self.rng.below(all as u64) as usize;
+                self.cuts.extend([(failing, other, until_ms), (other, failing, until_ms)]);
+            }
+            4 => self.stop(failing),
+            // All are stopped. While they return, none of them may fail.
+            _ => {
+                (0..all).for_each(|server| self.stop(server));
+                self.failed = tolerated;
+            }
+        }
+    }
+
+    /// Asks a server to end: it gives its buckets away, and returns later with those that no other took.
+    fn stop(&mut self, server: usize) {
+        if !self.down.contains_key(&server) && !self.closing.contains_key(&server) {
+            self.servers[server].close(self.now_ms);
+            self.closing.insert(server, self.now_ms + self.rng.below(CLOSING_MS));
+        }
+    }
+
+    /// Counts the servers that were cut off and return to a network in which others have their seats.
+    pub(super) fn count_replaced(&mut self) {
+        for (server, _) in self.cut_off.extract_if(.., |(_, until_ms)| self.now_ms >= *until_ms) {
+            let buckets = self.servers[server].tables.values().flat_map(|served| &served.buckets);
+            let mut seats = buckets.filter_map(|bucket| bucket.member.as_ref().map(|member| member.seat));
+            let groups = &self.registrar.stored.groups;
+            let is_old = |seat| groups.iter().all(|group| group.occupant(seat).is_none());
+            self.replaced += u64::from(seats.any(is_old));
+        }
+    }
+
+    /// Ends servers that have given their buckets away, or have had the time to.
+    pub(super) fn end_closing(&mut self) {
+        for (server, until_ms) in self.closing.clone() {
+            let is_over = self.now_ms >= until_ms || self.servers[server].has_given_away(self.now_ms);
+            if !is_over || self.down.contains_key(&server) {
+                continue;
+            }
+            self.closing.remove(&server);
+            self.failed_ms = self.now_ms;
+            self.runs += 1;
+            let mut later = self::server((server, self.servers.len()), self.runs);
+            self.servers[server].returns_as(self.now_ms, &mut later);
+            self.servers[server] = later;
+            self.down.insert(server, (self.now_ms + self.rng.below(DOWN_MS), false));
+            self.stopped += 1;
         }
     }
 
@@ -192,10 +261,8 @@ impl World {
 
 #[test]
 fn no_record_is_lost_with_any_k_servers() {
-    let (mut splits, mut rebuilt, mut arranged) = (0, 0, 0);
-    let first = std::env::var("THALWEG_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds = std::env::var("THALWEG_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
-    for seed in first.map_or(0..seeds, |first| first..first + 1) {
+    let (mut splits, mut rebuilt, mut arranged, mut replaced, mut stopped) = (0, 0, 0, 0, 0);
+    for seed in seeds() {
         let (shape, servers) = [("2+1", 4), ("1+1", 3), ("2+2", 5), ("4+1", 6)][seed as usize % 4];
         let mut world = World::new(seed, Some(Shape::parse(shape).unwrap()), servers);
         let weather = world.weather;
@@ -208,9 +275,11 @@ fn no_record_is_lost_with_any_k_servers() {
         assert!(ran.is_ok(), "seed {seed}, {shape} on {servers} servers, {weather:?}");
         splits += world.servers.iter().map(|server| server.transfers).sum::<u64>();
         (rebuilt, arranged) = (rebuilt + world.rebuilt, arranged + world.arranged);
+        (replaced, stopped) = (replaced + world.replaced, stopped + world.stopped);
     }
+    let all = [splits, rebuilt, arranged, replaced, stopped];
     assert!(
-        first.is_some() || (splits > 0 && rebuilt > 0 && arranged > 0),
-        "{splits} buckets split, groups were rebuilt {rebuilt} times, and clients had {arranged} splits"
+        seeds().end - seeds().start < SEEDS || !all.contains(&0),
+        "{all:?} transfers, rebuilt groups, changes that clients asked for, and servers that were replaced and stopped"
     );
 }
