@@ -74,7 +74,7 @@ pub(super) struct Returned {
 }
 
 pub(super) enum ReturnedBucket {
-    Data(Recovered),
+    Data(Box<Recovered>),
     Parity(Keeper),
 }
 
@@ -97,7 +97,7 @@ impl Returned {
             }
             State::Data { changes, unconfirmed, noted } => {
                 let recovered = Recovered::new(slab, seat, noted).map_err(full)?;
-                (ReturnedBucket::Data(recovered), Some((changes, unconfirmed)))
+                (ReturnedBucket::Data(Box::new(recovered)), Some((changes, unconfirmed)))
             }
         };
         Ok((Returned { table, seat, bucket }, changes))
@@ -177,7 +177,8 @@ impl BucketServer {
         for Returned { table, bucket, .. } in returned {
             match bucket {
                 ReturnedBucket::Parity(keeper) => keepers.push((*table, keeper)),
-                ReturnedBucket::Data(Recovered { tree, member, noted, .. }) => {
+                ReturnedBucket::Data(recovered) => {
+                    let Recovered { tree, member, noted, .. } = &mut **recovered;
                     data.push((*table, Found { member, tree: Some(tree), journal: None, arrived: noted }));
                 }
             }
