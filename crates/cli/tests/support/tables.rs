@@ -101,7 +101,7 @@ pub(crate) fn until_it_fails(table: &Table, fails: impl FnOnce()) -> Acknowledge
         let load = scope.spawn(|| {
             let mut acknowledged = BTreeMap::new();
             for (i, version) in (0..u32::MAX).map(|i| (i % KEYS, 1 + i / KEYS)) {
-                if is_over.load(Ordering::Relaxed) || table.upsert(&key(i), &value(version)).is_err() {
+                if is_over.load(Ordering::Relaxed) || table.upsert(key(i), value(version)).is_err() {
                     break;
                 }
                 acknowledged.insert(key(i), version);
