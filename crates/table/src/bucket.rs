@@ -584,11 +584,11 @@ impl Probe<'_> {
     fn step(&mut self, slab: &Slab) -> bool {
         let Bucket { inners, leaves, .. } = self.bucket;
         if self.height == 0 {
-            leaves[self.node].keys.likely(self.key).into_iter().for_each(|cell| slab.prefetch(cell));
+            leaves[self.node].keys.probe(slab, self.key);
             return false;
         }
         let inner = &inners[self.node];
-        self.node = inner.children[inner.separators.child(slab, self.key)];
+        self.node = inner.children[inner.separators.probe(slab, self.key)];
         self.height -= 1;
         match self.height {
             0 => prefetch_value(&leaves[self.node]),

@@ -63,7 +63,7 @@ impl Keys {
         }
         let wanted = hint(key, self.shared());
         let low = self.below(wanted);
-        let equal = self.hints[low..self.len()].iter().take_while(|hint| **hint == wanted).count();
+        let equal = self.equal(low, wanted);
         let found = self.cells[low..low + equal].binary_search_by(|cell| slab.key(*cell).cmp(key));
         found.map(|i| low + i).map_err(|i| low + i)
     }
@@ -72,6 +72,11 @@ impl Keys {
     /// cache line after the other.
     fn below(&self, wanted: u32) -> usize {
         self.hints.iter().map(|hint| u32::from(*hint < wanted)).sum::<u32>() as usize
+    }
+
+    /// The number of keys from an index on whose hints are equal to this one.
+    fn equal(&self, from: usize, wanted: u32) -> usize {
+        self.hints[from..self.len()].iter().take_while(|hint| **hint == wanted).count()
     }
 
     /// The number of keys that are <= `key`, which is the index of the child of an inner node where `key` belongs.
@@ -124,9 +129,13 @@ impl Keys {
         }
     }
 
-    /// The cell that probably has the key, if one has. Reads no record.
-    pub(crate) fn likely(&self, key: &[u8]) -> Option<Cell> {
-        self.cells().get(self.below(hint(key, self.shared()))).copied()
+    /// The number of keys that are probably <= `key`. Reads no record, but prefetches those that a search compares.
+    pub(crate) fn probe(&self, slab: &Slab, key: &[u8]) -> usize {
+        let wanted = hint(key, self.shared());
+        let low = self.below(wanted);
+        let equal = self.equal(low, wanted);
+        self.cells[low..low + equal].iter().for_each(|cell| slab.prefetch(*cell));
+        low + equal
     }
 
     pub(crate) fn cells(&self) -> &[Cell] {

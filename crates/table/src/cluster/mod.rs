@@ -43,6 +43,7 @@ mod service;
 mod session;
 #[cfg(test)]
 mod sim_test;
+mod spare;
 mod stream;
 mod table;
 pub mod text;

@@ -300,7 +300,7 @@ impl Owned {
             let count = self.tree.count(slab, self.place(slab, &part.from), self.end(slab, &part.to)) as u64;
             return Page { covered: part, records: Records::default(), count, cuts: Vec::new() };
         }
-        let mut page = Page { covered: part, records: Records::default(), count: 0, cuts: Vec::new() };
+        let mut page = Page { covered: part, records: Records::with_room(), count: 0, cuts: Vec::new() };
         let condition = scan.condition().expect("a scan that is carried out is sound");
         let mut room = Room::default();
         let mut place = match scan.is_descending {

@@ -8,6 +8,8 @@
 
 use thalweg_base::codec::Plain;
 
+use super::spare;
+
 const LENGTH_BYTES: usize = 4;
 
 /// Records that are read from the first to the last.
@@ -21,6 +23,11 @@ pub(crate) struct Records {
 impl Records {
     /// Bytes of a record beyond its key and value.
     pub(crate) const EXTRA_BYTES: usize = 2 * LENGTH_BYTES;
+
+    /// No records yet, in a buffer that others have used, if there is one.
+    pub(crate) fn with_room() -> Records {
+        Records { bytes: spare::take(), at: 0 }
+    }
 
     /// Appends a record.
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) {
@@ -84,7 +91,15 @@ impl Plain for Records {
             end = record_at(bytes, end)?.2;
         }
         *from = rest;
-        Some(Records { bytes: bytes.into(), at: 0 })
+        let mut records = Records::with_room();
+        records.bytes.extend_from_slice(bytes);
+        Some(records)
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        spare::give(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -115,7 +130,7 @@ mod tests {
 
     #[test]
     fn incomplete_records_are_refused() {
-        let bytes = three().bytes;
+        let bytes = three().bytes.clone();
         let whole = [0, 10, 20, 31];
         for end in 0..=bytes.len() {
             let mut encoded = vec![end as u8];

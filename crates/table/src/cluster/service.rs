@@ -43,7 +43,8 @@ use super::parity::service::ParityService;
 use super::registrar::{Registrar, number, registrar, servers};
 use super::resp;
 use super::server::{BucketServer, Outbox, To};
-use super::stream::{Outlet, Reader, framed, locked, unframed};
+use super::spare::{self, LONG_BYTES};
+use super::stream::{Outlet, Reader, framed, framed_in, locked, unframed};
 use super::table::now_ms;
 use super::text::show_hex;
 use crate::server::Stop;
@@ -257,7 +258,12 @@ impl TableService {
             }
             _ => Some(replies),
         };
-        rest.into_iter().for_each(|rest| _ = to.outlet.put(framed(&Message::Replies(rest))));
+        if let Some(rest) = rest {
+            let is_long =
+                rest.outcomes.iter().map(|(_, outcome)| outcome.bytes()).sum::<usize>() >= LONG_BYTES;
+            let buffer = if is_long { spare::take() } else { Vec::new() };
+            to.outlet.put(framed_in(buffer, &Message::Replies(rest)));
+        }
     }
 
     /// The datagrams of this node. A thread receives them.

@@ -12,9 +12,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use thalweg_base::codec::Plain;
 use thalweg_block::Pool;
-use thalweg_wire::{Incoming, Link, Outgoing};
+use thalweg_wire::{Incoming, Link, LinkError, Outgoing};
 
 use super::message::Message;
+use super::spare::{self, LONG_BYTES};
 
 /// The most bytes of a message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
@@ -31,7 +32,12 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A message after its length.
 pub(crate) fn framed(message: &impl Plain) -> Vec<u8> {
-    let mut bytes = vec![0; HEAD_BYTES];
+    framed_in(Vec::new(), message)
+}
+
+/// A message after its length, in an empty buffer.
+pub(crate) fn framed_in(mut bytes: Vec<u8>, message: &impl Plain) -> Vec<u8> {
+    bytes.resize(HEAD_BYTES, 0);
     message.put(&mut bytes);
     let len = (bytes.len() - HEAD_BYTES) as u32;
     bytes[..HEAD_BYTES].copy_from_slice(&len.to_le_bytes());
@@ -143,17 +149,13 @@ impl Outlet {
     /// Sends messages until the outlet is closed or the peer takes no more.
     pub(crate) fn run(&self, mut out: Outgoing) {
         loop {
-            let mut messages = self.take();
-            let sent = match &mut messages[..] {
+            let messages = self.take();
+            if messages.is_empty() {
                 // A peer that still exists reads to the end of the stream.
-                [] => return drop(out.end(&[])),
-                // A page of a range is long enough that a copy would cost time.
-                [one] => out.send(0, one),
-                several => out.send(0, &mut several.concat()),
-            };
-            if sent.is_err() {
-                self.close();
-                return;
+                return drop(out.end(&[]));
+            }
+            if send(&mut out, messages).is_err() {
+                return drop(self.close());
             }
         }
     }
@@ -173,6 +175,23 @@ impl Outlet {
             }
         }
     }
+}
+
+/// Sends messages: the short ones together, the long ones without a copy.
+fn send(out: &mut Outgoing, messages: Vec<Vec<u8>>) -> Result<(), LinkError> {
+    let mut together = Vec::new();
+    for mut message in messages {
+        if message.len() < LONG_BYTES {
+            together.append(&mut message);
+            continue;
+        }
+        if !together.is_empty() {
+            out.send(0, &mut std::mem::take(&mut together))?;
+        }
+        out.send(0, &mut message)?;
+        spare::give(message);
+    }
+    if together.is_empty() { Ok(()) } else { out.send(0, &mut together) }
 }
 
 /// The message in a frame.
