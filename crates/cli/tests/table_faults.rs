@@ -82,7 +82,8 @@ impl Bed {
         let table = self.open();
         let reads = |i: u32| table.get(&key(i)).is_ok_and(|value| value.is_some());
         until_within(SOUND_S_MAX, "all records can be read", || {
-            (0..KEYS).step_by(11).all(reads) && table.count(.., None).is_ok_and(|count| count == KEYS.into())
+            (0..KEYS).step_by(11).all(reads)
+                && table.count(.., None).is_ok_and(|count| count == u64::from(KEYS))
         });
         began.elapsed().as_secs_f64()
     }
