@@ -77,7 +77,7 @@ impl Returned {
             }
             State::Data { changes, unconfirmed, noted } => {
                 let recovered = Recovered::new(slab, seat, noted).map_err(full)?;
-                (ReturnedBucket::Data(recovered), Some((changes, unconfirmed)))
+                (ReturnedBucket::Data(Box::new(recovered)), Some((changes, unconfirmed)))
             }
         };
         Ok((Returned { table, seat, bucket }, changes))
@@ -157,7 +157,8 @@ impl BucketServer {
         for Returned { table, bucket, .. } in returned {
             match bucket {
                 ReturnedBucket::Parity(keeper) => keepers.push((*table, keeper)),
-                ReturnedBucket::Data(Recovered { tree, member, noted, .. }) => {
+                ReturnedBucket::Data(recovered) => {
+                    let Recovered { tree, member, noted, .. } = &mut **recovered;
                     data.push((*table, Found { member, tree: Some(tree), journal: None, arrived: noted }));
                 }
             }

@@ -36,7 +36,7 @@ pub(super) struct Returned {
 }
 
 pub(super) enum ReturnedBucket {
-    Data(Recovered),
+    Data(Box<Recovered>),
     Parity(Keeper),
 }
 

@@ -371,7 +371,7 @@ impl BucketServer {
         if let Some(Returned { bucket: ReturnedBucket::Data(data), .. }) =
             self.take_returned(|of| of == seat).pop()
         {
-            return self.serve_recovered(now_ms, data, out);
+            return self.serve_recovered(now_ms, *data, out);
         }
         if occupant.since != occupant.incarnation {
             let mut restore = Restore::new(seat, group);
