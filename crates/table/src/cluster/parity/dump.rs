@@ -25,7 +25,7 @@ use super::super::server::BucketServer;
 use super::keeper::{Keeper, Share};
 use super::lines::Rank;
 use super::message::{Change, GroupId, Seat};
-use super::protection::Protection;
+use super::protection::{Protection, Returned, ReturnedBucket};
 use super::restore::Recovered;
 use super::serve::{Found, members};
 use crate::slab::{Full, Slab};
@@ -66,27 +66,7 @@ choice!(State {
     1 => Parity { 0: shares },
 });
 
-/// A bucket that has returned, until the registrar says that it still has its seat.
-pub(super) struct Returned {
-    pub(super) table: TableId,
-    pub(super) seat: Seat,
-    pub(super) bucket: ReturnedBucket,
-}
-
-pub(super) enum ReturnedBucket {
-    Data(Box<Recovered>),
-    Parity(Keeper),
-}
-
 impl Returned {
-    /// Returns the memory to the slab.
-    pub(super) fn clear(self, slab: &mut Slab) {
-        match self.bucket {
-            ReturnedBucket::Data(recovered) => recovered.clear(slab),
-            ReturnedBucket::Parity(keeper) => keeper.clear(slab),
-        }
-    }
-
     /// A bucket without its lines, and the changes after which it continues if it is a data bucket.
     fn begin(slab: &mut Slab, now_ms: u64, first: Part) -> Result<(Returned, Option<Changes>), String> {
         let Part { table, seat, state, .. } = first;

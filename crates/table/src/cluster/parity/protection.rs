@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::super::interval::Point;
 use super::super::message::{Message, TableId, To};
-use super::dump::Returned;
 use super::keeper::Keeper;
 use super::message::{Group, GroupId, Seat};
-use super::restore::Restore;
+use super::restore::{Recovered, Restore};
+use crate::slab::Slab;
 
 /// What a server has for groups, besides the buckets that it serves.
 #[derive(Default)]
@@ -26,6 +26,28 @@ pub(crate) struct Protection {
 pub(super) struct Waiting {
     pub(super) needs: Vec<(Seat, u64)>,
     pub(super) reply: (To, Message),
+}
+
+/// A bucket that has returned, until the registrar says that it still has its seat.
+pub(super) struct Returned {
+    pub(super) table: TableId,
+    pub(super) seat: Seat,
+    pub(super) bucket: ReturnedBucket,
+}
+
+pub(super) enum ReturnedBucket {
+    Data(Box<Recovered>),
+    Parity(Keeper),
+}
+
+impl Returned {
+    /// Returns the memory to the slab.
+    pub(super) fn clear(self, slab: &mut Slab) {
+        match self.bucket {
+            ReturnedBucket::Data(recovered) => recovered.clear(slab),
+            ReturnedBucket::Parity(keeper) => keeper.clear(slab),
+        }
+    }
 }
 
 impl Protection {

@@ -15,7 +15,6 @@ use super::super::message::{Message, Outbox, Spec, TableId, To, TransferId};
 use super::super::owned::Owned;
 use super::super::server::{BucketServer, Served};
 use super::super::transfer::Receipt;
-use super::dump::{Returned, ReturnedBucket};
 use super::keeper::{ASK_MS, Keeper, Part};
 #[cfg(test)]
 use super::lines::Rank;
@@ -23,7 +22,7 @@ use super::member::Member;
 use super::message::{
     Change, Cut, Group, GroupId, Held, Lines, Occupant, ParityMessage, Placed, Seat, State,
 };
-use super::protection::{Protection, Waiting};
+use super::protection::{Protection, Returned, ReturnedBucket, Waiting};
 use super::restore::{Recovered, Restore};
 use crate::bucket::Bucket;
 use crate::slab::Full;
