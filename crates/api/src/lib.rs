@@ -55,7 +55,7 @@ pub use request::{
 };
 pub use table::{
     TableBucket, TableDropped, TableEntry, TableForm, TableGroup, TableGroups, TableKind, TableList,
-    TableLoaded, TableMove, TableRecord, TableSeat, TableServer, TableShare, TableStatus,
+    TableLoaded, TableMove, TableMulticast, TableRecord, TableSeat, TableServer, TableShare, TableStatus,
 };
 pub use volume::{
     VolumeCheck, VolumeCluster, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeMount,

@@ -112,6 +112,24 @@ pub struct TableShare {
     /// because they had arrived before.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_datagrams: u64,
+    /// What clients have multicast, if one has asked the node since it was started to receive that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multicast: Option<TableMulticast>,
+}
+
+/// What a node has received in the multicast group of its cluster since it was started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableMulticast {
+    /// The address and port of the group; empty if the node could not join it.
+    pub group: String,
+    /// Datagrams that the node has received.
+    pub received: u64,
+    /// Datagrams that it has dropped, because no client of a table had sent them, or because they had arrived before;
+    /// and those that it has refused, because the client may not change records.
+    pub dropped: u64,
+    /// Why the node receives nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 fn is_zero(count: &u64) -> bool {

@@ -439,7 +439,7 @@ Runs until SIGINT or SIGTERM. Nothing is written to a disk: its records end with
         about: "report what this machine offers and lacks, with remedies",
         doc: "\
 Examines io_uring, direct I/O, queue depths, the limits on locked memory and open files, huge pages, socket buffers, \
-neighbour tables and free space, and says what to do about each thing that is weak or missing.",
+neighbour tables, multicast and free space, and says what to do about each thing that is weak or missing.",
         examples: &[("thalweg doctor --scratch /mnt/fast", "with the disk for scratch files")],
         subjects: &[],
     },

@@ -55,7 +55,8 @@ pub(crate) const TRANSPORT: Flag = Flag {
     about: "how requests for records travel [default: links]",
     doc: "\
 How requests for single records travel. links: over links, that is, TCP. udp: in encrypted datagrams, as many requests in each as it \
-can hold; one that is lost is sent again. What is too long for a datagram, and everything if no datagrams arrive, travels over links.",
+can hold; one that is lost is sent again. What is for all nodes (--variant n or c) is multicast if every node receives that. What is \
+too long for a datagram, and everything if no datagrams arrive, travels over links.",
     set: |args, value| {
         let choices = [("links", Transport::Links), ("udp", Transport::Udp)];
         values::choice(value, &choices).map(|transport| args.transport = Some(transport))

@@ -1,16 +1,16 @@
-//! Socket operations that the standard library does not offer: receiving exactly as much as requested, and closing a
-//! connection whose peer no longer answers.
+//! Socket operations that the standard library does not offer: receiving exactly as much as requested, closing a
+//! connection whose peer no longer answers, and multicast.
 //!
 //! Invariant: a receive wakes its thread once, when all bytes are there, and not for each packet (paper 000, figure 3:
 //! three quarters of the time went into completions of 2 KB).
 
 use std::io;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{RecvFlags, recv, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with, sockopt};
 
 use thalweg_base::clock::Stopwatch;
 
@@ -39,6 +39,29 @@ pub fn wait_for_either(socket: &TcpStream, patience: Duration) {
 pub fn hold_datagrams(socket: &UdpSocket, bytes: usize) {
     let forced = sockopt::set_socket_recv_buffer_size_force(socket, bytes);
     let _ = forced.or_else(|_| sockopt::set_socket_recv_buffer_size(socket, bytes));
+}
+
+/// A socket for the datagrams of a multicast group that arrive at the interface with this address. Other sockets of the
+/// machine can receive them too, and no others arrive here.
+pub fn join(group: SocketAddrV4, interface: Ipv4Addr) -> io::Result<UdpSocket> {
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &group)?;
+    let socket = UdpSocket::from(socket);
+    socket.join_multicast_v4(group.ip(), &interface)?;
+    Ok(socket)
+}
+
+/// A socket that multicasts on the network of the interface through which this address is reached, and no further.
+pub fn multicasts_towards(address: SocketAddrV4) -> io::Result<UdpSocket> {
+    let probe = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    // This sends nothing, and chooses the interface.
+    probe.connect(address)?;
+    let SocketAddr::V4(own) = probe.local_addr()? else { return Err(io::ErrorKind::AddrNotAvailable.into()) };
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    sockopt::set_ip_multicast_if(&socket, own.ip())?;
+    socket.set_multicast_ttl_v4(1)?;
+    Ok(socket)
 }
 
 /// The most unsent bytes in the kernel: few, since credits queue behind them, and they stay in the caches. Throughput
@@ -97,4 +120,27 @@ pub fn be_impatient(socket: &TcpStream, patience: Duration) -> io::Result<()> {
     sockopt::set_tcp_keepidle(socket, Duration::from_secs(1))?;
     sockopt::set_tcp_keepintvl(socket, Duration::from_secs(1))?;
     socket.set_write_timeout(Some(patience))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_members_of_a_group_receive_what_is_multicast_to_it_and_nothing_else() {
+        let (here, [ours, other]) =
+            (Ipv4Addr::LOCALHOST, [1, 2].map(|last| Ipv4Addr::new(239, 255, 77, last)));
+        let port = UdpSocket::bind((here, 0)).unwrap().local_addr().unwrap().port();
+        let members = [ours, ours].map(|group| join(SocketAddrV4::new(group, port), here).unwrap());
+        let sender = multicasts_towards(SocketAddrV4::new(here, 9)).unwrap();
+        sender.send_to(b"other group", (other, port)).unwrap();
+        sender.send_to(b"unicast", (here, port)).unwrap();
+        sender.send_to(b"ours", (ours, port)).unwrap();
+        for member in members {
+            member.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let mut bytes = [0; 16];
+            let len = member.recv(&mut bytes).unwrap();
+            assert_eq!(&bytes[..len], b"ours");
+        }
+    }
 }

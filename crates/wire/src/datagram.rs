@@ -1,14 +1,16 @@
-//! Datagrams beside a link, encrypted with keys that its two ends export from it (RFC 8446, 7.5).
+//! Datagrams beside a link, encrypted with keys that its two ends export from it (RFC 8446, 7.5), and datagrams to many
+//! receivers, encrypted with a key from a secret that the sender has given to each of them over a link.
 //!
 //! ```text
 //! [session: u64][number: u64][payload, encrypted][tag: 16 bytes]       little-endian
 //!
-//! exported secret --"datagram upd"--> next secret ...       the key of each is "datagram key"; one for 2^20 datagrams
+//! secret --"datagram upd"--> next secret ...       the key of each is "datagram key"; one for 2^20 datagrams
 //! ```
 //!
-//! Model: a session has one sender and one receiver in each direction, each direction with its own secret. The number of
-//! a datagram is its nonce, and with the session it is authenticated, but not encrypted. A receiver remembers which of
-//! the last [`WINDOW`] numbers have arrived, as in RFC 6479.
+//! Model: a session has one sender and one receiver in each direction, each direction with its own secret; a session of
+//! many receivers has one direction, and its number is derived from the secret ("datagram id"), so that nobody can give
+//! a secret of his own that number. The number of a datagram is its nonce, and with the session it is authenticated, but
+//! not encrypted. A receiver remembers which of the last [`WINDOW`] numbers have arrived, as in RFC 6479.
 //! Invariant: no number is encrypted twice with a key. A receiver accepts each number at most once, and nothing that the
 //! sender of the session has not encrypted. Nobody can make it derive a key, except by an authentic datagram.
 //! Non-goals: sockets; datagrams that are lost or arrive very late.
@@ -29,6 +31,8 @@ const WINDOW: u64 = 1024;
 /// Datagrams with one key: 64 GiB of the longest ones, as for a link.
 const PER_KEY: u64 = 1 << 20;
 const LABEL: &str = "EXPORTER-thalweg-datagrams";
+/// Bytes of the secret of a sender with many receivers.
+pub const DATAGRAM_SECRET_BYTES: usize = EXPORTED_KEY_BYTES;
 
 /// Why a datagram is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +108,16 @@ impl Link {
         };
         Some((DatagramSealing::new(session, secret(client)?), DatagramOpening::new(secret(!client)?)))
     }
+}
+
+/// Both ends of a session with many receivers, and its number. The sender chooses the secret at random and gives it to
+/// each receiver once, over a link; whoever has it twice would accept all datagrams again. All receivers could send
+/// in the name of the sender.
+pub fn multicast_datagrams(secret: &[u8; DATAGRAM_SECRET_BYTES]) -> (u64, DatagramSealing, DatagramOpening) {
+    let mut session = [0; 8];
+    expand(&Prk::new_less_safe(HKDF_SHA256, secret), "datagram id", &[], &mut session);
+    let session = u64::from_le_bytes(session);
+    (session, DatagramSealing::new(session, *secret), DatagramOpening::new(*secret))
 }
 
 impl DatagramSealing {
@@ -247,6 +261,22 @@ mod tests {
         far[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
         assert_eq!(opened(&mut opening, &far), Err(Dropped::Forged));
         assert_eq!(opened(&mut opening, &datagram), Ok(b"payload".to_vec()));
+    }
+
+    #[test]
+    fn each_receiver_of_a_secret_accepts_each_datagram_once() {
+        let (session, mut sealing, mut first) = multicast_datagrams(&SECRET);
+        let (same, _, mut second) = multicast_datagrams(&SECRET);
+        let (foreign, mut stranger, _) = multicast_datagrams(&[8; DATAGRAM_SECRET_BYTES]);
+        assert!(same == session && foreign != session);
+        let datagram = sealed(&mut sealing, b"payload");
+        assert_eq!(datagram_session(&datagram), Some(session));
+        for opening in [&mut first, &mut second] {
+            assert_eq!(opened(opening, &datagram), Ok(b"payload".to_vec()));
+            assert_eq!(opened(opening, &datagram), Err(Dropped::Replayed));
+            stranger.next = sealing.next;
+            assert_eq!(opened(opening, &sealed(&mut stranger, b"payload")), Err(Dropped::Forged));
+        }
     }
 
     #[test]

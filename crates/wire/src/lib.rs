@@ -48,7 +48,8 @@ pub use client::{Cancel, Client};
 pub use cluster_error::{BadFile, BadHost, ClusterError, ClusterResult, Rejected};
 pub use core::Timeouts;
 pub use datagram::{
-    DATAGRAM_EXTRA_BYTES, DATAGRAM_HEAD_BYTES, DatagramOpening, DatagramSealing, Dropped, datagram_session,
+    DATAGRAM_EXTRA_BYTES, DATAGRAM_HEAD_BYTES, DATAGRAM_SECRET_BYTES, DatagramOpening, DatagramSealing,
+    Dropped, datagram_session, multicast_datagrams,
 };
 pub use error::{LinkError, Result, What};
 pub use export::EXPORTED_KEY_BYTES;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use thalweg_api::{TableEntry, TableGroup, TableLoaded, TableShare, TableStatus};
+use thalweg_api::{TableEntry, TableGroup, TableLoaded, TableMulticast, TableShare, TableStatus};
 use thalweg_base::units::{Bytes, Count};
 
 use super::columns::{columns, counted};
@@ -68,6 +68,12 @@ pub(crate) fn table_status(status: &TableStatus) -> String {
         let (received, dropped) = (Count(share.received_datagrams), Count(share.dropped_datagrams));
         text += &format!("{}: {received} datagrams received, and {dropped} dropped\n", share.node);
     }
+    for share in nodes {
+        text += &share
+            .multicast
+            .as_ref()
+            .map_or_else(String::new, |multicast| multicast_of(&share.node, multicast));
+    }
     text.extend(unreachable.iter().map(|why| format!("NOT REACHED: {why}\n")));
     text.extend(
         missing.iter().map(|interval| format!("LOST, or on a node that was not reached: keys {interval}\n")),
@@ -76,6 +82,19 @@ pub(crate) fn table_status(status: &TableStatus) -> String {
     match &table.parity {
         None => text + "there are no copies: when a node fails, the records of its buckets are lost\n",
         Some(parity) => text + &table_risk(parity, groups),
+    }
+}
+
+/// What a node has received in the multicast group.
+fn multicast_of(node: &str, TableMulticast { group, received, dropped, failed }: &TableMulticast) -> String {
+    match failed {
+        None => {
+            let (received, dropped) = (Count(*received), Count(*dropped));
+            format!("{node}: {received} multicast datagrams received in {group}, and {dropped} dropped\n")
+        }
+        Some(why) => {
+            format!("{node}: NO MULTICAST: {why}; clients send requests for all nodes to each of them\n")
+        }
     }
 }
 
@@ -150,6 +169,8 @@ mod tests {
             bytes: 1200,
             is_moving: false,
         };
+        let multicast =
+            TableMulticast { group: "239.255.1.2:20480".into(), received: 10, dropped: 1, failed: None };
         let share = TableShare {
             node: "n1".into(),
             buckets: vec![bucket],
@@ -160,6 +181,7 @@ mod tests {
             losses: Vec::new(),
             received_datagrams: 1000,
             dropped_datagrams: 2,
+            multicast: Some(multicast),
         };
         let status = TableStatus {
             table,
@@ -178,6 +200,7 @@ node  buckets  records     bytes  memory     of
 n1          1       12  1.17 KiB   4 KiB  1 GiB
 index: 3 pages on 2 levels
 n1: 1 000 datagrams received, and 2 dropped
+n1: 10 multicast datagrams received in 239.255.1.2:20480, and 1 dropped
 NOT REACHED: n2: connection refused
 LOST, or on a node that was not reached: keys m..
 there are no copies: when a node fails, the records of its buckets are lost

@@ -11,7 +11,7 @@ use super::{Outcome, Place};
 /// A running lab.
 pub(crate) struct Lab {
     pub(crate) id: String,
-    identity: String,
+    pub(crate) identity: String,
     /// The ssh command that reaches its hosts, if the nodes were installed over ssh.
     pub(crate) ssh: Option<String>,
 }

@@ -48,7 +48,7 @@ pub fn doctor(scratch: &[PathBuf]) -> Result<DoctorReport> {
         findings.extend([direct_io(&io, directory), queue_depth(&io, directory), free_space(&io, directory)]);
     }
     findings.extend([cores(), memory(), free_memory(), huge_pages(), locked_memory(), open_files()]);
-    findings.extend([socket_buffers(), neighbours()]);
+    findings.extend([socket_buffers(), neighbours(), multicast()]);
     assert!(findings.iter().all(|f| (f.verdict == Verdict::Good) == f.remedy.is_empty()));
     Ok(DoctorReport { findings })
 }
@@ -331,6 +331,33 @@ fn neighbours() -> Finding {
     weak("neighbour table", text, format!("sysctl -w {}", settings.join(" ")))
 }
 
+fn multicast() -> Finding {
+    // Flags of the kernel: up, loopback and multicast.
+    let [up, loopback, multicast] = [1, 8, 0x1000];
+    let flags = |name: &str| {
+        let text = kernel_says(&format!("/sys/class/net/{name}/flags"))?;
+        u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+    };
+    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|name| flags(name).is_some_and(|flags| flags & (up | loopback) == up));
+    names.sort();
+    let (can, cannot): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| flags(name).is_some_and(|flags| flags & multicast != 0));
+    match (can.is_empty(), cannot.first()) {
+        (false, _) => good("multicast", format!("{} can; switches may still drop it", can.join(", "))),
+        (true, None) => good("multicast", "this machine has no network".to_string()),
+        (true, Some(name)) => weak(
+            "multicast",
+            format!("{} cannot", cannot.join(", ")),
+            format!(
+                "ip link set dev {name} multicast on; until then tables with --variant n or c send to each node"
+            ),
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,6 +382,7 @@ mod tests {
             "open files",
             "socket buffers",
             "neighbour table",
+            "multicast",
         ] {
             let finding = found(&report, name);
             assert!(!finding.seen.is_empty(), "{name}");

@@ -78,12 +78,20 @@ pub enum Transport {
     UdpSingle,
 }
 
-/// Messages for a server.
+/// A message for servers.
 pub(crate) struct Sent {
-    pub(crate) to: Address,
+    pub(crate) to: Vec<Address>,
     pub(crate) message: Message,
     /// Whether it may travel as a datagram.
     pub(crate) is_datagram: bool,
+}
+
+impl Sent {
+    /// The message for each server.
+    pub(crate) fn each(self) -> impl Iterator<Item = (Address, Message)> {
+        let Sent { to, message, .. } = self;
+        to.into_iter().map(move |to| (to, message.clone()))
+    }
 }
 
 /// Why a request has no answer.
@@ -276,19 +284,13 @@ impl Client {
         let mut sent = Vec::new();
         let rest =
             messages.into_iter().map(|((to, _, is_datagram), (requests, _))| ((to, is_datagram), requests));
-        let to_all = |message: Message, is_datagram: bool| {
-            let servers = self.servers.iter().cloned();
-            servers.map(move |to| Sent { to, message: message.clone(), is_datagram })
-        };
         for ((to, is_datagram), requests) in full.into_iter().chain(rest) {
-            let message = Message::Requests(requests);
-            match to {
-                Some(to) => sent.push(Sent { to, message, is_datagram }),
-                None => sent.extend(to_all(message, is_datagram)),
-            }
+            let to = to.map_or_else(|| self.servers.clone(), |to| vec![to]);
+            sent.push(Sent { to, message: Message::Requests(requests), is_datagram });
         }
         if self.is_astray {
-            sent.extend(to_all(Message::Where { table: self.table, client: self.id }, false));
+            let message = Message::Where { table: self.table, client: self.id };
+            sent.push(Sent { to: self.servers.clone(), message, is_datagram: false });
         }
         self.is_astray = false;
         sent

@@ -6,6 +6,7 @@
 //! client ==Requests=======> node      datagrams, encrypted; see thalweg_wire's datagram.rs
 //! client <=Replies========= node
 //! ```
+//! multicast.rs adds datagrams to all nodes.
 //!
 //! Model: each datagram holds a message. A client sends requests for single records; whatever does not fit into a
 //! datagram travels on the stream. Lost datagrams are sent again by client.rs, and the journal recognises them.
@@ -54,13 +55,7 @@ impl End {
 
     /// A datagram with this message, unless it is too long.
     fn datagram(&self, message: &Message) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; DATAGRAM_HEAD_BYTES];
-        message.put(&mut bytes);
-        if bytes.len() - DATAGRAM_HEAD_BYTES + DATAGRAM_EXTRA_BYTES > self.bytes {
-            return None;
-        }
-        locked(&self.sealing).seal(&mut bytes);
-        Some(bytes)
+        sealed(&mut locked(&self.sealing), message, self.bytes)
     }
 
     /// The message of a datagram of the other end.
@@ -70,8 +65,19 @@ impl End {
     }
 }
 
+/// A datagram with a message, unless it has more than `bytes_max` bytes.
+pub(super) fn sealed(sealing: &mut DatagramSealing, message: &Message, bytes_max: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; DATAGRAM_HEAD_BYTES];
+    message.put(&mut bytes);
+    if bytes.len() - DATAGRAM_HEAD_BYTES + DATAGRAM_EXTRA_BYTES > bytes_max {
+        return None;
+    }
+    sealing.seal(&mut bytes);
+    Some(bytes)
+}
+
 /// Receives datagrams until `take` returns false, which is also called when none has arrived for a while.
-fn receive(socket: &UdpSocket, mut take: impl FnMut(Option<(&mut [u8], SocketAddr)>) -> bool) {
+pub(super) fn receive(socket: &UdpSocket, mut take: impl FnMut(Option<(&mut [u8], SocketAddr)>) -> bool) {
     let mut buffer = vec![0; u16::MAX.into()];
     loop {
         let is_needed = match socket.recv_from(&mut buffer) {
@@ -85,30 +91,59 @@ fn receive(socket: &UdpSocket, mut take: impl FnMut(Option<(&mut [u8], SocketAdd
 }
 
 fn bind(address: SocketAddr) -> std::io::Result<UdpSocket> {
-    let socket = UdpSocket::bind(address)?;
+    UdpSocket::bind(address).and_then(receiving)
+}
+
+/// A socket that is about to receive datagrams.
+pub(super) fn receiving(socket: UdpSocket) -> std::io::Result<UdpSocket> {
     socket::hold_datagrams(&socket, WAITING_BYTES);
     socket.set_read_timeout(Some(LOOKS))?;
     Ok(socket)
+}
+
+/// The number of datagrams that were received, without those that were dropped; and of those.
+#[derive(Default)]
+pub(super) struct Counts {
+    received: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn add(&self, is_received: bool) {
+        let count = if is_received { &self.received } else { &self.dropped };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> (u64, u64) {
+        (self.received.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
+    }
 }
 
 /// The datagrams of a node.
 pub(crate) struct Datagrams {
     socket: UdpSocket,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
-    received: AtomicU64,
-    dropped: AtomicU64,
+    pub(super) counts: Counts,
 }
 
 /// The session of a client, at its node.
 pub(crate) struct Session {
-    client: ClientId,
+    pub(super) client: ClientId,
     /// Whether it may change records.
-    may_change: bool,
+    pub(super) may_change: bool,
     /// The number of the session, which only its two ends know before the first datagram.
     number: u64,
     end: End,
     /// Where the client is.
     to: Mutex<Option<SocketAddr>>,
+}
+
+impl Session {
+    /// Whether its client may do all that a message asks for.
+    pub(super) fn may_send(&self, message: &Message) -> bool {
+        let is_read = |requests: &Requests| requests.asks.iter().all(|(_, ask)| ask.is_read());
+        self.may_change || !matches!(message, Message::Requests(requests) if !is_read(requests))
+    }
 }
 
 impl Datagrams {
@@ -117,13 +152,7 @@ impl Datagrams {
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let own = address.unwrap_or(any);
         let socket = bind(own).or_else(|_| bind(SocketAddr::new(own.ip(), 0))).or_else(|_| bind(any))?;
-        let count = || AtomicU64::new(0);
-        Ok(Datagrams { socket, sessions: Mutex::default(), received: count(), dropped: count() })
-    }
-
-    /// The number of datagrams that were received, without those that were dropped; and of those.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.received.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
+        Ok(Datagrams { socket, sessions: Mutex::default(), counts: Counts::default() })
     }
 
     /// Opens a session beside a link, and returns it with the message that tells the client.
@@ -153,23 +182,30 @@ impl Datagrams {
     pub(crate) fn run(&self, is_needed: impl Fn() -> bool, take: impl Fn(ClientId, bool, Requests)) {
         receive(&self.socket, |datagram| {
             let Some((datagram, from)) = datagram else { return is_needed() };
-            let requests = self.requests(datagram, from);
-            let count = if requests.is_some() { &self.received } else { &self.dropped };
-            count.fetch_add(1, Ordering::Relaxed);
-            if let Some((session, requests)) = requests {
+            let opened = self.open_datagram(datagram, from);
+            self.counts.add(opened.is_some());
+            if let Some((session, Message::Requests(requests))) = opened {
                 take(session.client, session.may_change, requests);
             }
             true
         });
     }
 
-    /// The requests of a datagram from this address.
-    fn requests(&self, datagram: &mut [u8], from: SocketAddr) -> Option<(Arc<Session>, Requests)> {
+    /// The message of a datagram from this address, if a client may send it.
+    fn open_datagram(&self, datagram: &mut [u8], from: SocketAddr) -> Option<(Arc<Session>, Message)> {
         let session = locked(&self.sessions).get(&datagram_session(datagram)?).cloned()?;
-        let Message::Requests(requests) = session.end.message(datagram)? else { return None };
+        let message = session.end.message(datagram)?;
         let is_from = *locked(&session.to).get_or_insert(from) == from;
-        let are_records = requests.asks.iter().all(|(_, ask)| matches!(**ask, Ask::Record(_)));
-        (is_from && are_records).then_some((session, requests))
+        (is_from && may_arrive(&message)).then_some((session, message))
+    }
+
+    /// Sends a message to a client, if it fits into a datagram and an authentic one of the client has arrived.
+    pub(super) fn answer(&self, session: &Session, message: &Message) {
+        let to = *locked(&session.to);
+        if let (Some(to), Some(datagram)) = (to, session.end.datagram(message)) {
+            // A datagram that cannot be sent is like one that is lost.
+            let _ = self.socket.send_to(&datagram, to);
+        }
     }
 
     /// Sends replies as far as they fit into datagrams. Returns the rest.
@@ -203,6 +239,15 @@ impl Datagrams {
     }
 }
 
+/// Whether a client may send this message in a datagram.
+pub(super) fn may_arrive(message: &Message) -> bool {
+    match message {
+        Message::Requests(requests) => requests.asks.iter().all(|(_, ask)| matches!(**ask, Ask::Record(_))),
+        Message::Probe { .. } => true,
+        _ => false,
+    }
+}
+
 /// The datagrams of a client to one node.
 pub(crate) struct ToNode {
     socket: UdpSocket,
@@ -218,21 +263,23 @@ impl ToNode {
         Some(ToNode { socket, node, end: End::new(link, session, true, bytes)? })
     }
 
+    /// Where the node receives them.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.node
+    }
+
     /// Sends a message, if it fits into a datagram and can be sent.
     pub(crate) fn send(&self, message: &Message) -> bool {
         let datagram = self.end.datagram(message);
         datagram.is_some_and(|datagram| self.socket.send_to(&datagram, self.node).is_ok())
     }
 
-    /// Receives replies until `take` returns false or the other owners have dropped this end.
-    pub(crate) fn run(weak: &Weak<ToNode>, mut take: impl FnMut(Replies) -> bool) {
+    /// Receives messages until `take` returns false or the other owners have dropped this end.
+    pub(crate) fn run(weak: &Weak<ToNode>, mut take: impl FnMut(Message) -> bool) {
         let Some(Ok(socket)) = weak.upgrade().map(|to| to.socket.try_clone()) else { return };
         receive(&socket, |datagram| {
             let Some(to) = weak.upgrade() else { return false };
-            match datagram.and_then(|(datagram, _)| to.end.message(datagram)) {
-                Some(Message::Replies(replies)) => take(replies),
-                _ => true,
-            }
+            datagram.and_then(|(datagram, _)| to.end.message(datagram)).is_none_or(&mut take)
         });
     }
 }

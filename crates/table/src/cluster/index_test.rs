@@ -63,8 +63,11 @@ impl World {
             assert!(client.tick(self.now_ms).is_empty(), "a request has no answer");
             let mut outcomes = Vec::new();
             let messages = client.messages(self.now_ms);
-            let mut network: VecDeque<(Option<Address>, Address, Message)> =
-                messages.into_iter().map(|Sent { to, message, .. }| (Some(to), "".into(), message)).collect();
+            let mut network: VecDeque<(Option<Address>, Address, Message)> = messages
+                .into_iter()
+                .flat_map(Sent::each)
+                .map(|(to, message)| (Some(to), "".into(), message))
+                .collect();
             for server in 0..SERVERS {
                 let mut out = Outbox::new();
                 self.servers[server].tick(self.now_ms, &mut out);

@@ -327,6 +327,20 @@ pub(crate) enum Message {
         session: u64,
         port: u32,
     },
+    /// Asks a node to receive what the client multicasts: the secret of its datagrams, in place of an earlier one.
+    OpenMulticast {
+        secret: Bytes,
+    },
+    /// The session of that secret, and the multicast group: its address and port.
+    Multicast {
+        session: u64,
+        group: u32,
+        port: u32,
+    },
+    /// Asks who receives what a client multicasts in this session; a node returns it.
+    Probe {
+        session: u64,
+    },
 }
 
 /// The destination of a message.
@@ -399,6 +413,9 @@ choice!(Message {
     10 => Parity { 0: message },
     20 => OpenDatagrams { client: client, bytes: bytes },
     21 => Datagrams { session: session, port: port },
+    22 => OpenMulticast { secret: secret },
+    23 => Multicast { session: session, group: group, port: port },
+    24 => Probe { session: session },
 });
 
 impl Operation {

@@ -27,6 +27,7 @@ mod interval;
 mod journal;
 mod load;
 mod message;
+mod multicast;
 mod nodes;
 mod numbers;
 mod owned;

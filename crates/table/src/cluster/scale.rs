@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use thalweg_base::rng::Rng;
 
-use super::client::{Client, Variant};
+use super::client::{Client, Sent, Variant};
 use super::image::Address;
 use super::journal::ClientId;
 use super::message::{Ask, Message, Operation, Spec};
@@ -104,7 +104,7 @@ impl World {
         self.is_forwarded = false;
         client.ask(self.now_ms, Arc::new(Ask::Record(operation)));
         while client.outstanding() > 0 {
-            let sent = client.messages(self.now_ms).into_iter().map(|sent| (sent.to, sent.message)).collect();
+            let sent = client.messages(self.now_ms).into_iter().flat_map(Sent::each).collect();
             self.deliver(client, sent);
             // A request that was forwarded too often is asked again.
             self.now_ms += AGAIN_MS;

@@ -198,7 +198,11 @@ impl BucketServer {
             Message::Parity(message) => self.parity(now_ms, from, message, out),
             Message::Index { table, note } => self.index_note(from, (table, note), out),
             // Only for those who have sockets.
-            Message::OpenDatagrams { .. } | Message::Datagrams { .. } => {}
+            Message::OpenDatagrams { .. }
+            | Message::Datagrams { .. }
+            | Message::OpenMulticast { .. }
+            | Message::Multicast { .. }
+            | Message::Probe { .. } => {}
         }
         self.split_pages(now_ms, out);
         self.shed(now_ms);

@@ -35,6 +35,7 @@ use super::image::Address;
 use super::interval::Interval;
 use super::journal::ClientId;
 use super::message::{Message, Outcome, Refused, Replies, Requests, Spec, TableId};
+use super::multicast::Group;
 use super::nodes::interval;
 use super::owned::Owned;
 
@@ -73,6 +74,8 @@ pub struct TableService {
     pub(super) clients: Mutex<BTreeMap<ClientId, ToClient>>,
     /// Made when the first client asks for it; `None` if there is no port.
     datagrams: OnceLock<Option<Arc<Datagrams>>>,
+    /// Joined when the first client asks for it.
+    pub(super) group: OnceLock<std::result::Result<Arc<Group>, String>>,
     /// Tables that clients are loading, and that are not listed yet.
     pub(crate) loads: Mutex<BTreeSet<TableId>>,
     peers: Mutex<HashMap<Address, ToPeer>>,
@@ -125,6 +128,7 @@ impl TableService {
             buckets: Mutex::default(),
             clients: Mutex::default(),
             datagrams: OnceLock::new(),
+            group: OnceLock::new(),
             loads: Mutex::default(),
             peers: Mutex::default(),
             resp: resp::serve(host)?,
@@ -476,7 +480,8 @@ impl TableService {
         let id = number(id)?;
         let datagrams = self.datagrams.get().and_then(Option::as_ref);
         let (received_datagrams, dropped_datagrams) =
-            datagrams.map_or((0, 0), |datagrams| datagrams.counts());
+            datagrams.map_or((0, 0), |datagrams| datagrams.counts.get());
+        let multicast = self.multicast();
         Ok(self.with_buckets(|buckets, _| {
             let served = buckets.tables.get(&id);
             let own = served.into_iter().flat_map(|served| &served.buckets);
@@ -499,6 +504,7 @@ impl TableService {
                 losses: losses.map(|(_, interval, server)| loss(interval, server)).collect(),
                 received_datagrams,
                 dropped_datagrams,
+                multicast,
             }
         }))
     }

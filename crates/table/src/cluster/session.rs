@@ -1,13 +1,16 @@
-//! The stream of a client to a node: its requests, and where its replies go.
+//! The stream of a client to a node: its requests, where its replies go, and what it sends and multicasts beside it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use thalweg_api::TableMulticast;
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{Incoming, Link, Outgoing};
+use thalweg_wire::{Incoming, Link, Outgoing, cluster};
 
 use super::datagrams::{self, Datagrams};
 use super::journal::ClientId;
 use super::message::Message;
+use super::multicast::Group;
 use super::service::{Medium, TableService, ToClient};
 use super::stream::{Outlet, Reader, framed, locked};
 use super::table::now_ms;
@@ -29,8 +32,34 @@ impl TableService {
         if !spawn("table", move || drop(sends.run(out))) {
             return Err("this node has no thread left".into());
         }
-        let session = Session { service: self, outlet, client: None, datagrams: None };
+        let session = Session { service: self, outlet, client: None, datagrams: None, sender: None };
         session.serve(link, &mut reader, may_change)
+    }
+
+    /// What this node receives in the cluster's group, or why it receives nothing. A thread receives it.
+    pub(super) fn group(self: &Arc<Self>) -> &std::result::Result<Arc<Group>, String> {
+        let start = || {
+            let datagrams = Arc::clone(self.datagrams().ok_or("no UDP port can be opened")?);
+            let file = self.host.cluster_file().ok_or("this node is in no cluster")?;
+            let address = self.host.declared().map(|host| cluster::address_of(&host));
+            let address = address.ok_or("this node is in no cluster")?.map_err(|why| why.to_string())?;
+            let group = Arc::new(Group::join(&file.id, address)?);
+            let (service, receives) = (Arc::clone(self), Arc::clone(&group));
+            let receives = move || {
+                let is_needed = || !service.host.is_stopping_within(Duration::ZERO);
+                receives.run(&datagrams, is_needed, |session, requests| {
+                    service.requests((session.client, Medium::Datagrams), session.may_change, requests);
+                });
+            };
+            spawn("multicast", receives).then_some(group).ok_or("the system has no thread left".into())
+        };
+        self.group.get_or_init(start)
+    }
+
+    /// What the node has received in the group, if a client has asked for that.
+    pub(super) fn multicast(&self) -> Option<TableMulticast> {
+        let failed = |why: &String| TableMulticast { failed: Some(why.clone()), ..TableMulticast::default() };
+        Some(self.group.get()?.as_ref().map_or_else(failed, |group| group.shown()))
     }
 }
 
@@ -41,6 +70,8 @@ struct Session<'a> {
     /// The client, once its first message has said which of its sessions this is.
     client: Option<ClientId>,
     datagrams: Option<(Arc<datagrams::Session>, Arc<Datagrams>)>,
+    /// The number of the client as a sender of multicast datagrams.
+    sender: Option<(u64, Arc<Group>)>,
 }
 
 impl Session<'_> {
@@ -64,6 +95,10 @@ impl Session<'_> {
                     let client = of(client.session);
                     self.is(client)?;
                     self.open_datagrams(link, client, (bytes, may_change))?;
+                    continue;
+                }
+                Message::OpenMulticast { secret } => {
+                    self.open_multicast(&secret)?;
                     continue;
                 }
                 Message::Where { table, client } => {
@@ -113,12 +148,26 @@ impl Session<'_> {
         self.outlet.put(framed(&opened));
         Ok(())
     }
+
+    /// Receives what the client multicasts with this secret, and nothing more with an earlier one. If this node cannot
+    /// receive it, the client does not hear of it.
+    fn open_multicast(&mut self, secret: &[u8]) -> std::result::Result<(), String> {
+        let Some((session, _)) = &self.datagrams else { return Err("it has no session of datagrams".into()) };
+        let Ok(group) = self.service.group() else { return Ok(()) };
+        let (number, opened) = group.open(secret, session).ok_or("a secret for multicast is used once")?;
+        if let Some((earlier, _)) = self.sender.replace((number, Arc::clone(group))) {
+            group.close(earlier);
+        }
+        self.outlet.put(framed(&opened));
+        Ok(())
+    }
 }
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.outlet.close();
         self.datagrams.iter().for_each(|(session, datagrams)| datagrams.close(session));
+        self.sender.iter().for_each(|(number, group)| group.close(*number));
         let Some(client) = self.client else { return };
         let mut clients = locked(&self.service.clients);
         // The client may have reconnected on another stream.

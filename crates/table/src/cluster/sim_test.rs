@@ -125,8 +125,8 @@ impl World {
         let core = |i| {
             let id = ClientId { peer: [0, i as u64], session: 1 };
             let core = Client::new(id, (TABLE, name(0)), all.clone(), variants[i]);
-            // One of them sends two requests in a datagram.
-            if i == 0 { core.in_datagrams(200) } else { core }
+            // Two of them send two requests in a datagram, one to all servers.
+            if matches!(variants[i], Variant::Nearest | Variant::All) { core.in_datagrams(200) } else { core }
         };
         let client = |i| SimClient { core: core(i), asked: BTreeMap::new(), range: None, arranging: None };
         let mut world = World {
@@ -417,7 +417,7 @@ impl World {
         let now_ms = self.now_ms;
         let SimClient { core, range, .. } = &mut self.clients[client];
         range.iter_mut().for_each(|(pages, ..)| pages.ask(now_ms, core));
-        for Sent { to, message, .. } in core.messages(now_ms) {
+        for (to, message) in core.messages(now_ms).into_iter().flat_map(Sent::each) {
             self.send(self.servers.len() + client, number(&to), &message);
         }
     }

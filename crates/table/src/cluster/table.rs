@@ -7,7 +7,7 @@
 //! Non-goals: where the records are; see client.rs.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -22,12 +22,13 @@ use super::error::{Error, Result, fits};
 use super::image::Address;
 use super::interval::Interval;
 use super::journal::ClientId;
-use super::message::{Answer, Arrange, Ask, Message, Operation, Outcome, Replies, Scan, What};
+use super::message::{Answer, Arrange, Ask, Message, Operation, Outcome, Replies, Requests, Scan, What};
+use super::multicast::Multicast;
 use super::nodes::Tables;
 use super::numbers::NumberMap;
 use super::range::Range;
 use super::registrar::{number, servers};
-use super::stream::{Reader, WAITING_BYTES_MAX, framed};
+use super::stream::{Reader, WAITING_BYTES_MAX, framed, locked};
 use super::window::{Outstanding, Window};
 use crate::condition::Condition;
 
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     connections: Mutex<HashMap<Address, Arc<Mutex<Option<Line>>>>>,
     /// The most bytes of a datagram, if datagrams are used.
     datagram_bytes: Option<usize>,
+    /// If datagrams are used, and some are for all servers.
+    multicast: Option<Mutex<Multicast>>,
 }
 
 /// The state of the stream to a server.
@@ -196,14 +199,37 @@ impl Shared {
             state.unsent = 0;
             state.client.messages(now_ms())
         };
-        for sent in messages {
-            if self.send(&sent).is_err() {
-                self.state().client.unreachable(now_ms(), &sent.to);
+        self.tend_multicast();
+        messages.into_iter().for_each(|sent| self.send(sent));
+    }
+
+    /// Does what is due so that servers receive what is multicast.
+    fn tend_multicast(self: &Arc<Self>) {
+        let sent = self.multicast.as_ref().map(|multicast| locked(multicast).step(now_ms()));
+        sent.into_iter().flatten().for_each(|sent| self.send(sent));
+    }
+
+    /// Sends a message to its servers, in one datagram if it is for all and they receive that.
+    fn send(self: &Arc<Self>, sent: Sent) {
+        if let (Some(multicast), Message::Requests(Requests { is_to_all: true, asks, .. })) =
+            (&self.multicast, &sent.message)
+        {
+            let mut multicast = locked(multicast);
+            if sent.is_datagram && multicast.send(&sent.message) {
+                return;
+            }
+            if !sent.is_datagram && asks.iter().any(|(_, ask)| matches!(**ask, Ask::Record(_))) {
+                multicast.doubt();
+            }
+        }
+        for to in &sent.to {
+            if self.send_to(to, &sent).is_err() {
+                self.state().client.unreachable(now_ms(), to);
             }
         }
     }
 
-    fn send(self: &Arc<Self>, Sent { to, message, is_datagram }: &Sent) -> Result<()> {
+    fn send_to(self: &Arc<Self>, to: &Address, Sent { message, is_datagram, .. }: &Sent) -> Result<()> {
         let connection = {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(connections.entry(to.clone()).or_default())
@@ -250,7 +276,7 @@ impl Shared {
             *line = connected.ok().map(Line::Open);
             drop(line);
             if !is_open {
-                shared.state().client.unreachable(now_ms(), &server);
+                shared.ended(&server, None);
                 shared.changed.notify_all();
             }
         };
@@ -275,21 +301,21 @@ impl Shared {
         let (shared, to, opened) = (Arc::downgrade(self), to.clone(), Arc::downgrade(&datagrams));
         let exports = Arc::downgrade(&link);
         let reads = move || {
+            let mut own = None;
             while let Ok(Some(message)) = reader.next()
                 && let Some(shared) = Weak::upgrade(&shared)
             {
-                match message {
-                    Message::Replies(replies) => shared.replied(replies),
-                    Message::Datagrams { session, port } => {
-                        let node = SocketAddr::new(node.ip(), port as u16);
-                        let link = exports.upgrade();
-                        shared.opened((session, node), link.as_deref(), opened.upgrade().as_deref());
-                    }
-                    _ => break,
+                if let Message::Datagrams { session, port } = message {
+                    own = Some(session);
+                    let node = SocketAddr::new(node.ip(), port as u16);
+                    let link = exports.upgrade();
+                    shared.opened(&to, (session, node), link.as_deref(), opened.upgrade().as_deref());
+                } else if !shared.take(&to, message) {
+                    break;
                 }
             }
             if let Some(shared) = Weak::upgrade(&shared) {
-                shared.state().client.unreachable(now_ms(), &to);
+                shared.ended(&to, own);
             }
         };
         match spawn("replies", reads) {
@@ -298,9 +324,16 @@ impl Shared {
         }
     }
 
+    /// Handles the end of the stream to a server, which had this session of datagrams, or the failure to open one.
+    fn ended(&self, server: &Address, session: Option<u64>) {
+        self.multicast.iter().for_each(|multicast| locked(multicast).ended(server, session));
+        self.state().client.unreachable(now_ms(), server);
+    }
+
     /// Uses the session of datagrams that a node has opened.
     fn opened(
         self: &Arc<Self>,
+        server: &Address,
         (session, node): (u64, SocketAddr),
         link: Option<&Link>,
         datagrams: Option<&OnceLock<Arc<ToNode>>>,
@@ -309,15 +342,39 @@ impl Shared {
             return;
         };
         let Some(to) = ToNode::new(link, session, node, bytes).map(Arc::new) else { return };
-        let (shared, weak) = (Arc::downgrade(self), Arc::downgrade(&to));
-        let reads = move || {
-            ToNode::run(&weak, |replies| {
-                Weak::upgrade(&shared).map(|shared| shared.replied(replies)).is_some()
-            });
+        let (shared, weak, from) = (Arc::downgrade(self), Arc::downgrade(&to), server.clone());
+        let reads = {
+            let weak = weak.clone();
+            move || {
+                ToNode::run(&weak, |message| {
+                    Weak::upgrade(&shared).map(|shared| shared.take(&from, message)).is_some()
+                });
+            }
         };
         if spawn("replies", reads) {
             let _ = datagrams.set(to);
+            self.multicast
+                .iter()
+                .for_each(|multicast| locked(multicast).opened(server, session, weak.clone()));
+            self.tend_multicast();
         }
+    }
+
+    /// Processes a message of a server. Returns false if a server sends no such message to a client.
+    fn take(self: &Arc<Self>, from: &Address, message: Message) -> bool {
+        match message {
+            Message::Replies(replies) => self.replied(replies),
+            Message::Multicast { session, group, port } => {
+                let group = SocketAddrV4::new(Ipv4Addr::from_bits(group), port as u16);
+                self.multicast.iter().for_each(|multicast| locked(multicast).joined(from, session, group));
+                self.tend_multicast();
+            }
+            Message::Probe { session } => {
+                self.multicast.iter().for_each(|multicast| locked(multicast).received(from, session));
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// Processes replies.
@@ -365,8 +422,9 @@ impl Table {
             )));
         }
         let id = ClientId { peer: [0; 2], session: new_id().0 as u64 };
-        let servers = servers(&tables.client.file().hosts).into_iter().map(Address::from).collect();
-        let mut client = Client::new(id, (number(&entry.id)?, (*entry.home).into()), servers, variant);
+        let servers: Vec<_> = servers(&tables.client.file().hosts).into_iter().map(Address::from).collect();
+        let home = (number(&entry.id)?, (*entry.home).into());
+        let mut client = Client::new(id, home, servers.clone(), variant);
         let hosts = &tables.client.file().hosts;
         let is_local = |host: &ClusterHost| cluster::address_of(host).is_ok_and(|at| at.ip().is_loopback());
         let most = || if hosts.iter().all(is_local) { MACHINE_BYTES } else { NETWORK_BYTES };
@@ -374,6 +432,9 @@ impl Table {
         if let Some(bytes) = datagram_bytes {
             client = client.in_datagrams(if transport == Transport::UdpSingle { 0 } else { bytes });
         }
+        let asks_all = matches!(variant, Variant::All | Variant::Known);
+        let multicast =
+            datagram_bytes.filter(|_| asks_all).map(|bytes| Mutex::new(Multicast::new(servers, bytes)));
         let window = Outstanding::new(window);
         let state =
             State { client, window, unsent: 0, done: NumberMap::default(), forgotten: NumberMap::default() };
@@ -384,6 +445,7 @@ impl Table {
             changed: Condvar::new(),
             connections: Mutex::default(),
             datagram_bytes,
+            multicast,
         };
         Ok(Table { shared: Arc::new(shared) })
     }
