@@ -12,7 +12,7 @@
 //!
 //! Model: the group is derived from the cluster's id: an address for local use (RFC 2365), and a port. Datagrams do not
 //! leave the network (TTL 1). Until nodes have answered a probe, and where they never do, the client sends its requests
-//! to each node ([`datagrams`](super::datagrams)). Nodes answer in the client's session of datagrams.
+//! to each node (datagrams.rs). Nodes answer in the client's session of datagrams.
 //! Invariant: what a node accepts was sent by the client of its link, once, and may do what that client's certificate
 //! may do. A client gives a secret to a node once: when a stream to a node ends, it takes a new one, so neither a node
 //! that was dropped nor one that was restarted accepts or sends anything under the old one.
@@ -21,21 +21,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use thalweg_api::TableMulticast;
 use thalweg_io::socket;
-use thalweg_wire::threads::spawn;
 use thalweg_wire::{
-    DATAGRAM_SECRET_BYTES, DatagramOpening, DatagramSealing, cluster, datagram_session, multicast_datagrams,
-    new_id,
+    DATAGRAM_SECRET_BYTES, DatagramOpening, DatagramSealing, datagram_session, multicast_datagrams, new_id,
 };
 
 use super::client::Sent;
 use super::datagrams::{Counts, Datagrams, Session, ToNode, may_arrive, receive, receiving, sealed};
 use super::image::Address;
 use super::message::{Message, Requests};
-use super::service::{Medium, TableService};
 use super::stream::locked;
 
 /// The first two bytes of the group's address: the local scope of RFC 2365.
@@ -71,7 +67,7 @@ struct Sender {
 
 impl Group {
     /// Joins the group of a cluster, at the interface of the node's address.
-    fn join(cluster: &str, node: SocketAddr) -> Result<Group, String> {
+    pub(crate) fn join(cluster: &str, node: SocketAddr) -> Result<Group, String> {
         let SocketAddr::V4(node) = node else { return Err("multicast needs an IPv4 address".into()) };
         let address = group_of(cluster).ok_or("the cluster has no id")?;
         let joined = socket::join(address, *node.ip()).and_then(receiving);
@@ -106,8 +102,22 @@ impl Group {
         (is_to_all && may_arrive(&message)).then(|| (Arc::clone(&sender.session), message))
     }
 
+    /// What has been received.
+    pub(crate) fn shown(&self) -> TableMulticast {
+        let (received, dropped) = self.counts.get();
+        let failed = (received == 0).then(|| {
+            format!("nothing has arrived in the group {}, which all nodes have to join", self.address)
+        });
+        TableMulticast { group: self.address.to_string(), received, dropped, failed }
+    }
+
     /// Receives datagrams until `is_needed` is false. Answers probes, and gives requests to `take`.
-    fn run(&self, datagrams: &Datagrams, is_needed: impl Fn() -> bool, take: impl Fn(&Session, Requests)) {
+    pub(crate) fn run(
+        &self,
+        datagrams: &Datagrams,
+        is_needed: impl Fn() -> bool,
+        take: impl Fn(&Session, Requests),
+    ) {
         receive(&self.socket, |datagram| {
             let Some((datagram, _)) = datagram else { return is_needed() };
             let opened = self.open_datagram(datagram);
@@ -120,43 +130,6 @@ impl Group {
             }
             true
         });
-    }
-}
-
-impl TableService {
-    /// What this node receives in the cluster's group, or why it receives nothing. A thread receives it.
-    pub(super) fn group(self: &Arc<Self>) -> &Result<Arc<Group>, String> {
-        let start = || {
-            let datagrams = Arc::clone(self.datagrams().ok_or("no UDP port can be opened")?);
-            let file = self.host.cluster_file().ok_or("this node is in no cluster")?;
-            let address = self.host.declared().map(|host| cluster::address_of(&host));
-            let address = address.ok_or("this node is in no cluster")?.map_err(|why| why.to_string())?;
-            let group = Arc::new(Group::join(&file.id, address)?);
-            let (service, receives) = (Arc::clone(self), Arc::clone(&group));
-            let receives = move || {
-                let is_needed = || !service.host.is_stopping_within(Duration::ZERO);
-                receives.run(&datagrams, is_needed, |session, requests| {
-                    service.requests((session.client, Medium::Datagrams), session.may_change, requests);
-                });
-            };
-            spawn("multicast", receives).then_some(group).ok_or("the system has no thread left".into())
-        };
-        self.group.get_or_init(start)
-    }
-
-    /// What the node has received in the group, if a client has asked for that.
-    pub(super) fn multicast(&self) -> Option<TableMulticast> {
-        let group = match self.group.get()? {
-            Ok(group) => group,
-            Err(why) => {
-                return Some(TableMulticast { failed: Some(why.clone()), ..TableMulticast::default() });
-            }
-        };
-        let (received, dropped) = group.counts.get();
-        let failed = (received == 0).then(|| {
-            format!("nothing has arrived in the group {}, which all nodes have to join", group.address)
-        });
-        Some(TableMulticast { group: group.address.to_string(), received, dropped, failed })
     }
 }
 
@@ -367,7 +340,7 @@ mod tests {
         client.opened(&servers[1], 4, Weak::new());
         all.extend(given(&mut client));
         let of = |server: &str| {
-            all.iter().filter(|(to, _)| to == server).map(|(_, secret)| &**secret).collect::<Vec<_>>()
+            all.iter().filter(|(to, _)| to == server).map(|(_, secret)| &secret[..]).collect::<Vec<_>>()
         };
         let distinct = |secrets: &[&[u8]]| secrets.iter().collect::<BTreeSet<_>>().len() == secrets.len();
         assert!(distinct(&of("n1")) && distinct(&of("n2")) && all.len() == 6, "{all:?}");

@@ -1,9 +1,11 @@
-//! The stream of a client to a node: its requests, and where its replies go.
+//! The stream of a client to a node: its requests, where its replies go, and what it sends and multicasts beside it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use thalweg_api::TableMulticast;
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{Incoming, Link, Outgoing};
+use thalweg_wire::{Incoming, Link, Outgoing, cluster};
 
 use super::datagrams::{self, Datagrams};
 use super::journal::ClientId;
@@ -32,6 +34,32 @@ impl TableService {
         }
         let session = Session { service: self, outlet, client: None, datagrams: None, sender: None };
         session.serve(link, &mut reader, may_change)
+    }
+
+    /// What this node receives in the cluster's group, or why it receives nothing. A thread receives it.
+    pub(super) fn group(self: &Arc<Self>) -> &std::result::Result<Arc<Group>, String> {
+        let start = || {
+            let datagrams = Arc::clone(self.datagrams().ok_or("no UDP port can be opened")?);
+            let file = self.host.cluster_file().ok_or("this node is in no cluster")?;
+            let address = self.host.declared().map(|host| cluster::address_of(&host));
+            let address = address.ok_or("this node is in no cluster")?.map_err(|why| why.to_string())?;
+            let group = Arc::new(Group::join(&file.id, address)?);
+            let (service, receives) = (Arc::clone(self), Arc::clone(&group));
+            let receives = move || {
+                let is_needed = || !service.host.is_stopping_within(Duration::ZERO);
+                receives.run(&datagrams, is_needed, |session, requests| {
+                    service.requests((session.client, Medium::Datagrams), session.may_change, requests);
+                });
+            };
+            spawn("multicast", receives).then_some(group).ok_or("the system has no thread left".into())
+        };
+        self.group.get_or_init(start)
+    }
+
+    /// What the node has received in the group, if a client has asked for that.
+    pub(super) fn multicast(&self) -> Option<TableMulticast> {
+        let failed = |why: &String| TableMulticast { failed: Some(why.clone()), ..TableMulticast::default() };
+        Some(self.group.get()?.as_ref().map_or_else(failed, |group| group.shown()))
     }
 }
 
