@@ -99,6 +99,25 @@ def test_actors_that_are_killed_are_replaced(hosted: thalweg.Cluster, place: Pat
     assert sort(hosted).output.records == NODES * 20_000
 
 
+def test_the_only_node_is_replaced_when_its_supervisor_is_killed(machines: Any, place: Path) -> None:
+    """A cluster file has at least one host, so the only one could not be dropped, and never came back."""
+    import thalweg.ray
+
+    with thalweg.ray.cluster(1, memory="256MiB", data=place, timeout=60) as cluster:
+        thalweg.gen("1k", place / "records")
+        before = up(cluster, 1)
+        os.kill(supervisor_of(nodes_of(place)[0]), signal.SIGKILL)
+
+        def replaced() -> bool:
+            after = ids(thalweg.ray.connect("river"))
+            return list(after) == ["n1"] and after != before
+
+        eventually(replaced)
+        assert [host.host for host in cluster.status().hosts] == ["n1"]
+        assert sort(cluster).output.records == 1_000
+    assert nodes_of(place) == []
+
+
 def test_a_driver_that_is_killed_leaves_the_cluster(machines: Any, place: Path) -> None:
     import thalweg.ray
 

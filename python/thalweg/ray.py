@@ -15,6 +15,7 @@ This is the only module that imports Ray, when it first needs it.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import pickle
@@ -53,6 +54,11 @@ _TIMEOUT_SECONDS_MAX = 24 * 60 * 60
 _OTHER_CALLS = 8
 """Calls of programs that a keeper carries out at a time, beside one of each supervisor."""
 _ANSWER_SECONDS = 5.0
+
+_PLACEHOLDER = "placeholder"
+"""The host that a cluster of one node has while its node is replaced."""
+_NOWHERE = "127.0.0.1:1"
+"""An address where no node listens, so that the attempt to reach one fails at once."""
 
 _OPTIONS = {"namespace": _NAMESPACE, "lifetime": "detached", "max_restarts": -1}
 """How Ray runs the actors."""
@@ -300,10 +306,22 @@ class Keeper:
         if self._stopping.is_set():
             raise RayError(f"the cluster '{self._name}' is being ended")
         with self._changes:
-            self._cluster("drop", name)
+            hosts = self._hosts()
+            if hosts == [name]:
+                # A cluster has at least one host: another one, which does not exist, keeps the place of the only one.
+                self._cluster("add", f"{_PLACEHOLDER}={_NOWHERE}")
+            # What an earlier attempt has done is not done again.
+            if name in hosts:
+                self._cluster("drop", name)
             self._cluster("add", host)
+            if _PLACEHOLDER in self._hosts():
+                self._cluster("drop", _PLACEHOLDER)
             self._store_owner()
             return _read(self._owner / "hosts" / name)
+
+    def _hosts(self) -> list[str]:
+        """The names of the hosts in the cluster file."""
+        return [host["name"] for host in json.loads((self._owner / "cluster.json").read_bytes())["hosts"]]
 
     def client(self) -> _Files:
         """The identity of clients."""
