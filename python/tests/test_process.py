@@ -25,6 +25,11 @@ def python(code: str, **options: object) -> subprocess.Popen[str]:
     )
 
 
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "thalweg", "gen", "10", "records", "-q"], capture_output=True)
+    assert done.returncode == 0 and Path("records").stat().st_size == 1_000
+
+
 HEARS = "import signal, thalweg; signal.signal(signal.SIGINT, signal.default_int_handler)"
 """A program that a shell has started in the background ignores Ctrl-C."""
 

@@ -35,11 +35,18 @@ def _hosted(words: list[str]) -> list[str]:
     return given
 
 
+def _script() -> str:
+    """The file that starts this command, which starts itself again for a node. ``python -m thalweg`` is no file."""
+    script = os.path.abspath(sys.argv[0])
+    beside = os.path.join(os.path.dirname(sys.executable), "thalweg")
+    return beside if os.path.basename(script) == "__main__.py" and os.access(beside, os.X_OK) else script
+
+
 def main() -> None:
     """Ends the process with the command's exit status."""
     # The command has handlers of its own; Python's would wait for an interpreter that does not run.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    script = os.path.abspath(sys.argv[0])
+    script = _script()
     # Nothing of Python's has to be cleaned up, and what the command printed is flushed.
     try:
         words = _hosted(sys.argv[1:])
