@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
+import pickle
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,35 @@ def test_a_missing_file_is_an_os_error() -> None:
     assert isinstance(caught.value, OSError) and caught.value.errno == errno.ENOENT
     assert str(caught.value.filename) == "nothing" and caught.value.action == "inspect"
     assert str(caught.value).startswith("cannot inspect nothing: ") and "\n" not in str(caught.value)
+    assert isinstance(caught.value, FileNotFoundError) and caught.value.strerror == os.strerror(errno.ENOENT)
+    with pytest.raises(FileNotFoundError) as volume:
+        thalweg.Volume("nosuch")
+    assert isinstance(volume.value, thalweg.VolumeNotFound) and volume.value.errno == errno.ENOENT
+    assert str(volume.value) == "there is no volume 'nosuch'; thalweg volume list shows those there are"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read any file")
+def test_a_file_that_may_not_be_read_is_a_permission_error() -> None:
+    Path("locked").touch(mode=0)
+    with pytest.raises(PermissionError) as caught:
+        thalweg.sort("locked", "sorted")
+    assert isinstance(caught.value, thalweg.PermissionDenied) and caught.value.errno == errno.EACCES
+
+
+def test_an_error_comes_whole_from_another_process() -> None:
+    """An OSError copies only its arguments, so errno and filename were lost on the way."""
+    with pytest.raises(thalweg.FileError) as caught:
+        thalweg.sort("nothing", "sorted")
+    other = pickle.loads(pickle.dumps(caught.value))
+    for what in ("errno", "strerror", "filename", "action", "offset", "args"):
+        assert getattr(other, what) == getattr(caught.value, what)
+    assert type(other) is type(caught.value) and str(other) == str(caught.value)
+    full = thalweg.ScratchFull("full")
+    full.needed = 3
+    assert pickle.loads(pickle.dumps(full)).needed == 3
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        why = pool.submit(thalweg.sort, "nothing", "sorted").exception()
+    assert isinstance(why, thalweg.FileError) and why.errno == errno.ENOENT and str(why.filename) == "nothing"
 
 
 def test_variants_carry_their_evidence() -> None:
