@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from thalweg.results import Executed
+
 
 class Error(Exception):
     """Why a call did not succeed. No output has its name then."""
@@ -333,6 +335,12 @@ class LinkError(ClusterError):
 
 class NodeError(ClusterError):
     """A node could not be asked, or failed; the message says how."""
+
+
+class CommandFailed(NodeError):
+    """A command did not end with status 0 on every host: ``executed`` is what it did on each."""
+
+    executed: Executed
 
 
 class UnknownJob(NodeError):

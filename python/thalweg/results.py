@@ -704,7 +704,7 @@ class Executed:
     report: ExecReport
     """How it ended on each host."""
     outputs: dict[str, HostOutput] = field(default_factory=dict[str, HostOutput])
-    """What it wrote, by the names of hosts."""
+    """What it wrote, by the names of hosts: nothing on one that could not be reached."""
 
     @property
     def ok(self) -> bool:

@@ -28,13 +28,17 @@ Io: TypeAlias = Literal["auto", "uring", "threads"]
 """How to read and write."""
 
 
+def _cluster(given: object) -> Cluster:
+    """A cluster that is given by itself or by its name."""
+    return given if isinstance(given, Cluster) else Cluster(path("cluster", given))
+
+
 def _on(cluster: object, identity: Option, on: object) -> dict[str, Option]:
     """The flags that say where it runs."""
     said: dict[str, Option] = {"identity": identity, "on": ",".join(names(on, "on")) or None}
     if cluster is None:
         return said
-    named = cluster if isinstance(cluster, Cluster) else Cluster(path("cluster", cluster))
-    return {**named.flags(), **{flag: value for flag, value in said.items() if value is not None}}
+    return {**_cluster(cluster).flags(), **{flag: value for flag, value in said.items() if value is not None}}
 
 
 def sort(
@@ -387,11 +391,14 @@ def pump(
     through_ssh: bool = False,
     ssh: str | None = None,
     io: Io | None = None,
+    cluster: Cluster | str | None = None,
     identity: Name | None = None,
     progress: Progress = False,
 ) -> PumpReceipt:
     """Copies files and directories: here, between hosts of a cluster (``HOST:/PATH``), or over ssh
     (``ssh://HOST/PATH``).
+
+    ``cluster`` is the one whose hosts are named, that of ``identity`` if it is not given.
 
     ``limit`` is the most bytes in a second. With ``verify`` what was written is read back before it gets its name.
 
@@ -410,7 +417,8 @@ def pump(
         "through_ssh": through_ssh,
         "ssh": ssh,
         "io": io,
-        "identity": identity,
+        **({} if cluster is None else _cluster(cluster).identity_flags()),
+        **({} if identity is None else {"identity": identity}),
     }
     ends = [*some_names(sources, "sources"), *names(dest, "dest")]
     return made(PumpReceipt, call(words("pump", ends, options), progress))
