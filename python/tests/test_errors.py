@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import pickle
 from collections.abc import Callable
@@ -117,6 +118,15 @@ def test_what_cannot_be_understood_is_a_usage_error(options: dict[str, object], 
         (lambda: thalweg.Cluster("river").exec(["true"], env=3), "env=3: give a mapping of names to values"),
         (lambda: thalweg.Table(3), "name=3: give text"),
         (lambda: thalweg.Volume(3), "name=3: give text"),
+        (lambda: thalweg.sort(io.BytesIO(b"b\na\n"), "s"), "inputs=<_io.BytesIO .*>: give a name, or a list of names; "),
+        (lambda: thalweg.sort("a", None), "output=None: give a name"),
+        (lambda: thalweg.sort("a", ["b", "c"]), "output=.'b', 'c'.: give a name"),
+        (lambda: thalweg.pump("a", ["b", "c"]), "dest=.'b', 'c'.: give a name"),
+        (lambda: thalweg.join(["a"], "b", "c"), "left=.'a'.: give a name"),
+        (lambda: thalweg.sort("a", "b", memory=["16MiB", "64MiB"]), "memory=.*: give a number or text"),
+        (lambda: thalweg.sort("a", "b", unique=1), "unique=1: give True or False"),
+        (lambda: thalweg.River(inlets="one"), "inlets='one': give a whole number from 1 on"),
+        (lambda: thalweg.Cluster("river").exec(["true"], timeout="1"), "timeout='1': give seconds"),
     ],
 )  # fmt: skip
 def test_an_argument_of_a_wrong_type_is_named(call: Callable[[], object], why: str) -> None:
