@@ -53,7 +53,14 @@ pub(crate) fn of_operation(py: Python<'_>, why: &TableError) -> PyErr {
 
 /// The exception for an error of a river.
 pub(crate) fn of_inlet_or_outlet(py: Python<'_>, why: &RiverError) -> PyErr {
-    exception(py, of_river(py, why), &why.to_string())
+    // What the library calls a lane and a partitioner is an outlet and the function of `pick` here.
+    let message = match why {
+        RiverError::NoLane(picked, outlets) => {
+            format!("pick chose outlet {picked}, and there are {outlets}, from 0 on")
+        }
+        why => why.to_string(),
+    };
+    exception(py, of_river(py, why), &message)
 }
 
 /// The exception for a wrong use of a function.
