@@ -38,13 +38,9 @@ def test_a_cluster_that_ray_hosts_is_named_to_the_command(place: Path) -> None:
     assert down.returncode == 2 and "thalweg.ray.down ends it" in down.stderr
     own = place.parent / ".home/thalweg/ray/river"
     subprocess.run(["thalweg", "cluster", "init", "river", "n1=127.0.0.1:1", "--identity", own, "-q"], check=True)
-    for flag in (
-        ["--identity", "ray:river"],
-        ["--identity=ray:river"],
-        ["--cluster", "ray:river"],
-        ["--cluster=ray:river"],
-    ):
-        assert "n1    127.0.0.1:1  down" in command("cluster", "status", *flag).stdout
+    for flag in ("--identity", "--cluster"):
+        for words in ([flag, "ray:river"], [f"{flag}=ray:river"]):
+            assert "n1    127.0.0.1:1  down" in command("cluster", "status", *words).stdout
 
 
 HEARS = "import signal, thalweg; signal.signal(signal.SIGINT, signal.default_int_handler)"

@@ -84,8 +84,8 @@ def _ray() -> Any:
             library.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level="warning")
         except ConnectionError as why:
             raise RayError(
-                "no Ray cluster was found, or it wants a token: start one with ray start --head, name one by RAY_ADDRESS,"
-                " or set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+                "no Ray cluster was found, or it wants a token: start one with ray start --head, name one by"
+                " RAY_ADDRESS, or set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
             ) from why
         except (RuntimeError, ValueError, library.exceptions.RayError) as why:
             raise RayError(f"Ray cannot be used: {str(why).strip().splitlines()[0]}") from why

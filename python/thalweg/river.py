@@ -14,9 +14,9 @@ ENDS_MAX = 1024
 """The most inlets of a river, and the most outlets."""
 
 Pick: TypeAlias = Literal["robin", "hash", "copy", "least-busy"] | Callable[[list[bytes]], Sequence[int]]
-"""Which outlet a record goes to: in turn, a few records at a time, by a hash of its key, to all, to the one that is free soonest, or as a
-function says that gets a list of records and returns the number of an outlet for each. The function may not use an
-inlet."""
+"""Which outlet a record goes to: in turn, a few records at a time, by a hash of its key, to all, to the one that is
+free soonest, or as a function says that gets a list of records and returns the number of an outlet for each. The
+function may not use an inlet."""
 
 
 class River:

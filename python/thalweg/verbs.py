@@ -66,11 +66,12 @@ def sort(
 ) -> Receipt:
     """Sorts files of any size in any memory, and proves it. Records with equal keys stay in the order of the inputs.
 
-    Records are lines; ``record=BYTES`` says that all have so many bytes, ``prefixed`` that each begins with its
-    length in four bytes, little-endian. ``by="OFFSET:LENGTH[:desc],..."`` is the key, otherwise the whole record.
-    ``memory`` is for this call alone, whatever else the process holds: at least 16 MiB, half of what is free if it
-    is not given. The peak in the receipt is that of the whole process. What does not fit goes to the directories ``scratch``. With ``unique`` only the first of records
-    with equal keys stays; with ``resume`` it continues from what an earlier run left.
+    Records are lines; ``record=BYTES`` says that all have so many bytes, ``prefixed`` that each begins with its length
+    in four bytes, little-endian. ``by="OFFSET:LENGTH[:desc],..."`` is the key, otherwise the whole record. ``memory``
+    is for this call alone, whatever else the process holds: at least 16 MiB, half of what is free if it is not given.
+    The peak in the receipt is that of the whole process. What does not fit goes to the directories ``scratch``. With
+    ``unique`` only the first of records with equal keys stays; with ``resume`` it continues from what an earlier run
+    left.
 
     Raises :class:`thalweg.UsageError` if it cannot be done as asked, :class:`thalweg.SortError` and others of
     :class:`thalweg.Error` otherwise.
