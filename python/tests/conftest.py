@@ -37,7 +37,7 @@ class Nodes(NamedTuple):
 
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal to the nodes, but not to their keepers."""
-        for keeper in self.keepers:
+        for keeper in (keeper for keeper in self.keepers if keeper.poll() is None):
             for node in Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text().split():
                 os.kill(int(node), number)
 

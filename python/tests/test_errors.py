@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import errno
+import io
+import os
+import pickle
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -17,6 +22,35 @@ def test_a_missing_file_is_an_os_error() -> None:
     assert isinstance(caught.value, OSError) and caught.value.errno == errno.ENOENT
     assert str(caught.value.filename) == "nothing" and caught.value.action == "inspect"
     assert str(caught.value).startswith("cannot inspect nothing: ") and "\n" not in str(caught.value)
+    assert isinstance(caught.value, FileNotFoundError) and caught.value.strerror == os.strerror(errno.ENOENT)
+    with pytest.raises(FileNotFoundError) as volume:
+        thalweg.Volume("nosuch")
+    assert isinstance(volume.value, thalweg.VolumeNotFound) and volume.value.errno == errno.ENOENT
+    assert str(volume.value) == "there is no volume 'nosuch'; thalweg volume list shows those there are"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read any file")
+def test_a_file_that_may_not_be_read_is_a_permission_error() -> None:
+    Path("locked").touch(mode=0)
+    with pytest.raises(PermissionError) as caught:
+        thalweg.sort("locked", "sorted")
+    assert isinstance(caught.value, thalweg.PermissionDenied) and caught.value.errno == errno.EACCES
+
+
+def test_an_error_comes_whole_from_another_process() -> None:
+    """An OSError copies only its arguments, so errno and filename were lost on the way."""
+    with pytest.raises(thalweg.FileError) as caught:
+        thalweg.sort("nothing", "sorted")
+    other = pickle.loads(pickle.dumps(caught.value))
+    for what in ("errno", "strerror", "filename", "action", "offset", "args"):
+        assert getattr(other, what) == getattr(caught.value, what)
+    assert type(other) is type(caught.value) and str(other) == str(caught.value)
+    full = thalweg.ScratchFull("full")
+    full.needed = 3
+    assert pickle.loads(pickle.dumps(full)).needed == 3
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        why = pool.submit(thalweg.sort, "nothing", "sorted").exception()
+    assert isinstance(why, thalweg.FileError) and why.errno == errno.ENOENT and str(why.filename) == "nothing"
 
 
 def test_variants_carry_their_evidence() -> None:
@@ -84,6 +118,15 @@ def test_what_cannot_be_understood_is_a_usage_error(options: dict[str, object], 
         (lambda: thalweg.Cluster("river").exec(["true"], env=3), "env=3: give a mapping of names to values"),
         (lambda: thalweg.Table(3), "name=3: give text"),
         (lambda: thalweg.Volume(3), "name=3: give text"),
+        (lambda: thalweg.sort(io.BytesIO(b"b\na\n"), "s"), "inputs=<_io.BytesIO .*>: give a name, or a list of names"),
+        (lambda: thalweg.sort("a", None), "output=None: give a name"),
+        (lambda: thalweg.sort("a", ["b", "c"]), "output=.'b', 'c'.: give a name"),
+        (lambda: thalweg.pump("a", ["b", "c"]), "dest=.'b', 'c'.: give a name"),
+        (lambda: thalweg.join(["a"], "b", "c"), "left=.'a'.: give a name"),
+        (lambda: thalweg.sort("a", "b", memory=["16MiB", "64MiB"]), "memory=.*: give a number or text"),
+        (lambda: thalweg.sort("a", "b", unique=1), "unique=1: give True or False"),
+        (lambda: thalweg.River(inlets="one"), "inlets='one': give a whole number from 1 on"),
+        (lambda: thalweg.Cluster("river").exec(["true"], timeout="1"), "timeout='1': give seconds"),
     ],
 )  # fmt: skip
 def test_an_argument_of_a_wrong_type_is_named(call: Callable[[], object], why: str) -> None:

@@ -25,6 +25,24 @@ def python(code: str, **options: object) -> subprocess.Popen[str]:
     )
 
 
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "thalweg", "gen", "10", "records", "-q"], capture_output=True)
+    assert done.returncode == 0 and Path("records").stat().st_size == 1_000
+
+
+def test_a_cluster_that_ray_hosts_is_named_to_the_command(place: Path) -> None:
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["thalweg", *words], capture_output=True, text=True)
+
+    down = command("cluster", "down", "--cluster", "ray:river")
+    assert down.returncode == 2 and "thalweg.ray.down ends it" in down.stderr
+    own = place.parent / ".home/thalweg/ray/river"
+    subprocess.run(["thalweg", "cluster", "init", "river", "n1=127.0.0.1:1", "--identity", own, "-q"], check=True)
+    for flag in ("--identity", "--cluster"):
+        for words in ([flag, "ray:river"], [f"{flag}=ray:river"]):
+            assert "n1    127.0.0.1:1  down" in command("cluster", "status", *words).stdout
+
+
 HEARS = "import signal, thalweg; signal.signal(signal.SIGINT, signal.default_int_handler)"
 """A program that a shell has started in the background ignores Ctrl-C."""
 

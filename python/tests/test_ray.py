@@ -99,6 +99,25 @@ def test_actors_that_are_killed_are_replaced(hosted: thalweg.Cluster, place: Pat
     assert sort(hosted).output.records == NODES * 20_000
 
 
+def test_the_only_node_is_replaced_when_its_supervisor_is_killed(machines: Any, place: Path) -> None:
+    """A cluster file has at least one host, so the only one could not be dropped, and never came back."""
+    import thalweg.ray
+
+    with thalweg.ray.cluster(1, memory="256MiB", data=place, timeout=60) as cluster:
+        thalweg.gen("1k", place / "records")
+        before = up(cluster, 1)
+        os.kill(supervisor_of(nodes_of(place)[0]), signal.SIGKILL)
+
+        def replaced() -> bool:
+            after = ids(thalweg.ray.connect("river"))
+            return list(after) == ["n1"] and after != before
+
+        eventually(replaced)
+        assert [host.host for host in cluster.status().hosts] == ["n1"]
+        assert sort(cluster).output.records == 1_000
+    assert nodes_of(place) == []
+
+
 def test_a_driver_that_is_killed_leaves_the_cluster(machines: Any, place: Path) -> None:
     import thalweg.ray
 
@@ -176,7 +195,7 @@ get, ray.get = ray.get, killed
 
 
 def test_what_a_driver_leaves_that_is_killed_or_interrupted_on_its_way_is_no_obstacle(
-    machines: Any, place: Path
+    machines: Any, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     import ray
 
@@ -195,6 +214,17 @@ def test_what_a_driver_leaves_that_is_killed_or_interrupted_on_its_way_is_no_obs
     driver(f"{IN_THE_MIDDLE}\nthalweg.ray.cluster(1, memory='256MiB', data='{place}', timeout=60, name='left')", -9)
     with thalweg.ray.connect("left") as cluster:
         assert cluster.exec(["true"]).ok
+    # Killed while the keeper waits for machines that do not come.
+    driver(f"{IN_THE_MIDDLE}\nthalweg.ray.cluster(9, timeout=8, name='left')", -9)
+    with pytest.raises(thalweg.RayError, match="is being made .*connect.'left'. waits for it, .*down.'left'. ends it"):
+        thalweg.ray.cluster(1, name="left")
+    with (
+        caplog.at_level("WARNING", "thalweg"),
+        pytest.raises(thalweg.RayError, match="was not made, .*down.'left'. rem"),
+    ):
+        thalweg.ray.connect("left")
+    assert "is being made" in caplog.text
+    thalweg.ray.down("left")
     # Interrupted while it waits for machines.
     alarm = "signal.signal(signal.SIGALRM, signal.default_int_handler); signal.alarm(5)"
     driver(f"{alarm}\nthalweg.ray.cluster(9, timeout=60, name='left')", 1)
@@ -219,8 +249,18 @@ def test_a_name_that_is_a_path_is_refused(place: Path) -> None:
     import thalweg.ray
 
     for name in ("../..", "", "a/b", "-a"):
-        with pytest.raises(thalweg.RayError, match="not a name for a cluster"):
+        with pytest.raises(thalweg.UsageError, match="not a name for a cluster"):
             thalweg.ray.down(name)
+
+
+def test_a_node_that_could_run_nothing_is_refused_at_once(place: Path) -> None:
+    import thalweg.ray
+
+    with pytest.raises(
+        thalweg.TooLittleMemory, match="memory='1MiB' is too small: a node needs at least 40 M"
+    ) as small:
+        thalweg.ray.cluster(1, memory="1MiB")
+    assert (small.value.given, small.value.needed) == (1 << 20, 40 << 20)
 
 
 @pytest.mark.parametrize("asked", [{"nodes": 0}, {"nodes": 1.5}, {"nodes": 1, "cpus": 0}, {"nodes": 1, "cpus": 0.5},
@@ -228,7 +268,8 @@ def test_a_name_that_is_a_path_is_refused(place: Path) -> None:
 def test_a_cluster_has_whole_nodes_with_whole_cpus(place: Path, asked: dict[str, Any]) -> None:
     import thalweg.ray
 
-    with pytest.raises(thalweg.UsageError, match="=['0-9.]+: give a whole number from 1 on"):
+    wrong = thalweg.UsageError if all(isinstance(count, int) for count in asked.values()) else TypeError
+    with pytest.raises(wrong, match="=['0-9.]+: give a whole number from 1 on"):
         thalweg.ray.cluster(**asked)
 
 

@@ -75,6 +75,15 @@ def test_a_function_that_errs_stops_its_inlet() -> None:
             list(river.outlets[0])
 
 
+def test_an_error_of_a_function_is_told_in_words_of_python() -> None:
+    for pick, kind, why in [
+        (lambda records: [7], thalweg.NoOutlet, "pick chose outlet 7, and there are 2"),
+        (lambda records: None, TypeError, "pick returned NoneType: return a list"),
+    ]:
+        with pytest.raises(kind, match=why), thalweg.River(1, 2, pick=pick).inlets[0] as inlet:
+            inlet.put(b"a\n")
+
+
 def test_a_function_that_uses_its_inlet_is_refused() -> None:
     def pick(records: list[bytes]) -> list[int]:
         river.inlets[0].put(b"b\n")

@@ -39,7 +39,23 @@ def test_keywords_are_the_flags_of_the_command(verb: str) -> None:
     keywords = inspect.signature(getattr(thalweg, verb)).parameters.values()
     names = {p.name.replace("_", "-") for p in keywords if p.kind is p.KEYWORD_ONLY}
     # A benchmark of the command moves random bytes to nowhere.
-    assert names - {"progress"} == flags - shown_otherwise - {"no-disk"}
+    added = {"progress", "cluster"} if verb == "pump" else {"progress"}
+    assert names - added == flags - shown_otherwise - {"no-disk"}
+
+
+def test_the_peak_of_a_receipt_is_that_of_the_program_and_is_not_promised() -> None:
+    """A program that held memory of its own read "peak 426 MiB, promised at most 34 MiB"."""
+    thalweg.gen("1k", "records")
+    receipt = thalweg.sort("records", "sorted", datamation=True, memory="32MiB")
+    assert "\nmemory    peak of the process " in str(receipt) and "promised" not in str(receipt)
+    assert receipt.memory.limit_bytes == 32 << 20
+
+
+def test_a_key_of_several_parts_is_text_or_a_list() -> None:
+    Path("pairs").write_text("a1\nb1\na2\n")
+    for by in ("1:1:desc,0:1", ["1:1:desc", "0:1"]):
+        thalweg.sort("pairs", "sorted", by=by)
+        assert Path("sorted").read_text().split() == ["a2", "a1", "b1"]
 
 
 def test_results_are_frozen_readable_and_complete() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import time
 
 import pytest
 
@@ -29,6 +30,14 @@ def test_files_are_written_read_and_listed(films: thalweg.Volume) -> None:
         file.write(b"xy")
     with films.open("a/b/c", "ab") as file:
         file.write(b"z")
+    with films.open("e", "w+b") as file:
+        file.write(b"xyz")
+        file.seek(1)
+        assert file.read() == b"yz"
+    films.remove("e")
+    for mode in ("xb", "r", "w", "rb+t"):
+        with pytest.raises(thalweg.UsageError, match="is none of rb, wb, ab, r.b, w.b"):
+            films.open("e", mode)
     with films.open("a/b/c") as file:
         assert file.read(3) == b"\0\1\2"
         for place in (-1, -(2**40)):
@@ -46,9 +55,10 @@ def test_files_are_written_read_and_listed(films: thalweg.Volume) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         films.open("d")
     assert isinstance(missing.value, thalweg.VolumeNotFound) and missing.value.errno == errno.ENOENT
+    assert missing.value.filename == "d"
     with pytest.raises(OSError) as full:
         films.remove("a")
-    assert full.value.errno == errno.ENOTEMPTY
+    assert full.value.errno == errno.ENOTEMPTY and full.value.filename == "a"
 
 
 def test_verbs_take_files_of_a_volume(films: thalweg.Volume) -> None:
@@ -71,6 +81,29 @@ def test_fsspec_reads_and_writes_it(films: thalweg.Volume) -> None:
     assert system.find("films") == ["films/z"]
     with pytest.raises(FileNotFoundError):
         system.info("films/x")
+    system.cp("films/z", "films/copy")
+    assert system.cat("films/copy") == b"a,b\n1,2\n"
+    assert abs(system.modified("films/copy").timestamp() - time.time()) < 60
+    with pytest.raises(NotImplementedError, match="does not keep when a file was created"):
+        system.created("films/copy")
+    system.mkdir("films/d")
+    system.makedirs("films/d", exist_ok=True)
+    for made in (system.mkdir, system.makedirs):
+        with pytest.raises(FileExistsError):
+            made("films/d")
+    with pytest.raises(FileNotFoundError):
+        system.mkdir("films/no/d", create_parents=False)
+    assert system.ls("", detail=False) == ["films"] and system.isdir("thalweg://")
+
+
+def test_duckdb_reads_it(films: thalweg.Volume) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    fsspec = pytest.importorskip("fsspec")
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    pandas.DataFrame({"a": range(1000)}).to_parquet("thalweg://films/f.parquet")
+    duckdb.register_filesystem(fsspec.filesystem("thalweg"))
+    assert duckdb.sql("select sum(a) from read_parquet('thalweg://films/f.parquet')").fetchall() == [(499_500,)]
 
 
 def test_pandas_and_pyarrow_read_and_write_it(films: thalweg.Volume) -> None:

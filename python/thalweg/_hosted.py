@@ -6,7 +6,7 @@ import os
 import re
 
 from thalweg._words import text
-from thalweg.errors import RayError
+from thalweg.errors import UsageError
 
 PREFIX = "ray:"
 """What the name of a cluster begins with that Ray hosts."""
@@ -20,7 +20,7 @@ def settings() -> str:
 def directory(name: str) -> str:
     """The directory of the identity for the cluster of this name."""
     if not re.fullmatch("[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?", text("name", name)):
-        raise RayError(f"'{name}' is not a name for a cluster: use up to 63 letters, digits, '-' and '.'")
+        raise UsageError(f"'{name}' is not a name for a cluster: use up to 63 letters, digits, '-' and '.'")
     return os.path.join(settings(), "thalweg", "ray", name)
 
 

@@ -27,8 +27,10 @@ SWITCHES = frozenset(
     " verify".split()
 )
 """Keywords whose flags take no value."""
-_NAMES = frozenset(("output", "scratch", "identity", "summary"))
+_NAMES = frozenset(("output", "identity", "summary"))
 """Keywords that are names of files."""
+_LISTS = frozenset(("scratch", "by", "right_by"))
+"""Keywords that take several values."""
 
 
 class Array(Protocol):
@@ -45,6 +47,9 @@ Bytes: TypeAlias = "Buffer | Array"
 def names(given: object, what: str, wanted: str = "a name, or a list of names") -> list[str]:
     """One name, or several, as text. ``what`` is the argument that gives them."""
     one = isinstance(given, (str, bytes, os.PathLike))
+    if not one and hasattr(given, "read"):
+        # A file is a list, too: of its lines.
+        raise TypeError(f"{what}={given!r}: give {wanted}; a Sorter sorts what a program reads itself")
     try:
         return [os.fsdecode(name) for name in cast("Iterable[Name]", [given] if one else given)]
     except TypeError:
@@ -57,6 +62,13 @@ def some_names(given: object, what: str = "inputs") -> list[str]:
     if found:
         return found
     raise UsageError(f"{what}={given!r}: name at least one; '-' is standard input")
+
+
+def one_name(given: object, what: str) -> str:
+    """One name as text."""
+    if isinstance(given, (str, bytes, os.PathLike)):
+        return os.fsdecode(cast("Name", given))
+    raise TypeError(f"{what}={given!r}: give a name")
 
 
 def text(what: str, given: object) -> str:
@@ -77,14 +89,18 @@ def path(what: str, given: object) -> str:
 
 def whole(what: str, count: object, least: int = 1) -> int:
     """A number that is at least this, and has no fraction."""
-    if isinstance(count, SupportsIndex) and operator.index(count) >= least:
+    if not isinstance(count, SupportsIndex):
+        raise TypeError(f"{what}={count!r}: give a whole number from {least} on")
+    if operator.index(count) >= least:
         return operator.index(count)
     raise UsageError(f"{what}={count!r}: give a whole number from {least} on")
 
 
 def seconds(what: str, given: object, most: float) -> float:
     """A time that is at most this."""
-    if isinstance(given, SupportsFloat) and 0 <= float(given) <= most:
+    if not isinstance(given, SupportsFloat):
+        raise TypeError(f"{what}={given!r}: give seconds, from 0 to {most}")
+    if 0 <= float(given) <= most:
         return float(given)
     raise UsageError(f"{what}={given!r}: give seconds, from 0 to {most}")
 
@@ -105,13 +121,24 @@ def flags(options: dict[str, Option]) -> list[str]:
         if value is None or value is False:
             continue
         if name in SWITCHES:
-            words.append(flag if value is True else f"{flag}={value}")
+            if value is not True:
+                raise TypeError(f"{name}={value!r}: give True or False")
+            words.append(flag)
         elif name in _NAMES:
-            words += [f"{flag}={word}" for word in names(value, name)]
+            words.append(f"{flag}={one_name(value, name)}")
         elif value is not True and isinstance(value, (SupportsIndex, float)):
             words.append(f"{flag}={value}")
+        elif name in _LISTS:
+            words += [
+                f"{flag}={word}"
+                for word in names(
+                    value, name, "text, or a list of texts" if name != "scratch" else "a name, or a list of names"
+                )
+            ]
+        elif isinstance(value, (str, bytes, os.PathLike)):
+            words.append(f"{flag}={os.fsdecode(value)}")
         else:
-            words += [f"{flag}={word}" for word in names(value, name, "a number or text")]
+            raise TypeError(f"{name}={value!r}: give a number or text")
     return words
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from types import NoneType
@@ -12,8 +13,8 @@ from thalweg._hosted import PREFIX, identity, settings
 from thalweg._objects import made
 from thalweg._progress import call
 from thalweg._words import Name, Option, names, path, seconds, words
-from thalweg.errors import UsageError
-from thalweg.results import ClusterReport, ExecReport, Executed, HostOutput, JobList
+from thalweg.errors import ClusterError, CommandFailed, UsageError
+from thalweg.results import ClusterReport, ExecReport, Executed, HostEnd, HostOutput, JobList
 
 TIMEOUT_SECONDS_MAX = 10**9
 """The longest timeout of a command: 30 years."""
@@ -59,6 +60,8 @@ class Cluster:
         """The cluster and the identity as the command takes them."""
         if self.name is not None and self.name.startswith(PREFIX):
             return identity(self.name.removeprefix(PREFIX)), None
+        if self.name is not None and not os.path.exists(self.name):
+            _check_name(self.name, self.identity or _default_identity())
         return self.name, self.identity
 
     def exec(
@@ -68,13 +71,15 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         detach: bool = False,
+        check: bool = False,
     ) -> Executed:
         """Runs a command on the hosts, and returns when it has ended on all of them.
 
         ``timeout`` is in seconds; the command is ended after that. With ``detach`` it goes on without this program.
 
         Raises :class:`thalweg.ClusterError` if the cluster cannot be used. A host that cannot be reached is in the
-        report, and so is a status other than 0.
+        report, and so is a status other than 0; with ``check`` either raises :class:`thalweg.CommandFailed`, as
+        ``subprocess.run`` does.
         """
         if isinstance(command, (str, bytes)):
             raise TypeError(f"command={command!r}: give a list of words, as in ['sh', '-c', {command!r}]")
@@ -88,26 +93,56 @@ class Cluster:
         where, identity = self.where()
         pairs = list((env or {}).items())
         report, outputs = _native.exec(where, identity, self.on, typed, pairs, timeout, detach)
+        ends = made(ExecReport, report)
         said = {host: HostOutput(out, err) for host, out, err in outputs}
-        return Executed(made(ExecReport, report), said)
+        executed = Executed(ends, {end.host: said.get(end.host, HostOutput()) for end in ends.hosts})
+        fine = ("done", "running") if detach else ("done",)
+        failed = [end for end in ends.hosts if end.end is None or end.end.state not in fine]
+        if check and failed:
+            why = CommandFailed("; ".join(f"{end.host}: {_ended(end)}" for end in failed))
+            why.executed = executed
+            raise why
+        return executed
 
     def status(self) -> ClusterReport:
         """Asks each host how it is."""
-        return made(ClusterReport, call(words("cluster status", (), self._identity())))
+        return made(ClusterReport, call(words("cluster status", (), self.identity_flags())))
 
     def jobs(self) -> JobList:
         """The jobs on the hosts, those that have ended lately included."""
-        options = {**self._identity(), "on": ",".join(self.on) or None}
+        options = {**self.identity_flags(), "on": ",".join(self.on) or None}
         return made(JobList, call(words("job list", (), options)))
 
     def cancel(self, job: str) -> JobList:
         """Ends a job on every host. ``job`` is the beginning of its id."""
-        return made(JobList, call(words("job cancel", (job,), self._identity())))
+        return made(JobList, call(words("job cancel", (job,), self.identity_flags())))
 
-    def _identity(self) -> dict[str, Option]:
+    def identity_flags(self) -> dict[str, Option]:
+        """The keywords of a command that takes an identity alone."""
         where, identity = self.where()
         is_path = where is not None and os.path.exists(where)
         return {"identity": where if is_path else identity}
+
+
+def _check_name(name: str, place: str) -> None:
+    """Refuses an identity of another cluster than the one that was named."""
+    try:
+        with open(os.path.join(place, "cluster.json"), "rb") as file:
+            has = json.load(file)["name"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return  # What is wrong there is said by whatever uses it.
+    if has != name:
+        raise ClusterError(f"the identity in {place} is of cluster {has}, not of {name}")
+
+
+def _ended(host: HostEnd) -> str:
+    """How a command ended on a host, in words."""
+    end = host.end
+    if end is None:
+        return host.error or "it did not report the end"
+    if end.why:
+        return end.why
+    return f"signal {end.signal}" if end.signal is not None else f"status {end.status}"
 
 
 def _default_identity() -> str:

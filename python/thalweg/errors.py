@@ -19,9 +19,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from thalweg.results import Executed
+
 
 class Error(Exception):
     """Why a call did not succeed. No output has its name then."""
+
+    def __reduce__(self) -> tuple[type[Error], tuple[object, ...], dict[str, object]]:
+        # An OSError does not copy what was not among its arguments, and these classes have one: the message.
+        of_system = {name: getattr(self, name, None) for name in ("errno", "strerror", "filename")}
+        evidence = {name: value for name, value in of_system.items() if value is not None}
+        return type(self), self.args, {**self.__dict__, **evidence}
 
 
 class ForkedError(Error):
@@ -84,6 +92,14 @@ class FileError(Error, OSError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class FileNotFound(FileError, FileNotFoundError):
+    """There is no file of that name."""
+
+
+class PermissionDenied(FileError, PermissionError):
+    """The user may not do this with the file."""
 
 
 class InputError(Error):
@@ -263,7 +279,11 @@ class PeerFailed(TransferError):
 
 
 class VolumeError(Error, OSError):
-    """A volume could not be used; :attr:`errno` is what a file system would answer."""
+    """A volume could not be used; :attr:`errno` is what a file system would answer, and :attr:`filename` a path in the
+    volume, where the error is about one."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class VolumeFailed(VolumeError):
@@ -274,7 +294,7 @@ class VolumeFailed(VolumeError):
 
 
 class VolumeNotFound(VolumeError, FileNotFoundError):
-    """There is nothing of that name in the volume."""
+    """There is nothing of that name in the volume, or no volume of that name."""
 
 
 class TableError(Error):
@@ -315,6 +335,12 @@ class LinkError(ClusterError):
 
 class NodeError(ClusterError):
     """A node could not be asked, or failed; the message says how."""
+
+
+class CommandFailed(NodeError):
+    """A command did not end with status 0 on every host: ``executed`` is what it did on each."""
+
+    executed: Executed
 
 
 class UnknownJob(NodeError):

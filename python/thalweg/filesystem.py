@@ -5,11 +5,18 @@ fsspec finds this module by the package's entry point; nothing else imports it.
 
 from __future__ import annotations
 
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
 from typing import Any
 
 from fsspec import AbstractFileSystem  # pyright: ignore[reportMissingTypeStubs]
 
-from thalweg.volume import Stat, Volume
+from thalweg.volume import BUFFER_BYTES, Stat, Volume
 
 
 class VolumeFileSystem(AbstractFileSystem):
@@ -46,11 +53,33 @@ class VolumeFileSystem(AbstractFileSystem):
         kind = stat.kind if stat.kind in ("file", "directory") else "other"
         return {"name": name, "size": stat.size, "type": kind, "mtime": stat.modified_ns / 1e9}
 
+    def _is_root(self, path: str) -> bool:
+        return str(self._strip_protocol(path)).strip("/") == ""  # pyright: ignore
+
+    @staticmethod
+    def _names() -> list[str]:
+        """The names of this user's volumes."""
+        command = [sys.executable, "-m", "thalweg", "volume", "list", "--json"]
+        listed = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        return [volume["name"] for volume in listed["volumes"]]
+
+    def created(self, path: str) -> datetime:
+        raise NotImplementedError("a volume does not keep when a file was created; modified() is when it last changed")
+
+    def modified(self, path: str) -> datetime:
+        volume, inside = self._place(path)
+        return datetime.fromtimestamp(volume.stat(inside).modified_ns / 1e9, tz=UTC)
+
     def info(self, path: str, **_: Any) -> dict[str, Any]:
+        if self._is_root(path):
+            return {"name": "", "size": 0, "type": "directory"}
         volume, inside = self._place(path)
         return self._entry(f"{volume.name}/{inside}".rstrip("/"), volume.stat(inside))
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        if self._is_root(path):
+            names = self._names()
+            return [self.info(name) for name in names] if detail else names
         volume, inside = self._place(path)
         name = f"{volume.name}/{inside}".rstrip("/")
         stat = volume.stat(inside)
@@ -61,13 +90,22 @@ class VolumeFileSystem(AbstractFileSystem):
         return found if detail else [entry["name"] for entry in found]
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        if self.exists(path):  # pyright: ignore[reportUnknownMemberType]
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         volume, inside = self._place(path)
+        if not create_parents:
+            volume.stat(inside.rstrip("/").rpartition("/")[0])
         volume.make_directory(inside)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        if not exist_ok and self.exists(path):  # pyright: ignore[reportUnknownMemberType]
-            raise FileExistsError(path)
-        self.mkdir(path)
+        if not exist_ok or not self.isdir(path):  # pyright: ignore[reportUnknownMemberType]
+            self.mkdir(path)
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        if self.isdir(path1):  # pyright: ignore[reportUnknownMemberType]
+            return self.makedirs(path2, exist_ok=True)
+        with self._open(path1) as source, self._open(path2, "wb") as copy:
+            shutil.copyfileobj(source, copy, BUFFER_BYTES)
 
     def _rm(self, path: str) -> None:
         volume, inside = self._place(path)

@@ -15,6 +15,7 @@ This is the only module that imports Ray, when it first needs it.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import pickle
@@ -35,7 +36,7 @@ from typing import Any, TypeAlias
 from thalweg._hosted import directory
 from thalweg._words import Size, path, seconds, size, whole
 from thalweg.cluster import Cluster
-from thalweg.errors import Error, NotEnoughResources, RayError, UsageError
+from thalweg.errors import Error, NotEnoughResources, RayError, TooLittleMemory, UsageError
 
 RAY_MIN = "2.40"
 """The oldest version of Ray that this module is written for."""
@@ -54,8 +55,17 @@ _OTHER_CALLS = 8
 """Calls of programs that a keeper carries out at a time, beside one of each supervisor."""
 _ANSWER_SECONDS = 5.0
 
+_MEMORY_MIN = 40 << 20
+"""The least memory of a node, about: no verb runs with less."""
+_PLACEHOLDER = "placeholder"
+"""The host that a cluster of one node has while its node is replaced."""
+_NOWHERE = "127.0.0.1:1"
+"""An address where no node listens, so that the attempt to reach one fails at once."""
+
 _OPTIONS = {"namespace": _NAMESPACE, "lifetime": "detached", "max_restarts": -1}
 """How Ray runs the actors."""
+
+_log = logging.getLogger("thalweg")
 
 _Files: TypeAlias = dict[str, bytes]
 
@@ -74,8 +84,8 @@ def _ray() -> Any:
             library.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level="warning")
         except ConnectionError as why:
             raise RayError(
-                "no Ray cluster was found, or it wants a token: start one with ray start --head, name one by RAY_ADDRESS,"
-                " or set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+                "no Ray cluster was found, or it wants a token: start one with ray start --head, name one by"
+                " RAY_ADDRESS, or set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
             ) from why
         except (RuntimeError, ValueError, library.exceptions.RayError) as why:
             raise RayError(f"Ray cannot be used: {str(why).strip().splitlines()[0]}") from why
@@ -120,12 +130,22 @@ def cluster(
     whole("cpus", cpus)
     place = _data(data)
     bytes_each = size("memory", memory)
+    if bytes_each < _MEMORY_MIN:
+        needed = f"a node needs at least {_MEMORY_MIN >> 20} MiB"
+        small = TooLittleMemory(f"memory={memory!r} is too small: {needed}")
+        small.given, small.needed = bytes_each, _MEMORY_MIN
+        raise small
     seconds("timeout", timeout, _TIMEOUT_SECONDS_MAX)
     ray = _ray()
-    taken = RayError(f"Ray hosts a cluster '{name}' already; connect finds it, another one needs another name")
+    taken = RayError(
+        f"Ray hosts a cluster '{name}' already; thalweg.ray.connect('{name}') finds it, thalweg.ray.down('{name}') ends"
+        " it, and another one needs another name"
+    )
     before = _actor(ray, name)
     if before is not None:
         if _got(ray, before.is_taken.remote()):
+            if not _got(ray, before.is_made.remote()):
+                raise RayError(_unfinished(name))
             raise taken
         # The program that began it was killed before it had asked for nodes.
         _ended(name)
@@ -147,6 +167,8 @@ def cluster(
 def connect(name: str = "river") -> RayCluster:
     """A cluster that Ray hosts, by its name: gets a certificate and the addresses of the nodes anew.
 
+    Waits for a cluster that is being made, and logs that it does.
+
     Raises :class:`thalweg.RayError` if there is none of this name.
     """
     place = directory(name)
@@ -154,8 +176,17 @@ def connect(name: str = "river") -> RayCluster:
     keeper = _actor(ray, name)
     if keeper is None:
         raise RayError(f"Ray hosts no cluster '{name}'")
+    if _got(ray, keeper.is_taken.remote()) and not _got(ray, keeper.is_made.remote()):
+        _log.warning(_unfinished(name))
     _written(Path(place), _got(ray, keeper.client.remote()))
     return RayCluster(name)
+
+
+def _unfinished(name: str) -> str:
+    return (
+        f"the cluster '{name}' is being made or ended: thalweg.ray.connect('{name}') waits for it,"
+        f" thalweg.ray.down('{name}') ends it"
+    )
 
 
 def down(name: str = "river") -> None:
@@ -300,16 +331,31 @@ class Keeper:
         if self._stopping.is_set():
             raise RayError(f"the cluster '{self._name}' is being ended")
         with self._changes:
-            self._cluster("drop", name)
+            hosts = self._hosts()
+            if hosts == [name]:
+                # A cluster has at least one host: another one, which does not exist, keeps the place of the only one.
+                self._cluster("add", f"{_PLACEHOLDER}={_NOWHERE}")
+            # What an earlier attempt has done is not done again.
+            if name in hosts:
+                self._cluster("drop", name)
             self._cluster("add", host)
+            if _PLACEHOLDER in self._hosts():
+                self._cluster("drop", _PLACEHOLDER)
             self._store_owner()
             return _read(self._owner / "hosts" / name)
+
+    def _hosts(self) -> list[str]:
+        """The names of the hosts in the cluster file."""
+        return [host["name"] for host in json.loads((self._owner / "cluster.json").read_bytes())["hosts"]]
 
     def client(self) -> _Files:
         """The identity of clients."""
         with self._changes:
             if not self._made:
-                raise RayError(f"the cluster '{self._name}' has not been made")
+                raise RayError(
+                    f"the cluster '{self._name}' was not made, for Ray lacks the machines or its program was killed:"
+                    f" thalweg.ray.down('{self._name}') removes the rest of it"
+                )
             file = (self._owner / "cluster.json").read_bytes()
             return {**_read(self._owner / "clients" / _CLIENT), "cluster.json": file}
 

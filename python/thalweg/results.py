@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,9 +83,10 @@ class MemoryReceipt(Object):
     """The memory limit and the memory used."""
 
     limit_bytes: int
-    """The limit (``memory``) of the whole process."""
+    """The limit (``memory``) of the call."""
     peak_bytes: int
-    """The peak resident size, as the kernel counts it."""
+    """The peak resident size of the whole process, as the kernel counts it: what the program holds beside the call is
+    in it, and what it held before."""
     huge_page_bytes: int
     """Bytes in huge pages at the end of the work."""
 
@@ -279,6 +281,12 @@ class Receipt(Object):
     """Of a partition: how much more the largest part has than the mean, as a share of it; by bytes."""
     sampled_bytes: int | None = None
     """Of a partition: bytes of the inputs that were read for the sample."""
+
+    def __str__(self) -> str:
+        # The command promises a peak, for it is all that its process does. That of a program holds what it will.
+        limitless = dataclasses.replace(self, memory=dataclasses.replace(self.memory, limit_bytes=0))
+        text = Object.__str__(limitless if self.memory.limit_bytes else self)
+        return text.replace("\nmemory    peak ", "\nmemory    peak of the process ", 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -704,7 +712,7 @@ class Executed:
     report: ExecReport
     """How it ended on each host."""
     outputs: dict[str, HostOutput] = field(default_factory=dict[str, HostOutput])
-    """What it wrote, by the names of hosts."""
+    """What it wrote, by the names of hosts: nothing on one that could not be reached."""
 
     @property
     def ok(self) -> bool:

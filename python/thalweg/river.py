@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Literal, TypeAlias
 
@@ -14,9 +14,9 @@ ENDS_MAX = 1024
 """The most inlets of a river, and the most outlets."""
 
 Pick: TypeAlias = Literal["robin", "hash", "copy", "least-busy"] | Callable[[list[bytes]], Sequence[int]]
-"""Which outlet a record goes to: in turn, by a hash of its key, to all, to the one that is free soonest, or as a
-function says that gets a list of records and returns the number of an outlet for each. The function may not use an
-inlet."""
+"""Which outlet a record goes to: in turn, a few records at a time, by a hash of its key, to all, to the one that is
+free soonest, or as a function says that gets a list of records and returns the number of an outlet for each. The
+function may not use an inlet."""
 
 
 class River:
@@ -41,7 +41,7 @@ class River:
         pick: Pick = "robin",
         record: Size | None = None,
         prefixed: bool = False,
-        by: str | None = None,
+        by: str | Iterable[str] | None = None,
     ) -> None:
         options: dict[str, Option] = {"record": record, "prefixed": prefixed, "by": by, "output": "-"}
         for what, count in (("inlets", inlets), ("outlets", outlets)):

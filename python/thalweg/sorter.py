@@ -33,7 +33,7 @@ class Sorter:
         *,
         record: Size | None = None,
         prefixed: bool = False,
-        by: str | None = None,
+        by: str | Iterable[str] | None = None,
         memory: Size | None = None,
         scratch: Name | Iterable[Name] = (),
         scratch_limit: Size | None = None,

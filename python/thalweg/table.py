@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, MutableMapping
+from collections.abc import ItemsView, Iterator, KeysView, MutableMapping
 from typing import TYPE_CHECKING, cast, overload
 
 from thalweg import _native
@@ -32,7 +32,8 @@ class Table(MutableMapping[Key, bytes]):
     ``Table()`` is in the memory of the program, of which it takes at most ``memory``. ``Table("events")`` is a table of
     the user's cluster, and ``cluster`` another one: a :class:`Cluster`, the name of one, or the directory of an
     identity. ``variant`` says how it finds the nodes of records there, as ``thalweg table --variant`` does: ``"n"``,
-    ``"c"``, ``"cu"`` or, for a table with an index, ``"s"``. Threads may share it. A slice is the records of a range of keys:
+    ``"c"``, ``"cu"`` or, for a table with an index, ``"s"``. Threads may share it. A slice is the records of a range of
+    keys:
 
     >>> import thalweg
     >>> films = thalweg.Table()
@@ -113,6 +114,12 @@ class Table(MutableMapping[Key, bytes]):
 
     def __len__(self) -> int:
         return self.count()
+
+    if TYPE_CHECKING:
+        # Text is a key that is given; a key that is returned is bytes.
+        def keys(self) -> KeysView[bytes]: ...
+        def items(self) -> ItemsView[bytes, bytes]: ...
+        def popitem(self) -> tuple[bytes, bytes]: ...
 
     def insert(self, key: Key, value: Key) -> bool:
         """Adds a record. False if there is one with this key."""

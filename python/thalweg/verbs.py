@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, cast
 
 from thalweg._objects import made
 from thalweg._progress import Progress, call
-from thalweg._words import Name, Option, Size, names, path, some_names, text, words
+from thalweg._words import Name, Option, Size, names, one_name, path, some_names, text, words
 from thalweg.cluster import Cluster
 from thalweg.results import (
     Check,
@@ -28,13 +28,17 @@ Io: TypeAlias = Literal["auto", "uring", "threads"]
 """How to read and write."""
 
 
+def _cluster(given: object) -> Cluster:
+    """A cluster that is given by itself or by its name."""
+    return given if isinstance(given, Cluster) else Cluster(path("cluster", given))
+
+
 def _on(cluster: object, identity: Option, on: object) -> dict[str, Option]:
     """The flags that say where it runs."""
     said: dict[str, Option] = {"identity": identity, "on": ",".join(names(on, "on")) or None}
     if cluster is None:
         return said
-    named = cluster if isinstance(cluster, Cluster) else Cluster(path("cluster", cluster))
-    return {**named.flags(), **{flag: value for flag, value in said.items() if value is not None}}
+    return {**_cluster(cluster).flags(), **{flag: value for flag, value in said.items() if value is not None}}
 
 
 def sort(
@@ -43,7 +47,7 @@ def sort(
     *,
     record: Size | None = None,
     prefixed: bool = False,
-    by: str | None = None,
+    by: str | Iterable[str] | None = None,
     datamation: bool = False,
     memory: Size | None = None,
     scratch: Name | Iterable[Name] = (),
@@ -62,11 +66,12 @@ def sort(
 ) -> Receipt:
     """Sorts files of any size in any memory, and proves it. Records with equal keys stay in the order of the inputs.
 
-    Records are lines; ``record=BYTES`` says that all have so many bytes, ``prefixed`` that each begins with its
-    length in four bytes, little-endian. ``by="OFFSET:LENGTH[:desc],..."`` is the key, otherwise the whole record.
-    ``memory`` is for this call alone, whatever else the process holds: at least 16 MiB, half of what is free if it
-    is not given. What does not fit goes to the directories ``scratch``. With ``unique`` only the first of records
-    with equal keys stays; with ``resume`` it continues from what an earlier run left.
+    Records are lines; ``record=BYTES`` says that all have so many bytes, ``prefixed`` that each begins with its length
+    in four bytes, little-endian. ``by="OFFSET:LENGTH[:desc],..."`` is the key, otherwise the whole record. ``memory``
+    is for this call alone, whatever else the process holds: at least 16 MiB, half of what is free if it is not given.
+    The peak in the receipt is that of the whole process. What does not fit goes to the directories ``scratch``. With
+    ``unique`` only the first of records with equal keys stays; with ``resume`` it continues from what an earlier run
+    left.
 
     Raises :class:`thalweg.UsageError` if it cannot be done as asked, :class:`thalweg.SortError` and others of
     :class:`thalweg.Error` otherwise.
@@ -78,7 +83,7 @@ def sort(
     (3, True, 'apple\\nfig\\npear\\n')
     """
     options: dict[str, Option] = {
-        "output": output,
+        "output": one_name(output, "output"),
         "record": record,
         "prefixed": prefixed,
         "by": by,
@@ -128,7 +133,7 @@ def shuffle(
     10
     """
     options: dict[str, Option] = {
-        "output": output,
+        "output": one_name(output, "output"),
         "seed": seed,
         "record": record,
         "prefixed": prefixed,
@@ -150,7 +155,7 @@ def merge(
     *,
     record: Size | None = None,
     prefixed: bool = False,
-    by: str | None = None,
+    by: str | Iterable[str] | None = None,
     datamation: bool = False,
     memory: Size | None = None,
     threads: int | None = None,
@@ -178,7 +183,7 @@ def merge(
     ['1', '2', '3', '4']
     """
     options: dict[str, Option] = {
-        "output": output,
+        "output": one_name(output, "output"),
         "record": record,
         "prefixed": prefixed,
         "by": by,
@@ -201,10 +206,10 @@ def join(
     *,
     record: Size | None = None,
     prefixed: bool = False,
-    by: str | None = None,
+    by: str | Iterable[str] | None = None,
     datamation: bool = False,
     right_record: Size | None = None,
-    right_by: str | None = None,
+    right_by: str | Iterable[str] | None = None,
     type: Literal["inner", "left", "anti"] | None = None,
     between: str | None = None,
     memory: Size | None = None,
@@ -235,7 +240,7 @@ def join(
     '1 Suspicion\\t1 1941\\n'
     """
     options: dict[str, Option] = {
-        "output": output,
+        "output": one_name(output, "output"),
         "record": record,
         "prefixed": prefixed,
         "by": by,
@@ -253,7 +258,7 @@ def join(
         "shares": shares,
         **_on(cluster, identity, on),
     }
-    return made(Receipt, call(words("join", [*names(left, "left"), *names(right, "right")], options), progress))
+    return made(Receipt, call(words("join", [one_name(left, "left"), one_name(right, "right")], options), progress))
 
 
 def partition(
@@ -265,7 +270,7 @@ def partition(
     split_keys: bool = False,
     record: Size | None = None,
     prefixed: bool = False,
-    by: str | None = None,
+    by: str | Iterable[str] | None = None,
     datamation: bool = False,
     memory: Size | None = None,
     threads: int | None = None,
@@ -291,7 +296,7 @@ def partition(
     [2, 2]
     """
     options: dict[str, Option] = {
-        "output": output,
+        "output": one_name(output, "output"),
         "parts": parts,
         "pick": pick,
         "split_keys": split_keys,
@@ -314,7 +319,7 @@ def check(
     *,
     record: Size | None = None,
     prefixed: bool = False,
-    by: str | None = None,
+    by: str | Iterable[str] | None = None,
     datamation: bool = False,
     summary: Name | None = None,
     merge: bool = False,
@@ -371,7 +376,7 @@ def gen(
         "start": start,
         "io": io,
     }
-    return made(Receipt, call(words("gen", [str(count), *names(file, "file")], options), progress))
+    return made(Receipt, call(words("gen", [str(count), one_name(file, "file")], options), progress))
 
 
 def pump(
@@ -387,11 +392,14 @@ def pump(
     through_ssh: bool = False,
     ssh: str | None = None,
     io: Io | None = None,
+    cluster: Cluster | str | None = None,
     identity: Name | None = None,
     progress: Progress = False,
 ) -> PumpReceipt:
     """Copies files and directories: here, between hosts of a cluster (``HOST:/PATH``), or over ssh
     (``ssh://HOST/PATH``).
+
+    ``cluster`` is the one whose hosts are named, that of ``identity`` if it is not given.
 
     ``limit`` is the most bytes in a second. With ``verify`` what was written is read back before it gets its name.
 
@@ -410,9 +418,10 @@ def pump(
         "through_ssh": through_ssh,
         "ssh": ssh,
         "io": io,
-        "identity": identity,
+        **({} if cluster is None else _cluster(cluster).identity_flags()),
+        **({} if identity is None else {"identity": identity}),
     }
-    ends = [*some_names(sources, "sources"), *names(dest, "dest")]
+    ends = [*some_names(sources, "sources"), one_name(dest, "dest")]
     return made(PumpReceipt, call(words("pump", ends, options), progress))
 
 
@@ -422,7 +431,7 @@ def plan(
     *,
     record: Size | None = None,
     prefixed: bool = False,
-    by: str | None = None,
+    by: str | Iterable[str] | None = None,
     datamation: bool = False,
     memory: Size | None = None,
     scratch: Name | Iterable[Name] = (),
@@ -488,5 +497,5 @@ def detach(verb: str, inputs: Name | Iterable[Name], output: Name, **options: Op
     keywords are those of the verb, ``cluster`` among them. :meth:`thalweg.Cluster.jobs` lists jobs.
     """
     where = _on(options.pop("cluster", None), cast(Option, options.pop("identity", None)), options.pop("on", ()))
-    given = {**cast("dict[str, Option]", options), **where, "output": output, "detach": True}
+    given = {**cast("dict[str, Option]", options), **where, "output": one_name(output, "output"), "detach": True}
     return made(Detached, call(words(text("verb", verb), some_names(inputs), given)))

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
+from collections.abc import Generator
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from thalweg import _native
 from thalweg._words import text
-from thalweg.errors import UsageError
+from thalweg.errors import UsageError, VolumeError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 BUFFER_BYTES = 1 << 20
 """What an open file reads or writes at once: a stripe, unless the volume has others."""
+
+
+_MODES = ("rb", "wb", "ab", "r+b", "w+b")
+"""How a file may be opened."""
 
 
 class Stat(NamedTuple):
@@ -63,43 +69,51 @@ class Volume:
         return f"Volume({self.name!r})"
 
     def open(self, path: str | os.PathLike[str], mode: str = "rb") -> IO[bytes]:
-        """Opens a file to read (``rb``), to write anew (``wb``), to append (``ab``), or to read and write (``r+b``).
+        """Opens a file to read (``rb``), to write anew (``wb``), to append (``ab``), to read and write (``r+b``), or to
+        write anew and read (``w+b``). There are no other modes: text is for :class:`io.TextIOWrapper`, and a volume
+        cannot refuse to open a file that exists (``xb``).
 
         What is written is durable when the file is closed.
         """
-        plain = text("mode", mode).replace("b", "")
-        if plain not in ("r", "w", "a", "r+") or "b" not in mode:
-            raise UsageError(f"mode '{mode}' is none of rb, wb, ab, r+b")
-        native = self._native.open(os.fspath(path), plain in ("w", "a"))
-        if plain == "w":
-            native.set_size(0)
-        raw = _Raw(native, readable=plain.startswith("r"), writable=plain != "r")
+        if text("mode", mode) not in _MODES:
+            raise UsageError(f"mode '{mode}' is none of {', '.join(_MODES)}")
+        plain = mode.replace("b", "")
+        with _about(path):
+            native = self._native.open(os.fspath(path), plain[0] in "wa")
+            if plain[0] == "w":
+                native.set_size(0)
+        raw = _Raw(native, readable=plain not in ("w", "a"), writable=plain != "r")
         if plain == "a":
             raw.seek(0, os.SEEK_END)
-        if plain == "r+":
+        if "+" in plain:
             return cast(IO[bytes], io.BufferedRandom(raw, BUFFER_BYTES))
         whole = io.BufferedReader(raw, BUFFER_BYTES) if plain == "r" else io.BufferedWriter(raw, BUFFER_BYTES)
         return cast(IO[bytes], whole)
 
     def list(self, path: str | os.PathLike[str] = "") -> dict[str, Stat]:
         """What is in a directory, by name, in the order of the names."""
-        return {name: Stat(*stat) for name, stat in self._native.list(os.fspath(path))}
+        with _about(path):
+            return {name: Stat(*stat) for name, stat in self._native.list(os.fspath(path))}
 
     def stat(self, path: str | os.PathLike[str]) -> Stat:
         """What is at a path; of a symbolic link, what it leads to."""
-        return Stat(*self._native.stat(os.fspath(path)))
+        with _about(path):
+            return Stat(*self._native.stat(os.fspath(path)))
 
     def make_directory(self, path: str | os.PathLike[str]) -> None:
         """Makes a directory, and those above it that are not there."""
-        self._native.make_directory(os.fspath(path))
+        with _about(path):
+            self._native.make_directory(os.fspath(path))
 
     def remove(self, path: str | os.PathLike[str]) -> None:
         """Removes a file, or a directory that is empty."""
-        self._native.remove(os.fspath(path))
+        with _about(path):
+            self._native.remove(os.fspath(path))
 
     def rename(self, old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
         """Gives a file or directory another name. A file that has it is replaced."""
-        self._native.rename(os.fspath(old), os.fspath(new))
+        with _about(old):
+            self._native.rename(os.fspath(old), os.fspath(new))
 
 
 class _Raw(io.RawIOBase):
@@ -150,6 +164,16 @@ class _Raw(io.RawIOBase):
         if not self.closed and self._writable:
             self._native.sync()
         super().close()
+
+
+@contextlib.contextmanager
+def _about(path: str | os.PathLike[str]) -> Generator[None]:
+    """Errors of a volume that leave this context have the path as their file name, as other errors of files do."""
+    try:
+        yield
+    except VolumeError as why:
+        why.filename = os.fspath(path)
+        raise
 
 
 def _offset(at: int) -> int:

@@ -3,6 +3,8 @@
 //! Model: each enum is a class of `thalweg.errors`, and a variant with evidence is a class below it, with the evidence
 //! as attributes. The message is that of the error.
 
+use std::io::ErrorKind;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use thalweg::nodes::{ClusterError, Error as NodeError, IdentityError};
@@ -51,7 +53,14 @@ pub(crate) fn of_operation(py: Python<'_>, why: &TableError) -> PyErr {
 
 /// The exception for an error of a river.
 pub(crate) fn of_inlet_or_outlet(py: Python<'_>, why: &RiverError) -> PyErr {
-    exception(py, of_river(py, why), &why.to_string())
+    // What the library calls a lane and a partitioner is an outlet and the function of `pick` here.
+    let message = match why {
+        RiverError::NoLane(picked, outlets) => {
+            format!("pick chose outlet {picked}, and there are {outlets}, from 0 on")
+        }
+        why => why.to_string(),
+    };
+    exception(py, of_river(py, why), &message)
 }
 
 /// The exception for a wrong use of a function.
@@ -86,6 +95,9 @@ pub(crate) fn of_node(py: Python<'_>, why: &NodeError) -> PyErr {
 fn exception(py: Python<'_>, class: Class<'_>, message: &str) -> PyErr {
     let made = class.and_then(|(name, evidence)| {
         let made = py.import("thalweg.errors")?.getattr(name)?.call1((message,))?;
+        if let Some(errno) = evidence.get_item("errno")?.filter(|errno| !errno.is_none()) {
+            made.setattr("strerror", py.import("os")?.call_method1("strerror", (errno,))?)?;
+        }
         for (attribute, value) in evidence {
             made.setattr(attribute.cast::<pyo3::types::PyString>()?, value)?;
         }
@@ -186,14 +198,21 @@ fn of_asked<'py>(py: Python<'py>, why: &Asked) -> Class<'py> {
 
 fn of_io<'py>(py: Python<'py>, why: &thalweg_io::Error) -> Class<'py> {
     let (errno, filename) = (why.errno(), &why.path);
-    class!(
+    let (_, evidence) = class!(
         py,
         "FileError",
         errno = errno,
         filename = filename,
         action = why.action.to_string(),
         offset = why.offset
-    )
+    )?;
+    // As for the open function of Python, whose callers expect these classes.
+    let class = match why.source.kind() {
+        ErrorKind::NotFound => "FileNotFound",
+        ErrorKind::PermissionDenied => "PermissionDenied",
+        _ => "FileError",
+    };
+    Ok((class, evidence))
 }
 
 fn of_input<'py>(py: Python<'py>, why: &InputsError) -> Class<'py> {
@@ -254,6 +273,7 @@ fn of_river<'py>(py: Python<'py>, why: &RiverError) -> Class<'py> {
 
 fn of_volume<'py>(py: Python<'py>, why: &VolumeError) -> Class<'py> {
     match why {
+        VolumeError::NoVolume(_) => class!(py, "VolumeNotFound", errno = why.errno()),
         why if why.is_not_found() => class!(py, "VolumeNotFound", errno = why.errno()),
         VolumeError::At { file, at, .. } => {
             class!(py, "VolumeFailed", errno = why.errno(), path = file, at = at)

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard};
 use std::vec::IntoIter;
 
-use pyo3::exceptions::PyOverflowError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyBytes;
@@ -163,12 +163,14 @@ fn choose(pick: &Bound<'_, PyAny>, layout: Layout, records: &[u8]) -> PyResult<V
     CHOOSING.set(true);
     let chosen = pick.call1((list,));
     CHOOSING.set(false);
-    let chosen: Vec<usize> = chosen?.extract().map_err(|why: PyErr| {
+    let chosen = chosen?;
+    let chosen: Vec<usize> = chosen.extract().map_err(|why: PyErr| {
         if why.is_instance_of::<PyOverflowError>(py) {
-            errors::usage(py, "pick chose an outlet that is no number from 0 on")
-        } else {
-            why
+            return errors::usage(py, "pick chose an outlet that is no number from 0 on");
         }
+        let kind = chosen.get_type().name().map_or_else(|_| "wrong type".into(), |name| name.to_string());
+        let wanted = "return a list with the number of an outlet for each record";
+        PyTypeError::new_err(format!("pick returned {kind}: {wanted}"))
     })?;
     if chosen.len() == count {
         return Ok(chosen);

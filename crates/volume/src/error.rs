@@ -38,6 +38,8 @@ pub enum Error {
     },
     /// The manager's database failed.
     Database(PathBuf, rusqlite::Error),
+    /// This user has no volume of this name.
+    NoVolume(String),
     /// The request cannot be carried out, or the volume cannot be used.
     Refused(String),
 }
@@ -57,6 +59,7 @@ impl Error {
             Error::Database(_, e) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {
                 libc::ENOSPC
             }
+            Error::NoVolume(_) => libc::ENOENT,
             _ => libc::EIO,
         }
     }
@@ -94,6 +97,9 @@ impl fmt::Display for Error {
             Error::Stale(strip) => write!(f, "{strip} was truncated after this request was made"),
             Error::At { file, at, why } => write!(f, "{} at byte {at}: {why}", file.display()),
             Error::Database(path, e) => write!(f, "the manager's database {} failed: {e}", path.display()),
+            Error::NoVolume(name) => {
+                write!(f, "there is no volume '{name}'; thalweg volume list shows those there are")
+            }
             Error::Refused(text) => f.write_str(text),
         }
     }

@@ -48,9 +48,7 @@ impl Registry {
     /// The entry of the volume with this name.
     pub fn find(&self, name: &str) -> Result<VolumeEntry> {
         let found = self.list()?.volumes.into_iter().find(|volume| volume.name == name);
-        found.ok_or_else(|| {
-            Error::Refused(format!("there is no volume '{name}'; thalweg volume list shows those there are"))
-        })
+        found.ok_or_else(|| Error::NoVolume(name.into()))
     }
 
     /// Adds a volume, after `make` has made it; its name must be free.
