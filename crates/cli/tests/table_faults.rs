@@ -80,7 +80,7 @@ impl Bed {
     fn reads(&self) -> f64 {
         let began = Instant::now();
         let table = self.open();
-        let reads = |i: u32| table.get(&key(i)).is_ok_and(|value| value.is_some());
+        let reads = |i: u32| table.get(key(i)).is_ok_and(|value| value.is_some());
         until_within(SOUND_S_MAX, "all records can be read", || {
             (0..KEYS).step_by(11).all(reads)
                 && table.count(.., None).is_ok_and(|count| count == u64::from(KEYS))

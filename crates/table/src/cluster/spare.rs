@@ -4,9 +4,7 @@
 //! 4 KiB: in a scan, a fifth of the time of a node.
 //! Invariant: at most [`BUFFERS_MAX`] buffers of at most [`BYTES_MAX`] wait for their use.
 
-use std::sync::Mutex;
-
-use super::stream::locked;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Messages from this length on are worth it.
 pub(crate) const LONG_BYTES: usize = 64 << 10;
@@ -16,14 +14,18 @@ const BUFFERS_MAX: usize = 8;
 
 static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
+fn spare() -> MutexGuard<'static, Vec<Vec<u8>>> {
+    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// An empty buffer, with capacity if there is a spare one.
 pub(crate) fn take() -> Vec<u8> {
-    locked(&SPARE).pop().unwrap_or_default()
+    spare().pop().unwrap_or_default()
 }
 
 /// Lets others use a buffer that is not needed any more.
 pub(crate) fn give(mut buffer: Vec<u8>) {
-    let mut spare = locked(&SPARE);
+    let mut spare = spare();
     if (LONG_BYTES..=BYTES_MAX).contains(&buffer.capacity()) && spare.len() < BUFFERS_MAX {
         buffer.clear();
         spare.push(buffer);
