@@ -118,6 +118,19 @@ def test_the_only_node_is_replaced_when_its_supervisor_is_killed(machines: Any, 
     assert nodes_of(place) == []
 
 
+def test_an_end_just_after_a_supervisor_was_killed_leaves_no_file(machines: Any, place: Path) -> None:
+    """The supervisor that Ray starts again was ended while it began, and left its directory."""
+    import thalweg.ray
+
+    for pause in (0.0, 1.0):
+        cluster = thalweg.ray.cluster(1, memory="256MiB", data=place, timeout=60)
+        os.kill(supervisor_of(nodes_of(place)[0]), signal.SIGKILL)
+        time.sleep(pause)
+        cluster.down()
+        eventually(lambda: [*Path(os.environ["TMPDIR"]).glob("thalweg-*/**")] == [], seconds=10)
+        eventually(lambda: nodes_of(place) == [])
+
+
 def test_a_driver_that_is_killed_leaves_the_cluster(machines: Any, place: Path) -> None:
     import thalweg.ray
 

@@ -230,6 +230,7 @@ class Keeper:
     def __init__(self, name: str) -> None:
         self._name = name
         self._place = _directory()
+        self._place.mkdir(mode=0o700)
         self._owner = self._place / "owner"
         self._changes = threading.Lock()
         self._stopping = threading.Event()
@@ -468,12 +469,13 @@ class Supervisor:
         return _library().get_actor(_of(self._name), namespace=_NAMESPACE)
 
     def _started(self, files: _Files) -> subprocess.Popen[bytes]:
-        own = self._place / "identity"
+        # Only now, for Ray may end this actor while it begins. The node of an earlier process may still remove its own.
+        own = self._place / str(os.getpid())
         _written(own, files)
         cores = sorted(os.sched_getaffinity(0))
         # Which ones is left to chance, so that several clusters do not meet on the first.
         mine = random.sample(cores, min(self._cpus, len(cores)))
-        command = [sys.executable, "-m", "thalweg._node", _script(self._place), str(own), ",".join(map(str, mine))]
+        command = [sys.executable, "-m", "thalweg._node", _script(own), str(own), ",".join(map(str, mine))]
         where = Path.home() if self._data is None else Path(self._data)
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=where, env=_environment(), process_group=0
@@ -525,10 +527,9 @@ def _wait_for_end(ray: Any, end: float, name: str, index: int | None = None) -> 
 
 
 def _directory() -> Path:
-    """A new directory for this actor, in the place of the one that it had before it was restarted."""
+    """The directory of this actor, without what was there before it was restarted."""
     place = Path(tempfile.gettempdir(), f"thalweg-{_library().get_runtime_context().get_actor_id()}")
     shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(mode=0o700)
     return place
 
 
