@@ -140,7 +140,7 @@ fn buckets_with_few_records_are_merged_unless_a_user_split_them() {
     let gone = (0..1_000).map(key).filter(|key| !model.contains_key(key));
     all(&table, gone.map(|key| Operation::Delete { key: key.into() }));
     // A bucket is merged ten seconds after it last changed.
-    until_within(60.0, "the buckets are merged", || buckets(&nodes).len() <= 2);
+    until_within(120.0, "the buckets are merged", || buckets(&nodes).len() <= 2);
     assert!(buckets(&nodes).iter().any(|(from, _)| from == "00900"), "{:?}", buckets(&nodes));
     has_exactly(&nodes, &model);
     // A client whose image is of before the merges.

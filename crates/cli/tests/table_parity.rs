@@ -14,6 +14,7 @@ use support::nodes::{Nodes, terminate};
 use support::tables::{KEYS, Owner, audit, is_sound, key, members, open_as, under_load, until_it_fails};
 use support::{Outcome, until};
 use thalweg::table::Variant;
+use thalweg_api::TableStatus;
 use thalweg_io::process;
 
 /// Requests for lost records are answered by then.
@@ -156,8 +157,9 @@ fn all_nodes_that_are_stopped_return_with_every_record() {
         audit(&nodes.open(), &acknowledged);
         // The parity is that of the records which have returned.
         until("the groups are sound", || is_sound(&nodes.table_status()));
-        let failing = members(&nodes.table_status(), false)[0].clone();
-        kill(&mut nodes, &failing);
+        let status = nodes.table_status();
+        let mut failing = [false, true].into_iter().flat_map(|is_parity| members(&status, is_parity));
+        kill(&mut nodes, &failing.next().unwrap());
         audit(&nodes.open(), &acknowledged);
         let dumps = (1..=order.len()).map(|i| nodes.place.0.join(format!("own/hosts/n{i}/tables")));
         let files: usize = dumps.map(|dumps| std::fs::read_dir(dumps).map_or(0, |files| files.count())).sum();
@@ -170,8 +172,15 @@ fn an_index_leads_to_buckets_that_were_recovered() {
     let mut nodes = Nodes::start(5);
     nodes.create(&["--parity", "2+1", "--index"]);
     let table = open_as(&nodes.identity(), Variant::Indexed);
+    // The home has the root of the index.
+    let failing = |status: &TableStatus| {
+        let seats = status.groups.iter().flat_map(|group| group.seats.iter().flatten());
+        let mut data = seats.filter(|seat| !seat.is_parity).map(|seat| seat.node.clone());
+        data.find(|node| node != "n1" && *node != status.table.home)
+    };
+    until("another node than the home has a bucket", || failing(&nodes.table_status()).is_some());
     let acknowledged = under_load(&table, || {
-        let failing = members(&nodes.table_status(), false)[0].clone();
+        let failing = failing(&nodes.table_status()).unwrap();
         kill(&mut nodes, &failing);
         until("the groups are sound", || is_sound(&nodes.table_status()));
     });
