@@ -329,11 +329,13 @@ fn a_full_scratch_is_said_once_and_leaves_nothing() {
 }
 
 #[test]
-fn a_scratch_that_is_not_there_is_named_when_it_is_needed() {
+fn a_scratch_that_is_gone_is_named_when_it_is_needed() {
     let place = Place::new();
     let options =
         SorterOptions { scratch: vec![place.at("nowhere")], ..options(&place, Layout::Fixed(100), 16 << 20) };
+    std::fs::create_dir(place.at("nowhere")).unwrap();
     let mut sorter = Sorter::new(&options).unwrap();
+    std::fs::remove_dir(place.at("nowhere")).unwrap();
     let data = records(2 * SPILLS);
     let said = refusal(put_all(&mut sorter, &data, 1 << 20));
     assert!(said.contains("nowhere"), "{said}");
