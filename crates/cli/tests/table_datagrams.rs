@@ -209,8 +209,8 @@ struct Sender {
 }
 
 fn send_on(out: &mut Outgoing, message: Vec<u8>) {
-    let mut frame = Vec::new();
-    message.put(&mut frame);
+    let mut frame = (message.len() as u32).to_le_bytes().to_vec();
+    frame.extend(message);
     out.send(0, &mut frame).unwrap();
 }
 
