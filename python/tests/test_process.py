@@ -47,6 +47,19 @@ HEARS = "import signal, thalweg; signal.signal(signal.SIGINT, signal.default_int
 """A program that a shell has started in the background ignores Ctrl-C."""
 
 
+def ready(place: Path, made: str, work: str) -> subprocess.Popen[bytes]:
+    """A program that has run `made`, and is about to run `work`."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", f"{HEARS}\n{made}\nprint('ready', flush=True)\n{work}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=place,
+    )
+    assert program.stdout and program.stdout.readline() == b"ready\n"
+    return program
+
+
 @pytest.mark.parametrize(
     ("made", "work"),
     [
@@ -57,15 +70,8 @@ HEARS = "import signal, thalweg; signal.signal(signal.SIGINT, signal.default_int
     ids=["verb", "river", "sorter"],
 )
 def test_ctrl_c_ends_a_call_within_a_second_and_leaves_nothing(place: Path, made: str, work: str) -> None:
-    program = subprocess.Popen(
-        [sys.executable, "-c", f"{HEARS}\nlook = lambda *_: None\n{made}\nprint('ready', flush=True)\n{work}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=place,
-    )
-    assert program.stdout and program.stdin and program.stderr
-    assert program.stdout.readline() == b"ready\n"
+    program = ready(place, f"look = lambda *_: None\n{made}", work)
+    assert program.stdin and program.stderr
     # The sort has begun once it has taken more than a pipe holds.
     if "stdin" in work:
         program.stdin.write(bytes(40_000_000))
@@ -135,15 +141,8 @@ def test_ctrl_c_ends_a_request_to_a_frozen_node(
     subprocess.run(["thalweg", "volume", "create", "films", *words], check=True)
     with thalweg.Volume("films").open("reel", "wb") as reel:
         reel.write(bytes(9 << 20))
-    program = subprocess.Popen(
-        [sys.executable, "-c", f"{HEARS}\n{made}\nprint('ready', flush=True)\ninput()\n{work}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=place,
-    )
-    assert program.stdout and program.stdin and program.stderr
-    assert program.stdout.readline() == b"ready\n"
+    program = ready(place, made, f"input()\n{work}")
+    assert program.stdin and program.stderr
     nodes.signal(signal.SIGSTOP)
     program.stdin.write(b"\n")
     program.stdin.flush()

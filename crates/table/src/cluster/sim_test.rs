@@ -523,7 +523,9 @@ impl World {
             }
             (0..1 + self.rng.below(4)).for_each(|_| self.step());
         }
-        self.cuts.clear();
+        // A server that is cut off stays so, until others have its buckets.
+        let cut_off: Vec<usize> = self.cut_off.iter().map(|(server, _)| *server).collect();
+        self.cuts.retain(|(a, b, _)| cut_off.contains(a) || cut_off.contains(b));
         self.settle();
         // Waits until transfers and reservations have ended.
         (self.weather.lost, self.weather.doubled) = (0, 0);
