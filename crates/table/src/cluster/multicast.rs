@@ -214,9 +214,11 @@ impl Multicast {
         (self.due_ms, self.wait_ms) = (0, PROBE_MS);
     }
 
-    /// Handles the answer of a server that it receives what is sent to the group in this session.
+    /// Handles the answer of a server that it receives what is sent to the group in this session. A server cannot make
+    /// the client send to an address that is no group.
     pub(crate) fn joined(&mut self, server: &Address, session: u64, group: SocketAddrV4) {
-        let Some(member) = self.members.get_mut(server).filter(|_| session == self.session) else { return };
+        let is_sound = session == self.session && group.ip().octets().starts_with(&SCOPE);
+        let Some(member) = self.members.get_mut(server).filter(|_| is_sound) else { return };
         member.stage = Stage::Joined;
         (self.due_ms, self.wait_ms) = (0, PROBE_MS);
         if self.group.is_none()
@@ -283,7 +285,7 @@ impl Multicast {
 mod tests {
     use super::*;
 
-    const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+    const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(SCOPE[0], SCOPE[1], 0, 1), 1);
 
     /// Gives the secret to the servers that have not got it. Returns it, and which got it.
     fn given(client: &mut Multicast) -> Vec<(String, Box<[u8]>)> {
@@ -344,6 +346,18 @@ mod tests {
         };
         let distinct = |secrets: &[&[u8]]| secrets.iter().collect::<BTreeSet<_>>().len() == secrets.len();
         assert!(distinct(&of("n1")) && distinct(&of("n2")) && all.len() == 6, "{all:?}");
+    }
+
+    #[test]
+    fn a_server_cannot_name_an_address_that_is_no_group() {
+        let server = Address::from("n1");
+        let mut client = Multicast::new(vec![server.clone()], 1400);
+        client.opened(&server, 1, Weak::new());
+        client.step(0);
+        client.joined(&server, client.session, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1));
+        assert!(!client.all_are(Stage::Joined));
+        client.joined(&server, client.session, GROUP);
+        assert!(client.all_are(Stage::Joined));
     }
 
     #[test]
