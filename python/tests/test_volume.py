@@ -34,9 +34,17 @@ def test_files_are_written_read_and_listed(films: thalweg.Volume) -> None:
         file.write(b"xyz")
         file.seek(1)
         assert file.read() == b"yz"
+    with pytest.raises(FileExistsError, match="e"):
+        films.open("e", "xb")
     films.remove("e")
-    for mode in ("xb", "r", "w", "rb+t"):
-        with pytest.raises(thalweg.UsageError, match="is none of rb, wb, ab, r.b, w.b"):
+    with films.open("e", "xb") as file:
+        file.write(b"new")
+    with pytest.raises(FileExistsError):
+        films.open("e", "x+b")
+    assert films.open("e").read() == b"new"
+    films.remove("e")
+    for mode in ("x", "r", "w", "rb+t"):
+        with pytest.raises(thalweg.UsageError, match="is none of rb, wb, xb, ab, r.b, w.b, x.b"):
             films.open("e", mode)
     with films.open("a/b/c") as file:
         assert file.read(3) == b"\0\1\2"

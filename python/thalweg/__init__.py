@@ -78,6 +78,7 @@ from thalweg.errors import (
     Unreached,
     UsageError,
     VolumeError,
+    VolumeExists,
     VolumeFailed,
     VolumeNotFound,
 )
@@ -243,6 +244,7 @@ __all__ = [
     "UsageError",
     "Volume",
     "VolumeError",
+    "VolumeExists",
     "VolumeFailed",
     "VolumeNotFound",
     "__version__",

@@ -297,6 +297,10 @@ class VolumeNotFound(VolumeError, FileNotFoundError):
     """There is nothing of that name in the volume, or no volume of that name."""
 
 
+class VolumeExists(VolumeError, FileExistsError):
+    """There is something of that name in the volume already."""
+
+
 class TableError(Error):
     """A table could not be used."""
 

@@ -20,7 +20,7 @@ BUFFER_BYTES = 1 << 20
 """What an open file reads or writes at once: a stripe, unless the volume has others."""
 
 
-_MODES = ("rb", "wb", "ab", "r+b", "w+b")
+_MODES = ("rb", "wb", "xb", "ab", "r+b", "w+b", "x+b")
 """How a file may be opened."""
 
 
@@ -58,7 +58,7 @@ class Volume:
     >>> films.remove("reel")
 
     Raises :class:`thalweg.VolumeError`, which is an :class:`OSError`; :class:`thalweg.VolumeNotFound` is also a
-    :class:`FileNotFoundError`.
+    :class:`FileNotFoundError`, and :class:`thalweg.VolumeExists` a :class:`FileExistsError`.
     """
 
     def __init__(self, name: str) -> None:
@@ -69,9 +69,9 @@ class Volume:
         return f"Volume({self.name!r})"
 
     def open(self, path: str | os.PathLike[str], mode: str = "rb") -> IO[bytes]:
-        """Opens a file to read (``rb``), to write anew (``wb``), to append (``ab``), to read and write (``r+b``), or to
-        write anew and read (``w+b``). There are no other modes: text is for :class:`io.TextIOWrapper`, and a volume
-        cannot refuse to open a file that exists (``xb``).
+        """Opens a file to read (``rb``), to write anew (``wb``), to write it if it does not exist (``xb``), to append
+        (``ab``), to read and write (``r+b``), or to write anew and read (``w+b``, ``x+b``). There are no other modes:
+        text is for :class:`io.TextIOWrapper`.
 
         What is written is durable when the file is closed.
         """
@@ -79,10 +79,10 @@ class Volume:
             raise UsageError(f"mode '{mode}' is none of {', '.join(_MODES)}")
         plain = mode.replace("b", "")
         with _about(path):
-            native = self._native.open(os.fspath(path), plain[0] in "wa")
+            native = self._native.open(os.fspath(path), plain[0])
             if plain[0] == "w":
                 native.set_size(0)
-        raw = _Raw(native, readable=plain not in ("w", "a"), writable=plain != "r")
+        raw = _Raw(native, readable=plain not in ("w", "x", "a"), writable=plain != "r")
         if plain == "a":
             raw.seek(0, os.SEEK_END)
         if "+" in plain:

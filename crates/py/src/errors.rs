@@ -275,6 +275,7 @@ fn of_volume<'py>(py: Python<'py>, why: &VolumeError) -> Class<'py> {
     match why {
         VolumeError::NoVolume(_) => class!(py, "VolumeNotFound", errno = why.errno()),
         why if why.is_not_found() => class!(py, "VolumeNotFound", errno = why.errno()),
+        why if why.exists_already() => class!(py, "VolumeExists", errno = why.errno()),
         VolumeError::At { file, at, .. } => {
             class!(py, "VolumeFailed", errno = why.errno(), path = file, at = at)
         }

@@ -80,10 +80,13 @@ impl Volume {
         self.work(py, |volume| volume.rename(from, to))
     }
 
-    /// Opens a file, or creates it if it does not exist and `create` is set.
-    fn open(&self, py: Python<'_>, path: PathBuf, create: bool) -> PyResult<File> {
-        let file =
-            self.work(py, move |volume| if create { volume.create(path) } else { volume.open_file(path) });
+    /// Opens a file by the first letter of a mode of Python: `r` wants a file that exists, and `x` creates one.
+    fn open(&self, py: Python<'_>, path: PathBuf, mode: char) -> PyResult<File> {
+        let file = self.work(py, move |volume| match mode {
+            'r' => volume.open_file(path),
+            'x' => volume.create_new(path),
+            _ => volume.create(path),
+        });
         Ok(File { file: Arc::new(file?), was_interrupted: AtomicBool::new(false) })
     }
 }

@@ -262,6 +262,14 @@ enum Awaited {
 }
 
 impl Ticket {
+    /// Whether [`Ticket::wait`] returns at once.
+    pub fn is_answered(&self) -> bool {
+        match &self.0 {
+            Awaited::Memory(_) => true,
+            Awaited::Cluster(ticket) => ticket.is_answered(),
+        }
+    }
+
     /// Waits for the answer.
     ///
     /// # Errors

@@ -105,6 +105,14 @@ impl Volume {
         self.0.volume.create(path.as_ref(), FILE_MODE, false).map(File)
     }
 
+    /// Creates a file.
+    ///
+    /// # Errors
+    /// If anything has the name, or the directory does not exist.
+    pub fn create_new(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.0.volume.create(path.as_ref(), FILE_MODE, true).map(File)
+    }
+
     /// Opens a file for reading and writing.
     ///
     /// # Errors

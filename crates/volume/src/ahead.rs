@@ -118,8 +118,9 @@ impl Ahead {
     /// The piece to read next: of the lane with the fewest requests in flight.
     pub(crate) fn next(&mut self, layout: &Layout) -> Option<Piece> {
         let (unit, row) = unit_and_row(layout);
-        let until = self.until;
-        let open = self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.next < until);
+        let (until, most) = (self.until, self.most_in_flight());
+        let is_open = |lane: &Lane| lane.next < until && lane.in_flight < most;
+        let open = self.lanes.iter_mut().enumerate().filter(|(_, lane)| is_open(lane));
         let (lane, found) = open.min_by_key(|(_, lane)| (lane.in_flight, lane.next))?;
         let start = found.next;
         let unit_end = (start / unit + 1) * unit;
@@ -129,10 +130,17 @@ impl Ahead {
         Some(Piece { range: start..end, lane })
     }
 
+    /// The most requests in flight in a lane: twice its share. All requests of all readers who wait for the same store
+    /// would overflow its port.
+    fn most_in_flight(&self) -> u32 {
+        (2 * STREAMS).div_ceil(self.lanes.len().max(1)) as u32
+    }
+
     /// How many more jobs there should be.
     pub(crate) fn jobs_wanted(&self) -> usize {
-        let open = self.lanes.iter().filter(|lane| lane.next < self.until).count();
-        open.min(STREAMS - self.jobs)
+        let most = self.most_in_flight();
+        let is_open = |lane: &&Lane| lane.next < self.until && lane.in_flight < most;
+        self.lanes.iter().filter(is_open).count().min(STREAMS - self.jobs)
     }
 
     /// Notes that a piece was read, or could not be.
@@ -207,6 +215,18 @@ mod tests {
         ahead.want(0..8 * MIB, &layout);
         let stores: Vec<u64> = (0..4).map(|_| ahead.next(&layout).unwrap().range.start / MIB % 4).collect();
         assert_eq!(stores, [0, 1, 2, 3]);
+    }
+
+    /// Where only one store has not sent its part of the window, it gets no more than twice its share of the requests.
+    #[test]
+    fn a_store_that_all_readers_wait_for_gets_few_requests_of_each() {
+        let layout = layout(MIB);
+        let mut ahead = Ahead::default();
+        ahead.want(0..MIB, &layout);
+        let asked = std::iter::from_fn(|| ahead.next(&layout)).count();
+        assert_eq!((asked, ahead.jobs_wanted()), (2 * STREAMS / 4, 0));
+        ahead.want(0..4 * MIB, &layout);
+        assert_eq!(ahead.jobs_wanted(), 3);
     }
 
     #[test]

@@ -77,6 +77,11 @@ impl Error {
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::System(libc::ENOENT, _))
     }
+
+    /// Whether the name exists already.
+    pub fn exists_already(&self) -> bool {
+        matches!(self, Error::System(libc::EEXIST, _))
+    }
 }
 
 impl fmt::Display for Error {

@@ -115,10 +115,11 @@ impl Volume {
         match walked.found {
             Some(_) if must_be_new => Err(Error::system(libc::EEXIST, path.to_string_lossy())),
             Some(found) => self.open_inode(&found, path),
-            None => {
-                let made = self.make_own(walked.place(path)?, Kind::File, mode, b"")?;
-                self.open_inode(&made, path)
-            }
+            None => match self.make_own(walked.place(path)?, Kind::File, mode, b"") {
+                // Another client has made it meanwhile.
+                Err(why) if why.exists_already() && !must_be_new => self.open(path),
+                made => self.open_inode(&made?, path),
+            },
         }
     }
 

@@ -174,8 +174,10 @@ fn created(asked: &Asked<'_>) -> Vec<Row> {
         rows.push(Row { name, records, paper, targets: OF_LINK, ..one.clone() });
     }
     if asked.wants(PARITY) {
-        let (name, capacity) = (PARITY.into(), scaled(asked, PARITY_CAPACITY));
-        rows.push(Row { name, capacity, has_parity: true, targets: OF_PLAIN, ..one });
+        let one = Row { has_parity: true, ..one };
+        rows.push(Row { name: PARITY.into(), is_divided: true, targets: OF_PLAIN, ..one.clone() });
+        let capacity = scaled(asked, PARITY_CAPACITY);
+        rows.push(Row { name: "create-parity".into(), capacity, ..one });
     }
     rows
 }
@@ -401,8 +403,9 @@ impl Bench<'_> {
             if measured.notes.is_empty() {
                 let buckets = status.nodes.iter().map(|share| share.buckets.len()).sum::<usize>();
                 measured.notes.push(format!("{buckets} buckets at the end"));
+                let clients = u64::from(row.clients);
                 let points: Vec<String> =
-                    curve.iter().map(|(at, seconds)| format!("{at} {seconds:.3}")).collect();
+                    curve.iter().map(|(at, seconds)| format!("{} {seconds:.3}", at * clients)).collect();
                 if !points.is_empty() {
                     measured.notes.push(format!("records and seconds: {}", points.join(", ")));
                 }

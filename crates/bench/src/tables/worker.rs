@@ -28,6 +28,8 @@ const KEY_BYTES: usize = 10;
 const VALUE_BYTES: usize = RECORD_BYTES - KEY_BYTES;
 /// Points of a curve.
 const POINTS: u64 = 15;
+/// Answers that are taken at a time, when the last of them is there.
+const TAKEN: usize = 64;
 
 /// The task of this process, if it was started as a client.
 pub(crate) fn task() -> Option<String> {
@@ -124,7 +126,7 @@ fn range(table: &Table, records: u64) -> Result<()> {
 fn records(table: &Table, is_get: bool, numbers: &[u64], mut reached: impl FnMut(u64)) -> Result<()> {
     let step = (numbers.len() as u64).div_ceil(POINTS);
     let mut outstanding: VecDeque<(u64, Ticket)> = VecDeque::new();
-    let mut answered = 0;
+    let (mut submitted, mut answered) = (0, 0);
     let mut wait = |(number, ticket): (u64, Ticket)| -> Result<()> {
         let is_right = match ticket.wait().map_err(told)? {
             Answer::Value(Some(found)) => is_get && *found == value(number),
@@ -145,8 +147,11 @@ fn records(table: &Table, is_get: bool, numbers: &[u64], mut reached: impl FnMut
             false => Operation::Insert { key: key(*number).into(), value: value(*number).into() },
         };
         outstanding.push_back((*number, table.submit(operation).map_err(told)?));
-        if outstanding.len() >= WINDOW_MAX {
-            outstanding.pop_front().into_iter().try_for_each(&mut wait)?;
+        submitted += 1;
+        let is_there = submitted % TAKEN == 0
+            && outstanding.get(TAKEN - 1).is_some_and(|(_, ticket)| ticket.is_answered());
+        if is_there || outstanding.len() >= WINDOW_MAX {
+            outstanding.drain(..TAKEN).try_for_each(&mut wait)?;
         }
     }
     outstanding.into_iter().try_for_each(wait)

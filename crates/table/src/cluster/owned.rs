@@ -58,6 +58,8 @@ pub(crate) struct Owned {
     growth: Growth,
     /// Whether there may still be records beyond the interval, which another server has now.
     is_shedding: bool,
+    /// With parity, the change by which the last of them was removed.
+    shed: u64,
 }
 
 /// Where a bucket has grown since it was last split or moved.
@@ -93,6 +95,7 @@ impl Owned {
             is_pinned: false,
             growth: Growth::default(),
             is_shedding: false,
+            shed: 0,
         }
     }
 
@@ -436,8 +439,12 @@ impl Owned {
         self.is_shedding = true;
     }
 
-    /// Removes some of the records that are beyond its interval.
+    /// Removes some of the records that are beyond its interval. With parity, more are removed only when it has the
+    /// removal of the last ones, so that the changes of requests do not wait behind many removals.
     pub(crate) fn shed(&mut self, now_ms: u64, slab: &mut Slab) {
+        if self.member.as_ref().is_some_and(|member| !member.is_safe(self.shed)) {
+            return;
+        }
         for _ in 0..SHED_AT_A_TIME {
             if !self.is_shedding || self.member.as_ref().is_some_and(|member| !member.may_change(now_ms)) {
                 break;
@@ -449,6 +456,7 @@ impl Owned {
                     let (key, bytes) = (last.key.to_vec(), last.key.len() + last.value.len());
                     self.bytes -= bytes as u64;
                     self.remove(slab, &key);
+                    self.shed = self.member.as_ref().map_or(0, Member::changes);
                 }
             }
         }

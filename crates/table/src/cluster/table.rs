@@ -108,6 +108,11 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// Whether [`Ticket::wait`] returns at once.
+    pub fn is_answered(&self) -> bool {
+        self.shared.state().done.contains_key(&self.number)
+    }
+
     /// Waits for the answer.
     ///
     /// # Errors

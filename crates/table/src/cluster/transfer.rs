@@ -177,6 +177,8 @@ impl Origin {
 /// Records that are arriving from another server.
 pub(crate) struct Receipt {
     pub(super) spec: Spec,
+    /// Who sends them; this server itself if a client loads them.
+    pub(super) sender: Address,
     /// Bytes that are reserved for the records still to come.
     pub(super) reserved: usize,
     pub(super) next: u64,
@@ -198,7 +200,6 @@ pub(crate) struct Receipt {
 pub(crate) struct Arrived {
     pub(super) last: HandOver,
     pub(super) number: u64,
-    pub(super) sender: Address,
 }
 
 /// A bucket that a client loads, and whose records go to the parity from a key on.
@@ -211,7 +212,7 @@ impl Receipt {
     /// The records of a bucket that a client loads.
     pub(super) fn loaded(
         now_ms: u64,
-        spec: Spec,
+        (me, spec): (Address, Spec),
         (tree, bytes): (Bucket, u64),
         interval: Interval,
     ) -> Receipt {
@@ -219,6 +220,7 @@ impl Receipt {
         let (tree, member, arrived) = (Some(tree), None, None);
         Receipt {
             spec,
+            sender: me,
             reserved: 0,
             next: 0,
             heard_ms: now_ms,
@@ -234,9 +236,9 @@ impl Receipt {
 
 impl Arrived {
     /// The last piece has arrived; the answers that came with it go to the parity as well.
-    pub(super) fn new(member: &mut Member, last: HandOver, number: u64, sender: &Address) -> Arrived {
+    pub(super) fn new(member: &mut Member, last: HandOver, number: u64) -> Arrived {
         member.noted_all(last.journal.clone());
-        Arrived { last, number, sender: sender.clone() }
+        Arrived { last, number }
     }
 }
 
@@ -284,8 +286,12 @@ impl BucketServer {
             }
             Some(Leaving { phase: Phase::Asking { .. }, part, .. }) => Some(part.clone()),
             Some(Leaving { phase: Phase::Sending(sending) | Phase::HandedOver(sending), .. }) => {
-                if sending.to != *from {
-                    out.push(release);
+                let is_first = sending.unacknowledged.number == 0;
+                let again = || (To::Server(from.clone()), Message::Piece(sending.unacknowledged.clone()));
+                match sending.to == *from {
+                    // It was refused before the receiver had a seat.
+                    true => out.extend(is_first.then(again)),
+                    false => out.push(release),
                 }
                 return;
             }
@@ -470,6 +476,7 @@ impl BucketServer {
             let into = joins.and_then(|next| self.begin_joining(spec.id, id, next));
             let receipt = Receipt {
                 spec,
+                sender: from.clone(),
                 reserved: needed,
                 next: 0,
                 heard_ms: now_ms,
@@ -563,7 +570,7 @@ impl BucketServer {
         }
         (receipt.next, receipt.heard_ms) = (number + 1, now_ms);
         if let Some(member) = &mut receipt.member {
-            receipt.arrived = last.map(|last| Arrived::new(member, last, number, from));
+            receipt.arrived = last.map(|last| Arrived::new(member, last, number));
             member.flush(now_ms, out);
             if receipt.arrived.is_none() {
                 out.push(taken());

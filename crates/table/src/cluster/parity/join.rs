@@ -51,7 +51,7 @@ impl BucketServer {
         }
         let bucket = self.of_seat(seat).expect("records were put into it");
         let member = bucket.member.as_mut().expect("it has a seat");
-        let arrived = last.map(|last| Arrived::new(member, last, number, from));
+        let arrived = last.map(|last| Arrived::new(member, last, number));
         member.flush(now_ms, out);
         out.extend(arrived.is_none().then_some(taken));
         let receipt = self.receipts.get_mut(&id).expect("it was just found");
@@ -82,11 +82,11 @@ impl BucketServer {
         let Some(id) = self.receipts.keys().find_map(joined) else { return };
         let receipt = self.receipts.remove(&id).expect("it was just found");
         self.reserved -= receipt.reserved;
-        let Arrived { last, number, sender } = receipt.arrived.expect("it was just found");
+        let Arrived { last, number } = receipt.arrived.expect("it was just found");
         let bucket = self.of_seat(seat).expect("the registrar has it");
         bucket.joins(now_ms, last, placed.epoch);
-        bucket.origin = Some(Origin::new(now_ms, id, number, &sender));
-        out.push((To::Server(sender), Message::Taken { id, number }));
+        bucket.origin = Some(Origin::new(now_ms, id, number, &receipt.sender));
+        out.push((To::Server(receipt.sender), Message::Taken { id, number }));
     }
 
     /// Removes records that do not join the bucket of a seat after all.

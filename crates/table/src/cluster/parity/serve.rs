@@ -382,8 +382,13 @@ impl BucketServer {
         let Ok(mut member) = Member::new(&mut self.slab, seat) else { return };
         member.follow(group);
         member.flush(now_ms, out);
-        if let Some(receipt) = placed.transfer.and_then(|id| self.receipts.get_mut(&id)) {
+        if let Some(id) = placed.transfer
+            && let Some(receipt) = self.receipts.get_mut(&id)
+        {
             receipt.member = Some(member);
+            if receipt.load.is_none() {
+                out.push((To::Server(receipt.sender.clone()), Message::Room { id, run: self.run }));
+            }
             return;
         }
         let interval = placed.interval.filter(|_| placed.transfer.is_none());

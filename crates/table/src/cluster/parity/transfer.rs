@@ -13,7 +13,6 @@
 //! acknowledgement are only messages, so either server may fail at any time: whoever recovers its bucket gets the keys
 //! that the registrar has for it. A sender that hears nothing asks the registrar.
 
-use super::super::image::Address;
 use super::super::interval::{Bytes, Interval};
 use super::super::message::{HandOver, Message, Spec, TableId, TransferId};
 use super::super::owned::Owned;
@@ -59,7 +58,7 @@ impl BucketServer {
     ) {
         self.transfers += 1;
         let id = TransferId { run: self.run, number: self.transfers };
-        self.receipts.insert(id, Receipt::loaded(now_ms, spec, records, interval));
+        self.receipts.insert(id, Receipt::loaded(now_ms, (self.me.clone(), spec), records, interval));
         out.push(to_registrar(ParityMessage::Join { id, spec }));
     }
 
@@ -80,7 +79,7 @@ impl BucketServer {
         };
         let loads = self.receipts.iter_mut().filter(|(_, receipt)| is_load(receipt));
         for (id, receipt) in loads.take(LOADS_TOGETHER) {
-            match receipt.load(now_ms, &mut self.slab, &self.me) {
+            match receipt.load(now_ms, &mut self.slab) {
                 Ok(()) => receipt.member.iter_mut().for_each(|member| member.flush(now_ms, out)),
                 Err(Full) => failed.push(*id),
             }
@@ -134,15 +133,15 @@ impl BucketServer {
         }
         let receipt = self.receipts.remove(&id).expect("it was just found");
         self.reserved -= receipt.reserved;
-        let Arrived { last, number, sender } = receipt.arrived.expect("it was just found");
+        let Arrived { last, number } = receipt.arrived.expect("it was just found");
         let tree = receipt.tree.expect("a piece was put into it");
         let mut bucket = Owned::of(tree, receipt.bytes, interval, epoch);
         bucket.member = receipt.member;
         bucket.journal.add(now_ms, last.journal);
         (bucket.since_ms, bucket.is_pinned) = (now_ms, last.is_pinned);
         if last.seat.is_some() {
-            bucket.origin = Some(Origin::new(now_ms, id, number, &sender));
-            out.push((To::Server(sender), Message::Taken { id, number }));
+            bucket.origin = Some(Origin::new(now_ms, id, number, &receipt.sender));
+            out.push((To::Server(receipt.sender), Message::Taken { id, number }));
         }
         self.adopt(receipt.spec, bucket, &last.neighbours);
     }
@@ -180,7 +179,7 @@ impl BucketServer {
 
 impl Receipt {
     /// Puts the next loaded records into the parity. After the last, the registrar may give them to the bucket.
-    fn load(&mut self, now_ms: u64, slab: &mut Slab, me: &Address) -> Result<(), Full> {
+    fn load(&mut self, now_ms: u64, slab: &mut Slab) -> Result<(), Full> {
         let (Some(load), Some(member), Some(tree)) = (&mut self.load, &mut self.member, &self.tree) else {
             return Ok(());
         };
@@ -202,7 +201,7 @@ impl Receipt {
             }
             let Some(next) = next else {
                 let interval = load.interval.clone();
-                self.arrived = Some(Arrived::new(member, HandOver::of_load(interval), 0, me));
+                self.arrived = Some(Arrived::new(member, HandOver::of_load(interval), 0));
                 self.load = None;
                 return Ok(());
             };
