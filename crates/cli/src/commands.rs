@@ -475,7 +475,9 @@ volume: files of a volume that is spread over the hosts of a lab, each with a mo
 directories of this machine, through a mount and through the library, compared with fio, with a FUSE file system that has \
 no data, and with GlusterFS and MooseFS. Needs root, and the directory that contains lab/.
 
-table: a server of tables on this machine, compared with Redis, by redis-benchmark, and with etcd.
+table: a server of tables on this machine, compared with Redis, by redis-benchmark, and with etcd; a \
+node and its client; tables on the hosts of a lab, compared with the time of their links alone; and simulated tables of up \
+to 1,000 servers. The rows of the lab need root, and the directory that contains lab/.
 
 Prints ratios that were measured in one run, and the targets. Writes the raw results as JSON to bench/results below the \
 current directory. Drops caches before each run if the user may do that. Ends with status 1 if an output was wrong or a \

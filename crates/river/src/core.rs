@@ -72,14 +72,14 @@ pub enum Fault {
     #[error("received a message of river {0:x}; connect it to that river")]
     Foreign(u64),
     /// A batch arrived without a credit.
-    #[error("source {0} sent a batch without a credit")]
+    #[error("inlet {0} sent a batch without a credit")]
     NoCredit(usize),
     /// A source disconnected before it finished.
-    #[error("source {0} has gone before its end; run again")]
+    #[error("inlet {0} has gone before its end; run again")]
     Lost(usize),
     /// A source sent a batch of a split that is closed or belongs to another source.
     #[error(
-        "source {0} sent a part of split {1}, which is closed or belongs to another source; put each split once"
+        "inlet {0} sent a part of split {1}, which is closed or belongs to another inlet; put each split once"
     )]
     DuplicateSplit(usize, u64),
     /// A split is incomplete: its number, and the batches that were sent and that arrived.

@@ -161,7 +161,7 @@ fn the_other_end_learns_of_a_disconnect() {
     let mut one = river().build().unwrap();
     one.inlets[0].put_record(&record(0, 1)).unwrap();
     one.inlets.clear();
-    assert!(all(&mut one.outlets[0]).unwrap_err().to_string().contains("source 0 has gone"));
+    assert!(all(&mut one.outlets[0]).unwrap_err().to_string().contains("inlet 0 has gone"));
     let mut two = river().lanes(1).build().unwrap();
     two.outlets.clear();
     let error = (0..1000).find_map(|number| two.inlets[0].put_record(&record(0, number)).err());
@@ -182,7 +182,7 @@ fn a_split_that_is_put_twice_is_a_fault() {
     }
     let why = all(&mut one.outlets[0]).unwrap_err().to_string();
     assert!(
-        why.contains("source 1 sent a part of split 0, which is closed or belongs to another source"),
+        why.contains("inlet 1 sent a part of split 0, which is closed or belongs to another inlet"),
         "{why}"
     );
     let mut two = river().inlets(2).splits(3).build().unwrap();
@@ -328,7 +328,7 @@ fn a_disconnect_is_reported_to_all_unfinished_ends() {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || tell.send(all(&mut outlet_1).unwrap_err().to_string()));
     let told = told.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for nobody");
-    assert!(told.contains("source 1 has gone"), "{told}");
+    assert!(told.contains("inlet 1 has gone"), "{told}");
     drop(first);
 }
 
@@ -347,5 +347,5 @@ fn a_link_that_is_cut_ends_both_sides_in_one_line() {
     tap.cut();
     let error = (0..10_000_000).find_map(|n| inlet.put_record(&record(0, n)).err()).expect("it is cut");
     assert!(matches!(error, Error::Link(0, _) | Error::Gone(0)), "{error}");
-    assert!(taking.join().unwrap().contains("source 0 has gone"));
+    assert!(taking.join().unwrap().contains("inlet 0 has gone"));
 }
