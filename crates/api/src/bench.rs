@@ -244,7 +244,7 @@ pub struct IperfSum {
 pub struct BenchTable {
     /// The table.
     pub table: String,
-    /// `insert`, `get` or `range`.
+    /// `insert`, `get`, `range`, or `split`: gets and updates, one after the other, while the table is split.
     pub what: String,
     /// The records of the table: the numbers below this one, in a random order.
     pub records: u64,
@@ -269,6 +269,7 @@ pub struct BenchTableRun {
     pub seconds: f64,
     /// Its CPU time.
     pub cpu_seconds: f64,
-    /// Records with the seconds until they had been answered.
+    /// Records with the seconds until they had been answered; while a table is split, the requests with the seconds that
+    /// each took.
     pub curve: Vec<(u64, f64)>,
 }

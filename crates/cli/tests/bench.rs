@@ -313,8 +313,8 @@ fn tables_are_measured_beside_redis_and_etcd_and_in_a_lab() {
     let expected = [("get-1,hset-1,get-16,hset-16,range", has("redis-tools")), ("memory", true)];
     let etcd = ("etcd-put,etcd-get,etcd-range", has("etcd-server"));
     let here = ("native-insert,native-get,native-scan,native-insert-udp,native-get-udp,simulated", true);
-    let lab = "split-50,create-cu-adaptive,insert-parity,insert-n-10-5,search-cu-none-udp-5,search-n-none-udp-5,\
-               search-cu-2-clients-5,range-5";
+    let lab = "split-50,used-while-split,create-cu-adaptive,insert-parity,insert-n-10-5,search-cu-none-udp-5,\
+               search-n-none-udp-5,search-cu-2-clients-5,range-5,used-while-split-parity";
     let lab = (lab, has("the lab"));
     let expected = expected.into_iter().chain([etcd, here, lab]).filter(|(_, is_here)| *is_here);
     let expected: Vec<&str> = expected.flat_map(|(names, _)| names.split(',')).collect();

@@ -14,7 +14,8 @@
 //!
 //! A line names files, a row in them, and its label in the table. Files of another directory are written with it.
 //! `columns` gives comparisons their own columns, with another heading if one is given. A disk's table is defined by
-//! `<!-- rates DIRECTORY/FILE -->`, and the figures of papers 001 and 002 by `<!-- figure DIRECTORY/FILE -->`.
+//! `<!-- rates DIRECTORY/FILE -->`, and the figures of papers 001 and 002 by `<!-- figure DIRECTORY/FILE -->`, where files
+//! may be joined too; of a row that several of them have, the last one counts.
 //!
 //! Invariant: every number between the marks comes from a file, and a missed target is shown like a met one. A number
 //! is the median of all runs in its files. Files hold only medians of CPU times, so those numbers are medians of these.
@@ -49,7 +50,7 @@ pub(crate) fn pictures(root: &Path) -> Result<Vec<(String, String)>, String> {
     let mut pictures = Vec::new();
     for (_, from_mark) in page.match_indices(FIGURES).map(|(at, mark)| page.split_at(at + mark.len())) {
         let (file, _) = from_mark.split_once("-->").ok_or("a comment does not end")?;
-        let figures = figures_of(&report(root, file.trim())?);
+        let figures = figures_of(&joined(file.trim(), &|file| report(root, file))?);
         pictures.extend(figures.iter().map(|figure| (format!("docs/{}", figure.path()), figure.svg())));
     }
     Ok(pictures)
@@ -63,6 +64,18 @@ fn report(root: &Path, file: &str) -> Result<BenchReport, String> {
     let path = format!("{RESULTS}/{file}.json");
     let text = std::fs::read_to_string(root.join(&path)).map_err(|e| format!("{path}: {e}"))?;
     from_json(&text).map_err(|e| format!("{path}: {e}"))
+}
+
+/// One report with the rows of several files.
+fn joined(files: &str, read: Read<'_>) -> Result<BenchReport, String> {
+    let mut all = BenchReport::default();
+    for file in files.split('+') {
+        let BenchReport { bench, rows, .. } = read(file)?;
+        all.bench = bench;
+        all.rows.retain(|old| rows.iter().all(|new| new.name != old.name));
+        all.rows.extend(rows);
+    }
+    Ok(all)
 }
 
 /// The figures for which a report has points.
@@ -104,7 +117,7 @@ fn filled(page: &str, read: Read<'_>) -> Result<String, String> {
         let body = &spec[asked.len()..];
         let made = match asked {
             "<!-- rates " => table::rates(&read(body.trim())?.rates),
-            FIGURES => figures_page(&read(body.trim())?),
+            FIGURES => figures_page(&joined(body.trim(), read)?),
             _ => table::rows(&Asked::of(body, read)?),
         };
         text += &format!("{before}{spec}-->\n{made}{END}");
@@ -192,6 +205,19 @@ mod tests {
             ..BenchRow::default()
         };
         Ok(BenchReport { rows: vec![row], ..BenchReport::default() })
+    }
+
+    #[test]
+    fn the_rows_of_joined_files_are_the_last_ones() {
+        let read = |file: &str| {
+            let mut report = report(file)?;
+            let only = BenchRow { name: file.into(), ..BenchRow::default() };
+            report.rows.push(only);
+            Ok(report)
+        };
+        let joined = joined("day/a+day/b", &read).unwrap();
+        let rows: Vec<(&str, f64)> = joined.rows.iter().map(|row| (&*row.name, row.ours.seconds)).collect();
+        assert_eq!(rows, [("day/a", 0.0), ("sort2", 4.3), ("day/b", 0.0)]);
     }
 
     #[test]

@@ -60,6 +60,10 @@ pub(super) const NAMES: [&str; 7] = [CREATE, INSERT, SEARCH, RANGE, SPLIT, FILE_
 const SHAPE: &str = "4+1";
 const PARITY_CAPACITY: u64 = 20_000;
 const PLAIN: &str = "without parity";
+/// Records of the buckets that are split while a client uses them: without parity, and with it.
+const USED_SPLIT: u64 = 640_000;
+const PARITY_SPLIT: u64 = 50_000;
+const WHILE_SPLIT: &[Target] = &[Target::P99(0.02)];
 const OF_PLAIN: &[Target] = &[Target::Faster { than: Than::Named(PLAIN), times: 0.7, or_floor: None }];
 
 /// What the clients of a row do, to a table on how many servers.
@@ -270,6 +274,10 @@ pub(super) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
                 asked.progress.begin(SPLIT, 0, 0, 0);
                 report.rows.push(bench.split(*capacity)?);
             }
+            report.rows.push(bench.used_while_split(USED_SPLIT, false)?);
+        }
+        if servers == SERVERS && asked.wants(PARITY) {
+            report.rows.push(bench.used_while_split(PARITY_SPLIT, true)?);
         }
     }
     Ok(())
@@ -303,9 +311,16 @@ impl Bench<'_> {
         let capacity = row.capacity.to_string();
         let parity: &[&str] = if row.has_parity { &["--parity", SHAPE] } else { &[] };
         self.run(&[&["create", TABLE, "--capacity", &capacity], parity].concat())?;
-        for server in (2..=self.servers).filter(|_| row.is_divided) {
-            let from = key_text(row.records * u64::from(server - 1) / u64::from(self.servers));
-            self.run(&["split", TABLE, &from, &format!("n{server}")])?;
+        if !row.is_divided {
+            return Ok(());
+        }
+        // With parity, the registrar chooses the server of the first bucket.
+        let mut empty: Vec<String> = (1..=self.servers).map(|server| format!("n{server}")).collect();
+        let status = self.status()?;
+        empty.retain(|name| status.nodes.iter().all(|share| share.node != *name || share.buckets.is_empty()));
+        for (part, server) in (1..).zip(&empty) {
+            let from = key_text(row.records * part / u64::from(self.servers));
+            self.run(&["split", TABLE, &from, server])?;
         }
         Ok(())
     }
@@ -478,5 +493,32 @@ impl Bench<'_> {
             });
         }
         Ok(row)
+    }
+    /// The times of requests to a bucket of so many records while a user splits it.
+    fn used_while_split(&self, records: u64, has_parity: bool) -> Result<BenchRow> {
+        let records = scaled(self.asked, records);
+        let usual = usual(self.servers, self.asked);
+        let row = Row { records, capacity: 2 * records, is_divided: false, has_parity, ..usual };
+        let mut all_seconds = Vec::new();
+        for _ in 0..self.asked.runs {
+            self.asked.should_continue()?;
+            self.create(&row)?;
+            self.clients(&row)?;
+            let (_, times) = self.clients(&Row { what: "split", ..row.clone() })?;
+            all_seconds.extend(times.into_iter().map(|(_, seconds)| seconds));
+            self.at_rest(records)?;
+            self.run(&["drop", TABLE])?;
+        }
+        let (seconds, requests) = (median(&all_seconds), all_seconds.len());
+        let longest = all_seconds.iter().copied().fold(0.0, f64::max);
+        let mut measured = BenchRow {
+            name: format!("used-while-split{}", if has_parity { "-parity" } else { "" }),
+            work: format!("a get or update while a bucket of {records} records is split"),
+            ours: BenchMeasure { seconds, all_seconds, ..BenchMeasure::default() },
+            notes: vec![format!("the longest of {requests} requests took {:.1} ms", longest * 1e3)],
+            ..BenchRow::default()
+        };
+        judge(&mut measured, WHILE_SPLIT, self.asked.tiny);
+        Ok(measured)
     }
 }

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use thalweg::table::{
-    Answer, ClusterOptions, Interval, Operation, Table, Tables, Ticket, Transport, Variant, WINDOW_MAX,
-    Window,
+    Answer, Arrange, ClusterOptions, Interval, Operation, Table, Tables, Ticket, Transport, Variant,
+    WINDOW_MAX, Window,
 };
 use thalweg_api::{BenchTable, BenchTableRun, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
@@ -81,6 +81,7 @@ pub(crate) fn run(task: &str) -> Result<()> {
     let mut curve = Vec::new();
     match task.what.as_str() {
         "range" => range(&table, task.records)?,
+        "split" => while_split(&table, &numbers, |number, seconds| curve.push((number, seconds)))?,
         what => records(&table, what == "get", &numbers, |done| curve.push((done, watch.seconds())))?,
     }
     let seconds = watch.seconds();
@@ -120,6 +121,31 @@ fn range(table: &Table, records: u64) -> Result<()> {
     }
     let is_all = next == records;
     is_all.then_some(()).ok_or_else(|| Error::Wrong(format!("the range has {next} of {records} records")))
+}
+
+/// Gets and updates records, one after the other, while the table is split in the middle. Calls `answered` with the number
+/// of each request and the seconds that it took.
+fn while_split(table: &Table, numbers: &[u64], mut answered: impl FnMut(u64, f64)) -> Result<()> {
+    let arrange = Arrange::Split { key: key(numbers.len() as u64 / 2).into(), to: None };
+    std::thread::scope(|scope| {
+        let split = scope.spawn(|| table.arrange(arrange));
+        for (request, number) in (0..).zip(numbers.iter().cycle()) {
+            let (key, value) = (key(*number), value(*number));
+            let watch = Stopwatch::start();
+            let is_right = match request % 2 {
+                0 => table.get(key).map_err(told)?.is_some_and(|found| found[..] == value),
+                _ => table.update(key, value).map_err(told)?,
+            };
+            answered(request, watch.seconds());
+            if !is_right {
+                return Err(Error::Wrong(format!("record {number} is missing or wrong during the split")));
+            }
+            if split.is_finished() {
+                break;
+            }
+        }
+        split.join().expect("the thread of the split does not panic").map_err(told)
+    })
 }
 
 /// Inserts or gets records. Calls `reached` a few times with the number of answers so far.
