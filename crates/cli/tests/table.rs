@@ -181,6 +181,8 @@ const SHAPES: &[&str] = &[
     "ZADD k 0 f 0 f 0 f",
     "ZADD k NX 0 f",
     "ZADD k XX 0 f",
+    "ZADD k NX XX 0 f",
+    "ZADD k CH NX 0 f",
     "ZADD k x f",
     "ZADD k 0",
     "ZREM k f f",

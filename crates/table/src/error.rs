@@ -18,6 +18,8 @@ pub(crate) enum Refusal {
     WrongType,
     /// The memory is full.
     Full,
+    /// The requests and replies of all clients take too much memory.
+    Buffers,
     /// A key is too long; it has this many bytes.
     LongKey(usize),
     /// A value is too long; it has this many bytes.
@@ -71,6 +73,9 @@ impl fmt::Display for Refusal {
             Refusal::WrongType => f.write_str("WRONGTYPE the key holds a value of another type"),
             Refusal::Full => f.write_str(
                 "OOM the memory of this server is full; delete keys, or give it more with --memory",
+            ),
+            Refusal::Buffers => f.write_str(
+                "OOM the requests and replies of all clients take more than 256 MiB; send shorter ones, or fewer at a time",
             ),
             Refusal::LongKey(bytes) => {
                 write!(f, "ERR a key of {bytes} bytes; the longest has {KEY_BYTES_MAX}")

@@ -64,19 +64,28 @@ pub fn conditions(data: &[u8]) {
 /// Delivers messages of any bytes, each after its length in two bytes, to a server as if another one sent them: it does
 /// not panic, its memory stays within its limit, and what it sends can be decoded.
 pub fn messages(data: &[u8]) {
+    deliver(data);
+}
+
+/// Delivers the messages, and returns how many of them are decoded, and how many cannot be.
+fn deliver(data: &[u8]) -> (usize, usize) {
     let mut server = BucketServer::new("n1".into(), 1, CLUSTER_MEMORY);
     server.peers = vec!["n2".into()];
     server
         .begin(Spec { id: 1, capacity: 4, capacity_bytes: 4096, parity: None })
         .expect("an empty bucket fits");
-    let (mut rest, mut now_ms) = (data, 0);
+    let (mut rest, mut now_ms, mut decoded, mut malformed) = (data, 0, 0, 0);
     while let Some((len, tail)) = rest.split_first_chunk() {
         let (bytes, tail) = tail.split_at((u16::from_le_bytes(*len) as usize).min(tail.len()));
         rest = tail;
         now_ms += 50;
         let mut out = Outbox::new();
-        if let Some(message) = Message::decode(bytes) {
-            server.take(now_ms, &"n2".into(), message, &mut out);
+        match Message::decode(bytes) {
+            Some(message) => {
+                decoded += 1;
+                server.take(now_ms, &"n2".into(), message, &mut out);
+            }
+            None => malformed += 1,
         }
         server.tick(now_ms, &mut out);
         for (_, message) in out {
@@ -86,6 +95,7 @@ pub fn messages(data: &[u8]) {
         }
         assert!(server.slab.used() <= server.slab.limit());
     }
+    (decoded, malformed)
 }
 
 #[cfg(test)]
@@ -101,5 +111,18 @@ mod tests {
         replay::corpus("resp", super::requests);
         replay::corpus("conditions", super::conditions);
         replay::corpus("tables", super::messages);
+    }
+
+    /// Of these, none can be decoded.
+    const MALFORMED: &[u8] = include_bytes!("../../../fuzz/corpus/tables/malformed");
+
+    #[test]
+    fn the_seeds_of_messages_are_decoded_unless_they_are_malformed_on_purpose() {
+        replay::corpus("tables", |seed| {
+            let (decoded, malformed) = super::deliver(seed);
+            let (expected, other) =
+                if seed == MALFORMED { (malformed, decoded) } else { (decoded, malformed) };
+            assert!(expected > 0 && other == 0, "{decoded} messages are decoded, {malformed} are not");
+        });
     }
 }

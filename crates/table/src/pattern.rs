@@ -6,6 +6,9 @@ use crate::error::Refusal;
 /// The most keys that one request looks at, whatever its COUNT.
 const SCANNED_MAX: usize = 10_000;
 
+/// The bytes of values after which a request looks at no more.
+pub(crate) const SCANNED_BYTES: usize = 4 << 20;
+
 /// The arguments of a scan after its cursor.
 pub(crate) struct Scan<'a> {
     pattern: Option<&'a [u8]>,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -93,8 +93,8 @@ pub struct Server {
     strangers: BTreeMap<u64, (usize, i64)>,
     tls: Option<Tls>,
     shared: Shared,
-    /// Bytes of the buffers of all clients.
-    buffered: usize,
+    /// Bytes of the buffers of all clients of all servers that share the limits.
+    buffered: Arc<AtomicUsize>,
     scratch: Box<[u8]>,
     parsed: [Parsed; PREFETCHED],
     last_client: u64,
@@ -127,7 +127,7 @@ impl Server {
     /// Begins to listen.
     pub fn bind(options: Options) -> Result<Server, Error> {
         let (listener, place) = Server::listen(&options)?;
-        Server::on((listener, place), options, (0, 1), None)
+        Server::on((listener, place), options, (0, 1, Arc::default()), None)
     }
 
     /// Begins to listen for clients of the tables of a cluster, with this number of servers. A client is of one of
@@ -138,10 +138,12 @@ impl Server {
         servers: usize,
     ) -> Result<Vec<Server>, Error> {
         let (listener, place) = Server::listen(options)?;
+        let buffered = Arc::default();
         let server = |number| {
             let failed = |why| Error::System { what: "listen on", place: place.clone(), why };
             let listener = listener.share().map_err(failed)?;
-            Server::on((listener, place.clone()), options.clone(), (number, servers), Some(Arc::clone(front)))
+            let shared = (number, servers, Arc::clone(&buffered));
+            Server::on((listener, place.clone()), options.clone(), shared, Some(Arc::clone(front)))
         };
         (0..servers).map(server).collect()
     }
@@ -157,7 +159,7 @@ impl Server {
     fn on(
         (mut listener, place): (Listener, Place),
         Options { memory, password, tls, .. }: Options,
-        (number, servers): (usize, usize),
+        (number, servers, buffered): (usize, usize, Arc<AtomicUsize>),
         front: Option<Arc<Front>>,
     ) -> Result<Server, Error> {
         let failed = |why| Error::System { what: "wait for clients of", place: place.clone(), why };
@@ -179,7 +181,7 @@ impl Server {
             strangers: BTreeMap::new(),
             tls,
             shared: Shared::new(keyspace, password, started_ms, front),
-            buffered: 0,
+            buffered,
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             parsed: Default::default(),
             last_client: number as u64,
@@ -321,7 +323,7 @@ impl Server {
     }
 
     fn end(&mut self, number: usize, mut client: Client) {
-        self.buffered -= client.buffered();
+        self.count(client.buffered(), 0);
         client.session.unwatch(&mut self.shared.keyspace);
         client.socket.close();
         // Dropping the socket removes it from the poll, even if this fails.
@@ -353,7 +355,16 @@ impl Server {
         if !client.has_requests && !client.is_blocked() {
             let before = client.buffered();
             client.is_broken = client.receive(&mut self.scratch).is_err();
-            self.buffered = self.buffered + client.buffered() - before;
+            let after = client.buffered();
+            self.count(before, after);
+        }
+    }
+
+    /// Counts a change of the bytes of a client's buffers.
+    fn count(&self, before: usize, after: usize) {
+        if before != after {
+            // The sum wraps around if there are fewer.
+            self.buffered.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 
@@ -378,10 +389,11 @@ impl Server {
         if client.backlog() > SMALL_BYTES && !client.is_broken {
             client.is_broken = client.send().is_err();
         }
-        self.buffered = self.buffered + client.buffered() - before;
-        if self.buffered > BUFFERS_BYTES_MAX / self.servers && client.buffered() > SMALL_BYTES {
+        self.count(before, client.buffered());
+        let buffered = self.buffered.load(Ordering::Relaxed);
+        if buffered > BUFFERS_BYTES_MAX && client.buffered() > SMALL_BYTES {
             // This client's buffers have just grown.
-            let _ = client.socket.write(format!("-{}\r\n", Refusal::Full).as_bytes());
+            let _ = client.socket.write(format!("-{}\r\n", Refusal::Buffers).as_bytes());
             client.is_broken = true;
         }
         if client.session.may && !self.strangers.is_empty() {
@@ -401,7 +413,7 @@ impl Server {
         }
         let before = client.buffered();
         client.shrink();
-        self.buffered = self.buffered + client.buffered() - before;
+        self.count(before, client.buffered());
         if !client.is_blocked() && !client.has_turn && (client.has_requests || !client.is_drained) {
             client.has_turn = true;
             self.again.push(number);

@@ -80,6 +80,10 @@ def check(clients):
     assert three.zcard("names") == 4 and one.zscore("names", "b") == 1.0 and one.type("names") == b"zset"
     assert two.zrevrangebylex("names", "(d", "-", 1, 2) == [b"b", b"a"] and three.zlexcount("names", "[b", "+") == 3
     refused(lambda: one.zadd("names", {"x": 2}), "one score")
+    refused(lambda: one.zadd("names", {"x": 2}, xx=True), "one score")
+    assert one.zadd("names", {"a": 1, "e": 1}, nx=True) == 1 and two.zadd("names", {"x": 1}, xx=True) == 0
+    assert three.zadd("names", {"a": 1, "f": 1}, ch=True) == 1 and one.zrem("names", "e", "f", "x") == 2
+    assert two.zadd("nothing", {"x": 1}, xx=True) == 0 and three.exists("nothing") == 0
     refused(lambda: two.hget("names", "a"), "another type")
     assert three.zremrangebylex("names", "-", "(c") == 2 and one.zrem("names", "c", "none") == 1
 
@@ -88,6 +92,20 @@ def check(clients):
     refused(lambda: one.execute_command("WATCH", "a"), "watch is not possible")
     refused(lambda: one.hset("no/name", "a", "b"), "is no name for a table")
     refused(lambda: one.set("k" * 2048, "v"), "2047")
+    # The table with the strings is none of the hashes.
+    refused(lambda: one.hset("redis-strings", "counter", "1"), "choose another name")
+    refused(lambda: one.zadd("redis-strings", {"counter": 1}), "choose another name")
+    assert two.hgetall("redis-strings") == {} and two.hdel("redis-strings", "film:0007") == 0
+    assert one.get("film:0007") == b"name 7!"
+
+    # Requests and replies may be as long as without a cluster, and a scan ends after some MiB whatever its COUNT.
+    assert len(one.echo("x" * 30_000_000)) == 30_000_000
+    assert two.hset("long", mapping={f"f{i:02}": "x" * 1_000_000 for i in range(20)}) == 20
+    cursor, some = three.hscan("long", count=20)
+    assert cursor != 0 and 0 < len(some) < 10 and len(dict(one.hscan_iter("long", count=20))) == 20
+    assert one.exists("long", "film:0001", "none", "film:0001") == 3
+    assert two.delete("long", "film:0001", "none", "film:0001", "created") == 2 and one.exists("long", "film:0001") == 0
+    assert two.set("film:0001", "name 1")
 
     # A table that `table create` made is a hash, and no Redis client removes it.
     assert two.hset("created", "a", "1") == 1 and three.delete("created") == 0

@@ -18,7 +18,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_wire::Host;
 
 use super::error::Result;
-use super::front::{Front, STRINGS};
+use super::front::Front;
 use super::interval::Interval;
 use crate::condition::Condition;
 
@@ -84,12 +84,12 @@ pub(crate) fn sweep_until_stopped(host: &Host, front: &Arc<Front>, now_ms: fn() 
 
 /// Removes the strings that have expired.
 fn sweep(front: &Front, now_ms: i64) -> Result<()> {
-    let Some(strings) = front.find(STRINGS.as_bytes())? else { return Ok(()) };
+    let Some(strings) = front.strings()? else { return Ok(()) };
     let marked = Condition::parse(&[b"prefix:", &MARK[..]].concat()).expect("it is a condition");
-    for record in strings.table.find(Interval::all(), &marked) {
+    for record in strings.find(Interval::all(), &marked) {
         let (key, stored) = record?;
         if Text::of(&stored, now_ms).is_none() {
-            strings.table.compare_and_set(&key, Some(&stored), None)?;
+            strings.compare_and_set(&key, Some(&stored), None)?;
         }
     }
     Ok(())

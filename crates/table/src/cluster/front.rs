@@ -5,7 +5,7 @@
 //! Invariant: a table that was dropped or loaded since it was opened is opened again: its old id is not found then.
 //! Non-goals: the commands.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ use super::table::{ClusterOptions, Table};
 use crate::error::Refusal;
 
 /// The table with the keys that have strings.
-pub(crate) const STRINGS: &str = "redis-strings";
+const STRINGS: &str = "redis-strings";
 /// The most tables that are open at a time.
 const OPEN_MAX: usize = 1024;
 
@@ -95,8 +95,26 @@ impl Front {
         }
     }
 
-    /// The table of this name, if there is one.
+    /// The table of this name, if there is one, but not that of the strings.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<Opened>> {
+        if name == STRINGS.as_bytes() { Ok(None) } else { self.find_any(name) }
+    }
+
+    /// Those of these keys that are names of tables. The registrar is asked once, as one that is open may be dropped.
+    pub(crate) fn tables_of<'a>(&self, mut keys: Vec<&'a [u8]>) -> Result<Vec<&'a [u8]>> {
+        if !keys.is_empty() {
+            let names: HashSet<Vec<u8>> = self.names()?.into_iter().map(String::into_bytes).collect();
+            keys.retain(|key| names.contains(*key));
+        }
+        Ok(keys)
+    }
+
+    /// The table with the strings, if there is one.
+    pub(crate) fn strings(&self) -> Result<Option<Table>> {
+        Ok(self.find_any(STRINGS.as_bytes())?.map(|opened| opened.table))
+    }
+
+    fn find_any(&self, name: &[u8]) -> Result<Option<Opened>> {
         let known = self.state().open.get(name).cloned();
         match known {
             Some(known) => Ok(Some(known)),
@@ -106,7 +124,7 @@ impl Front {
 
     /// The table of this name, which is made if there is none.
     fn find_or_make(&self, name: &[u8], kind: TableKind) -> Result<Opened> {
-        if let Some(known) = self.find(name)? {
+        if let Some(known) = self.find_any(name)? {
             return Ok(known);
         }
         let text = String::from_utf8(name.to_vec());
@@ -115,13 +133,23 @@ impl Front {
         match self.tables().create_as(&text, (CAPACITY, CAPACITY_BYTES), Beside::default(), Some(kind)) {
             Ok(entry) => self.opened(entry),
             // Another client may have made it meanwhile.
-            Err(why) => self.find(name)?.ok_or(why),
+            Err(why) => self.find_any(name)?.ok_or(why),
         }
     }
 
-    /// The table with the strings.
-    pub(crate) fn strings(&self) -> Result<Table> {
+    /// The table with the strings, which is made if there is none.
+    pub(crate) fn strings_to_write(&self) -> Result<Table> {
         self.find_or_make(STRINGS.as_bytes(), TableKind::Hash).map(|opened| opened.table)
+    }
+
+    /// The hash or sorted set of this name, which is made if there is none.
+    fn named(&self, name: &[u8], kind: TableKind) -> Result<Opened> {
+        match name == STRINGS.as_bytes() {
+            true => Err(Error::Refused(format!(
+                "'{STRINGS}' is the table that has the keys with strings; choose another name"
+            ))),
+            false => self.find_or_make(name, kind),
+        }
     }
 
     fn as_hash(opened: Opened) -> std::result::Result<Opened, Refusal> {
@@ -139,7 +167,7 @@ impl Front {
 
     /// The hash of this name, which is made if there is none.
     pub(crate) fn hash_to_write(&self, name: &[u8]) -> std::result::Result<Opened, Refusal> {
-        Front::as_hash(self.find_or_make(name, TableKind::Hash)?)
+        Front::as_hash(self.named(name, TableKind::Hash)?)
     }
 
     /// The sorted set of this name, if there is one.
@@ -150,7 +178,7 @@ impl Front {
     /// The sorted set of this name, which is made with this score if there is none.
     pub(crate) fn sorted_to_write(&self, name: &[u8], score: f64) -> std::result::Result<Opened, Refusal> {
         let kind = TableKind::Sorted { score: score.to_string() };
-        Front::as_sorted(self.find_or_make(name, kind)?)
+        Front::as_sorted(self.named(name, kind)?)
     }
 
     /// The names of all tables but that of the strings.

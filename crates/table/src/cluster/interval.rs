@@ -75,7 +75,8 @@ impl Interval {
         text: &str,
         bytes: impl Fn(&str) -> std::result::Result<Vec<u8>, String>,
     ) -> std::result::Result<Interval, String> {
-        let (low, high) = text.split_once("..").ok_or_else(|| {
+        let ends = text.split_once("..").filter(|(_, high)| !high.contains(".."));
+        let (low, high) = ends.ok_or_else(|| {
             format!(r"'{text}' is no range of keys; write LOW..HIGH, and a dot of a key there as \x2e")
         })?;
         let high = Some(high).filter(|high| !high.is_empty()).map(&bytes).transpose()?;
@@ -232,6 +233,7 @@ mod tests {
         }
         assert_eq!(Interval::parse("00..ff", text::parse_hex).unwrap(), Interval::new(&[0], Some(&[0xff])));
         assert!(Interval::parse("a", text::parse).is_err());
+        assert!(Interval::parse("a..b..c", text::parse).is_err());
         assert!(Interval::parse("0..1", text::parse_hex).is_err());
     }
 

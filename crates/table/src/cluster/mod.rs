@@ -63,7 +63,7 @@ pub(crate) use error::fits;
 pub use error::{Error, Result};
 pub(crate) use expiry::Text;
 pub use files::{TableFiles, is_table};
-pub(crate) use front::{Front, Opened, STRINGS};
+pub(crate) use front::Front;
 pub use interval::Interval;
 pub use load::{Duplicates, Loader, Prepared};
 pub use message::{Answer, Arrange, Operation};

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thalweg_api::{
     ClusterHost, ServiceRequest, TableBucket, TableDropped, TableEntry, TableGroups, TableKind, TableList,
@@ -22,6 +23,11 @@ pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 pub const CAPACITY: u64 = 50_000;
 /// The default of the most bytes of keys and values of a bucket. It is split when it exceeds either limit.
 pub const CAPACITY_BYTES: u64 = 64 << 20;
+
+/// The most looks at the buckets of a table while some keys are not found.
+const LOOKS: usize = 5;
+/// The time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The tables of a cluster, for a client. Clones share its links.
 #[derive(Clone)]
@@ -138,23 +144,42 @@ impl Tables {
         self.ask(self.registrar()?, request, |_| Ok(()))
     }
 
-    /// The state of a table: which parts of it each node has.
+    /// What a node has of a table.
+    fn share(&self, host: &ClusterHost, table: &TableEntry) -> Result<TableShare> {
+        self.ask(host, &TableRequest::Share { id: table.id.clone() }, from_json)
+    }
+
+    /// The state of a table: which parts of it each node has. Keys are missing if no node has them at any of several
+    /// looks, as a bucket that moves meanwhile may be seen on neither node.
     ///
     /// # Errors
     /// If there is none of this name, or the registrar cannot be reached.
     pub fn status(&self, name: &str) -> Result<TableStatus> {
         let table = self.find(name)?;
-        let (mut nodes, mut unreachable) = (Vec::new(), Vec::new());
+        let (mut nodes, mut unreachable, mut reached) = (Vec::new(), Vec::new(), Vec::new());
         for host in &self.client.file().hosts {
-            match self.ask::<TableShare>(host, &TableRequest::Share { id: table.id.clone() }, from_json) {
-                Ok(share) => nodes.push(share),
+            match self.share(host, &table) {
+                Ok(share) => {
+                    nodes.push(share);
+                    reached.push(host);
+                }
                 Err(why) => unreachable.push(why.to_string()),
             }
         }
-        let buckets = || nodes.iter().flat_map(|share| &share.buckets);
-        let (records, bytes) =
-            (buckets().map(|bucket| bucket.records).sum(), buckets().map(|bucket| bucket.bytes).sum());
-        let missing = missing_of(buckets()).iter().map(Interval::to_string).collect();
+        let mut missing = missing_of(buckets(&nodes));
+        for _ in 1..LOOKS {
+            if missing.is_empty() {
+                break;
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+            let again = reached.iter().map(|host| self.share(host, &table)).collect::<Result<_>>();
+            let Ok(again) = again else { break };
+            nodes = again;
+            missing = in_both(&missing, &missing_of(buckets(&nodes)));
+        }
+        let missing = missing.iter().map(Interval::to_string).collect();
+        let records = buckets(&nodes).map(|bucket| bucket.records).sum();
+        let bytes = buckets(&nodes).map(|bucket| bucket.bytes).sum();
         let groups = match table.parity {
             None => TableGroups::default(),
             Some(_) => {
@@ -163,6 +188,16 @@ impl Tables {
         };
         Ok(TableStatus { table, records, bytes, nodes, unreachable, missing, groups: groups.groups })
     }
+}
+
+fn buckets(nodes: &[TableShare]) -> impl Iterator<Item = &TableBucket> {
+    nodes.iter().flat_map(|share| &share.buckets)
+}
+
+/// The keys that are in an interval of both lists.
+fn in_both(some: &[Interval], others: &[Interval]) -> Vec<Interval> {
+    let pairs = some.iter().flat_map(|one| others.iter().map(|other| one.intersection(other)));
+    pairs.filter(|both| !both.is_empty()).collect()
 }
 
 /// The keys of a bucket.
@@ -209,5 +244,9 @@ mod tests {
         let gaps = [interval("b", Some("d")), interval("c", Some("e")), interval("f", Some("g"))];
         let expected = [interval("", Some("b")), interval("e", Some("f")), interval("g", None)];
         assert_eq!(of(&gaps), expected);
+        // A bucket that moved was not seen at the first look, and another not at the second.
+        let (first, second) = (of(&[interval("", Some("c")), interval("m", None)]), of(&gaps));
+        assert_eq!(in_both(&first, &second), [interval("e", Some("f")), interval("g", Some("m"))]);
+        assert_eq!(in_both(&first, &of(&[interval("c", Some("n"))])), []);
     }
 }

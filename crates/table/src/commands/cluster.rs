@@ -1,25 +1,28 @@
 //! The commands of Redis clients on the tables of a cluster.
 //!
-//! Model: a key with a string is a record of the table [`STRINGS`]. A hash or a sorted set is a table of its own; its
+//! Model: a key with a string is a record of one table. A hash or a sorted set is a table of its own; its
 //! fields or members are the records. A command waits for the nodes, and sends what it can at once.
 //! Invariant: a command on one record is atomic; one on several is not. A command that is not in [`find`] is refused.
 //! Strings, which may expire, are in expiring.rs.
 //! Non-goals: transactions, hashes and sorted sets that expire, and a type that strings and tables share: they have names of their own.
 
+use std::collections::VecDeque;
 use std::ops::Bound;
 
 use super::expiring;
-use super::sorted::{Window, ends, ranks, score};
+use super::sorted::{Added, Window, added, ends, ranks};
 use crate::call::{Arguments, Call, Outcome, number};
-use crate::cluster::{Answer, Error, Front, Interval, Opened, Operation, STRINGS};
+use crate::cluster::{Answer, Error, Front, Interval, Operation, Table};
 use crate::error::Refusal;
 use crate::keyspace::Scanned;
-use crate::pattern::{Scan, matches};
+use crate::pattern::{SCANNED_BYTES, Scan, matches};
 use crate::resp::{REPLY_BYTES_MAX, integer};
 use crate::walk::End;
 
 /// How often a change is tried that depends on the present value, while others change it too.
-pub(super) const TRIES_MAX: usize = 100;
+const TRIES_MAX: usize = 100;
+/// The most values that a command has requested and not yet used.
+const TOGETHER: usize = 128;
 
 type Run = fn(&mut Call<'_, '_>, &Front, &Arguments<'_>) -> Outcome;
 
@@ -134,7 +137,7 @@ impl From<Error> for Refusal {
 
 /// Replaces the value of a record by what `change` makes of it, and returns what it was.
 pub(super) fn changed(
-    table: &crate::cluster::Table,
+    table: &Table,
     key: &[u8],
     change: impl Fn(Option<&[u8]>) -> Result<Option<Vec<u8>>, Refusal>,
 ) -> Result<Option<Vec<u8>>, Refusal> {
@@ -161,51 +164,57 @@ fn hincrby(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome
     Ok(())
 }
 
-/// The values of keys, requested together.
+/// Takes the values of keys in order. Up to [`TOGETHER`] are requested or stored at a time.
+pub(super) fn each_value(
+    table: Option<&Table>,
+    keys: &[&[u8]],
+    mut take: impl FnMut(Option<&[u8]>) -> Outcome,
+) -> Outcome {
+    let Some(table) = table else { return keys.iter().try_for_each(|_| take(None)) };
+    let (mut rest, mut tickets) = (keys.iter(), VecDeque::new());
+    loop {
+        while tickets.len() < TOGETHER
+            && let Some(key) = rest.next()
+        {
+            tickets.push_back(table.submit(Operation::Get { key: (*key).into() })?);
+        }
+        let Some(ticket) = tickets.pop_front() else { return Ok(()) };
+        match ticket.wait()? {
+            Answer::Value(value) => take(value.as_deref())?,
+            _ => take(None)?,
+        }
+    }
+}
+
+/// Replies with the values of keys.
 pub(super) fn values(
     call: &mut Call<'_, '_>,
-    table: Option<&crate::cluster::Table>,
+    table: Option<&Table>,
     keys: &[&[u8]],
     value: impl Fn(&[u8]) -> Option<Vec<u8>>,
 ) -> Outcome {
     call.reply.array(keys.len());
-    let Some(table) = table else {
-        keys.iter().for_each(|_| call.reply.null());
-        return Ok(());
-    };
-    let get = |key: &&[u8]| table.submit(Operation::Get { key: (*key).into() });
-    let tickets = keys.iter().map(get).collect::<Result<Vec<_>, _>>()?;
-    for ticket in tickets {
-        match ticket.wait()? {
-            Answer::Value(Some(stored)) => call.reply.bulk_or_null(value(&stored).as_deref()),
-            _ => call.reply.null(),
-        }
-        if call.reply.is_long() {
-            return Err(Refusal::LongReply);
-        }
-    }
-    Ok(())
+    each_value(table, keys, |stored| {
+        call.reply.bulk_or_null(stored.and_then(&value).as_deref());
+        if call.reply.is_long() { Err(Refusal::LongReply) } else { Ok(()) }
+    })
 }
 
 pub(super) fn exists_one(call: &mut Call<'_, '_>, front: &Front, key: &[u8]) -> Result<bool, Refusal> {
-    Ok(expiring::string(call, front, key)?.is_some()
-        || (front.find(key)?.is_some() && key != STRINGS.as_bytes()))
+    Ok(expiring::string(call, front, key)?.is_some() || front.find(key)?.is_some())
 }
 
 fn exists(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let mut count = 0;
-    for key in &a[1..] {
-        count += usize::from(exists_one(call, front, key)?);
-    }
-    call.count(count)
+    let (strings, others) = expiring::split(call, front, &a[1..])?;
+    call.count(strings.len() + front.tables_of(others)?.len())
 }
 
 fn kind(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
     let name = match (expiring::string(call, front, a[1])?, front.find(a[1])?) {
         (Some(_), _) => "string",
         (None, Some(table)) if table.score().is_some() => "zset",
-        (None, Some(_)) if a[1] != STRINGS.as_bytes() => "hash",
-        _ => "none",
+        (None, Some(_)) => "hash",
+        (None, None) => "none",
     };
     call.reply.simple(name);
     Ok(())
@@ -213,9 +222,13 @@ fn kind(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
 
 /// Removes strings, and tables that Redis clients have made.
 fn del(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let mut count = 0;
-    for key in &a[1..] {
-        count += usize::from(expiring::delete(call, front, key)? || front.remove(key)?);
+    let (strings, others) = expiring::split(call, front, &a[1..])?;
+    let mut count = match front.strings()? {
+        Some(table) => delete(&table, strings.into_iter().map(<[u8]>::to_vec))?,
+        None => 0,
+    };
+    for key in front.tables_of(others)? {
+        count += usize::from(front.remove(key)?);
     }
     call.count(count)
 }
@@ -229,8 +242,8 @@ fn flush(call: &mut Call<'_, '_>, front: &Front, _: &Arguments<'_>) -> Outcome {
 }
 
 fn dbsize(call: &mut Call<'_, '_>, front: &Front, _: &Arguments<'_>) -> Outcome {
-    let strings = match front.find(STRINGS.as_bytes())? {
-        Some(strings) => strings.table.count(Interval::all(), None)?,
+    let strings = match front.strings()? {
+        Some(strings) => strings.count(Interval::all(), None)?,
         None => 0,
     };
     let tables = front.names()?.len();
@@ -239,8 +252,8 @@ fn dbsize(call: &mut Call<'_, '_>, front: &Front, _: &Arguments<'_>) -> Outcome 
 
 fn keys(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
     let (here, mut count) = (call.reply.here(), 0);
-    if let Some(strings) = front.find(STRINGS.as_bytes())? {
-        for record in strings.table.range(Interval::all()).keys_only() {
+    if let Some(strings) = front.strings()? {
+        for record in strings.range(Interval::all()).keys_only() {
             let (key, _) = record?;
             if matches(a[1], &key) {
                 call.reply.bulk(&key);
@@ -264,9 +277,9 @@ fn scan(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
     let from = call.shared.cursors.place(a[1])?;
     let wanted = Scan::of("scan", &a[2..])?;
     let (mut found, mut last) = (Vec::new(), None);
-    if let Some(strings) = front.find(STRINGS.as_bytes())? {
+    if let Some(strings) = front.strings()? {
         let low = from.as_ref().map_or(Bound::Unbounded, |from| Bound::Excluded(from.key()));
-        let keys = strings.table.range(Interval::from((low, Bound::Unbounded))).keys_only();
+        let keys = strings.range(Interval::from((low, Bound::Unbounded))).keys_only();
         let keys = keys.limit(wanted.count as u64).map(|record| record.map(|(key, _)| key));
         let keys = keys.collect::<Result<Vec<_>, _>>()?;
         if keys.len() == wanted.count {
@@ -333,12 +346,12 @@ fn hmget(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
 fn remove(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>, is_sorted: bool) -> Outcome {
     let table = if is_sorted { front.sorted(a[1])? } else { front.hash(a[1])? };
     let Some(table) = table else { return call.count(0) };
-    let removed = delete(&table, a[2..].iter().map(|key| key.to_vec()))?;
+    let removed = delete(&table.table, a[2..].iter().map(|key| key.to_vec()))?;
     call.count(removed)
 }
 
-fn delete(table: &Opened, keys: impl Iterator<Item = Vec<u8>>) -> Result<usize, Refusal> {
-    let delete = |key: Vec<u8>| table.table.submit(Operation::Delete { key: key.into() });
+fn delete(table: &Table, keys: impl Iterator<Item = Vec<u8>>) -> Result<usize, Refusal> {
+    let delete = |key: Vec<u8>| table.submit(Operation::Delete { key: key.into() });
     let tickets = keys.map(delete).collect::<Result<Vec<_>, _>>()?;
     let mut count = 0;
     for ticket in tickets {
@@ -388,11 +401,18 @@ fn hscan(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
     let (mut found, mut last) = (Vec::new(), None);
     if let Some(hash) = front.hash(a[1])? {
         let records = hash.table.range(Interval::from((low, Bound::Unbounded))).limit(wanted.count as u64);
-        found = records.collect::<Result<Vec<_>, _>>()?;
-        if found.len() == wanted.count {
-            last = found.last().map(|(key, _)| Scanned::String(key.clone()));
+        let mut bytes = 0;
+        for (i, record) in records.enumerate() {
+            let (key, value) = record?;
+            bytes += value.len();
+            if i + 1 == wanted.count || bytes >= SCANNED_BYTES {
+                last = Some(Scanned::String(key.clone()));
+            }
+            found.extend(wanted.wants(&key).then_some((key, value)));
+            if last.is_some() {
+                break;
+            }
         }
-        found.retain(|(key, _)| wanted.wants(key));
     }
     let now_ms = call.keys().now_ms;
     let cursor = call.shared.cursors.give(last, now_ms);
@@ -409,19 +429,20 @@ fn hscan(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
 }
 
 fn zadd(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let pairs = a[2..].chunks_exact(2);
-    if !pairs.remainder().is_empty() {
-        return Err(Refusal::Syntax("zadd"));
-    }
-    let scores = pairs.clone().map(|pair| score(pair[0])).collect::<Result<Vec<_>, _>>()?;
-    let set = front.sorted_to_write(a[1], scores[0])?;
+    let Added { is_nothing, scores, members } = added(&a[2..])?;
+    let set = match is_nothing {
+        true => front.sorted(a[1])?,
+        false => Some(front.sorted_to_write(a[1], scores[0])?),
+    };
+    let Some(set) = set else { return call.count(0) };
     let one = set.score().unwrap_or_default();
     if scores.iter().any(|score| *score != one) {
         return Err(Refusal::Score(one));
     }
     let insert =
-        |pair: &[&[u8]]| set.table.submit(Operation::Insert { key: pair[1].into(), value: Box::default() });
-    let tickets = pairs.map(insert).collect::<Result<Vec<_>, _>>()?;
+        |member: &[u8]| set.table.submit(Operation::Insert { key: member.into(), value: Box::default() });
+    let members = members.into_iter().filter(|_| !is_nothing);
+    let tickets = members.map(insert).collect::<Result<Vec<_>, _>>()?;
     let mut count = 0;
     for ticket in tickets {
         count += usize::from(ticket.wait()? == Answer::Done);
@@ -455,7 +476,7 @@ fn zremrangebylex(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> 
     let Some((set, ends)) = front.sorted(a[1])?.zip(ends) else { return call.count(0) };
     let members = set.table.range(Interval::from(ends)).keys_only();
     let members = members.map(|record| record.map(|(key, _)| key)).collect::<Result<Vec<_>, _>>()?;
-    let removed = delete(&set, members.into_iter())?;
+    let removed = delete(&set.table, members.into_iter())?;
     call.count(removed)
 }
 

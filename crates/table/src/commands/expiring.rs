@@ -3,19 +3,19 @@
 //! Invariant: a command on one string is atomic.
 //! Non-goals: an end of hashes and sorted sets, which are tables.
 
-use super::cluster::{TRIES_MAX, changed, exists_one, values};
+use super::cluster::{changed, each_value, exists_one, values};
 use super::keys::wants;
 use super::strings::{ends, options};
 use crate::call::{Arguments, Call, Outcome, number};
-use crate::cluster::{Answer, Front, Operation, STRINGS, Text, fits};
+use crate::cluster::{Answer, Front, Operation, Text, fits};
 use crate::error::Refusal;
 use crate::resp::integer;
 
 /// The string of a key.
 pub(super) fn string(call: &mut Call<'_, '_>, front: &Front, key: &[u8]) -> Result<Option<Text>, Refusal> {
     let now_ms = call.keys().now_ms;
-    match front.find(STRINGS.as_bytes())? {
-        Some(strings) => Ok(strings.table.get(key)?.and_then(|stored| Text::of(&stored, now_ms))),
+    match front.strings()? {
+        Some(strings) => Ok(strings.get(key)?.and_then(|stored| Text::of(&stored, now_ms))),
         None => Ok(None),
     }
 }
@@ -36,7 +36,7 @@ fn swap(
 ) -> Result<Option<Text>, Refusal> {
     let now_ms = call.keys().now_ms;
     let text = |before: Option<&[u8]>| before.and_then(|stored| Text::of(stored, now_ms));
-    let before = changed(&front.strings()?, key, |before| {
+    let before = changed(&front.strings_to_write()?, key, |before| {
         change(text(before).as_ref())?.as_ref().map(stored).transpose()
     })?;
     Ok(text(before.as_deref()))
@@ -54,16 +54,16 @@ pub(super) fn strlen(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) 
 }
 
 pub(super) fn mget(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let (strings, now_ms) = (front.find(STRINGS.as_bytes())?, call.keys().now_ms);
+    let (strings, now_ms) = (front.strings()?, call.keys().now_ms);
     let value = |stored: &[u8]| Text::of(stored, now_ms).map(|text| text.value);
-    values(call, strings.as_ref().map(|strings| &strings.table), &a[1..], value)
+    values(call, strings.as_ref(), &a[1..], value)
 }
 
 pub(super) fn set(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
     let options = options(call, &a[3..])?;
     let new = Text { value: a[2].to_vec(), ends_ms: options.expires_ms };
     if options.only_if.is_none() && !options.get && !options.keep {
-        front.strings()?.upsert(a[1], &stored(&new)?)?;
+        front.strings_to_write()?.upsert(a[1], &stored(&new)?)?;
         return call.done();
     }
     let is_wanted =
@@ -97,7 +97,7 @@ pub(super) fn setex(
     (name, is_seconds): (&'static str, bool),
 ) -> Outcome {
     let ends_ms = Some(ends(call, name, number(a[2])?, is_seconds, true)?);
-    front.strings()?.upsert(a[1], &stored(&Text { value: a[3].to_vec(), ends_ms })?)?;
+    front.strings_to_write()?.upsert(a[1], &stored(&Text { value: a[3].to_vec(), ends_ms })?)?;
     call.done()
 }
 
@@ -137,18 +137,23 @@ pub(super) fn add(call: &mut Call<'_, '_>, front: &Front, key: &[u8], by: i64) -
     Ok(())
 }
 
-/// Removes a string. Returns whether it was there.
-pub(super) fn delete(call: &mut Call<'_, '_>, front: &Front, key: &[u8]) -> Result<bool, Refusal> {
-    let Some(strings) = front.find(STRINGS.as_bytes())? else { return Ok(false) };
-    let now_ms = call.keys().now_ms;
-    for _ in 0..TRIES_MAX {
-        let Some(before) = strings.table.get(key)? else { return Ok(false) };
-        let is_there = Text::of(&before, now_ms).is_some();
-        if strings.table.compare_and_set(key, Some(&before), None)? {
-            return Ok(is_there);
-        }
-    }
-    Err(Refusal::Contended)
+type Keys<'a> = Vec<&'a [u8]>;
+
+/// The keys that have strings, and the others.
+pub(super) fn split<'a>(
+    call: &mut Call<'_, '_>,
+    front: &Front,
+    keys: &Arguments<'a>,
+) -> Result<(Keys<'a>, Keys<'a>), Refusal> {
+    let (strings, now_ms) = (front.strings()?, call.keys().now_ms);
+    let (mut with, mut without, mut rest) = (Vec::new(), Vec::new(), keys.iter());
+    each_value(strings.as_ref(), keys, |stored| {
+        let is_there = stored.is_some_and(|stored| Text::of(stored, now_ms).is_some());
+        let part = if is_there { &mut with } else { &mut without };
+        part.extend(rest.next());
+        Ok(())
+    })?;
+    Ok((with, without))
 }
 
 /// EXPIRE and its variants: in seconds or milliseconds, from now or since 1970.
@@ -211,7 +216,7 @@ pub(super) fn mset(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) ->
     if !pairs.remainder().is_empty() {
         return Err(Refusal::Arguments("mset"));
     }
-    let strings = front.strings()?;
+    let strings = front.strings_to_write()?;
     let upsert = |pair: &[&[u8]]| -> Result<_, Refusal> {
         let value = stored(&Text { value: pair[1].to_vec(), ends_ms: None })?;
         Ok(strings.submit(Operation::Upsert { key: pair[0].into(), value: value.into() })?)

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use crate::call::{Arguments, Call, Outcome, number};
 use crate::error::Refusal;
 use crate::keyspace::{Kind, Scanned, TableRef};
-use crate::pattern::Scan;
+use crate::pattern::{SCANNED_BYTES, Scan};
 use crate::resp::integer;
 
 fn is_hash(kind: Kind) -> bool {
@@ -148,11 +148,16 @@ pub(super) fn hscan(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     let (mut found, mut last) = (Vec::new(), None);
     if let Some(table) = &table {
         let mut walk = table.walk((low, Bound::Unbounded), false);
+        let mut bytes = 0;
         for record in walk.by_ref().take(wanted.count) {
             if wanted.wants(record.key) {
                 found.push(record);
+                bytes += record.value.len();
             }
             last = Some(record.key);
+            if bytes >= SCANNED_BYTES {
+                break;
+            }
         }
         last = last.filter(|_| walk.next().is_some());
     }

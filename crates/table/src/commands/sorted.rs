@@ -19,29 +19,42 @@ fn is_ordered(kind: Kind) -> bool {
     kind != Kind::String
 }
 
-pub(super) fn score(argument: &[u8]) -> Result<f64, Refusal> {
+fn score(argument: &[u8]) -> Result<f64, Refusal> {
     let text = std::str::from_utf8(argument).map_err(|_| Refusal::NoNumber)?;
     text.parse().ok().filter(|score: &f64| !score.is_nan()).ok_or(Refusal::NoNumber)
 }
 
-pub(super) fn zadd(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
-    let mut pairs = &a[2..];
-    let mut only_if = None;
+/// What ZADD adds.
+pub(super) struct Added<'a> {
+    /// Whether nothing is added, because only members that are there would be changed.
+    pub(super) is_nothing: bool,
+    pub(super) scores: Vec<f64>,
+    pub(super) members: Vec<&'a [u8]>,
+}
+
+/// The arguments of ZADD behind the name of the set. As all members have one score, the only possible change is a new
+/// member, so NX and CH change nothing.
+pub(super) fn added<'a>(mut pairs: &Arguments<'a>) -> Result<Added<'a>, Refusal> {
+    let (mut is_nothing, mut only_new) = (false, false);
     while let [word, rest @ ..] = pairs {
         match &word.to_ascii_lowercase()[..] {
-            b"nx" => only_if = Some(false),
-            b"xx" => only_if = Some(true),
-            // As all members have one score, the only possible change is a new member.
+            b"nx" => only_new = true,
+            b"xx" => is_nothing = true,
             b"ch" => {}
             _ => break,
         }
         pairs = rest;
     }
-    let pairs = pairs.chunks_exact(2);
-    if !pairs.remainder().is_empty() || pairs.len() == 0 {
+    if !pairs.len().is_multiple_of(2) || pairs.is_empty() || (is_nothing && only_new) {
         return Err(Refusal::Syntax("zadd"));
     }
-    let scores = pairs.clone().map(|pair| score(pair[0])).collect::<Result<Vec<_>, _>>()?;
+    let pairs = pairs.chunks_exact(2);
+    let scores = pairs.clone().map(|pair| score(pair[0])).collect::<Result<_, _>>()?;
+    Ok(Added { is_nothing, scores, members: pairs.map(|pair| pair[1]).collect() })
+}
+
+pub(super) fn zadd(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    let Added { is_nothing, scores, members } = added(&a[2..])?;
     let one = match call.keys().table(a[1], is_sorted)?.map(|set| set.kind()) {
         Some(Kind::Sorted(score)) => score,
         _ => scores[0],
@@ -49,14 +62,14 @@ pub(super) fn zadd(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     if scores.iter().any(|score| *score != one) {
         return Err(Refusal::Score(one));
     }
-    for pair in pairs.clone() {
-        call.keys().fits(pair[1], b"")?;
+    for member in &members {
+        call.keys().fits(member, b"")?;
     }
     let mut count = 0;
-    for pair in pairs {
-        let is_there = call.keys().table(a[1], is_sorted)?.is_some_and(|set| set.get(pair[1]).is_some());
-        if only_if.is_none_or(|if_there| if_there == is_there) && !is_there {
-            call.keys().put(a[1], Kind::Sorted(one), pair[1], b"")?;
+    for member in members.into_iter().filter(|_| !is_nothing) {
+        let is_there = call.keys().table(a[1], is_sorted)?.is_some_and(|set| set.get(member).is_some());
+        if !is_there {
+            call.keys().put(a[1], Kind::Sorted(one), member, b"")?;
             count += 1;
         }
     }

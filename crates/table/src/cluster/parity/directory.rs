@@ -198,8 +198,14 @@ impl Directory {
         let shown = |group: &Group| {
             let data = usize::from(group.shape().data);
             let seat = |(index, occupant): (usize, &Option<Occupant>)| {
-                let node = occupant.as_ref()?.server.to_string();
-                let is_complete = self.is_complete(now_ms, group, index);
+                let occupant = occupant.as_ref()?;
+                let node = occupant.server.to_string();
+                // A bucket that came by a transfer was complete before its server could report it.
+                let has_come = index < data && occupant.since == occupant.incarnation;
+                let is_complete = match has_come {
+                    true => !self.is_gone(now_ms, occupant),
+                    false => self.is_complete(now_ms, group, index),
+                };
                 Some(TableSeat { node, is_parity: index >= data, is_complete })
             };
             TableGroup { seats: group.seats.iter().enumerate().map(seat).collect() }
@@ -565,4 +571,54 @@ fn told(server: &Address, group: &Group) -> (To, Message) {
 
 fn resolved(server: &Address, id: TransferId, fate: Fate) -> (To, Message) {
     (To::Server(server.clone()), Message::Parity(ParityMessage::Resolved { id, fate }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::Shape;
+    use super::*;
+
+    /// All servers but one say that they live, and that they have every seat of theirs.
+    fn alive(directory: &mut Directory, now_ms: u64, except: &str) {
+        for server in directory.servers.clone().into_iter().filter(|server| **server != *except) {
+            let mut held = Vec::new();
+            for group in &directory.stored.groups {
+                for (index, of) in group.seats.iter().enumerate() {
+                    let Some(Occupant { server: of, incarnation, since, .. }) = of else { continue };
+                    if *of == server && since == incarnation {
+                        let seat = Seat { group: group.id, index: index as u8, incarnation: *incarnation };
+                        held.push(Held { seat, generation: group.generation, is_complete: true });
+                    }
+                }
+            }
+            let message =
+                ParityMessage::Alive { run: 1, free_bytes: 1 << 30, is_closing: false, held, silent: vec![] };
+            directory.take(now_ms, &server, message, &mut Outbox::new());
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_shown_as_lost_only_if_its_server_is_gone_or_it_is_being_recovered() {
+        let servers = ["n1", "n2", "n3", "n4"].map(Address::from);
+        let mut directory = Directory::new(0, "n1".into(), Stored::default());
+        let spec =
+            Spec { id: 7, capacity: 4, capacity_bytes: 4096, parity: Some(Shape { data: 1, parity: 1 }) };
+        directory.tick(PROBE_MS, &servers, &mut Outbox::new());
+        alive(&mut directory, PROBE_MS, "");
+        let home = directory.create(PROBE_MS, spec, &mut Outbox::new()).expect("four servers are there");
+        let data = |directory: &Directory, now_ms| {
+            let seat = directory.shown(now_ms, 7).groups[0].seats[0].clone().expect("the first bucket");
+            (seat.node, seat.is_complete)
+        };
+        // Its server has not yet reported it.
+        assert_eq!(data(&directory, PROBE_MS), (home.to_string(), true));
+        alive(&mut directory, 2 * PROBE_MS, "");
+        let late_ms = 2 * PROBE_MS + DEAD_MS;
+        alive(&mut directory, late_ms, &home);
+        assert_eq!(data(&directory, late_ms), (home.to_string(), false));
+        directory.tick(late_ms, &servers, &mut Outbox::new());
+        alive(&mut directory, late_ms, &home);
+        let (recovers, is_complete) = data(&directory, late_ms);
+        assert!(*recovers != *home && !is_complete, "{recovers}");
+    }
 }
