@@ -98,6 +98,9 @@ fn host_of(typed: &str) -> Result<ClusterHost> {
         return Err(BadHost::Reserved(name.into()).into());
     }
     let address = address_as(address).ok_or_else(|| BadHost::Address(address.into()))?;
+    if let Some(port) = resp.filter(|port| address.ends_with(&format!(":{port}"))) {
+        return Err(BadHost::RespOfNode(port).into());
+    }
     let id = new_id().to_string();
     Ok(ClusterHost { name: name.into(), address, id, key: String::new(), roles, data, memory_bytes, resp })
 }
@@ -478,6 +481,7 @@ mod tests {
             "n1@data=here",
             "n1@speed=9",
             "n1@resp=0",
+            "n1=a:7001,resp=7001",
         ];
         for typed in ["", "a b", "../up", "-n", "n_1", "=1.2.3.4", "n1@a b"].into_iter().chain(wrong) {
             assert!(address(typed).is_err(), "{typed}");

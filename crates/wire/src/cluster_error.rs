@@ -141,6 +141,9 @@ pub enum BadHost {
     /// Not a port for Redis clients.
     #[error("'{0}' is not a port for Redis clients: write resp=6379")]
     Resp(String),
+    /// The port for Redis clients is that of the node.
+    #[error("the node itself listens on port {0}; choose another for Redis clients, as in resp=6379")]
+    RespOfNode(u16),
     /// Not a role.
     #[error("'{0}' is not a role: write letters, digits and '-', or data=/DIR, memory=SIZE or resp=PORT")]
     Role(String),
