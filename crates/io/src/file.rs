@@ -129,6 +129,11 @@ impl<F: ReadFiles + ?Sized> File<F> {
         Err(Error::at(Action::Read, self.path(), at, std::io::ErrorKind::UnexpectedEof.into()))
     }
 
+    /// See [`ReadFiles::next_data`].
+    pub fn next_data(&self, at: u64, len: u64) -> Result<Option<(u64, u64)>> {
+        self.fs.next_data(self.id(), self.path(), at, len)
+    }
+
     /// See [`ReadFiles::read_some`].
     pub fn read_some(&self, at: u64, into: &mut [u8], patience: Duration) -> Result<Option<usize>> {
         self.fs.read_some(self.id(), self.path(), at, into, patience)

@@ -186,6 +186,12 @@ pub trait ReadFiles: Backend {
     ) -> Result<Option<usize>> {
         self.read_at(id, path, at, into).map(Some)
     }
+
+    /// The next stretch of data at or after `at` in the first `len` bytes: its first byte, and the end; `None` if only
+    /// a hole is left. A file system without holes reports one stretch.
+    fn next_data(&self, _id: FileId, _path: &Path, at: u64, len: u64) -> Result<Option<(u64, u64)>> {
+        Ok((at < len).then_some((at, len)))
+    }
 }
 
 /// A file system: creates, changes and names files.

@@ -16,8 +16,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    Advice, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, SeekFrom, Stat, StatxFlags, Timespec,
-    Timestamps, UTIME_OMIT, Uid,
+    Advice, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, StatxFlags, Timespec, Timestamps,
+    UTIME_OMIT, Uid,
 };
 use rustix::io::Errno;
 
@@ -90,24 +90,6 @@ impl Tree for Local {
     fn set_attributes(&self, file: &File, attributes: &Attributes) -> Result<()> {
         set_attributes(&*os::borrow(file.id()), attributes)
             .map_err(|e| failed(Action::Protect, file.path(), e))
-    }
-
-    fn next_data(&self, file: &File, at: u64, len: u64) -> Result<Option<(u64, u64)>> {
-        if at >= len {
-            return Ok(None);
-        }
-        let fd = &*os::borrow(file.id());
-        let seek = |to| rustix::fs::seek(fd, to);
-        match seek(SeekFrom::Data(at)) {
-            Err(Errno::NXIO) => Ok(None),
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some((at, len))),
-            Err(e) => Err(failed(Action::Stat, file.path(), e)),
-            Ok(from) if from >= len => Ok(None),
-            Ok(from) => {
-                let to = seek(SeekFrom::Hole(from)).map_err(|e| failed(Action::Stat, file.path(), e))?;
-                Ok(Some((from, to.min(len))))
-            }
-        }
     }
 
     fn read_soon(&self, file: &File) {

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Mode, OFlags, StatxFlags, fallocate, fcntl_getfl, fcntl_setfl, statvfs,
-    statx,
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, SeekFrom, StatxFlags, fallocate, fcntl_getfl, fcntl_setfl,
+    statvfs, statx,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -128,6 +128,10 @@ impl<T: Queues> ReadFiles for T {
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
             Err(e) => Err(Error::at(Action::Read, path, at, e)),
         }
+    }
+
+    fn next_data(&self, id: FileId, path: &Path, at: u64, len: u64) -> Result<Option<(u64, u64)>> {
+        next_data(id, at, len).map_err(|e| Error::new(Action::Stat, path, e))
     }
 }
 
@@ -613,6 +617,21 @@ fn space(path: &Path) -> io::Result<Space> {
     let about = retry_on_intr(|| statvfs(or_here(path)))?;
     let unit = about.f_frsize;
     Ok(Space { available: about.f_bavail.saturating_mul(unit), total: about.f_blocks.saturating_mul(unit) })
+}
+
+/// Asks lseek(2) for the next data.
+fn next_data(id: FileId, at: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
+    if at >= len {
+        return Ok(None);
+    }
+    let seek = |to| rustix::fs::seek(&*borrow(id), to);
+    match seek(SeekFrom::Data(at)) {
+        Err(Errno::NXIO) => Ok(None),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some((at, len))),
+        Err(e) => Err(e.into()),
+        Ok(from) if from >= len => Ok(None),
+        Ok(from) => Ok(Some((from, seek(SeekFrom::Hole(from))?.min(len)))),
+    }
 }
 
 /// Calls cachestat (Linux 6.5). Older kernels do not have it, and it refuses some files of other users.

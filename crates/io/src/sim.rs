@@ -293,6 +293,14 @@ impl ReadFiles for Sim {
     fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize> {
         of_transfer(Kind::Read, path, at, self.transfer(id, Kind::Read, at, into))
     }
+
+    fn next_data(&self, id: FileId, path: &Path, at: u64, len: u64) -> Result<Option<(u64, u64)>> {
+        let next = |disk: &mut Disk| {
+            let inode = disk.inode_of(id);
+            Ok(disk.inode(inode).content.next_data(at, len))
+        };
+        of(Action::Stat, path, self.ask(next))
+    }
 }
 
 impl FileSystem for Sim {

@@ -111,12 +111,6 @@ pub trait Tree: fmt::Debug + Send + Sync {
     /// Gives an open file these permissions, this owner where that is allowed, and this modification time.
     fn set_attributes(&self, file: &File, attributes: &Attributes) -> Result<()>;
 
-    /// The next stretch of data at or after `at`: its first byte, and the end; `None` if only a hole is left. A file
-    /// system without holes reports one stretch.
-    fn next_data(&self, _file: &File, at: u64, len: u64) -> Result<Option<(u64, u64)>> {
-        Ok((at < len).then_some((at, len)))
-    }
-
     /// Advises the file system that a file will be read soon.
     fn read_soon(&self, _file: &File) {}
 

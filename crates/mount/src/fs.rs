@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -61,6 +62,8 @@ pub(crate) struct MountedFs {
     pub(crate) locks: MountLocks,
     /// Files of which the kernel may have pages, and their stamps when the last program of this mount closed them.
     seen: Mutex<HashMap<u64, Stamp>>,
+    /// The inode without a name that was last opened.
+    nameless: AtomicU64,
     directories: Directories,
     volume: Arc<Volume>,
     options: Options,
@@ -75,7 +78,8 @@ impl MountedFs {
         open.watch_stores(Arc::clone(&options.complain));
         let locks = MountLocks::new(&volume, &options.complain, &kernel)?;
         let (handles, seen, directories) = (Handles::default(), Mutex::default(), Directories::default());
-        Ok(MountedFs { handles, locks, seen, directories, volume, options, kernel, _open: open })
+        let nameless = AtomicU64::default();
+        Ok(MountedFs { handles, locks, seen, nameless, directories, volume, options, kernel, _open: open })
     }
 
     fn errno(&self, why: &Error) -> Errno {
@@ -136,6 +140,11 @@ impl MountedFs {
     /// Opens a file of the volume, and returns how the kernel should treat it.
     fn open_file(&self, inode: u64, flags: OpenFlags) -> Result<(FileHandle, FopenFlags)> {
         let mut file = self.volume.open_by_number(inode).map_err(stale)?;
+        // Another mount may have given the name that the kernel has cached to another file: after ESTALE the kernel
+        // looks it up again. If a program opens this file through /proc/self/fd, the kernel only asks again.
+        if file.is_nameless() && self.nameless.swap(inode, Ordering::Relaxed) != inode {
+            return Err(refused(libc::ESTALE));
+        }
         let mut told = FopenFlags::empty();
         if flags.0 & libc::O_DIRECT != 0 {
             file = file.direct();

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
-use thalweg_io::tree::{Attributes, Dir, Tree};
+use thalweg_io::tree::{Attributes, Dir};
 use thalweg_io::{Action, File, InputFile};
 use thalweg_pump::ReadAhead;
 use thalweg_record::{CELL_BYTES, sum_at};
@@ -399,7 +399,7 @@ impl<'a> FileTransfer<'a> {
         let (mut cursor, mut sum) = (Cursor { at: 0, end: len, data: None, there: Ranges::new() }, 0u128);
         loop {
             while let Some(block) = ahead.room() {
-                let Some((at, len)) = cursor.next(Some((&*self.shared.dest, file)))? else { break };
+                let Some((at, len)) = cursor.next(Some(file))? else { break };
                 ahead.read(block, file, at, len, at);
             }
             self.shared.goes_on()?;
@@ -601,7 +601,7 @@ pub(crate) struct Cursor {
 
 impl Cursor {
     /// The next piece: its offset and its length.
-    pub(crate) fn next(&mut self, file: Option<(&dyn Tree, &File)>) -> Result<Option<(u64, usize)>> {
+    pub(crate) fn next(&mut self, file: Option<&File>) -> Result<Option<(u64, usize)>> {
         loop {
             self.pass_over();
             if self.at >= self.end {
@@ -610,8 +610,8 @@ impl Cursor {
             let data_end = match (self.data, file) {
                 (Some(end), _) if self.at < end => end,
                 (_, None) => self.end,
-                (_, Some((tree, file))) => {
-                    let Some((from, to)) = tree.next_data(file, self.at, self.end)? else {
+                (_, Some(file)) => {
+                    let Some((from, to)) = file.next_data(self.at, self.end)? else {
                         self.at = self.end;
                         return Ok(None);
                     };

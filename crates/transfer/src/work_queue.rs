@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use thalweg_io::tree::{EntryKind, Names, Tree};
+use thalweg_io::tree::{EntryKind, Names};
 
 use crate::directory::Directory;
 use crate::file_transfer::{Cursor, Entry, FileTransfer, Origin};
@@ -131,7 +131,7 @@ impl<'a> WorkQueue<'a> {
 
     fn something(&self, state: &mut State<'a>, lane: usize) -> Result<Option<Work<'a>>> {
         loop {
-            if let Some(work) = piece(&*self.shared.source, state)? {
+            if let Some(work) = piece(state)? {
                 return Ok(Some(work));
             }
             if let Some(entry) = state.waiting.pop_front() {
@@ -160,10 +160,10 @@ impl<'a> WorkQueue<'a> {
 }
 
 /// A piece of the current file. When no piece remains, the lane that completes the last one finishes the file.
-fn piece<'a>(tree: &dyn Tree, state: &mut State<'a>) -> Result<Option<Work<'a>>> {
+fn piece<'a>(state: &mut State<'a>) -> Result<Option<Work<'a>>> {
     let Some((moving, cursor)) = &mut state.current else { return Ok(None) };
     let file = match &moving.origin {
-        Origin::File(file) => Some((tree, file)),
+        Origin::File(file) => Some(file),
         _ => None,
     };
     if let Some((at, len)) = cursor.next(file)? {

@@ -196,19 +196,27 @@ fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, chec
     check.lost_files += u64::from(is_lost);
 }
 
-/// Reads all of a copy of a strip. Returns the number of bytes.
+/// Reads all of a copy of a strip. Returns the number of bytes, without holes.
 fn read_strip(volume: &Volume, inode: &Inode, layout: &Layout, (index, copy): (u32, u32)) -> Result<u64> {
     let strip = Strip { inode: inode.id, index, copy };
     let store = volume.stores.of(layout, strip)?;
+    read_through((store, strip), inode.generation, layout.strip_len(index, inode.size))
+}
+
+/// Reads the first `len` bytes of a strip, except for holes. Returns how many were read.
+pub(crate) fn read_through((store, strip): (&dyn Store, Strip), generation: u64, len: u64) -> Result<u64> {
     let mut piece = vec![0; PIECE];
-    let mut at = 0;
-    let len = layout.strip_len(index, inode.size);
-    while at < len {
-        let n = (len - at).min(PIECE as u64) as usize;
-        store.read(strip, inode.generation, at, &mut piece[..n])?;
-        at += n as u64;
+    let (mut at, mut bytes) = (0, 0);
+    while let Some(data) = store.next_data(strip, generation, at)?.filter(|data| data.start < len) {
+        at = data.start;
+        while at < data.end.min(len) {
+            let n = (data.end.min(len) - at).min(PIECE as u64) as usize;
+            store.read(strip, generation, at, &mut piece[..n])?;
+            at += n as u64;
+            bytes += n as u64;
+        }
     }
-    Ok(len)
+    Ok(bytes)
 }
 
 /// Everything that is known of the inode at a path.

@@ -39,6 +39,7 @@ pub struct File {
     pub(crate) ahead: Arc<Mutex<Ahead>>,
     /// Its reads and writes bypass the memory of this client.
     is_direct: bool,
+    is_nameless: bool,
     wrote: AtomicBool,
     /// How many failures of the node's writes this descriptor has reported.
     failures_seen: AtomicU64,
@@ -261,10 +262,15 @@ impl Node {
 }
 
 impl File {
-    pub(crate) fn new(volume: Arc<Volume>, node: Arc<Node>, path: PathBuf) -> File {
+    pub(crate) fn new(volume: Arc<Volume>, node: Arc<Node>, path: PathBuf, is_nameless: bool) -> File {
         let (ahead, wrote) = (Arc::default(), AtomicBool::new(false));
         let failures_seen = AtomicU64::new(node.behind.failures());
-        File { volume, node, path, ahead, is_direct: false, wrote, failures_seen }
+        File { volume, node, path, ahead, is_direct: false, is_nameless, wrote, failures_seen }
+    }
+
+    /// Whether it had no name any more when it was opened by its number.
+    pub fn is_nameless(&self) -> bool {
+        self.is_nameless
     }
 
     /// This file, past the memory of this client: each read and write goes to the stores.

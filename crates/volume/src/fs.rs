@@ -227,6 +227,11 @@ impl ReadFiles for VolumeFs {
         let read = self.0.file(id).read_at(at, into);
         read.map_err(|why| IoError { offset: Some(at), ..told(Action::Read, path, why) })
     }
+
+    fn next_data(&self, id: FileId, path: &Path, at: u64, len: u64) -> IoResult<Option<(u64, u64)>> {
+        let found = self.0.file(id).next_data(at).map_err(|why| told(Action::Read, path, why))?;
+        Ok(found.filter(|(from, _)| *from < len).map(|(from, to)| (from, to.min(len))))
+    }
 }
 
 impl FileSystem for VolumeFs {

@@ -42,7 +42,7 @@ pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Resul
     open.check_apart(slot, &new)?;
     let store = open.alone.make(&new, slot)?;
     let moved = open.move_store(slot, &*store);
-    let (mut told, is_readable) = moved.or_else(|why| open.gives_up(slot, &new, why))?;
+    let (mut told, moved) = moved.or_else(|why| open.gives_up(slot, &new, why))?;
     let manager = &open.entry.manager;
     if open.entry.cluster.is_some() && Path::new(manager).parent() == Path::new(&old).parent() {
         told.push(format!(
@@ -50,15 +50,30 @@ pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Resul
         ));
     }
     let alone = open.give(registry, slot, &new)?;
-    if is_readable {
-        alone.remove(&old, slot)?;
+    match moved {
+        Moved::All => alone.remove(&old, slot)?,
+        Moved::Partly => told.push(format!(
+            "{old} is not removed, because parts of what is lost can be read from it; to save them, put it in the \
+             place of {new} and run thalweg volume salvage {name} DIR"
+        )),
+        Moved::Nothing => {}
     }
     Ok(told)
 }
 
+/// How much of a store has been moved.
+enum Moved {
+    /// All that the volume needs.
+    All,
+    /// All but strips that are damaged, and have no other copy.
+    Partly,
+    /// Nothing: the store is lost.
+    Nothing,
+}
+
 impl OpenAlone {
-    /// Copies a slot's strips to a new store. Returns what is lost, and whether the old store could be listed.
-    fn move_store(&self, slot: u32, to: &dyn Store) -> Result<(Vec<String>, bool)> {
+    /// Copies a slot's strips to a new store. Returns what is lost, and how much of the old store was copied.
+    fn move_store(&self, slot: u32, to: &dyn Store) -> Result<(Vec<String>, Moved)> {
         let mut told = Vec::new();
         let from = self.volume.stores.slots()[slot as usize].as_ref();
         let there = from.map_err(String::clone).and_then(|from| from.list().map_err(|why| why.to_string()));
@@ -75,8 +90,14 @@ impl OpenAlone {
                 Err(NotCopied::Unwritable(why)) => return Err(why),
             }
         }
-        told.extend(repair::note_missing(&self.volume, slot, to)?);
-        Ok((told, there.is_ok()))
+        let lost = repair::note_missing(&self.volume, slot, to)?;
+        let moved = match there {
+            Err(_) => Moved::Nothing,
+            Ok(_) if told.is_empty() || lost.is_empty() => Moved::All,
+            Ok(_) => Moved::Partly,
+        };
+        told.extend(lost);
+        Ok((told, moved))
     }
 
     /// Gives a slot its new store, which is removed if that fails.

@@ -148,12 +148,16 @@ pub(crate) fn open(entry: VolumeEntry) -> Result<OpenVolume> {
     Ok(OpenVolume { volume, entry, watch: Watch::default() })
 }
 
-/// The reason why a volume cannot be opened, with a remedy if its manager does not exist.
+/// The reason why a volume cannot be opened, with a remedy if its manager does not exist or its database is damaged.
 fn with_remedy(why: Error, entry: &VolumeEntry) -> Error {
     match why {
         Error::Io(e) if e.source.kind() == std::io::ErrorKind::NotFound => Error::Refused(format!(
             "{e}; mount the disk with the manager of volume {0}, or, if it is gone, save the contents of files with \
              thalweg volume salvage {0} DIR",
+            entry.name
+        )),
+        Error::Database(..) if why.errno() == libc::EIO => Error::Refused(format!(
+            "{why}; restore it from a backup, or save the contents of files with thalweg volume salvage {} DIR",
             entry.name
         )),
         other => other,

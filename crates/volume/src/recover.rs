@@ -13,6 +13,7 @@ use crate::manager::{Change, Inode, Kind, Written};
 use crate::server::Server;
 use crate::store::{Store, Strip, StripFacts, Write};
 use crate::stores::{Target, bit};
+use crate::strip::BLOCK;
 
 /// The number of inodes in one request.
 const PAGE: usize = 1000;
@@ -192,22 +193,42 @@ pub(crate) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     joined
 }
 
-/// Copies these bytes from one copy of a strip to the other.
+/// Copies these bytes from one copy of a strip to the other, except for what is a hole in both.
 pub(crate) fn copy_ranges(
     target: &Target,
-    (from, strip): (&dyn Store, Strip),
+    from: (&dyn Store, Strip),
     to: (&dyn Store, Strip),
     ranges: &[Range<u64>],
 ) -> Result<()> {
     let mut piece = vec![0; PIECE];
     for range in ranges {
-        for at in range.clone().step_by(PIECE) {
-            let n = (range.end - at).min(PIECE as u64) as usize;
-            from.read(strip, target.generation, at, &mut piece[..n])?;
-            write(target, to, at, &piece[..n])?;
+        let mut at = range.start;
+        while let Some(data) = data_of_either([from, to], target.generation, at)?
+            && data.start < range.end
+        {
+            at = data.start;
+            while at < data.end.min(range.end) {
+                let n = (data.end.min(range.end) - at).min(PIECE as u64) as usize;
+                from.0.read(from.1, target.generation, at, &mut piece[..n])?;
+                write(target, to, at, &piece[..n])?;
+                at += n as u64;
+            }
         }
     }
     Ok(())
+}
+
+/// The first range at or after `at` that is not a hole in both copies of a strip. It ends with a block, and begins with
+/// one, or at `at`.
+pub(crate) fn data_of_either(
+    copies: [(&dyn Store, Strip); 2],
+    generation: u64,
+    at: u64,
+) -> Result<Option<Range<u64>>> {
+    let [first, second] = copies.map(|(store, strip)| store.next_data(strip, generation, at));
+    let found = [first?, second?].into_iter().flatten().min_by_key(|data| data.start);
+    let block = BLOCK as u64;
+    Ok(found.map(|data| (data.start / block * block).max(at)..data.end.next_multiple_of(block)))
 }
 
 fn write(target: &Target, (to, strip): (&dyn Store, Strip), at: u64, bytes: &[u8]) -> Result<()> {

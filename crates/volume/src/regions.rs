@@ -15,7 +15,7 @@ pub(crate) const REGIONS_BYTES: usize = 896;
 const WORDS: usize = (REGIONS_BYTES - 8) / 8;
 const BITS: u64 = 64 * WORDS as u64;
 
-/// The most ranges that are returned; later ones, and what lies between them, are part of the last.
+/// The most ranges that are returned; if there are more, the last one extends to the end.
 const RANGES_MAX: usize = 4096;
 
 /// A set of regions of a strip.
@@ -55,11 +55,20 @@ impl Regions {
     /// The ranges of the regions in the set, for a strip of `len` bytes.
     pub(crate) fn ranges(&self, len: u64) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
+        match *self {
+            Regions::NONE => return ranges,
+            Regions::ALL => return (len > 0).then_some(0..len).into_iter().collect(),
+            _ => {}
+        }
         for region in (0..len.div_ceil(REGION)).filter(|region| self.has(*region)) {
             let (start, end) = (region * REGION, len.min((region + 1) * REGION));
             let full = ranges.len() == RANGES_MAX;
             match ranges.last_mut() {
-                Some(last) if last.end == start || full => last.end = end,
+                Some(last) if last.end == start => last.end = end,
+                Some(last) if full => {
+                    last.end = len;
+                    break;
+                }
                 _ => ranges.push(start..end),
             }
         }
@@ -103,8 +112,13 @@ mod tests {
         assert_eq!(Regions::decode(&regions.encode()), regions);
         // In a strip with more regions than bits, regions that share a bit cannot be told apart.
         assert_eq!(regions.ranges((BITS + 1) << 20), [mib(0, 1), mib(3, 6), mib(BITS, BITS + 1)]);
+        // However long the strip is, the ranges are few and found at once.
+        let far = 1 << 62;
+        let ranges = regions.ranges(far);
+        assert_eq!((ranges.len(), ranges.last().map(|range| range.end)), (RANGES_MAX, Some(far)));
         regions.add(&(0..u64::MAX));
         assert_eq!(regions, Regions::ALL);
+        assert_eq!(regions.ranges(far).iter().map(|range| range.end).collect::<Vec<_>>(), [far]);
     }
 
     #[test]

@@ -39,7 +39,12 @@ impl Registry {
     pub fn list(&self) -> Result<VolumeList> {
         match small::read(&self.0) {
             Ok(bytes) => from_json(&String::from_utf8_lossy(&bytes))
-                .map_err(|why| Error::Refused(format!("{} cannot be understood: {why}", self.0.display()))),
+                .map_err(|why| {
+                    Error::Refused(format!(
+                        "{} cannot be understood: {why}; restore it, or write it again as docs/formats/volume.md shows",
+                        self.0.display()
+                    ))
+                }),
             Err(e) if e.source.kind() == std::io::ErrorKind::NotFound => Ok(VolumeList::default()),
             Err(e) => Err(e.into()),
         }

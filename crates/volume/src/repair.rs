@@ -18,7 +18,7 @@ use thalweg_base::units::Bytes;
 use crate::check::{self, Seen};
 use crate::layout::Layout;
 use crate::manager::{Change, Inode};
-use crate::recover::{copy_ranges, joined};
+use crate::recover::{copy_ranges, data_of_either, joined};
 use crate::registry::Registry;
 use crate::store::{Store, Strip, StripFacts, Write};
 use crate::stores::{Target, bit};
@@ -149,14 +149,24 @@ impl<'a> File<'a> {
         let (Some(first), Some(second)) = (self.copy(index, 0), self.copy(index, 1)) else { return Ok(()) };
         self.raise([first, second]);
         let mut pieces = [vec![0; PIECE], vec![0; PIECE]];
-        for at in (0..len.max(1)).step_by(PIECE) {
-            let n = (len - at).min(PIECE as u64) as usize;
+        // The first piece is read even if it is a hole, because a copy may be missing.
+        let (mut at, mut end) = (0, len.min(PIECE as u64));
+        loop {
+            let n = (end - at).min(PIECE as u64) as usize;
             if read_both([first, second], self.inode.generation, at, &mut pieces, n)?.is_some() {
                 let range = at..at + n as u64;
                 self.fenced([first, second], |file| file.mend([first, second], range, done))?;
+                if self.is_stale(index, 0) || self.is_stale(index, 1) {
+                    return Ok(());
+                }
+            }
+            at += n as u64;
+            if at == end {
+                let data = data_of_either([first, second], self.inode.generation, at)?;
+                let Some(data) = data.filter(|data| data.start < len) else { return Ok(()) };
+                (at, end) = (data.start, data.end.min(len));
             }
         }
-        Ok(())
     }
 
     /// Rewrites, block by block, what differs or only one copy has, while no client writes. What neither has stays.
@@ -222,7 +232,7 @@ impl<'a> File<'a> {
                 let bytes = ranges.iter().map(|range| range.end - range.start).sum();
                 format!("has got the {} that it may have missed", Bytes(bytes))
             }
-            None if read_through(from, generation).is_err() => return Ok(()),
+            None if check::read_through(from, generation, u64::MAX).is_err() => return Ok(()),
             None => {
                 to.0.remove(to.1, generation + 1)?;
                 // The new copy is of a later generation than any request to remove the old one, even a late one.
@@ -292,16 +302,6 @@ fn read_both(
         (Err(_), Err(_)) if n > BLOCK => Ok(Some(0)),
         _ => Ok(None),
     }
-}
-
-/// Reads all of a strip; an error if that fails.
-fn read_through((store, strip): Copy<'_>, generation: u64) -> Result<()> {
-    let mut piece = vec![0; PIECE];
-    let len = facts_of(store, strip)?.len;
-    (0..len).step_by(PIECE).try_for_each(|at| {
-        let n = (len - at).min(PIECE as u64) as usize;
-        store.read(strip, generation, at, &mut piece[..n])
-    })
 }
 
 fn facts_of(store: &dyn Store, strip: Strip) -> Result<StripFacts> {

@@ -157,7 +157,7 @@ fn files<'a>(
             }
         };
         for strip in strips {
-            match store.facts(strip) {
+            match facts(store, strip) {
                 Ok(Some(facts)) => {
                     let of_file = files.entry(strip.inode).or_default();
                     of_file.entry(strip.index).or_default().push((store, strip, facts));
@@ -168,6 +168,15 @@ fn files<'a>(
         }
     }
     (files, lost_slots)
+}
+
+/// The facts of a strip. Its length includes what was cut off its end.
+fn facts(store: &dyn Store, strip: Strip) -> Result<Option<StripFacts>> {
+    let Some(mut facts) = store.facts(strip)? else { return Ok(None) };
+    while let Some(cut_off) = store.next_data(strip, facts.generation, facts.len)? {
+        facts.len = cut_off.end;
+    }
+    Ok(Some(facts))
 }
 
 /// Writes what can be read of a file. Returns how many bytes that are, and which are lost.
@@ -181,7 +190,8 @@ fn rebuild(
     let ends = strips.iter().flat_map(|(index, copies)| {
         copies.iter().map(|(_, _, facts)| facts.layout.file_len(*index, facts.len))
     });
-    let size = known.map_or_else(|| ends.max().unwrap_or(0), |known| known.size);
+    let written = ends.max().unwrap_or(0);
+    let size = known.map_or(written, |known| known.size);
     let mut lost = Lost::default();
     let Some((_, _, StripFacts { layout, generation, .. })) = newest else {
         if known.is_some_and(|known| known.strips != 0) && size > 0 {
@@ -196,7 +206,7 @@ fn rebuild(
         None => (0..layout.copies).all(|copy| lost_slots.contains(&layout.slot(index, copy))),
     };
     write(io, path, size, |file| {
-        for part in layout.pieces(0, size) {
+        for part in layout.pieces(0, size.min(written)) {
             match strips.get(&part.strip) {
                 Some(copies) => copy(file, copies, &part, *generation, &mut lost)?,
                 None if should_be(part.strip) => {
@@ -205,6 +215,11 @@ fn rebuild(
                 }
                 None => {}
             }
+        }
+        // What follows is a hole, unless a strip of which nothing is left had some of it.
+        let missing = (0..layout.width).find(|index| !strips.contains_key(index) && should_be(*index));
+        if let (Some(index), true) = (missing, written < size) {
+            lost.add(written..size, &format!("no store has strip {index} of it"));
         }
         Ok(())
     })?;
@@ -228,17 +243,20 @@ fn write(
     written.and_then(|()| Ok(file.sync()?)).inspect_err(|_| _ = io.remove(path))
 }
 
-/// Copies a run of a file from the first readable copy. If there is none, tries each block by itself.
+/// Copies a run of a file from the first readable copy, without holes. If there is none, tries each block by itself.
 fn copy(file: &File, copies: &Copies<'_>, part: &Piece, generation: u64, lost: &mut Lost) -> Result<()> {
     let mut piece = vec![0; PIECE.min(part.len as usize)];
+    let end = part.strip_at + part.len;
+    // From an offset in the strip to that in the file.
+    let in_file = |strip_at: u64| part.at + (strip_at - part.strip_at);
     // Returns whether the run was read or is lost; if not, some of its blocks may be readable.
     let mut is_done = |from: Range<u64>, lost: &mut Lost| -> Result<bool> {
         let bytes = &mut piece[..(from.end - from.start) as usize];
         let mut failed = None;
         for (store, strip, _) in copies {
-            match store.read(*strip, generation, part.strip_at + from.start, bytes) {
+            match store.read(*strip, generation, from.start, bytes) {
                 Ok(()) => {
-                    file.write_at(part.at + from.start, bytes)?;
+                    file.write_at(in_file(from.start), bytes)?;
                     return Ok(true);
                 }
                 Err(why) => failed = failed.or(Some(why)),
@@ -248,22 +266,28 @@ fn copy(file: &File, copies: &Copies<'_>, part: &Piece, generation: u64, lost: &
         if bytes.len() > BLOCK && why.is_damage() {
             return Ok(false);
         }
-        lost.add(part.at + from.start..part.at + from.end, &why.to_string());
+        lost.add(in_file(from.start)..in_file(from.end), &why.to_string());
         Ok(true)
     };
-    for at in (0..part.len).step_by(PIECE) {
-        let end = (at + PIECE as u64).min(part.len);
-        if is_done(at..end, lost)? {
+    let mut at = part.strip_at;
+    while let Some(data) = next_data(copies, generation, at).filter(|data| data.start < end) {
+        at = data.start;
+        let to = data.end.min(end).min(at + PIECE as u64);
+        if is_done(at..to, lost)? {
+            at = to;
             continue;
         }
-        let mut from = at;
-        while from < end {
-            // Blocks are those of the strip; a run may begin inside one.
-            let strip_at = part.strip_at + from;
-            let to = (from + BLOCK as u64 - strip_at % BLOCK as u64).min(end);
-            is_done(from..to, lost)?;
-            from = to;
+        while at < to {
+            let next = (at / BLOCK as u64 + 1) * BLOCK as u64;
+            is_done(at..next.min(to), lost)?;
+            at = next.min(to);
         }
     }
     Ok(())
+}
+
+/// The first range at or after `at` that is not a hole, from the first copy that answers; if none does, all of it.
+fn next_data(copies: &Copies<'_>, generation: u64, at: u64) -> Option<Range<u64>> {
+    let mut asked = copies.iter().map(|(store, strip, _)| store.next_data(*strip, generation, at));
+    asked.find_map(Result::ok).unwrap_or(Some(at..u64::MAX))
 }

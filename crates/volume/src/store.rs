@@ -68,7 +68,8 @@ pub trait Store: Send + Sync {
     /// Fills `into` with the bytes from `at` on. Holes, and bytes past the end, are zeros.
     fn read(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()>;
 
-    /// The first written range at or after `at`, up to a hole or the end; `None` if there is none.
+    /// The first range at or after `at` that is not a hole, up to the next hole; `None` if there is only a hole left.
+    /// Bytes that are damaged or were cut off are not a hole.
     fn next_data(&self, strip: Strip, generation: u64, at: u64) -> Result<Option<Range<u64>>>;
 
     /// Writes all of `from`. It survives the end of the process, and after a later `sync` a power loss.

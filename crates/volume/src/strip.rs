@@ -138,8 +138,7 @@ impl OpenStrip {
             // It is unknown which bytes are not durable.
             open.since_sync = Regions::ALL;
         }
-        let sums_end = (open.sums.metadata()?.len.saturating_sub(SUMS_AT) / 4).saturating_mul(BLOCK as u64);
-        for range in open.intent.ranges(len.max(sums_end)) {
+        for range in open.intent.ranges(open.summed_end()?) {
             open.sum_again(&range)?;
         }
         Ok(Some(open))
@@ -182,25 +181,41 @@ impl OpenStrip {
         Ok(())
     }
 
-    /// The first written range at or after `at`, in whole blocks.
+    /// The first range at or after `at` that is in the file of bytes or has checksums: all else is a hole, and sound.
     pub(crate) fn next_data(&self, at: u64) -> Result<Option<Range<u64>>> {
-        if at >= self.len {
-            return Ok(None);
-        }
+        let data = self.data.next_data(at, self.len)?.map(|(start, end)| start..end);
+        let end = match &data {
+            Some(data) => data.start,
+            None => self.summed_end()?,
+        };
+        Ok(self.next_summed(at..end)?.or(data))
+    }
+
+    /// The first of these bytes that have checksums, although they may not be in the file of bytes: that was cut short.
+    fn next_summed(&self, within: Range<u64>) -> Result<Option<Range<u64>>> {
         let block = BLOCK as u64;
-        let (mut here, mut begin) = (at / block * block, None);
-        while here < self.len {
-            let n = (self.len - here).min(SCANNED);
-            for sum in self.sums_of(here, n as usize)? {
-                match (begin, sum) {
-                    (None, 1..) => begin = Some(here.max(at)),
-                    (Some(begin), 0) => return Ok(Some(begin..here)),
-                    _ => {}
-                }
-                here += block;
+        let mut here = within.start / block * block;
+        while here < within.end && !within.is_empty() {
+            let end = sum_at(within.end.div_ceil(block));
+            let Some((first, _)) = self.sums.next_data(sum_at(here / block), end)? else { break };
+            here = (first - SUMS_AT) / 4 * block;
+            let n = (within.end - here).min(SCANNED);
+            let sums = self.sums_of(here, n as usize)?;
+            if let Some(first) = sums.iter().position(|sum| *sum != 0) {
+                let run = sums[first..].iter().take_while(|sum| **sum != 0).count();
+                let (start, end) = (here + first as u64 * block, here + (first + run) as u64 * block);
+                return Ok(Some(start.max(within.start)..end.min(within.end)));
             }
+            here += n;
         }
-        Ok(begin.map(|begin| begin..self.len))
+        Ok(None)
+    }
+
+    /// The end of the last block with a checksum, or of the bytes if that block cuts them.
+    fn summed_end(&self) -> Result<u64> {
+        let blocks = self.sums.metadata()?.len.saturating_sub(SUMS_AT) / 4;
+        let end = blocks.saturating_mul(BLOCK as u64);
+        Ok(if end <= self.len.next_multiple_of(BLOCK as u64) { self.len } else { end })
     }
 
     /// Writes all of `from` at offset `at`.
@@ -392,11 +407,11 @@ impl OpenStrip {
 
     /// Computes the checksums of these bytes again where they do not match.
     fn sum_again(&mut self, bytes: &Range<u64>) -> Result<()> {
-        let end = bytes.end;
-        let mut at = bytes.start / BLOCK as u64 * BLOCK as u64;
         let mut piece = vec![0; REGION as usize];
-        while at < end {
-            let n = ((end - at).min(REGION) as usize).next_multiple_of(BLOCK);
+        let mut at = bytes.start / BLOCK as u64 * BLOCK as u64;
+        while let Some(data) = self.next_data(at)?.filter(|data| data.start < bytes.end) {
+            at = data.start / BLOCK as u64 * BLOCK as u64;
+            let n = ((data.end.min(bytes.end) - at).min(REGION) as usize).next_multiple_of(BLOCK);
             let read = self.data.read_at(at, &mut piece[..n])?;
             piece[read..n].fill(0);
             let found = self.sums_of(at, n)?;

@@ -111,12 +111,6 @@ impl Tree for VolumeTree {
         let inode = self.fs.file(file.id()).inode();
         self.set(inode, attributes).map_err(|why| told(Action::Protect, file.path(), why))
     }
-
-    fn next_data(&self, file: &File, at: u64, len: u64) -> IoResult<Option<(u64, u64)>> {
-        let found =
-            self.fs.file(file.id()).next_data(at).map_err(|why| told(Action::Read, file.path(), why))?;
-        Ok(found.filter(|(from, _)| *from < len).map(|(from, to)| (from, to.min(len))))
-    }
 }
 
 fn directory(found: Inode) -> Result<Inode> {

@@ -136,10 +136,11 @@ impl Volume {
     /// Opens the inode with this number, which must be a file.
     pub(crate) fn open_file(self: &Arc<Volume>, inode: u64, path: &Path) -> Result<File> {
         let mut nodes = self.nodes();
-        let (node, users) = match nodes.entry(inode) {
+        let (found, (node, users)) = match nodes.entry(inode) {
             std::collections::hash_map::Entry::Occupied(open) => {
-                open.get().0.refresh(self.memory(), &self.manager.inode(inode)?);
-                open.into_mut()
+                let found = self.manager.inode(inode)?;
+                open.get().0.refresh(self.memory(), &found);
+                (found, open.into_mut())
             }
             // This lock makes it up to date: the last one to close the file here has reported to the manager.
             std::collections::hash_map::Entry::Vacant(free) => {
@@ -150,11 +151,12 @@ impl Volume {
                 if let Some(memory) = self.memory() {
                     memory.cache.opened(inode, Stamp::of(&found));
                 }
-                free.insert((Arc::new(Node::new(&found)), 0))
+                let node = Arc::new(Node::new(&found));
+                (found, free.insert((node, 0)))
             }
         };
         *users += 1;
-        Ok(File::new(Arc::clone(self), Arc::clone(node), path.to_path_buf()))
+        Ok(File::new(Arc::clone(self), Arc::clone(node), path.to_path_buf(), found.links == 0))
     }
 
     /// Makes a directory.

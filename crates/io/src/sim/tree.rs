@@ -64,17 +64,6 @@ impl Tree for SimTree {
         let set = |disk: &mut Disk| disk.set(disk.inode_of(file.id()), settings_of(attributes));
         of(Action::Protect, file.path(), self.sim.at_boundary(set))
     }
-
-    fn next_data(&self, file: &File, at: u64, len: u64) -> Result<Option<(u64, u64)>> {
-        of(
-            Action::Stat,
-            file.path(),
-            self.sim.ask(|disk| {
-                let inode = disk.inode_of(file.id());
-                Ok(disk.inode(inode).content.next_data(at, len))
-            }),
-        )
-    }
 }
 
 fn settings_of(attributes: &Attributes) -> Settings {

@@ -1,7 +1,8 @@
 //! Two mounts of one volume, each with a cache: what one has closed, the other reads that opens it then.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use crate::bed::{Bed, sh};
@@ -45,6 +46,24 @@ fn what_one_mount_has_closed_the_other_reads() {
         assert!(fs::read(reader).unwrap() == expected, "after round {round}");
     }
     drop(again);
+    bed.ends_sound();
+}
+
+/// The other mount has the old file open, so that the file stays, and the kernel has cached the name. What a program
+/// wrote to the file of that name, and synced, was lost with the old file.
+#[test]
+fn a_name_that_one_mount_gave_to_another_file_the_other_opens_at_once() {
+    let Some(bed) = Bed::new() else { return };
+    let again = bed.again();
+    let (here, there) = (bed.path("f"), again.at.join("f"));
+    fs::write(&here, "old").unwrap();
+    let old = File::open(&there).unwrap();
+    fs::write(bed.path("new"), "new").unwrap();
+    fs::rename(bed.path("new"), &here).unwrap();
+    assert_eq!(fs::read_to_string(&there).unwrap(), "new");
+    // The old file can still be opened by its descriptor.
+    assert_eq!(fs::read_to_string(format!("/proc/self/fd/{}", old.as_raw_fd())).unwrap(), "old");
+    drop((old, again));
     bed.ends_sound();
 }
 

@@ -1,7 +1,7 @@
 //! Volumes in real directories: made, opened by one at a time, checked, salvaged, destroyed.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -217,6 +217,73 @@ fn a_block_that_is_damaged_is_the_only_hole_in_what_is_salvaged() {
     let saved = fs::read(place.0.join("saved/d/f")).unwrap();
     let expected: Vec<u8> = (0..30_000).map(|at| if (8192..12288).contains(&at) { 0 } else { 7 }).collect();
     assert!(saved == expected);
+}
+
+/// A file that is nearly all hole is as much work as its bytes, whatever its length: also after a crash, when it is
+/// unknown which bytes are durable.
+#[test]
+fn the_holes_of_a_file_are_not_read() {
+    const END: u64 = 8 << 30;
+    let (place, registry, dirs) = Place::new(3);
+    volume::create(&registry, "v", &dirs, None, &Policy { copies: 2, ..Policy::default() }).unwrap();
+    let open = volume::open(&registry, "v").unwrap();
+    let file = open.volume.create(Path::new("f"), 0o644, true).unwrap();
+    file.write_at(0, &[7; 4096]).unwrap();
+    file.write_at(END - 4096, &[8; 4096]).unwrap();
+    drop((file, open));
+    assert_eq!(volume::repair(&registry, "v").unwrap(), Vec::<String>::new());
+    let check = volume::check(&volume::open(&registry, "v").unwrap()).unwrap();
+    assert_eq!((check.files, check.bytes), (1, 4 * 4096), "{:?}", check.problems);
+    assert_eq!(check.problems, Vec::<String>::new());
+    let salvaged = volume::salvage(&registry, "v", &place.0.join("saved")).unwrap();
+    assert_eq!((salvaged.files, salvaged.bytes), (1, END), "{:?}", salvaged.problems);
+    let saved = fs::File::open(place.0.join("saved/f")).unwrap();
+    assert!(saved.metadata().unwrap().blocks() * 512 <= 1 << 20, "holes stay holes");
+    let mut bytes = [0; 4096];
+    for (at, byte) in [(0, 7), (4096, 0), (END - 4096, 8)] {
+        saved.read_exact_at(&mut bytes, at).unwrap();
+        assert_eq!(bytes, [byte; 4096], "at {at}");
+    }
+}
+
+/// A repair of a file system may cut a file short. The missing end of a strip looked like a hole to `replace`, which
+/// wrote zeros with valid checksums to the new store; and it removed the old store, with what could be read of damaged
+/// strips. What was cut off is damage, wherever the strip goes, and what can be read of it stays.
+#[test]
+fn what_was_cut_off_a_strip_does_not_become_zeros() {
+    for (left, bytes_left) in [(0, 0), (8192, 8192), (10_000, 8192)] {
+        let (place, registry, dirs) = Place::new(2);
+        volume::create(&registry, "v", &dirs[..1], None, &Policy::default()).unwrap();
+        fill(&registry);
+        let strip = fs::File::options().write(true).open(&strips(&dirs[0])[0]).unwrap();
+        strip.set_len(left).unwrap();
+        let check = || volume::check(&volume::open(&registry, "v").unwrap()).unwrap();
+        assert_eq!(check().lost_files, 1);
+        let salvaged = volume::salvage(&registry, "v", &place.0.join("saved")).unwrap();
+        assert_eq!((salvaged.files, salvaged.bytes), (1, bytes_left), "{:?}", salvaged.problems);
+        let told = format!("d/f: bytes {bytes_left} to 29999 are lost");
+        assert!(salvaged.problems[0].starts_with(&told), "{:?}", salvaged.problems);
+        let lost = volume::replace(&registry, "v", &dirs[0], &dirs[1]).unwrap();
+        assert!(lost.iter().any(|line| line.contains("damaged at byte")), "{lost:?}");
+        assert_eq!(check().lost_files, 1);
+        // The old store stays, with what can be read of the strip.
+        assert!(lost.last().unwrap().contains("put it in the place of"), "{lost:?}");
+        let [old, new] = [0, 1].map(|dir: usize| dirs[dir].join("v.thalweg-store"));
+        fs::remove_dir_all(&new).unwrap();
+        fs::rename(old, new).unwrap();
+        let again = volume::salvage(&registry, "v", &place.0.join("again")).unwrap();
+        assert_eq!(again.bytes, bytes_left, "{:?}", again.problems);
+    }
+}
+
+#[test]
+fn a_damaged_database_or_registry_is_an_error_with_a_remedy() {
+    let (_place, registry, dirs) = Place::new(1);
+    volume::create(&registry, "v", &dirs, None, &policy(1)).unwrap();
+    fs::write(dirs[0].join("v.thalweg-manager/manager.db"), [1; 8192]).unwrap();
+    no(volume::open(&registry, "v"), "thalweg volume salvage v DIR");
+    fs::write(dirs[0].join("../settings/volumes.json"), "{").unwrap();
+    no(volume::open(&registry, "v"), "docs/formats/volume.md");
 }
 
 #[test]
