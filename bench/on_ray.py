@@ -15,6 +15,7 @@ The row `launch` is `true` on all nodes, from the call to its end, with the addr
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -50,7 +51,9 @@ LAUNCH_MS = 150
 def main():
     args = arguments()
     began = datetime.datetime.now(datetime.timezone.utc)
-    rows = [on_a_ray_cluster(args, ROWS[name]) for name in args.rows.split(",")]
+    # Ray writes some warnings of its processes to standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        rows = [on_a_ray_cluster(args, ROWS[name]) for name in args.rows.split(",")]
     print(json.dumps(report(args, began, rows)))
     sys.exit(any(row["failed"] for row in rows))
 

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,10 +37,21 @@ class Nodes(NamedTuple):
     """The processes that start the nodes again if they end."""
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to the nodes, but not to their keepers."""
+        """Sends a signal to the nodes, but not to their keepers. SIGSTOP has stopped all their threads in the end."""
         for keeper in (keeper for keeper in self.keepers if keeper.poll() is None):
             for node in Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text().split():
                 os.kill(int(node), number)
+                while number == signal.SIGSTOP and not _is_stopped(int(node)):
+                    time.sleep(0.01)
+
+
+def _is_stopped(process: int) -> bool:
+    """Whether all threads of a process are stopped."""
+    try:
+        states = [thread.read_text() for thread in Path(f"/proc/{process}/task").glob("*/stat")]
+    except FileNotFoundError:  # A thread has ended meanwhile.
+        return False
+    return all(state.rpartition(")")[2].split()[0] in "TtZ" for state in states)
 
 
 @pytest.fixture
