@@ -12,6 +12,9 @@ use crate::request::{StoreAnswer, StoreRequest};
 use crate::store::{SYNCED_MAX, Store, Strip, StripFacts, Write};
 use crate::{Error, Result};
 
+/// The end of the longest strip.
+const END_MAX: u64 = i64::MAX as u64;
+
 /// Sends requests to a store, and returns its answers. That makes it a store.
 pub(crate) trait AsksStore: Send + Sync {
     /// The answer of the store. Bytes that are read fill `into`.
@@ -61,7 +64,12 @@ impl<A: AsksStore> Store for A {
 
     fn next_data(&self, strip: Strip, generation: u64, at: u64) -> Result<Option<Range<u64>>> {
         match self.ask_store(StoreRequest::NextData { strip, generation, at }, &[], &mut [])? {
-            StoreAnswer::Data(data) => Ok(data.map(|(start, end)| start..end)),
+            // Whoever asks for the next range goes on at its end, so a range that does not get there would have no end.
+            StoreAnswer::Data(data)
+                if data.is_none_or(|(start, end)| at <= start && start < end && end <= END_MAX) =>
+            {
+                Ok(data.map(|(start, end)| start..end))
+            }
             other => wrong(&Reply::Store(other)),
         }
     }
@@ -114,6 +122,30 @@ impl<A: AsksStore> Store for A {
         match self.ask_store(StoreRequest::Space, &[], &mut [])? {
             StoreAnswer::Space(space) => Ok(space),
             other => wrong(&Reply::Store(other)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Answers(Option<(u64, u64)>);
+
+    impl AsksStore for Answers {
+        fn ask_store(&self, _: StoreRequest, _: &[u8], _: &mut [u8]) -> Result<StoreAnswer> {
+            Ok(StoreAnswer::Data(self.0))
+        }
+    }
+
+    #[test]
+    fn a_store_cannot_answer_with_data_that_has_no_end() {
+        let strip = Strip { inode: 1, index: 0, copy: 0 };
+        let next = |data| Answers(data).next_data(strip, 0, 4096);
+        assert_eq!(next(None).unwrap(), None);
+        assert_eq!(next(Some((4096, END_MAX))).unwrap(), Some(4096..END_MAX));
+        for data in [(4095, 8192), (4096, 4096), (8192, 4096), (4096, u64::MAX)] {
+            assert!(next(Some(data)).is_err(), "{data:?}");
         }
     }
 }

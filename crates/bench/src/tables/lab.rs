@@ -494,6 +494,7 @@ impl Bench<'_> {
         }
         Ok(row)
     }
+
     /// The times of requests to a bucket of so many records while a user splits it.
     fn used_while_split(&self, records: u64, has_parity: bool) -> Result<BenchRow> {
         let records = scaled(self.asked, records);

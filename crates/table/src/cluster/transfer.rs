@@ -279,19 +279,22 @@ impl BucketServer {
         let Some((table, at)) = self.leaving(id) else { return out.push(release) };
         let served = self.tables.get_mut(&table).expect("it was just found");
         let bucket = &mut served.buckets[at];
-        let part = match &bucket.leaving {
+        let part = match &mut bucket.leaving {
             // The bucket has changed since, so the middle is determined again.
             Some(Leaving { phase: Phase::Asking { .. }, purpose: Purpose::Split, .. }) => {
                 bucket.upper_part(&self.slab, &served.spec)
             }
             Some(Leaving { phase: Phase::Asking { .. }, part, .. }) => Some(part.clone()),
             Some(Leaving { phase: Phase::Sending(sending) | Phase::HandedOver(sending), .. }) => {
-                let is_first = sending.unacknowledged.number == 0;
-                let again = || (To::Server(from.clone()), Message::Piece(sending.unacknowledged.clone()));
-                match sending.to == *from {
-                    // It was refused before the receiver had a seat.
-                    true => out.extend(is_first.then(again)),
-                    false => out.push(release),
+                if sending.to != *from {
+                    return out.push(release);
+                }
+                // The first piece was refused before the receiver had a seat. It is sent again once, as it is much longer
+                // than the message that asks for it.
+                if sending.unacknowledged.number == 0 && sending.sent_ms == sending.began_ms {
+                    sending.sent_ms = now_ms.max(sending.began_ms + 1);
+                    let again = Message::Piece(sending.unacknowledged.clone());
+                    out.push((To::Server(from.clone()), again));
                 }
                 return;
             }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use thalweg_api::BenchReport;
+use thalweg_api::{BenchReport, BenchRow};
 
 use super::figures::{Figure, Line};
 
@@ -66,11 +66,15 @@ const LINES: [(&str, &str); 9] = [
     ("N, no window, multicast", "n-none-udp"),
 ];
 
+/// The row of this name, if it was measured.
+fn measured<'a>(report: &'a BenchReport, name: &str) -> Option<&'a BenchRow> {
+    report.rows.iter().find(|row| row.name == name && row.failed.is_empty() && row.ours.seconds > 0.0)
+}
+
 /// Milliseconds for each record of a row.
 fn per_record(report: &BenchReport, name: &str, records: Option<f64>) -> Option<f64> {
-    let row = report.rows.iter().find(|row| row.name == name && row.failed.is_empty())?;
-    let records = records.unwrap_or(row.bytes as f64 / 100.0);
-    (row.ours.seconds > 0.0).then(|| row.ours.seconds * 1e3 / records)
+    let row = measured(report, name)?;
+    Some(row.ours.seconds * 1e3 / records.unwrap_or(row.bytes as f64 / 100.0))
 }
 
 /// The lines of what clients do, by the number of servers.
@@ -89,7 +93,7 @@ fn paper(name: &str, values: &[f64; 5]) -> Line {
 
 /// The seconds until so many records were inserted, from the note of a row, in `unit` for so many records.
 fn curve(report: &BenchReport, row: &str, unit: impl Fn(u32, f64) -> f64) -> Vec<(u32, f64)> {
-    let notes = report.rows.iter().filter(|known| known.name == row).flat_map(|row| &row.notes);
+    let notes = measured(report, row).into_iter().flat_map(|row| &row.notes);
     let point = |text: &str| {
         let (records, seconds) = text.split_once(' ')?;
         let (records, seconds) = (records.parse().ok()?, seconds.parse().ok()?);
@@ -199,20 +203,18 @@ pub(super) fn points(report: &BenchReport) -> String {
 
 /// Table 7 of the paper: its times and ours, or nothing if one of ours is missing.
 fn compared(report: &BenchReport) -> String {
-    let seconds = |row: &str| report.rows.iter().find(|known| known.name == row).map(|row| row.ours.seconds);
     let mut text = String::from(
         "\n| Table 7 | paper, N, window of 10 | paper, N, none | paper, C, window of 10 | paper, C, none \
          | N, window of 10 | N, none | Cu, window of 10 | Cu, none |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for (name, papers, what, times) in COMPARED {
         let rows = match what {
-            "range" | "split" => {
-                [what; 4].map(|what| if what == "range" { "range-5".into() } else { "split-100000".into() })
-            }
+            "range" => ["range-5"; 4].map(String::from),
+            "split" => ["split-100000"; 4].map(String::from),
             "create" => WAYS.map(|way| format!("{what}-{way}")),
             _ => WAYS.map(|way| format!("{what}-{way}-{SERVERS}")),
         };
-        let ours = rows.map(|row| seconds(&row).map(|seconds| format!("{:.4}", seconds * 1e3 / times)));
+        let ours = rows.map(|row| per_record(report, &row, Some(times)).map(|ms| format!("{ms:.4}")));
         let Some(ours) = ours.into_iter().collect::<Option<Vec<String>>>() else { return String::new() };
         let papers: Vec<String> = papers.iter().map(f64::to_string).collect();
         _ = writeln!(text, "| {name} | {} | {} |", papers.join(" | "), ours.join(" | "));
@@ -222,7 +224,7 @@ fn compared(report: &BenchReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use thalweg_api::{BenchMeasure, BenchRow};
+    use thalweg_api::BenchMeasure;
 
     use super::*;
 
