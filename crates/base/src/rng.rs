@@ -1,5 +1,7 @@
 //! Seeded random numbers for sampling, tests and simulated faults. Not for cryptography.
 
+use std::ops::Range;
+
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
@@ -29,6 +31,15 @@ impl Rng {
     pub fn one_in(&mut self, n: u64) -> bool {
         n > 0 && self.below(n) == 0
     }
+}
+
+/// The seeds that a simulation runs: from `THALWEG_SEED` on, as many as `THALWEG_SEEDS` says. If only the first of these
+/// variables is set, it is one seed, and if neither is, `count` from 0 on.
+pub fn seeds(count: u64) -> Range<u64> {
+    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+    let first: Option<u64> = number("THALWEG_SEED");
+    let count = number("THALWEG_SEEDS").unwrap_or(if first.is_some() { 1 } else { count });
+    first.unwrap_or(0)..first.unwrap_or(0) + count
 }
 
 #[cfg(test)]

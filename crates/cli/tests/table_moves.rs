@@ -202,7 +202,7 @@ fn nodes_that_are_stopped_lose_nothing() {
     start_again(&mut nodes, 0);
     until("the files are judged", || files(&dumps) == 0);
     assert_eq!(nodes.run(&["table", "get", "events", "00000"]).is_done(), "00000\tnew\n");
-    assert!(buckets(&nodes).iter().all(|(_, node)| node == "n2"));
+    assert!(buckets(&nodes).iter().all(|(_, node)| node == "n2"), "{:?}", buckets(&nodes));
 }
 
 #[test]

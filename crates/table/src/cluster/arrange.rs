@@ -7,6 +7,8 @@
 //! Invariant: buckets neither split nor merge again and again, while their size stays about the same.
 //! Non-goals: how records move; see transfer.rs. Even load on all servers.
 
+use thalweg_base::rng::Rng;
+
 use super::image::Address;
 use super::interval::{Interval, Point, Upper};
 use super::message::{Answer, Arrange, Outcome, Refused, Spec, TableId, Underfull};
@@ -51,7 +53,9 @@ impl BucketServer {
             let served = self.tables.get_mut(&table).expect("it was just found");
             let before = served.before(&served.buckets[at].interval.from, &self.me);
             let (spec, bucket) = (served.spec, &mut served.buckets[at]);
-            bucket.since_ms = now_ms;
+            // Neighbours that ask at the same time refuse each other, so each asks again at a time of its own.
+            let early_ms = Rng::new(self.run ^ self.transfers).below(self.merge_age_ms.max(1));
+            bucket.since_ms = now_ms.saturating_sub(early_ms);
             let whole = bucket.interval.clone();
             let underfull = Underfull {
                 from: whole.from.clone(),
@@ -204,7 +208,9 @@ impl Served {
 mod tests {
     use std::collections::VecDeque;
 
+    use super::super::image::Element;
     use super::super::message::{Message, To};
+    use super::super::owned::MERGE_AGE_MS;
     use super::super::scale::{name, number};
     use super::*;
 
@@ -214,7 +220,7 @@ mod tests {
     /// Delivers messages until there are none, except those that are `lost`.
     fn exchange(
         servers: &mut [BucketServer],
-        from: usize,
+        (now_ms, from): (u64, usize),
         out: &mut Outbox,
         lost: impl Fn(&Message) -> bool,
     ) {
@@ -223,7 +229,7 @@ mod tests {
             let To::Server(to) = to else { panic!("{message:?} to {to:?}") };
             if !lost(&message) {
                 let mut out = Outbox::new();
-                servers[number(&to)].take(0, &name(from), message, &mut out);
+                servers[number(&to)].take(now_ms, &name(from), message, &mut out);
                 network.extend(out.into_iter().map(|message| (number(&to), message)));
             }
         }
@@ -240,25 +246,60 @@ mod tests {
         servers[0].close(0);
         servers[0].tick(0, &mut out);
         assert!(!servers[0].has_given_away(0), "the other has not answered yet");
-        exchange(&mut servers, 0, &mut out, |message| matches!(message, Message::Release { .. }));
+        exchange(&mut servers, (0, 0), &mut out, |message| matches!(message, Message::Release { .. }));
         assert!(!servers[0].has_given_away(0), "whoever has the bucket may not pass it on");
         // It says again that it has the bucket.
         servers[1].tick(1_000, &mut out);
-        exchange(&mut servers, 1, &mut out, |_| false);
+        exchange(&mut servers, (1_000, 1), &mut out, |_| false);
         assert!(servers[0].has_given_away(1_000));
         servers[0].is_gone = true;
         servers[1].close(1_000);
         servers[1].tick(1_000, &mut out);
-        exchange(&mut servers, 1, &mut out, |_| false);
+        exchange(&mut servers, (1_000, 1), &mut out, |_| false);
         assert!(servers[1].has_given_away(1_000) && servers[1].elements(SPEC.id).is_empty());
         servers[1].is_gone = true;
         servers[2].close(2_000);
         servers[2].tick(2_000, &mut out);
-        exchange(&mut servers, 2, &mut out, |_| false);
+        exchange(&mut servers, (2_000, 2), &mut out, |_| false);
         assert!(!servers[2].has_given_away(6_000), "others may still answer");
         let leaving = servers[2].tables[&SPEC.id].buckets[0].leaving.as_ref();
         let id = leaving.expect("it asks for room").id;
         (0..2).for_each(|other| servers[2].no_room(2_000, &name(other), id));
         assert!(servers[2].has_given_away(2_000), "no other server has room");
+    }
+
+    #[test]
+    fn buckets_that_get_few_records_at_the_same_time_are_soon_merged() {
+        const BUCKETS: u8 = 32;
+        let mut servers: Vec<_> = (0..2).map(|i| BucketServer::new(name(i), i as u64, MEMORY)).collect();
+        for (server, peer) in servers.iter_mut().zip([1, 0]) {
+            server.peers = vec![name(peer)];
+        }
+        // Each is on another server than the one before it.
+        let begins = |at: u8| if at == 0 { Vec::new() } else { vec![at] };
+        for at in 0..BUCKETS {
+            let to = if at + 1 == BUCKETS { Upper::Infinite } else { Upper::Key(begins(at + 1).into()) };
+            let server = &mut servers[usize::from(at % 2)];
+            let bucket = Owned::new(&mut server.slab, Interval::of(&begins(at), to), 1).unwrap();
+            server.adopt(SPEC, bucket, &[]);
+        }
+        let elements = |servers: &[BucketServer]| -> Vec<Element> {
+            servers.iter().flat_map(|server| server.elements(SPEC.id)).collect()
+        };
+        let all = elements(&servers);
+        for server in &mut servers {
+            let served = server.tables.get_mut(&SPEC.id).unwrap();
+            all.iter().for_each(|element| served.image.learn(element));
+        }
+        let mut now_ms = MERGE_AGE_MS;
+        while elements(&servers).len() > 1 {
+            for from in 0..servers.len() {
+                let mut out = Outbox::new();
+                servers[from].tick(now_ms, &mut out);
+                exchange(&mut servers, (now_ms, from), &mut out, |_| false);
+            }
+            now_ms += 100;
+            assert!(now_ms < 10 * MERGE_AGE_MS, "{} buckets are left", elements(&servers).len());
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_api::VolumeEntry;
-use thalweg_base::rng::Rng;
+use thalweg_base::rng::{Rng, seeds};
 
 use crate::alone::{OpenVolume, Watch};
 use crate::attach::{Attachment, Reach, Way};
@@ -29,7 +29,7 @@ use crate::{Result, Volume, repair};
 use model::Model;
 use network::{Hosts, MANAGER, Port, STORES, STRIPE};
 
-/// The number of runs, unless `THALWEG_SEEDS` is set.
+/// The number of runs, unless the environment says another; see `seeds`.
 const SEEDS: u64 = 500;
 /// The steps before everything works again, and how often that is repeated.
 const STEPS: u64 = 50;
@@ -299,11 +299,7 @@ fn run(seed: u64) -> Vec<String> {
 
 #[test]
 fn whatever_fails_nothing_that_was_synced_is_lost_and_copies_become_equal() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match number("THALWEG_SEED") {
-        Some(seed) => _ = run(seed),
-        None => (0..number("THALWEG_SEEDS").unwrap_or(SEEDS)).for_each(|seed| _ = run(seed)),
-    }
+    seeds(SEEDS).for_each(|seed| _ = run(seed));
 }
 
 /// The same seed gives the same run; otherwise a failure could not be examined.
