@@ -71,7 +71,8 @@ pub(crate) struct State {
     pub(crate) is_told: bool,
     /// A write failed that one copy may have received and the other not.
     pub(crate) is_doubtful: bool,
-    /// The only current copy of a strip, if its store has lost bytes of it, and how: the next sync returns that error.
+    /// The only current copy of a strip, if its store has lost bytes of it, and how: the next
+    /// sync or flush returns that error.
     pub(crate) forgotten: Option<(Strip, String)>,
 }
 
@@ -239,6 +240,11 @@ impl Node {
         if names {
             volume.manager.sync()?;
         }
+        self.report_forgotten()
+    }
+
+    /// Reports once that a store has lost bytes that were not durable.
+    fn report_forgotten(&self) -> Result<()> {
         let forgotten = self.state().forgotten.take();
         forgotten.map_or(Ok(()), |(strip, how)| Err(Error::Missing(strip, how)))
     }
@@ -409,14 +415,14 @@ impl File {
     }
 
     /// Sends writes to the stores, and the size to the manager, as closing the file does, so that a later open finds
-    /// both. Reports what could not be sent.
+    /// both. Reports what could not be sent, and what a store has lost.
     pub fn flush(&self) -> Result<()> {
         if !self.wrote.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.node.send_all(&self.volume);
-        self.node.tell_size(&self.volume).map_err(|why| self.failed(0, why))?;
-        self.report()
+        let told = self.node.tell_size(&self.volume).and_then(|()| self.node.report_forgotten());
+        told.map_err(|why| self.failed(0, why)).and(self.report())
     }
 
     /// The stamp of the file, which changes when another client changes the file, as of the manager's last answer.

@@ -633,7 +633,12 @@ impl Server {
     }
 
     fn resize(&self, session: SessionId, inode: u64, size: u64, modified_ns: i64) -> Result<Inode> {
-        let known = self.manager.inode(inode)?;
+        let mut known = self.manager.inode(inode)?;
+        if known.cut.is_some() {
+            // All stores have to finish the earlier cut: this one would cut off what was written since.
+            let size = known.size;
+            known = self.cut(known, size)?;
+        }
         let live = self.live(session, known.clone())?;
         if live.size > known.size {
             let Inode { id: inode, generation, size, modified_ns, .. } = live;

@@ -95,6 +95,24 @@ fn a_client_finds_a_file_cut_that_another_truncated() {
 }
 
 #[test]
+fn a_cut_that_a_lost_store_missed_cuts_off_nothing_that_is_written_later() {
+    const AWAY: u32 = 0;
+    let policy = Policy { stripe_bytes: STRIPE as u64, ..Policy::default() };
+    let bed = Bed::of_stores("missed-cut", &policy, (None, Some(AWAY)));
+    let cut = file(&bed.client());
+    assert_ne!(cut.layout().slot(0, 0), AWAY);
+    cut.write_at(0, &[1; 100]).unwrap();
+    let why = cut.set_size(10).unwrap_err().to_string();
+    assert!(why.contains("it is away"), "{why}");
+    cut.write_at(20, &[2; 10]).unwrap();
+    let expected = [&[1; 10][..], &[0; 10], &[2; 10]].concat();
+    assert_eq!(contents(&cut), expected);
+    // The lost store has to get the first length before another.
+    cut.set_size(25).unwrap_err();
+    assert_eq!(contents(&cut), expected);
+}
+
+#[test]
 fn a_file_is_settled_when_nobody_may_write_it_any_more() {
     let bed = small_stripes("settle", 2);
     let (one, other) = (bed.client(), bed.client());

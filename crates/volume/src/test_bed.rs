@@ -27,11 +27,11 @@ pub(crate) struct Bed {
 impl Bed {
     /// A new volume. `name` is a test's own.
     pub(crate) fn new(name: &str, policy: &Policy) -> Bed {
-        Bed::of_stores(name, policy, None)
+        Bed::of_stores(name, policy, (None, None))
     }
 
-    /// A new volume whose stores have room for `room` bytes.
-    pub(crate) fn of_stores(name: &str, policy: &Policy, room: Option<u64>) -> Bed {
+    /// A new volume whose stores have room for `room` bytes. The store of the slot `away` cannot be reached.
+    pub(crate) fn of_stores(name: &str, policy: &Policy, (room, away): (Option<u64>, Option<u32>)) -> Bed {
         let place = std::env::temp_dir().join(format!("thalweg-bed-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
         let sim = Sim::new(1);
@@ -40,7 +40,12 @@ impl Bed {
             sim.make_dir(dir);
             room.iter().for_each(|room| sim.set_capacity(dir, *room));
             LocalStore::create(&sim.io(), dir, VOLUME, slot).unwrap();
-            Ok(Arc::new(LocalStore::open(&sim.io(), dir, VOLUME, slot).unwrap()) as Arc<dyn Store>)
+            match away == Some(slot) {
+                true => Err("it is away".into()),
+                false => {
+                    Ok(Arc::new(LocalStore::open(&sim.io(), dir, VOLUME, slot).unwrap()) as Arc<dyn Store>)
+                }
+            }
         };
         let stores = Arc::new(Stores::new((0..).zip(&dirs).map(store).collect()));
         SqliteManager::create(&place, VOLUME, &dirs, policy, (0, 0)).unwrap();

@@ -146,7 +146,7 @@ fn reads_at_random_places_read_only_the_blocks_there() {
 
 #[test]
 fn a_write_that_fails_later_is_reported_once_to_each_who_wrote() {
-    let bed = Bed::of_stores("full", &Policy::default(), Some(100_000));
+    let bed = Bed::of_stores("full", &Policy::default(), (Some(100_000), None));
     let client = bed.client_with_cache(4 << 20);
     let (first, second, reader) = (file(&client), file(&client), file(&client));
     first.write_at(0, &[1; 100]).unwrap();

@@ -141,8 +141,13 @@ impl World {
             return user;
         }
         if what == 2 {
-            self.hosts.note(|| format!("client {who} closes {name}"));
-            user.open.remove(name);
+            if let Some(file) = user.open.remove(name) {
+                let done = file.flush();
+                self.hosts.note(|| format!("client {who} closes {name}: {done:?}"));
+                if done.is_err() {
+                    self.models.get_mut(name).expect("it is one of the files").not_synced();
+                }
+            }
             return user;
         }
         // An open shows what other clients have done in the meantime.

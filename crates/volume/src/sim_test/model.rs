@@ -13,7 +13,8 @@ pub(crate) struct Model {
     lens: Vec<Len>,
     /// Failed writes that may still be carried out at any time.
     doubtful: Vec<Doubt>,
-    /// For each byte, values that may have come back for good because a sync failed. Lengths likewise.
+    /// For each byte, values that may have come back for good because a sync failed. Lengths likewise, also those of
+    /// failed cuts.
     back: Vec<Vec<u8>>,
     back_lens: Vec<usize>,
     /// Unsynced values may have come back.
@@ -89,6 +90,8 @@ impl Model {
         } else {
             self.doubtful.push(Doubt { from: len, to: self.bytes.len(), value: 0, by: None });
             self.lens.extend([len, before].map(|len| Len { len, by: who, own: 0 }));
+            // The manager may have this length, or get it later, whatever others write and sync.
+            self.back_lens.push(len);
         }
     }
 
