@@ -219,6 +219,8 @@ impl Node {
             let state = self.state();
             (state.target, state.unsynced, state.is_noted, state.is_doubtful)
         };
+        // What this client wrote before it closed the file may be lost, although another client has synced it since.
+        let unsynced = unsynced | volume.stores.unsynced(&target);
         if is_noted || unsynced != 0 {
             let (outcome, synced) = volume.stores.sync(&target, unsynced);
             self.settle_copies(volume, outcome)?;
@@ -249,12 +251,11 @@ impl Node {
         forgotten.map_or(Ok(()), |(strip, how)| Err(Error::Missing(strip, how)))
     }
 
-    /// Lets the manager make copies equal that may differ after a failed write.
-    pub(crate) fn end_doubts(&self, volume: &Volume) {
-        if self.state().is_doubtful {
-            // If that fails, the next opening of the volume does it.
-            let _ = self.sync(volume, false);
-        }
+    /// Lets the manager make copies equal that may differ after a failed write. If that fails, the next opening of the
+    /// volume does it.
+    pub(crate) fn end_doubts(&self, volume: &Volume) -> Result<()> {
+        let is_doubtful = self.state().is_doubtful;
+        if is_doubtful { self.sync(volume, false) } else { Ok(()) }
     }
 
     /// Marks copies stale that failed where the other copy did not. An error if no copy of a strip is left.
@@ -421,8 +422,9 @@ impl File {
             return Ok(());
         }
         self.node.send_all(&self.volume);
+        let ended = self.node.end_doubts(&self.volume);
         let told = self.node.tell_size(&self.volume).and_then(|()| self.node.report_forgotten());
-        told.map_err(|why| self.failed(0, why)).and(self.report())
+        ended.and(told).map_err(|why| self.failed(0, why)).and(self.report())
     }
 
     /// The stamp of the file, which changes when another client changes the file, as of the manager's last answer.

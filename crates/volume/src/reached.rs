@@ -20,6 +20,11 @@ pub(crate) trait AsksStore: Send + Sync {
     /// The answer of the store. Bytes that are read fill `into`.
     fn ask_store(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer>;
 
+    /// The strips of a file that this client wrote there and did not sync.
+    fn unsynced_of(&self, _inode: u64) -> Vec<Strip> {
+        Vec::new()
+    }
+
     /// Sends a request whose answer has no content.
     fn done(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<()> {
         match self.ask_store(request, sent, into)? {
@@ -43,6 +48,10 @@ impl<A: AsksStore> Store for A {
             at += u64::from(bytes);
             Ok(())
         })
+    }
+
+    fn unsynced(&self, inode: u64) -> Vec<Strip> {
+        self.unsynced_of(inode)
     }
 
     fn write(&self, write: &Write, from: &[u8]) -> Result<()> {

@@ -247,6 +247,12 @@ impl Unsynced {
         }
     }
 
+    /// Those of a file, also those that are lost.
+    fn of(&self, inode: u64) -> impl Iterator<Item = Strip> {
+        let [first, last] = [0, u32::MAX].map(|end| Strip { inode, index: end, copy: end });
+        self.written.range(first..=last).chain(self.lost.range(first..=last)).copied()
+    }
+
     /// Notes a request that was carried out.
     fn note(&mut self, request: &StoreRequest) {
         match request {
@@ -363,6 +369,10 @@ impl Forward for RemoteStore {
 }
 
 impl AsksStore for RemoteStore {
+    fn unsynced_of(&self, inode: u64) -> Vec<Strip> {
+        self.state().unsynced.of(inode).collect()
+    }
+
     fn ask_store(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer> {
         let watch = Stopwatch::start();
         let is_write = matches!(request, StoreRequest::Write(_) | StoreRequest::Forward { .. });

@@ -82,6 +82,12 @@ pub trait Store: Send + Sync {
     /// Makes strips durable, which come in ascending order. Returns a number for each, for [`Store::settle`].
     fn sync(&self, strips: &[Strip]) -> Result<Vec<u64>>;
 
+    /// The strips of a file that this client wrote here and did not sync, in any order. None for a store in this process,
+    /// which does not lose power alone.
+    fn unsynced(&self, _inode: u64) -> Vec<Strip> {
+        Vec::new()
+    }
+
     /// Notes that the other copy is durable too, as of this sync: what was written before it leaves the intent.
     fn settle(&self, strip: Strip, generation: u64, sync: u64) -> Result<()>;
 

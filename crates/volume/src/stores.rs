@@ -443,6 +443,13 @@ impl Stores {
         })
     }
 
+    /// The strips of a file of which this client wrote a current copy that it did not sync.
+    pub(crate) fn unsynced(&self, target: &Target) -> u64 {
+        let own = self.slots.iter().flatten().flat_map(|store| store.unsynced(target.inode));
+        let own = own.filter(|strip| target.copies(strip.index).any(|copy| copy == strip.copy));
+        own.fold(0, |strips, strip| strips | bit(strip.index))
+    }
+
     /// Makes these strips durable. Also returns the sync numbers of the strips of which both copies are durable.
     pub(crate) fn sync(&self, target: &Target, strips: u64) -> (Outcome, Synced) {
         let (mut outcome, mut numbers) = (Outcome::default(), HashMap::new());

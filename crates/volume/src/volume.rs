@@ -299,7 +299,8 @@ impl Volume {
             return Ok(());
         }
         nodes.remove(&node.id());
-        node.end_doubts(self);
+        // Whoever wants to know of failures has flushed the file.
+        let _ = node.end_doubts(self);
         // Within the lock, so that the next open finds what was reported.
         self.manager.close(node.id(), node.untold())?;
         if let Some(memory) = self.memory() {

@@ -71,8 +71,11 @@ impl Model {
         self.grow(end);
         if is_done {
             self.is_certain(who, at, end);
-            self.bytes[at..end].iter_mut().for_each(|byte| byte.push((value, who)));
-            self.back[at..end].iter_mut().for_each(Vec::clear);
+            for (byte, back) in self.bytes[at..end].iter_mut().zip(&mut self.back[at..end]) {
+                // They return if this write is lost as well.
+                byte.splice(0..0, back.drain(..).map(|value| (value, usize::MAX)));
+                byte.push((value, who));
+            }
             self.lens.push(Len { len: self.len().max(end), by: who, own: end });
         } else {
             self.doubtful.push(Doubt { from: at, to: end, value, by: Some(who) });
