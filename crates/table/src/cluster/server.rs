@@ -171,7 +171,8 @@ impl BucketServer {
     /// Adds a bucket, and what is known of others.
     pub(crate) fn adopt(&mut self, spec: Spec, bucket: Owned, others: &[Element]) {
         let served = self.tables.entry(spec.id).or_insert_with(|| Served::new(spec));
-        others.iter().for_each(|other| served.image.learn(other));
+        let elsewhere = others.iter().filter(|other| other.address != self.me);
+        elsewhere.for_each(|other| served.image.learn(other));
         served.image.learn(&bucket.element(&self.me));
         let at = served.buckets.partition_point(|other| other.interval.from < bucket.interval.from);
         served.buckets.insert(at, bucket);

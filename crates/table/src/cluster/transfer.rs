@@ -92,6 +92,8 @@ struct Sending {
     /// Keys among them that have changed since.
     changed: BTreeSet<Bytes>,
     unacknowledged: Piece,
+    /// With parity, the last piece is not sent before so many changes of the bucket are safe.
+    needs: u64,
     began_ms: u64,
     sent_ms: u64,
     heard_ms: u64,
@@ -310,6 +312,7 @@ impl BucketServer {
             sent_to: Upper::Key(part.from.clone()),
             changed: BTreeSet::new(),
             unacknowledged: Piece { id, run, number: 0, changes: Vec::new(), last: None },
+            needs: 0,
             began_ms: now_ms,
             sent_ms: now_ms,
             heard_ms: now_ms,
@@ -347,13 +350,16 @@ impl BucketServer {
         });
         sending.unacknowledged = Piece { id: leaving.id, run: sending.run, number, changes, last };
         sending.sent_ms = now_ms;
-        out.push((To::Server(sending.to.clone()), Message::Piece(sending.unacknowledged.clone())));
+        let piece = (To::Server(sending.to.clone()), Message::Piece(sending.unacknowledged.clone()));
         if !is_all {
+            out.push(piece);
             leaving.phase = Phase::Sending(sending);
             served.buckets[at].leaving = Some(leaving);
             return;
         }
         let bucket = &mut served.buckets[at];
+        let state = bucket.member.as_ref().map(|member| (member.seat, member.changes()));
+        sending.needs = state.map_or(0, |(_, changes)| changes);
         // With parity, the registrar decides on the epoch when it commits the transfer.
         bucket.epoch += u64::from(bucket.member.is_none());
         let mut element = bucket.element(&sending.to);
@@ -365,6 +371,9 @@ impl BucketServer {
         if !kept.interval.is_empty() {
             served.image.learn(&kept);
         }
+        // Its journal has answers about all keys of this bucket. The receiver must not have those whose changes would be
+        // lost with this server.
+        self.send_when_safe(state.into_iter().collect(), piece, out);
     }
 
     /// Handles the acknowledgement of a piece.
@@ -607,11 +616,12 @@ impl BucketServer {
                     out.push((To::Server(origin.sender.clone()), taken));
                 }
                 let Some(leaving) = &mut bucket.leaving else { continue };
+                let is_safe = |changes| bucket.member.as_ref().is_none_or(|member| member.is_safe(changes));
                 let gives_up = match &mut leaving.phase {
                     Phase::Asking { since_ms, .. } => now_ms >= *since_ms + ASK_MS,
                     Phase::Sending(sending) if now_ms >= sending.heard_ms + SILENT_MS => true,
                     Phase::Sending(sending) | Phase::HandedOver(sending) => {
-                        if now_ms >= sending.sent_ms + RESEND_MS {
+                        if now_ms >= sending.sent_ms + RESEND_MS && is_safe(sending.needs) {
                             sending.sent_ms = now_ms;
                             let piece = Message::Piece(sending.unacknowledged.clone());
                             out.push((To::Server(sending.to.clone()), piece));

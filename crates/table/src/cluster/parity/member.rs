@@ -225,6 +225,11 @@ impl Member {
         self.contacts.iter().all(|contact| contact.have.is_some_and(|have| have >= changes))
     }
 
+    /// Whether all parity buckets that are complete have all changes.
+    pub(crate) fn is_agreed(&self) -> bool {
+        self.contacts.iter().all(|contact| contact.have.is_none_or(|have| have >= self.changes))
+    }
+
     /// Whether the bucket may answer requests.
     pub(crate) fn may_serve(&self, now_ms: u64) -> bool {
         let is_valid = |sent_ms: u64| now_ms < sent_ms + LEASE_MS;

@@ -180,6 +180,10 @@ impl BucketServer {
         let noted = if cursor.is_empty() { found.noted() } else { Vec::new() };
         let Found { member, tree, .. } = found;
         member.freeze(now_ms);
+        // A parity bucket cannot take away later what it has read, so it reads only what the others have.
+        if for_seat.index >= group.shape().data && !member.is_agreed() {
+            return Part::partial();
+        }
         let (lines, next) = tree.map_or((Vec::new(), None), |tree| member.lines(&self.slab, tree, cursor));
         Part { state: State::Data(member.changes()), lines, next, silent_ms: 0, noted }
     }
@@ -273,7 +277,9 @@ impl BucketServer {
                 self.adopt_seat(now_ms, seat, &group, out);
             }
             let placed = occupant.bucket.as_ref();
+            // This server knows better which keys it has given away: the registrar's word may be late.
             if let Some(Placed { interval: Some(interval), epoch, .. }) = placed
+                && occupant.server != self.me
                 && let Some(served) = self.tables.get_mut(&group.spec.id)
             {
                 let (interval, address) = (interval.clone(), occupant.server.clone());
@@ -469,7 +475,7 @@ impl BucketServer {
         needs
     }
 
-    /// Sends a reply when the changes are safe that these buckets have now.
+    /// Sends a reply, or the last piece of a transfer, when these changes of buckets are safe.
     pub(crate) fn send_when_safe(&mut self, needs: Vec<(Seat, u64)>, reply: (To, Message), out: &mut Outbox) {
         self.protection.waiting.push(Waiting { needs, reply });
         self.send_what_is_safe(out);
