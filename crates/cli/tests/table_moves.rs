@@ -194,7 +194,10 @@ fn nodes_that_are_stopped_lose_nothing() {
     start_again(&mut nodes, 1);
     until("the other node answers", || status(&nodes).nodes.len() == 2);
     nodes.run(&["table", "put", "events", "00000", "new"]).is_done();
+    // Until it knows the other node, it would keep its buckets in new files, which the copies would replace.
+    until("n1 knows n2", || nodes.run(&["table", "move", "events", "00000", "n2"]).status == Some(0));
     stop(&mut nodes, 0);
+    assert_eq!(files(&dumps), 0, "n2 has all buckets");
     for file in std::fs::read_dir(&copies).unwrap() {
         let file = file.unwrap();
         std::fs::copy(file.path(), dumps.join(file.file_name())).unwrap();
