@@ -28,6 +28,8 @@ const PAUSE_MS: u64 = 100;
 /// How long a request is tried, and how long if no server knows its records: a bucket that moves is known by then.
 const GIVE_UP_MS: u64 = 10_000;
 const LOST_MS: u64 = 2_000;
+/// The fewest tries after which it is, if messages are slow.
+const LOST_TRIES: u32 = 6;
 /// How long to wait until buckets are split, merged or moved.
 const ARRANGE_MS: u64 = 120_000;
 /// The time of the next attempt of a request that is about to be sent.
@@ -315,7 +317,10 @@ impl Client {
         let anywhere = self.anywhere();
         let pending = self.pending.get_mut(&number)?;
         let may_pass = match &outcome {
-            Outcome::Refused(Refused::Lost(_)) => now_ms < pending.born_ms + LOST_MS,
+            Outcome::Refused(Refused::Lost(_)) => {
+                let least_ms = if pending.tries < LOST_TRIES { GIVE_UP_MS } else { LOST_MS };
+                now_ms < pending.born_ms + least_ms
+            }
             Outcome::Refused(Refused::Unreachable(_) | Refused::Far(_)) => {
                 now_ms < pending.born_ms + GIVE_UP_MS
             }
