@@ -351,7 +351,12 @@ impl Directory {
     ) {
         let Some(at) = self.find(seat.group) else { return out.push(resolved(from, id, Fate::Cancelled)) };
         let groups = &self.stored.groups;
-        let receiver = groups[at].occupant(seat).and_then(|occupant| occupant.bucket.as_ref());
+        let Some(occupant) = groups[at].occupant(seat) else {
+            // The seat has another occupant. If this one removed the records, as after a cancelled transfer, it would do so
+            // in parity buckets that do not know the other one yet, and from which that one recovers them.
+            return out.push(told(from, &groups[at]));
+        };
+        let receiver = occupant.bucket.as_ref();
         let whole = match receiver {
             Some(receiver)
                 if receiver.has(&part) || (receiver.epoch > 0 && receiver.transfer == Some(id)) =>
@@ -597,15 +602,43 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_bucket_is_shown_as_lost_only_if_its_server_is_gone_or_it_is_being_recovered() {
-        let servers = ["n1", "n2", "n3", "n4"].map(Address::from);
+    const SERVERS: [&str; 4] = ["n1", "n2", "n3", "n4"];
+
+    /// A table with one bucket, and the server that has it.
+    fn table() -> (Directory, Address) {
         let mut directory = Directory::new(0, "n1".into(), Stored::default());
         let spec =
             Spec { id: 7, capacity: 4, capacity_bytes: 4096, parity: Some(Shape { data: 1, parity: 1 }) };
-        directory.tick(PROBE_MS, &servers, &mut Outbox::new());
+        directory.tick(PROBE_MS, &SERVERS.map(Address::from), &mut Outbox::new());
         alive(&mut directory, PROBE_MS, "");
         let home = directory.create(PROBE_MS, spec, &mut Outbox::new()).expect("four servers are there");
+        (directory, home)
+    }
+
+    #[test]
+    fn an_occupant_that_was_replaced_hears_who_is_there_now() {
+        let (mut directory, home) = table();
+        let first = |directory: &Directory| directory.stored.groups[0].seats[0].clone().unwrap();
+        let (group, incarnation) = (directory.stored.groups[0].id, first(&directory).incarnation);
+        let late_ms = 2 * PROBE_MS + DEAD_MS;
+        alive(&mut directory, late_ms, &home);
+        directory.tick(late_ms, &SERVERS.map(Address::from), &mut Outbox::new());
+        assert_ne!(first(&directory).server, home);
+        let seat = Seat { group, index: 0, incarnation };
+        let id = TransferId { run: 1, number: 1 };
+        let commit = ParityMessage::Commit { id, seat, from: None, part: Interval::all() };
+        let mut out = Outbox::new();
+        directory.take(late_ms, &home, commit, &mut out);
+        // Not that its transfer is cancelled: it would remove records that the other one is recovering.
+        let [(To::Server(to), Message::Parity(ParityMessage::Group(group)))] = &out[..] else {
+            panic!("{out:?}")
+        };
+        assert!(*to == home && group.occupant(seat).is_none(), "{out:?}");
+    }
+
+    #[test]
+    fn a_bucket_is_shown_as_lost_only_if_its_server_is_gone_or_it_is_being_recovered() {
+        let (mut directory, home) = table();
         let data = |directory: &Directory, now_ms| {
             let seat = directory.shown(now_ms, 7).groups[0].seats[0].clone().expect("the first bucket");
             (seat.node, seat.is_complete)
@@ -616,7 +649,7 @@ mod tests {
         let late_ms = 2 * PROBE_MS + DEAD_MS;
         alive(&mut directory, late_ms, &home);
         assert_eq!(data(&directory, late_ms), (home.to_string(), false));
-        directory.tick(late_ms, &servers, &mut Outbox::new());
+        directory.tick(late_ms, &SERVERS.map(Address::from), &mut Outbox::new());
         alive(&mut directory, late_ms, &home);
         let (recovers, is_complete) = data(&directory, late_ms);
         assert!(*recovers != *home && !is_complete, "{recovers}");
