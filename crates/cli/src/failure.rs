@@ -46,9 +46,9 @@ pub(crate) enum Failure {
     /// A file for a server of tables could not be read.
     #[error("{0}")]
     Served(thalweg_io::Error),
-    /// Other users may read the file with the key.
-    #[error("{}: others may read this key: chmod 600 it", .0.display())]
-    OpenKey(PathBuf),
+    /// Other users may read the file with the key, or the password.
+    #[error("{}: others may read this {}: chmod 600 it", .1.display(), .0)]
+    Open(&'static str, PathBuf),
     /// A certificate and a key cannot be used.
     #[error("{} and {}: {}", .0.display(), .1.display(), .2)]
     Tls(PathBuf, PathBuf, String),
