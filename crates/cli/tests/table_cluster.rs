@@ -8,6 +8,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
+use std::process::Command;
 
 use support::nodes::Nodes;
 use support::resp::Client;
@@ -200,6 +201,75 @@ fn what_is_lost_with_a_node_is_said_and_the_rest_goes_on() {
     let why = open(&nodes, "events").get(key(gone)).unwrap_err();
     assert!(matches!(why, Error::Lost(_)), "{why}");
     nodes.run(&["table", "drop", "events"]).is_done();
+}
+
+/// A process that does nothing until this is dropped.
+struct Frozen(u32);
+
+fn signal(signal: &str, pid: u32) {
+    Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
+}
+
+impl Frozen {
+    fn new(pid: u32) -> Frozen {
+        signal("-STOP", pid);
+        Frozen(pid)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        signal("-CONT", self.0);
+    }
+}
+
+/// What went wrong: the error named the table's home, which answers, and not the node that does not. And it did not say
+/// that the change may have been made.
+#[test]
+fn a_node_that_does_not_answer_is_named_and_a_change_there_is_uncertain() {
+    let nodes = Nodes::start(3);
+    let run = |args: &[&str]| nodes.run(&[&["table"], args].concat());
+    run(&["create", "events"]).is_done();
+    run(&["put", "events", "a", "1", "x", "1", "y", "1", "z", "1"]).is_done();
+    run(&["split", "events", "m", "n2"]).is_done();
+    run(&["get", "events", "x"]).is_done();
+    let frozen = Frozen::new(nodes.pids[1]);
+    let why = "n2 did not answer within ten seconds; n1 and n3 answered, without having the key";
+    let (nodes, run) = (&nodes, &run);
+    std::thread::scope(|scope| {
+        for variant in ["n", "c"] {
+            scope.spawn(move || run(&["get", "events", "x", "--variant", variant]).is_refused(&[why]));
+        }
+        let changes: [(&[&str], &str, &str); 5] = [
+            (&["put", "events", "x", "2", "--variant", "n"], "'x': ", "get"),
+            (&["update", "events", "z", "2"], "'z': ", "get"),
+            (&["delete", "events", "a", "y", "--variant", "c"], "'y': ", "get"),
+            (&["put", "events", "b", "1", "v", "1", "w", "1"], "'v' and 1 more: ", "get"),
+            (&["merge", "events", "m"], "", "status"),
+        ];
+        for (args, key, shows) in changes {
+            scope.spawn(move || {
+                let failed = run(args);
+                assert_eq!((failed.status, &*failed.out), (Some(3), ""), "{args:?}: {failed:?}");
+                let begins = failed.err.starts_with(&format!("thalweg: {key}"));
+                let ends = format!("; the change may have been made: thalweg table {shows} shows it\n");
+                assert!(begins && failed.err.ends_with(&ends), "{args:?}: {failed:?}");
+                assert!(
+                    failed.err.contains("n2 ") && failed.err.lines().count() == 1,
+                    "{args:?}: {failed:?}"
+                );
+            });
+        }
+        let library = open(nodes, "events");
+        scope.spawn(move || {
+            let why = library.upsert("z2", "1").unwrap_err();
+            assert!(matches!(why, Error::Uncertain(_)), "{why}");
+            assert!(!matches!(library.get("z2").unwrap_err(), Error::Uncertain(_)));
+        });
+    });
+    drop(frozen);
+    until("the node answers again", || run(&["get", "events", "x"]).status == Some(0));
+    assert_eq!(run(&["get", "events", "b"]).is_done(), "b\t1\n");
 }
 
 /// What went wrong: INFO told of the memory of a server without records. TYPE and TTL told of tables that another node
