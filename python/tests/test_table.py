@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 
 import pytest
@@ -86,6 +87,20 @@ def test_a_table_of_a_cluster_is_the_same_mapping(nodes: Nodes) -> None:
     assert works_again.count() > 1000
     with pytest.raises(thalweg.TableError, match="no table 'other'"):
         thalweg.Table("other", cluster=identity)
+
+
+def test_a_change_without_an_answer_may_have_been_made(nodes: Nodes) -> None:
+    """The same exception was raised for changes that were refused."""
+    command = ["thalweg", "table", "create", "events", "--identity", nodes.identity]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    table = thalweg.Table("events", cluster=nodes.identity)
+    table["a"] = "1"
+    nodes.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(thalweg.UncertainChange, match="the change may have been made"):
+            table["a"] = "2"
+    finally:
+        nodes.signal(signal.SIGCONT)
 
 
 def test_verbs_read_and_load_a_table(nodes: Nodes) -> None:

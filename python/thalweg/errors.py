@@ -309,6 +309,10 @@ class TableFull(TableError):
     """The memory for the records of a table is full."""
 
 
+class UncertainChange(TableError):
+    """A change of a table may have been made, or not: no node answered in time. A later read shows which."""
+
+
 class DuplicateKey(TableError):
     """Two records of a load have the key ``key``."""
 

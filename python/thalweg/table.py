@@ -49,7 +49,8 @@ class Table(MutableMapping[Key, bytes]):
 
     A range returns every record that exists while it is read, once and in order. It is not a snapshot.
 
-    Raises :class:`thalweg.TableError`; :class:`thalweg.TableFull` if the memory is full.
+    Raises :class:`thalweg.TableError`; :class:`thalweg.TableFull` if the memory is full, and on a cluster
+    :class:`thalweg.UncertainChange` if no node has said whether a change was made.
     """
 
     def __init__(

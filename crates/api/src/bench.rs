@@ -117,6 +117,9 @@ pub struct BenchRow {
     pub failed: String,
     /// Further notes.
     pub notes: Vec<String>,
+    /// The seconds after which so many records were done, at some points of the first run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<(u64, f64)>,
 }
 
 /// The rates of one scheme of reading and writing.

@@ -1,7 +1,7 @@
 //! The command `table` on the nodes of a cluster: runs it, shows the result, and determines the exit status.
 
 use thalweg::table::{
-    Answer, Arrange, CAPACITY_BYTES, ClusterOptions, Operation, Records, Result, Table, Tables, text,
+    Answer, Arrange, CAPACITY_BYTES, ClusterOptions, Error, Operation, Records, Result, Table, Tables, text,
 };
 use thalweg_api::{TableRecord, to_json};
 
@@ -49,27 +49,29 @@ pub(crate) fn perform(
         Verb::Put(name, records) => {
             let upsert =
                 |(key, value): (Vec<u8>, Vec<u8>)| Operation::Upsert { key: key.into(), value: value.into() };
-            all(&open(&name)?, records.into_iter().map(upsert), |_, _| Ok(true))
+            show.all(&open(&name)?, records.into_iter().map(upsert), |_, _| Ok(true))
         }
         Verb::Update(name, records) => {
             let update =
                 |(key, value): (Vec<u8>, Vec<u8>)| Operation::Update { key: key.into(), value: value.into() };
-            all(&open(&name)?, records.into_iter().map(update), |key, answer| show.done(key, answer))
+            show.all(&open(&name)?, records.into_iter().map(update), |key, answer| show.done(key, answer))
         }
         Verb::Delete(name, keys) => {
             let delete = |key: Vec<u8>| Operation::Delete { key: key.into() };
-            all(&open(&name)?, keys.into_iter().map(delete), |key, answer| show.done(key, answer))
+            show.all(&open(&name)?, keys.into_iter().map(delete), |key, answer| show.done(key, answer))
         }
         Verb::Get(name, keys) => {
             let get = |key: Vec<u8>| Operation::Get { key: key.into() };
-            all(&open(&name)?, keys.into_iter().map(get), |key, answer| show.value(key, answer))
+            show.all(&open(&name)?, keys.into_iter().map(get), |key, answer| show.value(key, answer))
         }
         Verb::Arrange(name, arrange) => {
             if let Arrange::Split { to: Some(node), .. } | Arrange::Move { to: node, .. } = &arrange {
                 tables.check_node(node)?;
             }
-            open(&name)?.arrange(arrange)?;
-            Ok(DONE)
+            match open(&name)?.arrange(arrange) {
+                Err(why @ Error::Uncertain(_)) => Err(Failure::Uncertain(String::new(), why, "status")),
+                done => Ok(done.map(|()| DONE)?),
+            }
         }
         Verb::Range(name, selection) => {
             let keys_only = selection.keys_only;
@@ -80,21 +82,6 @@ pub(crate) fn perform(
             report(how, || count.to_string(), || format!("{count}\n"))
         }
     }
-}
-
-/// Submits all operations at once and calls `shows` with the answers in order. `shows` returns whether all is well.
-fn all(
-    table: &Table,
-    operations: impl Iterator<Item = Operation>,
-    shows: impl Fn(&[u8], Answer) -> std::result::Result<bool, Failure>,
-) -> std::result::Result<u8, Failure> {
-    let submit = |operation: Operation| Ok((operation.key().to_vec(), table.submit(operation)?));
-    let tickets = operations.map(submit).collect::<Result<Vec<_>>>()?;
-    let mut all_well = true;
-    for (key, ticket) in tickets {
-        all_well &= shows(&key, ticket.wait()?)?;
-    }
-    Ok(if all_well { DONE } else { WRONG })
 }
 
 fn range(table: &Table, selection: Selection) -> Records<'_> {
@@ -122,6 +109,36 @@ struct Shown {
 }
 
 impl Shown {
+    /// Submits all operations at once and calls `shows` with the answers in order. `shows` returns whether all is well.
+    /// If it is not known of some changes whether they were made, the error says of which.
+    fn all(
+        &self,
+        table: &Table,
+        operations: impl Iterator<Item = Operation>,
+        shows: impl Fn(&[u8], Answer) -> std::result::Result<bool, Failure>,
+    ) -> std::result::Result<u8, Failure> {
+        let submit = |operation: Operation| Ok((operation.key().to_vec(), table.submit(operation)?));
+        let tickets = operations.map(submit).collect::<Result<Vec<_>>>()?;
+        let (mut all_well, mut failed, mut uncertain) = (true, None, Vec::new());
+        for (key, ticket) in tickets {
+            match ticket.wait() {
+                Ok(answer) if failed.is_none() => all_well &= shows(&key, answer)?,
+                Ok(_) => {}
+                Err(why @ Error::Uncertain(_)) => uncertain.push((self.bytes(&key), why)),
+                Err(why) => failed = failed.or(Some(why)),
+            }
+        }
+        let more = uncertain.len().saturating_sub(1);
+        match (uncertain.into_iter().next(), failed) {
+            (Some((key, why)), _) => {
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                Err(Failure::Uncertain(format!("'{key}'{more}: "), why, "get"))
+            }
+            (None, Some(why)) => Err(why.into()),
+            (None, None) => Ok(if all_well { DONE } else { WRONG }),
+        }
+    }
+
     fn bytes(&self, bytes: &[u8]) -> String {
         if self.hex { text::show_hex(bytes) } else { text::show(bytes) }
     }

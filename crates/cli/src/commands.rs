@@ -614,6 +614,7 @@ a unit it is bytes. Where that makes sense, a percentage, as in 10%.",
         "Exit status",
         "\
 0: done. 1: the check failed. 2: not possible; one line on standard error says what, where, how much, and the remedy. \
+3: a change of a table may have been made, or not; the line says how to find out. \
 128 + N: stopped by signal N, after removing temporary files (130 for SIGINT, 143 for SIGTERM). A second signal stops \
 at once.",
     ),

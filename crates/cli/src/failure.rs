@@ -19,6 +19,8 @@ pub(crate) const DONE: u8 = 0;
 pub(crate) const WRONG: u8 = 1;
 /// The exit status of a command that failed.
 pub(crate) const COULD_NOT: u8 = 2;
+/// The exit status of a command that may have made its change, or not.
+pub(crate) const UNCERTAIN: u8 = 3;
 
 /// The flag that continues from what an earlier run left.
 const RESUME: &str = " (--resume)";
@@ -43,12 +45,15 @@ pub(crate) enum Failure {
     /// An operation on a table failed.
     #[error("{0}")]
     ClusterTable(#[from] thalweg::table::Error),
+    /// It is not known whether a table was changed; the last part is the command that shows it.
+    #[error("{0}{1}: thalweg table {2} shows it")]
+    Uncertain(String, thalweg::table::Error, &'static str),
     /// A file for a server of tables could not be read.
     #[error("{0}")]
     Served(thalweg_io::Error),
-    /// Other users may read the file with the key.
-    #[error("{}: others may read this key: chmod 600 it", .0.display())]
-    OpenKey(PathBuf),
+    /// Other users may read the file with the key, or the password.
+    #[error("{}: others may read this {}: chmod 600 it", .1.display(), .0)]
+    Open(&'static str, PathBuf),
     /// A certificate and a key cannot be used.
     #[error("{} and {}: {}", .0.display(), .1.display(), .2)]
     Tls(PathBuf, PathBuf, String),
@@ -88,6 +93,7 @@ impl Failure {
             Failure::Verb(why) => why.exit_status(),
             Failure::Bench(why) => why.exit_status(),
             Failure::NotProved(_) => WRONG,
+            Failure::Uncertain(..) => UNCERTAIN,
             _ => COULD_NOT,
         }
     }

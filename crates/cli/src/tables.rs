@@ -31,6 +31,7 @@ pub(crate) fn serve(asked: TableAsk, how: Show) -> Result<u8, Failure> {
 }
 
 fn first_line(path: &Path) -> Result<Vec<u8>, Failure> {
+    check_closed("password", path)?;
     let text = small::read(path).map_err(Failure::Served)?;
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -40,10 +41,13 @@ fn first_line(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(line.to_vec())
 }
 
+/// Refuses a secret that others may read.
+fn check_closed(secret: &'static str, path: &Path) -> Result<(), Failure> {
+    if small::is_open_to_others(path) { Err(Failure::Open(secret, path.into())) } else { Ok(()) }
+}
+
 fn tls_of(certificate: &Path, key: &Path) -> Result<Tls, Failure> {
-    if small::is_open_to_others(key) {
-        return Err(Failure::OpenKey(key.into()));
-    }
+    check_closed("key", key)?;
     let [certificates, of_it] = [certificate, key].map(|path| small::read(path).map_err(Failure::Served));
     Tls::from_pem(&certificates?, &of_it?).map_err(|why| Failure::Tls(certificate.into(), key.into(), why))
 }

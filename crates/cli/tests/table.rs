@@ -6,6 +6,7 @@
 
 mod support;
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use support::resp::Client;
 use support::{Place, skipped, until};
 use thalweg_api::{TableServer, from_json};
 use thalweg_base::rng::Rng;
@@ -71,53 +73,6 @@ fn redis(place: &Place) -> Option<Served> {
     until("Redis listens", || UnixStream::connect(place.0.join("redis")).is_ok());
     let ready = TableServer { resp: "unix:redis".into(), memory_bytes: 0, password: false };
     Some(Served { child, ready })
-}
-
-/// A client that sees the bytes of replies.
-struct Client<S>(BufReader<S>);
-
-impl<S: Read + Write> Client<S> {
-    fn new(socket: S) -> Client<S> {
-        Client(BufReader::new(socket))
-    }
-
-    fn send(&mut self, words: &[&[u8]]) {
-        let mut request = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            request.extend(format!("${}\r\n", word.len()).bytes());
-            request.extend_from_slice(word);
-            request.extend(b"\r\n");
-        }
-        self.0.get_mut().write_all(&request).unwrap();
-    }
-
-    /// The bytes of one reply; of an error, its code alone.
-    fn reply(&mut self) -> Vec<u8> {
-        let mut reply = Vec::new();
-        let n = self.0.read_until(b'\n', &mut reply).unwrap();
-        assert!(n > 0, "the server hung up");
-        let number = || -> i64 { std::str::from_utf8(&reply[1..n - 2]).unwrap().parse().unwrap() };
-        let mut parts = 0;
-        match reply[0] {
-            b'-' => return reply.split(|byte| *byte == b' ').next().unwrap().to_vec(),
-            b'$' if number() >= 0 => {
-                let mut bytes = vec![0; number() as usize + 2];
-                self.0.read_exact(&mut bytes).unwrap();
-                reply.extend(bytes);
-            }
-            b'*' => parts = number().max(0),
-            b'%' => parts = 2 * number(),
-            _ => {}
-        }
-        (0..parts).for_each(|_| reply.extend(self.reply()));
-        reply
-    }
-
-    fn ask(&mut self, line: &str) -> String {
-        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        self.send(&words);
-        String::from_utf8_lossy(&self.reply()).into_owned()
-    }
 }
 
 /// Requests: of a key, a field or member, a value, a number, an index, and ends of a range.
@@ -411,7 +366,15 @@ fn replies_to_one_packet_of_requests_may_be_long() {
 fn strangers_are_turned_away() {
     let place = Place::new();
     place.write("password", b"open sesame\n");
-    let served = Served::start(&place, &["--resp", "127.0.0.1:0", "--password-file", "password"]);
+    let flags = ["--resp", "127.0.0.1:0", "--password-file", "password"];
+    // Whoever may read or write the file knows the password.
+    for mode in [0o640, 0o604, 0o602] {
+        std::fs::set_permissions(place.0.join("password"), Permissions::from_mode(mode)).unwrap();
+        let refused = place.run(&[&["table", "serve"], &flags[..]].concat());
+        refused.is_refused(&["password: others may read this password: chmod 600 it"]);
+    }
+    std::fs::set_permissions(place.0.join("password"), Permissions::from_mode(0o600)).unwrap();
+    let served = Served::start(&place, &flags);
     let mut client = Client::new(served.tcp());
     for line in ["GET a", "AUTH wrong", "AUTH default wrong", "HELLO 3", "MULTI", "NOSUCH"] {
         let reply = client.ask(line);
@@ -456,7 +419,7 @@ fn clients_on_other_machines_need_tls_and_a_password() {
         .shell(
             "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout key -out cert \
 -subj /CN=tables 2>made && cp key other && openssl ecparam -name prime256v1 -genkey -noout -out other && cp key open && \
-chmod 644 open && echo open sesame > password",
+chmod 644 open && (umask 077; echo open sesame > password)",
         )
         .is_done();
     let refused = |words: &[&str], holds: &str| {
@@ -537,6 +500,7 @@ fn it_says_what_it_cannot_do() {
     refused(&["serve", "--resp", "127.0.0.1:0", "--memory", "1K"], "too little");
     refused(&["serve", "--resp", "127.0.0.1:0", "--password-file", "none"], "none");
     place.write("empty", b"\nx");
+    std::fs::set_permissions(place.0.join("empty"), Permissions::from_mode(0o600)).unwrap();
     refused(&["serve", "--resp", "127.0.0.1:0", "--password-file", "empty"], "the first line is empty");
 }
 

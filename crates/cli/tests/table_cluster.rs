@@ -7,8 +7,11 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::process::Command;
 
 use support::nodes::Nodes;
+use support::resp::Client;
 use support::{skipped, until};
 use thalweg::table::{Answer, ClusterOptions, Condition, Error, Operation, Table, Tables, Variant};
 use thalweg_api::{Check, TableStatus, from_json};
@@ -198,6 +201,137 @@ fn what_is_lost_with_a_node_is_said_and_the_rest_goes_on() {
     let why = open(&nodes, "events").get(key(gone)).unwrap_err();
     assert!(matches!(why, Error::Lost(_)), "{why}");
     nodes.run(&["table", "drop", "events"]).is_done();
+}
+
+/// A process that does nothing until this is dropped.
+struct Frozen(u32);
+
+fn signal(signal: &str, pid: u32) {
+    Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
+}
+
+impl Frozen {
+    fn new(pid: u32) -> Frozen {
+        signal("-STOP", pid);
+        Frozen(pid)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        signal("-CONT", self.0);
+    }
+}
+
+/// What went wrong: the error named the table's home, which answers, and not the node that does not. And it did not say
+/// that the change may have been made.
+#[test]
+fn a_node_that_does_not_answer_is_named_and_a_change_there_is_uncertain() {
+    let nodes = Nodes::start(3);
+    let run = |args: &[&str]| nodes.run(&[&["table"], args].concat());
+    run(&["create", "events"]).is_done();
+    run(&["put", "events", "a", "1", "x", "1", "y", "1", "z", "1"]).is_done();
+    run(&["split", "events", "m", "n2"]).is_done();
+    run(&["get", "events", "x"]).is_done();
+    let frozen = Frozen::new(nodes.pids[1]);
+    let why = "n2 did not answer within ten seconds; n1 and n3 answered, without having the key";
+    let (nodes, run) = (&nodes, &run);
+    std::thread::scope(|scope| {
+        for variant in ["n", "c"] {
+            scope.spawn(move || run(&["get", "events", "x", "--variant", variant]).is_refused(&[why]));
+        }
+        let changes: [(&[&str], &str, &str); 5] = [
+            (&["put", "events", "x", "2", "--variant", "n"], "'x': ", "get"),
+            (&["update", "events", "z", "2"], "'z': ", "get"),
+            (&["delete", "events", "a", "y", "--variant", "c"], "'y': ", "get"),
+            (&["put", "events", "b", "1", "v", "1", "w", "1"], "'v' and 1 more: ", "get"),
+            (&["merge", "events", "m"], "", "status"),
+        ];
+        for (args, key, shows) in changes {
+            scope.spawn(move || {
+                let failed = run(args);
+                assert_eq!((failed.status, &*failed.out), (Some(3), ""), "{args:?}: {failed:?}");
+                let begins = failed.err.starts_with(&format!("thalweg: {key}"));
+                let ends = format!("; the change may have been made: thalweg table {shows} shows it\n");
+                assert!(begins && failed.err.ends_with(&ends), "{args:?}: {failed:?}");
+                assert!(
+                    failed.err.contains("n2 ") && failed.err.lines().count() == 1,
+                    "{args:?}: {failed:?}"
+                );
+            });
+        }
+        let library = open(nodes, "events");
+        scope.spawn(move || {
+            let why = library.upsert("z2", "1").unwrap_err();
+            assert!(matches!(why, Error::Uncertain(_)), "{why}");
+            assert!(!matches!(library.get("z2").unwrap_err(), Error::Uncertain(_)));
+        });
+    });
+    drop(frozen);
+    until("the node answers again", || run(&["get", "events", "x"]).status == Some(0));
+    assert_eq!(run(&["get", "events", "b"]).is_done(), "b\t1\n");
+}
+
+/// What went wrong: INFO told of the memory of a server without records. TYPE and TTL told of tables that another node
+/// had dropped, and no command worked on another kind of table in the place of one that had been used.
+#[test]
+fn a_redis_client_of_a_node_hears_of_its_memory_and_of_what_other_nodes_did() {
+    let held: Vec<_> = (0..2).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let ports: Vec<u16> = held.iter().map(|one| one.local_addr().unwrap().port()).collect();
+    drop(held);
+    let mut nodes = Nodes::made(&ports.iter().map(|port| format!("resp={port}")).collect::<Vec<_>>());
+    for i in 1..=2 {
+        let (child, pid) =
+            nodes.spawn(&["--identity", &format!("own/hosts/n{i}"), "--memory", &format!("{i}0MiB")]);
+        nodes.running.push(child);
+        nodes.pids.push(pid);
+    }
+    let connect = |port: &u16| Client::new(TcpStream::connect(("127.0.0.1", *port)).unwrap());
+    let [mut one, mut two] = [connect(&ports[0]), connect(&ports[1])];
+    let used = |info: &str| -> u64 {
+        let (_, rest) = info.split_once("used_memory:").unwrap();
+        rest.lines().next().unwrap().parse().unwrap()
+    };
+    for (client, bytes) in [(&mut one, 10 << 20), (&mut two, 20 << 20)] {
+        let maxmemory = format!("*2\r\n$9\r\nmaxmemory\r\n$8\r\n{bytes}\r\n");
+        assert_eq!(client.ask("CONFIG GET maxmemory"), maxmemory);
+        let info = client.ask("INFO");
+        assert!(info.contains(&format!("\nmaxmemory:{bytes}\r\n")) && used(&info) == 0, "{info}");
+    }
+
+    let mut asks = |of_two: bool, line: &str, reply: &str| {
+        let client = if of_two { &mut two } else { &mut one };
+        assert_eq!(client.ask(line).trim_end(), reply, "{line}");
+    };
+    let (first, second) = (false, true);
+    asks(second, "TYPE it", "+none");
+    asks(first, "HSET it a 1", ":1");
+    asks(second, "TYPE it", "+hash");
+    asks(second, "HGET it a", "$1\r\n1");
+    asks(first, "DEL it", ":1");
+    for (line, reply) in [("TYPE it", "+none"), ("TTL it", ":-2"), ("EXISTS it", ":0"), ("EXPIRE it 9", ":0")]
+    {
+        asks(second, line, reply);
+    }
+    asks(first, "ZADD it 3 a 3 b", ":2");
+    asks(second, "TYPE it", "+zset");
+    asks(second, "TTL it", ":-1");
+    asks(second, "ZSCORE it b", "$1\r\n3");
+    asks(second, "HGET it a", "-WRONGTYPE");
+    asks(first, "DEL it", ":1");
+    asks(first, "ZADD it 4 c", ":1");
+    asks(second, "ZADD it 4 d", ":1");
+    asks(second, "ZADD it 5 e", "-ERR");
+    asks(second, "DEL it", ":1");
+    asks(second, "HSET it a 2", ":1");
+    asks(first, "HGET it a", "$1\r\n2");
+    asks(first, "SCAN 0 TYPE zset", "*2\r\n$1\r\n0\r\n*0");
+
+    let members: Vec<String> = (0..3000).map(|i| format!("0 m{i:04}")).collect();
+    asks(first, &format!("ZADD many {}", members.join(" ")), ":3000");
+    asks(second, "ZREMRANGEBYLEX many [m0001 (m2998", ":2997");
+    asks(first, "ZCARD many", ":3");
+    assert!(used(&one.ask("INFO")) + used(&two.ask("INFO")) > 0);
 }
 
 /// Records of a table, sorted, in the directory of the test.

@@ -286,6 +286,7 @@ fn of_volume<'py>(py: Python<'py>, why: &VolumeError) -> Class<'py> {
 fn of_table<'py>(py: Python<'py>, why: &TableError) -> Class<'py> {
     match why {
         TableError::Full(_) | TableError::MemoryFull(_) => class!(py, "TableFull"),
+        TableError::Uncertain(_) => class!(py, "UncertainChange"),
         TableError::Duplicate(key) => class!(py, "DuplicateKey", key = key),
         _ => class!(py, "TableError"),
     }

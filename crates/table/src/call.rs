@@ -124,6 +124,11 @@ impl Call<'_, '_> {
         &mut self.shared.keyspace
     }
 
+    /// The memory that records use, and the most that they may use.
+    pub(crate) fn memory(&self) -> (usize, usize) {
+        self.shared.front.as_ref().map_or_else(|| self.shared.keyspace.memory(), |front| front.memory())
+    }
+
     pub(crate) fn count(&mut self, count: usize) -> Outcome {
         self.reply.count(count);
         Ok(())

@@ -110,7 +110,6 @@ mod tests {
     fn the_corpora_are_answered() {
         replay::corpus("resp", super::requests);
         replay::corpus("conditions", super::conditions);
-        replay::corpus("tables", super::messages);
     }
 
     /// Of these, none can be decoded.

@@ -139,7 +139,8 @@ impl Table {
     /// Inserts a record. Returns false if there is one with this key.
     ///
     /// # Errors
-    /// If the key or the value is too long, or the memory is full; on a cluster also if no node answered.
+    /// If the key or the value is too long, or the memory is full. On a cluster also [`Error::Uncertain`] if no node has
+    /// answered: then the change may have been made.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         self.compare_and_set(key, None, Some(value.as_ref()))
     }
@@ -180,7 +181,7 @@ impl Table {
     /// Removes a record. Returns false if there is none with this key.
     ///
     /// # Errors
-    /// On a cluster, if no node answered.
+    /// On a cluster, [`Error::Uncertain`] if no node has answered: then the change may have been made.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         match &self.0 {
             Kind::Memory(store) => Ok(write(store).remove(key.as_ref())),

@@ -419,11 +419,8 @@ impl Bench<'_> {
                 let buckets = status.nodes.iter().map(|share| share.buckets.len()).sum::<usize>();
                 measured.notes.push(format!("{buckets} buckets at the end"));
                 let clients = u64::from(row.clients);
-                let points: Vec<String> =
-                    curve.iter().map(|(at, seconds)| format!("{} {seconds:.3}", at * clients)).collect();
-                if !points.is_empty() {
-                    measured.notes.push(format!("records and seconds: {}", points.join(", ")));
-                }
+                let point = |(at, seconds): (u64, f64)| (at * clients, (seconds * 1e3).round() / 1e3);
+                measured.curve = curve.into_iter().map(point).collect();
             }
         }
         measured.ours = series.measure();

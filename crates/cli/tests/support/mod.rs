@@ -7,6 +7,7 @@
 
 pub(crate) mod lab;
 pub(crate) mod nodes;
+pub(crate) mod resp;
 pub(crate) mod sshd;
 pub(crate) mod tables;
 

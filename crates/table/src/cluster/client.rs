@@ -16,7 +16,7 @@ use thalweg_base::codec::number_bytes;
 
 use super::image::{Address, Image};
 use super::index_message::{Descent, LEVELS_MAX};
-use super::interval::Point;
+use super::interval::{Interval, Point};
 use super::journal::ClientId;
 use super::message::{Ask, Message, Outcome, Refused, Replies, Requests, TableId};
 use super::numbers::NumberMap;
@@ -30,6 +30,8 @@ const GIVE_UP_MS: u64 = 10_000;
 const LOST_MS: u64 = 2_000;
 /// The fewest tries after which it is, if messages are slow.
 const LOST_TRIES: u32 = 6;
+/// A server has been silent if it has not said for this long which buckets it has. It is asked every second.
+const SILENT_MS: u64 = GIVE_UP_MS / 2;
 /// How long to wait until buckets are split, merged or moved.
 const ARRANGE_MS: u64 = 120_000;
 /// The time of the next attempt of a request that is about to be sent.
@@ -102,8 +104,14 @@ impl Sent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failed {
     Refused(Refused),
-    /// No server answered. A change may have been made.
-    Silent(Address),
+    /// These servers did not answer: the one that has the key, if that is known, or else all that may have it. Others
+    /// said that they do not have it.
+    Silent {
+        silent: Vec<Address>,
+        without: Vec<Address>,
+    },
+    /// For this reason, it is not known whether a change was made.
+    Uncertain(Box<Failed>),
 }
 
 struct Pending {
@@ -138,6 +146,8 @@ pub(crate) struct Client {
     queued: Vec<u64>,
     /// All servers.
     servers: Vec<Address>,
+    /// When a server last said which buckets it has, and their keys.
+    placed: BTreeMap<Address, (u64, Vec<Interval>)>,
     /// Whether a server did not know where some records are, or is gone.
     is_astray: bool,
     /// The most bytes of requests in a datagram, beyond one request, if datagrams are used.
@@ -166,6 +176,7 @@ impl Client {
             done_below: 1,
             queued: Vec::new(),
             servers,
+            placed: BTreeMap::new(),
             is_astray: false,
             datagram_bytes: None,
             answer_ms: 0,
@@ -300,6 +311,15 @@ impl Client {
         sent
     }
 
+    /// Takes note of which buckets a server has, if these replies answer that question.
+    pub(crate) fn note_places(&mut self, now_ms: u64, server: &Address, replies: &Replies) {
+        if replies.outcomes.is_empty() {
+            let places = replies.adjustment.iter().filter(|element| element.address == *server);
+            let places = places.map(|element| element.interval.clone()).collect();
+            self.placed.insert(server.clone(), (now_ms, places));
+        }
+    }
+
     /// Processes replies. Returns the outcomes of requests.
     pub(crate) fn take(&mut self, now_ms: u64, replies: Replies) -> Vec<(u64, Outcome)> {
         for page in replies.trace.iter().flatten() {
@@ -321,9 +341,8 @@ impl Client {
                 let least_ms = if pending.tries < LOST_TRIES { GIVE_UP_MS } else { LOST_MS };
                 now_ms < pending.born_ms + least_ms
             }
-            Outcome::Refused(Refused::Unreachable(_) | Refused::Far(_)) => {
-                now_ms < pending.born_ms + GIVE_UP_MS
-            }
+            // It is given up with this reason if there is no better answer in time.
+            Outcome::Refused(Refused::Unreachable(_) | Refused::Far(_)) => true,
             // The server is up, so the time limit of the request starts again.
             Outcome::Refused(Refused::Busy(_)) => {
                 pending.born_ms = now_ms;
@@ -369,6 +388,36 @@ impl Client {
         }
     }
 
+    /// Which servers did not answer a request for a point.
+    fn silent(&self, now_ms: u64, point: Point<'_>) -> Failed {
+        let place =
+            |server: &Address| self.placed.get(server).filter(|(at_ms, _)| now_ms < at_ms + SILENT_MS);
+        let has_it = |(_, keys): &(u64, Vec<Interval>)| keys.iter().any(|keys| point.is_in(keys));
+        let holder = self.servers.iter().find(|server| place(server).is_some_and(has_it));
+        let believed = self.image.owner(point).map(|element| &element.address);
+        match holder.or(believed.filter(|server| place(server).is_none())) {
+            Some(server) => Failed::Silent { silent: vec![server.clone()], without: Vec::new() },
+            None => {
+                let (without, silent) =
+                    self.servers.iter().cloned().partition(|server| place(server).is_some());
+                Failed::Silent { silent, without }
+            }
+        }
+    }
+
+    /// Why this request is given up, which was not answered in time.
+    fn given_up(&self, now_ms: u64, pending: &Pending) -> Failed {
+        let why = match &pending.refused {
+            Some(why @ (Refused::Lost(_) | Refused::Unreachable(_) | Refused::Far(_))) => {
+                Failed::Refused(why.clone())
+            }
+            // A server that had to wait answered, and none has since.
+            _ => self.silent(now_ms, pending.ask.point()),
+        };
+        // A server that is silent, or that others could not reach, may have the request all the same.
+        if pending.ask.is_read() { why } else { Failed::Uncertain(Box::new(why)) }
+    }
+
     /// Sends again what is due. Returns the requests that are given up.
     pub(crate) fn tick(&mut self, now_ms: u64) -> Vec<(u64, Failed)> {
         let mut due: Vec<u64> =
@@ -379,9 +428,7 @@ impl Client {
             let pending = self.pending.get_mut(&number).expect("it was just found");
             if now_ms >= pending.born_ms + GIVE_UP_MS {
                 let pending = self.pending.remove(&number).expect("it was just found");
-                let silent = || Failed::Silent(pending.to.unwrap_or_else(|| self.home.clone()));
-                let failed = pending.refused.map_or_else(silent, Failed::Refused);
-                given_up.push((number, failed));
+                given_up.push((number, self.given_up(now_ms, &pending)));
                 continue;
             }
             let datagrams = if self.datagram_bytes.is_some() { DATAGRAMS_MAX } else { 0 };
@@ -420,8 +467,106 @@ impl Ask {
 
 #[cfg(test)]
 mod tests {
+    use super::super::error::Error;
+    use super::super::image::Element;
     use super::super::message::Operation;
     use super::*;
+
+    /// Lets a client of three servers ask until it gives up. Some of them answer, with these buckets, where they are;
+    /// none answers the request. Returns what the client is told.
+    fn told(variant: Variant, ask: Ask, knows: &[Element], answers: &[(&str, &[Interval])]) -> String {
+        let id = ClientId { peer: [0; 2], session: 1 };
+        let servers: Vec<Address> = ["n1", "n2", "n3"].map(Address::from).to_vec();
+        let mut client = Client::new(id, (1, "n1".into()), servers, variant);
+        knows.iter().for_each(|element| client.image.learn(element));
+        client.ask(0, Arc::new(ask));
+        for now_ms in (0..=GIVE_UP_MS).step_by(50) {
+            if let [(_, why)] = &client.tick(now_ms)[..] {
+                assert_eq!(now_ms, GIVE_UP_MS);
+                return Error::from(why.clone()).to_string();
+            }
+            let asks_all = |sent: &Sent| matches!(sent.message, Message::Where { .. }) && sent.to.len() == 3;
+            if client.messages(now_ms).iter().any(asks_all) {
+                for (server, places) in answers {
+                    let element = |interval: &Interval| element(server, interval.clone());
+                    let adjustment = places.iter().map(element).collect();
+                    let (path, outcomes) = (Vec::new(), Vec::new());
+                    let replies = Replies { table: 1, client: id, path, adjustment, outcomes, trace: None };
+                    client.note_places(now_ms, &Address::from(*server), &replies);
+                    client.take(now_ms, replies);
+                }
+            }
+        }
+        panic!("it does not give up");
+    }
+
+    fn element(server: &str, interval: Interval) -> Element {
+        Element { interval, address: server.into(), epoch: 1 }
+    }
+
+    /// What went wrong: the table's home was named, although it had answered, and had not the key.
+    #[test]
+    fn the_server_that_does_not_answer_is_named_or_those_that_may_be_it() {
+        let get = || Ask::Record(Operation::Get { key: (*b"m").into() });
+        let (below, above) = (Interval::new(b"", Some(b"k")), Interval::new(b"k", None));
+        let all = Variant::WORDS.map(|(_, variant)| variant);
+        for variant in all {
+            assert_eq!(
+                told(variant, get(), &[], &[("n1", std::slice::from_ref(&below)), ("n2", &[])]),
+                "n3 did not answer within ten seconds; n1 and n2 answered, without having the key"
+            );
+            let known = [element("n3", above.clone())];
+            let answers: [(&str, &[Interval]); 1] = [("n1", std::slice::from_ref(&below))];
+            assert_eq!(told(variant, get(), &known, &answers), "n3 did not answer within ten seconds");
+        }
+        let none = told(Variant::All, get(), &[], &[]);
+        assert_eq!(none, "n1, n2 and n3 did not answer within ten seconds");
+        // It gave the bucket to a server that it cannot reach.
+        let gave = [element("n2", above.clone())];
+        assert_eq!(
+            told(Variant::All, get(), &gave, &[("n1", &[]), ("n2", &[])]),
+            "n3 did not answer within ten seconds; n1 and n2 answered, without having the key"
+        );
+        // It has the key, and waits for another server.
+        let here: [(&str, &[Interval]); 2] = [("n1", &[]), ("n2", &[above])];
+        assert_eq!(told(Variant::All, get(), &[], &here), "n2 did not answer within ten seconds");
+        assert_eq!(
+            told(Variant::All, get(), &[], &[("n1", &[]), ("n2", &[]), ("n3", &[])]),
+            "no node answered within ten seconds that has the key; n1, n2 and n3 answered, without having the key"
+        );
+    }
+
+    #[test]
+    fn of_a_change_without_an_answer_it_is_not_known_whether_it_was_made() {
+        let delete = Ask::Record(Operation::Delete { key: (*b"m").into() });
+        let why = told(Variant::Nearest, delete, &[], &[("n1", &[]), ("n2", &[])]);
+        assert!(why.ends_with("; the change may have been made"), "{why}");
+
+        // Servers that say that they cannot reach it may have sent it the change before.
+        let id = ClientId { peer: [0; 2], session: 1 };
+        for is_read in [true, false] {
+            let refused = Refused::Unreachable("n2".into());
+            let mut client = Client::new(id, (1, "n1".into()), vec!["n1".into()], Variant::Nearest);
+            let key = (*b"m").into();
+            let ask = if is_read { Operation::Get { key } } else { Operation::Delete { key } };
+            let number = client.ask(0, Arc::new(Ask::Record(ask)));
+            let mut given_up = Vec::new();
+            for now_ms in (0..GIVE_UP_MS + RESEND_MS).step_by(50) {
+                given_up.extend(client.tick(now_ms));
+                let is_request = |sent: &Sent| matches!(sent.message, Message::Requests(_));
+                if !client.messages(now_ms).iter().any(is_request) {
+                    continue;
+                }
+                let outcomes = vec![(number, Outcome::Refused(refused.clone()))];
+                let (path, adjustment) = (Vec::new(), Vec::new());
+                let replies = Replies { table: 1, client: id, path, adjustment, outcomes, trace: None };
+                assert!(client.take(now_ms, replies).is_empty());
+            }
+            let why = Failed::Refused(refused);
+            let why = if is_read { why } else { Failed::Uncertain(Box::new(why)) };
+            assert_eq!(given_up, [(number, why)]);
+        }
+    }
 
     #[test]
     fn a_request_that_is_lost_in_datagrams_travels_over_the_link() {

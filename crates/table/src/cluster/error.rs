@@ -8,6 +8,9 @@ use super::client::Failed;
 use super::message::Refused;
 use crate::slab::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
+/// The most names of nodes in a message.
+const NAMED_MAX: usize = 5;
+
 /// Results of tables.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -25,8 +28,16 @@ pub enum Error {
     Unreachable(String),
     /// This node has too many answers to send or to store at the moment.
     Busy(String),
-    /// No node answered for ten seconds. A change may have been made.
-    Silent(String),
+    /// These nodes did not answer for ten seconds.
+    Silent {
+        /// The node that has the key, if that is known; or else those that may have it.
+        nodes: Vec<String>,
+        /// The nodes that answered that they do not have it, if it is not known which node has.
+        without: Vec<String>,
+    },
+    /// It is not known whether a change was made, for this reason: no node has said so, and one may still make it. A
+    /// later read shows. A change of a record that fails with any other error than this and [`Error::Lost`] was not made.
+    Uncertain(Box<Error>),
     /// The memory of this process for the table is full; its limit is this many bytes.
     MemoryFull(usize),
     /// The memory for a table in this process is too little.
@@ -82,12 +93,17 @@ impl fmt::Display for Error {
                 write!(f, "{node} has these records, and cannot be reached; start it, or repair the network")
             }
             Error::Busy(node) => write!(f, "{node} was asked for too much at a time; try again"),
-            Error::Silent(node) => {
-                write!(
-                    f,
-                    "{node} did not answer within ten seconds; a change that was asked for may have been done"
-                )
+            Error::Silent { nodes, without } => {
+                match &nodes[..] {
+                    [] => f.write_str("no node answered within ten seconds that has the key")?,
+                    nodes => write!(f, "{} did not answer within ten seconds", names(nodes))?,
+                }
+                match &without[..] {
+                    [] => Ok(()),
+                    without => write!(f, "; {} answered, without having the key", names(without)),
+                }
             }
+            Error::Uncertain(why) => write!(f, "{why}; the change may have been made"),
             Error::MemoryFull(bytes) => {
                 let remedy = "delete records, or give it more";
                 write!(f, "the {bytes} bytes of memory of this table are full; {remedy}")
@@ -127,6 +143,15 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// Names in a message; of many, the first ones and the number of the others.
+fn names(nodes: &[String]) -> String {
+    match nodes {
+        [one] => one.clone(),
+        [all @ .., last] if all.len() < NAMED_MAX => format!("{} and {last}", all.join(", ")),
+        many => format!("{} and {} others", many[..NAMED_MAX].join(", "), many.len() - NAMED_MAX),
+    }
+}
 
 impl Error {
     /// The key and the value do not make a record of this form.
@@ -182,7 +207,11 @@ impl From<Failed> for Error {
     fn from(why: Failed) -> Error {
         match why {
             Failed::Refused(why) => why.into(),
-            Failed::Silent(node) => Error::Silent(node.to_string()),
+            Failed::Silent { silent, without } => {
+                let names = |nodes: Vec<_>| nodes.iter().map(ToString::to_string).collect();
+                Error::Silent { nodes: names(silent), without: names(without) }
+            }
+            Failed::Uncertain(why) => Error::Uncertain(Box::new((*why).into())),
         }
     }
 }

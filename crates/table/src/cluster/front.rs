@@ -28,7 +28,16 @@ pub(crate) struct Opened {
     entry: Arc<TableEntry>,
 }
 
+/// Whether a table is a sorted set; others are hashes.
+fn is_sorted(entry: &TableEntry) -> bool {
+    matches!(entry.kind, Some(TableKind::Sorted { .. }))
+}
+
 impl Opened {
+    fn is_sorted(&self) -> bool {
+        is_sorted(&self.entry)
+    }
+
     /// The score of all members, if this is a sorted set.
     pub(crate) fn score(&self) -> Option<f64> {
         match &self.entry.kind {
@@ -38,8 +47,12 @@ impl Opened {
     }
 }
 
+/// Says how much memory a node's tables use, and the most that they may use.
+pub(crate) type Memory = Box<dyn Fn() -> (usize, usize) + Send + Sync>;
+
 /// The tables of a cluster for Redis clients.
 pub(crate) struct Front {
+    memory: Memory,
     /// The directory of the node's identity.
     directory: PathBuf,
     state: Mutex<State>,
@@ -52,9 +65,18 @@ struct State {
 
 impl Front {
     /// The tables of the cluster of the identity in this directory.
-    pub(crate) fn load(directory: &Path) -> std::result::Result<Front, String> {
+    pub(crate) fn load(directory: &Path, memory: Memory) -> std::result::Result<Front, String> {
         let tables = Tables::load(directory, None).map_err(|why| why.to_string())?;
-        Ok(Front { directory: directory.into(), state: Mutex::new(State { tables, open: HashMap::new() }) })
+        Ok(Front {
+            memory,
+            directory: directory.into(),
+            state: Mutex::new(State { tables, open: HashMap::new() }),
+        })
+    }
+
+    /// The memory of the node that its tables use, and the most that they may use.
+    pub(crate) fn memory(&self) -> (usize, usize) {
+        (self.memory)()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -68,6 +90,11 @@ impl Front {
     fn entry(&self, name: &[u8]) -> Result<Option<TableEntry>> {
         let list = self.tables().list()?;
         Ok(list.tables.into_iter().find(|entry| entry.name.as_bytes() == name))
+    }
+
+    /// The tables but that of the strings, as the registrar lists them now.
+    fn entries(&self) -> Result<impl Iterator<Item = TableEntry>> {
+        Ok(self.tables().list()?.tables.into_iter().filter(|entry| entry.name != STRINGS))
     }
 
     fn opened(&self, entry: TableEntry) -> Result<Opened> {
@@ -152,39 +179,64 @@ impl Front {
         }
     }
 
-    fn as_hash(opened: Opened) -> std::result::Result<Opened, Refusal> {
-        if opened.score().is_some() { Err(Refusal::WrongType) } else { Ok(opened) }
+    /// What `find` finds, if that fits. What does not fit is looked for again: it may have been dropped through another
+    /// node, and another table made in its place.
+    fn fitting<T>(&self, name: &[u8], find: impl Fn() -> Result<T>, fits: impl Fn(&T) -> bool) -> Result<T> {
+        let found = find()?;
+        if fits(&found) {
+            return Ok(found);
+        }
+        self.state().open.remove(name);
+        find()
     }
 
-    fn as_sorted(opened: Opened) -> std::result::Result<Opened, Refusal> {
-        if opened.score().is_some() { Ok(opened) } else { Err(Refusal::WrongType) }
+    /// The hash or sorted set of this name, if there is one.
+    fn of_kind(&self, name: &[u8], is_sorted: bool) -> std::result::Result<Option<Opened>, Refusal> {
+        let fits = |found: &Option<Opened>| found.as_ref().is_none_or(|table| table.is_sorted() == is_sorted);
+        let found = self.fitting(name, || self.find(name), fits)?;
+        if fits(&found) { Ok(found) } else { Err(Refusal::WrongType) }
     }
 
     /// The hash of this name, if there is one.
     pub(crate) fn hash(&self, name: &[u8]) -> std::result::Result<Option<Opened>, Refusal> {
-        self.find(name)?.map(Front::as_hash).transpose()
+        self.of_kind(name, false)
     }
 
     /// The hash of this name, which is made if there is none.
     pub(crate) fn hash_to_write(&self, name: &[u8]) -> std::result::Result<Opened, Refusal> {
-        Front::as_hash(self.named(name, TableKind::Hash)?)
+        let fits = |table: &Opened| !table.is_sorted();
+        let hash = self.fitting(name, || self.named(name, TableKind::Hash), fits)?;
+        if fits(&hash) { Ok(hash) } else { Err(Refusal::WrongType) }
     }
 
     /// The sorted set of this name, if there is one.
     pub(crate) fn sorted(&self, name: &[u8]) -> std::result::Result<Option<Opened>, Refusal> {
-        self.find(name)?.map(Front::as_sorted).transpose()
+        self.of_kind(name, true)
     }
 
     /// The sorted set of this name, which is made with this score if there is none.
     pub(crate) fn sorted_to_write(&self, name: &[u8], score: f64) -> std::result::Result<Opened, Refusal> {
         let kind = TableKind::Sorted { score: score.to_string() };
-        Front::as_sorted(self.named(name, kind)?)
+        let fits = |table: &Opened| table.score() == Some(score);
+        let set = self.fitting(name, || self.named(name, kind.clone()), fits)?;
+        if set.is_sorted() { Ok(set) } else { Err(Refusal::WrongType) }
     }
 
     /// The names of all tables but that of the strings.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
-        let names = self.tables().list()?.tables.into_iter().map(|entry| entry.name);
-        Ok(names.filter(|name| name != STRINGS).collect())
+        Ok(self.entries()?.map(|entry| entry.name).collect())
+    }
+
+    /// The names of all tables but that of the strings, and their types.
+    pub(crate) fn types(&self) -> Result<Vec<(String, &'static str)>> {
+        let type_of = |entry: &TableEntry| if is_sorted(entry) { "zset" } else { "hash" };
+        Ok(self
+            .entries()?
+            .map(|entry| {
+                let kind = type_of(&entry);
+                (entry.name, kind)
+            })
+            .collect())
     }
 
     /// Removes a table that a Redis client has made, but not that of the strings. Returns whether it did.

@@ -15,7 +15,7 @@ use thalweg_wire::threads::spawn;
 use thalweg_wire::{Host, cluster};
 
 use super::expiry;
-use super::front::Front;
+use super::front::{Front, Memory};
 use crate::listen::{Options, Place};
 use crate::server::{Server, Stop, now_ms};
 use crate::socket::Tls;
@@ -28,14 +28,14 @@ const PASSWORD_FILE: &str = "resp-password";
 const MEMORY: usize = 1 << 20;
 
 /// Begins to serve Redis clients, if this node is to.
-pub(crate) fn serve(host: &Arc<Host>) -> Result<Vec<Stop>, String> {
+pub(crate) fn serve(host: &Arc<Host>, memory: Memory) -> Result<Vec<Stop>, String> {
     let (Some(directory), Some(declared)) = (host.directory(), host.declared()) else {
         return Ok(Vec::new());
     };
     let Some(port) = declared.resp else { return Ok(Vec::new()) };
     let options =
         options(directory, &declared, port).map_err(|why| format!("cannot serve Redis clients: {why}"))?;
-    let front = Arc::new(Front::load(directory)?);
+    let front = Arc::new(Front::load(directory, memory)?);
     let servers = Server::bind_on_cluster(&options, &front, SERVERS);
     let servers = servers.map_err(|why| why.to_string())?;
     let stops = servers.iter().map(Server::stop).collect();

@@ -80,7 +80,7 @@ pub struct TableService {
     pub(crate) loads: Mutex<BTreeSet<TableId>>,
     peers: Mutex<HashMap<Address, ToPeer>>,
     /// The servers of Redis clients.
-    resp: Vec<Stop>,
+    resp: OnceLock<Vec<Stop>>,
 }
 
 /// How replies get to a client.
@@ -131,8 +131,11 @@ impl TableService {
             group: OnceLock::new(),
             loads: Mutex::default(),
             peers: Mutex::default(),
-            resp: resp::serve(host)?,
+            resp: OnceLock::new(),
         });
+        let node = Arc::downgrade(&service);
+        let memory = move || node.upgrade().map(|node| node.memory()).unwrap_or_default();
+        let _ = service.resp.set(resp::serve(host, Box::new(memory))?);
         if let Some(directory) = service.dumps()
             && !dump::files(&directory, "").is_empty()
         {
@@ -180,8 +183,8 @@ impl TableService {
         (work(buckets, &mut out), out)
     }
 
-    /// Creates the buckets, without records, and starts the thread that ticks them.
-    fn first_buckets(self: &Arc<Self>) -> BucketServer {
+    /// The memory for tables, if they begin now.
+    fn memory_bytes(&self) -> usize {
         let available = process::available_memory_bytes();
         let declared = self.host.declared().and_then(|host| host.memory_bytes);
         let half = available / 100 * MEMORY_PERCENT;
@@ -189,6 +192,19 @@ impl TableService {
             Some(memory) => memory.of(available),
             None => declared.map_or(half, |declared| declared.min(half)),
         };
+        memory as usize
+    }
+
+    /// The memory of this node that its tables use, and the most that they may use.
+    pub(crate) fn memory(&self) -> (usize, usize) {
+        match &*locked(&self.buckets) {
+            Some(buckets) => (buckets.slab.used(), buckets.slab.limit()),
+            None => (0, self.memory_bytes()),
+        }
+    }
+
+    /// Creates the buckets, without records, and starts the thread that ticks them.
+    fn first_buckets(self: &Arc<Self>) -> BucketServer {
         let service = Arc::clone(self);
         spawn("tables", move || {
             while !service.host.is_stopping_within(TICK) {
@@ -199,7 +215,7 @@ impl TableService {
                 service.tick_registrar();
             }
         });
-        let mut buckets = BucketServer::new(self.host.name().into(), new_id().0 as u64, memory as usize);
+        let mut buckets = BucketServer::new(self.host.name().into(), new_id().0 as u64, self.memory_bytes());
         buckets.peers = self.others();
         buckets
     }
@@ -708,7 +724,7 @@ impl Service for TableService {
     }
 
     fn stop(&self, _patience: Duration) {
-        self.resp.iter().for_each(Stop::stop);
+        self.resp.get().into_iter().flatten().for_each(Stop::stop);
         std::mem::take(&mut *locked(&self.clients)).into_values().for_each(|to| _ = to.outlet.close());
         let peers = std::mem::take(&mut *locked(&self.peers));
         for to in peers.into_values() {

@@ -368,7 +368,7 @@ impl Shared {
     /// Processes a message of a server. Returns false if a server sends no such message to a client.
     fn take(self: &Arc<Self>, from: &Address, message: Message) -> bool {
         match message {
-            Message::Replies(replies) => self.replied(replies),
+            Message::Replies(replies) => self.replied(from, replies),
             Message::Multicast { session, group, port } => {
                 let group = SocketAddrV4::new(Ipv4Addr::from_bits(group), port as u16);
                 self.multicast.iter().for_each(|multicast| locked(multicast).joined(from, session, group));
@@ -383,9 +383,10 @@ impl Shared {
     }
 
     /// Processes replies.
-    fn replied(&self, replies: Replies) {
+    fn replied(&self, from: &Address, replies: Replies) {
         let now_ns = now_ns();
         let mut state = self.state();
+        state.client.note_places(now_ns / NS_PER_MS, from, &replies);
         let outcomes = state.client.take(now_ns / NS_PER_MS, replies);
         outcomes.into_iter().for_each(|(number, outcome)| state.ended(now_ns, number, Ok(outcome)));
         drop(state);

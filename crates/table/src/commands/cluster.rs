@@ -24,6 +24,9 @@ const TRIES_MAX: usize = 100;
 /// The most values that a command has requested and not yet used.
 const TOGETHER: usize = 128;
 
+/// The most keys that are removed in one round, of at most 2 KiB each.
+const ROUND: usize = 1024;
+
 type Run = fn(&mut Call<'_, '_>, &Front, &Arguments<'_>) -> Outcome;
 
 /// What a command does on a cluster; `None` if it is not possible there.
@@ -200,8 +203,17 @@ pub(super) fn values(
     })
 }
 
-pub(super) fn exists_one(call: &mut Call<'_, '_>, front: &Front, key: &[u8]) -> Result<bool, Refusal> {
-    Ok(expiring::string(call, front, key)?.is_some() || front.find(key)?.is_some())
+/// The type of what has this key.
+pub(super) fn type_of(
+    call: &mut Call<'_, '_>,
+    front: &Front,
+    key: &[u8],
+) -> Result<Option<&'static str>, Refusal> {
+    if expiring::string(call, front, key)?.is_some() {
+        return Ok(Some("string"));
+    }
+    let types = front.types()?;
+    Ok(types.into_iter().find(|(name, _)| name.as_bytes() == key).map(|(_, of_table)| of_table))
 }
 
 fn exists(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
@@ -210,13 +222,8 @@ fn exists(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome 
 }
 
 fn kind(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let name = match (expiring::string(call, front, a[1])?, front.find(a[1])?) {
-        (Some(_), _) => "string",
-        (None, Some(table)) if table.score().is_some() => "zset",
-        (None, Some(_)) => "hash",
-        (None, None) => "none",
-    };
-    call.reply.simple(name);
+    let name = type_of(call, front, a[1])?;
+    call.reply.simple(name.unwrap_or("none"));
     Ok(())
 }
 
@@ -288,11 +295,7 @@ fn scan(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
         found.extend(keys.into_iter().map(|key| (key, "string")));
     }
     if last.is_none() {
-        for name in front.names()? {
-            let table = front.find(name.as_bytes())?;
-            let kind = if table.is_some_and(|table| table.score().is_some()) { "zset" } else { "hash" };
-            found.push((name.into_bytes(), kind));
-        }
+        found.extend(front.types()?.into_iter().map(|(name, kind)| (name.into_bytes(), kind)));
     }
     let is_wanted = |(key, kind): &(Vec<u8>, &str)| {
         wanted.wants(key) && wanted.kind.is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind.as_bytes()))
@@ -471,12 +474,27 @@ fn zlexcount(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outco
     call.count(count as usize)
 }
 
+/// Reads some keys and removes them, then some more, so that few are in memory. Returns how many were removed.
+fn in_rounds(
+    mut keys: impl Iterator<Item = Result<Vec<u8>, Error>>,
+    mut remove: impl FnMut(Vec<Vec<u8>>) -> Result<usize, Refusal>,
+) -> Result<usize, Refusal> {
+    let mut removed = 0;
+    loop {
+        let round = keys.by_ref().take(ROUND).collect::<Result<Vec<_>, _>>()?;
+        if round.is_empty() {
+            return Ok(removed);
+        }
+        removed += remove(round)?;
+    }
+}
+
 fn zremrangebylex(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
     let ends = ends(a[2], a[3])?;
     let Some((set, ends)) = front.sorted(a[1])?.zip(ends) else { return call.count(0) };
     let members = set.table.range(Interval::from(ends)).keys_only();
-    let members = members.map(|record| record.map(|(key, _)| key)).collect::<Result<Vec<_>, _>>()?;
-    let removed = delete(&set.table, members.into_iter())?;
+    let members = members.map(|record| record.map(|(key, _)| key));
+    let removed = in_rounds(members, |round| delete(&set.table, round.into_iter()))?;
     call.count(removed)
 }
 
@@ -561,4 +579,31 @@ fn range(
     let window = Window::of_range(&a[4..], name, backwards)?;
     let ends = if backwards { ends(a[3], a[2])? } else { ends(a[2], a[3])? };
     by_lex(call, front, a[1], ends, &window)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// What went wrong: all members of a range were in memory before the first was removed.
+    #[test]
+    fn few_keys_are_in_memory_while_many_are_removed() {
+        let (read, total) = (Cell::new(0), 10 * ROUND + 1);
+        let keys = (0..total).map(|i| {
+            read.set(read.get() + 1);
+            Ok(i.to_be_bytes().to_vec())
+        });
+        let (mut expected, mut rounds) = (0..total, 0);
+        let removed = in_rounds(keys, |round| {
+            assert!(round.len() <= ROUND && read.get() <= (rounds + 1) * ROUND);
+            assert!(round.iter().all(|key| *key == expected.next().unwrap().to_be_bytes()));
+            rounds += 1;
+            Ok(round.len() - 1)
+        });
+        assert_eq!((removed, expected.len(), rounds), (Ok(total - 11), 0, 11));
+        let fails = [Ok(vec![1]), Err(Error::ReadOnly)].into_iter();
+        assert_eq!(in_rounds(fails, |round| Ok(round.len())), Err(Refusal::Cluster(Error::ReadOnly)));
+    }
 }

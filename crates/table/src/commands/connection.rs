@@ -164,7 +164,7 @@ pub(super) fn config(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     if !word.eq_ignore_ascii_case(b"get") || names.is_empty() {
         return Err(Refusal::Syntax("config"));
     }
-    let memory = call.keys().memory().1.to_string();
+    let memory = call.memory().1.to_string();
     // Nothing is written to disk.
     let settings = [("appendonly", "no"), ("databases", "1"), ("maxmemory", &memory), ("save", "")];
     let found: Vec<_> = (settings.iter())
@@ -180,8 +180,9 @@ pub(super) fn config(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
 
 pub(super) fn info(call: &mut Call<'_, '_>, _: &Arguments<'_>) -> Outcome {
     let (clients, commands, started) = (call.shared.clients, call.shared.commands, call.shared.started_ms);
+    let (used, limit) = call.memory();
     let keyspace = call.keys();
-    let ((used, limit), keys, now) = (keyspace.memory(), keyspace.len(), keyspace.now_ms);
+    let (keys, now) = (keyspace.len(), keyspace.now_ms);
     let mut text = String::new();
     let seconds = (now - started) / 1000;
     let _ = write!(

@@ -3,7 +3,7 @@
 //! Invariant: a command on one string is atomic.
 //! Non-goals: an end of hashes and sorted sets, which are tables.
 
-use super::cluster::{changed, each_value, exists_one, values};
+use super::cluster::{changed, each_value, type_of, values};
 use super::keys::wants;
 use super::strings::{ends, options};
 use crate::call::{Arguments, Call, Outcome, number};
@@ -186,9 +186,9 @@ pub(super) fn expire(
 
 /// Refuses what tables cannot do, if the key is the name of one.
 fn no_table(call: &mut Call<'_, '_>, front: &Front, key: &[u8], name: &'static str) -> Outcome {
-    match exists_one(call, front, key)? {
-        true => Err(Refusal::NotOnCluster(name)),
-        false => Ok(()),
+    match type_of(call, front, key)? {
+        Some(_) => Err(Refusal::NotOnCluster(name)),
+        None => Ok(()),
     }
 }
 
@@ -204,7 +204,7 @@ pub(super) fn left(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>, un
     let left = match string(call, front, a[1])? {
         Some(Text { ends_ms: Some(ends), .. }) => (ends - now_ms + unit_ms / 2) / unit_ms,
         Some(_) => -1,
-        None if exists_one(call, front, a[1])? => -1,
+        None if type_of(call, front, a[1])?.is_some() => -1,
         None => -2,
     };
     call.reply.integer(left);

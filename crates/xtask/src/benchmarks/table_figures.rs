@@ -21,8 +21,6 @@ const PAPER_RANGE: [f64; 5] = [0.035, 0.021, 0.017, 0.014, 0.010];
 /// Records of the rows that insert, search and read, and of those that create a file.
 const USED: f64 = 100_000.0;
 const CREATED: f64 = 150_000.0;
-/// What a note begins with that has the records and seconds of a curve.
-const CURVE: &str = "records and seconds: ";
 /// The rows of the figures about a file that is created.
 const BY_ONE: [(&str, &str); 6] = [
     ("Cu, adaptive", "cu-adaptive"),
@@ -91,18 +89,14 @@ fn paper(name: &str, values: &[f64; 5]) -> Line {
     Line { name: name.into(), points: (1..).zip(values.iter().copied()).collect() }
 }
 
-/// The seconds until so many records were inserted, from the note of a row, in `unit` for so many records.
+/// The seconds until so many records of a row were inserted, in `unit` for so many records.
 fn curve(report: &BenchReport, row: &str, unit: impl Fn(u32, f64) -> f64) -> Vec<(u32, f64)> {
-    let notes = measured(report, row).into_iter().flat_map(|row| &row.notes);
-    let point = |text: &str| {
-        let (records, seconds) = text.split_once(' ')?;
-        let (records, seconds) = (records.parse().ok()?, seconds.parse().ok()?);
-        Some((records, unit(records, seconds)))
+    let points = measured(report, row).into_iter().flat_map(|row| &row.curve);
+    let point = |(records, seconds): &(u64, f64)| {
+        let records = u32::try_from(*records).ok()?;
+        Some((records, unit(records, *seconds)))
     };
-    notes
-        .filter_map(|note| note.strip_prefix(CURVE))
-        .flat_map(|points| points.split(", ").filter_map(point))
-        .collect()
+    points.filter_map(point).collect()
 }
 
 /// The figures about a file that is created, by the number of its records.
@@ -230,17 +224,16 @@ mod tests {
 
     #[test]
     fn points_are_ours_beside_those_of_the_paper() {
-        let row = |name: &str, seconds: f64, notes: &[&str]| BenchRow {
+        let row = |name: &str, seconds: f64, curve: &[(u64, f64)]| BenchRow {
             name: name.into(),
             bytes: 10_000_000,
-            notes: notes.iter().map(|note| note.to_string()).collect(),
+            curve: curve.to_vec(),
             ours: BenchMeasure { seconds, ..BenchMeasure::default() },
             ..BenchRow::default()
         };
-        let one = ["5 buckets at the end", "records and seconds: 10000 0.100, 20000 0.300"];
         let mut rows = vec![
-            row("create-cu-none", 0.3, &one),
-            row("create-cu-2-clients", 0.3, &["records and seconds: 8000 0.100, 16000 0.200"]),
+            row("create-cu-none", 0.3, &[(10_000, 0.1), (20_000, 0.3)]),
+            row("create-cu-2-clients", 0.3, &[(8_000, 0.1), (16_000, 0.2)]),
             row("insert-cu-10-1", 1.0, &[]),
             row("insert-cu-10-2", 2.0, &[]),
             row("split-10000", 1.0, &[]),
