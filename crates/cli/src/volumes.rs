@@ -106,13 +106,10 @@ fn create(
 
 /// Removes a volume, and reports what was removed and what is left.
 fn destroyed(registry: &Registry, name: &str, force: bool, how: Show) -> Result<u8, Failure> {
-    let entry = registry.find(name)?;
-    let left = volume::destroy(registry, name, force)?;
-    left.iter().for_each(|left| complain(left));
-    if !left.is_empty() {
-        return Ok(WRONG);
-    }
-    report(how, || to_json(&entry), || show::volume_destroyed(&entry))
+    let destroyed = volume::destroy(registry, name, force)?;
+    destroyed.left.iter().for_each(|left| complain(left));
+    report(how, || to_json(&destroyed), || show::volume_destroyed(&destroyed))?;
+    Ok(if destroyed.left.is_empty() { DONE } else { WRONG })
 }
 
 /// Removes a file or directory of a volume.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_api::VolumeEntry;
+use thalweg_api::{VolumeDestroyed, VolumeEntry};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::threads::Threads;
 use thalweg_io::{Access, File, FileSystem, hidden, process, small};
@@ -21,6 +21,7 @@ use crate::alone::{Alone, OpenAlone, OpenVolume, Watch};
 use crate::attach::{Attachment, CLIENTS};
 use crate::client::Client;
 use crate::layout::Policy;
+use crate::local::SUPERBLOCK;
 use crate::manager::{Change, Facts, Manager};
 use crate::registry::{Registry, part};
 use crate::store::Store;
@@ -296,38 +297,92 @@ pub(crate) fn in_use(meta: &Path, name: &str) -> Result<Error> {
     )))
 }
 
-/// Removes the directories of a volume and everything in them. Returns what is not the volume's; if there is any,
-/// nothing is removed, or, with `force`, everything else is.
-pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<Vec<String>> {
-    let meta = Path::new(&entry.manager);
+/// What is in the place of a part of a volume.
+enum Found {
+    /// The part.
+    Part,
+    /// Something that may not be removed, and why.
+    Foreign(String),
+    /// Nothing of this volume: the disk may not be mounted. Why that is known.
+    Nothing(String),
+}
+
+/// Removes the directories of a volume and everything in them. A part that is not there is left where it may be. If
+/// there is anything in a part that is not the volume's, or none of them is there, nothing is removed, or, with
+/// `force`, everything else is.
+pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<VolumeDestroyed> {
+    let (io, meta) = (io(), Path::new(&entry.manager));
     // A volume without its manager can still be removed.
-    let held = if meta.exists() { wait_for(|| try_lock(meta))? } else { None };
-    if held.is_none() && meta.exists() {
-        return Err(in_use(meta, &entry.name)?);
-    }
-    let io = io();
-    // Stores that are gone need not be removed.
-    let parts = entry.stores.iter().chain([&entry.manager]).map(Path::new).filter(|dir| dir.exists());
-    let parts: Vec<&Path> = parts.collect();
-    let why_not = |dir: &&Path| match small::check_own_directory(dir).map_err(Error::from) {
-        Ok(()) => foreign(&io, dir).transpose(),
-        Err(why) => Some(Err(why)),
+    let held = match wait_for(|| try_lock(meta)) {
+        Ok(None) => return Err(in_use(meta, &entry.name)?),
+        Ok(held) => held,
+        Err(Error::Io(e)) if e.source.kind() == std::io::ErrorKind::NotFound || !meta.exists() => None,
+        Err(why) => return Err(why),
     };
-    let mut left: Vec<String> = parts
-        .iter()
-        .filter_map(why_not)
-        .map(|why| match why {
-            Ok(path) => format!("{} is not the volume's; move it away, or give --force", path.display()),
-            Err(why) => why.to_string(),
-        })
-        .collect();
-    if left.is_empty() || force {
-        let cleared =
-            |dir: &&Path| small::check_own_directory(dir).map_err(Error::from).and_then(|()| clear(&io, dir));
-        left = parts.iter().filter_map(|dir| cleared(dir).err()).map(|why| why.to_string()).collect();
+    let facts = held.as_ref().and_then(|_| SqliteManager::open(meta).and_then(|m| m.facts()).ok());
+    let volume = facts.map(|facts| facts.volume);
+    let stores = (0..).zip(&entry.stores).map(|(slot, dir)| (Some(slot), dir));
+    let (mut parts, mut foreign, mut away) = (Vec::new(), Vec::new(), Vec::new());
+    // The manager is the last: until then the volume can be destroyed again.
+    for (slot, dir) in stores.chain([(None, &entry.manager)]) {
+        let what = if slot.is_some() { "store" } else { "manager" };
+        match find(&io, Path::new(dir), slot.map(|slot| (volume, slot))) {
+            Found::Part => parts.push((slot, dir)),
+            Found::Foreign(why) => {
+                foreign.push(why);
+                parts.push((slot, dir));
+            }
+            Found::Nothing(why) => away.push(format!(
+                "the {what} in {dir} was not there, so it is not removed: {why}; if it is on a disk that is not \
+                 mounted, mount that and remove {dir} by hand"
+            )),
+        }
     }
+    if parts.is_empty() {
+        foreign.push(format!(
+            "nothing of volume {0} is there; mount its disks, or give --force to forget it",
+            entry.name
+        ));
+    }
+    let mut told = VolumeDestroyed { name: entry.name.clone(), ..VolumeDestroyed::default() };
+    if !foreign.is_empty() && !force {
+        told.left = foreign;
+        return Ok(told);
+    }
+    for (slot, dir) in parts {
+        let path = Path::new(dir);
+        match small::check_own_directory(path).map_err(Error::from).and_then(|()| clear(&io, path)) {
+            Ok(()) if slot.is_some() => told.stores.push(dir.clone()),
+            Ok(()) => told.manager = Some(dir.clone()),
+            Err(why) => told.left.push(why.to_string()),
+        }
+    }
+    told.forgotten = force || told.left.is_empty();
+    told.left.extend(away);
     drop(held);
-    Ok(left)
+    Ok(told)
+}
+
+/// Looks for a part of a volume: the store of a slot, of this volume if its number is known, or the manager.
+fn find(io: &Arc<dyn FileSystem>, dir: &Path, store: Option<(Option<u128>, u32)>) -> Found {
+    if let Err(why) = std::fs::symlink_metadata(dir) {
+        return Found::Nothing(failed_to_open(dir, why).to_string());
+    }
+    if let Err(why) = small::check_own_directory(dir) {
+        return Found::Foreign(why.to_string());
+    }
+    let checked = match store {
+        Some((volume, slot)) => LocalStore::check(io, dir, volume, slot),
+        None => File::open(io, &dir.join(LOCK), Access::Update).map(drop).map_err(Error::from),
+    };
+    match checked.map(|()| foreign(io, dir)) {
+        Err(why) => Found::Nothing(why.to_string()),
+        Ok(Ok(None)) => Found::Part,
+        Ok(Ok(Some(path))) => {
+            Found::Foreign(format!("{} is not the volume's; move it away, or give --force", path.display()))
+        }
+        Ok(Err(why)) => Found::Foreign(why.to_string()),
+    }
 }
 
 /// A directory inside a directory of a volume: it is not the volume's, whose parts are files.
@@ -335,9 +390,12 @@ fn foreign(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<Option<PathBuf>> {
     Ok(io.list(dir)?.into_iter().find(|path| path.is_dir() && !path.is_symlink()))
 }
 
-/// Removes a directory of files, or as many of them as possible.
+/// Removes a directory of files, or as many of them as possible. What shows that it is a part of a volume goes last, so
+/// that the rest can be removed later.
 pub(crate) fn clear(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
-    let removed: Vec<_> = io.list(dir)?.iter().map(|path| io.remove(path)).collect();
+    let mut files = io.list(dir)?;
+    files.sort_by_key(|path| path.ends_with(SUPERBLOCK) || path.ends_with(LOCK));
+    let removed: Vec<_> = files.iter().map(|path| io.remove(path)).collect();
     removed.into_iter().collect::<std::result::Result<(), _>>()?;
     Ok(small::remove_directory(dir)?)
 }

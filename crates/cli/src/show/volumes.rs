@@ -1,7 +1,8 @@
 //! Volumes and their files.
 
 use thalweg_api::{
-    VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeSalvage, VolumeStatus, VolumeStore,
+    VolumeCheck, VolumeDestroyed, VolumeEntry, VolumeFile, VolumeLayout, VolumeSalvage, VolumeStatus,
+    VolumeStore,
 };
 use thalweg_base::clock::date;
 use thalweg_base::units::Bytes;
@@ -20,10 +21,19 @@ pub(crate) fn volume_list(volumes: &[VolumeEntry]) -> String {
     text
 }
 
-/// The volume that was removed.
-pub(crate) fn volume_destroyed(entry: &VolumeEntry) -> String {
-    let VolumeEntry { name, manager, stores, .. } = entry;
-    let mut text = format!("{name}: removed with all its files\n  manager {manager}\n");
+/// The parts of a volume that were removed, and whether that was all.
+pub(crate) fn volume_destroyed(destroyed: &VolumeDestroyed) -> String {
+    let VolumeDestroyed { name, manager, stores, left, forgotten } = destroyed;
+    let left = counted(left.len(), "part", "parts");
+    let how = match (destroyed.left.is_empty(), forgotten, manager.is_none() && stores.is_empty()) {
+        (true, ..) => "removed with all its files".into(),
+        (_, true, false) => format!("removed and forgotten, except for {left}"),
+        (_, true, true) => "forgotten, but nothing was removed".into(),
+        (_, false, true) => "nothing was removed".into(),
+        (_, false, false) => format!("not forgotten, because {left} could not be removed; these were"),
+    };
+    let mut text = format!("{name}: {how}\n");
+    text.extend(manager.iter().map(|manager| format!("  manager {manager}\n")));
     text.extend(stores.iter().map(|store| format!("  store   {store}\n")));
     text
 }

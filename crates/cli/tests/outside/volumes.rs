@@ -128,3 +128,16 @@ fn on_a_full_disk_a_mount_still_reads_and_removes() {
     let Some(told) = told else { return };
     assert_eq!(told.is_done(), "a\nb\nbig\n");
 }
+
+#[test]
+fn what_is_not_there_is_named_when_a_volume_is_destroyed() {
+    let place = with_volume();
+    place.shell("mv d2 away").is_done();
+    let run = |line: &str| place.shell(&format!("XDG_CONFIG_HOME=$PWD/settings {line}"));
+    let told = run("$T volume destroy films");
+    assert_eq!(told.status, Some(1), "{told:?}");
+    assert!(told.out.starts_with("films: removed and forgotten, except for 1 part\n  manager "), "{told:?}");
+    assert!(told.out.contains("d1/films.thalweg-store") && !told.out.contains("d2"), "{told:?}");
+    assert!(told.err.contains("d2/films.thalweg-store was not there") && told.err.lines().count() == 1);
+    assert_eq!(run("$T volume list; ls away").is_done(), "films.thalweg-store\n");
+}
