@@ -24,6 +24,7 @@ use crate::layout::Policy;
 use crate::local::SUPERBLOCK;
 use crate::manager::{Change, Facts, Manager};
 use crate::registry::{Registry, part};
+use crate::reserve::Reserve;
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, LocalStore, Result, SqliteManager, Volume};
@@ -109,6 +110,7 @@ impl Made {
         policy: &Policy,
         owner: (u32, u32),
     ) -> Result<()> {
+        Reserve::check_room(thalweg_io::directory_of(dir))?;
         self.directory(dir)?;
         SqliteManager::create(dir, volume, slots, policy, owner)?;
         make_lock(dir)

@@ -141,3 +141,21 @@ fn what_is_not_there_is_named_when_a_volume_is_destroyed() {
     assert!(told.err.contains("d2/films.thalweg-store was not there") && told.err.lines().count() == 1);
     assert_eq!(run("$T volume list; ls away").is_done(), "films.thalweg-store\n");
 }
+
+/// Nobody learned that the room was not reserved, until files could not be removed on the full disk.
+#[test]
+fn a_disk_without_room_for_the_reserve_gets_no_manager() {
+    let place = Place::new();
+    let told = place.shell(
+        "exec unshare -m bash -c 'export XDG_CONFIG_HOME=$PWD/settings
+        mkdir disk d2 && mount -t tmpfs -o size=6M none disk || exit 77
+        $T volume create full --stores disk,d2; echo $?
+        ls disk d2; $T volume list
+        $T volume create full --stores disk,d2 --manager d2 -q; echo $?; $T volume destroy full -q'",
+    );
+    if told.status == Some(77) {
+        return skipped(&format!("nothing can be mounted here: {}", told.err));
+    }
+    assert_eq!((told.status, told.out.as_str()), (Some(0), "2\nd2:\n\ndisk:\n0\n"), "{told:?}");
+    assert!(told.err.contains("disk has 6.00 MiB free; ") && told.err.contains("need 8 MiB"), "{told:?}");
+}
