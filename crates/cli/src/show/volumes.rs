@@ -8,6 +8,7 @@ use thalweg_base::clock::date;
 use thalweg_base::units::Bytes;
 
 use super::columns::{columns, counted, labelled};
+use crate::print::on_one_line;
 
 /// Each volume with its directories.
 pub(crate) fn volume_list(volumes: &[VolumeEntry]) -> String {
@@ -85,7 +86,7 @@ fn in_words(layout: &VolumeLayout) -> String {
 /// The amount that was read, and the problems found.
 pub(crate) fn volume_check(check: &VolumeCheck) -> String {
     let VolumeCheck { name, files, strips, bytes, problems, lost_files } = check;
-    let mut text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+    let mut text: String = problems.iter().map(|problem| on_one_line(problem) + "\n").collect();
     text += &format!(
         "{name}: {}, {}, {} read\n",
         counted(*files as usize, "file", "files"),
@@ -107,7 +108,7 @@ pub(crate) fn volume_check(check: &VolumeCheck) -> String {
 /// The files that were saved, and those that were not.
 pub(crate) fn volume_salvage(salvaged: &VolumeSalvage) -> String {
     let VolumeSalvage { name, files, partial_files, bytes, problems } = salvaged;
-    let text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+    let text: String = problems.iter().map(|problem| on_one_line(problem) + "\n").collect();
     let partly = if *partial_files > 0 { format!(", {partial_files} in part") } else { String::new() };
     text + &format!(
         "{name}: {} saved{partly}, {}\n",

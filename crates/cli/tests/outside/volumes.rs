@@ -159,3 +159,32 @@ fn a_disk_without_room_for_the_reserve_gets_no_manager() {
     assert_eq!((told.status, told.out.as_str()), (Some(0), "2\nd2:\n\ndisk:\n0\n"), "{told:?}");
     assert!(told.err.contains("disk has 6.00 MiB free; ") && told.err.contains("need 8 MiB"), "{told:?}");
 }
+
+#[test]
+fn control_characters_in_names_reach_no_terminal() {
+    let place = with_volume();
+    if place.shell("script --version").status != Some(0) {
+        return skipped("there is no program script, which makes a terminal");
+    }
+    let run = |line: &str| place.shell(&format!("export XDG_CONFIG_HOME=$PWD/settings; {line}"));
+    run("mkdir in; cd in; printf x > $'a\\n\\e[2Jb'; ln -s $'\\e]0;x\\a' link; $T pump -q ./ volume:films/")
+        .is_done();
+    let raw = run("$T volume ls volume:films/");
+    assert!(raw.is_done().contains(" a\n\u{1b}[2Jb\n"), "a program gets the names as they are: {raw:?}");
+    place.write("terminal", b"script -qec \"$T volume $1 $2\" /dev/null");
+    for what in
+        ["ls volume:films/", "ls \"volume:films/$'a\\n\\e[2Jb'\"", "stat \"volume:films/$'a\\n\\e[2Jb'\""]
+    {
+        let shown = run(&format!("SHELL=/bin/bash bash terminal {what}"));
+        let out = shown.is_done();
+        assert!(!out.contains('\u{1b}') && out.contains(r"a\n\u{1b}[2Jb"), "{what}: {shown:?}");
+    }
+    let link = run("SHELL=/bin/bash bash terminal stat volume:films/link");
+    assert!(link.is_done().contains(r"target    \u{1b}]0;x\u{7}"), "{link:?}");
+    // Reports never have them: a name must not look like a line of its own.
+    run("for f in d?/films.thalweg-store/*.strip; do printf y > $f; done").is_done();
+    for command in ["check films", "salvage films saved"] {
+        let told = run(&format!("$T volume {command}"));
+        assert!(told.status == Some(1) && told.out.contains(r"a\n\u{1b}[2Jb: "), "{told:?}");
+    }
+}
