@@ -145,15 +145,15 @@ fn make_lock(meta: &Path) -> Result<()> {
 
 /// Opens a volume: serves it, or attaches to the process that does.
 pub(crate) fn open(entry: VolumeEntry) -> Result<OpenVolume> {
-    let attached = Attachment::new(Path::new(&entry.manager), &entry.name);
-    let (attachment, slots) = attached.map_err(|why| with_remedy(why, &entry))?;
+    let (attachment, slots) = Attachment::new(Path::new(&entry.manager), &entry.name)?;
     let volume = Volume::of(Client::by(attachment), Arc::new(Stores::new(slots)));
     Ok(OpenVolume { volume, entry, watch: Watch::default() })
 }
 
 /// The reason why a volume cannot be opened, with a remedy if its manager does not exist or its database is damaged.
-fn with_remedy(why: Error, entry: &VolumeEntry) -> Error {
+pub(crate) fn with_remedy(why: Error, entry: &VolumeEntry) -> Error {
     match why {
+        other if entry.cluster.is_some() => other,
         Error::Io(e) if e.source.kind() == std::io::ErrorKind::NotFound => Error::Refused(format!(
             "{e}; mount the disk with the manager of volume {0}, or, if it is gone, save the contents of files with \
              thalweg volume salvage {0} DIR",

@@ -14,12 +14,12 @@ use crate::{Result, cluster, place};
 /// Opens a volume, through the process or node that serves it. This process may become the server of a local volume.
 pub fn open(registry: &Registry, name: &str) -> Result<OpenVolume> {
     let known = registry.find(name)?;
-    let open = open_known(known.clone())?;
+    let open = open_known(known.clone()).map_err(|why| place::with_remedy(why, &known))?;
     note_stores(registry, &known, &open.entry)?;
     Ok(open)
 }
 
-/// Opens the volume of an entry.
+/// Opens the volume of an entry. Errors have no remedy.
 pub(crate) fn open_known(entry: VolumeEntry) -> Result<OpenVolume> {
     match entry.cluster {
         None => place::open(entry),
@@ -31,7 +31,7 @@ pub(crate) fn open_known(entry: VolumeEntry) -> Result<OpenVolume> {
 pub(crate) fn open_for(registry: &Registry, name: &str, work: VolumeWork) -> Result<OpenVolume> {
     let entry = registry.find(name)?;
     match entry.cluster {
-        None => place::open(entry),
+        None => place::open(entry.clone()).map_err(|why| place::with_remedy(why, &entry)),
         Some(_) => cluster::open(entry, Some(work)),
     }
 }

@@ -110,11 +110,16 @@ pub(crate) fn volume_salvage(salvaged: &VolumeSalvage) -> String {
     let VolumeSalvage { name, files, partial_files, bytes, problems } = salvaged;
     let text: String = problems.iter().map(|problem| on_one_line(problem) + "\n").collect();
     let partly = if *partial_files > 0 { format!(", {partial_files} in part") } else { String::new() };
-    text + &format!(
-        "{name}: {} saved{partly}, {}\n",
-        counted(*files as usize, "file", "files"),
-        Bytes(*bytes)
-    )
+    let saved =
+        format!("{name}: {} saved{partly}, {}\n", counted(*files as usize, "file", "files"), Bytes(*bytes));
+    let advice = match problems.iter().any(|problem| problem.contains(" lost")) {
+        false => "",
+        true => {
+            "lost bytes are holes in the copies; if a store comes back, salvage again to another directory, or take \
+             these files from a backup\n"
+        }
+    };
+    text + &saved + advice
 }
 
 /// A row for each name, as in `ls -l`.

@@ -188,3 +188,20 @@ fn control_characters_in_names_reach_no_terminal() {
         assert!(told.status == Some(1) && told.out.contains(r"a\n\u{1b}[2Jb: "), "{told:?}");
     }
 }
+
+#[test]
+fn the_advice_of_salvage_is_given_once() {
+    let place = with_volume();
+    let run = |line: &str| place.shell(&format!("export XDG_CONFIG_HOME=$PWD/settings; {line}"));
+    run("for i in 1 2 3; do $T gen 1k volume:films/$i -q; done").is_done();
+    run("for f in d?/films.thalweg-store/*.strip; do printf yyy | dd of=$f conv=notrunc 2>/dev/null; done")
+        .is_done();
+    let told = run("$T volume salvage films saved");
+    assert!(told.status == Some(1) && told.out.matches("are lost: ").count() == 3, "{told:?}");
+    assert_eq!(told.out.matches("salvage again").count(), 1, "{told:?}");
+    // Who salvages is not told to salvage.
+    run("mv d1/films.thalweg-manager away").is_done();
+    let told = run("$T volume salvage films again");
+    assert!(told.out.contains("called after their numbers: cannot open "), "{told:?}");
+    assert!(!told.out.contains("thalweg volume salvage"), "{told:?}");
+}
