@@ -25,6 +25,7 @@ use crate::local::SUPERBLOCK;
 use crate::manager::{Change, Facts, Manager};
 use crate::registry::{Registry, part};
 use crate::reserve::Reserve;
+use crate::runs::{self, Runs};
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, LocalStore, Result, SqliteManager, Volume};
@@ -185,7 +186,8 @@ pub(crate) fn open_alone(mut entry: VolumeEntry) -> Result<OpenAlone> {
     let manager = SqliteManager::open(&meta)?;
     let facts = manager.facts()?;
     entry.stores = facts.slots.iter().map(|dir| text(dir)).collect::<Result<_>>()?;
-    let volume = Volume::assemble(Box::new(manager), slots_of(&facts))?;
+    let slots = slots_of(&facts, &manager)?;
+    let volume = Volume::assemble(Box::new(manager), slots)?;
     let here = Here { name: entry.name.clone(), meta, volume: facts.volume, _lock: lock, _clients: clients };
     Ok(OpenAlone { volume, entry, alone: Box::new(here) })
 }
@@ -230,20 +232,33 @@ impl Alone for Here {
     fn give(&self, volume: Arc<Volume>, slot: u32, directory: &str) -> Result<()> {
         // Only one connection at a time can use the manager's database.
         drop(volume);
-        SqliteManager::open(&self.meta)?.change(&Change::Slot(slot, directory.into())).map(drop)
+        let manager = SqliteManager::open(&self.meta)?;
+        // The store that was there before is older than its successor, should it ever come back.
+        let run = manager.runs()?.get(&slot).map_or(1, |run| run + 1);
+        runs::note(Path::new(directory), run)?;
+        manager.change(&Change::Slot(slot, directory.into()))?;
+        manager.set_run(slot, run)
     }
 }
 
 /// The manager in its directory, and the stores of its volume.
 pub(crate) fn parts(meta: &Path) -> Result<(Box<dyn Manager>, Stores)> {
     let manager = SqliteManager::open(meta)?;
-    let slots = slots_of(&manager.facts()?);
-    Ok((Box::new(manager), Stores::new(slots)))
+    let facts = manager.facts()?;
+    let slots = slots_of(&facts, &manager)?;
+    let there = (0..).zip(&slots).filter(|(_, store)| store.is_ok());
+    let runs = Runs::new(there.map(|(slot, _)| (slot, facts.slots[slot as usize].clone())).collect());
+    Ok((Box::new(manager), Stores::new(slots).counting(runs)))
 }
 
-fn slots_of(facts: &Facts) -> Vec<Slot> {
-    let io = io();
-    (0..).zip(&facts.slots).map(|(slot, dir)| store(&io, dir, facts.volume, slot)).collect()
+fn slots_of(facts: &Facts, manager: &SqliteManager) -> Result<Vec<Slot>> {
+    let (io, runs) = (io(), manager.runs()?);
+    let slot = |(slot, dir): (u32, &PathBuf)| {
+        let store = store(&io, dir, facts.volume, slot)?;
+        let seen = runs.get(&slot).copied().unwrap_or(0);
+        runs::check(dir, seen).map(|()| store).map_err(|why| why.to_string())
+    };
+    Ok((0..).zip(&facts.slots).map(slot).collect())
 }
 
 fn text(path: &Path) -> Result<String> {

@@ -92,7 +92,7 @@ fn what_fails_on_a_full_disk_leaves_nothing_behind() {
         $T gen 10k volume:full/x -q && $T volume check full -q",
     );
     let Some(told) = told else { return };
-    assert_eq!(told.is_done(), "2\nsuperblock\n");
+    assert_eq!(told.is_done(), "2\nrun\nsuperblock\n");
 }
 
 #[test]
