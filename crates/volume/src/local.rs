@@ -72,7 +72,10 @@ impl LocalStore {
         if found == expected {
             return Ok(());
         }
-        Err(Error::Refused(format!("{} is not that of slot {slot} of this volume", path.display())))
+        Err(Error::Refused(format!(
+            "{} is of another volume, or of another store than number {slot} of this one",
+            path.display()
+        )))
     }
 
     /// Opens a store of any volume, for callers that have nothing but the directory.

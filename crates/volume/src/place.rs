@@ -263,7 +263,9 @@ fn slots_of(facts: &Facts, manager: &SqliteManager) -> Result<Vec<Slot>> {
 
 fn text(path: &Path) -> Result<String> {
     let text = path.to_str().map(String::from);
-    text.ok_or_else(|| Error::Refused(format!("{} is not readable text", path.display())))
+    text.ok_or_else(|| {
+        Error::Refused(format!("{} is not valid UTF-8, as the list of volumes needs it", path.display()))
+    })
 }
 
 fn store(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Slot {

@@ -204,7 +204,7 @@ fn rebuild(
     let mut lost = Lost::default();
     let Some((_, _, StripFacts { layout, generation, .. })) = newest else {
         if known.is_some_and(|known| known.strips != 0) && size > 0 {
-            lost.add(0..size, "no store has any of it");
+            lost.add(0..size, "no store that can be read has any of it");
             return Ok((0, lost));
         }
         return write(io, path, size, |_| Ok(())).map(|()| (size, lost));

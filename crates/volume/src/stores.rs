@@ -332,7 +332,7 @@ impl Stores {
             }
         }
         Err(failure
-            .unwrap_or_else(|| Error::Missing(target.strip(index, 0), "no copy of it is current".into())))
+            .unwrap_or_else(|| Error::Missing(target.strip(index, 0), "no copy of it is up to date".into())))
     }
 
     /// Rewrites a damaged block from the other copy: one block for each read that found damage. The next read, or a
@@ -433,7 +433,8 @@ impl Stores {
     pub(crate) fn extent(&self, target: &Target) -> Result<(u64, u64)> {
         let (mut size, mut strips) = (0, 0);
         for index in 0..target.layout.width {
-            let mut failure = Some(Error::Missing(target.strip(index, 0), "no copy of it is current".into()));
+            let mut failure =
+                Some(Error::Missing(target.strip(index, 0), "no copy of it is up to date".into()));
             for copy in target.copies(index) {
                 let strip = target.strip(index, copy);
                 match self.of(&target.layout, strip).and_then(|store| store.facts(strip)) {

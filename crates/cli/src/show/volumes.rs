@@ -62,7 +62,13 @@ pub(crate) fn volume_status(status: &VolumeStatus) -> String {
     }));
     text += &columns(&rows);
     let lost = stores.iter().filter_map(|store| Some((&store.directory, store.lost.as_ref()?)));
+    let before = text.len();
     text.extend(lost.map(|(directory, why)| format!("{directory} is lost: {why}\n")));
+    if text.len() > before {
+        text += &format!(
+            "mount its disk or start its node; if it is gone for good, thalweg volume replace {name} DIR NEW\n"
+        );
+    }
     text
 }
 
@@ -95,7 +101,10 @@ pub(crate) fn volume_check(check: &VolumeCheck) -> String {
     );
     text += &match (problems.len(), lost_files) {
         (0, _) => "everything is as it was written\n".into(),
-        (n, 0) => format!("{}; every file can be read\n", counted(n, "thing is wrong", "things are wrong")),
+        (n, 0) => format!(
+            "{}; every file can be read; thalweg volume repair {name} mends what has a second copy\n",
+            counted(n, "thing is wrong", "things are wrong")
+        ),
         (n, lost) => format!(
             "{}; {} cannot be read\n",
             counted(n, "thing is wrong", "things are wrong"),

@@ -87,7 +87,7 @@ fn what_cannot_be_made_leaves_nothing() {
     let twice = [dirs[0].clone(), dirs[0].join("../d0")];
     no(volume::create(&registry, "v", &twice, None, &policy(1)), "given twice");
     no(volume::create(&registry, "v", &[dirs[0].join("none")], None, &policy(1)), "No such file");
-    no(volume::create(&registry, "v", &dirs[..1], None, &policy(2)), "not 2 where the stores are 1");
+    no(volume::create(&registry, "v", &dirs[..1], None, &policy(2)), "2 do not fit a volume with 1 of them");
     no(volume::create(&registry, "../v", &dirs, None, &policy(1)), "no name for a volume");
     no(volume::create(&registry, "v", &[], None, &policy(1)), "at least one store");
     // Somebody was there before.
