@@ -75,7 +75,7 @@ fn of(dir: &Path) -> Result<u64> {
 pub(crate) fn check(dir: &Path, seen: u64) -> Result<()> {
     match of(dir)? {
         run if run < seen => Err(Error::Refused(format!(
-            "{} is older than the volume (run {run}, the manager has seen run {seen}): it was restored from a backup",
+            "{} is older than the volume (run {run}, the manager has seen run {seen}), as after a restore from a backup",
             dir.display()
         ))),
         _ => Ok(()),

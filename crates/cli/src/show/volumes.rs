@@ -102,7 +102,7 @@ pub(crate) fn volume_check(check: &VolumeCheck) -> String {
     text += &match (problems.len(), lost_files) {
         (0, _) => "everything is as it was written\n".into(),
         (n, 0) => format!(
-            "{}; every file can be read; thalweg volume repair {name} mends what has a second copy\n",
+            "{}; every file can be read; thalweg volume repair {name} (for a lost store replace) uses second copies\n",
             counted(n, "thing is wrong", "things are wrong")
         ),
         (n, lost) => format!(

@@ -58,7 +58,7 @@ fn a_store_that_was_restored_from_a_backup_is_lost_and_can_be_replaced() {
         let why = lost(&registry)[1].clone().unwrap();
         assert!(why.contains("is older than the volume (run "), "{why}");
         match copies {
-            1 => no(read(&registry), "it was restored from a backup"),
+            1 => no(read(&registry), "as after a restore from a backup"),
             _ => assert_eq!(read(&registry).unwrap(), [9; 30_000]),
         }
         let salvaged = volume::salvage(&registry, "v", &place.0.join("saved")).unwrap();
