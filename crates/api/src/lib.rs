@@ -58,8 +58,8 @@ pub use table::{
     TableLoaded, TableMove, TableMulticast, TableRecord, TableSeat, TableServer, TableShare, TableStatus,
 };
 pub use volume::{
-    VolumeCheck, VolumeCluster, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeMount,
-    VolumeSalvage, VolumeStatus, VolumeStore,
+    VolumeCheck, VolumeCluster, VolumeDestroyed, VolumeEntry, VolumeFile, VolumeLayout, VolumeList,
+    VolumeMount, VolumeSalvage, VolumeStatus, VolumeStore,
 };
 pub use vote::{
     AttemptId, Ballot, Decision, FileStamp, ReadyFile, VoteAsk, VoteRecord, VoteRequest, VoteSaid,

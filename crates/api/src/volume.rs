@@ -144,6 +144,22 @@ pub struct VolumeCheck {
     pub lost_files: u64,
 }
 
+/// The result of removing a volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeDestroyed {
+    /// Its name.
+    pub name: String,
+    /// The directory of its manager, if that was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manager: Option<String>,
+    /// The directories of its stores that were removed.
+    pub stores: Vec<String>,
+    /// What was not removed, one line each.
+    pub left: Vec<String>,
+    /// Whether it is no longer in the list of volumes. If not, it can be destroyed again.
+    pub forgotten: bool,
+}
+
 /// The result of salvaging a volume's stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeSalvage {

@@ -334,9 +334,10 @@ salvage NAME DIR: copies everything that can be read to a new directory DIR, fro
 are holes in the copies, and are listed; then the status is 1. Without the manager's database, files are named by \
 their numbers.
 
-destroy NAME: removes a volume and all files in it, without asking, and says what it removed. If a directory of the \
-volume contains something that does not belong to it, nothing is removed. --force removes what it can and forgets the \
-volume.
+destroy NAME: removes a volume and all files in it, without asking, and says what it removed. Stores that are not \
+there, for example on a disk that is not mounted, are named; then the status is 1. If a directory of the volume \
+contains something that does not belong to it, or no directory is there, nothing is removed. --force removes what it \
+can and forgets the volume.
 
 Several processes of one user may use a volume at a time, on a cluster several clients; add-store, replace and destroy \
 need it alone. On a cluster a store is written as NODE:/DIR.",

@@ -3,7 +3,7 @@
 //! Invariant: a closed pipe is not an error; a full disk is. An error is printed as one line, whatever the names in it
 //! contain.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 use crate::failure::{DONE, Failure};
 use crate::interpret::Show;
@@ -60,10 +60,20 @@ fn write(to: &mut impl Write, text: &str) -> std::io::Result<()> {
     to.flush()
 }
 
-/// Escapes control characters, which file names may contain.
+/// A file name as `ls` prints it: escaped if standard output is a terminal, which would obey control characters, and
+/// unchanged for a program that reads it.
+pub(crate) fn listed(name: &str) -> String {
+    if std::io::stdout().is_terminal() { escaped(name) } else { name.into() }
+}
+
+/// The message without control characters, which file names may contain.
 pub(crate) fn on_one_line(message: &str) -> String {
-    let mut line = String::with_capacity(message.len());
-    for c in message.trim_end().chars() {
+    escaped(message.trim_end())
+}
+
+fn escaped(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
         if c.is_control() {
             line.extend(c.escape_default());
         } else {

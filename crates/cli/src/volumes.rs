@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use thalweg::Volume;
 use thalweg::volume::{self, HINT_ATTRIBUTE, Hint, Kind, OfCluster, OpenVolume, Policy, Registry};
-use thalweg_api::to_json;
+use thalweg_api::{VolumeFile, to_json};
 
 use crate::failure::{DONE, Failure, WRONG};
 use crate::interpret::Show;
 use crate::interpret::volume::{LayoutAsk, VolumeAsk};
-use crate::print::{complain, report};
+use crate::print::{complain, listed, on_one_line, report};
 use crate::show;
 
 /// The permissions of a directory that `layout` creates.
@@ -56,13 +56,9 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
         VolumeAsk::Destroy(name, force) => destroyed(&registry, name, *force, how),
         VolumeAsk::Names(name, path) => {
             let files = volume::files(&volume::open(&registry, name)?, path)?;
-            report(how, || to_json(&files), || show::volume_files(&files))
+            report(how, || to_json(&files), || show::volume_files(&as_listed(&files)))
         }
-        VolumeAsk::Stat(places) => {
-            let stat = |(name, path): &(String, PathBuf)| volume::file(&volume::open(&registry, name)?, path);
-            let files = places.iter().map(stat).collect::<volume::Result<Vec<_>>>()?;
-            report(how, || to_json(&files), || files.iter().map(show::volume_file).collect())
-        }
+        VolumeAsk::Stat(places) => stat(&registry, places, how),
         VolumeAsk::MakeDirectories(places) => {
             let make =
                 |(name, path): &(String, PathBuf)| Volume::open_of(&registry, name)?.make_directory(path);
@@ -77,11 +73,16 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             let open = volume::open(&registry, name)?;
             set_layout(&open, path, layout)?;
             let found = volume::file(&open, path)?;
-            report(how, || to_json(&found.layout), || show::volume_layout(&found))
+            report(
+                how,
+                || to_json(&found.layout),
+                || as_listed(std::slice::from_ref(&found)).iter().map(show::volume_layout).collect(),
+            )
         }
         VolumeAsk::Hint(name, path, hint) => {
             let hint = hinted(&volume::open(&registry, name)?, path, *hint)?;
-            report(how, || to_json(&hint), || format!("{}: {hint}\n", Path::new("/").join(path).display()))
+            let name = || listed(&Path::new("/").join(path).to_string_lossy());
+            report(how, || to_json(&hint), || format!("{}: {hint}\n", name()))
         }
     }
 }
@@ -106,13 +107,10 @@ fn create(
 
 /// Removes a volume, and reports what was removed and what is left.
 fn destroyed(registry: &Registry, name: &str, force: bool, how: Show) -> Result<u8, Failure> {
-    let entry = registry.find(name)?;
-    let left = volume::destroy(registry, name, force)?;
-    left.iter().for_each(|left| complain(left));
-    if !left.is_empty() {
-        return Ok(WRONG);
-    }
-    report(how, || to_json(&entry), || show::volume_destroyed(&entry))
+    let destroyed = volume::destroy(registry, name, force)?;
+    destroyed.left.iter().for_each(|left| complain(left));
+    report(how, || to_json(&destroyed), || show::volume_destroyed(&destroyed))?;
+    Ok(if destroyed.left.is_empty() { DONE } else { WRONG })
 }
 
 /// Removes a file or directory of a volume.
@@ -137,6 +135,23 @@ fn remove(registry: &Registry, name: &str, path: &Path, recursive: bool) -> volu
         }
         removed => removed,
     }
+}
+
+/// Shows the metadata of paths of volumes.
+fn stat(registry: &Registry, places: &[(String, PathBuf)], how: Show) -> Result<u8, Failure> {
+    let stat = |(name, path): &(String, PathBuf)| volume::file(&volume::open(registry, name)?, path);
+    let files = places.iter().map(stat).collect::<volume::Result<Vec<_>>>()?;
+    report(how, || to_json(&files), || as_listed(&files).iter().map(show::volume_file).collect())
+}
+
+/// Files with their names as `ls` prints them.
+fn as_listed(files: &[VolumeFile]) -> Vec<VolumeFile> {
+    let listed = |file: &VolumeFile| VolumeFile {
+        name: listed(&file.name),
+        target: file.target.as_deref().map(listed),
+        ..file.clone()
+    };
+    files.iter().map(listed).collect()
 }
 
 /// Shows the directories of a volume.
@@ -166,7 +181,7 @@ fn checked(open: &OpenVolume, how: Show) -> Result<u8, Failure> {
 fn repaired(registry: &Registry, name: &str, how: Show) -> Result<u8, Failure> {
     let done = volume::repair(registry, name)?;
     if !how.json {
-        report(how, String::new, || done.iter().map(|line| format!("{line}\n")).collect())?;
+        report(how, String::new, || done.iter().map(|line| on_one_line(line) + "\n").collect())?;
     }
     checked(&volume::open(registry, name)?, how)
 }

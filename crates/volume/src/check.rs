@@ -164,7 +164,10 @@ fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, chec
         for copy in 0..layout.copies {
             if inode.stale[copy as usize] & bit(index) != 0 {
                 let stale = Strip { inode: inode.id, index, copy };
-                check.problems.push(format!("{}: {stale} missed a write and is not read", path.display()));
+                check.problems.push(format!(
+                    "{}: {stale} missed a write, so only the other copy is read",
+                    path.display()
+                ));
                 continue;
             }
             let read = match read_strip(volume, inode, layout, (index, copy)) {

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_api::{
-    JobVolume, ServiceRequest, VolumeChange, VolumeCluster, VolumeEntry, VolumeRequest, VolumeWork,
+    JobVolume, ServiceRequest, VolumeChange, VolumeCluster, VolumeDestroyed, VolumeEntry, VolumeRequest,
+    VolumeWork,
 };
 use thalweg_io::process;
 use thalweg_wire::{Host, Id, message};
@@ -277,24 +278,30 @@ impl Alone for OnNodes {
     }
 }
 
-/// Removes the parts of a volume: first the manager, unless it is in use; then the stores. Returns what could not be
-/// removed. With `force`, the manager may be among that.
-pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<Vec<String>> {
+/// Removes the parts of a volume: first the manager, unless it is in use; then the stores. What could not be removed is
+/// left, and the volume is forgotten. With `force`, the manager may be among that.
+pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<VolumeDestroyed> {
     let links = links(entry)?;
     let volume = &of(entry).volume;
-    let manager = remove(&links, &entry.manager, volume, None);
-    let manager = match manager {
+    let mut told =
+        VolumeDestroyed { name: entry.name.clone(), forgotten: true, ..VolumeDestroyed::default() };
+    match remove(&links, &entry.manager, volume, None) {
+        Ok(()) => told.manager = Some(entry.manager.clone()),
         Err(why) if !force => {
             return Err(Error::Refused(format!(
                 "{why}; if {} is gone for good, thalweg volume destroy {} --force removes what is left and forgets the volume",
                 entry.manager, entry.name
             )));
         }
-        removed => removed.err().map(|why| format!("the manager in {} is left: {why}", entry.manager)),
-    };
-    let store = |(slot, place): (u32, &String)| {
-        let why = remove(&links, place, volume, Some(slot)).err()?;
-        Some(format!("the store in {place} is left: {why}"))
-    };
-    Ok(manager.into_iter().chain((0..).zip(&entry.stores).filter_map(store)).collect())
+        Err(why) => told.left.push(format!("the manager in {} is left: {why}", entry.manager)),
+    }
+    for (slot, place) in (0..).zip(&entry.stores) {
+        match remove(&links, place, volume, Some(slot)) {
+            Ok(()) => told.stores.push(place.clone()),
+            Err(why) => told.left.push(format!(
+                "the store in {place} is left: {why}; remove that directory on its node by hand"
+            )),
+        }
+    }
+    Ok(told)
 }

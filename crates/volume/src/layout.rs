@@ -60,7 +60,7 @@ impl Policy {
         }
         if !(1..=COPIES_MAX.min(slots)).contains(&copies) {
             return refuse(format!(
-                "there may be 1 copy or {COPIES_MAX}, each on a store of its own; not {copies} where the stores are {slots}"
+                "a file has 1 copy or {COPIES_MAX}, each on a store of its own; {copies} do not fit a volume with {slots} of them"
             ));
         }
         if u64::from(record_bytes) > stripe_bytes {

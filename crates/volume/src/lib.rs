@@ -56,6 +56,7 @@ mod repair;
 mod request;
 mod reserve;
 mod rows;
+mod runs;
 mod salvage;
 mod serve;
 mod server;

@@ -20,7 +20,9 @@ use crate::store::{Store, Strip, StripFacts, Write};
 use crate::strip::{BLOCK, OpenStrip};
 use crate::{Error, Result};
 
-const SUPERBLOCK: &str = "superblock";
+pub(crate) const SUPERBLOCK: &str = "superblock";
+/// The digits of the volume's number in a superblock.
+const NUMBER_AT: Range<usize> = 23..55;
 const DATA: &str = "strip";
 const SUMS: &str = "sums";
 /// The most unused strips that are kept open; each has two files.
@@ -50,17 +52,30 @@ impl LocalStore {
 
     /// Opens the store of this slot of this volume.
     pub fn open(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Result<LocalStore> {
+        LocalStore::check(io, dir, Some(volume), slot)?;
+        Ok(LocalStore { io: Arc::clone(io), dir: dir.into(), open: Mutex::default() })
+    }
+
+    /// An error unless the directory has the superblock of this slot of this volume; of any volume if the number of
+    /// this one is unknown.
+    pub(crate) fn check(io: &Arc<dyn FileSystem>, dir: &Path, volume: Option<u128>, slot: u32) -> Result<()> {
         let path = dir.join(SUPERBLOCK);
-        let expected = superblock(volume, slot);
+        let expected = superblock(volume.unwrap_or(0), slot).into_bytes();
         let mut found = vec![0; expected.len() + 1];
         let read = File::open(io, &path, Access::Update)?.read_at(0, &mut found)?;
-        if &found[..read] != expected.as_bytes() {
-            return Err(Error::Refused(format!(
-                "{} is not that of slot {slot} of this volume",
-                path.display()
-            )));
+        found.truncate(read);
+        if volume.is_none()
+            && let Some(number) = found.get_mut(NUMBER_AT)
+        {
+            number.fill(b'0');
         }
-        Ok(LocalStore { io: Arc::clone(io), dir: dir.into(), open: Mutex::default() })
+        if found == expected {
+            return Ok(());
+        }
+        Err(Error::Refused(format!(
+            "{} is of another volume, or of another store than number {slot} of this one",
+            path.display()
+        )))
     }
 
     /// Opens a store of any volume, for callers that have nothing but the directory.

@@ -52,13 +52,22 @@ pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Resul
     let alone = open.give(registry, slot, &new)?;
     match moved {
         Moved::All => alone.remove(&old, slot)?,
-        Moved::Partly => told.push(format!(
-            "{old} is not removed, because parts of what is lost can be read from it; to save them, put it in the \
-             place of {new} and run thalweg volume salvage {name} DIR"
-        )),
+        Moved::Partly => told.push(left_over(&old, &new, name)),
+        // Its strips may be older than those that are lost, and better than nothing.
+        Moved::Nothing if told.iter().any(|line| line.ends_with(" is lost")) && Path::new(&old).exists() => {
+            told.push(left_over(&old, &new, name));
+        }
         Moved::Nothing => {}
     }
     Ok(told)
+}
+
+/// That an old store stays, and how to use it.
+fn left_over(old: &str, new: &str, name: &str) -> String {
+    format!(
+        "{old} is not removed, because parts of what is lost can be read from it; to save them, put it in the place of \
+         {new} and run thalweg volume salvage {name} DIR"
+    )
 }
 
 /// How much of a store has been moved.

@@ -291,4 +291,9 @@ pub trait Manager: Send + Sync {
 
     /// Notes, durably, that a client may have locks; or that it has none.
     fn set_locker(&self, client: [u64; 2], may_have: bool) -> Result<()>;
+
+    /// Notes the run of the store of a slot, unless a later one is known. A manager whose stores count none ignores it.
+    fn set_run(&self, _slot: u32, _run: u64) -> Result<()> {
+        Ok(())
+    }
 }

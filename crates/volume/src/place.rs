@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_api::VolumeEntry;
+use thalweg_api::{VolumeDestroyed, VolumeEntry};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::threads::Threads;
 use thalweg_io::{Access, File, FileSystem, hidden, process, small};
@@ -21,8 +21,11 @@ use crate::alone::{Alone, OpenAlone, OpenVolume, Watch};
 use crate::attach::{Attachment, CLIENTS};
 use crate::client::Client;
 use crate::layout::Policy;
+use crate::local::SUPERBLOCK;
 use crate::manager::{Change, Facts, Manager};
 use crate::registry::{Registry, part};
+use crate::reserve::Reserve;
+use crate::runs::{self, Runs};
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, LocalStore, Result, SqliteManager, Volume};
@@ -108,6 +111,7 @@ impl Made {
         policy: &Policy,
         owner: (u32, u32),
     ) -> Result<()> {
+        Reserve::check_room(thalweg_io::directory_of(dir))?;
         self.directory(dir)?;
         SqliteManager::create(dir, volume, slots, policy, owner)?;
         make_lock(dir)
@@ -142,15 +146,15 @@ fn make_lock(meta: &Path) -> Result<()> {
 
 /// Opens a volume: serves it, or attaches to the process that does.
 pub(crate) fn open(entry: VolumeEntry) -> Result<OpenVolume> {
-    let attached = Attachment::new(Path::new(&entry.manager), &entry.name);
-    let (attachment, slots) = attached.map_err(|why| with_remedy(why, &entry))?;
+    let (attachment, slots) = Attachment::new(Path::new(&entry.manager), &entry.name)?;
     let volume = Volume::of(Client::by(attachment), Arc::new(Stores::new(slots)));
     Ok(OpenVolume { volume, entry, watch: Watch::default() })
 }
 
 /// The reason why a volume cannot be opened, with a remedy if its manager does not exist or its database is damaged.
-fn with_remedy(why: Error, entry: &VolumeEntry) -> Error {
+pub(crate) fn with_remedy(why: Error, entry: &VolumeEntry) -> Error {
     match why {
+        other if entry.cluster.is_some() => other,
         Error::Io(e) if e.source.kind() == std::io::ErrorKind::NotFound => Error::Refused(format!(
             "{e}; mount the disk with the manager of volume {0}, or, if it is gone, save the contents of files with \
              thalweg volume salvage {0} DIR",
@@ -182,7 +186,8 @@ pub(crate) fn open_alone(mut entry: VolumeEntry) -> Result<OpenAlone> {
     let manager = SqliteManager::open(&meta)?;
     let facts = manager.facts()?;
     entry.stores = facts.slots.iter().map(|dir| text(dir)).collect::<Result<_>>()?;
-    let volume = Volume::assemble(Box::new(manager), slots_of(&facts))?;
+    let slots = slots_of(&facts, &manager)?;
+    let volume = Volume::assemble(Box::new(manager), slots)?;
     let here = Here { name: entry.name.clone(), meta, volume: facts.volume, _lock: lock, _clients: clients };
     Ok(OpenAlone { volume, entry, alone: Box::new(here) })
 }
@@ -227,25 +232,40 @@ impl Alone for Here {
     fn give(&self, volume: Arc<Volume>, slot: u32, directory: &str) -> Result<()> {
         // Only one connection at a time can use the manager's database.
         drop(volume);
-        SqliteManager::open(&self.meta)?.change(&Change::Slot(slot, directory.into())).map(drop)
+        let manager = SqliteManager::open(&self.meta)?;
+        // The store that was there before is older than its successor, should it ever come back.
+        let run = manager.runs()?.get(&slot).map_or(1, |run| run + 1);
+        runs::note(Path::new(directory), run)?;
+        manager.change(&Change::Slot(slot, directory.into()))?;
+        manager.set_run(slot, run)
     }
 }
 
 /// The manager in its directory, and the stores of its volume.
 pub(crate) fn parts(meta: &Path) -> Result<(Box<dyn Manager>, Stores)> {
     let manager = SqliteManager::open(meta)?;
-    let slots = slots_of(&manager.facts()?);
-    Ok((Box::new(manager), Stores::new(slots)))
+    let facts = manager.facts()?;
+    let slots = slots_of(&facts, &manager)?;
+    let there = (0..).zip(&slots).filter(|(_, store)| store.is_ok());
+    let runs = Runs::new(there.map(|(slot, _)| (slot, facts.slots[slot as usize].clone())).collect());
+    Ok((Box::new(manager), Stores::new(slots).counting(runs)))
 }
 
-fn slots_of(facts: &Facts) -> Vec<Slot> {
-    let io = io();
-    (0..).zip(&facts.slots).map(|(slot, dir)| store(&io, dir, facts.volume, slot)).collect()
+fn slots_of(facts: &Facts, manager: &SqliteManager) -> Result<Vec<Slot>> {
+    let (io, runs) = (io(), manager.runs()?);
+    let slot = |(slot, dir): (u32, &PathBuf)| {
+        let store = store(&io, dir, facts.volume, slot)?;
+        let seen = runs.get(&slot).copied().unwrap_or(0);
+        runs::check(dir, seen).map(|()| store).map_err(|why| why.to_string())
+    };
+    Ok((0..).zip(&facts.slots).map(slot).collect())
 }
 
 fn text(path: &Path) -> Result<String> {
     let text = path.to_str().map(String::from);
-    text.ok_or_else(|| Error::Refused(format!("{} is not readable text", path.display())))
+    text.ok_or_else(|| {
+        Error::Refused(format!("{} is not valid UTF-8, as the list of volumes needs it", path.display()))
+    })
 }
 
 fn store(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Slot {
@@ -296,38 +316,92 @@ pub(crate) fn in_use(meta: &Path, name: &str) -> Result<Error> {
     )))
 }
 
-/// Removes the directories of a volume and everything in them. Returns what is not the volume's; if there is any,
-/// nothing is removed, or, with `force`, everything else is.
-pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<Vec<String>> {
-    let meta = Path::new(&entry.manager);
+/// What is in the place of a part of a volume.
+enum Found {
+    /// The part.
+    Part,
+    /// Something that may not be removed, and why.
+    Foreign(String),
+    /// Nothing of this volume: the disk may not be mounted. Why that is known.
+    Nothing(String),
+}
+
+/// Removes the directories of a volume and everything in them. A part that is not there is left where it may be. If
+/// there is anything in a part that is not the volume's, or none of them is there, nothing is removed, or, with
+/// `force`, everything else is.
+pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<VolumeDestroyed> {
+    let (io, meta) = (io(), Path::new(&entry.manager));
     // A volume without its manager can still be removed.
-    let held = if meta.exists() { wait_for(|| try_lock(meta))? } else { None };
-    if held.is_none() && meta.exists() {
-        return Err(in_use(meta, &entry.name)?);
-    }
-    let io = io();
-    // Stores that are gone need not be removed.
-    let parts = entry.stores.iter().chain([&entry.manager]).map(Path::new).filter(|dir| dir.exists());
-    let parts: Vec<&Path> = parts.collect();
-    let why_not = |dir: &&Path| match small::check_own_directory(dir).map_err(Error::from) {
-        Ok(()) => foreign(&io, dir).transpose(),
-        Err(why) => Some(Err(why)),
+    let held = match wait_for(|| try_lock(meta)) {
+        Ok(None) => return Err(in_use(meta, &entry.name)?),
+        Ok(held) => held,
+        Err(Error::Io(e)) if e.source.kind() == std::io::ErrorKind::NotFound || !meta.exists() => None,
+        Err(why) => return Err(why),
     };
-    let mut left: Vec<String> = parts
-        .iter()
-        .filter_map(why_not)
-        .map(|why| match why {
-            Ok(path) => format!("{} is not the volume's; move it away, or give --force", path.display()),
-            Err(why) => why.to_string(),
-        })
-        .collect();
-    if left.is_empty() || force {
-        let cleared =
-            |dir: &&Path| small::check_own_directory(dir).map_err(Error::from).and_then(|()| clear(&io, dir));
-        left = parts.iter().filter_map(|dir| cleared(dir).err()).map(|why| why.to_string()).collect();
+    let facts = held.as_ref().and_then(|_| SqliteManager::open(meta).and_then(|m| m.facts()).ok());
+    let volume = facts.map(|facts| facts.volume);
+    let stores = (0..).zip(&entry.stores).map(|(slot, dir)| (Some(slot), dir));
+    let (mut parts, mut foreign, mut away) = (Vec::new(), Vec::new(), Vec::new());
+    // The manager is the last: until then the volume can be destroyed again.
+    for (slot, dir) in stores.chain([(None, &entry.manager)]) {
+        let what = if slot.is_some() { "store" } else { "manager" };
+        match find(&io, Path::new(dir), slot.map(|slot| (volume, slot))) {
+            Found::Part => parts.push((slot, dir)),
+            Found::Foreign(why) => {
+                foreign.push(why);
+                parts.push((slot, dir));
+            }
+            Found::Nothing(why) => away.push(format!(
+                "the {what} in {dir} was not there, so it is not removed: {why}; if it is on a disk that is not \
+                 mounted, mount that and remove {dir} by hand"
+            )),
+        }
     }
+    if parts.is_empty() {
+        foreign.push(format!(
+            "nothing of volume {0} is there; mount its disks, or give --force to forget it",
+            entry.name
+        ));
+    }
+    let mut told = VolumeDestroyed { name: entry.name.clone(), ..VolumeDestroyed::default() };
+    if !foreign.is_empty() && !force {
+        told.left = foreign;
+        return Ok(told);
+    }
+    for (slot, dir) in parts {
+        let path = Path::new(dir);
+        match small::check_own_directory(path).map_err(Error::from).and_then(|()| clear(&io, path)) {
+            Ok(()) if slot.is_some() => told.stores.push(dir.clone()),
+            Ok(()) => told.manager = Some(dir.clone()),
+            Err(why) => told.left.push(why.to_string()),
+        }
+    }
+    told.forgotten = force || told.left.is_empty();
+    told.left.extend(away);
     drop(held);
-    Ok(left)
+    Ok(told)
+}
+
+/// Looks for a part of a volume: the store of a slot, of this volume if its number is known, or the manager.
+fn find(io: &Arc<dyn FileSystem>, dir: &Path, store: Option<(Option<u128>, u32)>) -> Found {
+    if let Err(why) = std::fs::symlink_metadata(dir) {
+        return Found::Nothing(failed_to_open(dir, why).to_string());
+    }
+    if let Err(why) = small::check_own_directory(dir) {
+        return Found::Foreign(why.to_string());
+    }
+    let checked = match store {
+        Some((volume, slot)) => LocalStore::check(io, dir, volume, slot),
+        None => File::open(io, &dir.join(LOCK), Access::Update).map(drop).map_err(Error::from),
+    };
+    match checked.map(|()| foreign(io, dir)) {
+        Err(why) => Found::Nothing(why.to_string()),
+        Ok(Ok(None)) => Found::Part,
+        Ok(Ok(Some(path))) => {
+            Found::Foreign(format!("{} is not the volume's; move it away, or give --force", path.display()))
+        }
+        Ok(Err(why)) => Found::Foreign(why.to_string()),
+    }
 }
 
 /// A directory inside a directory of a volume: it is not the volume's, whose parts are files.
@@ -335,9 +409,12 @@ fn foreign(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<Option<PathBuf>> {
     Ok(io.list(dir)?.into_iter().find(|path| path.is_dir() && !path.is_symlink()))
 }
 
-/// Removes a directory of files, or as many of them as possible.
+/// Removes a directory of files, or as many of them as possible. What shows that it is a part of a volume goes last, so
+/// that the rest can be removed later.
 pub(crate) fn clear(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
-    let removed: Vec<_> = io.list(dir)?.iter().map(|path| io.remove(path)).collect();
+    let mut files = io.list(dir)?;
+    files.sort_by_key(|path| path.ends_with(SUPERBLOCK) || path.ends_with(LOCK));
+    let removed: Vec<_> = files.iter().map(|path| io.remove(path)).collect();
     removed.into_iter().collect::<std::result::Result<(), _>>()?;
     Ok(small::remove_directory(dir)?)
 }

@@ -8,9 +8,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use thalweg_base::units::Bytes;
 use thalweg_io::{Access, File, FileSystem};
 
-use crate::{Result, place};
+use crate::{Error, Result, place};
 
 const FILE: &str = "reserve";
 /// The size of SQLite's log when it is checkpointed: 1000 pages of 4 KiB, rounded up.
@@ -31,6 +32,21 @@ impl Reserve {
         let mut reserve = Reserve { io: place::io(), path: dir.join(FILE), is_allocated: false };
         reserve.refill();
         reserve
+    }
+
+    /// An error if the disk has no room for the reserve of a new volume in this directory.
+    pub(crate) fn check_room(dir: &Path) -> Result<()> {
+        let available = place::io().space(dir)?.available;
+        if available >= AVAILABLE_BYTES_MIN {
+            return Ok(());
+        }
+        Err(Error::Refused(format!(
+            "{} has {} free; the names of a volume need {}, so that files can be removed when the disk is full: free \
+             some, or give another directory with --manager",
+            dir.display(),
+            Bytes(available),
+            Bytes(AVAILABLE_BYTES_MIN)
+        )))
     }
 
     /// Gives the blocks back to the file system.

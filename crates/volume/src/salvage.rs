@@ -38,6 +38,9 @@ struct Known {
     stale: [u64; 2],
 }
 
+/// The manager's records of all files, by their inodes.
+type AllKnown = BTreeMap<u64, Known>;
+
 /// Ranges of a file that cannot be read, in order.
 #[derive(Default)]
 struct Lost {
@@ -82,15 +85,21 @@ impl Lost {
 pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSalvage> {
     let entry = registry.find(name)?;
     let mut salvaged = VolumeSalvage { name: name.into(), ..VolumeSalvage::default() };
-    let known = match known(entry.clone()) {
-        Ok(known) => Some(known),
+    let (known, lost) = match known(entry.clone()) {
+        Ok((known, lost)) => (Some(known), lost),
         Err(why) => {
             salvaged.problems.push(format!("files are called after their numbers: {why}"));
-            None
+            (None, Vec::new())
         }
     };
     let stores = volumes::stores_alone(&entry)?;
-    let (mut files, lost_slots) = files(entry.stores.iter().zip(&stores), &mut salvaged.problems);
+    let mut slots: Vec<_> = (0..).zip(entry.stores.iter().zip(&stores)).collect();
+    let doubt = |slot: u32| lost.get(slot as usize)?.as_ref().filter(|_| stores[slot as usize].is_ok());
+    // What another store has is better than what is in one that the volume does not use.
+    slots.sort_by_key(|(slot, _)| doubt(*slot).is_some());
+    let doubts = slots.iter().filter_map(|(slot, _)| doubt(*slot));
+    salvaged.problems.extend(doubts.map(|why| format!("{why}; bytes that are saved from it may be old")));
+    let (mut files, lost_slots) = files(slots.into_iter(), &mut salvaged.problems);
     small::make_new_directory(into)?;
     let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
     if let Some(known) = &known {
@@ -120,8 +129,8 @@ pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSal
     Ok(salvaged)
 }
 
-/// Names and sizes, from the manager.
-fn known(entry: VolumeEntry) -> Result<BTreeMap<u64, Known>> {
+/// Names and sizes, from the manager; and for each slot, why its store is lost, if it is.
+fn known(entry: VolumeEntry) -> Result<(AllKnown, Vec<Option<String>>)> {
     let open = volumes::open_known(entry)?;
     let mut known = BTreeMap::new();
     check::walk(&open.volume, |path, inode| {
@@ -136,17 +145,17 @@ fn known(entry: VolumeEntry) -> Result<BTreeMap<u64, Known>> {
             stale: inode.stale,
         });
     })?;
-    Ok(known)
+    Ok((known, open.volume.stores.lost()))
 }
 
 /// The strips of each file, by their index; and the slots whose stores are lost.
 fn files<'a>(
-    stores: impl Iterator<Item = (&'a String, &'a Slot)>,
+    stores: impl Iterator<Item = (u32, (&'a String, &'a Slot))>,
     problems: &mut Vec<String>,
 ) -> (BTreeMap<u64, BTreeMap<u32, Copies<'a>>>, BTreeSet<u32>) {
     let mut files: BTreeMap<u64, BTreeMap<u32, Copies<'_>>> = BTreeMap::new();
     let mut lost_slots = BTreeSet::new();
-    for (slot, (directory, store)) in (0..).zip(stores) {
+    for (slot, (directory, store)) in stores {
         let listed = check::asked(store, |store| Ok((store.list()?, store)));
         let (strips, store) = match listed {
             Ok(listed) => listed,
@@ -195,7 +204,7 @@ fn rebuild(
     let mut lost = Lost::default();
     let Some((_, _, StripFacts { layout, generation, .. })) = newest else {
         if known.is_some_and(|known| known.strips != 0) && size > 0 {
-            lost.add(0..size, "no store has any of it");
+            lost.add(0..size, "no store that can be read has any of it");
             return Ok((0, lost));
         }
         return write(io, path, size, |_| Ok(())).map(|()| (size, lost));

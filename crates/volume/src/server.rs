@@ -147,10 +147,18 @@ impl Server {
             let me = Weak::clone(me);
             Server { manager, stores, leases, state, settled, me, has_threads, _lock: lock }
         });
+        if !server.manager.unfinished(0, 1)?.is_empty() {
+            server.begin_run();
+        }
         if !recover::recover(&server, |inode| !is_alone && server.leave_to_gone(inode))? {
             server.finish_later();
         }
         Ok(server)
+    }
+
+    /// Notes that files will change in this run.
+    fn begin_run(&self) {
+        self.stores.runs().iter().for_each(|runs| runs.begin(&*self.manager));
     }
 
     /// Runs work for which no caller waits.
@@ -343,6 +351,7 @@ impl Server {
     }
 
     fn begin_repair(&self, session: SessionId) -> Result<()> {
+        self.begin_run();
         let mut state = self.state();
         if state.repair.as_ref().is_some_and(|repair| repair.session != session) {
             return Err(Error::Refused("another client repairs this volume; wait for its end".into()));
@@ -388,6 +397,9 @@ impl Server {
     }
 
     fn change(&self, session: SessionId, change: &Change) -> Result<Inode> {
+        if matches!(change, Change::Unsettle(_) | Change::Resize(..)) {
+            self.begin_run();
+        }
         match change {
             Change::Unsettle(inode) => self.unsettle(session, *inode),
             Change::Settle(written, is_doubtful) => self.settled(session, written, *is_doubtful),
@@ -752,6 +764,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // No caller is left to report an error to; the next opening of the volume finishes the work.
         let _ = self.sync_all();
+        self.stores.runs().iter().for_each(|runs| runs.end(&*self.manager));
     }
 }
 

@@ -7,6 +7,7 @@
 //! file gets its number, under which stores may have strips.
 //! Non-goals: access control of the database: its directory belongs to its owner alone.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -53,7 +54,10 @@ CREATE TABLE parents (directory INTEGER PRIMARY KEY, above INTEGER NOT NULL);
 CREATE TABLE attributes (inode INTEGER, name BLOB, value BLOB, PRIMARY KEY (inode, name)) WITHOUT ROWID;
 ";
 /// Tables that older volumes lack.
-const ADDED: &str = "CREATE TABLE IF NOT EXISTS lockers (client BLOB PRIMARY KEY) WITHOUT ROWID;";
+const ADDED: &str = "
+CREATE TABLE IF NOT EXISTS lockers (client BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS runs (slot INTEGER PRIMARY KEY, run INTEGER NOT NULL);
+";
 
 /// Format 3 had an index of the names of every inode. Only directories need one, and each has one name.
 const FROM_FORMAT_3: &str = "
@@ -184,6 +188,14 @@ impl SqliteManager {
         threads.extend(spawn("manager", Box::new(move || syncs.sync_now_and_again())));
         threads.extend(spawn("checkpoint", Box::new(move || checkpoints.checkpoint_now_and_again(&own))));
         Ok(SqliteManager { shared, threads })
+    }
+
+    /// The last run of the store of each slot that has had one.
+    pub(crate) fn runs(&self) -> Result<BTreeMap<u32, u64>> {
+        self.ask(|connection| {
+            let mut statement = connection.prepare_cached("SELECT slot, run FROM runs")?;
+            statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?.collect()
+        })
     }
 
     fn ask<T>(&self, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
@@ -402,6 +414,15 @@ impl Manager for SqliteManager {
         state.changes += set.map_err(|e| self.shared.failed(e))? as u64;
         drop(state);
         if may_have { self.shared.sync() } else { Ok(()) }
+    }
+
+    fn set_run(&self, slot: u32, run: u64) -> Result<()> {
+        let statement =
+            "INSERT INTO runs VALUES (?, ?) ON CONFLICT DO UPDATE SET run = max(run, excluded.run)";
+        let mut state = self.shared.lock();
+        let set = state.connection.execute(statement, params![slot, run as i64]);
+        state.changes += set.map_err(|e| self.shared.failed(e))? as u64;
+        Ok(())
     }
 }
 

@@ -18,6 +18,7 @@ use crate::layout::{Layout, Piece};
 use crate::manager::{Change, Inode, cuts};
 use crate::message::{DATA_BYTES_MAX, Told};
 use crate::request::Forwarded;
+use crate::runs::Runs;
 use crate::store::{SYNCED_MAX, Store, Strip, Write};
 use crate::strip::BLOCK;
 use crate::{Error, Result};
@@ -49,6 +50,8 @@ pub(crate) struct Stores {
     balance: Option<Arc<Balance>>,
     /// Without it, this client sends a write to both copies.
     forwards: Option<Forwards>,
+    /// Without it, the runs of the stores are not counted.
+    runs: Option<Runs>,
 }
 
 /// The store of a slot, or why there is none.
@@ -178,7 +181,13 @@ impl Stores {
     pub(crate) fn new(slots: Vec<Slot>) -> Stores {
         let threads = (2 * slots.len()).clamp(1, THREADS_MAX);
         let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(|n| format!("stores-{n}"));
-        Stores { slots, pool: pool.stack_size(STACK_BYTES).build().ok(), balance: None, forwards: None }
+        Stores {
+            slots,
+            pool: pool.stack_size(STACK_BYTES).build().ok(),
+            balance: None,
+            forwards: None,
+            runs: None,
+        }
     }
 
     /// Spreads reads over both copies by how fast their stores answer: for stores that other clients and links share.
@@ -192,10 +201,20 @@ impl Stores {
         Stores { forwards: Some(Forwards::new(stores)), ..self }
     }
 
+    /// Counts the runs of stores on this machine.
+    pub(crate) fn counting(self, runs: Runs) -> Stores {
+        Stores { runs: Some(runs), ..self }
+    }
+
+    /// The runs of the stores, if they are counted.
+    pub(crate) fn runs(&self) -> Option<&Runs> {
+        self.runs.as_ref()
+    }
+
     /// Stores that are asked one after the other, in the order that a simulation's seed determines.
     #[cfg(test)]
     pub(crate) fn in_turn(slots: Vec<Slot>) -> Stores {
-        Stores { slots, pool: None, balance: None, forwards: None }
+        Stores { slots, pool: None, balance: None, forwards: None, runs: None }
     }
 
     /// The slots, in order.
@@ -313,7 +332,7 @@ impl Stores {
             }
         }
         Err(failure
-            .unwrap_or_else(|| Error::Missing(target.strip(index, 0), "no copy of it is current".into())))
+            .unwrap_or_else(|| Error::Missing(target.strip(index, 0), "no copy of it is up to date".into())))
     }
 
     /// Rewrites a damaged block from the other copy: one block for each read that found damage. The next read, or a
@@ -414,7 +433,8 @@ impl Stores {
     pub(crate) fn extent(&self, target: &Target) -> Result<(u64, u64)> {
         let (mut size, mut strips) = (0, 0);
         for index in 0..target.layout.width {
-            let mut failure = Some(Error::Missing(target.strip(index, 0), "no copy of it is current".into()));
+            let mut failure =
+                Some(Error::Missing(target.strip(index, 0), "no copy of it is up to date".into()));
             for copy in target.copies(index) {
                 let strip = target.strip(index, copy);
                 match self.of(&target.layout, strip).and_then(|store| store.facts(strip)) {

@@ -62,7 +62,9 @@ impl Volume {
             )));
         }
         if !hint.lasts() {
-            return Err(Error::Refused(format!("{hint} is said of one file at one time, not of all")));
+            return Err(Error::Refused(format!(
+                "{hint} is a hint for one file, not for all files of a mount"
+            )));
         }
         let is_first = self.memory.set(Arc::new(Memory::new(bytes, hint)?)).is_ok();
         if is_first { Ok(()) } else { Err(Error::Refused("the volume has a cache already".into())) }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use thalweg_api::{VolumeEntry, VolumeWork};
+use thalweg_api::{VolumeDestroyed, VolumeEntry, VolumeWork};
 
 use crate::alone::{OpenAlone, OpenVolume};
 use crate::layout::Policy;
@@ -14,12 +14,12 @@ use crate::{Result, cluster, place};
 /// Opens a volume, through the process or node that serves it. This process may become the server of a local volume.
 pub fn open(registry: &Registry, name: &str) -> Result<OpenVolume> {
     let known = registry.find(name)?;
-    let open = open_known(known.clone())?;
+    let open = open_known(known.clone()).map_err(|why| place::with_remedy(why, &known))?;
     note_stores(registry, &known, &open.entry)?;
     Ok(open)
 }
 
-/// Opens the volume of an entry.
+/// Opens the volume of an entry. Errors have no remedy.
 pub(crate) fn open_known(entry: VolumeEntry) -> Result<OpenVolume> {
     match entry.cluster {
         None => place::open(entry),
@@ -31,7 +31,7 @@ pub(crate) fn open_known(entry: VolumeEntry) -> Result<OpenVolume> {
 pub(crate) fn open_for(registry: &Registry, name: &str, work: VolumeWork) -> Result<OpenVolume> {
     let entry = registry.find(name)?;
     match entry.cluster {
-        None => place::open(entry),
+        None => place::open(entry.clone()).map_err(|why| place::with_remedy(why, &entry)),
         Some(_) => cluster::open(entry, Some(work)),
     }
 }
@@ -60,27 +60,33 @@ pub(crate) fn stores_alone(entry: &VolumeEntry) -> Result<Vec<Slot>> {
     }
 }
 
-/// Removes a volume and everything in it. Returns what could not be removed, which stays. On this machine, if there is
-/// anything in its directories that is not the volume's, returns that and removes nothing. With `force`, removes all
-/// that it can, and the volume's entry in any case.
+/// Removes a volume and everything in it, and tells what was removed and what was not. Parts that are not there, for
+/// example on a disk that is not mounted, are left. On this machine, if there is anything in its directories that is
+/// not the volume's, or nothing that is, removes nothing. With `force`, removes all that it can, and the volume's entry
+/// in any case.
 ///
 /// # Errors
 /// If there is no such volume, if it is in use, or, without `force`, if its manager's host cannot be reached.
-pub fn destroy(registry: &Registry, name: &str, force: bool) -> Result<Vec<String>> {
+pub fn destroy(registry: &Registry, name: &str, force: bool) -> Result<VolumeDestroyed> {
     let entry = registry.find(name)?;
-    let removed = match entry.cluster {
+    let destroyed = match entry.cluster {
         None => place::destroy(&entry, force),
         Some(_) => cluster::destroy(&entry, force),
     };
-    let left = match removed {
+    let destroyed = match destroyed {
         // The cluster may be gone, or this client's identity in it.
-        Err(why) if force && entry.cluster.is_some() => vec![why.to_string()],
-        removed => removed?,
+        Err(why) if force && entry.cluster.is_some() => VolumeDestroyed {
+            name: name.into(),
+            left: vec![why.to_string()],
+            forgotten: true,
+            ..VolumeDestroyed::default()
+        },
+        destroyed => destroyed?,
     };
-    if force || entry.cluster.is_some() || left.is_empty() {
+    if destroyed.forgotten {
         registry.remove(name)?;
     }
-    Ok(left)
+    Ok(destroyed)
 }
 
 impl OpenVolume {

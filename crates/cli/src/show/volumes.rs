@@ -1,12 +1,14 @@
 //! Volumes and their files.
 
 use thalweg_api::{
-    VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeSalvage, VolumeStatus, VolumeStore,
+    VolumeCheck, VolumeDestroyed, VolumeEntry, VolumeFile, VolumeLayout, VolumeSalvage, VolumeStatus,
+    VolumeStore,
 };
 use thalweg_base::clock::date;
 use thalweg_base::units::Bytes;
 
 use super::columns::{columns, counted, labelled};
+use crate::print::on_one_line;
 
 /// Each volume with its directories.
 pub(crate) fn volume_list(volumes: &[VolumeEntry]) -> String {
@@ -20,10 +22,19 @@ pub(crate) fn volume_list(volumes: &[VolumeEntry]) -> String {
     text
 }
 
-/// The volume that was removed.
-pub(crate) fn volume_destroyed(entry: &VolumeEntry) -> String {
-    let VolumeEntry { name, manager, stores, .. } = entry;
-    let mut text = format!("{name}: removed with all its files\n  manager {manager}\n");
+/// The parts of a volume that were removed, and whether that was all.
+pub(crate) fn volume_destroyed(destroyed: &VolumeDestroyed) -> String {
+    let VolumeDestroyed { name, manager, stores, left, forgotten } = destroyed;
+    let left = counted(left.len(), "part", "parts");
+    let how = match (destroyed.left.is_empty(), forgotten, manager.is_none() && stores.is_empty()) {
+        (true, ..) => "removed with all its files".into(),
+        (_, true, false) => format!("removed and forgotten, except for {left}"),
+        (_, true, true) => "forgotten, but nothing was removed".into(),
+        (_, false, true) => "nothing was removed".into(),
+        (_, false, false) => format!("not forgotten, because {left} could not be removed; these were"),
+    };
+    let mut text = format!("{name}: {how}\n");
+    text.extend(manager.iter().map(|manager| format!("  manager {manager}\n")));
     text.extend(stores.iter().map(|store| format!("  store   {store}\n")));
     text
 }
@@ -51,7 +62,13 @@ pub(crate) fn volume_status(status: &VolumeStatus) -> String {
     }));
     text += &columns(&rows);
     let lost = stores.iter().filter_map(|store| Some((&store.directory, store.lost.as_ref()?)));
+    let before = text.len();
     text.extend(lost.map(|(directory, why)| format!("{directory} is lost: {why}\n")));
+    if text.len() > before {
+        text += &format!(
+            "mount its disk or start its node; if it is gone for good, thalweg volume replace {name} DIR NEW\n"
+        );
+    }
     text
 }
 
@@ -75,7 +92,7 @@ fn in_words(layout: &VolumeLayout) -> String {
 /// The amount that was read, and the problems found.
 pub(crate) fn volume_check(check: &VolumeCheck) -> String {
     let VolumeCheck { name, files, strips, bytes, problems, lost_files } = check;
-    let mut text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+    let mut text: String = problems.iter().map(|problem| on_one_line(problem) + "\n").collect();
     text += &format!(
         "{name}: {}, {}, {} read\n",
         counted(*files as usize, "file", "files"),
@@ -84,7 +101,10 @@ pub(crate) fn volume_check(check: &VolumeCheck) -> String {
     );
     text += &match (problems.len(), lost_files) {
         (0, _) => "everything is as it was written\n".into(),
-        (n, 0) => format!("{}; every file can be read\n", counted(n, "thing is wrong", "things are wrong")),
+        (n, 0) => format!(
+            "{}; every file can be read; thalweg volume repair {name} (for a lost store replace) uses second copies\n",
+            counted(n, "thing is wrong", "things are wrong")
+        ),
         (n, lost) => format!(
             "{}; {} cannot be read\n",
             counted(n, "thing is wrong", "things are wrong"),
@@ -97,13 +117,18 @@ pub(crate) fn volume_check(check: &VolumeCheck) -> String {
 /// The files that were saved, and those that were not.
 pub(crate) fn volume_salvage(salvaged: &VolumeSalvage) -> String {
     let VolumeSalvage { name, files, partial_files, bytes, problems } = salvaged;
-    let text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+    let text: String = problems.iter().map(|problem| on_one_line(problem) + "\n").collect();
     let partly = if *partial_files > 0 { format!(", {partial_files} in part") } else { String::new() };
-    text + &format!(
-        "{name}: {} saved{partly}, {}\n",
-        counted(*files as usize, "file", "files"),
-        Bytes(*bytes)
-    )
+    let saved =
+        format!("{name}: {} saved{partly}, {}\n", counted(*files as usize, "file", "files"), Bytes(*bytes));
+    let advice = match problems.iter().any(|problem| problem.contains(" lost")) {
+        false => "",
+        true => {
+            "lost bytes are holes in the copies; if a store comes back, salvage again to another directory, or take \
+             these files from a backup\n"
+        }
+    };
+    text + &saved + advice
 }
 
 /// A row for each name, as in `ls -l`.

@@ -92,7 +92,7 @@ fn what_fails_on_a_full_disk_leaves_nothing_behind() {
         $T gen 10k volume:full/x -q && $T volume check full -q",
     );
     let Some(told) = told else { return };
-    assert_eq!(told.is_done(), "2\nsuperblock\n");
+    assert_eq!(told.is_done(), "2\nrun\nsuperblock\n");
 }
 
 #[test]
@@ -127,4 +127,81 @@ fn on_a_full_disk_a_mount_still_reads_and_removes() {
     );
     let Some(told) = told else { return };
     assert_eq!(told.is_done(), "a\nb\nbig\n");
+}
+
+#[test]
+fn what_is_not_there_is_named_when_a_volume_is_destroyed() {
+    let place = with_volume();
+    place.shell("mv d2 away").is_done();
+    let run = |line: &str| place.shell(&format!("XDG_CONFIG_HOME=$PWD/settings {line}"));
+    let told = run("$T volume destroy films");
+    assert_eq!(told.status, Some(1), "{told:?}");
+    assert!(told.out.starts_with("films: removed and forgotten, except for 1 part\n  manager "), "{told:?}");
+    assert!(told.out.contains("d1/films.thalweg-store") && !told.out.contains("d2"), "{told:?}");
+    assert!(told.err.contains("d2/films.thalweg-store was not there") && told.err.lines().count() == 1);
+    assert_eq!(run("$T volume list; ls away").is_done(), "films.thalweg-store\n");
+}
+
+/// Nobody learned that the room was not reserved, until files could not be removed on the full disk.
+#[test]
+fn a_disk_without_room_for_the_reserve_gets_no_manager() {
+    let place = Place::new();
+    let told = place.shell(
+        "exec unshare -m bash -c 'export XDG_CONFIG_HOME=$PWD/settings
+        mkdir disk d2 && mount -t tmpfs -o size=6M none disk || exit 77
+        $T volume create full --stores disk,d2; echo $?
+        ls disk d2; $T volume list
+        $T volume create full --stores disk,d2 --manager d2 -q; echo $?; $T volume destroy full -q'",
+    );
+    if told.status == Some(77) {
+        return skipped(&format!("nothing can be mounted here: {}", told.err));
+    }
+    assert_eq!((told.status, told.out.as_str()), (Some(0), "2\nd2:\n\ndisk:\n0\n"), "{told:?}");
+    assert!(told.err.contains("disk has 6.00 MiB free; ") && told.err.contains("need 8 MiB"), "{told:?}");
+}
+
+#[test]
+fn control_characters_in_names_reach_no_terminal() {
+    let place = with_volume();
+    if place.shell("script --version").status != Some(0) {
+        return skipped("there is no program script, which makes a terminal");
+    }
+    let run = |line: &str| place.shell(&format!("export XDG_CONFIG_HOME=$PWD/settings; {line}"));
+    run("mkdir in; cd in; printf x > $'a\\n\\e[2Jb'; ln -s $'\\e]0;x\\a' link; $T pump -q ./ volume:films/")
+        .is_done();
+    let raw = run("$T volume ls volume:films/");
+    assert!(raw.is_done().contains(" a\n\u{1b}[2Jb\n"), "a program gets the names as they are: {raw:?}");
+    place.write("terminal", b"script -qec \"$T volume $1 $2\" /dev/null");
+    for what in
+        ["ls volume:films/", "ls \"volume:films/$'a\\n\\e[2Jb'\"", "stat \"volume:films/$'a\\n\\e[2Jb'\""]
+    {
+        let shown = run(&format!("SHELL=/bin/bash bash terminal {what}"));
+        let out = shown.is_done();
+        assert!(!out.contains('\u{1b}') && out.contains(r"a\n\u{1b}[2Jb"), "{what}: {shown:?}");
+    }
+    let link = run("SHELL=/bin/bash bash terminal stat volume:films/link");
+    assert!(link.is_done().contains(r"target    \u{1b}]0;x\u{7}"), "{link:?}");
+    // Reports never have them: a name must not look like a line of its own.
+    run("for f in d?/films.thalweg-store/*.strip; do printf y > $f; done").is_done();
+    for command in ["check films", "salvage films saved"] {
+        let told = run(&format!("$T volume {command}"));
+        assert!(told.status == Some(1) && told.out.contains(r"a\n\u{1b}[2Jb: "), "{told:?}");
+    }
+}
+
+#[test]
+fn the_advice_of_salvage_is_given_once() {
+    let place = with_volume();
+    let run = |line: &str| place.shell(&format!("export XDG_CONFIG_HOME=$PWD/settings; {line}"));
+    run("for i in 1 2 3; do $T gen 1k volume:films/$i -q; done").is_done();
+    run("for f in d?/films.thalweg-store/*.strip; do printf yyy | dd of=$f conv=notrunc 2>/dev/null; done")
+        .is_done();
+    let told = run("$T volume salvage films saved");
+    assert!(told.status == Some(1) && told.out.matches("are lost: ").count() == 3, "{told:?}");
+    assert_eq!(told.out.matches("salvage again").count(), 1, "{told:?}");
+    // Who salvages is not told to salvage.
+    run("mv d1/films.thalweg-manager away").is_done();
+    let told = run("$T volume salvage films again");
+    assert!(told.out.contains("called after their numbers: cannot open "), "{told:?}");
+    assert!(!told.out.contains("thalweg volume salvage"), "{told:?}");
 }

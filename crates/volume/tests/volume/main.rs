@@ -10,4 +10,5 @@ mod model;
 mod names;
 mod places;
 mod repair;
+mod runs;
 mod tree;

@@ -1,7 +1,7 @@
 //! Volumes in real directories: made, opened by one at a time, checked, salvaged, destroyed.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -87,7 +87,7 @@ fn what_cannot_be_made_leaves_nothing() {
     let twice = [dirs[0].clone(), dirs[0].join("../d0")];
     no(volume::create(&registry, "v", &twice, None, &policy(1)), "given twice");
     no(volume::create(&registry, "v", &[dirs[0].join("none")], None, &policy(1)), "No such file");
-    no(volume::create(&registry, "v", &dirs[..1], None, &policy(2)), "not 2 where the stores are 1");
+    no(volume::create(&registry, "v", &dirs[..1], None, &policy(2)), "2 do not fit a volume with 1 of them");
     no(volume::create(&registry, "../v", &dirs, None, &policy(1)), "no name for a volume");
     no(volume::create(&registry, "v", &[], None, &policy(1)), "at least one store");
     // Somebody was there before.
@@ -102,23 +102,72 @@ fn what_cannot_be_made_leaves_nothing() {
     // What is not the volume's stays, and so does its entry until that is gone.
     let planted = dirs[1].join("v.thalweg-store/planted");
     fs::create_dir(&planted).unwrap();
-    let left = volume::destroy(&registry, "v", false).unwrap();
+    let left = volume::destroy(&registry, "v", false).unwrap().left;
     assert!(left.len() == 1 && left[0].contains("planted is not the volume's"), "{left:?}");
     assert!(
         volume::open(&registry, "v").unwrap().volume.stat(Path::new("d/f")).is_ok(),
         "nothing was removed"
     );
     fs::remove_dir(&planted).unwrap();
-    assert_eq!(volume::destroy(&registry, "v", false).unwrap(), Vec::<String>::new());
+    assert_eq!(volume::destroy(&registry, "v", false).unwrap().left, [""; 0]);
     assert!(dirs.iter().all(|dir| fs::read_dir(dir).unwrap().count() == 0), "nothing is left");
     no(volume::open(&registry, "v"), "no volume 'v'");
     // With force the name is free again, whatever is left.
     volume::create(&registry, "v", &dirs, None, &policy(1)).unwrap();
     fs::create_dir(&planted).unwrap();
-    let left = volume::destroy(&registry, "v", true).unwrap();
+    let left = volume::destroy(&registry, "v", true).unwrap().left;
     assert!(left.len() == 1 && left[0].contains("v.thalweg-store"), "{left:?}");
     assert_eq!(fs::read_dir(dirs[1].join("v.thalweg-store")).unwrap().count(), 1);
     no(volume::open(&registry, "v"), "no volume 'v'");
+}
+
+/// A store whose disk was not mounted was reported as removed, and the files in a directory of that name were removed
+/// whatever they were. Only a directory with the superblock is a store, and the others are named.
+#[test]
+fn stores_that_are_not_there_are_not_removed() {
+    for has_manager in [true, false] {
+        let (place, registry, dirs) = Place::new(4);
+        volume::create(&registry, "v", &dirs[..3], Some(&dirs[3]), &policy(1)).unwrap();
+        fill(&registry);
+        let [one, two, three] = [0, 1, 2].map(|i: usize| dirs[i].join("v.thalweg-store"));
+        fs::rename(&two, place.0.join("two")).unwrap();
+        fs::rename(&three, place.0.join("three")).unwrap();
+        fs::DirBuilder::new().mode(0o700).create(&three).unwrap();
+        // The store of another slot is not the one either.
+        fs::copy(one.join("superblock"), three.join("superblock")).unwrap();
+        fs::write(three.join("other"), "x").unwrap();
+        let manager = dirs[3].join("v.thalweg-manager");
+        if !has_manager {
+            fs::rename(&manager, place.0.join("manager")).unwrap();
+        }
+        let destroyed = volume::destroy(&registry, "v", false).unwrap();
+        assert!(destroyed.forgotten && destroyed.manager.is_some() == has_manager, "{destroyed:?}");
+        assert_eq!(destroyed.stores, [one.display().to_string()]);
+        let away = [Some(&two), Some(&three), Some(&manager).filter(|_| !has_manager)];
+        let away: Vec<_> = away.into_iter().flatten().collect();
+        assert_eq!(destroyed.left.len(), away.len(), "{:?}", destroyed.left);
+        for (dir, left) in away.into_iter().zip(&destroyed.left) {
+            assert!(left.contains(&format!("in {} was not there", dir.display())), "{left}");
+            assert!(left.ends_with("by hand"), "{left}");
+        }
+        assert!(three.join("other").exists() && !one.exists() && !manager.exists());
+    }
+}
+
+#[test]
+fn a_volume_of_which_nothing_is_there_is_forgotten_only_by_force() {
+    let (place, registry, dirs) = Place::new(1);
+    volume::create(&registry, "v", &dirs, None, &policy(1)).unwrap();
+    fs::rename(&dirs[0], place.0.join("away")).unwrap();
+    let told = volume::destroy(&registry, "v", false).unwrap();
+    assert!(!told.forgotten && told.left.len() == 1 && told.left[0].contains("--force"), "{told:?}");
+    fs::rename(place.0.join("away"), &dirs[0]).unwrap();
+    drop(volume::open(&registry, "v").unwrap());
+    fs::rename(&dirs[0], place.0.join("away")).unwrap();
+    let told = volume::destroy(&registry, "v", true).unwrap();
+    assert!(told.forgotten && told.left.len() == 2 && told.stores.is_empty(), "{told:?}");
+    no(volume::open(&registry, "v"), "no volume 'v'");
+    assert_eq!(fs::read_dir(place.0.join("away")).unwrap().count(), 2);
 }
 
 /// The files of a store, without their checksums.
@@ -314,6 +363,6 @@ fn a_process_that_is_ending_is_waited_for() {
         std::thread::park_timeout(std::time::Duration::from_millis(300));
         assert!(!destroyed.is_finished());
         drop(open);
-        assert_eq!(destroyed.join().unwrap().unwrap(), Vec::<String>::new());
+        assert_eq!(destroyed.join().unwrap().unwrap().left, [""; 0]);
     });
 }

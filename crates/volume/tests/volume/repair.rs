@@ -105,7 +105,7 @@ fn a_store_is_replaced_from_what_it_has_or_from_copies() {
             Err(why) => assert!(lost[0].contains("/d/f") && why.contains("not at its store"), "{why}"),
         }
         assert!(is_gone || !old.join("v.thalweg-store").exists());
-        assert_eq!(volume::destroy(&registry, "v", false).unwrap(), Vec::<String>::new());
+        assert_eq!(volume::destroy(&registry, "v", false).unwrap().left, [""; 0]);
     }
 }
 
