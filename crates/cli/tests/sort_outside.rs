@@ -161,7 +161,8 @@ fn scratch_holds_what_does_not_fit_and_no_more() {
         place.shell(&format!("$T gen {} records -q", bytes / 100)).is_done();
         let line = format!("cat records | $T sort - -o sorted --datamation --memory {memory} --json");
         let receipt: Receipt = from_json(place.shell(&line).is_done().trim()).unwrap();
-        let allowed = 1.05 * (f64::from(bytes) - 0.8 * memory as f64);
+        // When the lanes take what has arrived depends on how fast the pipe is.
+        let allowed = 1.07 * (f64::from(bytes) - 0.8 * memory as f64);
         let peak = receipt.scratch_peak_bytes;
         assert!(peak > 0 && peak as f64 <= allowed, "{bytes} of a stream: {peak} > {allowed}");
         assert!(receipt.memory.peak_bytes <= memory / 20 * 21, "{receipt:?}");

@@ -250,8 +250,8 @@ mod tests {
             (Policy { width: 4, ..sound }, "4 strips"),
             (Policy { stripe_bytes: 4095, ..sound }, "not 4095"),
             (Policy { stripe_bytes: (1 << 30) + 1, ..sound }, "not 1073741825"),
-            (Policy { copies: 0, ..sound }, "not 0 where"),
-            (Policy { copies: 3, ..sound }, "not 3 where"),
+            (Policy { copies: 0, ..sound }, "; 0 do not fit"),
+            (Policy { copies: 3, ..sound }, "; 3 do not fit"),
             (Policy { stripe_bytes: 4096, record_bytes: 4097, ..sound }, "record of 4097"),
         ] {
             let why = policy.check(3).unwrap_err().to_string();

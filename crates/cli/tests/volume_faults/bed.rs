@@ -252,7 +252,7 @@ impl Bed {
     pub(crate) fn check(&self) -> Result<usize, Vec<String>> {
         let checked = self.run(&["volume", "check", "films", "--json"]);
         let found: VolumeCheck = from_json(&checked.out).map_err(|_| vec![checked.err])?;
-        let is_stale = |problem: &String| problem.ends_with("missed a write and is not read");
+        let is_stale = |problem: &String| problem.ends_with("missed a write, so only the other copy is read");
         let (stale, other): (Vec<String>, Vec<String>) = found.problems.into_iter().partition(is_stale);
         if other.is_empty() { Ok(stale.len()) } else { Err(other) }
     }
