@@ -208,9 +208,7 @@ impl Served {
 mod tests {
     use std::collections::VecDeque;
 
-    use super::super::image::Element;
     use super::super::message::{Message, To};
-    use super::super::owned::MERGE_AGE_MS;
     use super::super::scale::{name, number};
     use super::*;
 
@@ -266,40 +264,5 @@ mod tests {
         let id = leaving.expect("it asks for room").id;
         (0..2).for_each(|other| servers[2].no_room(2_000, &name(other), id));
         assert!(servers[2].has_given_away(2_000), "no other server has room");
-    }
-
-    #[test]
-    fn buckets_that_get_few_records_at_the_same_time_are_soon_merged() {
-        const BUCKETS: u8 = 32;
-        let mut servers: Vec<_> = (0..2).map(|i| BucketServer::new(name(i), i as u64, MEMORY)).collect();
-        for (server, peer) in servers.iter_mut().zip([1, 0]) {
-            server.peers = vec![name(peer)];
-        }
-        // Each is on another server than the one before it.
-        let begins = |at: u8| if at == 0 { Vec::new() } else { vec![at] };
-        for at in 0..BUCKETS {
-            let to = if at + 1 == BUCKETS { Upper::Infinite } else { Upper::Key(begins(at + 1).into()) };
-            let server = &mut servers[usize::from(at % 2)];
-            let bucket = Owned::new(&mut server.slab, Interval::of(&begins(at), to), 1).unwrap();
-            server.adopt(SPEC, bucket, &[]);
-        }
-        let elements = |servers: &[BucketServer]| -> Vec<Element> {
-            servers.iter().flat_map(|server| server.elements(SPEC.id)).collect()
-        };
-        let all = elements(&servers);
-        for server in &mut servers {
-            let served = server.tables.get_mut(&SPEC.id).unwrap();
-            all.iter().for_each(|element| served.image.learn(element));
-        }
-        let mut now_ms = MERGE_AGE_MS;
-        while elements(&servers).len() > 1 {
-            for from in 0..servers.len() {
-                let mut out = Outbox::new();
-                servers[from].tick(now_ms, &mut out);
-                exchange(&mut servers, (now_ms, from), &mut out, |_| false);
-            }
-            now_ms += 100;
-            assert!(now_ms < 10 * MERGE_AGE_MS, "{} buckets are left", elements(&servers).len());
-        }
     }
 }
