@@ -71,8 +71,8 @@ pub(crate) struct State {
     pub(crate) is_told: bool,
     /// A write failed that one copy may have received and the other not.
     pub(crate) is_doubtful: bool,
-    /// The only current copy of a strip, if its store has lost bytes of it, and how: the next
-    /// sync or flush returns that error.
+    /// The only current copy of a strip, if its store has lost bytes of it, and how: the next sync or flush returns that
+    /// error.
     pub(crate) forgotten: Option<(Strip, String)>,
 }
 

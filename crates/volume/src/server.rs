@@ -407,8 +407,7 @@ impl Server {
             // From a client, this request reports that a store has not truncated its strip yet.
             Change::Cut(inode, _) => {
                 let inode = self.live(session, self.manager.inode(*inode)?)?;
-                let size = inode.size;
-                self.cut(inode, size)
+                self.cut(inode)
             }
             Change::Remove(..) | Change::Rename(..) => {
                 let left = self.manager.change(change)?;
@@ -648,8 +647,7 @@ impl Server {
         let mut known = self.manager.inode(inode)?;
         if known.cut.is_some() {
             // All stores have to finish the earlier cut: this one would cut off what was written since.
-            let size = known.size;
-            known = self.cut(known, size)?;
+            known = self.cut(known)?;
         }
         let live = self.live(session, known.clone())?;
         if live.size > known.size {
@@ -675,13 +673,14 @@ impl Server {
         }
         // Stores must not be ahead of the manager's durable state.
         self.manager.sync()?;
-        self.cut(changed, size)
+        self.cut(changed)
     }
 
-    /// Cuts all strips for the current generation of a file.
-    fn cut(&self, inode: Inode, size: u64) -> Result<Inode> {
+    /// Cuts all strips for the current generation of a file, also those that missed an earlier cut.
+    fn cut(&self, inode: Inode) -> Result<Inode> {
         let Some(target) = Target::of(&inode) else { return Ok(inode) };
-        let outcome = self.stores.raise(&target, u64::MAX, inode.cut.map_or(size, |cut| cut.min(size)));
+        let len = inode.cut.map_or(inode.size, |cut| cut.min(inode.size));
+        let outcome = self.stores.raise(&target, u64::MAX, len);
         outcome.stale(inode.id).try_for_each(|change| self.manager.change(&change).map(drop))?;
         outcome.into_result()?;
         self.manager.change(&Change::Cut(inode.id, inode.generation))

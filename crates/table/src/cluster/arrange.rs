@@ -54,7 +54,7 @@ impl BucketServer {
             let before = served.before(&served.buckets[at].interval.from, &self.me);
             let (spec, bucket) = (served.spec, &mut served.buckets[at]);
             // Neighbours that ask at the same time refuse each other, so each asks again at a time of its own.
-            let early_ms = Rng::new(self.run ^ self.transfers).below(self.merge_age_ms.max(1));
+            let early_ms = Rng::new(self.run ^ self.transfers).below(self.merge_age_ms);
             bucket.since_ms = now_ms.saturating_sub(early_ms);
             let whole = bucket.interval.clone();
             let underfull = Underfull {

@@ -28,7 +28,7 @@ const PAUSE_MS: u64 = 100;
 /// How long a request is tried, and how long if no server knows its records: a bucket that moves is known by then.
 const GIVE_UP_MS: u64 = 10_000;
 const LOST_MS: u64 = 2_000;
-/// The fewest tries after which it is, if messages are slow.
+/// How often a request whose records no server knows is tried at the least, however slow messages are.
 const LOST_TRIES: u32 = 6;
 /// A server has been silent if it has not said for this long which buckets it has. It is asked every second.
 const SILENT_MS: u64 = GIVE_UP_MS / 2;

@@ -230,13 +230,7 @@ impl Front {
     /// The names of all tables but that of the strings, and their types.
     pub(crate) fn types(&self) -> Result<Vec<(String, &'static str)>> {
         let type_of = |entry: &TableEntry| if is_sorted(entry) { "zset" } else { "hash" };
-        Ok(self
-            .entries()?
-            .map(|entry| {
-                let kind = type_of(&entry);
-                (entry.name, kind)
-            })
-            .collect())
+        Ok(self.entries()?.map(|entry| (entry.name.clone(), type_of(&entry))).collect())
     }
 
     /// Removes a table that a Redis client has made, but not that of the strings. Returns whether it did.
