@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use thalweg_api::{VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeStatus, VolumeStore};
 
 use crate::alone::OpenVolume;
+use crate::file::TRIES;
 use crate::layout::{Layout, Policy};
 use crate::manager::{Change, Inode, Kind, ROOT};
 use crate::store::{Store, Strip};
@@ -159,27 +160,16 @@ fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, chec
     check.files += 1;
     let mut is_lost = false;
     let written = inode.strips | inode.unsynced;
+    let missed =
+        |strip| format!("{}: {strip} missed a write, so only the other copy is read", path.display());
     for index in (0..layout.width).filter(|index| written & bit(*index) != 0) {
         let (mut good, mut missing) = (0, Vec::new());
         for copy in 0..layout.copies {
-            if inode.stale[copy as usize] & bit(index) != 0 {
-                let stale = Strip { inode: inode.id, index, copy };
-                check.problems.push(format!(
-                    "{}: {stale} missed a write, so only the other copy is read",
-                    path.display()
-                ));
-                continue;
-            }
-            let read = match read_strip(volume, inode, layout, (index, copy)) {
-                // The file was truncated in the meantime, or the store does not know its generation yet.
-                Err(Error::Stale(_)) => {
-                    let now = volume.manager.change(&Change::Cut(inode.id, inode.generation));
-                    now.and_then(|now| read_strip(volume, &now, layout, (index, copy)))
-                }
-                read => read,
-            };
+            let strip = Strip { inode: inode.id, index, copy };
+            let read = read_current(volume, inode, layout, (index, copy));
             match read {
-                Ok(bytes) => {
+                Ok(None) => check.problems.push(missed(strip)),
+                Ok(Some(bytes)) => {
                     good += 1;
                     check.strips += 1;
                     check.bytes += bytes;
@@ -197,6 +187,29 @@ fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, chec
         }
     }
     check.lost_files += u64::from(is_lost);
+}
+
+/// Reads all of a current copy of a strip, whose generation the store may not know yet. Returns the number of bytes,
+/// without holes; `None` if the copy is stale.
+fn read_current(
+    volume: &Volume,
+    inode: &Inode,
+    layout: &Layout,
+    (index, copy): (u32, u32),
+) -> Result<Option<u64>> {
+    let (mut now, mut tries) = (inode.clone(), TRIES);
+    loop {
+        if now.stale[copy as usize] & bit(index) != 0 {
+            return Ok(None);
+        }
+        match read_strip(volume, &now, layout, (index, copy)) {
+            Err(Error::Stale(_)) if tries > 0 => {
+                now = volume.manager.change(&Change::Cut(now.id, now.generation))?;
+                tries -= 1;
+            }
+            read => return read.map(Some),
+        }
+    }
 }
 
 /// Reads all of a copy of a strip. Returns the number of bytes, without holes.

@@ -42,6 +42,8 @@ pub(crate) struct Connection {
     name: String,
     /// Closes the connection for both sides, if that is to be done when an answer is late.
     quit: Option<Box<dyn Fn() + Send + Sync>>,
+    /// Whether what the connection is part of has ended lately, because the peer was silent.
+    silence: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     out: Mutex<Out>,
     state: Mutex<State>,
     changed: Condvar,
@@ -77,7 +79,7 @@ impl Connection {
         let state = State { from: Some(from), waiting, arrived, is_broken: false, is_silent: false };
         let out = Mutex::new(Out { to, last: 0 });
         let name = name.into();
-        Connection { name, quit: None, out, state: Mutex::new(state), changed: Condvar::new() }
+        Connection { name, quit: None, silence: None, out, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Sets how to close the connection when an answer is late; otherwise a thread that sends could wait for ever.
@@ -85,15 +87,20 @@ impl Connection {
         Connection { quit: Some(Box::new(quit)), ..self }
     }
 
+    /// Sets how to learn of the silence of the peer although no request waits.
+    pub(crate) fn knows_silence(self, silence: impl Fn() -> bool + Send + Sync + 'static) -> Connection {
+        Connection { silence: Some(Box::new(silence)), ..self }
+    }
+
     /// Whether the connection has ended.
     pub(crate) fn is_broken(&self) -> bool {
         self.state().is_broken
     }
 
-    /// Whether the connection has ended while a request waited, because the peer was silent: a new one would not be
-    /// answered either.
+    /// Whether the connection has ended, while a request waited or lately, because the peer was silent: a new one would
+    /// not be answered either.
     pub(crate) fn is_silent(&self) -> bool {
-        self.state().is_silent
+        self.state().is_silent || self.silence.as_ref().is_some_and(|silence| silence())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

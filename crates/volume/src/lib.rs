@@ -31,6 +31,7 @@ mod forward;
 mod fs;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
+mod generations;
 mod hint;
 mod inodes;
 pub mod layout;

@@ -20,6 +20,11 @@ pub(crate) trait AsksStore: Send + Sync {
     /// The answer of the store. Bytes that are read fill `into`.
     fn ask_store(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer>;
 
+    /// Whether a request begins at once.
+    fn is_found(&self) -> bool {
+        true
+    }
+
     /// The strips of a file that this client wrote there and did not sync.
     fn unsynced_of(&self, _inode: u64) -> Vec<Strip> {
         Vec::new()
@@ -40,6 +45,10 @@ pub(crate) fn wrong<T>(reply: &Reply) -> Result<T> {
 }
 
 impl<A: AsksStore> Store for A {
+    fn is_ready(&self) -> bool {
+        self.is_found()
+    }
+
     fn read(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()> {
         let mut at = at;
         into.chunks_mut(DATA_BYTES_MAX).try_for_each(|some| {

@@ -44,6 +44,8 @@ const UNSYNCED_MAX: usize = 1 << 16;
 /// A node that is down or restarts refuses the connection sooner than this. One that does not is silent, and dialling
 /// it again would take as long again.
 const SILENT: Duration = Duration::from_secs(2);
+/// How long after its last sign of life a node is taken to be silent still.
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// Opens links with nodes.
 pub(crate) trait Dial: Send + Sync {
@@ -65,6 +67,7 @@ pub(crate) trait Dial: Send + Sync {
             stream::ends(&link, streams).map_err(|why| failed(why.to_string()))?;
         let connection = Connection::new(what, Box::new(from), Box::new(to));
         let connection = connection.quits(move || quit.quit("it did not answer in time"));
+        let connection = connection.knows_silence(move || link.ended_in_silence(SILENCE));
         match connection.ask(&Ask::Attach(VERSION, caller), &[], &mut []) {
             Ok(Reply::Attached(attached)) => Ok((connection, attached)),
             Ok(other) => wrong(&other),
@@ -348,7 +351,7 @@ impl Forward for RemoteStore {
     }
 
     fn is_connected(&self) -> bool {
-        self.state().connection.as_ref().is_some_and(|connection| !connection.is_broken())
+        self.state.try_lock().is_ok_and(|state| matches!(state.open(), Ok(Some(_))))
     }
 
     fn forward(&self, write: &Write, (slot, place): (u32, String), from: &[u8]) -> Result<Forwarded> {
@@ -369,6 +372,11 @@ impl Forward for RemoteStore {
 }
 
 impl AsksStore for RemoteStore {
+    fn is_found(&self) -> bool {
+        // Whoever dials holds the lock. A request to a store that is left alone fails at once.
+        self.state.try_lock().is_ok_and(|state| !matches!(state.open(), Ok(None)))
+    }
+
     fn unsynced_of(&self, inode: u64) -> Vec<Strip> {
         self.state().unsynced.of(inode).collect()
     }

@@ -49,7 +49,7 @@ pub(crate) struct Server {
     pub(crate) leases: Leases,
     state: Mutex<State>,
     settled: Condvar,
-    me: Weak<Server>,
+    pub(crate) me: Weak<Server>,
     /// Runs work on threads if no caller waits for it. A simulation runs it itself, in its own order.
     has_threads: bool,
     /// Held until the manager is closed, so that no other process opens it before.
@@ -162,7 +162,7 @@ impl Server {
     }
 
     /// Runs work for which no caller waits.
-    fn aside(&self, work: impl FnOnce() + Send + 'static) {
+    pub(crate) fn aside(&self, work: impl FnOnce() + Send + 'static) {
         match self.has_threads {
             true => _ = spawn("volume", work),
             false => work(),
@@ -314,7 +314,7 @@ impl Server {
     }
 
     /// The current inode, or, if stores do not answer, the manager's record of it: enough for names.
-    fn live_if_known(&self, session: SessionId, inode: Inode) -> Inode {
+    pub(crate) fn live_if_known(&self, session: SessionId, inode: Inode) -> Inode {
         self.live(session, inode.clone()).unwrap_or(inode)
     }
 
@@ -404,23 +404,19 @@ impl Server {
             Change::Unsettle(inode) => self.unsettle(session, *inode),
             Change::Settle(written, is_doubtful) => self.settled(session, written, *is_doubtful),
             Change::Resize(inode, size, modified_ns) => self.resize(session, *inode, *size, *modified_ns),
-            // From a client, this request reports that a store has not truncated its strip yet.
+            // From a client, this request reports that a store does not know the generation of its strip yet.
             Change::Cut(inode, _) => {
                 let inode = self.live(session, self.manager.inode(*inode)?)?;
-                self.cut(inode)
+                self.tell_generation(inode)
             }
             Change::Remove(..) | Change::Rename(..) => {
                 let left = self.manager.change(change)?;
                 self.let_go(&left)?;
                 Ok(left)
             }
-            // A client that does not know about the one stale copy may not mark the other.
-            Change::Stale(inode, copy, strips) => {
-                let others = self.manager.inode(*inode)?.stale[usize::from(*copy == 0)];
-                match others & strips {
-                    0 => self.begin_generation(session, change, *strips),
-                    _ => Err(Error::system(libc::EIO, format!("the last current copy of inode {inode}"))),
-                }
+            Change::Stale(_, _, strips) => {
+                self.may_mark(change)?;
+                self.begin_generation(session, change, *strips)
             }
             Change::Current(inode, ..) => self.make_current(session, *inode, change),
             Change::Raise(inode, strips) if self.may_write(session, *inode) => {
@@ -436,26 +432,6 @@ impl Server {
 
     fn may_write(&self, session: SessionId, inode: u64) -> bool {
         self.state().files.get(&inode).is_some_and(|file| file.writers.contains(&session))
-    }
-
-    /// Makes a change that begins a generation, for example one that marks a copy stale. The stores of both copies then
-    /// refuse clients that do not know it.
-    fn begin_generation(&self, session: SessionId, change: &Change, strips: u64) -> Result<Inode> {
-        let changed = self.manager.change(change)?;
-        // A client raises a generation because of the second copy, so there is no waiting for its store.
-        let is_raised = matches!(change, Change::Raise(..));
-        let changed = if is_raised { changed } else { self.live_if_known(session, changed) };
-        if let Some(target) = Target::of(&changed) {
-            let len = changed.cut.unwrap_or(changed.size);
-            let [first, second] = target.stale;
-            let asked = [first, if is_raised { u64::MAX } else { second }];
-            // A store that misses this refuses the new generation, and is told then.
-            self.stores.raise(&Target { stale: asked, ..target }, strips, len);
-            // The stores of other strips, and the one with the stale copy, may be lost for long.
-            let (stores, everywhere) = (Arc::clone(&self.stores), Target { stale: [0; 2], ..target });
-            self.aside(move || _ = stores.raise(&everywhere, u64::MAX, len));
-        }
-        Ok(changed)
     }
 
     fn open(&self, session: SessionId, inode: u64) -> Result<Inode> {
@@ -674,16 +650,6 @@ impl Server {
         // Stores must not be ahead of the manager's durable state.
         self.manager.sync()?;
         self.cut(changed)
-    }
-
-    /// Cuts all strips for the current generation of a file, also those that missed an earlier cut.
-    fn cut(&self, inode: Inode) -> Result<Inode> {
-        let Some(target) = Target::of(&inode) else { return Ok(inode) };
-        let len = inode.cut.map_or(inode.size, |cut| cut.min(inode.size));
-        let outcome = self.stores.raise(&target, u64::MAX, len);
-        outcome.stale(inode.id).try_for_each(|change| self.manager.change(&change).map(drop))?;
-        outcome.into_result()?;
-        self.manager.change(&Change::Cut(inode.id, inode.generation))
     }
 
     fn sync_all(&self) -> Result<()> {

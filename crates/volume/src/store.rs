@@ -65,6 +65,11 @@ pub(crate) const SYNCED_MAX: usize = 256;
 
 /// Keeps strips.
 pub trait Store: Send + Sync {
+    /// Whether a request begins at once; otherwise the store has to be found first, which takes seconds if it is lost.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// Fills `into` with the bytes from `at` on. Holes, and bytes past the end, are zeros.
     fn read(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()>;
 

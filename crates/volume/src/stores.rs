@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
@@ -541,14 +542,30 @@ impl Stores {
         let of_index = |index| target.copies(index).map(move |copy| (index, copy));
         let tasks: Vec<_> =
             (0..target.layout.width).filter(|index| strips & bit(*index) != 0).flat_map(of_index).collect();
-        let ask = |(index, copy): (u32, u32)| {
+        let ask = &|(index, copy): (u32, u32)| {
             let strip = target.strip(index, copy);
             (index, copy, self.of(&target.layout, strip).and_then(|store| ask(store, strip)))
         };
+        // Requests to stores that are lost would keep the threads of the pool for seconds from requests to the others.
+        let is_ready = |(index, copy): &(u32, u32)| {
+            let store = self.of(&target.layout, target.strip(*index, *copy));
+            self.pool.is_none() || store.map_or(true, |store| store.is_ready())
+        };
+        let (ready, slow): (Vec<_>, Vec<_>) = tasks.into_iter().partition(is_ready);
         let mut outcome = Outcome::default();
-        for (index, copy, asked) in self.side_by_side(tasks, true, ask) {
-            outcome.add(index, copy, asked);
-        }
+        std::thread::scope(|scope| {
+            let aside = |task| (task, Builder::new().spawn_scoped(scope, move || ask(task)));
+            let slow: Vec<_> = slow.into_iter().map(aside).collect();
+            let ready = self.side_by_side(ready, true, ask);
+            let slow = slow.into_iter().map(|(task, thread)| match thread {
+                Ok(thread) => thread.join().expect("a request does not panic"),
+                // The system has no thread left.
+                Err(_) => ask(task),
+            });
+            for (index, copy, asked) in ready.into_iter().chain(slow) {
+                outcome.add(index, copy, asked);
+            }
+        });
         outcome
     }
 

@@ -110,7 +110,7 @@ fn write_all(mut socket: &TcpStream, mut slices: &mut [IoSlice<'_>]) -> Result<(
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 return Err(What::Cut("it has taken nothing for too long".into()));
             }
-            Err(e) => return Err(What::Cut(e.to_string())),
+            Err(e) => return Err(What::of_socket(&e)),
         }
     }
     Ok(())
@@ -248,7 +248,7 @@ impl<'a> Silence<'a> {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 Err(What::Cut(format!("half a frame came, and nothing for {:?}", self.dead)))
             }
-            Err(e) => Err(What::Cut(e.to_string())),
+            Err(e) => Err(What::of_socket(&e)),
         }
     }
 }

@@ -473,8 +473,13 @@ impl Core {
         }
     }
 
+    /// How long nothing has come from the peer.
+    pub(crate) fn silent_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.heard_ms)
+    }
+
     fn tick(&mut self, now_ms: u64) -> Result<Vec<Effect>, Fault> {
-        let silent_ms = now_ms.saturating_sub(self.heard_ms);
+        let silent_ms = self.silent_ms(now_ms);
         if silent_ms >= self.patience.dead_ms {
             return Err(Fault::Silent(silent_ms));
         }

@@ -30,6 +30,8 @@ pub enum What {
     Fault(Fault),
     /// The connection broke.
     Cut(String),
+    /// The system broke the connection, because the peer acknowledged nothing for too long.
+    Unacknowledged,
     /// One side said goodbye.
     Closed,
     /// The peer aborted the stream, with this reason.
@@ -47,14 +49,27 @@ pub enum What {
 impl What {
     /// Whether the peer receives nothing after it.
     pub(crate) fn is_last(&self) -> bool {
-        matches!(self, What::Cut(_) | What::Closed | What::Fault(Fault::Silent(_) | Fault::Told(_)))
+        self.is_silence() || matches!(self, What::Cut(_) | What::Closed | What::Fault(Fault::Told(_)))
+    }
+
+    /// Whether the peer was silent for too long.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, What::Fault(Fault::Silent(_)) | What::Unacknowledged)
+    }
+
+    /// What broke a connection.
+    pub(crate) fn of_socket(why: &std::io::Error) -> What {
+        match why.kind() {
+            std::io::ErrorKind::TimedOut => What::Unacknowledged,
+            _ => What::Cut(why.to_string()),
+        }
     }
 }
 
 impl LinkError {
     /// Whether the peer was silent for too long.
     pub fn is_silence(&self) -> bool {
-        matches!(self.what, What::Fault(Fault::Silent(_)))
+        self.what.is_silence()
     }
 
     /// Whether the peer itself gave the stream up, with a reason.
@@ -99,6 +114,9 @@ impl fmt::Display for LinkError {
             What::Refused(why) => write!(f, "no link with {peer}: {why}"),
             What::Fault(fault) => write!(f, "link with {peer} closed: it {fault}"),
             What::Cut(why) => write!(f, "link with {peer} is cut: {why}"),
+            What::Unacknowledged => {
+                write!(f, "link with {peer} is cut: it acknowledged nothing for too long")
+            }
             What::Closed => write!(f, "link with {peer} is closed"),
             What::Aborted(why) => write!(f, "{peer} gave up: {why}"),
             What::GivenUp => write!(f, "a stream with {peer} was given up on this side"),

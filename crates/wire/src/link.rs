@@ -293,6 +293,13 @@ impl Link {
         self.0.0.lock().closed.is_none()
     }
 
+    /// Whether the link ended because the peer was silent, and the peer was last heard less than `within` ago.
+    pub fn ended_in_silence(&self, within: Duration) -> bool {
+        let state = self.0.0.lock();
+        let is_recent = || u128::from(state.core.silent_ms(now_ms())) < within.as_millis();
+        state.closed.as_ref().is_some_and(What::is_silence) && is_recent()
+    }
+
     /// Starts a thread that answers the peer while no other thread reads. It ends with the link.
     pub fn keep(&self) -> std::io::Result<()> {
         let weak = Arc::downgrade(&self.0.0);

@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use thalweg_api::{VolumeCheck, from_json};
 use thalweg_io::process;
 
@@ -205,16 +206,18 @@ impl Bed {
         rows.map(|(_, row)| row.split_whitespace().nth(8).unwrap().parse::<u64>().unwrap()).sum()
     }
 
-    fn signal_mount(&self, signal: &str) {
-        let pid = self.mount.as_ref().expect("it is mounted").process.id();
-        self.place.shell(&format!("kill {signal} {pid}")).is_done();
+    /// Sends a signal without a new process: that would close, before it runs, the files that this one has open on
+    /// mounts, and wait for a mount that is frozen.
+    fn signal_mount(&self, signal: Signal) {
+        let process = &self.mount.as_ref().expect("it is mounted").process;
+        kill_process(Pid::from_child(process), signal).unwrap();
     }
 
     /// Has something happen.
     pub(crate) fn does(&self, whom: Whom, fault: Fault) {
         match (whom, fault) {
-            (Whom::Client, Fault::Kill) => self.signal_mount("-KILL"),
-            (Whom::Client, Fault::Freeze) => self.signal_mount("-STOP"),
+            (Whom::Client, Fault::Kill) => self.signal_mount(Signal::KILL),
+            (Whom::Client, Fault::Freeze) => self.signal_mount(Signal::STOP),
             (_, Fault::Kill) => self.lab.call("kill", &[whom.host()]),
             (_, Fault::Freeze) => self.lab.call("freeze", &[whom.host()]),
             (_, Fault::Cut) => self.lab.call("cut", &[whom.host()]),
@@ -228,7 +231,7 @@ impl Bed {
     pub(crate) fn heal(&self, whom: Whom, fault: Fault) {
         match (whom, fault) {
             (Whom::Client, Fault::Kill) => {}
-            (Whom::Client, Fault::Freeze) => self.signal_mount("-CONT"),
+            (Whom::Client, Fault::Freeze) => self.signal_mount(Signal::CONT),
             (_, Fault::Kill) => self.lab.call("revive", &[whom.host()]),
             (_, Fault::Freeze | Fault::Cut | Fault::CutOneWay | Fault::CutFromMirror) => {
                 self.lab.call("heal", &[]);
