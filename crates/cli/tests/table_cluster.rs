@@ -181,10 +181,11 @@ fn what_is_lost_with_a_node_is_said_and_the_rest_goes_on() {
     guard.wait().unwrap();
     std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
     until("the node is gone", || !process::is_alive(pid));
-    let is_said =
-        |left: &TableStatus| !left.missing.is_empty() && left.unreachable.len() == 1 && left.records > 0;
-    until("what is lost is said", || is_said(&status(&nodes, "events")));
-    let left = status(&nodes, "events");
+    let mut left = status(&nodes, "events");
+    until("what is lost is said", || {
+        left = status(&nodes, "events");
+        !left.missing.is_empty() && left.unreachable.len() == 1 && left.records > 0
+    });
     let lost = |key: &[u8]| {
         let within = |missing: &String| {
             let (low, high) = missing.split_once("..").unwrap();

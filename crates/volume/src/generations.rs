@@ -67,7 +67,7 @@ impl Server {
         }
     }
 
-    /// Cuts the strips for a client whose request a store refused, because it does not know the generation yet. If the
+    /// Cuts the strips for a client whose request was refused by a store that does not know the generation yet. If the
     /// file was not cut, nothing has to be removed, and the caller waits only a moment for stores that are lost: the
     /// client goes on with the other copies, and asks again if its store was not told.
     pub(crate) fn tell_generation(&self, inode: Inode) -> Result<Inode> {

@@ -316,8 +316,8 @@ impl Bed {
             let checked = self.check().map_err(|problems| format!("{name}: {problems:?}"));
             match (lost, checked) {
                 (None, Ok(stale)) => row.stale = stale,
-                // The manager, say, does not ask a store for a while that it could not reach.
-                _ if watch.seconds() < RETURN_SECONDS_MAX => continue,
+                // The manager does not ask a store for a while that it could not reach.
+                _ if whom == Whom::Manager && watch.seconds() < RETURN_SECONDS_MAX => continue,
                 (lost, checked) => row.wrong.extend(lost.into_iter().chain(checked.err())),
             }
             break;
