@@ -182,7 +182,7 @@ pub struct BenchReport {
     pub notes: Vec<String>,
 }
 
-/// The output of a process that read or wrote a file for `bench volume`.
+/// The output of a process that read or wrote a file for `thalweg-bench volume`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub struct AccessRun {
     /// Seconds from its first request to its last, or to the end of its fsync.

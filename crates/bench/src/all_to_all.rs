@@ -1,4 +1,4 @@
-//! `bench all-to-all`: every node of a lab sends the same amount to every other node, under each schedule.
+//! `thalweg-bench all-to-all`: every node of a lab sends the same amount to every other node, under each schedule.
 //!
 //! Model: each row has a lab of its own. The schedules take turns over several rounds, so that a disturbance affects
 //! all of them. The ideal is the amount that a node must send, at the rate that iperf3 reaches between two of the
@@ -15,11 +15,11 @@ use thalweg_io::process::Usage;
 use crate::cluster::{IDEAL, NARROW, of_ideal};
 use crate::iperf_ring::Ring;
 use crate::lab::{Lab, Wanted, on_lab};
-use crate::measure::{Series, median, whole_process};
 use crate::pump_lab::{Served, iperf_between};
-use crate::targets::Target;
-use crate::{Asked, memory};
-use crate::{Error, Result};
+use thalweg_measure::process::{Series, median, whole_process};
+use thalweg_measure::targets::Target;
+use thalweg_measure::{Asked, memory};
+use thalweg_measure::{Error, Result};
 
 /// The default schedule, and those that can be chosen.
 const OURS: &str = "auto";

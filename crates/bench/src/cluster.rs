@@ -1,4 +1,4 @@
-//! `bench cluster`: sorts on the nodes of a lab, from the start of the client's process to its end.
+//! `thalweg-bench cluster`: sorts on the nodes of a lab, from the start of the client's process to its end.
 //!
 //! Model: each row has a lab of its own, with links and disks as slow as the row says. Every node has a share of the
 //! Sort Benchmark's records in its own file, and writes one range of them to another file, sorted or in arrival order
@@ -17,15 +17,16 @@ use thalweg_api::{
 use thalweg_io::process::{self, Usage};
 use thalweg_record::RECORD_BYTES;
 
-use crate::contenders::judge;
 use crate::iperf_ring::Ring;
 use crate::lab::{Carried, Lab, Wanted, on_lab};
-use crate::measure::{Series, median, whole_process};
+use crate::minutesort;
 use crate::minutesort::MODEL;
 use crate::pump_lab::{Served, iperf_between};
-use crate::targets::{Target, Than};
-use crate::{Asked, digest, memory, minutesort};
-use crate::{Error, Result};
+use thalweg_measure::contenders::judge;
+use thalweg_measure::process::{Series, median, whole_process};
+use thalweg_measure::targets::{Target, Than};
+use thalweg_measure::{Asked, digest_of, memory};
+use thalweg_measure::{Error, Result};
 
 /// Bytes that the kernel counts and receipts do not: requests, samples, split points.
 const AGREE_BYTES_PER_NODE: u64 = 1 << 20;
@@ -268,7 +269,7 @@ impl Bench<'_> {
         if self.row.warm {
             // Reading them brings them into the cache.
             let mut inputs = (1..=self.row.nodes).map(|host| self.of(host, "in"));
-            inputs.try_for_each(|input| digest::of_file(input.as_ref()).map(|_| ()))?;
+            inputs.try_for_each(|input| digest_of(input.as_ref()).map(|_| ()))?;
         }
         // The time to free the old data is not measured.
         self.parts().iter().for_each(|part| drop(std::fs::remove_file(part)));

@@ -7,10 +7,10 @@
 use thalweg_api::BenchOther;
 use thalweg_io::process::Usage;
 
-use crate::Result;
 use crate::lab::{Lab, cpu_seconds};
-use crate::measure::{Series, whole_process};
 use crate::pump_lab::{IPERF, Served, iperf_rate};
+use thalweg_measure::Result;
+use thalweg_measure::process::{Series, whole_process};
 
 /// With fewer hosts, one pair of them shows enough.
 const HOSTS_MIN: u32 = 16;

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 
 use thalweg_api::{BenchHost, BenchReport, BenchRow, NodeReady, from_json};
 
-use crate::Asked;
-use crate::measure::whole_process;
+use thalweg_measure::Asked;
+use thalweg_measure::process::whole_process;
 
 /// Bytes of a packet's headers: Ethernet 14, IP 20, TCP with a timestamp 32.
 const HEAD_BYTES: u64 = 66;
@@ -125,7 +125,7 @@ impl Lab {
         let status = script.stdin(Stdio::null()).stdout(Stdio::null()).status();
         let ran = status.is_ok_and(|status| status.success());
         ran.then_some(())
-            .ok_or_else(|| crate::Error::Failed(format!("lab/{name} {} failed", words.join(" "))))
+            .ok_or_else(|| thalweg_measure::Error::Failed(format!("lab/{name} {} failed", words.join(" "))))
     }
 
     /// Sets the rate of a host's link, in both directions.

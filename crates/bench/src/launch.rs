@@ -1,4 +1,4 @@
-//! `bench launch`: a null command on many nodes, from the start of the client's process to its end.
+//! `thalweg-bench launch`: a null command on many nodes, from the start of the client's process to its end.
 //!
 //! Model: one lab has as many hosts as the largest row needs, each with a node in its own process. Contenders run in
 //! turn, round by round; the slow ones run in every tenth round. Ours is compared with variants of itself that leave
@@ -8,17 +8,18 @@
 
 use std::process::Command;
 
-use thalweg_api::{BenchHost, BenchReport, BenchRow, BenchTarget, ClusterReport, from_json};
+use thalweg_api::{BenchReport, BenchRow, BenchTarget, ClusterReport, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
 
-use crate::contenders::{Contender, finish};
 use crate::lab::{Lab, Wanted, since};
+use crate::launchers;
 use crate::launchers::Launchers;
-use crate::measure::whole_process;
-use crate::targets::{Target, Than};
-use crate::{Asked, launchers};
-use crate::{Error, Result};
+use thalweg_measure::Asked;
+use thalweg_measure::contenders::{Contender, finish};
+use thalweg_measure::process::whole_process;
+use thalweg_measure::targets::{Target, Than};
+use thalweg_measure::{Error, Result};
 
 /// The rows of the published figures.
 const NODES: [u32; 4] = [1, 4, 8, 32];
@@ -39,13 +40,24 @@ const INSIDE_VIA: &str = "inside, via n1";
 const ALONE: &str = "processes alone";
 
 /// Names of the rows.
-pub(crate) fn names() -> Vec<&'static str> {
+fn names() -> Vec<&'static str> {
     vec!["exec", "ablation"]
 }
 
+/// What is usual for this benchmark. No data is moved.
+pub(crate) fn bench() -> thalweg_measure::Bench {
+    let (rows, usual_bytes) = (names(), thalweg_measure::TINY_BYTES + 1);
+    thalweg_measure::Bench { name: "launch", rows, usual_bytes, usual_runs: RUNS, runs_min: RUNS_MIN }
+}
+
 /// Measures the rows that are asked for.
-pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()> {
-    let nodes = if asked.options.nodes.is_empty() { NODES.to_vec() } else { asked.options.nodes.clone() };
+pub(crate) fn measure(
+    asked: &Asked<'_>,
+    nodes: &[u32],
+    rivals: bool,
+    report: &mut BenchReport,
+) -> Result<()> {
+    let nodes = if nodes.is_empty() { &NODES } else { nodes };
     let most = nodes.iter().copied().max().unwrap_or(1);
     asked.progress.begin("lab", 0, nodes.len() as u64 + 1, 0);
     let lab = match Lab::up(&asked.options.program, Wanted { hosts: most, ..Wanted::default() }) {
@@ -55,7 +67,7 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
             return Ok(());
         }
     };
-    let launchers = Launchers::start(&lab, asked.options.rivals, &mut report.notes);
+    let launchers = Launchers::start(&lab, rivals, &mut report.notes);
     let bench = Bench { asked, lab: &lab, launchers: &launchers };
     bench.warm()?;
     let before = lab.counted();
@@ -270,16 +282,6 @@ fn flat(rows: &mut [BenchRow], tiny: bool) {
         met: (!tiny).then_some(many <= MORE_AT_MOST * few),
     };
     rows.last_mut().expect("there are three").targets.push(target);
-}
-
-/// The kernel's counts, as lines of a table.
-pub(crate) fn hosts(hosts: &[BenchHost]) -> Vec<Vec<String>> {
-    let heads = ["host", "process", "received", "sent"].map(String::from).to_vec();
-    let line = |host: &BenchHost| {
-        let bytes = crate::table::traffic;
-        vec![host.host.clone(), host.pid.to_string(), bytes(host.received_bytes), bytes(host.sent_bytes)]
-    };
-    std::iter::once(heads).chain(hosts.iter().map(line)).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `bench cluster`, row `minutesort`: nodes with unequal disks, with planned shares and with equal ones.
+//! `thalweg-bench cluster`, row `minutesort`: nodes with unequal disks, with planned shares and with equal ones.
 //!
 //! Model (HPVM MinuteSort): the disks of one half of the nodes are to those of the other half as 55 to 17. All nodes
 //! see the same input, and each writes its range to a file of its own. After one probe, sorts with planned shares and
@@ -14,12 +14,12 @@ use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, Receipt};
 use thalweg_io::process::Usage;
 use thalweg_record::RECORD_BYTES;
 
-use crate::Asked;
-use crate::Result;
-use crate::contenders::judge;
 use crate::lab::{Lab, Wanted, on_lab};
-use crate::measure::{Series, median, whole_process};
-use crate::targets::{Target, Than};
+use thalweg_measure::Asked;
+use thalweg_measure::Result;
+use thalweg_measure::contenders::judge;
+use thalweg_measure::process::{Series, median, whole_process};
+use thalweg_measure::targets::{Target, Than};
 
 pub(crate) const NAME: &str = "minutesort";
 /// Two nodes of either kind: these two cores can use all their disks.

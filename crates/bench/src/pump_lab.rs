@@ -15,17 +15,17 @@ use thalweg_api::{BenchReport, BenchRow, Iperf, PumpReceipt, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
 
-use crate::contenders::{self, Contender, finish};
-use crate::data_dir::DataDir;
-use crate::floor::Fio;
 use crate::lab::{Carried, Lab, Wanted, cpu_seconds, since};
 use crate::launchers::{Launchers, is_here};
-use crate::measure::whole_process;
-use crate::pump::{Rounds, SMALL_BYTES, UNSUMMED, What, files, plain, source};
-use crate::table::traffic;
-use crate::targets::{Target, Than};
-use crate::{Asked, failed};
-use crate::{Error, Result};
+use thalweg_measure::contenders::{self, Contender, finish};
+use thalweg_measure::data_dir::DataDir;
+use thalweg_measure::floor::Fio;
+use thalweg_measure::process::whole_process;
+use thalweg_measure::pump::{Rounds, SMALL_BYTES, UNSUMMED, What, files, plain, source};
+use thalweg_measure::table::traffic;
+use thalweg_measure::targets::{Target, Than};
+use thalweg_measure::{Asked, failed};
+use thalweg_measure::{Error, Result};
 
 /// Bytes of handshakes and requests, which a receipt does not count.
 const AGREE_BYTES: u64 = 65_536;
@@ -216,15 +216,16 @@ impl Row {
     }
 }
 
+/// Names of the rows.
+pub(crate) fn names() -> Vec<&'static str> {
+    ROWS.iter().map(|row| row.name).collect()
+}
+
 /// Measures the rows that were asked for, or notes why there are none.
-pub(crate) fn measure(
-    asked: &Asked<'_>,
-    dir: &DataDir,
-    fio: Option<&Fio>,
-    report: &mut BenchReport,
-) -> Result<()> {
+pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport) -> Result<()> {
     let rows: Vec<&Row> = ROWS.iter().filter(|row| asked.wants(row.name)).collect();
-    let mut bench = Bench { asked, dir, fio, routes: Vec::new() };
+    let fio = Fio::find(dir.path()).ok();
+    let mut bench = Bench { asked, dir, fio: fio.as_ref(), routes: Vec::new() };
     for net in [Net::Wide, Net::Narrow, Net::Delayed] {
         if !rows.iter().any(|row| row.net == net) {
             continue;

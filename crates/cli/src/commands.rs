@@ -447,47 +447,31 @@ neighbour tables, multicast and free space, and says what to do about each thing
     CommandInfo {
         command: Command::Bench,
         name: "bench",
-        synopsis: "WHICH",
-        about: "compare speeds with lower bounds and with other programs",
+        synopsis: "WHICH [FILE]...",
+        about: "measure this machine: sorts, disks and transfers beside their lower bounds",
         doc: "\
-sort: whole sorts, compared with their floor (the reads and writes of the plan, replayed by fio on the same disk), with \
-GNU sort, and with other programs.
+sort: whole sorts, compared with their floor (the reads and writes of the plan, replayed by fio on the same disk) and with \
+GNU sort. With FILES, text files of yours are sorted instead of generated data.
 
 io: rates of buffered and direct I/O, synchronous, overlapped and in threads, by chunk size, over one or more directories.
 
 incore: sorting in memory, compared with a plain copy of the same bytes.
 
-pump: transfers on one host: from disk to disk, compared with fio, cp and rsync; of many small files, compared with \
+pump: transfers on this machine: from disk to disk, compared with fio, cp and rsync; of many small files, compared with \
 rsync; and without a disk.
-
-launch: a null command on the nodes of a lab, compared with variants that leave parts out, and with other launchers over \
-sshd in the same lab. Needs root, and the directory that contains lab/.
 
 river: records distributed in memory, compared with a plain copy on as many threads, and partitions of files, compared \
 with fio.
-
-cluster: sorts on the nodes of a lab, each with its own files, over slow links and disks, compared with the time of the \
-links and disks alone. Needs root, and the directory that contains lab/.
-
-all-to-all: every node sends the same amount to every other node, under each schedule, compared with the time of the \
-links alone. Needs root, and the directory that contains lab/.
-
-volume: files of a volume that is spread over the hosts of a lab, each with a mount, compared with NFS; and on four \
-directories of this machine, through a mount and through the library, compared with fio, with a FUSE file system that has \
-no data, and with GlusterFS and MooseFS. Needs root, and the directory that contains lab/.
-
-table: a server of tables on this machine, compared with Redis, by redis-benchmark, and with etcd; a \
-node and its client; tables on the hosts of a lab, compared with the time of their links alone; and simulated tables of up \
-to 1,000 servers. The rows of the lab need root, and the directory that contains lab/.
 
 Prints ratios that were measured in one run, and the targets. Writes the raw results as JSON to bench/results below the \
 current directory. Drops caches before each run if the user may do that. Ends with status 1 if an output was wrong or a \
 sort failed; a missed target does not change the status.",
         examples: &[
             ("thalweg bench sort --rows memory,two-pass", "two rows, each compared with its floor"),
+            ("thalweg bench sort access.log", "a file of yours, compared with GNU sort"),
             ("thalweg bench sort --size 1MB", "a test that everything works"),
         ],
-        subjects: &["sort", "io", "incore", "pump", "launch", "river", "cluster", "all-to-all", "volume", "table"],
+        subjects: &["sort", "io", "incore", "pump", "river"],
     },
     CommandInfo {
         command: Command::Exec,

@@ -65,7 +65,7 @@ pub(crate) enum Failure {
     Mount(#[from] thalweg::mount::Error),
     /// A benchmark failed.
     #[error("{0}")]
-    Bench(#[from] thalweg_bench::Error),
+    Bench(#[from] thalweg_measure::Error),
     /// The receipt of this verb shows that its invariant does not hold.
     #[error("{0}: the output is not the input; see the receipt")]
     NotProved(String),
@@ -102,7 +102,7 @@ impl Failure {
     pub(crate) fn is_signal(&self, number: i32) -> bool {
         let of = |why: &Error| matches!(why, Error::Interrupted(signal) if *signal == number);
         match self {
-            Failure::Verb(why) | Failure::Bench(thalweg_bench::Error::Verb(why)) => of(why),
+            Failure::Verb(why) | Failure::Bench(thalweg_measure::Error::Verb(why)) => of(why),
             _ => false,
         }
     }

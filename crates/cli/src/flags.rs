@@ -458,7 +458,6 @@ input, and interrupted files are copied from their beginning.",
     flags_volume::READ_ONLY,
     flags_volume::CACHE,
     flags_volume::HINT,
-    flags_bench::SUITES,
     flags_table::RESP,
     flags_table::PASSWORD_FILE,
     flags_table::TLS_CERT,
@@ -490,20 +489,17 @@ directory. bench io spreads its chunks over up to four, best on different disks:
             Ok(())
         },
     },
-    flags_bench::RIVALS,
     Flag {
         long: "nodes",
         short: None,
         value: Value::Any("N,..."),
-        at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Bench]),
-        about: "how many nodes in this process, or to launch on",
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition]),
+        about: "how many nodes in this process",
         doc: "\
 Sort, shuffle, merge, join or partition as a cluster of N nodes would, all of them inside this process: each reads a \
 share of the input, receives the records of its key range or of its parts from all others, and processes those in its \
 share of the memory. The output is byte for byte that of one node; for partition, only with --pick hash. Inputs and \
-output must be files.
-
-With bench launch: the numbers of nodes to launch on, a row for each. Without this flag 1, 4, 8 and 32.",
+output must be files.",
         set: |args, value| values::numbers(value).map(|numbers| args.nodes.extend(numbers)),
     },
     Flag {
@@ -568,8 +564,7 @@ nodes, in each direction. Takes no input and no output. --record says how long r
         at: At::Commands(&[Bench, Cluster]),
         about: "the number of runs for each median",
         doc: "\
-The number of runs of each median. Without this flag 5, and 200 for launch; launch with fewer than 20 only tests that it \
-works. For cluster exchange, the number of rounds.",
+The number of runs of each median; without this flag 5. For cluster exchange, the number of rounds.",
         set: |args, value| values::runs(value).map(|runs| args.runs = Some(runs)),
     },
     Flag {

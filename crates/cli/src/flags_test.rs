@@ -76,7 +76,6 @@ const CASES: &[Case] = &[
     ("copies", &["volume", "--copies", "2"], |a| a.copies == Some(2)),
     ("background", &["mount", "--background"], |a| a.background),
     ("read-only", &["mount", "--read-only"], |a| a.read_only),
-    ("suites", &["bench", "--suites"], |a| a.suites),
     ("cache", &["mount", "--cache", "64MiB"], |a| a.cache_bytes == Some(64 << 20)),
     ("hint", &["mount", "--hint=once"], |a| a.hint == Some(Hint::Once)),
     ("recursive", &["volume", "--recursive"], |a| a.recursive),
@@ -90,14 +89,13 @@ const CASES: &[Case] = &[
     ("size", &["bench", "--size", "1GB"], |a| a.size == Some(Size::Bytes(1_000_000_000))),
     ("rows", &["bench", "--rows", "a,b", "--rows=c"], |a| a.rows == ["a", "b", "c"]),
     ("dir", &["bench", "--dir", "a", "--dir=b"], |a| a.dirs == [Path::new("a"), Path::new("b")]),
-    ("rivals", &["bench", "--rivals"], |a| a.rivals),
     ("cluster", &["sort", "--cluster", "lab"], |a| a.cluster == Some("lab".into())),
     ("cluster", &["plan", "sort", "--cluster=lab"], |a| a.cluster == Some("lab".into())),
     ("shares", &["sort", "--shares", "equal"], |a| a.equal),
     ("simulate", &["plan", "--simulate", "nodes=3,disk=1MB/s,link=8Mbit"], |a| {
         a.simulate.is_some_and(|s| s.nodes == 3 && s.disk_bytes_per_second == s.link_bytes_per_second)
     }),
-    ("nodes", &["bench", "--nodes", "1,4", "--nodes=32"], |a| a.nodes == [1, 4, 32]),
+    ("nodes", &["sort", "--nodes", "4"], |a| a.nodes == [4]),
     ("schedule", &["cluster", "--schedule", "paced"], |a| a.schedule == Some(Schedule::Paced)),
     ("may", &["cluster", "--may", "status"], |a| a.may == Some(May::Status)),
     ("runs", &["bench", "--runs", "7"], |a| a.runs == Some(7)),

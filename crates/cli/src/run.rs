@@ -94,13 +94,10 @@ fn perform(Request { job, show: how }: Request) -> Result<u8, Failure> {
             let found = thalweg::doctor(&scratch)?;
             report(how, || to_json(&found), || show::doctor(&found))
         }
-        Job::Bench(options) => {
-            if let Some(done) = thalweg_bench::run_as_client() {
-                return Ok(done.map(|()| DONE)?);
-            }
-            let measured = watched(how, |progress| thalweg_bench::run(&options, progress))?;
-            report(how, || to_json(&measured), || thalweg_bench::table(&measured))?;
-            Ok(if thalweg_bench::all_right(&measured) { DONE } else { WRONG })
+        Job::Bench(which, options) => {
+            let measured = watched(how, |progress| thalweg_measure::run(which, &options, progress))?;
+            report(how, || to_json(&measured), || thalweg_measure::table::table(&measured))?;
+            Ok(if thalweg_measure::all_right(&measured) { DONE } else { WRONG })
         }
         Job::Exec(asked) => nodes::exec(&asked, how),
         Job::Jobs(identity, asked) => nodes::jobs(&identity, &asked, how),

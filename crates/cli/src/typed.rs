@@ -114,8 +114,6 @@ pub(crate) struct TypedArgs {
     pub(crate) size: Option<Size>,
     pub(crate) rows: Vec<String>,
     pub(crate) dirs: Vec<PathBuf>,
-    pub(crate) rivals: bool,
-    pub(crate) suites: bool,
     pub(crate) nodes: Vec<u32>,
     pub(crate) cluster: Option<OsString>,
     pub(crate) runs: Option<usize>,

@@ -7,8 +7,8 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use support::{Place, skipped};
-use thalweg_api::{BenchOther, BenchReport, BenchRow, from_json};
+use support::Place;
+use thalweg_api::{BenchReport, from_json};
 
 impl Place {
     fn bench(&self, words: &[&str]) -> Output {
@@ -36,14 +36,6 @@ impl Place {
         };
         entries(&self.0.join("bench/results")).iter().flat_map(|day| entries(day)).collect()
     }
-}
-
-/// A place from which labs can be started.
-fn with_lab() -> Place {
-    let place = Place::new();
-    let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab");
-    std::os::unix::fs::symlink(lab, place.0.join("lab")).unwrap();
-    place
 }
 
 #[test]
@@ -79,6 +71,21 @@ fn the_same_seed_sorts_to_the_same_bytes_on_every_machine() {
         ("lines-log", "xxh3:aae8657a112a88fc177b7296470258a8"),
     ];
     assert_eq!(digests, expected);
+}
+
+#[test]
+fn a_file_of_the_user_is_sorted_beside_gnu_sort_and_stays() {
+    let place = Place::new();
+    let text = "one\ntwo\nthree\n".repeat(1000);
+    place.write("mine.txt", text.as_bytes());
+    let report = place.report(&["sort", "mine.txt", "--size", "1MB"]);
+    let [row] = &report.rows[..] else { panic!("{report:?}") };
+    assert!(row.name == "mine.txt" && row.bytes == text.len() as u64 && row.failed.is_empty(), "{row:?}");
+    assert!(row.others.iter().all(|other| other.right == Some(true)), "{row:?}");
+    assert_eq!(place.read("mine.txt"), text.as_bytes());
+    let output = place.bench(&["sort", "not-there"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot read not-there"), "{output:?}");
 }
 
 #[test]
@@ -150,95 +157,6 @@ fn every_row_of_transfers_is_right() {
 }
 
 #[test]
-fn transfers_between_hosts_are_right_and_links_carried_what_receipts_say() {
-    let place = with_lab();
-    let rows = "far-no-disk,far-unsummed,far-narrow,far-delayed,far-disk,far-small";
-    let report = place.report(&["pump", "--size", "8MB", "--rows", rows, "--runs", "2"]);
-    println!("left out: {:?}", report.notes);
-    if report.rows.is_empty() {
-        assert!(report.notes.iter().any(|note| note.contains("nothing between hosts")), "{report:?}");
-        skipped(&format!("{:?}", report.notes));
-        return;
-    }
-    assert_eq!(report.rows.iter().map(|row| &row.name[..]).collect::<Vec<_>>().join(","), rows);
-    for row in &report.rows {
-        assert!(row.failed.is_empty() && row.ours.all_seconds.len() == 2, "{row:?}");
-        assert!(!row.targets.is_empty() && row.targets.iter().all(|target| target.met.is_none()), "{row:?}");
-        assert!(row.notes.len() == 1 && row.notes[0].contains("by the kernel"), "{row:?}");
-        let well = |other: &BenchOther| other.right != Some(false) && other.note.is_empty();
-        assert!(row.others.iter().all(well), "{row:?}");
-    }
-    let pids: std::collections::BTreeSet<u32> = report.hosts.iter().map(|host| host.pid).collect();
-    assert!(report.hosts.len() == 6 && pids.len() == 6 && !pids.contains(&0), "{:?}", report.hosts);
-    let to = report.hosts.iter().find(|host| host.host == "n2, wide").expect("it was measured");
-    assert!(to.received_bytes > 16_000_000, "two runs of 8 MB: {to:?}");
-}
-
-#[test]
-fn launches_are_measured_on_nodes_of_their_own() {
-    let place = with_lab();
-    let report = place.report(&["launch", "--nodes", "1,2", "--runs", "3"]);
-    println!("left out: {:?}", report.notes);
-    if report.rows.is_empty() {
-        assert!(report.notes[0].contains("root") || report.notes[0].contains("missing"), "{report:?}");
-        return;
-    }
-    let names: Vec<&str> = report.rows.iter().map(|row| row.name.as_str()).collect();
-    assert_eq!(names, ["exec-1", "exec-2", "ablation"]);
-    for row in &report.rows {
-        assert!(row.failed.is_empty() && row.ours.all_seconds.len() == 3, "{row:?}");
-        assert!(row.targets.iter().all(|target| target.met.is_none()), "{row:?}");
-        for name in ["via n1", "inside, via n1"] {
-            let other = row.others.iter().find(|other| other.name.contains(name)).expect("it is measured");
-            assert!(other.right == Some(true) && other.measure.is_some(), "{other:?}");
-        }
-    }
-    let pids: std::collections::BTreeSet<u32> = report.hosts.iter().map(|host| host.pid).collect();
-    assert!(pids.len() == 2 && !pids.contains(&0), "{:?}", report.hosts);
-    // Every launch transfers at least the bytes of a handshake over the link of every host.
-    assert!(report.hosts.iter().all(|h| h.received_bytes > 10_000 && h.sent_bytes > 10_000), "{report:?}");
-}
-
-#[test]
-fn sorts_on_nodes_are_right_by_the_kernels_count() {
-    let rows = [
-        "river2-memory",
-        "sort2-two-pass",
-        "sort2-delayed",
-        "datamation-1",
-        "datamation-4",
-        "scale-2",
-        "minutesort",
-    ];
-    let report = with_lab().report(&["cluster", "--size", "2MB", "--runs", "1", "--rows", &rows.join(",")]);
-    println!("left out: {:?}", report.notes);
-    if report.rows.is_empty() {
-        assert!(report.notes[0].contains("root") || report.notes[0].contains("missing"), "{report:?}");
-        return;
-    }
-    assert!(report.rows.iter().map(|row| &row.name[..]).eq(rows), "{report:?}");
-    for row in &report.rows {
-        assert!(row.failed.is_empty() && row.ours.seconds > 0.0 && !row.targets.is_empty(), "{row:?}");
-        assert!(row.targets.iter().all(|target| target.met.is_none()), "{row:?}");
-        let hosts = report.hosts.iter().filter(|host| host.host.ends_with(&format!(", {}", row.name)));
-        assert!(hosts.clone().count() > 0 && hosts.clone().all(|host| host.pid > 0), "{:?}", report.hosts);
-    }
-}
-
-#[test]
-fn every_order_of_exchange_is_measured() {
-    let report = with_lab().report(&["all-to-all", "--size", "2MB", "--runs", "1", "--rows", "short-8"]);
-    println!("left out: {:?}", report.notes);
-    if report.rows.is_empty() {
-        assert!(report.notes[0].contains("root") || report.notes[0].contains("missing"), "{report:?}");
-        return;
-    }
-    let [row] = &report.rows[..] else { panic!("{report:?}") };
-    let names = ["together", "same", "shifted", "paced"];
-    assert!(names.iter().all(|name| row.others.iter().any(|other| other.name == *name)), "{row:?}");
-}
-
-#[test]
 fn every_row_of_rivers_is_right() {
     let report = Place::new().report(&["river", "--size", "2MB"]);
     println!("left out: {:?}", report.notes);
@@ -246,83 +164,5 @@ fn every_row_of_rivers_is_right() {
     for row in &report.rows {
         assert!(row.failed.is_empty() && row.ours.all_seconds.len() == 3, "{row:?}");
         assert!(row.targets.len() == 1 && row.targets[0].met.is_none(), "{row:?}");
-    }
-}
-
-/// A place with the programs that move files for `bench volume`; `None`, with a note, where there is no FUSE.
-fn with_rivals(place: Place) -> Option<Place> {
-    if let Err(why) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
-        skipped(&format!("/dev/fuse: {why}"));
-        return None;
-    }
-    std::fs::create_dir(place.0.join("bench")).unwrap();
-    let rivals = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/rivals");
-    std::os::unix::fs::symlink(rivals, place.0.join("bench/rivals")).unwrap();
-    Some(place)
-}
-
-#[test]
-fn files_of_a_volume_on_nodes_are_read_and_written_also_while_a_store_is_dead() {
-    let Some(place) = with_rivals(with_lab()) else { return };
-    let rows = "global,again,write-7-copies,dead-store";
-    let report = place.report(&["volume", "--size", "1MB", "--runs", "1", "--rows", rows]);
-    println!("left out: {:?}", report.notes);
-    if report.rows.is_empty() {
-        assert!(report.notes[0].contains("root") || report.notes[0].contains("missing"), "{report:?}");
-        return;
-    }
-    assert_eq!(report.rows.iter().map(|row| &*row.name).collect::<Vec<_>>().join(","), rows);
-    for row in &report.rows {
-        assert!(row.failed.is_empty() && row.ours.seconds > 0.0 && !row.targets.is_empty(), "{row:?}");
-    }
-}
-
-#[test]
-fn files_of_a_volume_are_moved_through_a_mount_and_through_the_library() {
-    let Some(place) = with_rivals(Place::new()) else { return };
-    let rows = "mount-write,mount-read,mount-random,mount-small,library-write,library-read,library-random,library-small";
-    let report = place.report(&["volume", "--size", "1MB", "--runs", "1", "--rows", rows]);
-    println!("left out: {:?}", report.notes);
-    assert_eq!(report.rows.iter().map(|row| &*row.name).collect::<Vec<_>>().join(","), rows);
-    for row in &report.rows {
-        assert!(row.failed.is_empty() && row.ours.seconds > 0.0 && row.bytes > 0, "{row:?}");
-        assert!(row.targets.iter().all(|target| target.met.is_none()), "{row:?}");
-    }
-}
-
-#[test]
-fn suites_and_programs_work_on_mounts_and_say_what_they_counted() {
-    let Some(place) = with_rivals(Place::new()) else { return };
-    let rows = "sqlite,git,tree,two-mounts";
-    let report = place.report(&["volume", "--suites", "--size", "100KB", "--rows", rows]);
-    println!("left out: {:?}", report.notes);
-    let counts = ["40 rows by 4 processes", "10 commits", "41 files", "10 turns"];
-    let expected =
-        |row: &&BenchRow| rows.split(',').zip(counts).find(|(name, _)| *name == row.name).unwrap().1;
-    for row in &report.rows {
-        assert!(row.failed.is_empty() && row.notes[0].starts_with(expected(&row)), "{row:?}");
-    }
-    assert_eq!(report.rows.len() + report.notes.len(), 4, "{report:?}");
-}
-
-#[test]
-fn tables_are_measured_beside_redis_and_etcd_and_in_a_lab() {
-    let report = with_lab().report(&["table", "--size", "500KB", "--runs", "1"]);
-    println!("left out: {:?}", report.notes);
-    let has = |program: &str| !report.notes.iter().any(|note| note.contains(program));
-    let expected = [("get-1,hset-1,get-16,hset-16,range", has("redis-tools")), ("memory", true)];
-    let etcd = ("etcd-put,etcd-get,etcd-range", has("etcd-server"));
-    let here = ("native-insert,native-get,native-scan,native-insert-udp,native-get-udp,simulated", true);
-    let lab = "split-50,used-while-split,create-cu-adaptive,insert-parity,insert-n-10-5,search-cu-none-udp-5,\
-               search-n-none-udp-5,search-cu-2-clients-5,range-5,used-while-split-parity";
-    let lab = (lab, has("the lab"));
-    let expected = expected.into_iter().chain([etcd, here, lab]).filter(|(_, is_here)| *is_here);
-    let expected: Vec<&str> = expected.flat_map(|(names, _)| names.split(',')).collect();
-    assert_eq!(report.rows.iter().map(|row| &*row.name).collect::<Vec<_>>(), expected);
-    for row in &report.rows {
-        // So few records may move in less than a millisecond.
-        assert!(row.failed.is_empty() && (row.ours.seconds > 0.0 || row.name == "split-50"), "{row:?}");
-        assert!(row.targets.iter().all(|target| target.met.is_none()), "{row:?}");
-        assert!(row.others.iter().all(|other| other.measure.is_some()), "{row:?}");
     }
 }

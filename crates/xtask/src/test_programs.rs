@@ -60,7 +60,7 @@ const SLOWEST: &[&str] = &[
     "cli sort_outside",
     "cli hostile",
     "cli sort_cluster",
-    "cli bench",
+    "bench labs",
     "cli job_records",
     "cli pump_far",
     "cli lab",

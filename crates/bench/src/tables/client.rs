@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use super::{CLIENTS, VALUE_BYTES};
-use crate::measure::whole_process;
-use crate::{Error, Result};
+use thalweg_measure::process::whole_process;
+use thalweg_measure::{Error, Result};
 
 fn broken(what: &str) -> impl Fn(std::io::Error) -> Error {
     move |why| Error::Failed(format!("the connection to {what} broke: {why}"))

@@ -17,12 +17,12 @@ use thalweg_io::process::Usage;
 use super::records::RECORD_BYTES;
 use super::worker::{self, key_text};
 use crate::cluster::{IDEAL, NARROW, of_ideal};
-use crate::contenders::judge;
 use crate::lab::{Lab, Wanted, cpu_seconds};
-use crate::measure::{Series, median, whole_process};
 use crate::pump_lab::{Served, iperf_one_way};
-use crate::targets::{Target, Than};
-use crate::{Asked, Error, Result};
+use thalweg_measure::contenders::judge;
+use thalweg_measure::process::{Series, median, whole_process};
+use thalweg_measure::targets::{Target, Than};
+use thalweg_measure::{Asked, Error, Result};
 
 /// The most servers and clients of the paper.
 const SERVERS: u32 = 5;
@@ -343,9 +343,9 @@ impl Bench<'_> {
     fn clients(&self, row: &Row) -> Result<(f64, Vec<(u64, f64)>)> {
         let tasks: Vec<BenchTable> =
             (0..u64::from(row.clients)).map(|client| self.task(row, client)).collect();
+        let this = worker::program()?;
         let command = |client: u64| {
-            let mut command =
-                self.lab.on_network(self.servers + 1 + client as u32, &self.asked.options.program);
+            let mut command = self.lab.on_network(self.servers + 1 + client as u32, &this);
             command.env("THALWEG_IDENTITY", self.lab.identity());
             command
         };

@@ -1,4 +1,4 @@
-//! `bench table`: a server of tables, compared with Redis and etcd, on this machine; a node and a client there; and the
+//! `thalweg-bench table`: a server of tables, compared with Redis and etcd, on this machine; a node and a client there; and the
 //! experiments of paper 002 on the hosts of a lab.
 //!
 //! Model of the first: a `--size` of 100 MB is a million records of 100 bytes. For each row, both servers are started
@@ -19,14 +19,14 @@ use thalweg_api::{BenchOther, BenchReport, BenchRow, BenchTarget};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
 
-use crate::contenders::judge;
-use crate::data_dir::DataDir;
-use crate::measure::{Series, median};
-use crate::targets::{Target, Than};
-use crate::{Asked, Result};
 use client::{Http, Resp};
 use records::{RECORD_BYTES, shuffled};
 use server::{Etcd, Server};
+use thalweg_measure::contenders::judge;
+use thalweg_measure::data_dir::DataDir;
+use thalweg_measure::process::{Series, median};
+use thalweg_measure::targets::{Target, Than};
+use thalweg_measure::{Asked, Result};
 
 /// Bytes of the values that redis-benchmark sets.
 const VALUE_BYTES: usize = 90;

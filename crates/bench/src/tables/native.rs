@@ -8,10 +8,10 @@ use thalweg_io::process::Usage;
 use super::records::RECORD_BYTES;
 use super::server::free_port;
 use super::worker;
-use crate::data_dir::DataDir;
 use crate::lab::cpu_seconds;
-use crate::measure::{Series, whole_process};
-use crate::{Asked, Error, Result};
+use thalweg_measure::data_dir::DataDir;
+use thalweg_measure::process::{Series, whole_process};
+use thalweg_measure::{Asked, Error, Result};
 
 /// The rows: name, what the client does, how its requests travel, and the records a second to reach.
 const ROWS: [(&str, &str, &str, f64); 5] = [
@@ -115,8 +115,9 @@ impl<'a> Node<'a> {
             transport: transport.into(),
             knows: false,
         };
+        let this = worker::program()?;
         let command = |_| {
-            let mut command = on_core(1, &self.asked.options.program);
+            let mut command = on_core(1, &this);
             command.env("THALWEG_IDENTITY", self.dir.path().join("own"));
             command
         };

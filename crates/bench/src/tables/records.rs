@@ -2,7 +2,7 @@
 
 use thalweg_base::rng::Rng;
 
-use crate::SEED;
+use thalweg_measure::SEED;
 
 /// Bytes of a record: of key and value together, or of a member.
 pub(super) const RECORD_BYTES: usize = 100;

@@ -11,7 +11,7 @@ use thalweg_api::{TableServer, from_json};
 use thalweg_base::clock::Stopwatch;
 
 use crate::lab::cpu_seconds;
-use crate::{Error, Result, failed};
+use thalweg_measure::{Error, Result, failed};
 
 /// This program is the Redis server if it is started under that name. It comes with redis-cli and redis-benchmark.
 const REDIS: &str = "/usr/bin/redis-check-rdb";

@@ -5,7 +5,7 @@ use thalweg::table::scale::{Order, Scale, simulate};
 use thalweg_api::{BenchMeasure, BenchRow};
 use thalweg_base::clock::Stopwatch;
 
-use crate::Asked;
+use thalweg_measure::Asked;
 
 pub(super) const NAME: &str = "simulated";
 /// Records of a bucket.

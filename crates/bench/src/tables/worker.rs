@@ -18,7 +18,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_io::process;
 
 use super::records::{RECORD_BYTES, shuffled};
-use crate::{Error, Result};
+use thalweg_measure::{Error, Result};
 
 /// The variable with the task.
 const TASK: &str = "THALWEG_BENCH_TABLE";
@@ -34,6 +34,11 @@ const TAKEN: usize = 64;
 /// The task of this process, if it was started as a client.
 pub(crate) fn task() -> Option<String> {
     std::env::var(TASK).ok()
+}
+
+/// This program, as the program of a client.
+pub(super) fn program() -> Result<PathBuf> {
+    std::env::current_exe().map_err(|e| Error::Failed(format!("this program cannot be found: {e}")))
 }
 
 /// The key of a record, as text.
@@ -188,7 +193,7 @@ pub(super) fn together(tasks: &[BenchTable], command: impl Fn(u64) -> Command) -
     let mut clients = Clients(Vec::new());
     for task in tasks {
         let mut command = command(task.client);
-        command.args(["bench", "table"]).env(TASK, to_json(task));
+        command.env(TASK, to_json(task));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().map_err(|e| Error::Failed(format!("a client cannot be started: {e}")))?;
         clients.0.push(child);

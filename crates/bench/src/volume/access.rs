@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use thalweg_api::{AccessRun, from_json};
 
 use crate::lab::Lab;
-use crate::{Error, Result};
+use thalweg_measure::{Error, Result};
 
 /// The source of the program, below the current directory.
 const SOURCE: &str = "bench/rivals/volume/access.c";

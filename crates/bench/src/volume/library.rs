@@ -1,4 +1,4 @@
-//! The work of the local rows of `bench volume`, done through the library in this process.
+//! The work of the local rows of `thalweg-bench volume`, done through the library in this process.
 //!
 //! Non-goals: a cache: the library has none, so each request goes to the stores.
 

@@ -15,14 +15,14 @@ use thalweg_io::process::Usage;
 use super::access::{Access, How, Moved, Task};
 use super::library;
 use super::mounts::{Mounts, NAME};
-use crate::contenders::judge;
-use crate::data_dir::DataDir;
-use crate::floor::{Fio, Replays};
 use crate::lab::cpu_seconds;
-use crate::measure::{Series, median, whole_process};
-use crate::table::traffic;
-use crate::targets::{Target, Than};
-use crate::{Asked, Error, Result, failed};
+use thalweg_measure::contenders::judge;
+use thalweg_measure::data_dir::DataDir;
+use thalweg_measure::floor::{Fio, Replays};
+use thalweg_measure::process::{Series, median, whole_process};
+use thalweg_measure::table::traffic;
+use thalweg_measure::targets::{Target, Than};
+use thalweg_measure::{Asked, Error, Result, failed};
 
 /// Names of the rows.
 pub(super) const NAMES: [&str; 8] = [
@@ -119,13 +119,14 @@ pub(super) fn measure(
     asked: &Asked<'_>,
     dir: &DataDir,
     access: &Access,
+    rivals: bool,
     report: &mut BenchReport,
 ) -> Result<()> {
     if !NAMES.iter().any(|name| asked.wants(name)) {
         return Ok(());
     }
     let mut notes = Vec::new();
-    let bench = Bench::prepare(asked, dir, access, &mut notes)?;
+    let bench = Bench::prepare(asked, dir, access, rivals, &mut notes)?;
     for name in NAMES.into_iter().filter(|name| asked.wants(name)) {
         asked.progress.begin(name, 0, 0, 0);
         report.rows.push(bench.measured(name)?);
@@ -150,6 +151,7 @@ impl<'a> Bench<'a> {
         asked: &'a Asked<'a>,
         dir: &'a DataDir,
         access: &'a Access,
+        rivals: bool,
         notes: &mut Vec<String>,
     ) -> Result<Bench<'a>> {
         let bytes = (asked.bytes * SCALE / CHUNK).max(2 * library::THREADS) * CHUNK;
@@ -160,7 +162,7 @@ impl<'a> Bench<'a> {
         };
         let null = or_noted(null_fs(dir.path()));
         let mut peers = Vec::new();
-        if asked.options.rivals {
+        if rivals {
             for name in PEERS {
                 match Peer::start(name, &dir.path().join(name)) {
                     Ok(peer) => peers.push(peer),

@@ -1,4 +1,4 @@
-//! `bench volume`: the experiments of paper 001 on a lab of eight hosts, and a mount on one machine beside its rivals.
+//! `thalweg-bench volume`: the experiments of paper 001 on a lab of eight hosts, and a mount on one machine beside its rivals.
 //!
 //! Model: each host of the lab has a store, and one to seven of them read or write files of 838-byte records, each
 //! through a mount and by the same program. NFS serves the same file from n8. The ideal is the time that the links need
@@ -10,23 +10,23 @@ mod library;
 mod local;
 mod mounts;
 mod nfs;
-mod suites;
+pub(crate) mod suites;
 
 use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, BenchTarget};
 use thalweg_io::process::Usage;
 
 use crate::cluster::{IDEAL, NARROW, of_ideal};
-use crate::contenders::judge;
-use crate::data::Data;
-use crate::data_dir::DataDir;
 use crate::lab::{Lab, Wanted, cpu_seconds};
-use crate::measure::{Series, median};
 use crate::pump_lab::{Served, iperf_one_way};
-use crate::targets::{Target, Than};
-use crate::{Asked, Error, Result, failed};
 use access::{Access, How, Moved, Task};
 use mounts::{NAME, Striped};
 use nfs::Nfs;
+use thalweg_measure::contenders::judge;
+use thalweg_measure::data::Data;
+use thalweg_measure::data_dir::DataDir;
+use thalweg_measure::process::{Series, median};
+use thalweg_measure::targets::{Target, Than};
+use thalweg_measure::{Asked, Error, Result, failed};
 
 /// Bytes of a record of the paper.
 const RECORD_BYTES: u64 = 838;
@@ -205,14 +205,16 @@ fn figures() -> Vec<(String, Row)> {
 /// Names of the rows.
 pub(crate) fn names() -> Vec<&'static str> {
     let measured = local::NAMES.into_iter().chain(HEADLINES.iter().map(|(name, _)| *name)).chain([FIGURES]);
-    measured.chain(suites::names()).collect()
+    measured.collect()
 }
 
 /// Measures the rows that are asked for, or says why there are none.
-pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport) -> Result<()> {
-    if asked.options.suites {
-        return suites::measure(asked, dir, report);
-    }
+pub(crate) fn measure(
+    asked: &Asked<'_>,
+    dir: &DataDir,
+    rivals: bool,
+    report: &mut BenchReport,
+) -> Result<()> {
     let access = match Access::build(dir.path()) {
         Ok(access) => access,
         Err(why) => {
@@ -220,7 +222,7 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
             return Ok(());
         }
     };
-    local::measure(asked, dir, &access, report)?;
+    local::measure(asked, dir, &access, rivals, report)?;
     let mut rows: Vec<(String, Row)> = Vec::new();
     if asked.wants(FIGURES) && !(asked.tiny && asked.options.rows.is_empty()) {
         rows.extend(figures());

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use thalweg_base::clock::Stopwatch;
 
 use crate::lab::Lab;
-use crate::measure::whole_process;
-use crate::{Asked, Error, Result};
+use thalweg_measure::process::whole_process;
+use thalweg_measure::{Asked, Error, Result};
 
 /// The name of the volume.
 pub(crate) const NAME: &str = "films";
@@ -31,11 +31,11 @@ impl<'a> Striped<'a> {
         let mut stores = Vec::new();
         for host in 1..=lab.hosts() {
             let dir = lab.directory(host).join("store");
-            std::fs::create_dir(&dir).map_err(|e| crate::failed("make", &dir, &e))?;
+            std::fs::create_dir(&dir).map_err(|e| thalweg_measure::failed("make", &dir, &e))?;
             stores.push(format!("n{host}:{}", dir.display()));
         }
         let manager = lab.directory(1).join("manager");
-        std::fs::create_dir(&manager).map_err(|e| crate::failed("make", &manager, &e))?;
+        std::fs::create_dir(&manager).map_err(|e| thalweg_measure::failed("make", &manager, &e))?;
         let (stores, manager) = (stores.join(","), format!("n1:{}", manager.display()));
         striped.run(&["volume", "create", NAME, "--stores", &stores, "--manager", &manager])?;
         Ok(striped)
@@ -64,7 +64,7 @@ impl<'a> Striped<'a> {
         let mut mounts = Mounts(Vec::new());
         for host in 1..=hosts {
             let at = self.lab.directory(host).join("mnt");
-            std::fs::create_dir_all(&at).map_err(|e| crate::failed("make", &at, &e))?;
+            std::fs::create_dir_all(&at).map_err(|e| thalweg_measure::failed("make", &at, &e))?;
             let mut command = self.lab.on_network(host, &self.asked.options.program);
             self.of_owner(command.args(["mount", NAME]).arg(&at).args(flags));
             mounts.add(at, &mut command)?;

@@ -1,4 +1,4 @@
-//! `bench volume --suites`: the test suites of other file systems, and unmodified programs, on mounts of a mirrored
+//! `thalweg-bench volume --suites`: the test suites of other file systems, and unmodified programs, on mounts of a mirrored
 //! volume, for longer than the tests have time for.
 //!
 //! Model: a suite is a shell script that fails if something is wrong; the last line of its output has its counts. `MNT`
@@ -14,10 +14,10 @@ use std::time::Duration;
 use thalweg_api::{BenchReport, BenchRow};
 
 use super::mounts::{Mounts, NAME, Striped};
-use crate::data_dir::DataDir;
 use crate::lab::{Lab, Wanted};
-use crate::measure::{Ended, Series, whole_process};
-use crate::{Asked, Result, failed};
+use thalweg_measure::data_dir::DataDir;
+use thalweg_measure::process::{Ended, Series, whole_process};
+use thalweg_measure::{Asked, Result, failed};
 
 /// Where `./test` installs suites, below the current directory.
 const TOOLS: &str = "target/tools/bin";
@@ -174,12 +174,12 @@ for job in $(jobs -p); do wait "$job" || { tail -n 3 "$DIR"/said-* >&2; exit 1; 
 echo "4 runs of $((N * 25)) operations""#;
 
 /// Names of the suites.
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    SUITES.iter().map(|suite| suite.name)
+pub(crate) fn names() -> Vec<&'static str> {
+    SUITES.iter().map(|suite| suite.name).collect()
 }
 
 /// Runs the suites that are asked for, once each.
-pub(super) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport) -> Result<()> {
+pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport) -> Result<()> {
     let suites: Vec<&Suite> = SUITES.iter().filter(|suite| asked.wants(suite.name)).collect();
     for (suite, number) in suites.iter().zip(1..) {
         asked.should_continue()?;

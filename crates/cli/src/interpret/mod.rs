@@ -18,7 +18,7 @@ use thalweg::{
     CheckOptions, Cluster, Endpoint, GenOptions, KeyPart, Layout, PartitionPick, RightSide, Size, Task,
     Transfer, Work, WorkOptions,
 };
-use thalweg_bench::{BenchOptions, Which};
+use thalweg_measure::Which;
 
 use self::cluster_tables::ClusterTablesAsk;
 use self::nodes::{ClusterAsk, Exec, JobsAsk};
@@ -58,7 +58,7 @@ pub(crate) enum Job {
     Mount(MountAsk),
     Table(TableAsk),
     ClusterTables(ClusterTablesAsk),
-    Bench(BenchOptions),
+    Bench(Which, thalweg_measure::Options),
     Exec(Exec),
     Jobs(PathBuf, JobsAsk),
     Node(NodeOptions),
@@ -162,9 +162,7 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
         (Command::Table, None) => subject(args, command).and_then(tables),
         (Command::Doctor, None) => nothing_left(&args.words, command).map(|()| Job::Doctor(args.scratch)),
         (Command::Bench, None) => {
-            let (which, args) = subject(args, command)?;
-            nothing_left(&args.words, command)?;
-            benched(&which, args).map(Job::Bench)
+            subject(args, command).and_then(|(which, args)| benched(&which, args, command))
         }
         (Command::Exec, None) => nodes::executed(args).map(Job::Exec),
         (Command::Job, None) => {
@@ -302,7 +300,7 @@ fn task(command: Command, mut args: TypedArgs) -> Result<Task, Usage> {
     let nodes = match args.nodes[..] {
         [] => None,
         [nodes] => Some(nodes as usize),
-        _ => return Err(Usage("--nodes is one number; bench launch alone takes several".into())),
+        _ => return Err(Usage("--nodes is one number".into())),
     };
     if nodes.is_some_and(|nodes| nodes > 1) && args.resume {
         return Err(Usage("--resume continues a sort on one node; leave out --nodes".into()));
@@ -398,28 +396,22 @@ fn partition(args: &TypedArgs) -> Result<Work, Usage> {
     Ok(Work::Partition { pick: args.pick, parts, split_keys: args.split_keys })
 }
 
-fn benched(which: &str, args: TypedArgs) -> Result<BenchOptions, Usage> {
+fn benched(which: &str, args: TypedArgs, command: Command) -> Result<Job, Usage> {
+    let which = Which::named(which).expect("the table of commands names them");
+    if which != Which::Sort {
+        nothing_left(&args.words, command)?;
+    }
     let bytes = match args.size {
         None => None,
         Some(Size::Bytes(bytes)) => Some(bytes),
         Some(Size::Percent(_)) => return Err(Usage("--size of bench is in bytes, as in 100MB".into())),
     };
-    if args.suites && which != Which::Volume.name() {
-        return Err(Usage("--suites is for bench volume".into()));
-    }
     let program = program::path()
         .map_err(|e| Usage(format!("bench starts this program anew, and it cannot be found: {e}")))?;
-    Ok(BenchOptions {
-        which: Which::named(which).expect("the table of commands names the benchmarks"),
-        bytes,
-        rivals: args.rivals,
-        nodes: args.nodes,
-        runs: args.runs,
-        rows: args.rows,
-        suites: args.suites,
-        dirs: args.dirs,
-        program,
-    })
+    let files = args.words.into_iter().map(PathBuf::from).collect();
+    let options =
+        thalweg_measure::Options { bytes, runs: args.runs, rows: args.rows, files, dirs: args.dirs, program };
+    Ok(Job::Bench(which, options))
 }
 
 /// The layout of the records, and their key.

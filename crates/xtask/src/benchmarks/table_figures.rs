@@ -1,4 +1,4 @@
-//! The figures of paper 002 from a run of `thalweg bench table`, as pictures and as a table of points.
+//! The figures of paper 002 from a run of `thalweg-bench table`, as pictures and as a table of points.
 //!
 //! Model: rows are named as in `insert-cu-adaptive-5`: what clients do, variant, window, servers; `create-cu-none`:
 //! without servers; `split-50000`: records of a bucket. A point is in milliseconds a record, or in seconds for all.

@@ -1,4 +1,4 @@
-//! The figures of paper 001 from a run of `thalweg bench volume --rows figures`, as pictures and as a table of points.
+//! The figures of paper 001 from a run of `thalweg-bench volume --rows figures`, as pictures and as a table of points.
 //!
 //! Model: the rows of the run are named as in `whole-350-7`: kind of reading, records per chunk, readers. A line of a
 //! figure shows one kind of reading, one chunk size and one file system, by the number of readers.

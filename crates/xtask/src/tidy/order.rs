@@ -6,10 +6,10 @@ use crate::tree::{File, Tree};
 /// The crates in the order of the stream.
 const CRATES: &[&str] = &[
     "base", "api", "block", "record", "io", "pump", "wire", "transfer", "river", "merge", "sort", "volume",
-    "mount", "table", "engine", "job", "node", "thalweg", "cli", "py", "bench", "xtask",
+    "mount", "table", "engine", "job", "node", "thalweg", "measure", "cli", "py", "bench", "xtask",
 ];
 
-/// The one import to the right: `thalweg bench` is a command.
+/// The one import to the right: tests of the command start the servers that benchmarks start.
 const EXCEPT: &[(&str, &str)] = &[("cli", "bench")];
 
 /// Dependencies on crates that are not to the left, and crates without a place in the order.

@@ -19,7 +19,7 @@ const NAME: &str = "thalweg-bench-";
 const DROP_ALL: &str = "3";
 
 /// One directory in each of the given ones.
-pub(crate) struct DataDir {
+pub struct DataDir {
     paths: Vec<PathBuf>,
     cache: Cache,
 }
@@ -34,7 +34,7 @@ enum Cache {
 
 impl DataDir {
     /// Creates a directory in each of the given ones.
-    pub(crate) fn make(asked: &Asked<'_>) -> Result<DataDir> {
+    pub fn make(asked: &Asked<'_>) -> Result<DataDir> {
         let usual = [PathBuf::from("bench/data")];
         let given = &asked.options.dirs;
         let above: &[PathBuf] = if given.is_empty() { &usual } else { given };
@@ -56,17 +56,17 @@ impl DataDir {
     }
 
     /// The first directory.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.paths[0]
     }
 
     /// All directories.
-    pub(crate) fn paths(&self) -> &[PathBuf] {
+    pub fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
 
     /// How the page cache is treated, for the report.
-    pub(crate) fn cache(&self) -> &'static str {
+    pub fn cache(&self) -> &'static str {
         match self.cache {
             Cache::Dropped => "cold: written back and dropped before each run",
             Cache::LeftTiny => "as it was: the size is too small to measure anything cold",
@@ -77,7 +77,7 @@ impl DataDir {
     }
 
     /// Writes dirty pages back, and drops the page cache where that is possible and not a tiny run.
-    pub(crate) fn cool(&self) -> Result<()> {
+    pub fn cool(&self) -> Result<()> {
         if self.cache == Cache::LeftTiny {
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl DataDir {
     }
 
     /// Fails if the first directory has less space than this many bytes.
-    pub(crate) fn need(&self, bytes: u64) -> Result<()> {
+    pub fn need(&self, bytes: u64) -> Result<()> {
         let space = Threads::new(1).space(self.path())?;
         if space.available < bytes {
             return Err(Error::Failed(format!(

@@ -34,3 +34,8 @@ impl From<thalweg_io::Error> for Error {
         Error::Verb(why.into())
     }
 }
+
+/// An error that names a file and what could not be done to it.
+pub fn failed(what: &str, path: &std::path::Path, error: &std::io::Error) -> Error {
+    Error::Failed(format!("cannot {what} {}: {error}", path.display()))
+}

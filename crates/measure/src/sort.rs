@@ -8,40 +8,86 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use thalweg_api::{BenchReport, BenchRow};
+use thalweg_api::{BenchReport, BenchRow, RivalRun};
 use thalweg_io::process::Usage;
 
 use crate::contenders::{Contender, failed, finish};
 use crate::data::Data;
 use crate::data_dir::DataDir;
 use crate::floor::{Fio, Replays, phases};
-use crate::measure::OurSort;
+use crate::gnu::Gnu;
+use crate::process::OurSort;
 use crate::pump::remove;
-use crate::rivals::{CLUSTERS, ENGINES, Engines, Gnu, Share, usage_of};
-use crate::rows::{Beside, GNU, Memory, ROWS, Row};
+use crate::sort_rows::{Beside, GNU, Memory, ROWS, Row};
 use crate::{Asked, digest, memory};
 use crate::{Error, Result};
 
 /// Space for input, output, spilled data and the floor's files, in multiples of the input.
 const ROOM: u64 = 4;
 
-/// Measures the rows that are asked for.
-pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport) -> Result<()> {
-    let chosen = |row: &&Row| asked.wants(row.name) && (asked.options.rivals || !row.is_rivals());
-    let rows: Vec<&Row> = ROWS.iter().filter(chosen).collect();
-    let beside = |wanted: Beside| rows.iter().any(|row| row.beside.contains(&wanted));
+/// Engines on the same data as ours.
+pub trait Rivals {
+    /// The names of the engines that share the work in this way.
+    fn names(&self, share: Share) -> &'static [&'static str];
+
+    /// One run of an engine, with its own check of the output.
+    fn sort(
+        &self,
+        rival: (&str, Share),
+        input: &Path,
+        output: &Path,
+        memory_bytes: u64,
+        lines: bool,
+    ) -> Result<RivalRun>;
+}
+
+/// The number of workers of an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// As many threads as there are cores, with the same memory as ours.
+    Cores,
+    /// As many as our row has nodes, with as much memory as they want.
+    Nodes,
+}
+
+/// Names of the rows that are measured without rivals.
+pub fn names() -> Vec<&'static str> {
+    ROWS.iter().filter(|row| !row.is_rivals()).map(|row| row.name).collect()
+}
+
+/// Names of all rows.
+pub fn names_with_rivals() -> Vec<&'static str> {
+    ROWS.iter().map(|row| row.name).collect()
+}
+
+/// Measures the rows that are asked for, those beside rivals only if there are rivals.
+pub fn measure(
+    asked: &Asked<'_>,
+    dir: &DataDir,
+    rivals: Option<&dyn Rivals>,
+    report: &mut BenchReport,
+) -> Result<()> {
+    let own = own_rows(&asked.options.files)?;
+    let chosen = |row: &&Row| asked.wants(row.name) && (rivals.is_some() || !row.is_rivals());
+    let rows: Vec<(&Row, Asked<'_>)> = match own.is_empty() {
+        true => ROWS.iter().filter(chosen).map(|row| (row, *asked)).collect(),
+        // The memory of a row is in proportion to its file.
+        false => own.iter().map(|(row, bytes)| (row, Asked { bytes: *bytes, ..*asked })).collect(),
+    };
+    let beside = |wanted: Beside| rows.iter().any(|(row, _)| row.beside.contains(&wanted));
     let mut bench = Bench {
         asked,
         dir,
         fio: wanted(beside(Beside::Floor), || Fio::find(dir.path()), report),
         gnu: wanted(beside(Beside::Gnu), Gnu::find, report),
-        engines: wanted(rows.iter().any(|row| row.is_rivals()), Engines::find, report),
+        rivals,
         inputs: BTreeMap::new(),
     };
     if !asked.tiny {
         report.notes.push(memory::cost()?);
     }
-    for (i, row) in rows.iter().enumerate() {
+    for (i, (row, asked)) in rows.iter().enumerate() {
+        bench.asked = asked;
         asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
         bench.forget_inputs_but(row)?;
         let measured = bench.row(row);
@@ -51,8 +97,24 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
             let bytes = row.bytes(asked.bytes);
             failed(row.unmeasured(bytes, asked.bytes), row.targets, bench.plain(&error))
         }));
+        let name = asked.options.files.get(i).and_then(|file| file.file_name());
+        if let (Some(name), Some(row)) = (name, report.rows.last_mut()) {
+            row.name = name.to_string_lossy().into_owned();
+        }
     }
     Ok(())
+}
+
+/// A row for each of the user's files, and the size of the file.
+fn own_rows(files: &[PathBuf]) -> Result<Vec<(Row, u64)>> {
+    let row = |(i, file): (usize, &PathBuf)| {
+        let found = std::fs::metadata(file).map_err(|e| crate::failed("read", file, &e))?;
+        if !found.is_file() || found.len() == 0 {
+            return Err(Error::Failed(format!("{} is no file with lines", file.display())));
+        }
+        Ok((Row::of_own_file(i), found.len()))
+    };
+    files.iter().enumerate().map(row).collect()
 }
 
 /// A tool, if some row needs it. The report notes if it is not installed.
@@ -79,7 +141,7 @@ struct Bench<'a> {
     dir: &'a DataDir,
     fio: Option<Fio>,
     gnu: Option<Gnu>,
-    engines: Option<Engines>,
+    rivals: Option<&'a dyn Rivals>,
     inputs: BTreeMap<(Data, u64), Input>,
 }
 
@@ -94,7 +156,7 @@ struct Sorts<'a> {
 enum How<'a> {
     Ours(&'a [&'a str]),
     Gnu(&'a Gnu),
-    Engine(&'a Engines, &'static str, Share),
+    Rival(&'a dyn Rivals, &'static str, Share),
 }
 
 impl Bench<'_> {
@@ -147,21 +209,17 @@ impl Bench<'_> {
                     let input = (*data, own.1);
                     all.push(contender(name, How::Ours(words), input, input == own));
                 }
-                Beside::Rivals => all.extend(self.engines(&ENGINES, Share::Cores, own)),
-                Beside::Clusters => all.extend(self.engines(&CLUSTERS, Share::Nodes, own)),
+                Beside::Rivals => all.extend(self.rivals(Share::Cores, own)),
+                Beside::Clusters => all.extend(self.rivals(Share::Nodes, own)),
             }
         }
         all
     }
 
-    fn engines<'b>(
-        &'b self,
-        names: &'static [&'static str],
-        share: Share,
-        own: (Data, u64),
-    ) -> impl Iterator<Item = Contender<Sorts<'b>>> {
-        let of = move |engines, name| contender(name, How::Engine(engines, name, share), own, false);
-        self.engines.iter().flat_map(move |engines| names.iter().map(move |name| of(engines, *name)))
+    fn rivals(&self, share: Share, own: (Data, u64)) -> impl Iterator<Item = Contender<Sorts<'_>>> {
+        let of = move |rivals, name| contender(name, How::Rival(rivals, name, share), own, false);
+        let names = move |rivals: &dyn Rivals| rivals.names(share);
+        self.rivals.into_iter().flat_map(move |all| names(all).iter().map(move |name| of(all, *name)))
     }
 
     /// Runs ours once before the timed runs, and returns how many bytes it spilled.
@@ -240,9 +298,9 @@ impl Bench<'_> {
                 let ended = gnu.sort(input, output, memory_bytes)?;
                 Ok((ended.seconds, ended.usage))
             }
-            How::Engine(engines, name, share) => {
+            How::Rival(rivals, name, share) => {
                 let lines = who.who.input.0.is_lines();
-                let run = engines.sort((name, share), input, output, memory_bytes, lines)?;
+                let run = rivals.sort((name, share), input, output, memory_bytes, lines)?;
                 who.right = Some(run.ok);
                 who.name = run.name.clone();
                 Ok((run.wall_seconds, usage_of(&run)))
@@ -284,7 +342,10 @@ impl Bench<'_> {
         if !self.inputs.contains_key(&key) {
             self.asked.should_continue()?;
             let path = self.dir.path().join(data.name());
-            let bytes = data.make(&path, bytes)?;
+            let bytes = match data {
+                Data::Own(at) => link_to(&self.asked.options.files[at], &path, bytes)?,
+                _ => data.make(&path, bytes)?,
+            };
             self.inputs.insert(key, Input { path, bytes });
         }
         Ok(key)
@@ -309,7 +370,19 @@ impl Bench<'_> {
     }
 }
 
+/// A link to a file of the user, which stands for it among the inputs. Returns the size of the file.
+fn link_to(file: &Path, link: &Path, bytes: u64) -> Result<u64> {
+    let whole = std::path::absolute(file).map_err(|e| crate::failed("find", file, &e))?;
+    std::os::unix::fs::symlink(whole, link).map_err(|e| crate::failed("make", link, &e))?;
+    Ok(bytes)
+}
+
 /// A contender for this input; `same` if its output must equal ours.
 fn contender<'a>(name: &str, how: How<'a>, input: (Data, u64), same: bool) -> Contender<Sorts<'a>> {
     Contender::new(name, Sorts { how, input, same })
+}
+
+/// The usage of a rival, measured like that of our processes.
+fn usage_of(run: &RivalRun) -> Usage {
+    Usage { cpu_seconds: run.cpu_seconds, peak_bytes: run.peak_rss_bytes, ..Usage::default() }
 }

@@ -15,7 +15,7 @@ use crate::{SEED, failed};
 
 /// The contents of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Data {
+pub enum Data {
     /// The benchmark's binary records.
     Binary,
     /// The benchmark's binary records with skewed keys.
@@ -32,6 +32,8 @@ pub(crate) enum Data {
     Log,
     /// Lines of 1 to 64 KiB.
     Long,
+    /// The user's file with this index among those of the options.
+    Own(usize),
 }
 
 /// Bytes that are written to the file at a time.
@@ -49,17 +51,17 @@ const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 
 impl Data {
     /// Name of the file.
-    pub(crate) fn name(self) -> String {
-        format!("{self:?}").to_lowercase()
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase().replace(['(', ')'], "")
     }
 
     /// Whether records are lines; otherwise they are the Sort Benchmark's.
-    pub(crate) fn is_lines(self) -> bool {
+    pub fn is_lines(self) -> bool {
         !matches!(self, Data::Binary | Data::Skewed)
     }
 
     /// Creates a file of about `bytes` bytes and returns its exact size.
-    pub(crate) fn make(self, path: &Path, bytes: u64) -> Result<u64> {
+    pub fn make(self, path: &Path, bytes: u64) -> Result<u64> {
         let mut file = File::create(path).map_err(|e| failed("make", path, &e))?;
         let mut made = 0;
         let mut piece = Vec::with_capacity(PIECE_BYTES + LONG_BYTES_MAX as usize);
@@ -130,6 +132,7 @@ impl Maker {
                 self.text(out, length - 1);
             }
             Data::Binary | Data::Skewed | Data::Ascii => unreachable!("records have their own generator"),
+            Data::Own(_) => unreachable!("it is there already"),
         }
     }
 

@@ -5,24 +5,26 @@
 
 use thalweg_api::{BenchOther, BenchRow};
 
-use crate::measure::Series;
+use crate::process::Series;
 use crate::targets::Target;
 
 /// A program, and its runs so far.
-pub(crate) struct Contender<W> {
-    pub(crate) name: String,
+pub struct Contender<W> {
+    /// Its name in reports.
+    pub name: String,
     /// The program and the way it is run.
-    pub(crate) who: W,
-    pub(crate) series: Series,
+    pub who: W,
+    /// Its runs so far.
+    pub series: Series,
     /// Whether its output was right, if that was checked.
-    pub(crate) right: Option<bool>,
+    pub right: Option<bool>,
     /// Why it is no longer measured; empty while it is.
-    pub(crate) note: String,
+    pub note: String,
 }
 
 impl<W> Contender<W> {
     /// A program that has not run yet.
-    pub(crate) fn new(name: &str, who: W) -> Contender<W> {
+    pub fn new(name: &str, who: W) -> Contender<W> {
         Contender { name: name.into(), who, series: Series::default(), right: None, note: String::new() }
     }
 
@@ -35,7 +37,7 @@ impl<W> Contender<W> {
 }
 
 /// Writes the contenders' results, and the comparison with the targets, into a row.
-pub(crate) fn finish<W>(row: &mut BenchRow, contenders: Vec<Contender<W>>, targets: &[Target], tiny: bool) {
+pub fn finish<W>(row: &mut BenchRow, contenders: Vec<Contender<W>>, targets: &[Target], tiny: bool) {
     let mut contenders = contenders.into_iter();
     row.ours = contenders.next().expect("ours comes first").series.measure();
     row.others.extend(contenders.map(Contender::finish));
@@ -43,7 +45,7 @@ pub(crate) fn finish<W>(row: &mut BenchRow, contenders: Vec<Contender<W>>, targe
 }
 
 /// Compares a row with its targets. A tiny run neither meets nor misses them.
-pub(crate) fn judge(row: &mut BenchRow, targets: &[Target], tiny: bool) {
+pub fn judge(row: &mut BenchRow, targets: &[Target], tiny: bool) {
     row.targets = targets.iter().map(|target| target.of(row)).collect();
     if tiny {
         row.targets.iter_mut().for_each(|target| target.met = None);
@@ -51,7 +53,7 @@ pub(crate) fn judge(row: &mut BenchRow, targets: &[Target], tiny: bool) {
 }
 
 /// A row that could not be measured: it misses all its targets.
-pub(crate) fn failed(row: BenchRow, targets: &[Target], why: String) -> BenchRow {
+pub fn failed(row: BenchRow, targets: &[Target], why: String) -> BenchRow {
     let mut row = BenchRow { failed: why, ..row };
     row.targets = targets.iter().map(|target| target.of(&row)).collect();
     for target in &mut row.targets {

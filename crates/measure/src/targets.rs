@@ -6,7 +6,7 @@ use thalweg_api::{BenchMeasure, BenchOther, BenchRow, BenchTarget};
 
 /// A target.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Target {
+pub enum Target {
     /// At most this many times the wall-clock time of the floor.
     WallOfFloor(f64),
     /// At most this many seconds of wall-clock time.
@@ -22,18 +22,40 @@ pub(crate) enum Target {
     /// At most this many clocks of a core for each byte, both ends together.
     ClocksPerByte(f64),
     /// At most `times` the wall-clock time of another run of ours.
-    NoSlower { than: &'static str, times: f64 },
+    NoSlower {
+        /// The other run or the rival.
+        than: &'static str,
+        /// The factor.
+        times: f64,
+    },
     /// At least `times` as fast as a rival, or within `or_floor` times the floor.
-    Faster { than: Than, times: f64, or_floor: Option<f64> },
+    Faster {
+        /// The other run or the rival.
+        than: Than,
+        /// The factor.
+        times: f64,
+        /// Or at most this many times the floor.
+        or_floor: Option<f64>,
+    },
     /// At least `times` less CPU than a rival.
-    LessCpu { than: Than, times: f64 },
+    LessCpu {
+        /// The other run or the rival.
+        than: Than,
+        /// The factor.
+        times: f64,
+    },
     /// At least `times` less peak memory than a rival.
-    LessMemory { than: Than, times: f64 },
+    LessMemory {
+        /// The other run or the rival.
+        than: Than,
+        /// The factor.
+        times: f64,
+    },
 }
 
 /// The rival of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Than {
+pub enum Than {
     /// The rival of this name.
     Named(&'static str),
     /// The best of these rivals.
@@ -48,10 +70,10 @@ pub(crate) enum Than {
 /// only its buffers.
 const CAP_MARGIN: f64 = 1.10;
 /// With fewer runs there is no 99th percentile.
-pub(crate) const P99_RUNS_MIN: usize = 100;
+pub const P99_RUNS_MIN: usize = 100;
 
 /// The time that 99 of 100 runs stayed within.
-pub(crate) fn p99(seconds: &[f64]) -> f64 {
+pub fn p99(seconds: &[f64]) -> f64 {
     let mut sorted = seconds.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[(sorted.len() * 99).div_ceil(100) - 1]
@@ -59,7 +81,7 @@ pub(crate) fn p99(seconds: &[f64]) -> f64 {
 
 impl Target {
     /// The target with what was measured for this row.
-    pub(crate) fn of(&self, row: &BenchRow) -> BenchTarget {
+    pub fn of(&self, row: &BenchRow) -> BenchTarget {
         let floor = row.floor.as_ref().map(|floor| row.ours.seconds / floor.seconds.max(1e-9));
         match *self {
             Target::WallOfFloor(most) => at_most(format!("wall <= {most} x floor"), floor, most),

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use thalweg_api::{BenchMeasure, BenchOther, BenchRate, BenchReport, BenchRow};
+use thalweg_api::{BenchHost, BenchMeasure, BenchOther, BenchRate, BenchReport, BenchRow};
 use thalweg_base::units::Bytes;
 
 use crate::targets::{P99_RUNS_MIN, p99};
@@ -37,7 +37,7 @@ pub fn table(report: &BenchReport) -> String {
         text += &best_rates(&report.rates);
     }
     if !report.hosts.is_empty() {
-        text += &format!("\n{}", columns(&crate::launch::hosts(&report.hosts)));
+        text += &format!("\n{}", columns(&hosts(&report.hosts)));
     }
     for row in &report.rows {
         text += &notes(row);
@@ -160,7 +160,7 @@ fn seconds(seconds: f64) -> String {
 }
 
 /// In units of powers of 1000, as disks are sold.
-pub(crate) fn traffic(bytes: u64) -> String {
+pub fn traffic(bytes: u64) -> String {
     let (scale, unit) = match bytes {
         b if b >= 1_000_000_000 => (1e9, "GB"),
         b if b >= 1_000_000 => (1e6, "MB"),
@@ -184,6 +184,16 @@ fn columns(lines: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// The kernel's counts, as lines of a table.
+fn hosts(hosts: &[BenchHost]) -> Vec<Vec<String>> {
+    let heads = ["host", "process", "received", "sent"].map(String::from).to_vec();
+    let line = |host: &BenchHost| {
+        let bytes = traffic;
+        vec![host.host.clone(), host.pid.to_string(), bytes(host.received_bytes), bytes(host.sent_bytes)]
+    };
+    std::iter::once(heads).chain(hosts.iter().map(line)).collect()
 }
 
 #[cfg(test)]

@@ -16,34 +16,34 @@ use crate::contenders::{self, Contender, finish};
 use crate::data::Data;
 use crate::data_dir::DataDir;
 use crate::floor::{Fio, Replays};
-use crate::measure::{Series, whole_process};
+use crate::process::{Series, whole_process};
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, digest, failed, lower_bound, pump_lab};
+use crate::{Asked, digest, failed, lower_bound};
 use crate::{Error, Result};
 
 /// Bytes of a small file.
-pub(crate) const SMALL_BYTES: u64 = 4096;
+pub const SMALL_BYTES: u64 = 4096;
 /// This many bytes of `--size` stand for one small file: `--size 4GB` has 100,000 files.
 const BYTES_FOR_A_FILE: u64 = 40_000;
 /// The reads that fio has in flight, and the writes: as many as two of our streams.
-pub(crate) const DEPTH: u32 = 32;
+const DEPTH: u32 = 32;
 /// The files of a directory.
 const FILES_OF_A_DIRECTORY: u64 = 1000;
 
 /// One row.
-pub(crate) struct Row {
-    pub(crate) name: &'static str,
+struct Row {
+    name: &'static str,
     what: What,
     /// Further flags for our command line.
     words: &'static [&'static str],
     beside: &'static [Beside],
-    pub(crate) targets: &'static [Target],
+    targets: &'static [Target],
 }
 
 /// The data to move.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub enum What {
     /// One file, disk to disk.
     File,
     /// Many of 4 KiB.
@@ -78,10 +78,11 @@ enum Beside {
 const CP: Beside = Beside::Shell("cp + sync", r#"cp -a "$1" "$2" && sync -f "$2""#);
 const RSYNC: &str = "rsync + sync";
 const RSYNCED: Beside = Beside::Shell(RSYNC, r#"rsync -a "$1" "$2" && sync -f "$2""#);
-pub(crate) const UNSUMMED: &str = "--no-checksum";
+/// The flag that leaves out checksums.
+pub const UNSUMMED: &str = "--no-checksum";
 
 /// The rows. Those of many files come last, because they slow down whatever creates files next.
-pub(crate) const ROWS: &[Row] = &[
+const ROWS: &[Row] = &[
     Row {
         name: "disk",
         what: What::File,
@@ -125,7 +126,7 @@ pub(crate) const ROWS: &[Row] = &[
 
 /// Names of the rows.
 pub(crate) fn names() -> Vec<&'static str> {
-    ROWS.iter().map(|row| row.name).chain(pump_lab::ROWS.iter().map(|row| row.name)).collect()
+    ROWS.iter().map(|row| row.name).collect()
 }
 
 /// Measures the rows that are asked for.
@@ -141,16 +142,16 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
             contenders::failed(bench.unmeasured(row), row.targets, plain(dir, &error))
         }));
     }
-    pump_lab::measure(asked, dir, bench.fio.as_ref(), report)
+    Ok(())
 }
 
 /// The text of an error without the path of the benchmark's directory, which must not appear in results.
-pub(crate) fn plain(dir: &DataDir, error: &Error) -> String {
+pub fn plain(dir: &DataDir, error: &Error) -> String {
     error.to_string().replace(&format!("{}/", dir.path().display()), "")
 }
 
 /// The number of small files for a `--size`.
-pub(crate) fn files(asked: &Asked<'_>) -> u64 {
+pub fn files(asked: &Asked<'_>) -> u64 {
     (asked.bytes / BYTES_FOR_A_FILE).max(1)
 }
 
@@ -167,19 +168,23 @@ enum Who {
 }
 
 /// The data of a row, and the order of its contenders.
-pub(crate) struct Rounds<'a> {
-    pub(crate) asked: &'a Asked<'a>,
-    pub(crate) dir: &'a DataDir,
+pub struct Rounds<'a> {
+    /// What was asked for.
+    pub asked: &'a Asked<'a>,
+    /// Where the data is.
+    pub dir: &'a DataDir,
     /// What measures the floor, if the row has one.
-    pub(crate) fio: Option<&'a Fio>,
-    pub(crate) what: What,
-    pub(crate) source: &'a Path,
+    pub fio: Option<&'a Fio>,
+    /// The data to move.
+    pub what: What,
+    /// Where it comes from.
+    pub source: &'a Path,
 }
 
 impl Rounds<'_> {
     /// Runs all contenders in each round, ours first, then the floor and `after`. `run` moves the source to the output
     /// that it is given.
-    pub(crate) fn run<W>(
+    pub fn run<W>(
         &self,
         row: &mut BenchRow,
         contenders: &mut [Contender<W>],
@@ -327,7 +332,7 @@ impl Bench<'_> {
 }
 
 /// The source, created if it does not exist. For many files there must be space for this many outputs.
-pub(crate) fn source(asked: &Asked<'_>, dir: &DataDir, what: What, outputs: u64) -> Result<PathBuf> {
+pub fn source(asked: &Asked<'_>, dir: &DataDir, what: What, outputs: u64) -> Result<PathBuf> {
     match what {
         What::Memory => Ok(PathBuf::new()),
         What::File => {

@@ -8,8 +8,6 @@ use thalweg_base::units::{Bytes, GIB, MIB};
 use crate::data::Data;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, Which, all_to_all, cluster, incore, io_rates, launch, pump, river, tables, volume};
-use crate::{Error, Result};
 
 /// One row.
 pub(crate) struct Row {
@@ -49,7 +47,7 @@ pub(crate) enum Beside {
     Gnu,
     /// Our program on other data or with other arguments.
     Otherwise { name: &'static str, data: Data, words: &'static [&'static str] },
-    /// The engines that `bench/rivals` has installed.
+    /// Engines with as many threads as there are cores.
     Rivals,
     /// Rivals that divide a sort among as many workers as ours has nodes.
     Clusters,
@@ -61,6 +59,11 @@ const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 const SPILLS_BYTES_MIN: u64 = 18_000_000;
 
 impl Row {
+    /// The row of the user's file with this index. In the report it has the name of the file.
+    pub(crate) fn of_own_file(at: usize) -> Row {
+        Row { name: "file", work: "lines", data: Data::Own(at), targets: &[], ..LINES }
+    }
+
     /// Bytes of its input.
     pub(crate) fn bytes(&self, size_bytes: u64) -> u64 {
         let bytes = ((size_bytes as f64 * self.scale) as u64).max(self.bytes_min);
@@ -247,35 +250,6 @@ pub(crate) const ROWS: &[Row] = &[
     Row { name: "lines-log", work: "log, 99 % in order,", data: Data::Log, ..LINES },
     Row { name: "lines-long", work: "lines of 1-64 KiB", data: Data::Long, ..LINES },
 ];
-
-/// Names by which the rows of a benchmark can be selected.
-pub fn names(which: Which) -> Vec<&'static str> {
-    match which {
-        Which::Sort => ROWS.iter().map(|row| row.name).collect(),
-        Which::Io => io_rates::names(),
-        Which::InCore => incore::NAMES.to_vec(),
-        Which::Pump => pump::names(),
-        Which::Launch => launch::names(),
-        Which::River => river::NAMES.to_vec(),
-        Which::Cluster => cluster::names(),
-        Which::AllToAll => all_to_all::names(),
-        Which::Volume => volume::names(),
-        Which::Table => tables::names(),
-    }
-}
-
-/// Fails if a row was selected that does not exist.
-pub(crate) fn check_names(asked: &Asked<'_>) -> Result<()> {
-    let known = names(asked.options.which);
-    match asked.options.rows.iter().find(|name| !known.contains(&name.as_str())) {
-        None => Ok(()),
-        Some(name) => Err(Error::Failed(format!(
-            "bench {} has no row '{name}'; it has {}",
-            asked.options.which.name(),
-            known.join(", ")
-        ))),
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -19,7 +19,7 @@ pub(crate) fn look(directory: &Path) -> BenchMachine {
 }
 
 /// Cores that this process may run on.
-pub(crate) fn cores() -> usize {
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

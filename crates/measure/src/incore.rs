@@ -16,7 +16,7 @@ use thalweg_io::process;
 use thalweg_record::{Generator, Kind, RECORD_BYTES};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::measure::Series;
+use crate::process::Series;
 use crate::table::traffic;
 use crate::{Asked, digest, machine, memory};
 use crate::{Error, Result};

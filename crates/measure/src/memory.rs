@@ -16,7 +16,7 @@ const BLOCK_BYTES: u64 = 2 * MIB;
 const PAGE_BYTES: usize = 4 * KIB as usize;
 
 /// Touches this many bytes of memory, but at most half of what is available, and frees them.
-pub(crate) fn touch(bytes: u64) -> Result<()> {
+pub fn touch(bytes: u64) -> Result<()> {
     let bytes = bytes.min(process::available_memory_bytes() / 2);
     let blocks = bytes.div_ceil(BLOCK_BYTES).max(1) as usize;
     let failed = |e| Error::Failed(format!("{} of memory cannot be touched: {e}", Bytes(bytes)));
@@ -34,7 +34,7 @@ pub(crate) fn touch(bytes: u64) -> Result<()> {
 }
 
 /// The cost of a first touch here and of a second one, for the report.
-pub(crate) fn cost() -> Result<String> {
+pub fn cost() -> Result<String> {
     let timed = || {
         let watch = Stopwatch::start();
         touch(GIB).map(|()| watch.seconds())

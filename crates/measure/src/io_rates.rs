@@ -20,7 +20,7 @@ use thalweg_io::uring::Uring;
 use thalweg_io::{Access, Caching, File, FileSystem, Handle, Kind, Op};
 
 use crate::data_dir::DataDir;
-use crate::measure::median;
+use crate::process::median;
 use crate::{Asked, SEED};
 use crate::{Error, Result};
 

@@ -18,7 +18,7 @@ use crate::contenders::judge;
 use crate::data::Data;
 use crate::data_dir::DataDir;
 use crate::floor::{Fio, Replays};
-use crate::measure::{Series, whole_process};
+use crate::process::{Series, whole_process};
 use crate::table::traffic;
 use crate::targets::Target;
 use crate::{Asked, failed, machine};

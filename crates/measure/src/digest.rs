@@ -10,7 +10,7 @@ use crate::Result;
 use crate::failed;
 
 /// The digest of a file.
-pub(crate) fn of_file(path: &Path) -> Result<String> {
+pub fn of_file(path: &Path) -> Result<String> {
     let mut file = File::open(path).map_err(|e| failed("open", path, &e))?;
     let mut hash = Xxh3::new();
     let mut bytes = vec![0; 1 << 20];

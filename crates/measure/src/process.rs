@@ -11,23 +11,24 @@ use thalweg_io::process::{self, Usage};
 use crate::{Error, Result};
 
 /// The outcome of a process.
-pub(crate) struct Ended {
+pub struct Ended {
     /// From before its start until it was reaped.
-    pub(crate) seconds: f64,
-    pub(crate) usage: Usage,
+    pub seconds: f64,
+    /// CPU time and peak memory.
+    pub usage: Usage,
     /// Its standard output.
-    pub(crate) out: String,
+    pub out: String,
 }
 
 impl Ended {
     /// The receipt that a verb printed. Fails if its invariant does not hold.
-    pub(crate) fn receipt(&self) -> Result<Receipt> {
+    pub fn receipt(&self) -> Result<Receipt> {
         let receipt: Receipt = from_json(self.out.trim()).map_err(unreadable)?;
         held(receipt.holds).map(|()| receipt)
     }
 
     /// The receipt that a transfer printed. Fails if its invariant does not hold.
-    pub(crate) fn pump_receipt(&self) -> Result<PumpReceipt> {
+    pub fn pump_receipt(&self) -> Result<PumpReceipt> {
         let receipt: PumpReceipt = from_json(self.out.trim()).map_err(unreadable)?;
         held(receipt.holds).map(|()| receipt)
     }
@@ -43,7 +44,7 @@ fn held(holds: bool) -> Result<()> {
 }
 
 /// Runs a process to its end. If it fails, the error holds the last line of its standard error.
-pub(crate) fn whole_process(command: &mut Command) -> Result<Ended> {
+pub fn whole_process(command: &mut Command) -> Result<Ended> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |e: std::io::Error| Error::Failed(format!("{name} cannot be run: {e}"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -103,7 +104,7 @@ impl OurSort<'_> {
 
 /// Measurements of several runs.
 #[derive(Default)]
-pub(crate) struct Series {
+pub struct Series {
     seconds: Vec<f64>,
     cpu_seconds: Vec<f64>,
     kernel_seconds: Vec<f64>,
@@ -111,7 +112,8 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    pub(crate) fn add(&mut self, seconds: f64, usage: Usage) {
+    /// Adds a run.
+    pub fn add(&mut self, seconds: f64, usage: Usage) {
         self.seconds.push(seconds);
         self.cpu_seconds.push(usage.cpu_seconds);
         self.kernel_seconds.push(usage.kernel_seconds);
@@ -119,7 +121,7 @@ impl Series {
     }
 
     /// Runs something in this process and adds its time and usage.
-    pub(crate) fn run<T>(&mut self, what: impl FnOnce() -> T) -> T {
+    pub fn run<T>(&mut self, what: impl FnOnce() -> T) -> T {
         let before = process::usage();
         let watch = Stopwatch::start();
         let value = what();
@@ -133,11 +135,13 @@ impl Series {
         value
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing ran.
+    pub fn is_empty(&self) -> bool {
         self.seconds.is_empty()
     }
 
-    pub(crate) fn measure(self) -> BenchMeasure {
+    /// The medians of all runs.
+    pub fn measure(self) -> BenchMeasure {
         BenchMeasure {
             seconds: median(&self.seconds),
             cpu_seconds: median(&self.cpu_seconds),
@@ -149,7 +153,7 @@ impl Series {
 }
 
 /// The median: the middle value, or the mean of the two in the middle.
-pub(crate) fn median(numbers: &[f64]) -> f64 {
+pub fn median(numbers: &[f64]) -> f64 {
     assert!(!numbers.is_empty(), "nothing was measured");
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -14,7 +14,7 @@ use std::process::Command;
 
 use thalweg_api::{BenchFloor, BenchPhase};
 
-use crate::measure::{median, whole_process};
+use crate::process::{median, whole_process};
 use crate::{Error, Result};
 
 /// The depths that are tried.
@@ -33,14 +33,14 @@ const SCRATCH: &str = "floor-scratch";
 const OUTPUT: &str = "floor-output";
 
 /// fio, if it is installed and works.
-pub(crate) struct Fio {
+pub struct Fio {
     engine: &'static str,
     directory: PathBuf,
 }
 
 /// The necessary reads and writes of a sort of `bytes` bytes that spilled `spilled`. For records of a fixed length,
 /// only those spilled bytes count that could not have stayed in memory.
-pub(crate) fn phases(bytes: u64, spilled: u64, memory_bytes: u64, fixed: bool) -> Vec<BenchPhase> {
+pub fn phases(bytes: u64, spilled: u64, memory_bytes: u64, fixed: bool) -> Vec<BenchPhase> {
     let held = memory_bytes / MEMORY_SHARE.1 * MEMORY_SHARE.0;
     let spilled = if fixed { spilled.min(bytes.saturating_sub(held)) } else { spilled };
     let phase = |read_bytes, written_bytes| BenchPhase { read_bytes, written_bytes, ..BenchPhase::default() };
@@ -49,7 +49,7 @@ pub(crate) fn phases(bytes: u64, spilled: u64, memory_bytes: u64, fixed: bool) -
 
 impl Fio {
     /// Tries fio in the directory where it will run; an error says why it does not work.
-    pub(crate) fn find(directory: &Path) -> std::result::Result<Fio, String> {
+    pub fn find(directory: &Path) -> std::result::Result<Fio, String> {
         let told = Command::new("fio").arg("--version").output();
         if !told.is_ok_and(|output| output.status.success()) {
             return Err("no floor: fio is not installed (apt-get install fio)".to_string());
@@ -68,7 +68,7 @@ impl Fio {
     }
 
     /// Finds the best depth of each phase on a fraction of the bytes.
-    pub(crate) fn search(&self, input: &str, phases: &mut [BenchPhase], tiny: bool) -> Result<()> {
+    pub fn search(&self, input: &str, phases: &mut [BenchPhase], tiny: bool) -> Result<()> {
         if tiny {
             phases.iter_mut().for_each(|phase| phase.depth = DEPTH_TINY);
             return Ok(());
@@ -97,7 +97,7 @@ impl Fio {
     }
 
     /// Seconds of each phase. `input` is the name of a file in the directory, which is only read.
-    pub(crate) fn replay(&self, input: &str, phases: &[BenchPhase]) -> Result<Vec<f64>> {
+    pub fn replay(&self, input: &str, phases: &[BenchPhase]) -> Result<Vec<f64>> {
         let job = self.directory.join("floor.fio");
         std::fs::write(&job, self.jobs(input, phases)).map_err(|e| crate::failed("write", &job, &e))?;
         let mut command = Command::new("fio");
@@ -162,23 +162,26 @@ fn seconds_of(table: &str, phases: usize) -> Result<Vec<f64>> {
 }
 
 /// The result of several replays.
-pub(crate) struct Replays<'a> {
+pub struct Replays<'a> {
     fio: &'a Fio,
     phases: Vec<BenchPhase>,
     runs: Vec<Vec<f64>>,
 }
 
 impl<'a> Replays<'a> {
-    pub(crate) fn new(fio: &'a Fio, phases: Vec<BenchPhase>) -> Replays<'a> {
+    /// Of these phases, without a run so far.
+    pub fn new(fio: &'a Fio, phases: Vec<BenchPhase>) -> Replays<'a> {
         Replays { fio, phases, runs: Vec::new() }
     }
 
-    pub(crate) fn once(&mut self, input: &str) -> Result<()> {
+    /// Replays all phases once.
+    pub fn once(&mut self, input: &str) -> Result<()> {
         self.runs.push(self.fio.replay(input, &self.phases)?);
         Ok(())
     }
 
-    pub(crate) fn floor(mut self) -> BenchFloor {
+    /// The medians of all runs.
+    pub fn floor(mut self) -> BenchFloor {
         let all_seconds: Vec<f64> = self.runs.iter().map(|run| run.iter().sum()).collect();
         for (i, phase) in self.phases.iter_mut().enumerate() {
             phase.seconds = median(&self.runs.iter().map(|run| run[i]).collect::<Vec<f64>>());
