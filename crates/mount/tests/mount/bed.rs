@@ -23,7 +23,14 @@ pub(crate) struct Bed {
 }
 
 /// A process that serves a mount, and what it says.
-type Serving = (Child, BufReader<ChildStdout>);
+pub(crate) type Serving = (Child, BufReader<ChildStdout>);
+
+/// It has ended well, and told of nothing.
+pub(crate) fn ended((mut child, mut said): Serving) {
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut said, &mut rest).unwrap();
+    assert!(child.wait().unwrap().success() && !rest.contains("EIO"), "{rest}");
+}
 
 impl Bed {
     /// `None` if this machine has no FUSE, and then it is told that the test was skipped.
@@ -85,10 +92,12 @@ impl Bed {
 
     /// The process that served the mount has ended well, and told of nothing.
     pub(crate) fn ended(&mut self) {
-        let (mut child, mut said) = self.mounted.take().unwrap();
-        let mut rest = String::new();
-        std::io::Read::read_to_string(&mut said, &mut rest).unwrap();
-        assert!(child.wait().unwrap().success() && !rest.contains("EIO"), "{rest}");
+        ended(self.left());
+    }
+
+    /// The process that served the mount, which someone else unmounted.
+    pub(crate) fn left(&mut self) -> Serving {
+        self.mounted.take().unwrap()
     }
 
     /// The kernel has no pages of it any more.
