@@ -496,8 +496,7 @@ impl Filesystem for MountedFs {
         reply: ReplyLock,
     ) {
         answer!(self, reply, self.lock(handle, owner, (start, end), kind, pid), |(open, lock)| {
-            let asked = Asked { reply: Reply::Test(reply), open, lock, task: request.pid(), signals: 0 };
-            self.locks.ask(asked, How::Test)
+            self.locks.ask(Asked::new(Reply::Test(reply), open, handle, lock, request.pid()), How::Test)
         });
     }
 
@@ -518,7 +517,7 @@ impl Filesystem for MountedFs {
             if kind == libc::F_UNLCK {
                 return empty(self, self.locks.unlock(&open, lock), reply);
             }
-            let asked = Asked { reply: Reply::Set(reply), open, lock, task: request.pid(), signals: 0 };
+            let asked = Asked::new(Reply::Set(reply), open, handle, lock, request.pid());
             self.locks.ask(asked, if sleep { How::Wait } else { How::Try })
         });
     }
@@ -535,7 +534,7 @@ impl Filesystem for MountedFs {
     ) {
         // The stamp as it is known here: a new one from the manager might cover a change that the kernel's pages lack.
         if let Some(open) = self.handles.release(handle) {
-            self.locks.release(&open);
+            self.locks.release(&open, handle);
             self.seen().insert(inode.0, open.file.stamp());
         }
         reply.ok();
