@@ -29,6 +29,7 @@ use thalweg_volume::{
 use crate::directories::Directories;
 use crate::handles::{Handles, Name, OpenFile};
 use crate::locks::{Asked, MountLocks, Reply};
+use crate::pages::{Pages, Past};
 use crate::{Kernel, Options, attributes};
 
 /// How long the kernel may cache a name or attributes: changes by other mounts show that late.
@@ -60,6 +61,7 @@ thread_local! {
 pub(crate) struct MountedFs {
     handles: Handles,
     pub(crate) locks: MountLocks,
+    pages: Pages,
     /// Files of which the kernel may have pages, and their stamps when the last program of this mount closed them.
     seen: Mutex<HashMap<u64, Stamp>>,
     /// The inode without a name that was last opened.
@@ -77,9 +79,21 @@ impl MountedFs {
         let volume = Arc::clone(&open.volume);
         open.watch_stores(Arc::clone(&options.complain));
         let locks = MountLocks::new(&volume, &options.complain, &kernel)?;
+        let pages = Pages::new(&kernel)?;
         let (handles, seen, directories) = (Handles::default(), Mutex::default(), Directories::default());
         let nameless = AtomicU64::default();
-        Ok(MountedFs { handles, locks, seen, nameless, directories, volume, options, kernel, _open: open })
+        Ok(MountedFs {
+            handles,
+            locks,
+            pages,
+            seen,
+            nameless,
+            directories,
+            volume,
+            options,
+            kernel,
+            _open: open,
+        })
     }
 
     fn errno(&self, why: &Error) -> Errno {
@@ -159,8 +173,8 @@ impl MountedFs {
             // kernel that does not know the inode has nothing to drop.
             let _ = kernel.inval_inode(INodeNo(inode), -1, 0);
         }
-        let appends = flags.0 & libc::O_APPEND != 0;
-        Ok((self.handles.keep_file(OpenFile::new(file, appends)), told))
+        let is_direct = told.contains(FopenFlags::FOPEN_DIRECT_IO);
+        Ok((self.handles.keep_file(OpenFile::new(file, is_direct)), told))
     }
 
     fn set(&self, inode: u64, size: Option<u64>, handle: Option<FileHandle>, edit: Edit) -> Result<Inode> {
@@ -458,21 +472,31 @@ impl Filesystem for MountedFs {
     fn write(
         &self,
         _: &Request,
-        _: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         at: u64,
         bytes: &[u8],
         write_flags: WriteFlags,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let from_mapping = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let written = self.file(handle).and_then(|open| match open.appends && !from_mapping {
-            true => open.file.append(bytes).map(drop),
-            false => open.file.write_at(at, bytes),
+        // The flags of this request, which fcntl(2) may have changed since the file was opened.
+        let has = |flag| flags.0 & flag != 0 && !from_mapping;
+        let written = self.file(handle).and_then(|open| {
+            let at = if has(libc::O_APPEND) {
+                open.file.append(bytes)?
+            } else {
+                open.file.write_at(at, bytes).map(|()| at)?
+            };
+            Ok((at, has(libc::O_DIRECT) || open.is_direct && !from_mapping))
         });
-        answer!(self, reply, written, |()| reply.written(bytes.len() as u32));
+        let len = bytes.len() as u32;
+        answer!(self, reply, written, |(at, is_past_pages)| match is_past_pages {
+            true => self.pages.answer(Past { inode, at, len, reply }),
+            false => reply.written(len),
+        });
     }
 
     fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {

@@ -16,6 +16,7 @@ mod directories;
 mod fs;
 mod handles;
 mod locks;
+mod pages;
 mod place;
 
 use std::io;
