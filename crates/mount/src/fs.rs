@@ -30,7 +30,7 @@ use crate::directories::Directories;
 use crate::handles::{Handles, Name, OpenFile};
 use crate::locks::{Asked, MountLocks, Reply};
 use crate::pages::{Pages, Past};
-use crate::{Kernel, Options, attributes};
+use crate::{Kernel, Options, attributes, extended};
 
 /// How long the kernel may cache a name or attributes: changes by other mounts show that late.
 const BELIEVED: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ const ROOM_UNIT: u64 = 4096;
 
 const FREE_INODES: u64 = 1 << 32;
 
-type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 thread_local! {
     /// The buffer into which a thread reads.
@@ -128,9 +128,16 @@ impl MountedFs {
         Ok((open, Lock { inode, owner: owner.0, start: range.0, end: range.1, exclusive, pid }))
     }
 
-    fn make(&self, request: &Request, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
+    fn make(
+        &self,
+        request: &Request,
+        place: Place,
+        kind: Kind,
+        (mode, umask): (u32, u32),
+        target: &[u8],
+    ) -> Result<Inode> {
         let (user, group) = (request.uid(), request.gid());
-        let new = New { kind, mode: mode & 0o7777, user, group, target: target.to_vec() };
+        let new = New { kind, mode: mode & 0o7777, umask, user, group, target: target.to_vec() };
         self.volume.create_at(place, new)
     }
 
@@ -208,25 +215,9 @@ impl MountedFs {
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(names.len());
         Ok((offset + 1..).zip(names[from..].iter().cloned()).collect())
     }
-
-    fn attribute(&self, inode: u64, name: &OsStr) -> Result<Option<Vec<u8>>> {
-        let all = self.volume.attributes_of(inode)?;
-        Ok(all.into_iter().find(|(found, _)| found == name.as_bytes()).map(|(_, value)| value))
-    }
-
-    fn set_attribute(&self, inode: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
-        let is_there = self.attribute(inode, name)?.is_some();
-        if is_there && flags & libc::XATTR_CREATE != 0 {
-            return Err(refused(libc::EEXIST));
-        }
-        if !is_there && flags & libc::XATTR_REPLACE != 0 {
-            return Err(refused(libc::ENODATA));
-        }
-        self.volume.set_attribute_of(inode, name.as_bytes(), Some(value))
-    }
 }
 
-fn refused(errno: i32) -> Error {
+pub(crate) fn refused(errno: i32) -> Error {
     Error::System(errno, "the mount".into())
 }
 
@@ -279,6 +270,8 @@ impl Filesystem for MountedFs {
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
+            InitFlags::FUSE_POSIX_ACL,
+            InitFlags::FUSE_DONT_MASK,
         ];
         for flag in wanted {
             // An older kernel works without it.
@@ -359,19 +352,27 @@ impl Filesystem for MountedFs {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         device: u32,
         reply: ReplyEntry,
     ) {
         let _changes = self.directories.change(parent.0);
         let kind = attributes::made(mode, device).ok_or_else(|| refused(libc::EINVAL));
-        let made = kind.and_then(|kind| self.make(request, place(parent, name), kind, mode, b""));
+        let made = kind.and_then(|kind| self.make(request, place(parent, name), kind, (mode, umask), b""));
         entry(self, made, reply);
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
         let _changes = self.directories.change(parent.0);
-        entry(self, self.make(request, place(parent, name), Kind::Directory, mode, b""), reply);
+        entry(self, self.make(request, place(parent, name), Kind::Directory, (mode, umask), b""), reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -387,7 +388,7 @@ impl Filesystem for MountedFs {
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let _changes = self.directories.change(parent.0);
         let target = target.as_os_str().as_bytes();
-        entry(self, self.make(request, place(parent, name), Kind::Link, 0o777, target), reply);
+        entry(self, self.make(request, place(parent, name), Kind::Link, (0o777, 0), target), reply);
     }
 
     fn rename(
@@ -425,12 +426,12 @@ impl Filesystem for MountedFs {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
         let _changes = self.directories.change(parent.0);
-        let made = match self.make(request, place(parent, name), Kind::File, mode, b"") {
+        let made = match self.make(request, place(parent, name), Kind::File, (mode, umask), b"") {
             // An EIO may mean that the server ended just after it had made the file.
             Err(why) if matches!(why.errno(), libc::EEXIST | libc::EIO) && flags & libc::O_EXCL == 0 => {
                 self.volume.lookup(&place(parent, name)).or(Err(why))
@@ -636,7 +637,7 @@ impl Filesystem for MountedFs {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         inode: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -644,12 +645,11 @@ impl Filesystem for MountedFs {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        empty(self, self.set_attribute(inode.0, name, value, flags), reply);
+        empty(self, extended::set(&self.volume, request, inode.0, name.as_bytes(), (value, flags)), reply);
     }
 
     fn getxattr(&self, _: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.attribute(inode.0, name);
-        let value = value.and_then(|value| value.ok_or_else(|| refused(libc::ENODATA)));
+        let value = extended::get(&self.volume, inode.0, name.as_bytes());
         xattr(self, value, size, reply);
     }
 
@@ -661,7 +661,7 @@ impl Filesystem for MountedFs {
     }
 
     fn removexattr(&self, _: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self, self.volume.set_attribute_of(inode.0, name.as_bytes(), None), reply);
+        empty(self, extended::remove(&self.volume, inode.0, name.as_bytes()), reply);
     }
 
     fn fallocate(

@@ -12,7 +12,9 @@
 //! a mount; making the kernel drop pages from inside a request, which can deadlock.
 
 mod attributes;
+mod callers;
 mod directories;
+mod extended;
 mod fs;
 mod handles;
 mod locks;

@@ -18,7 +18,6 @@
 //! Non-goals: interrupts of FUSE, which fuser does not pass on: the signals of a waiting program are read from /proc.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -30,14 +29,13 @@ use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_volume::{ChangeNumber, Error, How, Lock, LockNews, Locker, Verdict, Volume};
 
 use crate::Kernel;
+use crate::callers::Signals;
 use crate::handles::OpenFile;
 
 /// How often programs that wait for a lock are checked for signals.
 const SIGNALS: Duration = Duration::from_millis(50);
 /// How long after a descriptor was closed the kernel may take to report that it was the last one of its open file.
 const CLOSING: Duration = Duration::from_millis(50);
-/// SIGKILL, which cannot be blocked.
-const KILL: u64 = 1 << (libc::SIGKILL - 1);
 
 type Complain = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -432,54 +430,4 @@ fn lost(inode: u64) -> String {
     format!(
         "locks of inode {inode} are lost: the server of the volume did not hear of this mount for 10 s; close the file"
     )
-}
-
-/// The pending signals that a thread does not block, and those of its process.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Signals {
-    own: u64,
-    shared: u64,
-    /// It is the only thread of its process.
-    is_alone: bool,
-}
-
-impl Signals {
-    /// None, if this process cannot see the thread.
-    fn of(task: u32) -> Signals {
-        match thalweg_io::small::read(Path::new(&format!("/proc/{task}/status"))) {
-            Ok(status) if task != 0 => Signals::read(&String::from_utf8_lossy(&status)),
-            _ => Signals::default(),
-        }
-    }
-
-    fn read(status: &str) -> Signals {
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
-        let signals = |name| u64::from_str_radix(field(name), 16).unwrap_or(0);
-        let takes = !signals("SigBlk:") | KILL;
-        Signals {
-            own: signals("SigPnd:") & takes,
-            shared: signals("ShdPnd:") & takes,
-            is_alone: field("Threads:") == "1",
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn signals_that_a_thread_blocks_do_not_interrupt_it() {
-        let status = |own, shared, blocked, threads| {
-            format!(
-                "Name:\tcat\nThreads:\t{threads}\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\n"
-            )
-        };
-        let of = |own, shared, blocked, threads| Signals::read(&status(own, shared, blocked, threads));
-        let signals = |own, shared, is_alone| Signals { own, shared, is_alone };
-        assert_eq!(of(0, 0, 0, 1), signals(0, 0, true));
-        assert_eq!(of(6, 2, 4, 3), signals(2, 2, false));
-        assert_eq!(of(KILL, 8, u64::MAX, 1), signals(KILL, 0, true));
-        assert_eq!(Signals::read("nothing"), signals(0, 0, false));
-    }
 }

@@ -192,7 +192,7 @@ impl Volume {
     /// Makes an inode that belongs to this user, under a name that must be free.
     pub(crate) fn make_own(&self, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
         let (user, group) = process::user_and_group();
-        self.create_at(place, New { kind, mode, user, group, target: target.to_vec() })
+        self.create_at(place, New { kind, mode, umask: 0, user, group, target: target.to_vec() })
     }
 
     /// Adds a name to a file.
