@@ -146,7 +146,7 @@ impl MountedFs {
     fn accessed(&self, inode: u64, (accessed_ns, changed_ns): (i64, i64)) {
         let now = clock::wall_ns();
         let is_old = accessed_ns <= changed_ns || accessed_ns < now - ACCESS_NOTED_NS;
-        if is_old && !self.options.read_only {
+        if is_old && self.options.flags.notes_reads() {
             let _ = self.volume.set_accessed(inode, now);
         }
     }

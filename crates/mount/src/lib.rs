@@ -25,7 +25,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-pub use crate::place::MountPoint;
+pub use crate::place::{KernelFlags, MountPoint};
 use fuser::{BackgroundSession, Config, Notifier, Session, SessionACL};
 use rustix::io::Errno;
 use thalweg_volume::OpenVolume;
@@ -35,8 +35,8 @@ const THREADS: usize = 8;
 
 /// How a volume is mounted.
 pub struct Options {
-    /// Nothing can be changed through the mount.
-    pub read_only: bool,
+    /// What the kernel does, and does not: `ro`, for example, lets nothing be changed through the mount.
+    pub flags: KernelFlags,
     /// Called with the cause when a program gets EIO, and when a store is lost or back.
     pub complain: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -75,10 +75,10 @@ type Kernel = Arc<OnceLock<Notifier>>;
 pub fn mount(open: OpenVolume, at: &Path, options: Options) -> Result<Mounted, Error> {
     let failed = |why| Error { what: "cannot mount a volume on", at: at.into(), why };
     let full = place_for(&open, at).map_err(failed)?;
-    let (name, read_only) = (open.entry.name.clone(), options.read_only);
+    let (name, flags) = (open.entry.name.clone(), options.flags);
     let kernel = Kernel::default();
     let fs = fs::MountedFs::new(open, options, Arc::clone(&kernel)).map_err(failed)?;
-    let (device, place) = place::mount(&full, &name, read_only).map_err(failed)?;
+    let (device, place) = place::mount(&full, &name, flags).map_err(failed)?;
     let begin = || {
         let session = Session::from_fd(fs, device, who_may(), config())?;
         kernel.get_or_init(|| session.notifier());

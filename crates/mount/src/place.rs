@@ -26,6 +26,66 @@ const SUBTYPE: &str = "thalweg";
 /// `STATX_MNT_ID_UNIQUE`: a number that no other mount ever has (since Linux 6.8).
 const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
+/// The options of mount(8) that the kernel carries out: each adds a flag, or takes it away.
+const OPTIONS: [(&str, MountFlags, bool); 22] = [
+    ("ro", MountFlags::RDONLY, true),
+    ("rw", MountFlags::RDONLY, false),
+    ("nosuid", MountFlags::NOSUID, true),
+    ("suid", MountFlags::NOSUID, false),
+    ("nodev", MountFlags::NODEV, true),
+    ("dev", MountFlags::NODEV, false),
+    ("noexec", MountFlags::NOEXEC, true),
+    ("exec", MountFlags::NOEXEC, false),
+    ("noatime", MountFlags::NOATIME, true),
+    ("atime", MountFlags::NOATIME, false),
+    ("nodiratime", MountFlags::NODIRATIME, true),
+    ("diratime", MountFlags::NODIRATIME, false),
+    ("relatime", MountFlags::RELATIME, true),
+    ("norelatime", MountFlags::RELATIME, false),
+    ("strictatime", MountFlags::STRICTATIME, true),
+    ("nostrictatime", MountFlags::STRICTATIME, false),
+    ("sync", MountFlags::SYNCHRONOUS, true),
+    ("async", MountFlags::SYNCHRONOUS, false),
+    ("dirsync", MountFlags::DIRSYNC, true),
+    ("nodirsync", MountFlags::DIRSYNC, false),
+    ("nosymfollow", MountFlags::NOSYMFOLLOW, true),
+    ("symfollow", MountFlags::NOSYMFOLLOW, false),
+];
+
+/// What options of mount(8) ask of the kernel. Without any, set-user-ID bits and device files have no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelFlags(MountFlags);
+
+impl Default for KernelFlags {
+    fn default() -> KernelFlags {
+        KernelFlags(MountFlags::NOSUID | MountFlags::NODEV)
+    }
+}
+
+impl KernelFlags {
+    /// Follows an option; false if the kernel has none of that name.
+    pub fn set(&mut self, option: &str) -> bool {
+        let found = OPTIONS.iter().find(|(name, ..)| *name == option);
+        found.map(|(_, flag, adds)| self.0.set(*flag, *adds)).is_some()
+    }
+
+    /// The names of all options.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        OPTIONS.iter().map(|(name, ..)| *name)
+    }
+
+    /// Whether reads change the time of the last one.
+    pub(crate) fn notes_reads(self) -> bool {
+        !self.0.intersects(MountFlags::RDONLY | MountFlags::NOATIME)
+    }
+
+    /// For `fusermount3`.
+    fn typed(self) -> String {
+        let has = |(_, flag, adds): &&(&str, MountFlags, bool)| *adds && self.0.contains(*flag);
+        OPTIONS.iter().filter(has).map(|(name, ..)| format!(",{name}")).collect()
+    }
+}
+
 /// The place of a mounted volume.
 #[derive(Debug, Clone)]
 pub struct MountPoint {
@@ -55,10 +115,10 @@ fn seen_at(at: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Mounts a file system under the name of a volume. Returns the descriptor with the kernel's requests.
-pub(crate) fn mount(at: &Path, volume: &str, read_only: bool) -> io::Result<(OwnedFd, MountPoint)> {
-    let device = match with_system_call(at, volume, read_only) {
+pub(crate) fn mount(at: &Path, volume: &str, flags: KernelFlags) -> io::Result<(OwnedFd, MountPoint)> {
+    let device = match with_system_call(at, volume, flags) {
         Err(why) if why.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
-            with_program(at, volume, read_only)?
+            with_program(at, volume, flags)?
         }
         device => device?,
     };
@@ -66,7 +126,7 @@ pub(crate) fn mount(at: &Path, volume: &str, read_only: bool) -> io::Result<(Own
     Ok((device, MountPoint { at: at.into(), mount }))
 }
 
-fn with_system_call(at: &Path, volume: &str, read_only: bool) -> io::Result<OwnedFd> {
+fn with_system_call(at: &Path, volume: &str, flags: KernelFlags) -> io::Result<OwnedFd> {
     let device = open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(|why| io::Error::other(format!("{DEVICE}: {}", io::Error::from(why))))?;
     let user = rustix::process::geteuid();
@@ -75,17 +135,14 @@ fn with_system_call(at: &Path, volume: &str, read_only: bool) -> io::Result<Owne
     let (fd, user, group) = (device.as_raw_fd(), user.as_raw(), rustix::process::getegid().as_raw());
     let data = format!("fd={fd},rootmode=40000,user_id={user},group_id={group},default_permissions{others}");
     let data = CString::new(data).expect("it has no NUL");
-    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
-    flags.set(MountFlags::RDONLY, read_only);
-    rustix::mount::mount(volume, at, format!("fuse.{SUBTYPE}"), flags, data.as_c_str())?;
+    rustix::mount::mount(volume, at, format!("fuse.{SUBTYPE}"), flags.0, data.as_c_str())?;
     Ok(device)
 }
 
 /// `fusermount3` may mount for other users. It sends the descriptor through a socket, its standard input.
-fn with_program(at: &Path, volume: &str, read_only: bool) -> io::Result<OwnedFd> {
+fn with_program(at: &Path, volume: &str, flags: KernelFlags) -> io::Result<OwnedFd> {
     let (ours, its) = UnixStream::pair()?;
-    let access = if read_only { "ro" } else { "rw" };
-    let options = format!("fsname={volume},subtype={SUBTYPE},default_permissions,{access}");
+    let options = format!("fsname={volume},subtype={SUBTYPE},default_permissions{}", flags.typed());
     let mut command = Command::new(PROGRAM);
     command.args(["-o", &options, "--"]).arg(at).env(SOCKET, "0");
     command.stdin(OwnedFd::from(its)).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -18,7 +18,7 @@ fn umount_ends_it_and_all_that_was_written_is_there_the_next_time() {
     sh(&bed.beside(""), "umount mnt");
     bed.ended();
     assert!(!bed.path("a").exists());
-    bed.mount(false);
+    bed.mount();
     assert_eq!(fs::read(bed.path("a")).unwrap(), b"kept");
     bed.ends_sound();
 }
@@ -28,7 +28,7 @@ fn of_a_mount_that_is_for_reading_nothing_changes() {
     let Some(mut bed) = Bed::new() else { return };
     fs::write(bed.path("a"), b"kept").unwrap();
     bed.unmount();
-    bed.mount(true);
+    bed.mount_with("ro");
     let before = fs::metadata(bed.path("a")).unwrap();
     assert_eq!(fs::read(bed.path("a")).unwrap(), b"kept");
     for refused in
@@ -38,6 +38,27 @@ fn of_a_mount_that_is_for_reading_nothing_changes() {
     }
     let after = fs::metadata(bed.path("a")).unwrap();
     assert_eq!((before.atime_nsec(), before.ctime_nsec()), (after.atime_nsec(), after.ctime_nsec()));
+    bed.ends_sound();
+}
+
+#[test]
+fn the_kernel_follows_the_options_of_a_mount() {
+    let Some(mut bed) = Bed::new() else { return };
+    fs::write(bed.path("f"), b"kept").unwrap();
+    bed.unmount();
+    bed.mount_with("noatime,noexec,nosymfollow,suid");
+    let shown = sh(&bed.beside(""), "findmnt -n -o FSTYPE,OPTIONS -T mnt");
+    let words: Vec<&str> = shown.trim().split([' ', ',']).filter(|word| !word.is_empty()).collect();
+    assert_eq!(words[0], "fuse.thalweg");
+    for option in ["rw", "noatime", "noexec", "nosymfollow", "nodev"] {
+        assert!(words.contains(&option), "{shown}");
+    }
+    assert_eq!(words.contains(&"nosuid"), !rustix::process::geteuid().is_root(), "{shown}");
+    let before = fs::metadata(bed.path("f")).unwrap();
+    assert_eq!(fs::read(bed.path("f")).unwrap(), b"kept");
+    bed.mount_again();
+    let after = fs::metadata(bed.path("f")).unwrap();
+    assert_eq!((before.atime(), before.atime_nsec()), (after.atime(), after.atime_nsec()));
     bed.ends_sound();
 }
 
@@ -103,7 +124,7 @@ fn a_process_unmounts_nothing_but_its_own_mount() {
     // Each is mounted before the process of the one before has ended, and every second one has an open file until then.
     let mut before: Option<(_, Option<File>)> = None;
     for round in 0..8_u8 {
-        bed.mount(false);
+        bed.mount();
         if let Some((serving, open)) = before.take() {
             drop(open);
             ended(serving);
@@ -120,12 +141,12 @@ fn a_process_unmounts_nothing_but_its_own_mount() {
     below.is_seen();
 
     // One that was killed, and one that the kernel ended.
-    bed.mount(false);
+    bed.mount();
     bed.server().kill().unwrap();
     bed.left().0.wait().unwrap();
     sh(&bed.beside(""), "umount mnt");
     below.is_seen();
-    bed.mount(false);
+    bed.mount();
     let abort = format!(
         "mkdir ctl && mount -t fusectl none ctl && echo 1 >ctl/{}/abort; umount ctl",
         rustix::fs::minor(fs::metadata(bed.root()).unwrap().dev())
@@ -135,7 +156,7 @@ fn a_process_unmounts_nothing_but_its_own_mount() {
     below.is_seen();
 
     drop(below);
-    bed.mount(false);
+    bed.mount();
     assert_eq!(fs::read(bed.path("f")).unwrap(), [7]);
     bed.ends_sound();
 }
