@@ -30,6 +30,7 @@ use crate::directories::Directories;
 use crate::handles::{Handles, Name, OpenFile};
 use crate::locks::{Asked, MountLocks, Reply};
 use crate::pages::{Pages, Past};
+use crate::removed::Removed;
 use crate::{Kernel, Options, attributes, extended};
 
 /// How long the kernel may cache a name or attributes: changes by other mounts show that late.
@@ -67,6 +68,7 @@ pub(crate) struct MountedFs {
     /// The inode without a name that was last opened.
     nameless: AtomicU64,
     directories: Directories,
+    removed: Removed,
     volume: Arc<Volume>,
     options: Options,
     kernel: Kernel,
@@ -81,7 +83,7 @@ impl MountedFs {
         let locks = MountLocks::new(&volume, &options.complain, &kernel)?;
         let pages = Pages::new(&kernel)?;
         let (handles, seen, directories) = (Handles::default(), Mutex::default(), Directories::default());
-        let nameless = AtomicU64::default();
+        let (nameless, removed) = (AtomicU64::default(), Removed::default());
         Ok(MountedFs {
             handles,
             locks,
@@ -89,6 +91,7 @@ impl MountedFs {
             seen,
             nameless,
             directories,
+            removed,
             volume,
             options,
             kernel,
@@ -201,13 +204,16 @@ impl MountedFs {
                 let own = |name: &[u8], inode| Name { name: name.into(), inode, kind: Kind::Directory };
                 let mut names =
                     vec![own(b".", inode), own(b"..", if inode == ROOT { ROOT } else { UNKNOWN })];
-                let entries = self.volume.names(inode)?.into_iter();
-                names.extend(entries.map(|entry| Name {
-                    name: entry.name,
-                    inode: entry.inode.id,
-                    kind: entry.inode.kind,
-                }));
-                self.accessed_inode(inode)?;
+                match self.volume.names(inode).and_then(|found| self.accessed_inode(inode).map(|_| found)) {
+                    Ok(found) => names.extend(found.into_iter().map(|entry| Name {
+                        name: entry.name,
+                        inode: entry.inode.id,
+                        kind: entry.inode.kind,
+                    })),
+                    // It was removed while it is open.
+                    Err(why) if why.errno() == libc::ENOENT => names.clear(),
+                    Err(why) => return Err(why),
+                }
                 self.handles.list(handle, names)
             }
             _ => self.handles.listing(handle).ok_or_else(|| refused(libc::EBADF))?,
@@ -307,12 +313,13 @@ impl Filesystem for MountedFs {
     fn forget(&self, _: &Request, inode: INodeNo, _: u64) {
         self.seen().remove(&inode.0);
         self.locks.forget(inode.0);
+        self.removed.forget(inode.0);
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let _unchanged = self.directories.read(inode.0);
-        let found = self.volume.inode(inode.0).map_err(stale);
-        answer!(self, reply, found, |found| {
+        let found = self.volume.inode(inode.0).or_else(|why| self.removed.get(inode.0).ok_or(why));
+        answer!(self, reply, found.map_err(stale), |found| {
             let believed = if found.kind == Kind::Directory { DIRECTORY_BELIEVED } else { BELIEVED };
             reply.attr(&believed, &attributes::of(&found))
         });
@@ -339,7 +346,9 @@ impl Filesystem for MountedFs {
         let accessed_ns = accessed.map(attributes::ns);
         let modified_ns = modified.map(attributes::ns);
         let edit = Edit { mode, user, group, accessed_ns, modified_ns };
-        attr(self, self.set(inode.0, size, handle, edit).map_err(stale), reply);
+        let set = self.set(inode.0, size, handle, edit);
+        let set = set.or_else(|why| self.removed.set(inode.0, edit).ok_or(why));
+        attr(self, set.map_err(stale), reply);
     }
 
     fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
@@ -377,12 +386,13 @@ impl Filesystem for MountedFs {
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _changes = self.directories.change(parent.0);
-        empty(self, self.volume.remove_at(place(parent, name), false), reply);
+        empty(self, self.volume.remove_at(place(parent, name), false).map(drop), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _changes = self.directories.change(parent.0);
-        empty(self, self.volume.remove_at(place(parent, name), true), reply);
+        let removed = self.volume.remove_at(place(parent, name), true);
+        empty(self, removed.map(|lost| self.removed.note(lost)), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -408,7 +418,8 @@ impl Filesystem for MountedFs {
             _ => return reply.error(Errno::EINVAL),
         };
         let _changes = self.directories.change_both(parent.0, new_parent.0);
-        empty(self, self.volume.rename_at(place(parent, name), place(new_parent, new_name), how), reply);
+        let renamed = self.volume.rename_at(place(parent, name), place(new_parent, new_name), how);
+        empty(self, renamed.map(|lost| self.removed.note(lost)), reply);
     }
 
     fn link(&self, _: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

@@ -20,6 +20,7 @@ mod handles;
 mod locks;
 mod pages;
 mod place;
+mod removed;
 
 use std::io;
 use std::path::{Path, PathBuf};

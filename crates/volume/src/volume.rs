@@ -213,13 +213,13 @@ impl Volume {
     }
 
     fn take_name(&self, path: &Path, is_directory: bool) -> Result<()> {
-        self.remove_at(self.walk(path, false)?.place(path)?, is_directory)
+        self.remove_at(self.walk(path, false)?.place(path)?, is_directory).map(drop)
     }
 
     /// Renames an inode, replacing any with the new name.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let (from, to) = (self.walk(from, false)?.place(from)?, self.walk(to, false)?.place(to)?);
-        self.rename_at(from, to, Renaming::Replace)
+        self.rename_at(from, to, Renaming::Replace).map(drop)
     }
 
     /// Sets attributes.

@@ -94,6 +94,35 @@ fn lists_go_there_and_back_with_tar_and_rsync_and_hold_on_other_mounts() {
 }
 
 #[test]
+fn a_directory_that_is_open_has_attributes_after_it_was_removed() {
+    let Some(bed) = bed() else { return };
+    let script = r#"python3 -c "
+import errno, os
+def fails(f, *args, **more):
+  try:
+    f(*args, **more)
+  except OSError as why:
+    return errno.errorcode[why.errno]
+open('f', 'w').close()
+for how in ['removed', 'replaced']:
+  os.mkdir('d', 0o750)
+  fd = os.open('d', os.O_RDONLY)
+  if how == 'removed':
+    os.rmdir('d')
+  else:
+    os.mkdir('e')
+    os.rename('e', 'd')
+  print(os.fstat(fd).st_nlink, oct(os.fstat(fd).st_mode))
+  os.fchmod(fd, 0o700)
+  print(oct(os.fstat(fd).st_mode), os.listdir(fd))
+  print(fails(os.symlink, 'x', 'l', dir_fd=fd), fails(os.link, 'f', 'l', dst_dir_fd=fd), fails(os.mkdir, 'l', dir_fd=fd))
+  os.close(fd)
+""#;
+    assert_eq!(sh(&bed.root(), script), sh(&bed.beside("own"), script));
+    bed.ends_sound();
+}
+
+#[test]
 fn attributes_have_names_that_are_known_and_can_be_listed() {
     let Some(bed) = bed() else { return };
     let script = r#"python3 -c "
