@@ -17,6 +17,8 @@ const KINDS: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 const NAMES_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of a value.
 const VALUE_BYTES_MAX: usize = 64 << 10;
+/// The most bytes of all values of an inode, which one answer of the manager contains.
+const VALUES_BYTES_MAX: usize = 8 << 20;
 
 /// The table of lists, which older volumes lack, and how many the conversion found.
 pub(crate) const ACLS: &str = "
@@ -108,10 +110,18 @@ impl Applying<'_> {
         if value.len() > VALUE_BYTES_MAX {
             return refuse(libc::E2BIG, name);
         }
-        let known = all(self.connection, inode)?;
-        let others = known.iter().filter(|(known, _)| known != name);
-        let bytes = others.map(|(known, _)| known.len() + 1).sum::<usize>() + name.len() + 1;
-        if bytes > NAMES_BYTES_MAX { refuse(libc::ENOSPC, name) } else { Ok(()) }
+        let text = "SELECT coalesce(sum(length(name) + 1), 0), coalesce(sum(length(value)), 0) \
+                    FROM (SELECT name, value FROM attributes WHERE inode = ?1 \
+                          UNION ALL SELECT name, value FROM acls WHERE inode = ?1) WHERE name <> ?2";
+        let mut statement = self.connection.prepare_cached(text)?;
+        let (names, values): (i64, i64) =
+            statement.query_row(params![inode as i64, name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        match names as usize + name.len() + 1 > NAMES_BYTES_MAX
+            || values as usize + value.len() > VALUES_BYTES_MAX
+        {
+            true => refuse(libc::ENOSPC, name),
+            false => Ok(()),
+        }
     }
 
     fn set_acl(&self, inode: &mut Inode, name: &[u8], value: Option<&[u8]>) -> Result<()> {

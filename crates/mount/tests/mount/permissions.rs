@@ -150,7 +150,14 @@ except OSError as why:
   print(errno.errorcode[why.errno])
 os.setxattr('b', 'user.%0250d' % 0, b'again')
 print(len(os.listxattr('b')))
+open('c', 'w').close()
+try:
+  for n in range(1000):
+    os.setxattr('c', 'user.%d' % n, b'v' * 65536)
+except OSError as why:
+  print(errno.errorcode[why.errno])
+print(n, len(os.listxattr('c')), len(os.getxattr('c', 'user.7')))
 ""#;
-    assert_eq!(sh(&bed.root(), full), "ENOSPC\n256\n");
+    assert_eq!(sh(&bed.root(), full), "ENOSPC\n256\nENOSPC\n128 128 65536\n");
     bed.ends_sound();
 }
