@@ -9,7 +9,7 @@
 //! Invariant: the kernel has no dirty pages except those of shared mappings. When `fsync` or `close` returns, all
 //! writes are at the stores, or it fails. Pages are kept from one open to the next only if the file has not changed.
 //! Non-goals: the kernel's writeback cache, which trusts its own sizes and times; time limits of the kernel, which end
-//! a mount; making the kernel drop pages from inside a request, which can deadlock.
+//! a mount; making the kernel drop pages from inside any request, which can deadlock when all threads do it.
 
 mod attributes;
 mod callers;
