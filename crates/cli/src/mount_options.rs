@@ -13,8 +13,8 @@ use crate::values;
 
 /// The options of a volume.
 const OWN: [&str; 2] = ["cache", "hint"];
-/// Options for other programs, and those that a volume always has.
-const OTHERS: [&str; 18] = [
+/// Options for other programs, those that a volume always has, and those that have no effect on any file system now.
+const OTHERS: [&str; 22] = [
     "defaults",
     "auto",
     "noauto",
@@ -29,6 +29,10 @@ const OTHERS: [&str; 18] = [
     "_netdev",
     "nofail",
     "comment",
+    "iversion",
+    "noiversion",
+    "mand",
+    "nomand",
     "silent",
     "loud",
     "allow_other",

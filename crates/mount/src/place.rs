@@ -27,7 +27,7 @@ const SUBTYPE: &str = "thalweg";
 const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// The options of mount(8) that the kernel carries out: each adds a flag, or takes it away.
-const OPTIONS: [(&str, MountFlags, bool); 22] = [
+const OPTIONS: [(&str, MountFlags, bool); 24] = [
     ("ro", MountFlags::RDONLY, true),
     ("rw", MountFlags::RDONLY, false),
     ("nosuid", MountFlags::NOSUID, true),
@@ -44,6 +44,8 @@ const OPTIONS: [(&str, MountFlags, bool); 22] = [
     ("norelatime", MountFlags::RELATIME, false),
     ("strictatime", MountFlags::STRICTATIME, true),
     ("nostrictatime", MountFlags::STRICTATIME, false),
+    ("lazytime", MountFlags::LAZYTIME, true),
+    ("nolazytime", MountFlags::LAZYTIME, false),
     ("sync", MountFlags::SYNCHRONOUS, true),
     ("async", MountFlags::SYNCHRONOUS, false),
     ("dirsync", MountFlags::DIRSYNC, true),
