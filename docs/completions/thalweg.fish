@@ -69,6 +69,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from volume' -l recursive -d 'wit
 complete -c thalweg -n '__fish_seen_subcommand_from volume' -l force -d 'with destroy: forget the volume even if parts are left'
 complete -c thalweg -n '__fish_seen_subcommand_from mount' -l background -d 'return when the volume is mounted'
 complete -c thalweg -n '__fish_seen_subcommand_from mount' -l read-only -d 'allow no changes through the mount'
+complete -c thalweg -n '__fish_seen_subcommand_from mount' -l options -x -d 'options of mount(8), such as noatime'
 complete -c thalweg -n '__fish_seen_subcommand_from mount' -l cache -x -d 'memory for files that were read [default: 128MiB]'
 complete -c thalweg -n '__fish_seen_subcommand_from mount' -l hint -x -a 'sequential random once normal' -d 'how files without a hint of their own are used'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l suites -d 'volume: run suites for file systems, and measure nothing'

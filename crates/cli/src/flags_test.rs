@@ -76,6 +76,7 @@ const CASES: &[Case] = &[
     ("copies", &["volume", "--copies", "2"], |a| a.copies == Some(2)),
     ("background", &["mount", "--background"], |a| a.background),
     ("read-only", &["mount", "--read-only"], |a| a.read_only),
+    ("options", &["mount", "--options", "noatime,nofail"], |a| a.mount_options.typed.len() == 2),
     ("cache", &["mount", "--cache", "64MiB"], |a| a.cache_bytes == Some(64 << 20)),
     ("hint", &["mount", "--hint=once"], |a| a.hint == Some(Hint::Once)),
     ("recursive", &["volume", "--recursive"], |a| a.recursive),

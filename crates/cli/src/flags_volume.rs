@@ -140,6 +140,19 @@ pub(crate) const READ_ONLY: Flag = Flag {
     },
 };
 
+pub(crate) const OPTIONS: Flag = Flag {
+    long: "options",
+    short: None,
+    value: Value::Any("OPTION,..."),
+    at: MOUNTS,
+    about: "options of mount(8), such as noatime",
+    doc: "\
+Options of mount(8), such as noatime, noexec, suid or dev; without the last two, set-user-ID bits and device files have \
+no effect. ro, cache=SIZE and hint=HINT are the flags --read-only, --cache and --hint. Options for other programs, such as \
+nofail, _netdev and those that begin with x-, have no effect here. The flag may be repeated.",
+    set: |args, value| args.mount_options.add(value),
+};
+
 pub(crate) const CACHE: Flag = Flag {
     long: "cache",
     short: None,

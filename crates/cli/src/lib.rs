@@ -24,6 +24,7 @@ pub mod fuzz;
 mod help;
 mod interpret;
 mod man;
+mod mount_options;
 mod mounts;
 mod nodes;
 mod parse;

@@ -17,7 +17,7 @@ use crate::failure::{DONE, Failure};
 use crate::interpret::Show;
 use crate::interpret::volume::MountAsk;
 use crate::print::{complain, pass_on, report};
-use crate::{program, signals};
+use crate::{mount_options, program, signals};
 
 /// The name under which mount(8) calls this program for file systems of the type `fuse.thalweg`.
 const HELPER: &str = "mount.fuse.thalweg";
@@ -29,7 +29,7 @@ pub(crate) fn mount(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
     }
     let open = volume::open(&Registry::of_user()?, &asked.volume)?;
     open.volume.set_cache(asked.cache_bytes, asked.hint)?;
-    let options = Options { read_only: asked.read_only, complain: std::sync::Arc::new(complain) };
+    let options = Options { flags: asked.options.flags, complain: std::sync::Arc::new(complain) };
     let mounted = mount::mount(open, &asked.at, options)?;
     let place = mounted.place();
     // Programs with open files keep the mount busy; the process then runs until a second signal.
@@ -50,7 +50,8 @@ fn shown(how: Show, mount: &VolumeMount) -> Result<u8, Failure> {
 
 fn in_background(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
     let mut command = Command::new(program::path().map_err(Failure::Program)?);
-    command.args(["mount", "--json"]).args(asked.read_only.then_some("--read-only"));
+    let options = asked.options.typed.join(",");
+    command.args(["mount", "--json"]).args((!options.is_empty()).then(|| format!("--options={options}")));
     command.arg(format!("--cache={}", asked.cache_bytes)).arg(format!("--hint={}", asked.hint));
     command.arg("--").arg(&asked.volume).arg(&asked.at);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -80,27 +81,22 @@ pub(crate) fn of_helper(program: &OsStr, args: &[OsString]) -> Option<Vec<OsStri
         return None;
     }
     let mut words = vec!["mount".into(), "--background".into(), "--quiet".into()];
+    let (mut options, mut tolerates) = (Vec::new(), false);
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         match arg.to_str() {
-            Some("-o") => {
-                let options = args.next().and_then(|options| options.to_str()).unwrap_or_default();
-                words.extend(options.split(',').filter_map(of_option));
-            }
-            // Other flags of mount(8), such as -v, are ignored.
+            Some("-o") => options.extend(args.next().and_then(|list| list.to_str()).unwrap_or("").split(',')),
+            Some("-s") => tolerates = true,
+            // mount(8) itself has looked for the type, and has entered the namespace.
+            Some("-t" | "-N") => drop(args.next()),
+            // Others, such as -v and -n, are not for a volume.
             Some(flag) if flag.starts_with('-') => {}
             _ => words.push(arg.clone()),
         }
     }
+    options.retain(|option| !option.is_empty() && (!tolerates || mount_options::is_known(option)));
+    words.extend((!options.is_empty()).then(|| format!("--options={}", options.join(",")).into()));
     Some(words)
-}
-
-/// The flag for an option of mount(8). Most of the options are for other programs.
-fn of_option(option: &str) -> Option<OsString> {
-    match option.split_once('=') {
-        Some(("cache" | "hint", _)) => Some(format!("--{option}").into()),
-        _ => (option == "ro").then(|| "--read-only".into()),
-    }
 }
 
 #[cfg(test)]
@@ -115,10 +111,12 @@ mod tests {
             Some(words.iter().map(|word| word.to_str().unwrap().to_string()).collect::<Vec<_>>().join(" "))
         };
         let helped = |args| of("/sbin/mount.fuse.thalweg", args).unwrap();
-        assert_eq!(helped("films /mnt -o rw,noauto"), "mount --background --quiet films /mnt");
-        assert_eq!(helped("films /mnt -n -o ro"), "mount --background --quiet films /mnt --read-only");
-        let asked = "mount --background --quiet films /mnt --cache=1GiB --hint=once";
-        assert_eq!(helped("films /mnt -o cache=1GiB,hint=once,user=me"), asked);
+        let asked = "mount --background --quiet films /mnt --options=";
+        assert_eq!(helped("films /mnt -o rw,noauto"), format!("{asked}rw,noauto"));
+        assert_eq!(helped("films /mnt -n -v -t fuse.thalweg -o ro"), format!("{asked}ro"));
+        assert_eq!(helped("films /mnt -o cahce=1GiB,ro -o x-a"), format!("{asked}cahce=1GiB,ro,x-a"));
+        assert_eq!(helped("films /mnt -s -o cahce=1GiB,hint=once"), format!("{asked}hint=once"));
+        assert_eq!(helped("films /mnt"), "mount --background --quiet films /mnt");
         assert_eq!(of("/usr/bin/thalweg", "films /mnt"), None);
     }
 }

@@ -12,6 +12,8 @@ use thalweg::{IoChoice, JoinKind, KeyPart, PartitionPick};
 use thalweg_api::{May, Schedule};
 use thalweg_base::units::Size;
 
+use crate::mount_options::MountOptions;
+
 /// All arguments. A list or an `Option` is empty if its flag was not given.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TypedArgs {
@@ -105,6 +107,7 @@ pub(crate) struct TypedArgs {
     pub(crate) copies: Option<u32>,
     pub(crate) background: bool,
     pub(crate) read_only: bool,
+    pub(crate) mount_options: MountOptions,
     pub(crate) recursive: bool,
     pub(crate) force: bool,
     pub(crate) cache_bytes: Option<u64>,

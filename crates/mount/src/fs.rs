@@ -29,7 +29,9 @@ use thalweg_volume::{
 use crate::directories::Directories;
 use crate::handles::{Handles, Name, OpenFile};
 use crate::locks::{Asked, MountLocks, Reply};
-use crate::{Kernel, Options, attributes};
+use crate::pages::{Pages, Past};
+use crate::removed::Removed;
+use crate::{Kernel, Options, attributes, extended};
 
 /// How long the kernel may cache a name or attributes: changes by other mounts show that late.
 const BELIEVED: Duration = Duration::from_secs(1);
@@ -49,7 +51,7 @@ const ROOM_UNIT: u64 = 4096;
 
 const FREE_INODES: u64 = 1 << 32;
 
-type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 thread_local! {
     /// The buffer into which a thread reads.
@@ -60,11 +62,13 @@ thread_local! {
 pub(crate) struct MountedFs {
     handles: Handles,
     pub(crate) locks: MountLocks,
+    pages: Pages,
     /// Files of which the kernel may have pages, and their stamps when the last program of this mount closed them.
     seen: Mutex<HashMap<u64, Stamp>>,
     /// The inode without a name that was last opened.
     nameless: AtomicU64,
     directories: Directories,
+    removed: Removed,
     volume: Arc<Volume>,
     options: Options,
     kernel: Kernel,
@@ -77,9 +81,22 @@ impl MountedFs {
         let volume = Arc::clone(&open.volume);
         open.watch_stores(Arc::clone(&options.complain));
         let locks = MountLocks::new(&volume, &options.complain, &kernel)?;
+        let pages = Pages::new(&kernel)?;
         let (handles, seen, directories) = (Handles::default(), Mutex::default(), Directories::default());
-        let nameless = AtomicU64::default();
-        Ok(MountedFs { handles, locks, seen, nameless, directories, volume, options, kernel, _open: open })
+        let (nameless, removed) = (AtomicU64::default(), Removed::default());
+        Ok(MountedFs {
+            handles,
+            locks,
+            pages,
+            seen,
+            nameless,
+            directories,
+            removed,
+            volume,
+            options,
+            kernel,
+            _open: open,
+        })
     }
 
     fn errno(&self, why: &Error) -> Errno {
@@ -114,9 +131,16 @@ impl MountedFs {
         Ok((open, Lock { inode, owner: owner.0, start: range.0, end: range.1, exclusive, pid }))
     }
 
-    fn make(&self, request: &Request, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
+    fn make(
+        &self,
+        request: &Request,
+        place: Place,
+        kind: Kind,
+        (mode, umask): (u32, u32),
+        target: &[u8],
+    ) -> Result<Inode> {
         let (user, group) = (request.uid(), request.gid());
-        let new = New { kind, mode: mode & 0o7777, user, group, target: target.to_vec() };
+        let new = New { kind, mode: mode & 0o7777, umask, user, group, target: target.to_vec() };
         self.volume.create_at(place, new)
     }
 
@@ -125,7 +149,7 @@ impl MountedFs {
     fn accessed(&self, inode: u64, (accessed_ns, changed_ns): (i64, i64)) {
         let now = clock::wall_ns();
         let is_old = accessed_ns <= changed_ns || accessed_ns < now - ACCESS_NOTED_NS;
-        if is_old && !self.options.read_only {
+        if is_old && self.options.flags.notes_reads() {
             let _ = self.volume.set_accessed(inode, now);
         }
     }
@@ -159,8 +183,8 @@ impl MountedFs {
             // kernel that does not know the inode has nothing to drop.
             let _ = kernel.inval_inode(INodeNo(inode), -1, 0);
         }
-        let appends = flags.0 & libc::O_APPEND != 0;
-        Ok((self.handles.keep_file(OpenFile::new(file, appends)), told))
+        let is_direct = told.contains(FopenFlags::FOPEN_DIRECT_IO);
+        Ok((self.handles.keep_file(OpenFile::new(file, is_direct)), told))
     }
 
     fn set(&self, inode: u64, size: Option<u64>, handle: Option<FileHandle>, edit: Edit) -> Result<Inode> {
@@ -180,13 +204,16 @@ impl MountedFs {
                 let own = |name: &[u8], inode| Name { name: name.into(), inode, kind: Kind::Directory };
                 let mut names =
                     vec![own(b".", inode), own(b"..", if inode == ROOT { ROOT } else { UNKNOWN })];
-                let entries = self.volume.names(inode)?.into_iter();
-                names.extend(entries.map(|entry| Name {
-                    name: entry.name,
-                    inode: entry.inode.id,
-                    kind: entry.inode.kind,
-                }));
-                self.accessed_inode(inode)?;
+                match self.volume.names(inode).and_then(|found| self.accessed_inode(inode).map(|_| found)) {
+                    Ok(found) => names.extend(found.into_iter().map(|entry| Name {
+                        name: entry.name,
+                        inode: entry.inode.id,
+                        kind: entry.inode.kind,
+                    })),
+                    // It was removed while it is open.
+                    Err(why) if why.errno() == libc::ENOENT => names.clear(),
+                    Err(why) => return Err(why),
+                }
                 self.handles.list(handle, names)
             }
             _ => self.handles.listing(handle).ok_or_else(|| refused(libc::EBADF))?,
@@ -194,25 +221,9 @@ impl MountedFs {
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(names.len());
         Ok((offset + 1..).zip(names[from..].iter().cloned()).collect())
     }
-
-    fn attribute(&self, inode: u64, name: &OsStr) -> Result<Option<Vec<u8>>> {
-        let all = self.volume.attributes_of(inode)?;
-        Ok(all.into_iter().find(|(found, _)| found == name.as_bytes()).map(|(_, value)| value))
-    }
-
-    fn set_attribute(&self, inode: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
-        let is_there = self.attribute(inode, name)?.is_some();
-        if is_there && flags & libc::XATTR_CREATE != 0 {
-            return Err(refused(libc::EEXIST));
-        }
-        if !is_there && flags & libc::XATTR_REPLACE != 0 {
-            return Err(refused(libc::ENODATA));
-        }
-        self.volume.set_attribute_of(inode, name.as_bytes(), Some(value))
-    }
 }
 
-fn refused(errno: i32) -> Error {
+pub(crate) fn refused(errno: i32) -> Error {
     Error::System(errno, "the mount".into())
 }
 
@@ -265,6 +276,8 @@ impl Filesystem for MountedFs {
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
+            InitFlags::FUSE_POSIX_ACL,
+            InitFlags::FUSE_DONT_MASK,
         ];
         for flag in wanted {
             // An older kernel works without it.
@@ -300,12 +313,13 @@ impl Filesystem for MountedFs {
     fn forget(&self, _: &Request, inode: INodeNo, _: u64) {
         self.seen().remove(&inode.0);
         self.locks.forget(inode.0);
+        self.removed.forget(inode.0);
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let _unchanged = self.directories.read(inode.0);
-        let found = self.volume.inode(inode.0).map_err(stale);
-        answer!(self, reply, found, |found| {
+        let found = self.volume.inode(inode.0).or_else(|why| self.removed.get(inode.0).ok_or(why));
+        answer!(self, reply, found.map_err(stale), |found| {
             let believed = if found.kind == Kind::Directory { DIRECTORY_BELIEVED } else { BELIEVED };
             reply.attr(&believed, &attributes::of(&found))
         });
@@ -332,7 +346,9 @@ impl Filesystem for MountedFs {
         let accessed_ns = accessed.map(attributes::ns);
         let modified_ns = modified.map(attributes::ns);
         let edit = Edit { mode, user, group, accessed_ns, modified_ns };
-        attr(self, self.set(inode.0, size, handle, edit).map_err(stale), reply);
+        let set = self.set(inode.0, size, handle, edit);
+        let set = set.or_else(|why| self.removed.set(inode.0, edit).ok_or(why));
+        attr(self, set.map_err(stale), reply);
     }
 
     fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
@@ -345,35 +361,44 @@ impl Filesystem for MountedFs {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         device: u32,
         reply: ReplyEntry,
     ) {
         let _changes = self.directories.change(parent.0);
         let kind = attributes::made(mode, device).ok_or_else(|| refused(libc::EINVAL));
-        let made = kind.and_then(|kind| self.make(request, place(parent, name), kind, mode, b""));
+        let made = kind.and_then(|kind| self.make(request, place(parent, name), kind, (mode, umask), b""));
         entry(self, made, reply);
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
         let _changes = self.directories.change(parent.0);
-        entry(self, self.make(request, place(parent, name), Kind::Directory, mode, b""), reply);
+        entry(self, self.make(request, place(parent, name), Kind::Directory, (mode, umask), b""), reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _changes = self.directories.change(parent.0);
-        empty(self, self.volume.remove_at(place(parent, name), false), reply);
+        empty(self, self.volume.remove_at(place(parent, name), false).map(drop), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _changes = self.directories.change(parent.0);
-        empty(self, self.volume.remove_at(place(parent, name), true), reply);
+        let removed = self.volume.remove_at(place(parent, name), true);
+        empty(self, removed.map(|lost| self.removed.note(lost)), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let _changes = self.directories.change(parent.0);
         let target = target.as_os_str().as_bytes();
-        entry(self, self.make(request, place(parent, name), Kind::Link, 0o777, target), reply);
+        entry(self, self.make(request, place(parent, name), Kind::Link, (0o777, 0), target), reply);
     }
 
     fn rename(
@@ -393,7 +418,8 @@ impl Filesystem for MountedFs {
             _ => return reply.error(Errno::EINVAL),
         };
         let _changes = self.directories.change_both(parent.0, new_parent.0);
-        empty(self, self.volume.rename_at(place(parent, name), place(new_parent, new_name), how), reply);
+        let renamed = self.volume.rename_at(place(parent, name), place(new_parent, new_name), how);
+        empty(self, renamed.map(|lost| self.removed.note(lost)), reply);
     }
 
     fn link(&self, _: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -411,12 +437,12 @@ impl Filesystem for MountedFs {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
         let _changes = self.directories.change(parent.0);
-        let made = match self.make(request, place(parent, name), Kind::File, mode, b"") {
+        let made = match self.make(request, place(parent, name), Kind::File, (mode, umask), b"") {
             // An EIO may mean that the server ended just after it had made the file.
             Err(why) if matches!(why.errno(), libc::EEXIST | libc::EIO) && flags & libc::O_EXCL == 0 => {
                 self.volume.lookup(&place(parent, name)).or(Err(why))
@@ -458,21 +484,31 @@ impl Filesystem for MountedFs {
     fn write(
         &self,
         _: &Request,
-        _: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         at: u64,
         bytes: &[u8],
         write_flags: WriteFlags,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let from_mapping = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let written = self.file(handle).and_then(|open| match open.appends && !from_mapping {
-            true => open.file.append(bytes).map(drop),
-            false => open.file.write_at(at, bytes),
+        // The flags of this request, which fcntl(2) may have changed since the file was opened.
+        let has = |flag| flags.0 & flag != 0 && !from_mapping;
+        let written = self.file(handle).and_then(|open| {
+            let at = if has(libc::O_APPEND) {
+                open.file.append(bytes)?
+            } else {
+                open.file.write_at(at, bytes).map(|()| at)?
+            };
+            Ok((at, has(libc::O_DIRECT) || open.is_direct && !from_mapping))
         });
-        answer!(self, reply, written, |()| reply.written(bytes.len() as u32));
+        let len = bytes.len() as u32;
+        answer!(self, reply, written, |(at, is_past_pages)| match is_past_pages {
+            true => self.pages.answer(Past { inode, at, len, reply }),
+            false => reply.written(len),
+        });
     }
 
     fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
@@ -496,8 +532,7 @@ impl Filesystem for MountedFs {
         reply: ReplyLock,
     ) {
         answer!(self, reply, self.lock(handle, owner, (start, end), kind, pid), |(open, lock)| {
-            let asked = Asked { reply: Reply::Test(reply), open, lock, task: request.pid(), signals: 0 };
-            self.locks.ask(asked, How::Test)
+            self.locks.ask(Asked::new(Reply::Test(reply), open, handle, lock, request.pid()), How::Test)
         });
     }
 
@@ -518,7 +553,7 @@ impl Filesystem for MountedFs {
             if kind == libc::F_UNLCK {
                 return empty(self, self.locks.unlock(&open, lock), reply);
             }
-            let asked = Asked { reply: Reply::Set(reply), open, lock, task: request.pid(), signals: 0 };
+            let asked = Asked::new(Reply::Set(reply), open, handle, lock, request.pid());
             self.locks.ask(asked, if sleep { How::Wait } else { How::Try })
         });
     }
@@ -535,7 +570,7 @@ impl Filesystem for MountedFs {
     ) {
         // The stamp as it is known here: a new one from the manager might cover a change that the kernel's pages lack.
         if let Some(open) = self.handles.release(handle) {
-            self.locks.release(&open);
+            self.locks.release(&open, handle);
             self.seen().insert(inode.0, open.file.stamp());
         }
         reply.ok();
@@ -613,7 +648,7 @@ impl Filesystem for MountedFs {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         inode: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -621,12 +656,11 @@ impl Filesystem for MountedFs {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        empty(self, self.set_attribute(inode.0, name, value, flags), reply);
+        empty(self, extended::set(&self.volume, request, inode.0, name.as_bytes(), (value, flags)), reply);
     }
 
     fn getxattr(&self, _: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.attribute(inode.0, name);
-        let value = value.and_then(|value| value.ok_or_else(|| refused(libc::ENODATA)));
+        let value = extended::get(&self.volume, inode.0, name.as_bytes());
         xattr(self, value, size, reply);
     }
 
@@ -638,7 +672,7 @@ impl Filesystem for MountedFs {
     }
 
     fn removexattr(&self, _: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self, self.volume.set_attribute_of(inode.0, name.as_bytes(), None), reply);
+        empty(self, extended::remove(&self.volume, inode.0, name.as_bytes()), reply);
     }
 
     fn fallocate(

@@ -14,15 +14,15 @@ use crate::locks::OfFile;
 /// A file that was opened.
 pub(crate) struct OpenFile {
     pub(crate) file: File,
-    /// Writes are appended (`O_APPEND`).
-    pub(crate) appends: bool,
+    /// The kernel reads and writes it without its pages, whatever the flags say.
+    pub(crate) is_direct: bool,
     pub(crate) locks: OfFile,
     was_read: AtomicBool,
 }
 
 impl OpenFile {
-    pub(crate) fn new(file: File, appends: bool) -> OpenFile {
-        OpenFile { file, appends, locks: OfFile::default(), was_read: AtomicBool::new(false) }
+    pub(crate) fn new(file: File, is_direct: bool) -> OpenFile {
+        OpenFile { file, is_direct, locks: OfFile::default(), was_read: AtomicBool::new(false) }
     }
 
     /// Returns whether this is the first read.

@@ -9,23 +9,26 @@
 //! Invariant: the kernel has no dirty pages except those of shared mappings. When `fsync` or `close` returns, all
 //! writes are at the stores, or it fails. Pages are kept from one open to the next only if the file has not changed.
 //! Non-goals: the kernel's writeback cache, which trusts its own sizes and times; time limits of the kernel, which end
-//! a mount; making the kernel drop pages from inside a request, which can deadlock.
+//! a mount; making the kernel drop pages from inside any request, which can deadlock when all threads do it.
 
 mod attributes;
+mod callers;
 mod directories;
+mod extended;
 mod fs;
 mod handles;
 mod locks;
+mod pages;
+mod place;
+mod removed;
 
-use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use fuser::{BackgroundSession, Config, MountOption, Notifier, Session, SessionACL};
+pub use crate::place::{KernelFlags, MountPoint};
+use fuser::{BackgroundSession, Config, Notifier, Session, SessionACL};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
 use thalweg_volume::OpenVolume;
 
 /// The number of threads that answer requests. They wait for disks, so there are more than cores.
@@ -33,8 +36,8 @@ const THREADS: usize = 8;
 
 /// How a volume is mounted.
 pub struct Options {
-    /// Nothing can be changed through the mount.
-    pub read_only: bool,
+    /// What the kernel does, and does not: `ro`, for example, lets nothing be changed through the mount.
+    pub flags: KernelFlags,
     /// Called with the cause when a program gets EIO, and when a store is lost or back.
     pub complain: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -43,14 +46,6 @@ pub struct Options {
 pub struct Mounted {
     session: BackgroundSession,
     place: MountPoint,
-}
-
-/// The place of a mounted volume.
-#[derive(Debug, Clone)]
-pub struct MountPoint {
-    at: PathBuf,
-    /// The number of its file system, which distinguishes it from others that may be mounted there later.
-    device: (u32, u32),
 }
 
 /// Why a volume could not be mounted or unmounted, or why its mount ended.
@@ -81,14 +76,24 @@ type Kernel = Arc<OnceLock<Notifier>>;
 pub fn mount(open: OpenVolume, at: &Path, options: Options) -> Result<Mounted, Error> {
     let failed = |why| Error { what: "cannot mount a volume on", at: at.into(), why };
     let full = place_for(&open, at).map_err(failed)?;
-    let config = config(&open.entry.name, options.read_only);
+    let (name, flags) = (open.entry.name.clone(), options.flags);
     let kernel = Kernel::default();
     let fs = fs::MountedFs::new(open, options, Arc::clone(&kernel)).map_err(failed)?;
-    let session = Session::new(fs, &full, &config).map_err(failed)?;
-    kernel.get_or_init(|| session.notifier());
-    let session = session.spawn().map_err(failed)?;
-    let device = device_of(&full).map_err(failed)?;
-    Ok(Mounted { session, place: MountPoint { at: full, device } })
+    let (device, place) = place::mount(&full, &name, flags).map_err(failed)?;
+    let begin = || {
+        let session = Session::from_fd(fs, device, who_may(), config())?;
+        kernel.get_or_init(|| session.notifier());
+        session.spawn()
+    };
+    match begin() {
+        Ok(session) => Ok(Mounted { session, place }),
+        Err(why) => {
+            // The last descriptor of the device.
+            drop(kernel);
+            place.clear();
+            Err(failed(why))
+        }
+    }
 }
 
 /// The absolute path of a directory, if a volume can be mounted on it.
@@ -120,23 +125,13 @@ fn place_for(open: &OpenVolume, at: &Path) -> io::Result<PathBuf> {
     Ok(full)
 }
 
-/// The number of the file system of a directory, without a request to a process that may serve it.
-fn device_of(at: &Path) -> io::Result<(u32, u32)> {
-    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-    let found = statx(CWD, at, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
-    Ok((found.stx_dev_major, found.stx_dev_minor))
+/// Only root may let other users in without a setting in /etc/fuse.conf.
+fn who_may() -> SessionACL {
+    if rustix::process::geteuid().is_root() { SessionACL::All } else { SessionACL::Owner }
 }
 
-fn config(name: &str, read_only: bool) -> Config {
+fn config() -> Config {
     let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(name.into()),
-        MountOption::Subtype("thalweg".into()),
-        MountOption::DefaultPermissions,
-        if read_only { MountOption::RO } else { MountOption::RW },
-    ];
-    // Only root may let other users in without a setting in /etc/fuse.conf.
-    config.acl = if rustix::process::geteuid().is_root() { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
     config
@@ -155,30 +150,14 @@ impl Mounted {
 
     /// Returns when the volume is unmounted and closed.
     pub fn wait(self) -> Result<(), Error> {
-        let Mounted { session, place: MountPoint { at, .. } } = self;
-        session.join().map_err(|why| Error { what: "the kernel took away the mount on", at, why })
+        let Mounted { session, place } = self;
+        let ended = session.join();
+        place.clear();
+        ended.map_err(|why| Error { what: "the kernel took away the mount on", at: place.at, why })
     }
 }
 
 /// Unmounts a volume. Programs keep the files that they have open there until they close them.
 pub fn unmount(place: &MountPoint) -> Result<(), Error> {
-    let at = &place.at;
-    let failed = |why| Error { what: "cannot unmount", at: at.clone(), why };
-    if device_of(at).map_err(failed)? != place.device {
-        return Err(failed(io::Error::other("something else is mounted there now; unmount that first")));
-    }
-    match rustix::mount::unmount(at, UnmountFlags::DETACH) {
-        Ok(()) => Ok(()),
-        // Users other than root need a privileged program.
-        Err(Errno::PERM) => {
-            let args = [OsStr::new("-u"), OsStr::new("-z"), OsStr::new("--"), at.as_os_str()];
-            let done =
-                Command::new("fusermount3").args(args).stdin(Stdio::null()).output().map_err(failed)?;
-            match done.status.success() {
-                true => Ok(()),
-                false => Err(failed(io::Error::other(String::from_utf8_lossy(&done.stderr).into_owned()))),
-            }
-        }
-        Err(e) => Err(failed(e.into())),
-    }
+    place.unmount().map_err(|why| Error { what: "cannot unmount", at: place.at.clone(), why })
 }

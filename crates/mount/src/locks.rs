@@ -7,6 +7,9 @@
 //! ```
 //!
 //! Model: a waiting request occupies no thread of the mount; the thread of locks answers it when the server decides.
+//! When a descriptor is closed (FLUSH), the locks of fcntl(2) end that its process has on the file. When an open file
+//! has no descriptor left (RELEASE), the locks end that were taken through it and still exist: those of flock(2) and of
+//! open files. The kernel does not wait for RELEASE, so a request that such a lock is in the way of waits a moment for it.
 //! fuser does not report whether a lock is one of flock(2), so such a lock is one on the whole file, as over NFS: it
 //! also excludes those of fcntl(2).
 //! Invariant: a lock is granted only after the kernel has dropped the file's pages, unless it dropped them after the
@@ -15,24 +18,24 @@
 //! Non-goals: interrupts of FUSE, which fuser does not pass on: the signals of a waiting program are read from /proc.
 
 use std::collections::HashMap;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fuser::{Errno, INodeNo, ReplyEmpty, ReplyLock};
-use thalweg_base::clock::Stopwatch;
+use fuser::{Errno, FileHandle, INodeNo, ReplyEmpty, ReplyLock};
+use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_volume::{ChangeNumber, Error, How, Lock, LockNews, Locker, Verdict, Volume};
 
 use crate::Kernel;
+use crate::callers::Signals;
 use crate::handles::OpenFile;
 
 /// How often programs that wait for a lock are checked for signals.
 const SIGNALS: Duration = Duration::from_millis(50);
-/// SIGKILL, which cannot be blocked.
-const KILL: u64 = 1 << (libc::SIGKILL - 1);
+/// How long after a descriptor was closed the kernel may take to report that it was the last one of its open file.
+const CLOSING: Duration = Duration::from_millis(50);
 
 type Complain = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -46,8 +49,10 @@ pub(crate) struct OfFile {
     is_used: AtomicBool,
     /// One of its locks is lost.
     is_lost: AtomicBool,
-    /// The owners that locked through it.
+    /// The owners that locked through it, and have not closed it.
     owners: Mutex<Vec<u64>>,
+    /// When one of its descriptors was last closed.
+    closed_ns: AtomicU64,
 }
 
 /// Where to send the result of a request.
@@ -69,11 +74,21 @@ impl Reply {
 pub(crate) struct Asked {
     pub(crate) reply: Reply,
     pub(crate) open: Arc<OpenFile>,
+    /// The kernel's handle of it.
+    pub(crate) handle: FileHandle,
     pub(crate) lock: Lock,
     /// The waiting thread.
     pub(crate) task: u32,
     /// Pending signals of its process at the last check.
     pub(crate) signals: u64,
+    /// When it gives up, if it does not wait for as long as the lock is taken.
+    pub(crate) until_ns: Option<u64>,
+}
+
+impl Asked {
+    pub(crate) fn new(reply: Reply, open: Arc<OpenFile>, handle: FileHandle, lock: Lock, task: u32) -> Asked {
+        Asked { reply, open, handle, lock, task, signals: 0, until_ns: None }
+    }
 }
 
 enum Job {
@@ -88,6 +103,9 @@ pub(crate) struct MountLocks {
     shared: Arc<Shared>,
     jobs: Sender<Job>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Written while the locks of a closed file end: the kernel may have given the number of their owner to a file that
+    /// was opened since, and that is locking now.
+    ending: RwLock<()>,
 }
 
 struct Shared {
@@ -128,7 +146,7 @@ impl MountLocks {
         let (of_thread, asks) = (Arc::clone(&shared), Arc::clone(&locker));
         let builder = std::thread::Builder::new().name("mount locks".into());
         let thread = builder.spawn(move || of_thread.run(&asks, &come))?;
-        Ok(MountLocks { locker, shared, jobs, thread: Mutex::new(Some(thread)) })
+        Ok(MountLocks { locker, shared, jobs, thread: Mutex::new(Some(thread)), ending: RwLock::default() })
     }
 
     /// An error if a file has lost locks, or may have.
@@ -147,12 +165,21 @@ impl MountLocks {
 
     /// Requests a lock, or a test of one.
     pub(crate) fn ask(&self, asked: Asked, how: How) {
-        let (ticket, lock) = (self.locker.ticket(), asked.lock);
+        let (ticket, lock, through) = (self.locker.ticket(), asked.lock, asked.handle.0);
         if let Err(why) = self.check(&asked.open).and_then(|()| self.prepare(&asked)) {
             return asked.reply.error(Errno::from_i32(why.errno()));
         }
         held(&self.shared.asked).insert(ticket, asked);
-        match self.locker.ask(ticket, lock, how) {
+        let mut decided = {
+            let _no_file_ends = self.ending.read().unwrap_or_else(PoisonError::into_inner);
+            self.locker.ask(ticket, lock, how, through)
+        };
+        if let (Ok(Some((Verdict::Taken(other), _))), How::Try) = (&decided, how)
+            && self.shared.may_end(ticket, lock.inode, other.owner)
+        {
+            decided = self.locker.ask(ticket, lock, How::Wait, through);
+        }
+        match decided {
             Ok(Some((verdict, change))) if self.shared.is_dropped(lock.inode, change) => {
                 self.shared.answer(ticket, verdict);
             }
@@ -186,25 +213,36 @@ impl MountLocks {
         self.locker.unlock(range).and(flushed)
     }
 
-    /// An owner closes a descriptor of a file: its locks on that file end, as in close(2).
+    /// A process closes a descriptor: the locks that it owns on the file end, as in close(2). Those of flock(2) and of
+    /// open files have other owners.
     pub(crate) fn close(&self, open: &OpenFile, owner: u64) -> Result<(), Error> {
-        match open.locks.is_used.load(Ordering::Acquire) || self.shared.has_locked(open.file.inode(), owner) {
-            true => self.unlock_all(open.file.inode(), owner),
-            false => Ok(()),
+        let inode = open.file.inode();
+        if !open.locks.is_used.load(Ordering::Acquire) && !self.shared.has_locked(inode, owner) {
+            return Ok(());
         }
+        open.locks.closed_ns.store(now_ns(), Ordering::Release);
+        held(&open.locks.owners).retain(|known| *known != owner);
+        held(&self.shared.files).remove(&(inode, owner));
+        self.locker.unlock_all(inode, owner)
     }
 
     /// The last descriptor of an open file is closed: the locks that were taken through it end.
-    pub(crate) fn release(&self, open: &OpenFile) {
-        for owner in std::mem::take(&mut *held(&open.locks.owners)) {
-            // If the request fails, the locks end with the lease.
-            let _ = self.unlock_all(open.file.inode(), owner);
+    pub(crate) fn release(&self, open: &OpenFile, handle: FileHandle) {
+        if !open.locks.is_used.load(Ordering::Acquire) {
+            return;
         }
-    }
-
-    fn unlock_all(&self, inode: u64, owner: u64) -> Result<(), Error> {
-        held(&self.shared.files).remove(&(inode, owner));
-        self.locker.unlock_all(inode, owner)
+        let inode = open.file.inode();
+        let _nothing_is_locked = self.ending.write().unwrap_or_else(PoisonError::into_inner);
+        // If the request fails, the locks end with the lease.
+        let _ = self.locker.unlock_through(inode, handle.0);
+        let mut files = held(&self.shared.files);
+        for owner in std::mem::take(&mut *held(&open.locks.owners)) {
+            let Some(through) = files.get_mut(&(inode, owner)) else { continue };
+            through.retain(|known| !std::ptr::eq(known.as_ptr(), open));
+            if through.is_empty() {
+                files.remove(&(inode, owner));
+            }
+        }
     }
 
     /// The kernel has forgotten a file, and its pages.
@@ -306,6 +344,20 @@ impl Shared {
         change == 0 || held(&self.dropped).get(&inode) == Some(&change)
     }
 
+    /// Whether a lock that is in the way may have ended without the kernel having reported it. If so, the request waits
+    /// for that, and not for longer.
+    fn may_end(&self, ticket: u64, inode: u64, owner: u64) -> bool {
+        let since_ns = now_ns().saturating_sub(CLOSING.as_nanos() as u64);
+        let may_end = held(&self.files).get(&(inode, owner)).is_some_and(|through| {
+            let mut open = through.iter().filter_map(Weak::upgrade);
+            open.any(|open| open.locks.closed_ns.load(Ordering::Acquire) > since_ns)
+        });
+        if let (true, Some(asked)) = (may_end, held(&self.asked).get_mut(&ticket)) {
+            asked.until_ns = Some(now_ns() + CLOSING.as_nanos() as u64);
+        }
+        may_end
+    }
+
     fn has_locked(&self, inode: u64, owner: u64) -> bool {
         held(&self.files).contains_key(&(inode, owner))
     }
@@ -323,6 +375,7 @@ impl Shared {
                 reply.locked(other.start, other.end.min(i64::MAX as u64), kind, other.pid);
             }
             (Verdict::Taken(_), Reply::Set(reply)) => reply.error(Errno::EAGAIN),
+            (Verdict::Deadlock, reply) if asked.until_ns.is_some() => reply.error(Errno::EAGAIN),
             (Verdict::Deadlock, reply) => reply.error(Errno::EDEADLK),
             (Verdict::Full, reply) => reply.error(Errno::ENOLCK),
         }
@@ -351,21 +404,23 @@ impl Shared {
         asked.reply.error(Errno::from_i32(why.errno()));
     }
 
-    /// Interrupts the waiting requests of programs that have a signal.
+    /// Ends the waiting requests of programs that have a signal, and those that wait no longer.
     fn interrupt(&self, locker: &Locker) {
-        let mut signalled = Vec::new();
+        let mut over = Vec::new();
         for (ticket, asked) in held(&self.asked).iter_mut() {
             let now = Signals::of(asked.task);
             let before = std::mem::replace(&mut asked.signals, now.shared);
             // With several threads, a pending signal of the process may be another thread's, which takes it at once.
             if now.own != 0 || now.shared & before != 0 || (now.is_alone && now.shared != 0) {
-                signalled.push(*ticket);
+                over.push((*ticket, Errno::EINTR));
+            } else if asked.until_ns.is_some_and(|until_ns| now_ns() >= until_ns) {
+                over.push((*ticket, Errno::EAGAIN));
             }
         }
-        for ticket in signalled {
+        for (ticket, errno) in over {
             if let Ok(true) = locker.cancel(ticket) {
                 let asked = held(&self.asked).remove(&ticket);
-                asked.into_iter().for_each(|asked| asked.reply.error(Errno::EINTR));
+                asked.into_iter().for_each(|asked| asked.reply.error(errno));
             }
         }
     }
@@ -375,54 +430,4 @@ fn lost(inode: u64) -> String {
     format!(
         "locks of inode {inode} are lost: the server of the volume did not hear of this mount for 10 s; close the file"
     )
-}
-
-/// The pending signals that a thread does not block, and those of its process.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Signals {
-    own: u64,
-    shared: u64,
-    /// It is the only thread of its process.
-    is_alone: bool,
-}
-
-impl Signals {
-    /// None, if this process cannot see the thread.
-    fn of(task: u32) -> Signals {
-        match thalweg_io::small::read(Path::new(&format!("/proc/{task}/status"))) {
-            Ok(status) if task != 0 => Signals::read(&String::from_utf8_lossy(&status)),
-            _ => Signals::default(),
-        }
-    }
-
-    fn read(status: &str) -> Signals {
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
-        let signals = |name| u64::from_str_radix(field(name), 16).unwrap_or(0);
-        let takes = !signals("SigBlk:") | KILL;
-        Signals {
-            own: signals("SigPnd:") & takes,
-            shared: signals("ShdPnd:") & takes,
-            is_alone: field("Threads:") == "1",
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn signals_that_a_thread_blocks_do_not_interrupt_it() {
-        let status = |own, shared, blocked, threads| {
-            format!(
-                "Name:\tcat\nThreads:\t{threads}\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\n"
-            )
-        };
-        let of = |own, shared, blocked, threads| Signals::read(&status(own, shared, blocked, threads));
-        let signals = |own, shared, is_alone| Signals { own, shared, is_alone };
-        assert_eq!(of(0, 0, 0, 1), signals(0, 0, true));
-        assert_eq!(of(6, 2, 4, 3), signals(2, 2, false));
-        assert_eq!(of(KILL, 8, u64::MAX, 1), signals(KILL, 0, true));
-        assert_eq!(Signals::read("nothing"), signals(0, 0, false));
-    }
 }

@@ -12,7 +12,7 @@ use crate::layout::Layout;
 use crate::manager::{
     CUT, Change, Edit, Inode, Kind, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written, cuts,
 };
-use crate::{Error, rows};
+use crate::{Error, attributes, rows};
 
 /// One change.
 pub(crate) struct Applying<'a> {
@@ -45,7 +45,7 @@ impl Failed {
     }
 }
 
-type Result<T> = std::result::Result<T, Failed>;
+pub(crate) type Result<T> = std::result::Result<T, Failed>;
 
 fn refuse<T>(errno: i32, place: &Place) -> Result<T> {
     Err(Failed::System(errno, String::from_utf8_lossy(&place.name).into_owned()))
@@ -66,14 +66,7 @@ impl Applying<'_> {
             Change::Remove(place, is_directory) => self.remove(place, *is_directory),
             Change::Rename(from, to, Renaming::Exchange) => self.exchange(from, to),
             Change::Rename(from, to, how) => self.rename(from, to, *how),
-            Change::Set(inode, edit) => self.edit(*inode, |inode| {
-                let Edit { mode, user, group, accessed_ns, modified_ns } = *edit;
-                inode.mode = mode.map_or(inode.mode, |mode| mode & 0o7777);
-                inode.user = user.unwrap_or(inode.user);
-                inode.group = group.unwrap_or(inode.group);
-                inode.accessed_ns = accessed_ns.unwrap_or(inode.accessed_ns);
-                inode.modified_ns = modified_ns.unwrap_or(inode.modified_ns);
-            }),
+            Change::Set(inode, edit) => self.set(*inode, *edit),
             Change::Accessed(inode, accessed_ns) => {
                 self.note(*inode, |inode| inode.accessed_ns = *accessed_ns)
             }
@@ -125,6 +118,20 @@ impl Applying<'_> {
         }
     }
 
+    fn set(&self, inode: u64, edit: Edit) -> Result<Inode> {
+        let Edit { mode, user, group, accessed_ns, modified_ns } = edit;
+        if let Some(mode) = mode {
+            self.follow_mode(inode, mode)?;
+        }
+        self.edit(inode, |inode| {
+            inode.mode = mode.map_or(inode.mode, |mode| mode & 0o7777);
+            inode.user = user.unwrap_or(inode.user);
+            inode.group = group.unwrap_or(inode.group);
+            inode.accessed_ns = accessed_ns.unwrap_or(inode.accessed_ns);
+            inode.modified_ns = modified_ns.unwrap_or(inode.modified_ns);
+        })
+    }
+
     /// Changes an inode without changing its time of change (`ctime`).
     fn note(&self, inode: u64, note: impl FnOnce(&mut Inode)) -> Result<Inode> {
         let found = self.inode(inode)?;
@@ -136,7 +143,7 @@ impl Applying<'_> {
         Ok(noted)
     }
 
-    fn edit(&self, inode: u64, edit: impl FnOnce(&mut Inode)) -> Result<Inode> {
+    pub(crate) fn edit(&self, inode: u64, edit: impl FnOnce(&mut Inode)) -> Result<Inode> {
         self.touch(self.inode(inode)?, edit)
     }
 
@@ -149,7 +156,7 @@ impl Applying<'_> {
         Ok(inode)
     }
 
-    fn inode(&self, inode: u64) -> Result<Inode> {
+    pub(crate) fn inode(&self, inode: u64) -> Result<Inode> {
         let found = rows::by_id(self.connection, inode)?;
         found.ok_or_else(|| Failed::System(libc::ENOENT, format!("inode {inode}")))
     }
@@ -195,6 +202,7 @@ impl Applying<'_> {
             Kind::Directory => (made.policy, made.links) = (Some(policy), 2),
             _ => {}
         }
+        self.inherit(directory.id, &mut made, new.umask)?;
         if directory.mode & libc::S_ISGID != 0 {
             made.group = directory.group;
             made.mode |= if new.kind == Kind::Directory { libc::S_ISGID } else { 0 };
@@ -343,27 +351,10 @@ impl Applying<'_> {
         self.touch(directory, changed).map(drop)
     }
 
-    fn set_attribute(&self, inode: u64, name: &[u8], value: Option<&[u8]>) -> Result<Inode> {
-        let id = inode as i64;
-        match value {
-            Some(value) => {
-                let text = "INSERT OR REPLACE INTO attributes VALUES (?, ?, ?)";
-                self.connection.prepare_cached(text)?.execute(params![id, name, value])?;
-            }
-            None => {
-                let text = "DELETE FROM attributes WHERE inode = ? AND name = ?";
-                if self.connection.prepare_cached(text)?.execute(params![id, name])? == 0 {
-                    return Err(Failed::System(libc::ENODATA, String::from_utf8_lossy(name).into_owned()));
-                }
-            }
-        }
-        self.edit(inode, |_| {})
-    }
-
     fn forget(&self, inode: u64) -> Result<Inode> {
         let found = self.inode(inode)?;
         assert_eq!(found.links, 0, "an inode that has names is not forgotten");
-        self.connection.prepare_cached("DELETE FROM attributes WHERE inode = ?")?.execute([inode as i64])?;
+        attributes::forget(self.connection, inode)?;
         self.connection.prepare_cached("DELETE FROM inodes WHERE id = ?")?.execute([inode as i64])?;
         if found.kind == Kind::Directory {
             let text = "DELETE FROM parents WHERE directory = ?";

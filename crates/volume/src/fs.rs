@@ -118,7 +118,7 @@ impl Inner {
         let (inode, owner, pid) = (self.file(id).inode(), id.0 as u64, std::process::id());
         let ticket = locker.ticket();
         let lock = Lock { inode, owner, start: 0, end: u64::MAX, exclusive: true, pid };
-        match locker.ask(ticket, lock, how) {
+        match locker.ask(ticket, lock, how, id.0 as u64) {
             Ok(Some((verdict, _))) => Some(verdict),
             // A new server waits for the clients of its predecessor.
             Ok(None) => {

@@ -1,8 +1,9 @@
-//! Fuzz targets of volumes: messages of arbitrary bytes. The function panics if an invariant is broken; `fuzz/` calls
+//! Fuzz targets of volumes: messages and access control lists of arbitrary bytes. The function panics if an invariant is broken; `fuzz/` calls
 //! it, and the tests replay its corpus.
 //!
 //! Invariant: nothing here is compiled into a build that users get.
 
+use crate::acl::Acl;
 use crate::codec::{Plain, decode};
 use crate::message::{Ask, BODY_BYTES_MAX, DATA_BYTES_MAX, Head, Reply};
 
@@ -18,6 +19,9 @@ pub fn messages(data: &[u8]) {
     }
     if let Some(reply) = decode::<Reply>(data) {
         assert_eq!(written(&|into| reply.put(into)), data, "{reply:?}");
+    }
+    if let Some(acl) = Acl::read(data) {
+        assert_eq!((acl.value(), acl.with_mode(acl.mode())), (data.to_vec(), acl));
     }
     let mut rest = data;
     while let Ok(Some(head)) = Head::read(&mut rest) {

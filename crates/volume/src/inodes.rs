@@ -51,15 +51,16 @@ impl Volume {
         self.manager.change(&Change::Link(inode, place)).map(|found| self.with_open(found))
     }
 
-    /// Removes a name: of an empty directory, or of anything else.
-    pub fn remove_at(&self, place: Place, is_directory: bool) -> Result<()> {
-        self.manager.change(&Change::Remove(place, is_directory)).map(drop)
+    /// Removes a name: of an empty directory, or of anything else. Returns the inode that had it.
+    pub fn remove_at(&self, place: Place, is_directory: bool) -> Result<Inode> {
+        self.manager.change(&Change::Remove(place, is_directory))
     }
 
     /// Renames an inode after all writes are at the stores: a client that opens a replaced file finds the new bytes.
-    pub fn rename_at(&self, from: Place, to: Place, how: Renaming) -> Result<()> {
+    /// Returns the inode that lost its name, or if there is none, the renamed one.
+    pub fn rename_at(&self, from: Place, to: Place, how: Renaming) -> Result<Inode> {
         self.send_all();
-        self.manager.change(&Change::Rename(from, to, how)).map(drop)
+        self.manager.change(&Change::Rename(from, to, how))
     }
 
     /// Sets the time when an inode was last read.

@@ -12,11 +12,13 @@
 //! Invariant: missing bytes are reported as an error, and never read as zeros.
 //! Non-goals: records; access control.
 
+mod acl;
 mod ahead;
 mod allowed;
 mod alone;
 mod apply;
 mod attach;
+mod attributes;
 mod balance;
 mod behind;
 mod cache;
@@ -79,7 +81,9 @@ mod volumes;
 
 use thalweg_base::codec;
 
+pub use acl::{ACCESS as ACL_ATTRIBUTE, DEFAULT as DEFAULT_ACL_ATTRIBUTE};
 pub use alone::OpenVolume;
+pub use attributes::is_attribute_name;
 pub use cache::Stamp;
 pub use check::{check, file, files, status};
 pub use cluster::{OfCluster, create_on_nodes, open_on_node};

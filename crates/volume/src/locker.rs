@@ -4,7 +4,8 @@
 //! new server replaces the previous one, the client reports its locks to it.
 //! Invariant: after [`LEASE`] without an answer, the client has lost its locks by its own clock, which began earlier
 //! than the server's. So when another client is granted them, this one no longer believes that it holds them.
-//! Non-goals: which descriptor a lock belongs to; see the mount.
+//! For each range it knows through which open file it was locked, because some locks end with that file. The kernel may
+//! give their owner's number to the next open file before it reports the end of the previous one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,9 @@ use crate::{Error, Result, Volume};
 
 /// How long to wait after a request to the server failed.
 const MOMENT: Duration = Duration::from_millis(100);
+
+/// The number of an open file, as the client chose it.
+type Through = u64;
 
 /// Later news of a client's locks.
 #[derive(Debug)]
@@ -60,10 +64,11 @@ struct State {
     /// When the last answered request was sent.
     renewed_ns: u64,
     last_ticket: u64,
-    held: HashMap<u64, Ranges>,
+    /// The locks in each file. Ranges of one owner do not overlap.
+    held: HashMap<u64, Ranges<Through>>,
     /// Files and owners of lost locks that were not reported yet. They are in doubt until then.
     losing: Vec<(u64, u64)>,
-    waiting: HashMap<u64, (Lock, How)>,
+    waiting: HashMap<u64, (Lock, How, Through)>,
     /// A thread is asking for news.
     is_kept: bool,
     thread: Option<JoinHandle<()>>,
@@ -118,13 +123,14 @@ impl Locker {
         state.last_ticket
     }
 
-    /// Requests a lock. Returns the decision, and the last change of the file by other clients; `None` if the decision
+    /// Requests a lock through an open file. Returns the decision, and the last change of the file by other clients; `None` if the decision
     /// comes later.
     pub fn ask(
         self: &Arc<Self>,
         ticket: u64,
         lock: Lock,
         how: How,
+        through: Through,
     ) -> Result<Option<(Verdict, ChangeNumber)>> {
         {
             let mut state = self.state();
@@ -132,7 +138,7 @@ impl Locker {
                 // There are no locks that could be in doubt.
                 state.renewed_ns = now_ns();
             }
-            state.waiting.insert(ticket, (lock, how));
+            state.waiting.insert(ticket, (lock, how, through));
         }
         let asked = self.keep().and_then(|()| self.decide(ticket, lock, how));
         if asked.is_err() {
@@ -147,7 +153,7 @@ impl Locker {
                 (table, LockAnswer::Verdict(Some(verdict), change)) => {
                     let mut state = self.state();
                     if state.table == table {
-                        return Ok(state.decided(self.me, ticket, verdict).then_some((verdict, change)));
+                        return Ok(state.decided(ticket, verdict).then_some((verdict, change)));
                     }
                     // The client has joined another server in the meantime, which does not have this lock.
                 }
@@ -161,7 +167,7 @@ impl Locker {
     /// Releases a range.
     pub fn unlock(&self, range: Lock) -> Result<()> {
         loop {
-            let has = |(_, own): &(ClientId, Lock)| {
+            let has = |(_, own): &(Through, Lock)| {
                 own.owner == range.owner && own.start <= range.end && range.start <= own.end
             };
             if !self.state().held.get(&range.inode).is_some_and(|held| held.all().any(has)) {
@@ -179,7 +185,7 @@ impl Locker {
                         continue;
                     }
                     let held = state.held.entry(range.inode).or_default();
-                    held.cut(self.me, range);
+                    held.cut_where(|_| true, range);
                     if held.all().next().is_none() {
                         state.held.remove(&range.inode);
                     }
@@ -198,9 +204,19 @@ impl Locker {
         self.unlock(Lock { inode, owner, start: 0, end: u64::MAX, exclusive: false, pid: 0 })
     }
 
+    /// Releases the ranges of a file that were locked through this open file, which is closed, and not again through
+    /// another one since.
+    pub fn unlock_through(&self, inode: u64, through: Through) -> Result<()> {
+        let ranges: Vec<Lock> = match self.state().held.get(&inode) {
+            Some(held) => held.all().filter(|(of, _)| *of == through).map(|(_, lock)| *lock).collect(),
+            None => return Ok(()),
+        };
+        ranges.into_iter().try_for_each(|range| self.unlock(range))
+    }
+
     /// Cancels a waiting request, of which no news will come. Returns false if it was already decided.
     pub fn cancel(&self, ticket: u64) -> Result<bool> {
-        let Some((lock, _)) = self.state().waiting.get(&ticket).copied() else { return Ok(false) };
+        let Some((lock, ..)) = self.state().waiting.get(&ticket).copied() else { return Ok(false) };
         match self.send(&LockRequest::Cancel(lock.inode, ticket))? {
             (_, LockAnswer::Cancelled(waited)) => {
                 Ok(waited && self.state().waiting.remove(&ticket).is_some())
@@ -212,7 +228,7 @@ impl Locker {
     /// Whether an owner has locks in a file that other clients may have been granted since.
     pub fn is_in_doubt(&self, inode: u64, owner: u64) -> bool {
         let state = self.state();
-        let has = |held: &Ranges| held.all().any(|(_, lock)| lock.owner == owner);
+        let has = |held: &Ranges<Through>| held.all().any(|(_, lock)| lock.owner == owner);
         state.losing.contains(&(inode, owner))
             || state.has_expired() && state.held.get(&inode).is_some_and(has)
     }
@@ -278,12 +294,12 @@ impl Locker {
                 "the server of the volume has too many clients with locks",
             ));
         };
-        let waiting: Vec<(u64, (Lock, How))> = {
+        let waiting: Vec<(u64, Lock, How)> = {
             let mut state = self.state();
             (state.table, state.renewed_ns) = (table, begun_ns);
-            state.waiting.iter().map(|(ticket, ask)| (*ticket, *ask)).collect()
+            state.waiting.iter().map(|(ticket, (lock, how, _))| (*ticket, *lock, *how)).collect()
         };
-        for (ticket, (lock, how)) in waiting {
+        for (ticket, lock, how) in waiting {
             let asked = self.client.lock(self.me, table, LockRequest::Ask(ticket, lock, how))?;
             if let LockAnswer::Verdict(Some(verdict), change) = asked {
                 self.deliver(table, ticket, verdict, change);
@@ -302,7 +318,7 @@ impl Locker {
     /// Reports the decision of a request, unless it was already reported.
     fn deliver(&self, table: u64, ticket: u64, verdict: Verdict, change: ChangeNumber) {
         let mut state = self.state();
-        let is_news = state.table == table && state.decided(self.me, ticket, verdict);
+        let is_news = state.table == table && state.decided(ticket, verdict);
         drop(state);
         if is_news {
             (self.tell)(LockNews::Decided { ticket, verdict, change });
@@ -363,10 +379,12 @@ impl Locker {
 
 impl State {
     /// Records the decision of a request. Returns false if that was done before.
-    fn decided(&mut self, me: ClientId, ticket: u64, verdict: Verdict) -> bool {
-        let Some((lock, how)) = self.waiting.remove(&ticket) else { return false };
+    fn decided(&mut self, ticket: u64, verdict: Verdict) -> bool {
+        let Some((lock, how, through)) = self.waiting.remove(&ticket) else { return false };
         if verdict == Verdict::Free && how != How::Test {
-            self.held.entry(lock.inode).or_default().put(me, lock);
+            let held = self.held.entry(lock.inode).or_default();
+            held.cut_where(|_| true, lock);
+            held.put(through, lock);
         }
         true
     }

@@ -73,17 +73,23 @@ pub enum Verdict {
     Full,
 }
 
-/// The locked ranges of one file.
-#[derive(Debug, Default)]
-pub(crate) struct Ranges(Vec<(ClientId, Lock)>);
+/// The locked ranges of one file. Each belongs to an owner of something: in the table of the server, of a client.
+#[derive(Debug)]
+pub(crate) struct Ranges<Of>(Vec<(Of, Lock)>);
 
-impl Ranges {
+impl<Of> Default for Ranges<Of> {
+    fn default() -> Ranges<Of> {
+        Ranges(Vec::new())
+    }
+}
+
+impl<Of: Copy + PartialEq> Ranges<Of> {
     /// Gives a range to an owner, in place of what the owner had there.
-    pub(crate) fn put(&mut self, client: ClientId, lock: Lock) {
-        self.cut(client, lock);
+    pub(crate) fn put(&mut self, of: Of, lock: Lock) {
+        self.cut(of, lock);
         // Adjacent ranges are merged, so that a file that is locked piece by piece does not fill the table.
-        let touches = |(of, own): &(ClientId, Lock)| {
-            let same = (*of, own.owner, own.exclusive) == (client, lock.owner, lock.exclusive);
+        let touches = |(theirs, own): &(Of, Lock)| {
+            let same = (*theirs, own.owner, own.exclusive) == (of, lock.owner, lock.exclusive);
             same && (own.end.checked_add(1) == Some(lock.start) || lock.end.checked_add(1) == Some(own.start))
         };
         let mut whole = lock;
@@ -94,19 +100,24 @@ impl Ranges {
             }
             !joins
         });
-        self.0.push((client, whole));
+        self.0.push((of, whole));
     }
 
     /// Takes a range from an owner.
-    pub(crate) fn cut(&mut self, client: ClientId, range: Lock) {
+    pub(crate) fn cut(&mut self, of: Of, range: Lock) {
+        self.cut_where(|theirs| theirs == of, range);
+    }
+
+    /// Takes a range from the owner with this number in each of these.
+    pub(crate) fn cut_where(&mut self, is_of: impl Fn(Of) -> bool, range: Lock) {
         let mut rests = Vec::new();
         self.0.retain(|(of, own)| {
-            let is_hit = (*of, own.owner) == (client, range.owner) && overlap(own, &range);
+            let is_hit = is_of(*of) && own.owner == range.owner && overlap(own, &range);
             if is_hit && own.start < range.start {
-                rests.push((client, Lock { end: range.start - 1, ..*own }));
+                rests.push((*of, Lock { end: range.start - 1, ..*own }));
             }
             if is_hit && range.end < own.end {
-                rests.push((client, Lock { start: range.end + 1, ..*own }));
+                rests.push((*of, Lock { start: range.end + 1, ..*own }));
             }
             !is_hit
         });
@@ -114,10 +125,16 @@ impl Ranges {
     }
 
     /// All ranges.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &(ClientId, Lock)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &(Of, Lock)> {
         self.0.iter()
     }
 
+    fn count(&self, of: Of) -> usize {
+        self.0.iter().filter(|(theirs, _)| *theirs == of).count()
+    }
+}
+
+impl Ranges<ClientId> {
     /// The ranges of other owners that conflict with a lock.
     fn in_the_way(&self, client: ClientId, lock: Lock) -> impl Iterator<Item = &(ClientId, Lock)> {
         self.0.iter().filter(move |(of, other)| {
@@ -125,10 +142,6 @@ impl Ranges {
                 && overlap(other, &lock)
                 && (other.exclusive || lock.exclusive)
         })
-    }
-
-    fn count(&self, client: ClientId) -> usize {
-        self.0.iter().filter(|(of, _)| *of == client).count()
     }
 }
 
@@ -147,7 +160,7 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 struct FileLocks {
-    held: Ranges,
+    held: Ranges<ClientId>,
     waiting: VecDeque<Waiting>,
 }
 
@@ -238,7 +251,9 @@ impl Locks {
     fn decide(&mut self, ask: &Waiting) -> Verdict {
         let Waiting { client, lock, how, .. } = *ask;
         let file = self.files.get(&lock.inode);
-        if let Some((of, other)) = file.and_then(|file| file.held.in_the_way(client, lock).next()) {
+        let in_the_way = file.into_iter().flat_map(|file| file.held.in_the_way(client, lock));
+        // The first in the file, which F_GETLK of fcntl(2) reports.
+        if let Some((of, other)) = in_the_way.min_by_key(|(_, other)| other.start) {
             let pid = if *of == client { other.pid } else { 0 };
             return Verdict::Taken(Lock { pid, ..*other });
         }
@@ -262,7 +277,7 @@ impl Locks {
         self.change(client, lock.inode, |held| held.put(client, lock));
     }
 
-    fn change(&mut self, client: ClientId, inode: u64, change: impl FnOnce(&mut Ranges)) {
+    fn change(&mut self, client: ClientId, inode: u64, change: impl FnOnce(&mut Ranges<ClientId>)) {
         let file = self.files.entry(inode).or_default();
         let before = file.held.count(client);
         change(&mut file.held);

@@ -119,6 +119,8 @@ pub struct New {
     pub kind: Kind,
     /// The permission bits.
     pub mode: u32,
+    /// Those of them that it does not get, unless the directory has a default access control list.
+    pub umask: u32,
     /// The owner.
     pub user: u32,
     /// The group.

@@ -224,7 +224,7 @@ choice!(Renaming { 0 => Replace {}, 1 => NoReplace {}, 2 => Exchange {} });
 record!(Attached { lost, boot });
 record!(Edit { mode, user, group, accessed_ns, modified_ns });
 record!(Place { directory, name });
-record!(New { kind, mode, user, group, target });
+record!(New { kind, mode, umask, user, group, target });
 record!(Written { inode, generation, size, modified_ns, strips });
 record!(Entry { name, inode });
 record!(Lock { inode, owner, start, end, exclusive, pid });

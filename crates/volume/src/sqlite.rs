@@ -20,6 +20,7 @@ use thalweg_base::clock;
 use thalweg_io::{Access, File};
 
 use crate::apply::Applying;
+use crate::attributes::{self, ACLS};
 use crate::layout::Policy;
 use crate::manager::{Change, Entry, Facts, Inode, Kind, Manager, New, Place, ROOT};
 use crate::reserve::Reserve;
@@ -116,6 +117,7 @@ impl SqliteManager {
             connection.execute_batch("PRAGMA synchronous = FULL; BEGIN;")?;
             connection.execute_batch(SCHEMA)?;
             connection.execute_batch(ADDED)?;
+            connection.execute_batch(ACLS)?;
             let facts = "INSERT INTO facts VALUES (?, ?, ?)";
             connection.execute(facts, params![FORMAT, volume.to_be_bytes(), ROOT as i64 + 1])?;
             for (slot, directory) in (0_i64..).zip(slots) {
@@ -123,7 +125,7 @@ impl SqliteManager {
                 connection.execute("INSERT INTO slots VALUES (?, ?)", row)?;
             }
             let (user, group) = owner;
-            let new = New { kind: Kind::Directory, mode: 0o755, user, group, target: Vec::new() };
+            let new = New { kind: Kind::Directory, mode: 0o755, umask: 0, user, group, target: Vec::new() };
             let root = Inode { policy: Some(*policy), links: 2, ..rows::inode(ROOT, &new, clock::wall_ns()) };
             rows::put(&connection, &root)?;
             connection.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE);")
@@ -167,6 +169,7 @@ impl SqliteManager {
             )));
         }
         connection.execute_batch(ADDED).map_err(failed)?;
+        attributes::convert(&connection).map_err(failed)?;
         let slots =
             connection.query_row("SELECT count(*) FROM slots", [], |row| row.get(0)).map_err(failed)?;
         let log = File::open(&crate::place::io(), &dir.join(LOG), Access::Update)?;
@@ -371,11 +374,7 @@ impl Manager for SqliteManager {
     }
 
     fn attributes(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.ask(|connection| {
-            let text = "SELECT name, value FROM attributes WHERE inode = ? ORDER BY name";
-            let mut statement = connection.prepare_cached(text)?;
-            statement.query_map([inode as i64], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
-        })
+        self.ask(|connection| attributes::all(connection, inode))
     }
 
     fn change(&self, change: &Change) -> Result<Inode> {
@@ -435,6 +434,58 @@ mod tests {
     const TO_FORMAT_3: &str = "
         DROP TABLE parents; CREATE INDEX names_of ON names (inode); UPDATE facts SET format = 3;";
 
+    /// Earlier versions kept lists as attributes without effect: of what may have one, of what may not, and what is none.
+    #[test]
+    fn lists_of_earlier_versions_take_effect_or_are_dropped_and_are_counted() {
+        let dir = std::env::temp_dir().join(format!("thalweg-lists-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        SqliteManager::create(&dir, 7, &["/a".into()], &Policy::default(), (3, 4)).unwrap();
+        let manager = SqliteManager::open(&dir).unwrap();
+        let make = |name: &str, kind| {
+            let new = New { kind, mode: 0o600, umask: 0, user: 1, group: 2, target: vec![] };
+            let place = Place { directory: ROOT, name: name.into() };
+            manager.change(&Change::Create(place, new)).unwrap().id
+        };
+        let [file, plain, broken] = ["file", "plain", "broken"].map(|name| make(name, Kind::File));
+        let (directory, link) = (make("directory", Kind::Directory), make("link", Kind::Link));
+        drop(manager);
+
+        // The owner, the group and others; in the first list also a user, and a mask.
+        let [named, minimal] = [
+            "02000000 01000600ffffffff 0200040088130000 04000400ffffffff 10000600ffffffff 20000400ffffffff",
+            "02000000 01000700ffffffff 04000500ffffffff 20000500ffffffff",
+        ]
+        .map(|hex| hex.replace(' ', ""));
+        let connection = connect(&dir.join(DATABASE)).unwrap();
+        connection.execute_batch("DROP TABLE acls; DROP TABLE acls_converted;").unwrap();
+        for (inode, kind, hex) in [
+            (file, "access", &named[..]),
+            (plain, "access", &minimal),
+            (broken, "access", "02"),
+            (file, "default", &named),
+            (directory, "default", &named),
+            (link, "access", &named),
+        ] {
+            let set = format!(
+                "INSERT INTO attributes VALUES ({inode}, CAST('system.posix_acl_{kind}' AS BLOB), X'{hex}')"
+            );
+            connection.execute_batch(&set).unwrap();
+        }
+        drop(connection);
+        let manager = SqliteManager::open(&dir).unwrap();
+        let modes = [file, plain, broken, directory].map(|inode| manager.inode(inode).unwrap().mode);
+        assert_eq!(modes, [0o664, 0o755, 0o600, 0o600]);
+        let count = |inode| manager.attributes(inode).unwrap().len();
+        assert_eq!([file, plain, broken, directory, link].map(count), [1, 0, 0, 1, 0]);
+        let converted = manager.ask(|connection| {
+            let text = "SELECT applied, dropped FROM acls_converted";
+            connection.query_row(text, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))
+        });
+        assert_eq!(converted.unwrap(), (3, 3));
+        drop(manager);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
     #[test]
     fn a_database_of_format_3_is_converted_and_knows_what_lies_in_what() {
         let dir = std::env::temp_dir().join(format!("thalweg-format-{}", std::process::id()));
@@ -442,7 +493,7 @@ mod tests {
         SqliteManager::create(&dir, 7, &["/a".into()], &Policy::default(), (3, 4)).unwrap();
         let at = |directory, name: &str| Place { directory, name: name.into() };
         let make = |manager: &SqliteManager, place| {
-            let new = New { kind: Kind::Directory, mode: 0o700, user: 1, group: 2, target: vec![] };
+            let new = New { kind: Kind::Directory, mode: 0o700, umask: 0, user: 1, group: 2, target: vec![] };
             manager.change(&Change::Create(place, new)).unwrap().id
         };
         let manager = SqliteManager::open(&dir).unwrap();

@@ -275,17 +275,17 @@ impl Dir for VolumeDir {
 
     fn rename(&self, from: &OsStr, to: &OsStr) -> IoResult<()> {
         let renamed = self.tree.fs.volume().rename_at(self.place(from), self.place(to), Renaming::Replace);
-        renamed.map_err(self.failed(Action::Rename, from))
+        renamed.map(drop).map_err(self.failed(Action::Rename, from))
     }
 
     fn remove(&self, name: &OsStr) -> IoResult<()> {
         let removed = self.tree.fs.volume().remove_at(self.place(name), false);
-        removed.map_err(self.failed(Action::Remove, name))
+        removed.map(drop).map_err(self.failed(Action::Remove, name))
     }
 
     fn remove_dir(&self, name: &OsStr) -> IoResult<()> {
         let removed = self.tree.fs.volume().remove_at(self.place(name), true);
-        removed.map_err(self.failed(Action::Remove, name))
+        removed.map(drop).map_err(self.failed(Action::Remove, name))
     }
 
     fn set_attributes(&self, attributes: &Attributes) -> IoResult<()> {

@@ -192,7 +192,7 @@ impl Volume {
     /// Makes an inode that belongs to this user, under a name that must be free.
     pub(crate) fn make_own(&self, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
         let (user, group) = process::user_and_group();
-        self.create_at(place, New { kind, mode, user, group, target: target.to_vec() })
+        self.create_at(place, New { kind, mode, umask: 0, user, group, target: target.to_vec() })
     }
 
     /// Adds a name to a file.
@@ -213,13 +213,13 @@ impl Volume {
     }
 
     fn take_name(&self, path: &Path, is_directory: bool) -> Result<()> {
-        self.remove_at(self.walk(path, false)?.place(path)?, is_directory)
+        self.remove_at(self.walk(path, false)?.place(path)?, is_directory).map(drop)
     }
 
     /// Renames an inode, replacing any with the new name.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let (from, to) = (self.walk(from, false)?.place(from)?, self.walk(to, false)?.place(to)?);
-        self.rename_at(from, to, Renaming::Replace)
+        self.rename_at(from, to, Renaming::Replace).map(drop)
     }
 
     /// Sets attributes.

@@ -1,6 +1,6 @@
 //! Interprets the arguments and flags of `volume` and `mount`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use thalweg::Endpoint;
@@ -8,6 +8,7 @@ use thalweg::volume::{CACHE_BYTES, Hint, Location, Policy};
 
 use super::nodes::cluster_meant;
 use crate::commands::Command;
+use crate::mount_options::MountOptions;
 use crate::parse::{Usage, nothing_left};
 use crate::typed::TypedArgs;
 
@@ -218,7 +219,7 @@ pub(crate) struct MountAsk {
     pub(crate) volume: String,
     pub(crate) at: PathBuf,
     pub(crate) background: bool,
-    pub(crate) read_only: bool,
+    pub(crate) options: MountOptions,
     /// The size of the cache; 0 for none.
     pub(crate) cache_bytes: u64,
     pub(crate) hint: Hint,
@@ -230,8 +231,13 @@ pub(super) fn mounted(args: &TypedArgs) -> Result<MountAsk, Usage> {
         return Err(Usage("mount takes two words, the NAME of a volume and DIR, an empty directory".into()));
     };
     let TypedArgs { background, read_only, cache_bytes, hint, .. } = *args;
-    let (cache_bytes, hint) = (cache_bytes.unwrap_or(CACHE_BYTES), hint.unwrap_or_default());
-    Ok(MountAsk { volume: text(volume)?, at: at.into(), background, read_only, cache_bytes, hint })
+    let mut options = args.mount_options.clone();
+    if read_only {
+        options.add(OsStr::new("ro")).expect("it is an option");
+    }
+    let cache_bytes = cache_bytes.or(options.cache_bytes).unwrap_or(CACHE_BYTES);
+    let hint = hint.or(options.hint).unwrap_or_default();
+    Ok(MountAsk { volume: text(volume)?, at: at.into(), background, options, cache_bytes, hint })
 }
 
 fn name(what: &str, words: &[OsString]) -> Result<String, Usage> {

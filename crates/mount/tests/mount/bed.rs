@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mount::UnmountFlags;
-use thalweg_mount::{Options, mount};
+use thalweg_mount::{KernelFlags, Options, mount};
 use thalweg_volume::{CACHE_BYTES_MIN, Hint, Registry, check, create, layout::Policy, open};
 
 /// Names the place of a bed to the process that is to mount it, and the directory there.
 const SERVES: &str = "THALWEG_TEST_MOUNTS";
 const MOUNT_POINT: &str = "THALWEG_TEST_MOUNT_POINT";
-const READ_ONLY: &str = "THALWEG_TEST_READ_ONLY";
+const OPTIONS: &str = "THALWEG_TEST_MOUNT_OPTIONS";
 const READY: &str = "it is mounted";
 
 /// A volume of three stores in directories of its own, and where it is mounted. All of it goes at the end.
@@ -23,7 +23,14 @@ pub(crate) struct Bed {
 }
 
 /// A process that serves a mount, and what it says.
-type Serving = (Child, BufReader<ChildStdout>);
+pub(crate) type Serving = (Child, BufReader<ChildStdout>);
+
+/// It has ended well, and told of nothing.
+pub(crate) fn ended((mut child, mut said): Serving) {
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut said, &mut rest).unwrap();
+    assert!(child.wait().unwrap().success() && !rest.contains("EIO"), "{rest}");
+}
 
 impl Bed {
     /// `None` if this machine has no FUSE, and then it is told that the test was skipped.
@@ -42,19 +49,24 @@ impl Bed {
         // Small stripes, so that small files have several.
         let policy = Policy { stripe_bytes: 64 << 10, ..Policy::default() };
         create(&registry(&bed.place), "v", &stores, None, &policy).unwrap();
-        bed.mount(false);
+        bed.mount();
         Some(bed)
     }
 
     /// Mounts it in a process of its own: one that used its own mount could not be killed when it hangs.
-    pub(crate) fn mount(&mut self, read_only: bool) {
-        self.mounted = Some(self.mount_on("mnt", read_only));
+    pub(crate) fn mount(&mut self) {
+        self.mount_with("rw");
     }
 
-    fn mount_on(&self, at: &str, read_only: bool) -> Serving {
+    /// Mounts it with options of mount(8).
+    pub(crate) fn mount_with(&mut self, options: &str) {
+        self.mounted = Some(self.mount_on("mnt", options));
+    }
+
+    fn mount_on(&self, at: &str, options: &str) -> Serving {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["bed::serve", "--exact", "--nocapture"]).env(SERVES, &self.place).env(MOUNT_POINT, at);
-        command.envs(read_only.then_some((READ_ONLY, "1"))).stdout(Stdio::piped());
+        command.env(OPTIONS, options).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -68,7 +80,7 @@ impl Bed {
     pub(crate) fn again(&self) -> Again {
         let at = self.place.join("mnt2");
         std::fs::create_dir(&at).unwrap();
-        let (child, said) = self.mount_on("mnt2", false);
+        let (child, said) = self.mount_on("mnt2", "rw");
         Again { at, child, said }
     }
 
@@ -85,16 +97,18 @@ impl Bed {
 
     /// The process that served the mount has ended well, and told of nothing.
     pub(crate) fn ended(&mut self) {
-        let (mut child, mut said) = self.mounted.take().unwrap();
-        let mut rest = String::new();
-        std::io::Read::read_to_string(&mut said, &mut rest).unwrap();
-        assert!(child.wait().unwrap().success() && !rest.contains("EIO"), "{rest}");
+        ended(self.left());
+    }
+
+    /// The process that served the mount, which someone else unmounted.
+    pub(crate) fn left(&mut self) -> Serving {
+        self.mounted.take().unwrap()
     }
 
     /// The kernel has no pages of it any more.
     pub(crate) fn mount_again(&mut self) {
         self.unmount();
-        self.mount(false);
+        self.mount();
     }
 
     /// Where it is mounted.
@@ -153,7 +167,7 @@ fn registry(place: &Path) -> Registry {
 
 /// Why the volume of a bed cannot be mounted there.
 pub(crate) fn refusal(bed: &Bed, at: &Path) -> String {
-    let options = Options { read_only: false, complain: Arc::new(|_: &str| ()) };
+    let options = Options { flags: KernelFlags::default(), complain: Arc::new(|_: &str| ()) };
     match mount(open(&registry(&bed.place), "v").unwrap(), at, options) {
         Ok(_) => panic!("it is mounted on {}", at.display()),
         Err(why) => why.to_string(),
@@ -165,7 +179,11 @@ pub(crate) fn refusal(bed: &Bed, at: &Path) -> String {
 fn serve() {
     let Some(place) = std::env::var_os(SERVES).map(PathBuf::from) else { return };
     let complain = Arc::new(|why: &str| println!("EIO: {why}"));
-    let options = Options { read_only: std::env::var_os(READ_ONLY).is_some(), complain };
+    let mut flags = KernelFlags::default();
+    for option in std::env::var(OPTIONS).unwrap().split(',') {
+        assert!(flags.set(option), "{option}");
+    }
+    let options = Options { flags, complain };
     let at = place.join(std::env::var_os(MOUNT_POINT).unwrap());
     let open = open(&registry(&place), "v").unwrap();
     open.volume.set_cache(CACHE_BYTES_MIN, Hint::Normal).unwrap();

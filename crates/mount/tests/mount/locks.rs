@@ -137,6 +137,61 @@ fn ranges_that_one_mount_has_locked_the_other_waits_for() {
     bed.ends_sound();
 }
 
+/// The end of an open file, which the kernel reports late, once ended locks that the process had through another one: of
+/// its own, or of one with the same number.
+#[test]
+fn a_lock_ends_when_its_file_is_closed_and_not_later() {
+    let Some(bed) = Bed::new() else { return };
+    if !has("python3") {
+        return;
+    }
+    let mut holder = Program::start(
+        &bed.root(),
+        "r, w = os.pipe()
+say(lock(W, 50, 1), lock(W, 10, 1))
+if os.fork() == 0:
+  os.close(w); os.read(r, 1); os._exit(0)
+b = os.open('f', os.O_RDWR)
+os.close(f)
+say(lock(W, 50, 1, fd=b), lock(W, 10, 1, fd=b))
+os.close(w); os.wait(); say('the child has ended')
+sys.stdin.read()",
+    );
+    assert_eq!((holder.says(), holder.says(), holder.says().len()), ("ok ok".into(), "ok ok".into(), 19));
+    assert_eq!(found(&bed.root(), "say(lock(W, 10, 1), lock(W, 50, 1))"), "EAGAIN EAGAIN");
+    assert_eq!(found(&bed.root(), "say(test(W)[2])"), "10", "not the first in the file");
+    holder.ends();
+
+    let rounds = "def ofd(fd):
+  return lock(W, ofd=True, fd=fd)
+def whole(fd):
+  try:
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return 'ok'
+  except OSError as why:
+    return errno.errorcode[why.errno]
+def opened():
+  return os.open('f', os.O_RDWR)
+wrong = []
+for i in range(300):
+  take = ofd if i % 2 else whole
+  a, b = opened(), opened()
+  first = take(a)
+  os.close(a)
+  second = take(b)
+  os.close(b)
+  c = opened()
+  third = take(c)
+  d = opened()
+  refused = take(d)
+  os.close(c); os.close(d)
+  if (first, second, third, refused) != ('ok', 'ok', 'ok', 'EAGAIN'):
+    wrong.append((i, first, second, third, refused))
+say(wrong)";
+    assert_eq!(found(&bed.root(), rounds), "[]");
+    bed.ends_sound();
+}
+
 #[test]
 fn a_signal_ends_what_a_program_waits_for() {
     let Some(bed) = Bed::new() else { return };

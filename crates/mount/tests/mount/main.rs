@@ -8,6 +8,7 @@ mod bed;
 mod ends;
 mod files;
 mod locks;
+mod permissions;
 mod programs;
 mod suites;
 mod two;

@@ -96,6 +96,35 @@ fn cargo_builds_there_and_what_it_built_runs() {
     bed.ends_sound();
 }
 
+/// The kernel drops the pages of an asynchronous write before it, and not after it: readers filled them with old bytes.
+#[test]
+fn a_write_past_the_pages_is_read_by_every_later_read() {
+    let Some(bed) = Bed::new() else { return };
+    fs::write(bed.beside("past_pages.c"), include_str!("past_pages.c")).unwrap();
+    sh(&bed.beside(""), "cc -Wall -O1 -pthread past_pages.c -o past_pages");
+    assert_eq!(sh(&bed.beside(""), "./past_pages mnt/f"), "0 of 1500, then 0 bytes\n");
+    bed.ends_sound();
+}
+
+#[test]
+fn whether_a_write_appends_can_be_changed() {
+    let Some(bed) = Bed::new() else { return };
+    if !has("python3") {
+        return;
+    }
+    let script = "python3 -c \"
+import fcntl, os
+f = os.open('a', os.O_RDWR | os.O_CREAT | os.O_APPEND)
+os.write(f, b'abc')
+fcntl.fcntl(f, fcntl.F_SETFL, 0)
+os.pwrite(f, b'XX', 0)
+fcntl.fcntl(f, fcntl.F_SETFL, os.O_APPEND)
+os.pwrite(f, b'!', 0)
+\" && cat a";
+    assert_eq!(sh(&bed.root(), script), "XXc!");
+    bed.ends_sound();
+}
+
 #[test]
 fn mapped_pages_and_written_bytes_are_the_same_within_a_mount() {
     let Some(bed) = Bed::new() else { return };

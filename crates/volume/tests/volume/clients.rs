@@ -246,7 +246,7 @@ fn a_name_is_made_although_the_server_is_killed_before_it_answers() {
         let made = scope.spawn(move || {
             tell.send(rustix::thread::gettid()).unwrap();
             let place = Place { directory: ROOT, name: b"g".to_vec() };
-            let new = New { kind: Kind::File, mode: 0o644, user: 0, group: 0, target: Vec::new() };
+            let new = New { kind: Kind::File, mode: 0o644, umask: 0, user: 0, group: 0, target: Vec::new() };
             volume.create_at(place, new)
         });
         let thread = told.recv().unwrap();

@@ -35,7 +35,7 @@ fn place(rng: &mut Rng, directories: &[u64]) -> Place {
 fn change(rng: &mut Rng, inodes: &[u64], directories: &[u64]) -> Change {
     let inode = inodes[rng.below(inodes.len() as u64) as usize];
     let kind = [Kind::File, Kind::Directory, Kind::Link, Kind::BlockDevice(7)][rng.below(4) as usize];
-    let new = New { kind, mode: 0o640, user: 1, group: 2, target: vec![] };
+    let new = New { kind, mode: 0o640, umask: 0, user: 1, group: 2, target: vec![] };
     let n = rng.below(1000);
     match rng.below(12) {
         0..5 => Change::Create(place(rng, directories), new),
@@ -126,7 +126,7 @@ fn what_is_acknowledged_survives_a_kill_and_a_power_loss_costs_the_newest_change
 fn the_number_of_an_inode_is_never_given_again() {
     let (_place, dir) = new("numbers");
     let create = |manager: &SqliteManager, name: &str| {
-        let new = New { kind: Kind::File, mode: 0o600, user: 0, group: 0, target: vec![] };
+        let new = New { kind: Kind::File, mode: 0o600, umask: 0, user: 0, group: 0, target: vec![] };
         manager.change(&Change::Create(Place { directory: ROOT, name: name.into() }, new)).unwrap().id
     };
     let manager = SqliteManager::open(&dir).unwrap();
@@ -153,7 +153,7 @@ fn names_are_refused_as_system_calls_refuse_them() {
     let manager = SqliteManager::open(&dir).unwrap();
     let at = |directory: u64, name: &[u8]| Place { directory, name: name.to_vec() };
     let make = |place: Place, kind: Kind| {
-        let new = New { kind, mode: 0o600, user: 0, group: 0, target: vec![] };
+        let new = New { kind, mode: 0o600, umask: 0, user: 0, group: 0, target: vec![] };
         manager.change(&Change::Create(place, new))
     };
     let outer = make(at(ROOT, b"outer"), Kind::Directory).unwrap().id;
@@ -162,7 +162,7 @@ fn names_are_refused_as_system_calls_refuse_them() {
     assert_eq!((manager.inode(ROOT).unwrap().links, manager.inode(outer).unwrap().links), (3, 3));
     make(at(ROOT, &[0xfe; 255]), Kind::File).unwrap();
     let refused = |change: Change| manager.change(&change).unwrap_err().errno();
-    let new = || New { kind: Kind::File, mode: 0o600, user: 0, group: 0, target: vec![] };
+    let new = || New { kind: Kind::File, mode: 0o600, umask: 0, user: 0, group: 0, target: vec![] };
     for (errno, change) in [
         (libc::EEXIST, Change::Create(at(ROOT, b"file"), new())),
         (libc::ENAMETOOLONG, Change::Create(at(ROOT, &[b'x'; 256]), new())),
