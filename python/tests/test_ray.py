@@ -214,10 +214,11 @@ def test_what_a_driver_leaves_that_is_killed_or_interrupted_on_its_way_is_no_obs
 
     import thalweg.ray
 
-    def driver(code: str, ends: int) -> None:
+    def driver(code: str, ends: int) -> str:
         words = [sys.executable, "-c", f"import os, ray, signal, thalweg.ray\n{code}"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
         assert done.returncode == ends, done.stderr
+        return done.stderr
 
     # Killed when the keeper is there, and nothing else.
     driver(ONLY_THE_KEEPER, -signal.SIGKILL)
@@ -240,7 +241,8 @@ def test_what_a_driver_leaves_that_is_killed_or_interrupted_on_its_way_is_no_obs
     thalweg.ray.down("left")
     # Interrupted while it waits for machines.
     alarm = "signal.signal(signal.SIGALRM, signal.default_int_handler); signal.alarm(5)"
-    driver(f"{alarm}\nthalweg.ray.cluster(9, timeout=60, name='left')", 1)
+    said = driver(f"{alarm}\nthalweg.ray.cluster(9, timeout=60, name='left')", 1)
+    assert "KeyboardInterrupt" in said and "Unhandled error" not in said, said
     for name in ("left", "never"):
         with pytest.raises(thalweg.RayError, match=f"no cluster '{name}'"):
             thalweg.ray.down(name)
