@@ -197,3 +197,51 @@ def test_a_notebook_shows_what_sums_up_a_result() -> None:
         assert html.escape(str(result)) in shown
     jobs = thalweg.JobList(jobs=(), errors=("n1: down",))
     assert "<summary>0 jobs, 1 host not asked</summary>" in jobs._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: thalweg.join("left", "left", "disk/out", record=100, by="0:1"),
+        lambda: thalweg.merge(["sorted", "sorted"], "disk/out", record=100),
+        lambda: thalweg.sort("left", "disk/out", record=100),
+        lambda: thalweg.shuffle("left", "disk/out", record=100, seed=1),
+        lambda: thalweg.partition("left", "disk/out-{}", record=100, parts=2),
+        lambda: thalweg.gen("40k", "disk/out"),
+    ],
+    ids=["join", "merge", "sort", "shuffle", "partition", "gen"],
+)
+def test_a_full_disk_is_an_output_that_is_full(work: Callable[[], object]) -> None:
+    """The size of a join is not known before, so no room was reserved, and it was a FileError about its hidden file."""
+    os.mkdir("disk")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "disk"], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("only root mounts a small disk")
+    try:
+        thalweg.gen("20k", "left")
+        thalweg.sort("left", "sorted", record=100)
+        with pytest.raises(thalweg.OutputFull, match="disk") as full:
+            work()
+        assert full.value.path.name.startswith("out") and full.value.needed > 0
+        assert full.value.available is not None and full.value.available < 2 << 20
+        assert os.listdir("disk") == []
+    finally:
+        subprocess.run(["umount", "disk"], check=True)
+
+
+@pytest.mark.parametrize(
+    ("use", "why"),
+    [
+        (lambda: thalweg.sort("s3://bucket/x", "out"), "'s3://bucket/x': s3:// cannot be read or written yet"),
+        (lambda: thalweg.sort("words", "gs://bucket/x"), "'gs://bucket/x': gs:// cannot be read or written yet"),
+        (lambda: thalweg.pump("https://example.org/x", "out"), "https:// cannot be read or written yet"),
+        (lambda: thalweg.check("file:///tmp/x"), "write the path alone, without file://"),
+        (lambda: thalweg.gen(1, "s3://bucket/x"), "s3:// cannot be read"),
+        (lambda: thalweg.join("words", "s3://bucket/x", "out"), "s3:// cannot be read"),
+        (lambda: thalweg.partition("words", "s3://bucket/{}", parts=2), "s3:// cannot be read"),
+    ],
+)
+def test_a_url_is_named_as_not_there_yet(use: Callable[[], object], why: str) -> None:
+    Path("words").write_text("b\na\n")
+    with pytest.raises(thalweg.UsageError, match=why):
+        use()

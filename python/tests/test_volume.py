@@ -189,3 +189,12 @@ def test_a_volume_that_is_full_leaves_the_file_before(place: Path) -> None:
         del file, system
     finally:
         subprocess.run(["umount", "-l", "disk"], check=True)
+
+
+def test_verbs_take_the_urls_of_fsspec(films: thalweg.Volume) -> None:
+    thalweg.gen("1k", "records")
+    thalweg.sort("records", "thalweg://films/sorted", datamation=True)
+    assert thalweg.check("thalweg://films/sorted", datamation=True).ordered
+    thalweg.pump("thalweg://films/sorted", "here")
+    thalweg.pump("here", "thalweg://films/there")
+    assert films.stat("there").size == os.path.getsize("here") == 100_000
