@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +58,13 @@ def _is_stopped(process: int) -> bool:
 @pytest.fixture
 def nodes(place: Path) -> Iterator[Nodes]:
     """Two nodes of a cluster, n0 and n1."""
+    with running() as nodes:
+        yield nodes
+
+
+@contextlib.contextmanager
+def running(before: Sequence[str] = ()) -> Iterator[Nodes]:
+    """The same; the words before the command of n1 start it."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     hosts = [f"n{i}=127.0.0.1:{server.getsockname()[1]}" for i, server in enumerate(sockets)]
     for server in sockets:
@@ -64,7 +72,7 @@ def nodes(place: Path) -> Iterator[Nodes]:
     subprocess.run(["thalweg", "cluster", "init", "river", *hosts, "--identity", "own", "-q"], check=True)
     keepers = [
         subprocess.Popen(
-            ["thalweg", "node", "run", "--identity", f"own/hosts/n{i}"],
+            [*(before if i else ()), "thalweg", "node", "run", "--identity", f"own/hosts/n{i}"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )

@@ -26,6 +26,8 @@ def raylets() -> Iterator[Any]:
 
     settings = {"USAGE_STATS_ENABLED": "0", "DISABLE_IMPORT_WARNING": "1", "health_check_period_ms": "300"}
     settings |= {"health_check_timeout_ms": "1000", "health_check_failure_threshold": "3", "TMPDIR": "/tmp"}
+    # Workers would wait behind everything else that this machine does.
+    settings["worker_niceness"] = "0"
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as temporary:
         for name, value in settings.items():
             patch.setenv(f"RAY_{name}", value)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 from pathlib import Path
 
 import pytest
-from conftest import Nodes
+from conftest import Nodes, running
 
 import thalweg
 
@@ -47,3 +48,31 @@ def test_an_identity_of_another_cluster_is_refused(nodes: Nodes, place: Path) ->
         with pytest.raises(thalweg.ClusterError, match="the identity in own is of cluster river, not of lake"):
             use()
     assert not (place / "touched").exists()
+
+
+def test_nodes_check_files_that_all_of_them_see(nodes: Nodes, place: Path) -> None:
+    """A cluster refused to check what it had just sorted."""
+    thalweg.gen("200k", "records")
+    thalweg.sort("records", "sorted", datamation=True, cluster=nodes.identity)
+    Path("words").write_text("".join(f"{number % 7} {number}\n" for number in range(100_000)))
+    for files, options in ((["sorted"], {"datamation": True}), (["records", "sorted"], {"record": 100}), ("words", {})):
+        here = thalweg.check(files, **options)
+        there = thalweg.check(files, cluster=nodes.identity, **options)
+        assert (there.proof, there.ordered, there.first_unordered) == (here.proof, here.ordered, here.first_unordered)
+        assert [node.host for node in there.nodes] == ["n0", "n1"]
+        assert sum(node.proof.records for node in there.nodes) == here.proof.records
+    assert all(node.proof.records > 0 for node in thalweg.check("words", cluster=nodes.identity).nodes)
+    with pytest.raises(thalweg.UsageError, match="either all inputs have nodes: before their names, or none"):
+        thalweg.check(["nodes:a", "sorted"], cluster=nodes.identity)
+    with pytest.raises(thalweg.Error, match="nothing"):
+        thalweg.check("nothing", cluster=nodes.identity)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a directory in the place of another")
+def test_nodes_that_see_different_files_check_none_of_them(place: Path) -> None:
+    for name, count in (("shared", 1000), ("other", 2000)):
+        os.mkdir(name)
+        thalweg.gen(count, f"{name}/records")
+    elsewhere = ["unshare", "-m", "sh", "-c", 'mount --bind other shared && exec "$@"', "sh"]
+    with running(elsewhere) as nodes, pytest.raises(thalweg.DifferentInputs, match="do not see the same files"):
+        thalweg.check("shared/records", datamation=True, cluster=nodes.identity)

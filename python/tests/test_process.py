@@ -64,7 +64,11 @@ def ready(place: Path, made: str, work: str) -> subprocess.Popen[bytes]:
     ("made", "work"),
     [
         ("", "thalweg.sort('/dev/stdin', 'sorted', record=100, memory='16MiB', progress=look)"),
-        ("river = thalweg.River()", "next(river.outlets[0])"),
+        (
+            "import threading; river = thalweg.River()\n"
+            "threading.Thread(target=threading.Event().wait, daemon=True).start()",
+            "next(river.outlets[0])",
+        ),
         ("sorter = thalweg.Sorter(record=8)", "[sorter.put(bytes(1 << 20)) for _ in iter(int, 1)]"),
     ],
     ids=["verb", "river", "sorter"],
@@ -186,9 +190,75 @@ def test_other_threads_run_while_a_call_works() -> None:
     assert turns > seconds * 50
 
 
-def test_a_fork_is_refused() -> None:
+def test_a_fork_of_a_process_that_only_imports_works() -> None:
+    """As servers, task queues and loaders of data do, which import in the parent and work in its children."""
+    code = """
+        import multiprocessing, os, thalweg
+        def generated(name):
+            return thalweg.gen(100, name).output.records
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            assert pool.map(generated, ["a", "b"]) == [100, 100]
+        # The parent is no fork.
+        assert generated("c") == 100
+    """
+    program = python(code)
+    assert program.wait(30) == 0, program.communicate()
+
+
+LIVE = """
+import os, gc, sys, threading, thalweg
+sorter = thalweg.Sorter(record=8, memory="16MiB", scratch=".")
+sorter.put(bytes(24 << 20))
+other = thalweg.Sorter(record=8, memory="16MiB")
+other.put(b"12345678")
+stream = other.sorted(views=True)
+view = next(stream)
+river = thalweg.River(1, 1)
+river.inlets[0].put(b"a\\n")
+films = thalweg.Volume("films")
+reel = films.open("reel", "wb")
+reel.write(b"frames")
+table = thalweg.Table()
+table["a"] = "1"
+live = [sorter, other, stream, view, river, films, table]
+"""
+
+
+@pytest.mark.parametrize("end", [
+    "del sorter, other, stream, view, river, films, table; live.clear(); gc.collect()",
+    "[thing.close() for thing in (sorter, other, stream, *river.inlets, *river.outlets)]",
+    "pass",
+], ids=["collected", "closed", "left"])  # fmt: skip
+def test_the_end_of_live_things_in_a_fork_harms_neither_process(place: Path, end: str) -> None:
+    """The child's copy of a sorter waited for threads that the child does not have, and panicked."""
+    os.mkdir("d")
+    subprocess.run(["thalweg", "volume", "create", "films", "--stores", "d", "-q"], check=True)
+    code = f"""
+{LIVE}
+child = os.fork()
+if child == 0:
+    {end}
+    # Not os._exit: the interpreter ends as it does in a child of multiprocessing.
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+reel.close()
+assert films.open("reel").read() == b"frames"
+assert sum(len(block) for block in sorter.sorted()) == 24 << 20
+assert bytes(view) == b"12345678" and table["a"] == b"1"
+river.inlets[0].finish()
+assert list(river.outlets[0]) == [b"a\\n"]
+sorter.close()
+assert sorted(os.listdir()) == ["d"], os.listdir()
+"""
+    program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = program.communicate(timeout=60)
+    assert (program.returncode, out, err) == (0, "", "")
+
+
+def test_a_fork_is_refused_after_the_first_use() -> None:
     code = """
         import os, thalweg
+        thalweg.doctor()
         if os.fork() == 0:
             for call in (lambda: thalweg.doctor(), lambda: thalweg.Sorter(), lambda: thalweg.River()):
                 try:

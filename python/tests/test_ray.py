@@ -214,10 +214,11 @@ def test_what_a_driver_leaves_that_is_killed_or_interrupted_on_its_way_is_no_obs
 
     import thalweg.ray
 
-    def driver(code: str, ends: int) -> None:
+    def driver(code: str, ends: int) -> str:
         words = [sys.executable, "-c", f"import os, ray, signal, thalweg.ray\n{code}"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
         assert done.returncode == ends, done.stderr
+        return done.stderr
 
     # Killed when the keeper is there, and nothing else.
     driver(ONLY_THE_KEEPER, -signal.SIGKILL)
@@ -240,7 +241,8 @@ def test_what_a_driver_leaves_that_is_killed_or_interrupted_on_its_way_is_no_obs
     thalweg.ray.down("left")
     # Interrupted while it waits for machines.
     alarm = "signal.signal(signal.SIGALRM, signal.default_int_handler); signal.alarm(5)"
-    driver(f"{alarm}\nthalweg.ray.cluster(9, timeout=60, name='left')", 1)
+    said = driver(f"{alarm}\nthalweg.ray.cluster(9, timeout=60, name='left')", 1)
+    assert "KeyboardInterrupt" in said and "Unhandled error" not in said, said
     for name in ("left", "never"):
         with pytest.raises(thalweg.RayError, match=f"no cluster '{name}'"):
             thalweg.ray.down(name)
@@ -256,6 +258,34 @@ def test_clusters_that_come_and_go_leave_all_machines_alive(machines: Any, place
     for _ in range(5):
         thalweg.ray.cluster(1, memory="256MiB", data=str(place), timeout=60).down()
     assert [node["Alive"] for node in ray.nodes()].count(True) == MACHINES + 1
+
+
+def test_clusters_are_listed_listen_where_they_may_and_end_when_they_are_idle(machines: Any, place: Path) -> None:
+    import ray
+
+    import thalweg.ray
+
+    address = ray.util.get_node_ip_address()
+    with socket.create_server((address, 0)) as taken, socket.create_server((address, 0)) as other:
+        ports = [server.getsockname()[1] for server in (taken, other)]
+        with pytest.raises(thalweg.RayError, match=f"n1 finds no port free on {address} of those from {ports[0]} to"):
+            thalweg.ray.cluster(1, memory="256MiB", data=str(place), timeout=60, ports=ports)
+        assert thalweg.ray.list() == ()
+        other.close()
+        asked: dict[str, Any] = {"cpus": 2, "memory": "256MiB", "data": str(place), "timeout": 60, "ports": ports}
+        idle = thalweg.ray.cluster(1, **asked, name="idle", idle_timeout=2)
+        (host,) = idle.status().hosts
+        assert host.address == f"{address}:{ports[1]}"
+    with thalweg.ray.cluster(1, memory="256MiB", data=str(place), timeout=60, name="busy"):
+        listed = [thalweg.ray.Hosted(name, 1, cpus, 256 << 20, True) for name, cpus in (("busy", 1), ("idle", 2))]
+        assert list(thalweg.ray.list()) == listed
+        # A job that takes longer than the limit keeps it.
+        assert idle.exec(["sleep", "5"]).ok
+        eventually(lambda: [hosted.name for hosted in thalweg.ray.list()] == ["busy"], seconds=30)
+    assert nodes_of(place) == []
+    for wrong in ({"ports": []}, {"ports": [70_000]}, {"idle_timeout": 0}):
+        with pytest.raises(thalweg.UsageError, match="give at least"):
+            thalweg.ray.cluster(1, **wrong)
 
 
 def test_a_name_that_is_a_path_is_refused(place: Path) -> None:

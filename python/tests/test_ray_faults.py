@@ -83,3 +83,29 @@ def test_a_machine_that_is_lost_in_mid_sort_is_done_without_and_replaced(machine
         eventually(lambda: len(ids(thalweg.ray.connect())) == NODES)
     assert nodes_of(place) == []
     machine(machines)
+
+
+def left() -> set[int]:
+    """The processes of actors whose files are still there."""
+    return {int(path.name.rpartition("-")[0].rpartition("-")[2]) for path in Path(os.environ["TMPDIR"]).glob("thalweg-*")}
+
+
+def test_no_key_stays_where_ray_has_killed_its_actor(machines: Any, place: Path) -> None:
+    """Ray kills the node with its supervisor, so it could not remove its key; and a keeper left that of the authority."""
+    import ray
+
+    import thalweg.ray
+
+    cluster = thalweg.ray.cluster(1, memory="256MiB", data=place, timeout=60)
+    assert len(left()) == 2
+    keeper = ray.get_actor("thalweg:river", namespace="thalweg")
+    supervisor = supervisor_of(nodes_of(place)[0])
+    (held,) = left() - {supervisor}
+    os.kill(held, signal.SIGKILL)
+    eventually(lambda: held not in left() and len(left()) == 2)
+    assert ray.get(keeper.is_made.remote())
+    machines.remove_node(raylet_of(machines, "n1"), allow_graceful=False)
+    cluster.down()
+    eventually(lambda: not left(), seconds=10)
+    assert nodes_of(place) == []
+    machine(machines)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -108,3 +111,60 @@ def test_records_of_another_layout_keep_together_by_their_key() -> None:
     outputs = carried(thalweg.River(1, 2, pick="hash", record=8, by="0:4"), [b"".join(records)])
     keys = [{output[at : at + 4] for at in range(0, len(output), 8)} for output in outputs]
     assert not keys[0] & keys[1] and len(keys[0] | keys[1]) == 10
+
+
+@pytest.mark.parametrize("pick", ["robin", "hash", "copy", "least-busy"])
+@pytest.mark.parametrize("inlets", [1, 3])
+def test_one_thread_may_put_before_it_takes(pick: thalweg.Pick, inlets: int) -> None:  # type: ignore[name-defined]
+    """Each record went to a lane of its own, and only two batches of any size were in flight, so this blocked for ever."""
+    river = thalweg.River(inlets, 2, pick=pick)
+    lines = LINES[: 500_000 // len(LINES[-1]) // inlets]
+    for inlet in river.inlets:
+        inlet.put(b"".join(lines))
+        inlet.finish()
+    outputs = [b"".join(outlet).splitlines(True) for outlet in river.outlets]
+    if pick == "copy":
+        assert outputs[0] == outputs[1]
+        del outputs[1]
+    assert sorted(sum(outputs, [])) == sorted(lines * inlets)
+
+
+FULL = """
+import sys, thalweg
+river = thalweg.River()
+try:
+    {}
+except thalweg.RiverError as why:
+    sys.exit(str(why))
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "why"),
+    [
+        ("river.inlets[0].put(bytes(9) + b'\\n'); next(river.outlets[0])", "nothing more has been put, and this program"),
+        ("river.inlets[0].put(b'123456789\\n' * 400_000)", "the river is full, and this program has no other thread"),
+        ("river.inlets[0].put(b'123456789\\n' * 80_000); river.inlets[0].finish()", "it has room for 512 KiB for each"),
+    ],
+    ids=["take", "put", "finish"],
+)
+def test_a_wait_of_the_only_thread_is_an_error(use: str, why: str) -> None:
+    words = [sys.executable, "-c", FULL.format(use)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and why in done.stderr, done.stderr
+
+
+def test_the_main_thread_puts_as_fast_as_others() -> None:
+    """It started a thread for each put, and so made 9,000 calls in a second where others made 353,000."""
+
+    def seconds() -> float:
+        river = thalweg.River()
+        began = time.perf_counter()
+        for _ in range(20_000):
+            river.inlets[0].put(b"a\n")
+        return time.perf_counter() - began
+
+    with ThreadPoolExecutor(1) as threads:
+        runs = [(seconds(), threads.submit(seconds).result()) for _ in range(5)]
+    # The best of each: a busy machine slows down either.
+    assert min(main for main, _ in runs) < 2 * min(other for _, other in runs)

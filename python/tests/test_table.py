@@ -61,6 +61,20 @@ def test_what_cannot_be_a_key_is_in_no_table() -> None:
     assert bytearray(b"film:1") in films and 1 not in films and None not in films
 
 
+def test_a_number_with_another_order_of_bytes_is_no_key() -> None:
+    numpy = pytest.importorskip("numpy")
+    table = thalweg.Table()
+    for use in (
+        lambda key: table.insert(key, b""),
+        lambda key: list(table.range(key)),
+        lambda key: table.count(b"", key),
+    ):
+        with pytest.raises(TypeError, match="would not be in the order of their values"):
+            use(numpy.int64(3))
+    table[numpy.array([3], ">u8")] = numpy.int64(4)
+    assert list(table.items()) == [(bytes(7) + b"\3", b"\4" + bytes(7))]
+
+
 def test_a_full_table_says_so() -> None:
     table = thalweg.Table(memory=1 << 20)
     with pytest.raises(thalweg.TableFull, match="1048576 bytes"):

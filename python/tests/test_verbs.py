@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import inspect
 import json
+import os
 import re
 import subprocess
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,7 +44,7 @@ def test_keywords_are_the_flags_of_the_command(verb: str) -> None:
     keywords = inspect.signature(getattr(thalweg, verb)).parameters.values()
     names = {p.name.replace("_", "-") for p in keywords if p.kind is p.KEYWORD_ONLY}
     # A benchmark of the command moves random bytes to nowhere.
-    added = {"progress", "cluster"} if verb == "pump" else {"progress"}
+    added = {"progress", "cancel", "cluster"} if verb == "pump" else {"progress", "cancel"}
     assert names - added == flags - shown_otherwise - {"no-disk"}
 
 
@@ -115,3 +120,128 @@ def test_keywords_that_are_true_or_false_are_flags_without_a_value() -> None:
     keywords = [keyword for verb in verbs for keyword in inspect.signature(verb).parameters.values()]
     assert len(verbs) > 9
     assert {keyword.name for keyword in keywords if keyword.annotation == "bool"} | {"detach"} == _words.SWITCHES
+
+
+def test_standard_streams_of_the_program_are_used_in_its_order_or_refused() -> None:
+    """Records that a program sent to "-" went past what it had put in the place of sys.stdout, or before what it had
+    printed."""
+    code = """
+import io, sys, thalweg
+print("before")
+thalweg.sort("-", "-")
+print("after")
+for name, use in [
+    ("stdout", lambda: thalweg.sort("words", "-")),
+    ("stdout", lambda: thalweg.gen(1, "-")),
+    ("stdout", lambda: thalweg.pump("words", "-")),
+    ("stdin", lambda: thalweg.check(["words", "-"])),
+    ("stdin", lambda: thalweg.join("-", "words", "joined")),
+]:
+    was = getattr(sys, name)
+    for other in (io.StringIO(), open("words"), None):
+        setattr(sys, name, other)
+        try:
+            use()
+        except thalweg.UsageError as why:
+            assert f"sys.{name} is not the standard stream of this process; name a file" in str(why)
+        else:
+            sys.exit(f"{name} was passed over")
+        finally:
+            setattr(sys, name, was)
+"""
+    Path("words").write_text("b\na\n")
+    done = subprocess.run([sys.executable, "-c", code], input="d\nc\n", capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("before\nc\nd\nafter\n", "")
+
+
+@pytest.mark.parametrize("count", [1000, 2_000_000])
+def test_progress_ends_with_all_that_was_to_do(count: int) -> None:
+    """The last that a function or a bar saw of a stage was what it had been up to 50 ms before its end."""
+    thalweg.gen(count, "records")
+    seen: list[tuple[str, int, int, int, int]] = []
+    thalweg.sort("records", "sorted", datamation=True, memory="32MiB", progress=lambda *now: seen.append(now))
+    last = {index: (done, total) for _, index, _, done, total in seen}
+    assert last and all(done == total > 0 for done, total in last.values()), seen
+    assert seen[-1][1] == seen[-1][2] and [now[1] for now in seen] == sorted(now[1] for now in seen)
+
+
+def test_a_call_is_cancelled_from_another_thread() -> None:
+    thalweg.gen("2M", "records")
+    for verb in (
+        lambda cancel: thalweg.sort("records", "out", datamation=True, memory="16MiB", cancel=cancel),
+        lambda cancel: thalweg.pump("records", "out", limit="1MiB", cancel=cancel),
+        lambda cancel: thalweg.gen("100M", "out", cancel=cancel),
+    ):
+        stop = thalweg.Cancel()
+        timer = threading.Timer(0.2, stop.cancel)
+        timer.start()
+        with pytest.raises(thalweg.Cancelled, match="the call was cancelled"):
+            verb(stop)
+        assert timer.finished.is_set()
+        with pytest.raises(thalweg.Cancelled):
+            thalweg.check("records", cancel=stop)
+        assert [path.name for path in Path().iterdir() if "out" in path.name] in ([], [".thalweg-pump-out"]), verb
+
+
+def test_a_notebook_shows_what_sums_up_a_result() -> None:
+    """The summary of a doctor was its first finding."""
+    summaries = {
+        thalweg.doctor: r"[0-9]+ things looked at, [0-9]+ to remedy",
+        lambda: thalweg.check("words"): "2 records, not in order",
+    }
+    Path("words").write_text("b\na\n")
+    for use, summary in summaries.items():
+        result = use()
+        shown = result._repr_html_()
+        assert re.search(f"<summary>{summary}</summary>", shown), shown
+        assert html.escape(str(result)) in shown
+    jobs = thalweg.JobList(jobs=(), errors=("n1: down",))
+    assert "<summary>0 jobs, 1 host not asked</summary>" in jobs._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: thalweg.join("left", "left", "disk/out", record=100, by="0:1"),
+        lambda: thalweg.merge(["sorted", "sorted"], "disk/out", record=100),
+        lambda: thalweg.sort("left", "disk/out", record=100),
+        lambda: thalweg.shuffle("left", "disk/out", record=100, seed=1),
+        lambda: thalweg.partition("left", "disk/out-{}", record=100, parts=2),
+        lambda: thalweg.gen("40k", "disk/out"),
+    ],
+    ids=["join", "merge", "sort", "shuffle", "partition", "gen"],
+)
+def test_a_full_disk_is_an_output_that_is_full(work: Callable[[], object]) -> None:
+    """The size of a join is not known before, so no room was reserved, and it was a FileError about its hidden file."""
+    os.mkdir("disk")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "disk"], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("only root mounts a small disk")
+    try:
+        thalweg.gen("20k", "left")
+        thalweg.sort("left", "sorted", record=100)
+        with pytest.raises(thalweg.OutputFull, match="disk") as full:
+            work()
+        assert full.value.path.name.startswith("out") and full.value.needed > 0
+        assert full.value.available is not None and full.value.available < 2 << 20
+        assert os.listdir("disk") == []
+    finally:
+        subprocess.run(["umount", "disk"], check=True)
+
+
+@pytest.mark.parametrize(
+    ("use", "why"),
+    [
+        (lambda: thalweg.sort("s3://bucket/x", "out"), "'s3://bucket/x': s3:// cannot be read or written yet"),
+        (lambda: thalweg.sort("words", "gs://bucket/x"), "'gs://bucket/x': gs:// cannot be read or written yet"),
+        (lambda: thalweg.pump("https://example.org/x", "out"), "https:// cannot be read or written yet"),
+        (lambda: thalweg.check("file:///tmp/x"), "write the path alone, without file://"),
+        (lambda: thalweg.gen(1, "s3://bucket/x"), "s3:// cannot be read"),
+        (lambda: thalweg.join("words", "s3://bucket/x", "out"), "s3:// cannot be read"),
+        (lambda: thalweg.partition("words", "s3://bucket/{}", parts=2), "s3:// cannot be read"),
+    ],
+)
+def test_a_url_is_named_as_not_there_yet(use: Callable[[], object], why: str) -> None:
+    Path("words").write_text("b\na\n")
+    with pytest.raises(thalweg.UsageError, match=why):
+        use()

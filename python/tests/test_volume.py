@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import subprocess
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
@@ -122,3 +126,75 @@ def test_pandas_and_pyarrow_read_and_write_it(films: thalweg.Volume) -> None:
     assert pandas.read_parquet("thalweg://films/t.parquet").equals(frame)
     with films.open("t.parquet") as file:
         assert parquet.read_table(file).num_rows == 1000
+
+
+def test_a_volume_and_its_file_system_go_to_other_processes(films: thalweg.Volume) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    with films.open("reel", "wb") as reel:
+        reel.write(b"frames")
+    assert pickle.loads(pickle.dumps(films)).open("reel").read() == b"frames"
+    system = fsspec.filesystem("thalweg")
+    assert pickle.loads(pickle.dumps(system)).cat("films/reel") == b"frames"
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        assert pool.submit(films.stat, "reel").result().size == 6
+        assert pool.submit(system.cat, "films/reel").result() == b"frames"
+
+
+def test_what_fsspec_writes_has_its_name_when_it_is_whole(films: thalweg.Volume) -> None:
+    """A write that failed left its first bytes in the place of the file before it, and a transaction failed."""
+    fsspec = pytest.importorskip("fsspec")
+    system = fsspec.filesystem("thalweg", auto_mkdir=True)
+    system.pipe("films/d/a", b"old")
+    films.set_mode("d/a", 0o600)
+    big = bytes(3 << 20)
+    with pytest.raises(ZeroDivisionError), system.open("films/d/a", "wb") as file:
+        file.write(big)
+        raise ZeroDivisionError
+    assert system.cat("films/d/a") == b"old" and list(films.list("d")) == ["a"]
+    with system.open("films/d/a", "wb") as file:
+        file.write(big)
+        assert system.cat("films/d/a") == b"old"
+    assert films.stat("d/a")[:3] == ("file", 3 << 20, 0o600) and list(films.list("d")) == ["a"]
+    with pytest.raises(FileExistsError):
+        system.open("films/d/a", "xb")
+    with pytest.raises(IsADirectoryError):
+        system.open("films/d", "wb")
+    with system.transaction:
+        with system.open("films/d/b", "wb") as file:
+            file.write(b"new")
+        system.pipe("films/d/a", b"newer")
+        assert not system.exists("films/d/b") and system.size("films/d/a") == 3 << 20
+        with pytest.raises(thalweg.UsageError, match="a transaction writes whole files"):
+            system.open("films/d/b", "ab")
+    assert system.cat(["films/d/a", "films/d/b"]) == {"films/d/a": b"newer", "films/d/b": b"new"}
+    with pytest.raises(ZeroDivisionError), system.transaction:
+        system.pipe("films/d/c", b"c")
+        raise ZeroDivisionError
+    assert list(films.list("d")) == ["a", "b"]
+
+
+def test_a_volume_that_is_full_leaves_the_file_before(place: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    os.mkdir("disk")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", "disk"], capture_output=True).returncode != 0:
+        pytest.skip("only root mounts a small disk")
+    try:
+        subprocess.run(["thalweg", "volume", "create", "small", "--stores", "disk", "-q"], check=True)
+        system = fsspec.filesystem("thalweg")
+        system.pipe("small/a", b"old")
+        with pytest.raises(OSError), system.open("small/a", "wb") as file:
+            for _ in range(64):
+                file.write(bytes(1 << 20))
+        assert system.cat("small/a") == b"old" and system.ls("small", detail=False) == ["small/a"]
+        del file, system
+    finally:
+        subprocess.run(["umount", "-l", "disk"], check=True)
+
+
+def test_verbs_take_the_urls_of_fsspec(films: thalweg.Volume) -> None:
+    thalweg.gen("1k", "records")
+    thalweg.sort("records", "thalweg://films/sorted", datamation=True)
+    assert thalweg.check("thalweg://films/sorted", datamation=True).ordered
+    thalweg.pump("thalweg://films/sorted", "here")
+    thalweg.pump("here", "thalweg://films/there")
+    assert films.stat("there").size == os.path.getsize("here") == 100_000

@@ -15,7 +15,8 @@ the work may be done, :class:`Table` ordered records in memory, :class:`Volume` 
 hosts. All errors are :class:`Error`.
 
 Importing the package changes nothing of the process. Its functions work in any thread, and let others run
-meanwhile. They do not work after a fork: start processes by spawn.
+meanwhile. They do not work in a fork of a process that has used them: use them first after the fork, or start processes
+by spawn.
 """
 
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from thalweg.errors import (
     BadPath,
     BadSummary,
     BlocksHeld,
+    Cancelled,
     Changed,
     ClusterError,
     CommandFailed,
@@ -85,7 +87,7 @@ from thalweg.errors import (
 )
 
 if TYPE_CHECKING:
-    from thalweg._progress import Progress
+    from thalweg._progress import Cancel, Progress
     from thalweg._words import Name, Size
     from thalweg.cluster import Cluster
     from thalweg.results import (
@@ -110,6 +112,7 @@ if TYPE_CHECKING:
 
 # The modules of these names are imported when the first of them is used: dataclasses alone take 15 ms.
 _HOMES = {
+    "Cancel": "_progress",
     "Progress": "_progress",
     "Name": "_words",
     "Size": "_words",
@@ -168,6 +171,8 @@ __all__ = [
     "BadPath",
     "BadSummary",
     "BlocksHeld",
+    "Cancel",
+    "Cancelled",
     "Changed",
     "Check",
     "Cluster",

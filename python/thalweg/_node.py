@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import signal
 import sys
 import threading
 
 from thalweg import _native
-
-
-_LOOK_SECONDS = 0.1
-"""How long a node that has ended looks whether its supervisor has."""
 
 
 def _end_with_stdin() -> None:
@@ -23,20 +17,11 @@ def _end_with_stdin() -> None:
 
 
 def main() -> None:
-    """Runs the node of an identity on some cores, and ends with its status. A node without a supervisor removes its
-    files."""
+    """Runs the node of an identity on some cores, and ends with its status."""
     script, identity, cores = sys.argv[1:]
     os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
-    left = threading.Thread(target=_end_with_stdin, daemon=True)
-    left.start()
-    status = _native.command(script, ["node", "run", "--identity", identity])
-    left.join(_LOOK_SECONDS)
-    if not left.is_alive():
-        # The supervisor may have been killed, and be restarted on another machine.
-        shutil.rmtree(identity, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            os.rmdir(os.path.dirname(identity))
-    os._exit(status)
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    os._exit(_native.command(script, ["node", "run", "--identity", identity]))
 
 
 if __name__ == "__main__":

@@ -72,8 +72,14 @@ class Object:
     def __str__(self) -> str:
         return (_native.text(type(self).__name__, json.dumps(self.to_dict())) or repr(self)).rstrip("\n")
 
+    def _title(self) -> str:
+        """What a notebook shows at first, if that is not the first line."""
+        return ""
+
     def _repr_html_(self) -> str:
-        """For notebooks: the first line, and the rest to be unfolded."""
+        """For notebooks: a line that sums it up, and the rest to be unfolded."""
         first, _, rest = str(self).partition("\n")
+        if title := self._title():
+            first, rest = title, str(self)
         body = f"<pre>{html.escape(rest)}</pre>" if rest else ""
         return f"<details><summary>{html.escape(first)}</summary>{body}</details>"

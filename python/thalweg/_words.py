@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, SupportsIndex, TypeAlias, cast
 
@@ -59,6 +60,8 @@ def names(given: object, what: str, wanted: str = "a name, or a list of names") 
 def some_names(given: object, what: str = "inputs") -> list[str]:
     """The same, and at least one: the command reads standard input if there is none."""
     found = names(given, what)
+    if "-" in found:
+        _check_stream(f"{what}='-'", "stdin", 0)
     if found:
         return found
     raise UsageError(f"{what}={given!r}: name at least one; '-' is standard input")
@@ -69,6 +72,34 @@ def one_name(given: object, what: str) -> str:
     if isinstance(given, (str, bytes, os.PathLike)):
         return os.fsdecode(cast("Name", given))
     raise TypeError(f"{what}={given!r}: give a name")
+
+
+def input_name(given: object, what: str) -> str:
+    """The name of a file to read."""
+    name = one_name(given, what)
+    if name == "-":
+        _check_stream(f"{what}='-'", "stdin", 0)
+    return name
+
+
+def output_name(given: object, what: str = "output") -> str:
+    """The name of a file to write."""
+    name = one_name(given, what)
+    if name == "-":
+        _check_stream(f"{what}='-'", "stdout", 1)
+        # What the program has printed comes first.
+        sys.stdout.flush()
+    return name
+
+
+def _check_stream(said: str, name: str, number: int) -> None:
+    """Refuses a standard stream that the program has replaced, for the records would go past the new one."""
+    try:
+        is_own = os.path.sameopenfile(getattr(sys, name).fileno(), number)
+    except (AttributeError, OSError, ValueError):  # It has no number, or is closed.
+        is_own = False
+    if not is_own:
+        raise UsageError(f"{said}: sys.{name} is not the standard stream of this process; name a file")
 
 
 def text(what: str, given: object) -> str:

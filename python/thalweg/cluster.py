@@ -11,7 +11,7 @@ from typing import cast
 from thalweg import _native
 from thalweg._hosted import PREFIX, identity, settings
 from thalweg._objects import made
-from thalweg._progress import call
+from thalweg._progress import Cancel, call
 from thalweg._words import Name, Option, names, path, seconds, words
 from thalweg.errors import ClusterError, CommandFailed, UsageError
 from thalweg.results import ClusterReport, ExecReport, Executed, HostEnd, HostOutput, JobList
@@ -72,10 +72,12 @@ class Cluster:
         timeout: float | None = None,
         detach: bool = False,
         check: bool = False,
+        cancel: Cancel | None = None,
     ) -> Executed:
         """Runs a command on the hosts, and returns when it has ended on all of them.
 
         ``timeout`` is in seconds; the command is ended after that. With ``detach`` it goes on without this program.
+        ``cancel`` ends it from another thread.
 
         Raises :class:`thalweg.ClusterError` if the cluster cannot be used. A host that cannot be reached is in the
         report, and so is a status other than 0; with ``check`` either raises :class:`thalweg.CommandFailed`, as
@@ -92,7 +94,8 @@ class Cluster:
             seconds("timeout", timeout, TIMEOUT_SECONDS_MAX)
         where, identity = self.where()
         pairs = list((env or {}).items())
-        report, outputs = _native.exec(where, identity, self.on, typed, pairs, timeout, detach)
+        look = None if cancel is None else cancel.check
+        report, outputs = _native.exec(where, identity, self.on, typed, pairs, timeout, detach, look)
         ends = made(ExecReport, report)
         said = {host: HostOutput(out, err) for host, out, err in outputs}
         executed = Executed(ends, {end.host: said.get(end.host, HostOutput()) for end in ends.hosts})

@@ -33,7 +33,8 @@ class Error(Exception):
 
 
 class ForkedError(Error):
-    """The package was imported by process ``parent`` and is used in its fork ``child``; start processes by spawn."""
+    """Process ``parent`` has used the package, and now its fork ``child`` does; use it first after the fork, or start
+    processes by spawn."""
 
     parent: int
     child: int
@@ -43,6 +44,10 @@ class Interrupted(Error):
     """A signal stopped the call; leftovers are removed."""
 
     signal: int
+
+
+class Cancelled(Error):
+    """Another thread stopped the call, by its :class:`thalweg.Cancel`; leftovers are removed."""
 
 
 class UsageError(Error, ValueError):

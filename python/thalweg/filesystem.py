@@ -6,16 +6,20 @@ fsspec finds this module by the package's entry point; nothing else imports it.
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any
 
 from fsspec import AbstractFileSystem  # pyright: ignore[reportMissingTypeStubs]
 
+from thalweg.errors import UsageError
 from thalweg.volume import BUFFER_BYTES, Stat, Volume
 
 
@@ -120,9 +124,74 @@ class VolumeFileSystem(AbstractFileSystem):
         return super().mv(path1, path2)  # pyright: ignore
 
     def _open(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, path: str, mode: str = "rb", **_: Any
+        self, path: str, mode: str = "rb", autocommit: bool = True, **_: Any
     ) -> Any:
         volume, inside = self._place(path)
         if self._auto_mkdir and "r" not in mode and "/" in inside:
             volume.make_directory(inside.rpartition("/")[0])
+        if mode in ("wb", "xb"):
+            return _Written(volume, inside, must_be_new=mode == "xb", autocommit=autocommit)
+        if not autocommit and mode != "rb":
+            raise UsageError(f"mode '{mode}': a transaction writes whole files; use wb or xb, or no transaction")
         return volume.open(inside, mode)
+
+
+class _Written(io.BufferedWriter):
+    """A file that has its name when all of it is written: when it is closed, or at the end of a transaction."""
+
+    def __init__(self, volume: Volume, path: str, *, must_be_new: bool, autocommit: bool) -> None:
+        self._volume, self._path = volume, path
+        self._must_be_new, self._autocommit = must_be_new, autocommit
+        self._before()
+        directory, _, _ = path.rpartition("/")
+        self._hidden = f"{directory}/.thalweg-{os.getpid()}-{secrets.token_hex(8)}.partial".lstrip("/")
+        self._is_left = True
+        super().__init__(volume.open(self._hidden, "xb").detach(), BUFFER_BYTES)  # pyright: ignore
+
+    def _before(self) -> Stat | None:
+        """The file that has the name now, or an error if it cannot be replaced."""
+        try:
+            before = self._volume.stat(self._path)
+        except FileNotFoundError:
+            return None
+        number = errno.EEXIST if self._must_be_new else errno.EISDIR if before.kind == "directory" else 0
+        if number:
+            raise OSError(number, os.strerror(number), self._path)
+        return before
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            super().close()
+            if self._autocommit:
+                self.commit()
+        except BaseException:
+            self.discard()
+            raise
+
+    def commit(self) -> None:
+        """Gives the file its name, unless it was discarded."""
+        if not self.closed:
+            super().close()
+        if self._is_left:
+            if (before := self._before()) is not None:
+                self._volume.set_mode(self._hidden, before.mode)
+            self._volume.rename(self._hidden, self._path)
+            self._is_left = False
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        if not self.closed:
+            self.raw.close()
+        if self._is_left:
+            self._volume.remove(self._hidden)
+            self._is_left = False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()

@@ -28,7 +28,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -51,16 +52,27 @@ _STOP_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
 _POLL_SECONDS = 0.02
 _TIMEOUT_SECONDS_MAX = 24 * 60 * 60
+_IDLE_SECONDS_MAX = 365 * 24 * 60 * 60
+_IDLE_LOOKS = 4
+"""How often within the time limit for idle clusters a keeper looks whether its cluster is idle."""
 _OTHER_CALLS = 8
 """Calls of programs that a keeper carries out at a time, beside one of each supervisor."""
 _ANSWER_SECONDS = 5.0
 
+_PORT_MAX = 65535
 _MEMORY_MIN = 40 << 20
 """The least memory of a node, about: no verb runs with less."""
 _PLACEHOLDER = "placeholder"
 """The host that a cluster of one node has while its node is replaced."""
 _NOWHERE = "127.0.0.1:1"
 """An address where no node listens, so that the attempt to reach one fails at once."""
+
+_REMOVE = """
+cd /
+exec 3<&0
+{ cat <&3; for attempt in 1 2 3 4 5; do rm -rf "$0" && break; sleep 1; done; } >/dev/null 2>&1 &
+"""
+"""Removes a directory at the end of what is read, in the background. A node that still ends may write there once."""
 
 _OPTIONS = {"namespace": _NAMESPACE, "lifetime": "detached", "max_restarts": -1}
 """How Ray runs the actors."""
@@ -111,15 +123,19 @@ def cluster(
     name: str = "river",
     data: str | os.PathLike[str] | None = None,
     timeout: float = 10.0,
+    ports: Iterable[int] | None = None,
+    idle_timeout: float | None = None,
 ) -> RayCluster:
     """Makes a cluster of so many nodes, each on another machine of Ray, with ``cpus`` and ``memory`` reserved there.
 
     ``data`` is the directory of the ``nodes:`` files on each machine, with ``{}`` for the node's name; the home
     directory if it is not given. ``timeout`` is in seconds: how long to wait for the machines, longer where they have
-    to be started first.
+    to be started first. ``ports`` are those that a node may listen at, as ``range(7000, 7010)``: each takes the first
+    that is free on its machine, or any if they are not given.
 
-    The cluster lives until :meth:`RayCluster.down`, or until the end of a ``with`` block, however this program ends.
-    :func:`connect` finds it again.
+    The cluster lives until :meth:`RayCluster.down`, or until the end of a ``with`` block, however this program ends, or
+    until no job has run for ``idle_timeout`` seconds, if that is given. :func:`connect` finds it again, and
+    :func:`list` lists all.
 
     Raises :class:`thalweg.NotEnoughResources` if Ray does not have the machines within ``timeout``, and leaves nothing;
     :class:`thalweg.RayError` if there is a cluster of this name, or no directory ``data`` on a machine;
@@ -136,6 +152,9 @@ def cluster(
         small.given, small.needed = bytes_each, _MEMORY_MIN
         raise small
     seconds("timeout", timeout, _TIMEOUT_SECONDS_MAX)
+    if idle_timeout is not None and seconds("idle_timeout", idle_timeout, _IDLE_SECONDS_MAX) < 1:
+        raise UsageError(f"idle_timeout={idle_timeout!r}: give at least 1 s")
+    asked = _Asked(nodes, cpus, bytes_each, place, _ports(ports), timeout, idle_timeout)
     ray = _ray()
     taken = RayError(
         f"Ray hosts a cluster '{name}' already; thalweg.ray.connect('{name}') finds it, thalweg.ray.down('{name}') ends"
@@ -155,13 +174,61 @@ def cluster(
         keeper = ray.remote(Keeper).options(name=_of(name), max_task_retries=-1, **options).remote(name)
     except ValueError as why:  # Another program was faster.
         raise taken from why
+    # Once only: a keeper that was restarted meanwhile does not know what it had begun.
+    making = keeper.make.options(max_task_retries=0).remote(asked)
     try:
-        # Once only: a keeper that was restarted meanwhile does not know what it had begun.
-        _got(ray, keeper.make.options(max_task_retries=0).remote(nodes, cpus, bytes_each, place, timeout))
+        _got(ray, making)
     except BaseException:
         _ended(name)
+        # Ray prints an error that nobody has taken.
+        with contextlib.suppress(Exception):
+            ray.get(making, timeout=_ANSWER_SECONDS)
         raise
     return connect(name)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What :func:`cluster` asks a keeper for."""
+
+    nodes: int
+    cpus: int
+    memory: int
+    data: str | None
+    ports: tuple[int, ...]
+    timeout: float
+    idle_timeout: float | None
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A cluster that Ray hosts."""
+
+    name: str
+    """Its name, for :func:`connect` and :func:`down`."""
+    nodes: int
+    """How many nodes it has."""
+    cpus: int
+    """The CPUs that are reserved for each node."""
+    memory: int
+    """The bytes of memory that are reserved for each node."""
+    is_placed: bool
+    """Whether Ray has the machines for all nodes; those of a lost machine may be waiting for another."""
+
+
+def list() -> Sequence[Hosted]:
+    """The clusters that Ray hosts, by name, those included that are being made or ended."""
+    ray = _ray()
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    names = {actor["name"] for actor in actors if actor["namespace"] == _NAMESPACE}
+    groups = ray.util.placement_group_table().values()
+    own = [group for group in groups if group["state"] != "REMOVED" and group["name"] in names]
+    found: dict[str, Hosted] = {}
+    for group in own:
+        name = group["name"].removeprefix(_of(""))
+        each, is_placed = group["bundles"][0], group["state"] == "CREATED"
+        found[name] = Hosted(name, len(group["bundles"]), int(each["CPU"]), int(each["memory"]), is_placed)
+    return tuple(found[name] for name in sorted(found))
 
 
 def connect(name: str = "river") -> RayCluster:
@@ -230,15 +297,17 @@ class Keeper:
     def __init__(self, name: str) -> None:
         self._name = name
         self._place = _directory()
-        self._place.mkdir(mode=0o700)
         self._owner = self._place / "owner"
         self._changes = threading.Lock()
         self._stopping = threading.Event()
-        self._key = self._place.name.encode()
+        self._key = f"thalweg-{_library().get_runtime_context().get_actor_id()}".encode()
+        self._idle_timeout: float | None = None
         stored = self._store()._internal_kv_get(self._key)
         self._made = stored is not None
         if stored is not None:
-            _written(self._owner, pickle.loads(stored))
+            files, self._idle_timeout = pickle.loads(stored)
+            _written(self._owner, files)
+            self._end_when_idle()
 
     def is_taken(self) -> bool:
         """Whether the cluster has been made, or is being made or ended."""
@@ -248,49 +317,78 @@ class Keeper:
         """Whether the cluster has been made."""
         return self._made
 
-    def make(self, nodes: int, cpus: int, memory: int, data: str | None, timeout: float) -> None:
+    def make(self, asked: _Asked) -> None:
         """Reserves the machines and starts the nodes there, or leaves nothing."""
         with self._changes:
             try:
-                self._make(nodes, cpus, memory, data, timeout)
+                self._make(asked)
             except BaseException:
                 self._end()
                 raise
+        self._end_when_idle()
 
-    def _make(self, nodes: int, cpus: int, memory: int, data: str | None, timeout: float) -> None:
+    def _make(self, asked: _Asked) -> None:
         ray = _library()
         from ray.util.placement_group import placement_group  # pyright: ignore
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # pyright: ignore
 
-        bundle: dict[str, float] = {"CPU": cpus, "memory": memory}
-        bundles = [bundle] * nodes
+        bundle: dict[str, float] = {"CPU": asked.cpus, "memory": asked.memory}
+        bundles = [bundle] * asked.nodes
         group: Any = placement_group(bundles, "STRICT_SPREAD", name=_of(self._name), lifetime="detached")
-        end = time.monotonic() + timeout
+        end = time.monotonic() + asked.timeout
         while not group.wait(_LOOK_SECONDS):
             if self._stopping.is_set() or time.monotonic() >= end:
-                raise _not_enough(ray, nodes, bundle)
-        supervisors: list[Any] = []
+                raise _not_enough(ray, asked.nodes, bundle)
+        supervisors: Any = []
         # Ray warns that such an actor ends with its placement group, as it should.
         with _quiet("ray.actor"):
-            for index in range(nodes):
+            for index in range(asked.nodes):
                 supervisor = ray.remote(Supervisor).options(
                     name=_of(self._name, index),
-                    num_cpus=cpus,
-                    memory=memory,
+                    num_cpus=asked.cpus,
+                    memory=asked.memory,
                     max_concurrency=2,
                     scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
                     **_OPTIONS,
                 )
-                supervisors.append(supervisor.remote(self._name, index, cpus, memory, data))
+                supervisors.append(supervisor.remote(self._name, index, asked))
         hosts = self._all([supervisor.place.remote() for supervisor in supervisors])
         self._cluster("init", self._name, *hosts)
         self._cluster("client", _CLIENT)
         identities = [_read(self._owner / "hosts" / host.partition("=")[0]) for host in hosts]
         self._all([supervisor.start.remote(files) for supervisor, files in zip(supervisors, identities, strict=True)])
+        self._idle_timeout = asked.idle_timeout
         self._store_owner()
         self._made = True
 
-    def _all(self, calls: list[Any]) -> list[Any]:
+    def _end_when_idle(self) -> None:
+        """Ends the cluster, from another thread, when no job has run for long enough, if there is a limit."""
+        if self._idle_timeout is not None:
+            threading.Thread(target=self._watch, args=(self._idle_timeout,), daemon=True).start()
+
+    def _watch(self, limit: float) -> None:
+        used, before = time.monotonic(), None
+        while not self._stopping.wait(limit / _IDLE_LOOKS):
+            jobs = self._jobs()
+            # What cannot be asked may be at work.
+            if jobs is None or jobs[0] > 0 or jobs != before:
+                used, before = time.monotonic(), jobs
+            elif time.monotonic() - used >= limit:
+                print(f"the cluster '{self._name}' has been idle for {limit:.0f} s and ends", flush=True)
+                # A call, for only in a call can an actor end itself.
+                _actor(_library(), self._name).stop.remote()
+                return
+
+    def _jobs(self) -> tuple[int, int] | None:
+        """How many jobs run on all nodes, and how many have ended; ``None`` if a node does not answer."""
+        command = [_script(self._place), "cluster", "status", "--identity", str(self._owner), "--json"]
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            said = json.loads(subprocess.run(command, capture_output=True).stdout)
+            every = [host["status"] for host in said["hosts"]]
+            return sum(node["jobs_running"] for node in every), sum(node["jobs_ended"] for node in every)
+        return None
+
+    def _all(self, calls: Sequence[Any]) -> Sequence[Any]:
         """The results of all calls, unless the cluster is to end."""
         ray = _library()
         left = calls
@@ -345,7 +443,7 @@ class Keeper:
             self._store_owner()
             return _read(self._owner / "hosts" / name)
 
-    def _hosts(self) -> list[str]:
+    def _hosts(self) -> Sequence[str]:
         """The names of the hosts in the cluster file."""
         return [host["name"] for host in json.loads((self._owner / "cluster.json").read_bytes())["hosts"]]
 
@@ -377,7 +475,7 @@ class Keeper:
             raise RayError(done.stderr.strip())
 
     def _store_owner(self) -> None:
-        self._store()._internal_kv_put(self._key, pickle.dumps(_read(self._owner)))
+        self._store()._internal_kv_put(self._key, pickle.dumps((_read(self._owner), self._idle_timeout)))
 
     @staticmethod
     def _store() -> Any:
@@ -390,12 +488,11 @@ class Keeper:
 class Supervisor:
     """The actor of a bundle, which runs a node and restarts it. The node ends with it."""
 
-    def __init__(self, name: str, index: int, cpus: int, memory: int, data: str | None) -> None:
+    def __init__(self, name: str, index: int, asked: _Asked) -> None:
         self._name = name
         self._node = f"n{index + 1}"
-        self._cpus = cpus
-        self._memory = memory
-        self._data = None if data is None else data.replace("{}", self._node)
+        self._asked = asked
+        self._data = None if asked.data is None else asked.data.replace("{}", self._node)
         self._place = _directory()
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -412,11 +509,12 @@ class Supervisor:
                 f"{self._node} on {address} has no directory {self._data}: create it on every machine of Ray, or give"
                 " another data"
             )
-        with socket.socket() as free:
-            free.bind((address, 0))
-            port = free.getsockname()[1]
+        port = next(filter(None, (_free(address, port) for port in self._asked.ports)), None)
+        if port is None:
+            tried = f"{self._asked.ports[0]} to {self._asked.ports[-1]}"
+            raise RayError(f"{self._node} finds no port free on {address} of those from {tried}: give more ports")
         words = [] if self._data is None else [f"data={self._data}"]
-        return f"{self._node}={address}:{port}@{','.join([*words, f'memory={self._memory}'])}"
+        return f"{self._node}={address}:{port}@{','.join([*words, f'memory={self._asked.memory}'])}"
 
     def start(self, files: _Files) -> None:
         """Runs the node with this identity, and returns when it listens."""
@@ -469,12 +567,11 @@ class Supervisor:
         return _library().get_actor(_of(self._name), namespace=_NAMESPACE)
 
     def _started(self, files: _Files) -> subprocess.Popen[bytes]:
-        # Only now, for Ray may end this actor while it begins. The node of an earlier process may still remove its own.
-        own = self._place / str(os.getpid())
+        own = self._place / "node"
         _written(own, files)
         cores = sorted(os.sched_getaffinity(0))
         # Which ones is left to chance, so that several clusters do not meet on the first.
-        mine = random.sample(cores, min(self._cpus, len(cores)))
+        mine = random.sample(cores, min(self._asked.cpus, len(cores)))
         command = [sys.executable, "-m", "thalweg._node", _script(own), str(own), ",".join(map(str, mine))]
         where = Path.home() if self._data is None else Path(self._data)
         return subprocess.Popen(
@@ -527,10 +624,15 @@ def _wait_for_end(ray: Any, end: float, name: str, index: int | None = None) -> 
 
 
 def _directory() -> Path:
-    """The directory of this actor, without what was there before it was restarted."""
-    place = Path(tempfile.gettempdir(), f"thalweg-{_library().get_runtime_context().get_actor_id()}")
-    shutil.rmtree(place, ignore_errors=True)
-    return place
+    """A new directory of this process, for keys among others, which is removed however the process ends."""
+    actor = _library().get_runtime_context().get_actor_id()
+    place = tempfile.mkdtemp(prefix=f"thalweg-{actor}-{os.getpid()}-")
+    # The other end is open as long as this process is there; no other process has it.
+    read, _ = os.pipe()
+    # Not a child of this process, and in a session of its own, for Ray kills the children of an actor that has ended.
+    subprocess.run(["sh", "-c", _REMOVE, place], stdin=read, start_new_session=True, check=True)
+    os.close(read)
+    return Path(place)
 
 
 def _of(name: str, index: int | None = None) -> str:
@@ -587,6 +689,26 @@ def _data(data: str | os.PathLike[str] | None) -> str | None:
     if not os.path.isabs(place) or "," in place or not place.isprintable():
         raise UsageError(f"data={place!r}: give an absolute path without commas, which each machine has")
     return place
+
+
+def _ports(ports: Iterable[int] | None) -> tuple[int, ...]:
+    """The ports to try in turn; 0 is any that is free."""
+    if ports is None:
+        return (0,)
+    found = tuple(whole("ports", port) for port in ports)
+    if not found or max(found) > _PORT_MAX:
+        raise UsageError(f"ports={ports!r}: give at least one from 1 to {_PORT_MAX}, as in range(7000, 7010)")
+    return found
+
+
+def _free(address: str, port: int) -> int | None:
+    """A port of this machine at which nobody listens: this one, or any if it is 0."""
+    with socket.socket() as free, contextlib.suppress(OSError):
+        # As the node does: a connection that has ended takes no port from it.
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind((address, port))
+        return free.getsockname()[1]
+    return None
 
 
 def _read(place: Path) -> _Files:

@@ -506,6 +506,9 @@ class Check(Object):
     seconds: float
     """Wall-clock seconds."""
 
+    def _title(self) -> str:
+        return f"{_counted(self.proof.records, 'record')}, {'in order' if self.ordered else 'not in order'}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(Object):
@@ -527,6 +530,9 @@ class DoctorReport(Object):
 
     findings: tuple[Finding, ...]
     """One finding for each subject."""
+
+    def _title(self) -> str:
+        return str(self).rpartition("\n")[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -628,6 +634,10 @@ class JobList(Object):
     errors: tuple[str, ...]
     """A line for each host that could not be asked."""
 
+    def _title(self) -> str:
+        asked = f", {_counted(len(self.errors), 'host')} not asked" if self.errors else ""
+        return _counted(len({job.id for job in self.jobs}), "job") + asked
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeStatus(Object):
@@ -694,6 +704,10 @@ class ClusterReport(Object):
     hosts: tuple[HostReport, ...]
     """One for each host."""
 
+    def _title(self) -> str:
+        up = sum(host.status is not None for host in self.hosts)
+        return f"cluster {self.name}: {up} of {_counted(len(self.hosts), 'node')} up"
+
 
 @dataclass(frozen=True)
 class HostOutput:
@@ -718,3 +732,7 @@ class Executed:
     def ok(self) -> bool:
         """Whether it ended with status 0 on every host."""
         return all(host.end is not None and host.end.state == "done" for host in self.report.hosts)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

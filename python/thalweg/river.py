@@ -14,7 +14,7 @@ ENDS_MAX = 1024
 """The most inlets of a river, and the most outlets."""
 
 Pick: TypeAlias = Literal["robin", "hash", "copy", "least-busy"] | Callable[[list[bytes]], Sequence[int]]
-"""Which outlet a record goes to: in turn, a few records at a time, by a hash of its key, to all, to the one that is
+"""Which outlet a record goes to: in turn, by a hash of its key, to all, to the one that is
 free soonest, or as a function says that gets a list of records and returns the number of an outlet for each. The
 function may not use an inlet."""
 
@@ -23,7 +23,8 @@ class River:
     """Carries records from ``inlets`` to ``outlets``, each of which one thread uses. There are at most 1024 of each.
 
     ``record``, ``prefixed`` and ``by`` say how records lie in what is put, and what their key is, as for
-    :func:`thalweg.sort`. The memory of a river is bounded: an inlet waits while its outlets are slow.
+    :func:`thalweg.sort`. The memory of a river is bounded: an inlet has room for 512 KiB for each outlet, and then waits
+    until its outlets are read. So one thread may put and finish a little before it takes:
 
     >>> import thalweg
     >>> river = thalweg.River(inlets=1, outlets=2, pick=lambda lines: [len(line) % 2 for line in lines])
@@ -31,6 +32,8 @@ class River:
     ...     inlet.put(b"a\\nbb\\nccc\\n")
     >>> [b"".join(outlet) for outlet in river.outlets]
     [b'bb\\n', b'a\\nccc\\n']
+
+    Raises :class:`thalweg.RiverError` where the only thread of a program would wait for ever.
     """
 
     def __init__(

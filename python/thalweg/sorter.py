@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from types import TracebackType
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from thalweg import _native
 from thalweg._objects import made
 from thalweg._words import Bytes, Name, Option, Size, words
 from thalweg.results import Receipt
+
+RECORDS_TOGETHER = 1024
+"""Records that :meth:`Sorter.extend` puts at a time."""
+
+_Block = TypeVar("_Block", bytes, memoryview)
 
 
 class Sorter:
@@ -20,12 +27,11 @@ class Sorter:
     its scratch.
 
     >>> import thalweg
-    >>> with thalweg.Sorter(record=4, memory="16MiB") as sorter:
-    ...     sorter.put(b"pearkiwi")
-    ...     sorter.put(b"plumfig!")
-    ...     for block in sorter.sorted():
-    ...         bytes(block)
-    b'fig!kiwipearplum'
+    >>> with thalweg.Sorter(memory="16MiB") as sorter:
+    ...     sorter.put(b"pear\\nkiwi\\n")
+    ...     sorter.extend([b"plum", b"fig"])
+    ...     list(sorter.sorted().records())
+    [b'fig', b'kiwi', b'pear', b'plum']
     """
 
     def __init__(
@@ -52,7 +58,7 @@ class Sorter:
             "output": "-",
         }
         self._sorter = _native.Sorter(words("sort", (), options))
-        self._sorted: Sorted | None = None
+        self._sorted: Sorted[Any] | None = None
 
     def put(self, records: Bytes) -> None:
         """Puts the next bytes: anything with the buffer protocol, as ``bytes``, a numpy array or a
@@ -62,12 +68,30 @@ class Sorter:
         """
         self._sorter.put(records)
 
-    def sorted(self) -> Sorted:
-        """Ends the input and gives the sorted records.
+    def extend(self, records: Iterable[Bytes]) -> None:
+        """Puts records that are each by itself: lines without their newlines, prefixed records without their prefixes.
+
+        Raises :class:`thalweg.UsageError` if a line has a newline in it, or a record has another length than all.
+        """
+        if isinstance(records, (bytes, bytearray, memoryview)):
+            raise TypeError("records: give an iterable of records; put() takes the bytes of several")
+        rest = iter(records)
+        while some := list(islice(rest, RECORDS_TOGETHER)):
+            self._sorter.put_records(some)
+
+    @overload
+    def sorted(self, *, views: Literal[False] = False) -> Sorted[bytes]: ...
+    @overload
+    def sorted(self, *, views: Literal[True]) -> Sorted[memoryview]: ...
+    def sorted(self, *, views: bool = False) -> Sorted[Any]:
+        """Ends the input and gives the sorted records: in blocks, or one by one with :meth:`Sorted.records`.
+
+        Blocks are copies, of up to a few MiB. With ``views`` they are read in place, and a program may hold at most 8
+        of them at once.
 
         Raises :class:`thalweg.PutCutShort` if the input ended inside a record.
         """
-        self._sorted = Sorted(self._sorter.sorted())
+        self._sorted = Sorted(self._sorter.sorted(), views=views)
         return self._sorted
 
     def close(self) -> None:
@@ -85,24 +109,31 @@ class Sorter:
         self.close()
 
 
-class Sorted(Iterator[memoryview]):
-    """The sorted records of a :class:`Sorter`, in blocks of whole records that are read in place.
+class Sorted(Iterator[_Block], Generic[_Block]):
+    """The sorted records of a :class:`Sorter`, in blocks of whole records.
 
-    Each is a view that is read-only: ``numpy.frombuffer(block, dtype="S8")`` does not copy it, ``bytes(block)``
-    does. A program may hold 8 blocks at once, and copies what is to stay.
+    ``numpy.frombuffer(block, dtype="S8")`` reads the records of a block. A view, if views were asked for, is read-only
+    and in the sorter's memory.
 
-    Raises :class:`thalweg.BlocksHeld` if it holds more. The end is only reached when the output is proved to be the
-    input.
+    Raises :class:`thalweg.BlocksHeld` if the program holds more than 8 views. The end is only reached when the output
+    is proved to be the input.
     """
 
-    def __init__(self, native: _native.Sorted) -> None:
+    def __init__(self, native: _native.Sorted, *, views: bool) -> None:
         self._native = native
+        self._take: Any = memoryview if views else bytes
 
-    def __next__(self) -> memoryview:
-        return next(self._native)
+    def __next__(self) -> _Block:
+        return self._take(next(self._native))
+
+    def records(self) -> Iterator[bytes]:
+        """The records that have not been taken, one by one: lines without their newlines, prefixed records without
+        their prefixes."""
+        while (records := self._native.records()) is not None:
+            yield from records
 
     def receipt(self) -> Receipt:
-        """What the sort did, when all blocks were taken. Peak memory in it is that of the whole process."""
+        """What the sort did, when all records were taken. Peak memory in it is that of the whole process."""
         return made(Receipt, self._native.receipt())
 
     def close(self) -> None:

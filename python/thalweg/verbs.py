@@ -1,7 +1,8 @@
 """The verbs: each is the command of its name, with its flags as keywords.
 
-Files are named as for the command; see :data:`thalweg.Name`. Every call ends within a second of Ctrl-C and then
-leaves what a cancelled command leaves: inputs and older outputs as they were. Calls in several threads run side by
+Files are named as for the command; see :data:`thalweg.Name`. Every call ends within a second of Ctrl-C, or when another
+thread calls ``cancel`` of the :class:`thalweg.Cancel` that it was given, and then leaves what a cancelled command
+leaves: inputs and older outputs as they were. Calls in several threads run side by
 side, each with its own memory.
 """
 
@@ -11,8 +12,8 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias, cast
 
 from thalweg._objects import made
-from thalweg._progress import Progress, call
-from thalweg._words import Name, Option, Size, names, one_name, path, some_names, text, words
+from thalweg._progress import Cancel, Progress, call
+from thalweg._words import Name, Option, Size, input_name, names, output_name, path, some_names, text, words
 from thalweg.cluster import Cluster
 from thalweg.results import (
     Check,
@@ -63,6 +64,7 @@ def sort(
     on: Iterable[str] = (),
     shares: Literal["planned", "equal"] | None = None,
     progress: Progress = False,
+    cancel: Cancel | None = None,
 ) -> Receipt:
     """Sorts files of any size in any memory, and proves it. Records with equal keys stay in the order of the inputs.
 
@@ -83,7 +85,7 @@ def sort(
     (3, True, 'apple\\nfig\\npear\\n')
     """
     options: dict[str, Option] = {
-        "output": one_name(output, "output"),
+        "output": output_name(output),
         "record": record,
         "prefixed": prefixed,
         "by": by,
@@ -100,7 +102,7 @@ def sort(
         "shares": shares,
         **_on(cluster, identity, on),
     }
-    return made(Receipt, call(words("sort", some_names(inputs), options), progress))
+    return made(Receipt, call(words("sort", some_names(inputs), options), progress, cancel))
 
 
 def shuffle(
@@ -121,6 +123,7 @@ def shuffle(
     on: Iterable[str] = (),
     shares: Literal["planned", "equal"] | None = None,
     progress: Progress = False,
+    cancel: Cancel | None = None,
 ) -> Receipt:
     """Puts records in random order, which is the same for the same ``seed``, any number of 64 bits, and inputs.
 
@@ -133,7 +136,7 @@ def shuffle(
     10
     """
     options: dict[str, Option] = {
-        "output": one_name(output, "output"),
+        "output": output_name(output),
         "seed": seed,
         "record": record,
         "prefixed": prefixed,
@@ -146,7 +149,7 @@ def shuffle(
         "shares": shares,
         **_on(cluster, identity, on),
     }
-    return made(Receipt, call(words("shuffle", some_names(inputs), options), progress))
+    return made(Receipt, call(words("shuffle", some_names(inputs), options), progress, cancel))
 
 
 def merge(
@@ -167,6 +170,7 @@ def merge(
     on: Iterable[str] = (),
     shares: Literal["planned", "equal"] | None = None,
     progress: Progress = False,
+    cancel: Cancel | None = None,
 ) -> Receipt:
     """Merges files that are in order.
 
@@ -183,7 +187,7 @@ def merge(
     ['1', '2', '3', '4']
     """
     options: dict[str, Option] = {
-        "output": one_name(output, "output"),
+        "output": output_name(output),
         "record": record,
         "prefixed": prefixed,
         "by": by,
@@ -196,7 +200,7 @@ def merge(
         "shares": shares,
         **_on(cluster, identity, on),
     }
-    return made(Receipt, call(words("merge", some_names(inputs), options), progress))
+    return made(Receipt, call(words("merge", some_names(inputs), options), progress, cancel))
 
 
 def join(
@@ -223,6 +227,7 @@ def join(
     on: Iterable[str] = (),
     shares: Literal["planned", "equal"] | None = None,
     progress: Progress = False,
+    cancel: Cancel | None = None,
 ) -> Receipt:
     """Joins the records of two files by their keys.
 
@@ -240,7 +245,7 @@ def join(
     '1 Suspicion\\t1 1941\\n'
     """
     options: dict[str, Option] = {
-        "output": one_name(output, "output"),
+        "output": output_name(output),
         "record": record,
         "prefixed": prefixed,
         "by": by,
@@ -258,7 +263,8 @@ def join(
         "shares": shares,
         **_on(cluster, identity, on),
     }
-    return made(Receipt, call(words("join", [one_name(left, "left"), one_name(right, "right")], options), progress))
+    sides = [input_name(left, "left"), input_name(right, "right")]
+    return made(Receipt, call(words("join", sides, options), progress, cancel))
 
 
 def partition(
@@ -281,6 +287,7 @@ def partition(
     on: Iterable[str] = (),
     shares: Literal["planned", "equal"] | None = None,
     progress: Progress = False,
+    cancel: Cancel | None = None,
 ) -> Receipt:
     """Distributes records over so many files; ``output`` has ``{}`` where the number of a part goes.
 
@@ -296,7 +303,7 @@ def partition(
     [2, 2]
     """
     options: dict[str, Option] = {
-        "output": one_name(output, "output"),
+        "output": output_name(output),
         "parts": parts,
         "pick": pick,
         "split_keys": split_keys,
@@ -311,7 +318,7 @@ def partition(
         "shares": shares,
         **_on(cluster, identity, on),
     }
-    return made(Receipt, call(words("partition", some_names(inputs), options), progress))
+    return made(Receipt, call(words("partition", some_names(inputs), options), progress, cancel))
 
 
 def check(
@@ -328,6 +335,7 @@ def check(
     identity: Name | None = None,
     on: Iterable[str] = (),
     progress: Progress = False,
+    cancel: Cancel | None = None,
 ) -> Check:
     """Looks whether files are one sorted sequence, and proves what is in them. That they are not in order is no
     error.
@@ -351,7 +359,7 @@ def check(
         "io": io,
         **_on(cluster, identity, on),
     }
-    return made(Check, call(words("check", some_names(files, "files"), options), progress))
+    return made(Check, call(words("check", some_names(files, "files"), options), progress, cancel))
 
 
 def gen(
@@ -363,6 +371,7 @@ def gen(
     start: int | str | None = None,
     io: Io | None = None,
     progress: Progress = False,
+    cancel: Cancel | None = None,
 ) -> Receipt:
     """Generates records of 100 bytes, those of the Sort Benchmark. ``count`` may have a suffix, as in ``"10M"``.
 
@@ -376,7 +385,7 @@ def gen(
         "start": start,
         "io": io,
     }
-    return made(Receipt, call(words("gen", [str(count), one_name(file, "file")], options), progress))
+    return made(Receipt, call(words("gen", [str(count), output_name(file, "file")], options), progress, cancel))
 
 
 def pump(
@@ -395,6 +404,7 @@ def pump(
     cluster: Cluster | str | None = None,
     identity: Name | None = None,
     progress: Progress = False,
+    cancel: Cancel | None = None,
 ) -> PumpReceipt:
     """Copies files and directories: here, between hosts of a cluster (``HOST:/PATH``), or over ssh
     (``ssh://HOST/PATH``).
@@ -421,8 +431,8 @@ def pump(
         **({} if cluster is None else _cluster(cluster).identity_flags()),
         **({} if identity is None else {"identity": identity}),
     }
-    ends = [*some_names(sources, "sources"), one_name(dest, "dest")]
-    return made(PumpReceipt, call(words("pump", ends, options), progress))
+    ends = [*some_names(sources, "sources"), output_name(dest, "dest")]
+    return made(PumpReceipt, call(words("pump", ends, options), progress, cancel))
 
 
 def plan(
@@ -497,5 +507,5 @@ def detach(verb: str, inputs: Name | Iterable[Name], output: Name, **options: Op
     keywords are those of the verb, ``cluster`` among them. :meth:`thalweg.Cluster.jobs` lists jobs.
     """
     where = _on(options.pop("cluster", None), cast(Option, options.pop("identity", None)), options.pop("on", ()))
-    given = {**cast("dict[str, Option]", options), **where, "output": one_name(output, "output"), "detach": True}
+    given = {**cast("dict[str, Option]", options), **where, "output": output_name(output), "detach": True}
     return made(Detached, call(words(text("verb", verb), some_names(inputs), given)))

@@ -68,6 +68,9 @@ class Volume:
     def __repr__(self) -> str:
         return f"Volume({self.name!r})"
 
+    def __reduce__(self) -> tuple[type[Volume], tuple[str]]:
+        return Volume, (self.name,)
+
     def open(self, path: str | os.PathLike[str], mode: str = "rb") -> IO[bytes]:
         """Opens a file to read (``rb``), to write anew (``wb``), to write it if it does not exist (``xb``), to append
         (``ab``), to read and write (``r+b``), or to write anew and read (``w+b``, ``x+b``). There are no other modes:
@@ -109,6 +112,11 @@ class Volume:
         """Removes a file, or a directory that is empty."""
         with _about(path):
             self._native.remove(os.fspath(path))
+
+    def set_mode(self, path: str | os.PathLike[str], mode: int) -> None:
+        """Sets the permission bits of a file or directory."""
+        with _about(path):
+            self._native.set_mode(os.fspath(path), mode)
 
     def rename(self, old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
         """Gives a file or directory another name. A file that has it is replaced."""

@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{JobVolume, PieceEnd, Proof, hex};
 
-/// A request to a node to check its own files, a range of a table, or a share of files in a volume, as one piece of the
-/// sequence.
+/// A request to a node to check its own files, a range of a table, or a share of files that all nodes see, as one piece
+/// of the sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckShare {
-    /// Shell patterns, tables, or paths in the volume, as strings with escapes.
+    /// Shell patterns, tables, or paths of shared files, as strings with escapes.
     pub inputs: Vec<String>,
-    /// The volume, and the share.
+    /// The share, if all nodes see the files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume: Option<VolumeShare>,
+    pub shared: Option<SharedFiles>,
     /// Bytes of a record; none means lines.
     pub record: Option<u32>,
     /// Whether records begin with their length; then there is no `record`.
@@ -28,14 +28,13 @@ pub struct CheckShare {
     pub keys: Vec<(u32, u32, bool)>,
 }
 
-/// A node's share of files in a volume: pages that follow each other.
+/// A node's share of files that all nodes see: pages that follow each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct VolumeShare {
-    /// The volume.
-    pub volume: JobVolume,
-    /// The lengths of the files in bytes; if they are no longer true, the check fails.
-    pub lengths: Vec<u64>,
+pub struct SharedFiles {
+    /// The volume that they are in, if they are in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<JobVolume>,
     /// The number of this share, from 0.
     pub index: usize,
     /// The number of shares.
@@ -71,4 +70,7 @@ pub struct Examined {
     /// The start of a record that ends after the piece.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "hex::bytes")]
     pub open: Vec<u8>,
+    /// The lengths in bytes of the files of a share, which are the same for all nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lengths: Vec<u64>,
 }

@@ -26,7 +26,7 @@ pub use bench::{
     AccessRun, BenchFloor, BenchHost, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate,
     BenchReport, BenchRow, BenchTable, BenchTableRun, BenchTarget, Iperf, IperfEnd, IperfSum, RivalRun,
 };
-pub use check::{CheckSaid, CheckShare, Examined, VolumeShare};
+pub use check::{CheckSaid, CheckShare, Examined, SharedFiles};
 pub use cluster::{ClusterClient, ClusterFile, ClusterHost, DroppedHost, Links, May};
 pub use job::{
     AttemptEnd, ClientFile, ClientFileRequest, Detached, Edge, FromParticipant, JobAttempt, JobOptions,

@@ -229,7 +229,7 @@ fn what_jobs_on_nodes_cannot_do_with_volumes_they_say() {
     refused("plan sort volume:films/in -o nodes:out-{}", "nobody has measured how fast");
     refused("check volume:films/in volume:here/in", "either all inputs are in one volume");
     refused("check volume:films/in nodes:in", "either all inputs are in one volume");
-    refused("check in", "or files of a volume; check 'in' without --cluster");
+    refused("check client:in", "files of a volume, and tables; check 'client:in' without --cluster");
     refused("check volume:here/in", "volume here is not on the nodes of cluster river");
     refused("check volume:films/none", "volume:films/none");
     refused("sort volume:films/none -o volume:films/out", "volume:films/none");

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use thalweg_base::units::Bytes;
 
+use crate::endpoint::not_yet;
 use crate::{AskedOfCluster, Endpoint};
 
 /// Why a verb refuses a request.
@@ -187,6 +188,9 @@ pub enum Asked {
     /// A node already runs the transfer with this id.
     #[error("this node runs transfer {0} already")]
     TransferRuns(String),
+    /// A URL of something that no verb can read or write: the URL, and its scheme.
+    #[error("{}", not_yet(.0, .1))]
+    Scheme(String, String),
     /// Only the nodes of a cluster run a job without their client.
     #[error("only the nodes of a cluster run a job without their client")]
     DetachedHere,

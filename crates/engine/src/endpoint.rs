@@ -14,6 +14,9 @@ use thalweg_volume::VolumePath;
 
 use crate::{Asked, Result};
 
+/// Begins the URL of a file of a volume, as libraries for Python write it.
+const VOLUMES: &[u8] = b"thalweg://";
+
 /// Where bytes come from or go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
@@ -25,7 +28,7 @@ pub enum Endpoint {
     Nodes(PathBuf),
     /// A file of this client that nodes of a cluster read or write, written `client:PATH`.
     Client(PathBuf),
-    /// A file of a volume, written `volume:NAME/PATH`.
+    /// A file of a volume, written `volume:NAME/PATH` or `thalweg://NAME/PATH`.
     Volume(VolumePath),
     /// Records of a table of a cluster, written `table:NAME` or `table:NAME@LOW..HIGH`.
     Table(TablePart),
@@ -86,7 +89,7 @@ impl Endpoint {
     pub(crate) fn here<'a>(&'a self, standard: &'a str) -> Result<&'a Path> {
         match self {
             Endpoint::Path(path) if path.as_os_str().is_empty() => Err(Asked::NoName.into()),
-            Endpoint::Path(path) => Ok(path),
+            Endpoint::Path(path) => self.check().map(|()| path.as_path()),
             Endpoint::Volume(path) => Ok(path.as_path()),
             Endpoint::Standard => Ok(Path::new(standard)),
             other => Err(Asked::Elsewhere(other.clone()).into()),
@@ -112,6 +115,17 @@ impl Endpoint {
         matches!(self, Endpoint::Nodes(_) | Endpoint::Client(_))
     }
 
+    /// Fails for the URL of something that no verb can read or write, which is a path otherwise.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self {
+            Endpoint::Path(path) => match scheme(path.as_os_str().as_bytes()) {
+                Some(scheme) => Err(Asked::Scheme(path.display().to_string(), scheme.into()).into()),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
     /// Parses an argument as an endpoint of a transfer.
     ///
     /// # Errors
@@ -123,6 +137,12 @@ impl Endpoint {
         let bytes = word.as_bytes();
         if let Some(rest) = bytes.strip_prefix(b"ssh://") {
             return ssh(rest).ok_or_else(|| BadEndpoint::Ssh(word.to_string_lossy().into()));
+        }
+        if bytes.starts_with(VOLUMES) {
+            return Ok(Endpoint::from(word));
+        }
+        if let Some(scheme) = scheme(bytes) {
+            return Err(BadEndpoint::Scheme(word.to_string_lossy().into(), scheme.into()));
         }
         let head = &bytes[..bytes.iter().position(|b| *b == b'/').unwrap_or(bytes.len())];
         let Some(colon) = head.iter().position(|b| *b == b':') else {
@@ -152,7 +172,9 @@ impl Endpoint {
 impl From<&OsStr> for Endpoint {
     fn from(word: &OsStr) -> Endpoint {
         let bytes = word.as_bytes();
-        if let Some(path) = VolumePath::of(word) {
+        let by_url = bytes.strip_prefix(VOLUMES).map(|rest| [b"volume:", rest].concat());
+        let volume = by_url.as_deref().map_or(word, OsStr::from_bytes);
+        if let Some(path) = VolumePath::of(volume) {
             return Endpoint::Volume(path);
         }
         if let Some(table) = bytes.strip_prefix(b"table:") {
@@ -227,13 +249,32 @@ pub enum BadEndpoint {
         /// The host.
         host: String,
     },
+    /// A URL of something that no verb can read or write.
+    #[error("{}", not_yet(.0, .1))]
+    Scheme(String, String),
     /// The text after `zero:` is not a size.
     #[error("{0}")]
     Size(String),
 }
 
+/// The scheme of a URL, which may be a path of this machine only with `./` before it.
+fn scheme(word: &[u8]) -> Option<&str> {
+    let at = word.windows(3).position(|some| some == b"://")?;
+    let scheme = str::from_utf8(&word[..at]).ok()?;
+    let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(is_scheme)).then_some(scheme)
+}
+
 fn path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+/// Says that there is no way to these files.
+pub(crate) fn not_yet(word: &str, scheme: &str) -> String {
+    match scheme {
+        "file" => format!("'{word}': write the path alone, without file://"),
+        _ => format!("'{word}': {scheme}:// cannot be read or written yet; copy it to or from a file"),
+    }
 }
 
 fn zeros(size: &[u8]) -> std::result::Result<Endpoint, BadEndpoint> {
@@ -275,6 +316,21 @@ fn ssh(rest: &[u8]) -> Option<Endpoint> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_is_a_file_of_a_volume_or_is_refused() {
+        let reel = Endpoint::Volume(VolumePath::of("volume:v/d/a".as_ref()).unwrap());
+        assert_eq!(Endpoint::from("thalweg://v/d/a"), reel);
+        assert_eq!(Endpoint::of_transfer("thalweg://v/d/a".as_ref()), Ok(reel));
+        for (word, scheme) in [("s3://b/k", "s3"), ("https://h/p", "https"), ("file:///p", "file")] {
+            let refused = BadEndpoint::Scheme(word.into(), scheme.into());
+            assert_eq!(Endpoint::of_transfer(word.as_ref()), Err(refused));
+            assert!(Endpoint::from(word).here("-").is_err() && Endpoint::from(word).check().is_err());
+        }
+        for path in ["./s3://b/k", "a b://c", "://c", "d/s3://b"] {
+            assert!(Endpoint::from(path).check().is_ok(), "{path}");
+        }
+    }
 
     #[test]
     fn a_word_for_records_names_no_other_machine() {

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use thalweg_api::FailureKind;
 use thalweg_base::units::Bytes;
+use thalweg_io::directory_of;
 use thalweg_pump::InputsError;
 use thalweg_record::Layout;
 
 use crate::asked::{Asked, BadPath, Needs, TooLittleMemory};
 use crate::job_fault::{AskedOfCluster, JobFault};
+use crate::temporary;
 
 /// Results of the verbs.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -86,7 +88,7 @@ pub enum Error {
     OutputFull {
         /// The output.
         path: PathBuf,
-        /// Bytes that it takes.
+        /// Bytes that it takes; if that is not known, bytes that it has taken.
         needed: u64,
         /// Its directory.
         directory: PathBuf,
@@ -239,6 +241,20 @@ impl Error {
         }
     }
 
+    /// An error of writing this output, whose size was not known before, or not reserved.
+    pub(crate) fn of_output(why: thalweg_io::Error, output: &Path) -> Error {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        match why.source.kind() {
+            StorageFull | QuotaExceeded => Error::OutputFull {
+                path: output.to_path_buf(),
+                needed: why.offset.unwrap_or(0),
+                directory: directory_of(output).to_path_buf(),
+                available: Some(0),
+            },
+            _ => Error::Io(why),
+        }
+    }
+
     /// Whether a disk is full.
     pub fn is_full(&self) -> bool {
         match self {
@@ -256,6 +272,11 @@ impl Error {
 fn no_room(needed: Bytes, directory: &Path, available: Option<u64>) -> String {
     let directory = directory.display();
     match available.map(Bytes) {
+        Some(Bytes(0)) => {
+            format!(
+                "it takes more than {needed} and {directory} has nothing left; free some, or choose another place"
+            )
+        }
         Some(free) => {
             format!("it takes {needed} and {directory} has {free} left; free some, or choose another place")
         }
@@ -315,7 +336,10 @@ impl From<thalweg_io::Error> for Error {
         const SIGPIPE: i32 = 13;
         match why.source.kind() {
             std::io::ErrorKind::BrokenPipe => Error::Interrupted(SIGPIPE),
-            _ => Error::Io(why),
+            _ => match temporary::output_of(&why.path) {
+                Some(output) => Error::of_output(why, &output),
+                None => Error::Io(why),
+            },
         }
     }
 }

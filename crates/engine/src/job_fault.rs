@@ -22,10 +22,10 @@ pub enum AskedOfCluster {
     /// Some inputs, but not all, begin with this prefix.
     #[error("either all inputs have {0} before their names, or none has")]
     SomeInputs(&'static str),
-    /// A check was given what is neither a table, nor a file of the nodes' own or in a volume.
+    /// A check was given what nodes cannot read.
     #[error(
-        "nodes check files of their own, with nodes: before every name, or tables, or files of a volume; check '{0}' \
-         without --cluster"
+        "nodes check files that all of them see, those of their own, with nodes: before every name, files of a volume, \
+         and tables; check '{0}' without --cluster"
     )]
     CheckedFile(Endpoint),
     /// A prefix without the name of a file.

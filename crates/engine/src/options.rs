@@ -80,7 +80,7 @@ impl WorkOptions {
 }
 
 impl WorkOptions {
-    /// Fails if an option is set that this work does not have.
+    /// Fails if an option is set that this work does not have, or an end is no place that there is a way to.
     pub fn check(&self) -> Result<()> {
         let is_sort = self.work == Work::Sort;
         let wrong = [
@@ -91,10 +91,11 @@ impl WorkOptions {
         if self.right.is_some() != (self.work == Work::Join) {
             return Err(Asked::RightSide.into());
         }
-        match wrong.iter().find(|(asked, _)| *asked) {
-            Some((_, what)) => Err(Asked::NoOption { verb: self.work.verb(), what }.into()),
-            None => Ok(()),
+        if let Some((_, what)) = wrong.iter().find(|(asked, _)| *asked) {
+            return Err(Asked::NoOption { verb: self.work.verb(), what }.into());
         }
+        let right = self.right.iter().flat_map(|right| &right.inputs);
+        self.inputs.iter().chain(right).chain([&self.output]).try_for_each(Endpoint::check)
     }
 }
 

@@ -30,8 +30,8 @@ pub(crate) enum Target {
 impl Target {
     /// Looks at what is there. Touches nothing.
     pub(crate) fn of(io: &Arc<dyn FileSystem>, endpoint: &Endpoint) -> Result<Target> {
+        let standard = endpoint.here("/dev/stdout")?;
         let Some(path) = endpoint.file() else {
-            let standard = endpoint.here("/dev/stdout")?;
             io.stat(standard)?;
             return Ok(Target::Stream(Location::new(io, standard)));
         };
@@ -150,7 +150,7 @@ pub(crate) fn named(e: IoError, path: &Path) -> Error {
     match e.source.kind() {
         ErrorKind::AlreadyExists => e.into(),
         _ if e.path == directory_of(path) => e.into(),
-        _ => IoError { path: path.to_path_buf(), ..e }.into(),
+        _ => Error::of_output(IoError { path: path.to_path_buf(), ..e }, path),
     }
 }
 

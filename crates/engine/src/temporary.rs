@@ -10,11 +10,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thalweg_io::{Access, Location, directory_of, hidden, look_until, process};
 
+const MARK: &[u8] = b".thalweg-";
 const END: &[u8] = b".partial";
 
 /// A name that no other output of any process has.
@@ -28,6 +29,15 @@ pub(crate) fn name_as(output: &Path, number: u64) -> OsString {
     name.extend_from_slice(format!("{}-{number}", std::process::id()).as_bytes());
     name.extend_from_slice(END);
     OsString::from_vec(name)
+}
+
+/// The output whose temporary name this is, if it is one.
+pub(crate) fn output_of(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.as_bytes();
+    let at = name.windows(MARK.len()).rposition(|some| some == MARK)?;
+    maker(OsStr::from_bytes(name), &name[..at + MARK.len()])?;
+    let output = name[..at].strip_prefix(b".")?;
+    Some(directory_of(path).join(OsStr::from_bytes(output)))
 }
 
 /// Removes what dead processes left of this output. Files that cannot be removed do no harm.
@@ -79,6 +89,17 @@ fn maker(name: &OsStr, beginning: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_temporary_name_says_which_output_it_is_for() {
+        for output in ["d/out", "d/.out", "d/a.thalweg-1-2.partial"] {
+            let temporary = Path::new("d").join(name(Path::new(output)));
+            assert_eq!(output_of(&temporary).as_deref(), Some(Path::new(output)));
+        }
+        for other in ["d/out", "d/.out.thalweg-x.partial", "d/.out.thalweg-1-2.scratch"] {
+            assert_eq!(output_of(Path::new(other)), None);
+        }
+    }
 
     #[test]
     fn a_name_tells_its_maker_and_other_names_tell_none() {

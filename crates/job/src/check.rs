@@ -1,11 +1,12 @@
 //! A check of files and tables on the nodes of a cluster: the client's side, and a node's.
 //!
 //! Model: the client opens one stream to every node. Each node examines one piece of the sequence: files of its own, a
-//! range of a table, or its share of files in a volume. It reports progress, and at the end what it found, with its first
+//! range of a table, or its share of files that all nodes see. It reports progress, and at the end what it found, with its first
 //! and last record. The client joins the pieces in order, so order and duplicates are also counted across their borders.
 //! Invariant: a node that fails, disconnects or is silent ends the check, and the error names it. If its client has
 //! disconnected, a node stops within [`PROGRESS`]. A node runs at most [`CHECKS_MAX`] at once.
-//! Non-goals: other files that all nodes see; those are checked on one machine.
+//! Invariant: shared files have the same lengths for all nodes, or the check fails.
+//! Non-goals: merging summaries.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use thalweg_api::{
-    Check, CheckSaid, CheckShare, ClusterHost, Examined, JobRequest, ServiceRequest, VolumeShare, from_json,
+    Check, CheckSaid, CheckShare, ClusterHost, Examined, JobRequest, ServiceRequest, SharedFiles, from_json,
     to_json,
 };
 use thalweg_base::clock::Stopwatch;
@@ -29,7 +30,7 @@ use thalweg_wire::{Cancel, Client, Link, LinkError, Outgoing, Streams, What, mes
 
 use crate::client::{BLOCK_BYTES, Cluster};
 use crate::error::{SIGTERM, said_by};
-use crate::job_options::{matching, part_of, path_of, word_of};
+use crate::job_options::{matching, part_of, path_of, word_of, word_of_end};
 use crate::local::Local;
 use crate::node::Node;
 use crate::volumes::{self, endpoint_of};
@@ -70,7 +71,11 @@ pub fn check(cluster: &Cluster, options: &CheckOptions, progress: &Progress) -> 
     if heard.is_err() {
         cancel.cancel(SIGTERM);
     }
-    let pieces = pieces.into_iter().map(|(host, _)| host.name).zip(heard?).collect();
+    let pieces: Vec<_> = pieces.into_iter().map(|(host, _)| host.name).zip(heard?).collect();
+    let same_files = |pair: &&[(String, Examined)]| pair[0].1.lengths == pair[1].1.lengths;
+    if let Some(pair) = pieces.windows(2).find(|pair| !same_files(pair)) {
+        return Err(JobFault::DifferentInputs(pair[0].0.clone(), pair[1].0.clone()).into());
+    }
     check_joined(options, pieces, &watch)
 }
 
@@ -182,9 +187,9 @@ fn pieces(
         return Err(AskedOfCluster::CheckOptions.into());
     }
     let hosts = client.hosts(&cluster.on)?;
-    let share = |inputs: &[String], volume: Option<VolumeShare>| CheckShare {
+    let share = |inputs: &[String], shared: Option<SharedFiles>| CheckShare {
         inputs: inputs.to_vec(),
-        volume,
+        shared,
         record: check.layout.words().0,
         prefixed: check.layout.words().1,
         keys: check.keys.iter().map(|part| (part.offset, part.length, part.descending)).collect(),
@@ -192,17 +197,20 @@ fn pieces(
     let (mut words, mut tables) = (Vec::new(), Vec::new());
     for input in &check.inputs {
         match input {
-            Endpoint::Nodes(path) => words.push(word_of(path)),
-            Endpoint::Volume(path) => words.push(word_of(path.as_path())),
             Endpoint::Table(_) => tables.push(input.to_string()),
+            Endpoint::Nodes(_) | Endpoint::Volume(_) | Endpoint::Path(_) => words.push(word_of_end(input)?),
             other => return Err(AskedOfCluster::CheckedFile(other.clone()).into()),
         }
     }
     if tables.is_empty() {
-        let volume = volumes::of_check(check, &client.file().name, hosts.len())?;
+        let shared = volumes::of_check(check, &client.file().name, hosts.len())?;
+        let are_own = |input: &Endpoint| matches!(input, Endpoint::Nodes(_));
+        if check.inputs.iter().any(are_own) && !check.inputs.iter().all(are_own) {
+            return Err(AskedOfCluster::SomeInputs("nodes:").into());
+        }
         let of_host = |(index, host)| {
-            let volume = volume.clone().map(|share| VolumeShare { index, ..share });
-            (host, share(&words, volume))
+            let shared = shared.clone().map(|share| SharedFiles { index, ..share });
+            (host, share(&words, shared))
         };
         return Ok(hosts.into_iter().enumerate().map(of_host).collect());
     }
@@ -259,18 +267,21 @@ pub(crate) fn serve(local: &Local, link: &Link, request: &CheckShare, (mut out, 
 fn take_part(local: &Local, request: &CheckShare, out: &mut Outgoing) -> Result<()> {
     let _place = Place::take(&local.checks)?;
     let (options, files) = options_of(&*local.node, request)?;
-    let share = match &request.volume {
-        Some(share) => Some((local.node.volume(&share.volume)?, share)),
+    let shared = match &request.shared {
+        Some(share) => {
+            let volume = share.volume.as_ref().map(|volume| local.node.volume(volume)).transpose()?;
+            Some((volume, share))
+        }
         None => None,
     };
     let progress = Progress::default();
-    let stretch = std::thread::scope(|scope| {
+    let (stretch, lengths) = std::thread::scope(|scope| {
         let (end, ended) = channel();
         let (options, progress) = (&options, &progress);
         let examine = move || {
-            drop(end.send(match share {
+            drop(end.send(match shared {
                 Some((volume, share)) => examine_share(options, volume, share, progress),
-                None => examine(options, files, progress),
+                None => examine(options, files, progress).map(|stretch| (stretch, Vec::new())),
             }))
         };
         let thread = std::thread::Builder::new().name("examine".into()).spawn_scoped(scope, examine);
@@ -289,7 +300,7 @@ fn take_part(local: &Local, request: &CheckShare, out: &mut Outgoing) -> Result<
             }
         }
     })?;
-    let examined = stretch.examined();
+    let examined = Examined { lengths, ..stretch.examined() };
     let lengths = examined.ends.iter().map(|end| end.record.len());
     let longest = lengths.chain([examined.head.len(), examined.open.len()]).max().unwrap_or(0);
     if longest > END_BYTES_MAX {
@@ -305,10 +316,10 @@ fn tell(out: &mut Outgoing, said: &CheckSaid) -> Result<()> {
 /// The options of the check, resolved on this host, and the file system of tables.
 fn options_of(node: &dyn Node, request: &CheckShare) -> Result<(CheckOptions, Option<Arc<dyn ReadFiles>>)> {
     let named = request.inputs.iter().map(|word| path_of(word)).collect::<Result<Vec<_>>>()?;
-    let are_tables = request.volume.is_none() && named.iter().any(|path| is_table(path));
+    let are_tables = request.shared.is_none() && named.iter().any(|path| is_table(path));
     let files = are_tables.then(|| node.tables().map(TableFiles::new)).transpose()?;
     let own = |paths: Vec<PathBuf>| paths.into_iter().map(Endpoint::Path).collect();
-    let inputs = match request.volume {
+    let inputs = match request.shared {
         Some(_) => request.inputs.iter().map(|word| endpoint_of(word)).collect::<Result<_>>()?,
         None if are_tables => own(named),
         None => own(matching(node, &request.inputs)?),

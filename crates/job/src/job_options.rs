@@ -96,7 +96,7 @@ fn word_of_input(end: &Endpoint) -> Result<String> {
 }
 
 /// An endpoint of the work as text.
-fn word_of_end(end: &Endpoint) -> Result<String> {
+pub(crate) fn word_of_end(end: &Endpoint) -> Result<String> {
     // Files that all nodes have, and the client's own, get absolute paths.
     let absolute = |path: &Path| match std::path::absolute(path) {
         Ok(path) => Ok(word_of(&path)),

@@ -11,25 +11,20 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_api::{JobOptions, JobVolume, VolumeShare, Work};
-use thalweg_engine::{AskedOfCluster, CheckOptions, Endpoint, JobFault, Result, WorkOptions};
-use thalweg_io::{FileSystem, ReadFiles};
+use thalweg_api::{JobOptions, JobVolume, SharedFiles, Work};
+use thalweg_engine::{AskedOfCluster, CheckOptions, Endpoint, Result, WorkOptions};
+use thalweg_io::FileSystem;
 use thalweg_volume::{Registry, VolumeFs, VolumePath};
 
 use crate::job_options::path_of;
 use crate::node::Node;
 
-/// The path of an end, if it is in a volume.
-fn volume_path(end: &Endpoint) -> Option<&VolumePath> {
-    match end {
-        Endpoint::Volume(path) => Some(path),
-        _ => None,
-    }
-}
-
 /// The volume of an end, if it is in one.
 fn volume_of(end: &Endpoint) -> Option<String> {
-    volume_path(end).map(VolumePath::volume)
+    match end {
+        Endpoint::Volume(path) => Some(path.volume()),
+        _ => None,
+    }
 }
 
 fn inputs(options: &WorkOptions) -> impl Iterator<Item = &Endpoint> {
@@ -71,21 +66,21 @@ fn found(name: String, cluster: &str) -> Result<JobVolume> {
     }
 }
 
-/// The volume with the files of a check by this many nodes, if they are in one, as the nodes of this cluster find it.
-pub(crate) fn of_check(options: &CheckOptions, cluster: &str, count: usize) -> Result<Option<VolumeShare>> {
+/// The first share of the files of a check by this many nodes of this cluster, if all nodes see the files.
+pub(crate) fn of_check(options: &CheckOptions, cluster: &str, count: usize) -> Result<Option<SharedFiles>> {
     check_inputs(&options.inputs)?;
-    let Some(name) = options.inputs.first().and_then(volume_of) else { return Ok(None) };
-    let volume = found(name.clone(), cluster)?;
-    let open = VolumeFs::new(thalweg_volume::open(&Registry::of_user()?, &name)?);
-    let paths = options.inputs.iter().filter_map(volume_path);
-    let lengths = paths.map(|path| Ok(open.stat(path.as_path())?.len));
-    Ok(Some(VolumeShare { volume, lengths: lengths.collect::<Result<_>>()?, index: 0, count }))
+    let volume = match options.inputs.first() {
+        Some(Endpoint::Volume(path)) => Some(found(path.volume(), cluster)?),
+        Some(Endpoint::Path(_)) => None,
+        _ => return Ok(None),
+    };
+    Ok(Some(SharedFiles { volume, index: 0, count }))
 }
 
-/// An input in a volume, from its form in messages.
+/// An input that all nodes see, from its form in messages.
 pub(crate) fn endpoint_of(word: &str) -> Result<Endpoint> {
-    let path = VolumePath::of(path_of(word)?.as_os_str()).map(Endpoint::Volume);
-    path.ok_or_else(|| JobFault::Path(word.into()).into())
+    let path = path_of(word)?;
+    Ok(VolumePath::of(path.as_os_str()).map_or(Endpoint::Path(path), Endpoint::Volume))
 }
 
 /// The client's volume with the output of a job, if it is in one.

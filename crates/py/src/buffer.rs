@@ -9,10 +9,14 @@ use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use thalweg::Block;
+use pyo3::types::PyBytes;
+use thalweg::{Block, Layout};
+
+use crate::Own;
+use crate::numbers::{Number, ORDERED, numbers};
 
 /// The bytes of an object with the buffer protocol: `bytes`, `memoryview`, numpy, `pyarrow.Buffer`.
 pub(crate) struct Bytes(PyUntypedBuffer);
@@ -21,7 +25,13 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Bytes> {
-        let buffer = PyUntypedBuffer::get(&object)?;
+        let buffer = PyUntypedBuffer::get(&object).map_err(|why| {
+            // As numpy for an array of times, which it lends nobody.
+            match why.is_instance_of::<PyValueError>(object.py()) {
+                true => PyTypeError::new_err(format!("{}: {ORDERED}", why.value(object.py()))),
+                false => why,
+            }
+        })?;
         if !buffer.is_c_contiguous() {
             return Err(PyTypeError::new_err(
                 "the bytes do not lie one after the other; put a contiguous copy",
@@ -41,6 +51,22 @@ fn has_references(format: &[u8]) -> bool {
     format.split(|byte| *byte == b':').step_by(2).any(|types| types.contains(&b'O'))
 }
 
+impl Bytes {
+    /// The numbers in each item whose bytes are in another order than their values, and the bytes of an item.
+    pub(crate) fn numbers(&self) -> (Vec<Number>, usize) {
+        (numbers(self.0.format().to_bytes()), self.0.item_size())
+    }
+
+    /// The bytes as a key of a table, whose keys are in the order of their bytes.
+    pub(crate) fn as_key(&self) -> PyResult<&[u8]> {
+        let (numbers, item) = self.numbers();
+        match numbers.first() {
+            Some(number) if item > 1 => Err(number.refused()),
+            _ => Ok(self),
+        }
+    }
+}
+
 impl Deref for Bytes {
     type Target = [u8];
 
@@ -54,6 +80,20 @@ impl Deref for Bytes {
     }
 }
 
+/// Copies of the whole records in some bytes: lines without their newlines, prefixed records without their prefixes.
+pub(crate) fn each_record<'py>(
+    py: Python<'py>,
+    layout: Layout,
+    mut bytes: &[u8],
+) -> Vec<Bound<'py, PyBytes>> {
+    let mut records = Vec::new();
+    while let Some(length) = layout.length(bytes).filter(|_| !bytes.is_empty()) {
+        records.push(PyBytes::new(py, layout.contents(&bytes[..length - layout.end_bytes()])));
+        bytes = &bytes[length..];
+    }
+    records
+}
+
 /// The memory that a [`Lent`] may hold. Its bytes do not move when it is moved.
 pub(crate) enum Memory {
     /// Sorted records: this range of the block.
@@ -63,7 +103,7 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Memory::Block(block, range) => &block[range.clone()],
             Memory::Joined(bytes) => bytes,
@@ -73,7 +113,13 @@ impl Memory {
 
 /// Records that Python reads in place.
 #[pyclass(frozen, module = "thalweg._native")]
-pub(crate) struct Lent(pub(crate) Memory);
+pub(crate) struct Lent(Own<Memory>);
+
+impl Lent {
+    pub(crate) fn new(memory: Memory) -> Lent {
+        Lent(Own::new(memory))
+    }
+}
 
 #[pymethods]
 impl Lent {

@@ -12,7 +12,7 @@ use thalweg::{Progress, Size, WorkOptions};
 use thalweg_api::to_json;
 use thalweg_cli::call as cli;
 
-use crate::watch::{Patience, watched_apart};
+use crate::watch::{Patience, watched};
 use crate::{errors, same_process};
 
 /// The signal that an interrupted call is cancelled with.
@@ -20,15 +20,18 @@ const SIGINT: i32 = 2;
 /// The most output of a host that `exec` returns. A program that writes more is at fault; the rest is cut off.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
 
-/// Runs a command from its arguments, and returns its object as JSON. Every 50 ms it calls `look` with the stage, its
-/// number, the number of stages, bytes done and bytes in all, and it calls `note` with each line to be shown at once.
+/// Progress: the stage, its number, the number of stages, bytes done, and bytes in all.
+type Seen = (String, u64, u64, u64, u64);
+
+/// Runs a command from its arguments, and returns its object as JSON, and its last progress. Every 50 ms it calls `look`
+/// with the progress, and it calls `note` with each line to be shown at once.
 #[pyfunction]
 pub(crate) fn call(
     py: Python<'_>,
     words: Vec<OsString>,
     look: Option<Bound<'_, PyAny>>,
     note: Bound<'_, PyAny>,
-) -> PyResult<String> {
+) -> PyResult<(String, Seen)> {
     same_process(py)?;
     let progress = Arc::new(Progress::default());
     let (sender, notes) = mpsc::channel();
@@ -42,7 +45,7 @@ pub(crate) fn call(
         || words.iter().any(|word| word.to_string_lossy().starts_with("--cluster="));
     let patience = if asks_hosts { Patience::Second } else { Patience::End };
     let worked = Arc::clone(&progress);
-    let done = watched_apart(
+    let done = watched(
         py,
         patience,
         move || cli::call(words, &worked),
@@ -50,13 +53,16 @@ pub(crate) fn call(
         |_| {
             noted()?;
             let Some(look) = &look else { return Ok(()) };
-            let view = progress.view();
-            look.call1((view.stage, view.stage_index, view.stages, view.done_bytes, view.total_bytes))
-                .map(drop)
+            look.call1(seen(&progress)).map(drop)
         },
     )?;
     noted()?;
-    done.map_err(|why| errors::of_call(py, &why))
+    done.map(|text| (text, seen(&progress))).map_err(|why| errors::of_call(py, &why))
+}
+
+fn seen(progress: &Progress) -> Seen {
+    let view = progress.view();
+    (view.stage, view.stage_index, view.stages, view.done_bytes, view.total_bytes)
 }
 
 /// Parses the arguments of a sort.
@@ -82,7 +88,7 @@ pub(crate) fn size(py: Python<'_>, text: &str) -> PyResult<u64> {
     }
 }
 
-/// Runs a command on hosts of a cluster. Returns the report as JSON, and each host's name with its output, standard
+/// Runs a command on hosts of a cluster, and calls `look` every 50 ms. Returns the report as JSON, and each host's name with its output, standard
 /// error included in the second.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "they are the keywords of a call from Python")]
@@ -95,6 +101,7 @@ pub(crate) fn exec<'py>(
     env: Vec<(String, String)>,
     timeout_seconds: Option<f64>,
     detach: bool,
+    look: Option<Bound<'py, PyAny>>,
 ) -> PyResult<(String, Vec<Output<'py>>)> {
     same_process(py)?;
     let (identity, _) =
@@ -116,7 +123,8 @@ pub(crate) fn exec<'py>(
         });
         report.map(|report| (report, outputs))
     };
-    let done = watched_apart(py, Patience::Second, work, || cancel.cancel(SIGINT), |_| Ok(()))?;
+    let look = |_: Python<'_>| look.as_ref().map_or(Ok(()), |look| look.call0().map(drop));
+    let done = watched(py, Patience::Second, work, || cancel.cancel(SIGINT), look)?;
     let (report, outputs) = done.map_err(|why| errors::of_node(py, &why))?;
     let outputs =
         outputs.into_iter().map(|(host, [out, err])| (host, PyBytes::new(py, &out), PyBytes::new(py, &err)));

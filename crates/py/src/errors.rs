@@ -73,13 +73,18 @@ pub(crate) fn closed(py: Python<'_>, what: &str) -> PyErr {
     usage(py, &format!("this {what} was closed or has been used up; make a new one"))
 }
 
-/// The exception for a call in a forked child of the process that imported the package.
+/// The exception for a call in a forked child of the process that has used the package.
 pub(crate) fn forked(py: Python<'_>, parent: u32, child: u32) -> PyErr {
     let why = format!(
-        "thalweg was imported by process {parent} and does not work in its fork {child}: the threads behind it are not \
-         there; start processes by spawn, as multiprocessing.get_context(\"spawn\") does"
+        "thalweg was used by process {parent} and does not work in its fork {child}: the threads behind it are not \
+         there; use it first after the fork, or start processes by spawn, as multiprocessing.get_context(\"spawn\") does"
     );
     exception(py, class!(py, "ForkedError", parent = parent, child = child), &why)
+}
+
+/// The exception for a wait at an end of a river that nothing could end.
+pub(crate) fn waits_for_ever(py: Python<'_>, why: &str) -> PyErr {
+    exception(py, class!(py, "RiverError"), why)
 }
 
 /// The exception for an error of nodes.

@@ -12,17 +12,29 @@ use pyo3::types::PyBytes;
 use thalweg::{Batch, Block, Layout, Partitioner, River, Sink, Source};
 use thalweg_record::Key;
 
-use crate::buffer::Bytes;
+use crate::buffer::{Bytes, each_record};
 use crate::call::work_options;
-use crate::watch::watched;
-use crate::{errors, same_process};
+use crate::{Own, errors, is_forked, same_process};
 
 thread_local! {
     /// The lanes that a Python function chose for the records that this thread puts next.
     static CHOSEN: RefCell<IntoIter<usize>> = RefCell::default();
     /// Whether this thread is in a Python function that chooses lanes, during a call of an inlet.
     static CHOOSING: Cell<bool> = const { Cell::new(false) };
+    /// Whether this is Python's main thread, which alone gets signals; `None` before it is known.
+    static IS_MAIN: Cell<Option<bool>> = const { Cell::new(None) };
+    /// What has ended the wait of this thread at an inlet or outlet.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
+
+/// Bytes that are put before Python's signal handlers get their turn.
+const PUT_BYTES: usize = 4 << 20;
+/// Why a wait at an inlet would not end in a program of one thread.
+const FULL: &str = "the river is full, and this program has no other thread that could take from its outlets: take in \
+                    another thread, or put less before you take; it has room for 512 KiB for each outlet";
+/// The same at an outlet.
+const EMPTY: &str = "nothing more has been put, and this program has no other thread that could put it: finish all \
+                     inlets before you take, or put in another thread";
 
 /// All inlets and outlets of a new river: `words` give the layout and the key of records, as for a sort; `pick` is a
 /// name or a function from a list of records to a list of outlets.
@@ -39,8 +51,11 @@ pub(crate) fn river(
     let key = Key::new(asked.layout, &asked.keys).map_err(|why| errors::raised(py, &why.into()))?;
     let by_function = pick.is_callable().then(|| pick.clone().unbind());
     let builder = River::builder().inlets(inlets).outlets(outlets).records(asked.layout, key);
+    // With one lane for each outlet, what is put waits together until it fills a batch, so how much there is room for
+    // depends on bytes and not on how records are distributed.
+    let builder = builder.lanes(outlets);
     let builder = match &by_function {
-        Some(_) => builder.lanes(outlets).partitioner(Partitioner::Own(Box::new(|_, _| {
+        Some(_) => builder.partitioner(Partitioner::Own(Box::new(|_, _| {
             CHOSEN.with_borrow_mut(|chosen| chosen.next().expect("a lane was chosen for each record"))
         }))),
         None => builder.partitioner(match pick.extract::<&str>() {
@@ -56,17 +71,21 @@ pub(crate) fn river(
         }),
     };
     let river = py.detach(|| builder.build()).map_err(|why| errors::of_inlet_or_outlet(py, &why))?;
-    let inlet = |inner| {
+    let inlet = |mut inner: thalweg::Inlet| {
+        inner.look_while_waiting(|| goes_on(FULL));
         let pick = by_function.as_ref().map(|pick| Picked { pick: pick.clone_ref(py), carry: Vec::new() });
-        Inlet(Mutex::new(Some(Put { inner, layout: asked.layout, pick })))
+        Inlet(Own::new(Mutex::new(Some(Put { inner, layout: asked.layout, pick }))))
     };
-    let outlets = river.outlets.into_iter().map(|outlet| Outlet(Mutex::new(Some(outlet))));
+    let outlets = river.outlets.into_iter().map(|mut outlet| {
+        outlet.look_while_waiting(|| goes_on(EMPTY));
+        Outlet(Own::new(Mutex::new(Some(outlet))))
+    });
     Ok((river.inlets.into_iter().map(inlet).collect(), outlets.collect()))
 }
 
 /// An inlet, into which one thread puts records. Empty once it is finished or closed.
 #[pyclass(frozen, module = "thalweg._native")]
-pub(crate) struct Inlet(Mutex<Option<Put>>);
+pub(crate) struct Inlet(Own<Mutex<Option<Put>>>);
 
 struct Put {
     inner: thalweg::Inlet,
@@ -84,7 +103,15 @@ struct Picked {
 #[pymethods]
 impl Inlet {
     fn put(&self, py: Python<'_>, bytes: Bytes) -> PyResult<()> {
-        self.inner(py)?.as_mut().ok_or_else(|| errors::closed(py, "inlet"))?.put(py, &bytes)
+        let mut inner = self.inner(py)?;
+        let put = inner.as_mut().ok_or_else(|| errors::closed(py, "inlet"))?;
+        for piece in bytes.chunks(PUT_BYTES) {
+            put.put(py, piece)?;
+            if bytes.len() > PUT_BYTES {
+                py.check_signals()?;
+            }
+        }
+        Ok(())
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
@@ -92,6 +119,9 @@ impl Inlet {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if is_forked() {
+            return Ok(());
+        }
         self.inner(py).map(|mut put| drop(put.take()))
     }
 }
@@ -151,11 +181,7 @@ impl Put {
 /// Calls the function with a list of all records, and returns the outlet of each.
 fn choose(pick: &Bound<'_, PyAny>, layout: Layout, records: &[u8]) -> PyResult<Vec<usize>> {
     let py = pick.py();
-    let (mut list, mut rest) = (Vec::new(), records);
-    while let Some(length) = layout.length(rest).filter(|_| !rest.is_empty()) {
-        list.push(PyBytes::new(py, layout.contents(&rest[..length - layout.end_bytes()])));
-        rest = &rest[length..];
-    }
+    let list = each_record(py, layout, records);
     if list.is_empty() {
         return Ok(Vec::new());
     }
@@ -184,7 +210,7 @@ type RiverError = <thalweg::Inlet as Sink>::Error;
 
 /// An outlet, from which one thread takes records. Empty once it is closed.
 #[pyclass(frozen, module = "thalweg._native")]
-pub(crate) struct Outlet(Mutex<Option<thalweg::Outlet>>);
+pub(crate) struct Outlet(Own<Mutex<Option<thalweg::Outlet>>>);
 
 #[pymethods]
 impl Outlet {
@@ -202,42 +228,45 @@ impl Outlet {
     }
 
     fn close(&self, py: Python<'_>) {
+        if is_forked() {
+            return;
+        }
         drop(self.0.lock_py_attached(py).expect("no holder panics").take());
     }
 }
 
-/// An inlet or outlet that another thread can stop.
-trait Stops: Send {
-    fn stopper(&self) -> impl Fn() + use<Self>;
-}
-
-impl Stops for thalweg::Inlet {
-    fn stopper(&self) -> impl Fn() + use<> {
-        let stopper = thalweg::Inlet::stopper(self);
-        move || stopper.stop()
-    }
-}
-
-impl Stops for thalweg::Outlet {
-    fn stopper(&self) -> impl Fn() + use<> {
-        let stopper = thalweg::Outlet::stopper(self);
-        move || stopper.stop()
-    }
-}
-
-/// Works at an inlet or outlet, which may block. Only the main thread gets signals, so only it is watched.
-fn waiting<S: Stops, T: Send>(
+/// Works at an inlet or outlet without the interpreter's lock.
+fn waiting<S: Send, T: Send>(
     py: Python<'_>,
     end: &mut S,
     work: impl FnOnce(&mut S) -> Result<T, RiverError> + Send,
 ) -> PyResult<T> {
-    let threading = py.import("threading")?;
-    let main = threading.call_method0("main_thread")?.getattr("ident")?;
-    let done = if threading.call_method0("get_ident")?.eq(main)? {
-        let stop = end.stopper();
-        watched(py, || work(end), stop, |_| Ok(()))?
-    } else {
-        py.detach(|| work(end))
-    };
-    done.map_err(|why| errors::of_inlet_or_outlet(py, &why))
+    if IS_MAIN.get().is_none() {
+        let threading = py.import("threading")?;
+        let main = threading.call_method0("main_thread")?.getattr("ident")?;
+        IS_MAIN.set(Some(threading.call_method0("get_ident")?.eq(main)?));
+    }
+    let done = py.detach(|| work(end));
+    match RAISED.take() {
+        Some(why) => Err(why),
+        None => done.map_err(|why| errors::of_inlet_or_outlet(py, &why)),
+    }
+}
+
+/// Whether this thread should go on waiting: no signal handler raises, and another thread may end the wait. The main
+/// thread is there as long as any other, and others may not take the interpreter's lock while the program ends.
+fn goes_on(alone: &str) -> bool {
+    if IS_MAIN.get() != Some(true) {
+        return true;
+    }
+    Python::attach(|py| {
+        let threads = || py.import("sys")?.call_method0("_current_frames")?.len();
+        let raised = match py.check_signals().and_then(|()| threads()) {
+            Ok(1) => errors::waits_for_ever(py, alone),
+            Ok(_) => return true,
+            Err(why) => why,
+        };
+        RAISED.set(Some(raised));
+        false
+    })
 }

@@ -1,17 +1,19 @@
 //! A sorter of the facade, for records in a program's memory.
 
+use std::ops::Range;
 use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::PyMemoryView;
-use thalweg::{Block, Layout, SorterOptions, Source};
+use pyo3::types::{PyBytes, PyMemoryView};
+use thalweg::{Block, KeyPart, Layout, SorterOptions, Source};
 use thalweg_api::to_json;
 
-use crate::buffer::{Bytes, Lent, Memory};
+use crate::buffer::{Bytes, Lent, Memory, each_record};
 use crate::call::work_options;
+use crate::numbers::Number;
 use crate::watch::LOOK_EVERY;
-use crate::{errors, same_process};
+use crate::{Own, errors, is_forked, same_process};
 
 /// Bytes that are put before Python's signal handlers get their turn.
 const PUT_BYTES: usize = 4 << 20;
@@ -19,8 +21,10 @@ const PUT_BYTES: usize = 4 << 20;
 /// The sorter, into which records are put. Empty once it was sorted or closed.
 #[pyclass(frozen, module = "thalweg._native")]
 pub(crate) struct Sorter {
-    inner: Mutex<Option<thalweg::Sorter>>,
+    inner: Own<Mutex<Option<thalweg::Sorter>>>,
     layout: Layout,
+    /// The parts of a record that are its key, if all records have the same length.
+    key: Vec<Range<usize>>,
 }
 
 #[pymethods]
@@ -31,6 +35,11 @@ impl Sorter {
         same_process(py)?;
         let asked = work_options(py, words)?;
         let layout = asked.layout;
+        let part = |part: &KeyPart| part.offset as usize..part.offset as usize + part.length as usize;
+        let key = match &asked.keys[..] {
+            [] => vec![0..usize::MAX],
+            parts => parts.iter().map(part).collect(),
+        };
         let options = SorterOptions {
             layout,
             keys: asked.keys,
@@ -44,10 +53,71 @@ impl Sorter {
         };
         let made = py.detach(|| thalweg::Sorter::new(&options));
         let inner = made.map_err(|why| errors::raised(py, &why))?;
-        Ok(Sorter { inner: Mutex::new(Some(inner)), layout })
+        Ok(Sorter { inner: Own::new(Mutex::new(Some(inner))), layout, key })
     }
 
     fn put(&self, py: Python<'_>, bytes: Bytes) -> PyResult<()> {
+        self.check_order(&bytes)?;
+        self.put_bytes(py, &bytes)
+    }
+
+    /// Puts records that are each by itself: lines without their newlines, prefixed records without their prefixes.
+    fn put_records(&self, py: Python<'_>, records: Vec<Bytes>) -> PyResult<()> {
+        let mut bytes = Vec::new();
+        for record in &records {
+            self.check_order(record)?;
+            let why = match self.layout {
+                Layout::Fixed(n) if record.len() != n as usize => {
+                    format!(
+                        "a record of {} bytes, and each has {n}: put records that are whole",
+                        record.len()
+                    )
+                }
+                Layout::Lines if record.contains(&b'\n') => {
+                    "a line with a newline in it: put each line by itself, or records that are prefixed"
+                        .into()
+                }
+                _ => {
+                    self.layout.push(record, &mut bytes);
+                    continue;
+                }
+            };
+            return Err(errors::usage(py, &why));
+        }
+        self.put_bytes(py, &bytes)
+    }
+
+    fn sorted(&self, py: Python<'_>) -> PyResult<Sorted> {
+        same_process(py)?;
+        let mut inner = self.inner.lock_py_attached(py).expect("no holder panics");
+        let sorter = inner.take().ok_or_else(|| errors::closed(py, "sorter"))?;
+        let sorted = py.detach(|| sorter.sorted()).map_err(|why| errors::raised(py, &why))?;
+        let ends = Ends { sorted, layout: self.layout, carry: Vec::new(), whole: None };
+        Ok(Sorted { inner: Own::new(Mutex::new(Some(ends))) })
+    }
+
+    fn close(&self, py: Python<'_>) {
+        if is_forked() {
+            return;
+        }
+        let sorter = self.inner.lock_py_attached(py).expect("no holder panics").take();
+        py.detach(|| drop(sorter));
+    }
+}
+
+impl Sorter {
+    /// Refuses numbers in the key that would not be sorted by their values.
+    fn check_order(&self, bytes: &Bytes) -> PyResult<()> {
+        let (numbers, item) = bytes.numbers();
+        let is_in_key = |number: &&Number| match self.layout.fixed_bytes() {
+            Some(record) => self.key.iter().any(|part| number.is_in(part, item, record)),
+            // Text may be in signed bytes.
+            None => item > 1,
+        };
+        numbers.iter().find(is_in_key).map_or(Ok(()), |number| Err(number.refused()))
+    }
+
+    fn put_bytes(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
         same_process(py)?;
         let mut inner = self.inner.lock_py_attached(py).expect("no holder panics");
         let sorter = inner.as_mut().ok_or_else(|| errors::closed(py, "sorter"))?;
@@ -57,26 +127,12 @@ impl Sorter {
         }
         Ok(())
     }
-
-    fn sorted(&self, py: Python<'_>) -> PyResult<Sorted> {
-        same_process(py)?;
-        let mut inner = self.inner.lock_py_attached(py).expect("no holder panics");
-        let sorter = inner.take().ok_or_else(|| errors::closed(py, "sorter"))?;
-        let sorted = py.detach(|| sorter.sorted()).map_err(|why| errors::raised(py, &why))?;
-        let ends = Ends { sorted, layout: self.layout, carry: Vec::new(), whole: None };
-        Ok(Sorted { inner: Mutex::new(Some(ends)) })
-    }
-
-    fn close(&self, py: Python<'_>) {
-        let sorter = self.inner.lock_py_attached(py).expect("no holder panics").take();
-        py.detach(|| drop(sorter));
-    }
 }
 
 /// The sorted stream. Empty once it is closed.
 #[pyclass(frozen, module = "thalweg._native")]
 pub(crate) struct Sorted {
-    inner: Mutex<Option<Ends>>,
+    inner: Own<Mutex<Option<Ends>>>,
 }
 
 #[pymethods]
@@ -87,7 +143,15 @@ impl Sorted {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyMemoryView>>> {
         let next = self.with(py, |py, ends| ends.next(py))?;
-        next.map(|memory| PyMemoryView::from(Bound::new(py, Lent(memory))?.as_any())).transpose()
+        next.map(|memory| PyMemoryView::from(Bound::new(py, Lent::new(memory))?.as_any())).transpose()
+    }
+
+    /// The next block, each of its records by itself.
+    fn records<'py>(&self, py: Python<'py>) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
+        self.with(py, |_, ends| {
+            let next = ends.next(py)?;
+            Ok(next.map(|memory| each_record(py, ends.layout, memory.bytes())))
+        })
     }
 
     fn receipt(&self, py: Python<'_>) -> PyResult<String> {
@@ -99,6 +163,9 @@ impl Sorted {
     }
 
     fn close(&self, py: Python<'_>) {
+        if is_forked() {
+            return;
+        }
         let ends = self.inner.lock_py_attached(py).expect("no holder panics").take();
         py.detach(|| drop(ends));
     }

@@ -11,7 +11,7 @@ use thalweg_cli::call as cli;
 
 use crate::buffer::Bytes;
 use crate::watch::requested;
-use crate::{errors, same_process};
+use crate::{Own, errors, same_process};
 
 /// A key and a value for Python.
 type Pair<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
@@ -30,7 +30,7 @@ fn variant(py: Python<'_>, word: &str) -> PyResult<Variant> {
 /// A table in memory or on a cluster.
 #[pyclass(frozen, module = "thalweg._native")]
 pub(crate) struct Table {
-    table: Arc<thalweg::Table>,
+    table: Own<Arc<thalweg::Table>>,
     is_in_memory: bool,
 }
 
@@ -67,7 +67,8 @@ impl Table {
         let tables = Tables::load(&of.0, of.1.as_deref());
         let tables = tables.map_err(|why| errors::of_node(py, &why.into()))?;
         let opened = requested(py, move || thalweg::Table::open_with(&tables, &name, options))?;
-        let table = opened.map(Arc::new).map_err(|why| errors::of_operation(py, &why))?;
+        let table =
+            opened.map(|table| Own::new(Arc::new(table))).map_err(|why| errors::of_operation(py, &why))?;
         Ok(Table { table, is_in_memory: false })
     }
 
@@ -76,32 +77,32 @@ impl Table {
     fn in_memory(py: Python<'_>, bytes: u64) -> PyResult<Table> {
         same_process(py)?;
         let table = thalweg::Table::in_memory(bytes).map_err(|why| errors::of_operation(py, &why))?;
-        Ok(Table { table: Arc::new(table), is_in_memory: true })
+        Ok(Table { table: Own::new(Arc::new(table)), is_in_memory: true })
     }
 
     fn get<'py>(&self, py: Python<'py>, key: Bytes) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let key = key.to_vec();
+        let key = key.as_key()?.to_vec();
         let value = self.work(py, move |table| table.get(key))?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
     fn insert(&self, py: Python<'_>, key: Bytes, value: Bytes) -> PyResult<bool> {
-        let (key, value) = (key.to_vec(), value.to_vec());
+        let (key, value) = (key.as_key()?.to_vec(), value.to_vec());
         self.work(py, move |table| table.insert(key, value))
     }
 
     fn upsert(&self, py: Python<'_>, key: Bytes, value: Bytes) -> PyResult<()> {
-        let (key, value) = (key.to_vec(), value.to_vec());
+        let (key, value) = (key.as_key()?.to_vec(), value.to_vec());
         self.work(py, move |table| table.upsert(key, value))
     }
 
     fn update(&self, py: Python<'_>, key: Bytes, value: Bytes) -> PyResult<bool> {
-        let (key, value) = (key.to_vec(), value.to_vec());
+        let (key, value) = (key.as_key()?.to_vec(), value.to_vec());
         self.work(py, move |table| table.update(key, value))
     }
 
     fn delete(&self, py: Python<'_>, key: Bytes) -> PyResult<bool> {
-        let key = key.to_vec();
+        let key = key.as_key()?.to_vec();
         self.work(py, move |table| table.delete(key))
     }
 
@@ -113,7 +114,7 @@ impl Table {
         value: Option<Bytes>,
     ) -> PyResult<bool> {
         let copied = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.to_vec());
-        let (key, expected, value) = (key.to_vec(), copied(expected), copied(value));
+        let (key, expected, value) = (key.as_key()?.to_vec(), copied(expected), copied(value));
         self.work(py, move |table| table.compare_and_set(key, expected.as_deref(), value.as_deref()))
     }
 
@@ -129,7 +130,7 @@ impl Table {
         keys_only: bool,
         limit: u64,
     ) -> PyResult<Vec<Pair<'py>>> {
-        let keys = Interval::new(&low, high.as_deref());
+        let keys = Interval::new(low.as_key()?, high.as_ref().map(Bytes::as_key).transpose()?);
         let condition = condition(r#where).map_err(|why| errors::of_operation(py, &why))?;
         let records = self.work(py, move |table| {
             let records = match condition {
@@ -150,7 +151,7 @@ impl Table {
         high: Option<Bytes>,
         r#where: Option<Bytes>,
     ) -> PyResult<u64> {
-        let keys = Interval::new(&low, high.as_deref());
+        let keys = Interval::new(low.as_key()?, high.as_ref().map(Bytes::as_key).transpose()?);
         let condition = condition(r#where).map_err(|why| errors::of_operation(py, &why))?;
         self.work(py, move |table| table.count(keys, condition))
     }

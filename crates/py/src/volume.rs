@@ -11,7 +11,7 @@ use pyo3::types::PyBytes;
 use thalweg::volume::{self, Kind, Result, Stat};
 
 use crate::buffer::Bytes;
-use crate::{errors, same_process, watch};
+use crate::{Own, errors, same_process, watch};
 
 /// The most bytes that are copied for a write, whose caller may have gone before it ends.
 const WRITTEN_BYTES: usize = 64 << 20;
@@ -39,7 +39,7 @@ fn requested<T: Send + 'static>(
 
 /// An open volume of this user.
 #[pyclass(frozen, module = "thalweg._native")]
-pub(crate) struct Volume(Arc<thalweg::Volume>);
+pub(crate) struct Volume(Own<Arc<thalweg::Volume>>);
 
 impl Volume {
     fn work<T: Send + 'static>(
@@ -56,7 +56,7 @@ impl Volume {
 impl Volume {
     #[new]
     fn new(py: Python<'_>, name: String) -> PyResult<Volume> {
-        requested(py, move || thalweg::Volume::open(&name)).map(Arc::new).map(Volume)
+        requested(py, move || thalweg::Volume::open(&name)).map(|volume| Volume(Own::new(Arc::new(volume))))
     }
 
     fn list(&self, py: Python<'_>, path: PathBuf) -> PyResult<Vec<(OsString, Described)>> {
@@ -76,6 +76,10 @@ impl Volume {
         self.work(py, |volume| volume.remove(path))
     }
 
+    fn set_mode(&self, py: Python<'_>, path: PathBuf, mode: u32) -> PyResult<()> {
+        self.work(py, move |volume| volume.set_mode(path, mode))
+    }
+
     fn rename(&self, py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<()> {
         self.work(py, |volume| volume.rename(from, to))
     }
@@ -87,7 +91,7 @@ impl Volume {
             'x' => volume.create_new(path),
             _ => volume.create(path),
         });
-        Ok(File { file: Arc::new(file?), was_interrupted: AtomicBool::new(false) })
+        Ok(File { file: Own::new(Arc::new(file?)), was_interrupted: AtomicBool::new(false) })
     }
 }
 
@@ -96,7 +100,7 @@ impl Volume {
 #[pyclass(frozen, module = "thalweg._native")]
 pub(crate) struct File {
     /// Each request that has not ended shares it.
-    file: Arc<volume::File>,
+    file: Own<Arc<volume::File>>,
     was_interrupted: AtomicBool,
 }
 

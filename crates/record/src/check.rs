@@ -146,6 +146,7 @@ impl StretchCheck {
     /// The result of a stretch, for another process.
     pub fn examined(&self) -> Examined {
         Examined {
+            lengths: Vec::new(),
             proof: *self.proof(),
             crc_sum: self.crc_sum(),
             first_unordered: self.first_unordered(),

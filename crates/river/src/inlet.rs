@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::head::{Head, Kind};
 use crate::partitioner::lane_of_hash;
 use crate::send_queue::SendQueue;
-use crate::transport::{Delivery, Mailbox, Message, Stopper, Transport};
+use crate::transport::{Delivery, Look, Mailbox, Message, Stopper, Transport};
 use crate::{Batch, Partitioner, RiverConfig};
 
 /// The result of the partitioner for a record that goes to all lanes.
@@ -36,6 +36,7 @@ pub struct Inlet {
     /// The transports to the outlets.
     transports: Vec<Box<dyn Transport>>,
     mail: Arc<Mailbox>,
+    look: Option<Look>,
     deliveries: VecDeque<Delivery>,
     /// The open batch of each lane, and the totals of each lane in this split.
     open: Vec<Open>,
@@ -71,6 +72,7 @@ impl Inlet {
             pool,
             transports,
             mail,
+            look: None,
             deliveries: VecDeque::new(),
             open: (0..config.lanes).map(|_| Open::default()).collect(),
             sums: vec![head; config.lanes],
@@ -95,6 +97,11 @@ impl Inlet {
     /// Stops this inlet from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.mail))
+    }
+
+    /// Calls `look` every 50 ms while this inlet waits for an outlet, and stops it if that returns false.
+    pub fn look_while_waiting(&mut self, look: impl FnMut() -> bool + Send + 'static) {
+        self.look = Some(Box::new(look));
     }
 
     /// Begins a split, which starts at offset `at` of the input. Each split may be put only once in the river.
@@ -381,7 +388,7 @@ impl Inlet {
 
     /// Handles messages from outlets, and sends what new credits allow. With `wait`, waits for a message.
     fn read_mail(&mut self, wait: bool) -> Result<()> {
-        self.mail.take(&mut self.deliveries, wait)?;
+        self.mail.take(&mut self.deliveries, wait, &mut self.look)?;
         while let Some(delivery) = self.deliveries.pop_front() {
             let Delivery::Arrived(outlet, Message::Control(head)) = delivery else { continue };
             match head.kind {

@@ -14,7 +14,7 @@ use crate::batch::Partials;
 use crate::core::{BatchId, Core, Effect, Event};
 use crate::error::{Error, Result};
 use crate::head::{Head, Kind};
-use crate::transport::{Delivery, Mailbox, Message, Stopper, Ticket, Transport};
+use crate::transport::{Delivery, Look, Mailbox, Message, Stopper, Ticket, Transport};
 use crate::{Batch, RiverConfig, sabotage};
 
 /// The end of a river from which records are taken.
@@ -24,6 +24,7 @@ pub struct Outlet {
     /// The transports to the inlets.
     transports: Vec<Box<dyn Transport>>,
     mail: Arc<Mailbox>,
+    look: Option<Look>,
     deliveries: VecDeque<Delivery>,
     kept: BTreeMap<BatchId, Batch>,
     ready: VecDeque<Batch>,
@@ -60,6 +61,7 @@ impl Outlet {
             core,
             transports,
             mail,
+            look: None,
             deliveries: VecDeque::new(),
             kept: BTreeMap::new(),
             ready: VecDeque::new(),
@@ -72,6 +74,11 @@ impl Outlet {
     /// Stops this outlet from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.mail))
+    }
+
+    /// Calls `look` every 50 ms while this outlet waits for an inlet, and stops it if that returns false.
+    pub fn look_while_waiting(&mut self, look: impl FnMut() -> bool + Send + 'static) {
+        self.look = Some(Box::new(look));
     }
 
     /// The next record: a line without its newline, a prefixed record without its prefix. It is not copied unless it
@@ -94,7 +101,7 @@ impl Outlet {
     }
 
     fn read_mail(&mut self) -> Result<()> {
-        self.mail.take(&mut self.deliveries, true)?;
+        self.mail.take(&mut self.deliveries, true, &mut self.look)?;
         while let Some(delivery) = self.deliveries.pop_front() {
             match delivery {
                 Delivery::Freed(source) => {

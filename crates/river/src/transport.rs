@@ -8,9 +8,16 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::{Batch, Head};
+
+/// How often an end that waits looks whether it should go on.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Says whether an end that waits should go on.
+pub(crate) type Look = Box<dyn FnMut() -> bool + Send>;
 
 /// A message between an inlet and an outlet.
 #[derive(Debug)]
@@ -77,12 +84,30 @@ impl Mailbox {
         }
     }
 
-    /// Moves all items into `deliveries`. With `wait`, waits for an item. An error once it is stopped.
-    pub(crate) fn take(&self, deliveries: &mut VecDeque<Delivery>, wait: bool) -> Result<()> {
+    /// Moves all items into `deliveries`. With `wait`, waits for an item, and is stopped if `look` says so meanwhile.
+    /// An error once it is stopped.
+    pub(crate) fn take(
+        &self,
+        deliveries: &mut VecDeque<Delivery>,
+        wait: bool,
+        look: &mut Option<Look>,
+    ) -> Result<()> {
         let mut state = self.state.lock().expect("no holder panics");
         while wait && state.deliveries.is_empty() && !state.stopped {
             state.waited_for = true;
-            state = self.filled.wait(state).expect("no holder panics");
+            let Some(look) = look else {
+                state = self.filled.wait(state).expect("no holder panics");
+                continue;
+            };
+            let (woken, timeout) = self.filled.wait_timeout(state, LOOK_EVERY).expect("no holder panics");
+            state = woken;
+            if timeout.timed_out() && state.deliveries.is_empty() {
+                // What it looks at may wait for a thread that puts an item here.
+                drop(state);
+                let goes_on = look();
+                state = self.state.lock().expect("no holder panics");
+                state.stopped |= !goes_on;
+            }
         }
         deliveries.append(&mut state.deliveries);
         if state.stopped { Err(Error::Stopped) } else { Ok(()) }

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
+use thalweg_volume::Edit;
 pub use thalweg_volume::{
     CACHE_BYTES, Entry, Error, HINT_ATTRIBUTE, Hint, Inode, Kind, Layout, Location, OfCluster, OpenVolume,
     Policy, Registry, Result, add_store, check, create, create_on_nodes, destroy, file, files, open, repair,
@@ -170,6 +171,15 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// Sets the permission bits of a file or directory.
+    ///
+    /// # Errors
+    /// If nothing exists there.
+    pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        let inode = self.0.volume.stat(path.as_ref())?;
+        self.0.volume.set(inode.id, Edit { mode: Some(mode & 0o7777), ..Edit::default() }).map(drop)
     }
 
     /// Renames a file or directory. An existing file with the new name is replaced.

@@ -343,7 +343,9 @@ fn read_exact(
 /// Why there is no answer at an address, and the remedy.
 pub fn unreachable(why: &std::io::Error) -> String {
     let remedy = match why.kind() {
-        ErrorKind::ConnectionRefused => "no node listens there; thalweg cluster up starts it",
+        ErrorKind::ConnectionRefused => {
+            "no node listens there; thalweg cluster up starts it, or Ray if it hosts the cluster"
+        }
         ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
             "see that the host is on and the network between lets its port through"
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use thalweg_api::{Check, Examined, NodeCheck, Proof, VolumeShare};
+use thalweg_api::{Check, Examined, NodeCheck, Proof, SharedFiles};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
@@ -91,29 +91,30 @@ fn examine_on(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Res
     Ok(whole)
 }
 
-/// Examines a share of files in an open volume, which have these lengths, as one piece of a longer sequence. If records
-/// cannot be found from the middle, the first share is everything.
+/// Examines a share of files, in an open volume if one is given, as one piece of a longer sequence. If records cannot be
+/// found from the middle, the first share is everything. Also returns the lengths of the files.
 pub fn examine_share(
     options: &CheckOptions,
-    volume: VolumeFs,
-    share: &VolumeShare,
+    volume: Option<VolumeFs>,
+    share: &SharedFiles,
     progress: &Progress,
-) -> Result<StretchCheck> {
+) -> Result<(StretchCheck, Vec<u64>)> {
     some_inputs(options)?;
     let key = check_key(options)?;
-    let disks = Disks::of_volume(options.io, volume)?;
+    let disks = match volume {
+        Some(volume) => Disks::of_volume(options.io, volume)?,
+        None => Disks::of(options.io, &options.inputs, None)?,
+    };
     let mut inputs = Inputs::open(&inputs_of(&disks, &options.inputs)?, options.layout)?;
     inputs.set_page_bytes(PAGE_BYTES);
-    let mut lengths = inputs.files().iter().zip(&share.lengths);
-    if let Some((file, _)) = lengths.find(|(file, length)| file.metadata.len != **length) {
-        return Err(InputsError::Changed(file.path().display().to_string()).into());
-    }
+    let lengths = inputs.files().iter().map(|file| file.metadata.len).collect();
     let count = if options.layout.is_found_anywhere() { share.count.max(1) } else { 1 };
     let bound = |index: usize| (u128::from(inputs.pages()) * index.min(count) as u128 / count as u128) as u64;
     let pages = bound(share.index)..bound(share.index.saturating_add(1));
     let bytes = pages.clone().map(|page| inputs.page_len(page) as u64).sum();
     progress.begin("check", 1, 1, bytes);
-    Examination { layout: options.layout, key: &key, progress }.files(&inputs, pages)
+    let stretch = Examination { layout: options.layout, key: &key, progress }.files(&inputs, pages)?;
+    Ok((stretch, lengths))
 }
 
 /// The result for a sequence whose pieces were examined elsewhere, each given with the name of its host.
