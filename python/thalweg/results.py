@@ -106,6 +106,20 @@ class Sides(Object):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GrownInputs(Object):
+    """Inputs that grew while they were read. What counts is their length when they were opened."""
+
+    inputs: int
+    """How many files have grown."""
+    bytes: int
+    """By how many bytes, all together; these were not read."""
+    incomplete_records: int
+    """How many of them ended in an incomplete record, which was left out."""
+    incomplete_bytes: int
+    """Bytes of the incomplete records."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PartReceipt(Object):
     """One part."""
 
@@ -206,6 +220,8 @@ class Plan(Object):
     """Input bytes."""
     records: int
     """Records, exact for fixed layouts, estimated from a sample for lines."""
+    records_estimated: bool = False
+    """Whether the number of records is an estimate."""
     block_bytes: int
     """Bytes of a block, the unit of traffic with inputs and output."""
     ranges: int
@@ -273,6 +289,10 @@ class Receipt(Object):
     """What each node did, if there were several."""
     failed: tuple[str, ...]
     """Why each earlier attempt failed, if nodes failed."""
+    not_kept: tuple[str, ...] = ()
+    """What the output lacks of the file that it replaced: attributes that could not be kept, and other names."""
+    grown: GrownInputs | None = None
+    """The inputs that grew while they were read, if any did."""
     pick: str | None = None
     """Of a partition: ``range``, ``hash`` or ``robin``."""
     parts: tuple[PartReceipt, ...] = ()
@@ -501,6 +521,8 @@ class Check(Object):
     """Index of the first record that is smaller than the one before it."""
     ordered: bool
     """Whether all records are in order."""
+    grown: GrownInputs | None = None
+    """The files that grew while they were read, if any did."""
     nodes: tuple[NodeCheck, ...] = ()
     """The result of each node, in order, if the files are on nodes."""
     seconds: float

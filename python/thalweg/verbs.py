@@ -48,6 +48,7 @@ def sort(
     *,
     record: Size | None = None,
     prefixed: bool = False,
+    header: int | None = None,
     by: str | Iterable[str] | None = None,
     datamation: bool = False,
     memory: Size | None = None,
@@ -69,7 +70,8 @@ def sort(
     """Sorts files of any size in any memory, and proves it. Records with equal keys stay in the order of the inputs.
 
     Records are lines; ``record=BYTES`` says that all have so many bytes, ``prefixed`` that each begins with its length
-    in four bytes, little-endian. ``by="OFFSET:LENGTH[:desc],..."`` is the key, otherwise the whole record. ``memory``
+    in four bytes, little-endian. With ``header=N`` the first N lines of each input, which must be the same in all, stay
+    in front of the output, once. ``by="OFFSET:LENGTH[:desc],..."`` is the key, otherwise the whole record. ``memory``
     is for this call alone, whatever else the process holds: at least 16 MiB, half of what is free if it is not given.
     The peak in the receipt is that of the whole process. What does not fit goes to the directories ``scratch``. With
     ``unique`` only the first of records with equal keys stays; with ``resume`` it continues from what an earlier run
@@ -88,6 +90,7 @@ def sort(
         "output": output_name(output),
         "record": record,
         "prefixed": prefixed,
+        "header": header,
         "by": by,
         "datamation": datamation,
         "memory": memory,
@@ -112,6 +115,7 @@ def shuffle(
     seed: int,
     record: Size | None = None,
     prefixed: bool = False,
+    header: int | None = None,
     memory: Size | None = None,
     scratch: Name | Iterable[Name] = (),
     scratch_limit: Size | None = None,
@@ -128,7 +132,8 @@ def shuffle(
     """Puts records in random order, which is the same for the same ``seed``, any number of 64 bits, and inputs.
 
     Records are lines; ``record=BYTES`` says that all have so many bytes, ``prefixed`` that each begins with its
-    length in four bytes, little-endian.
+    length in four bytes, little-endian. With ``header=N`` the first N lines of each input, which must be the same in
+    all, stay in front of the output, once.
 
     >>> import pathlib, thalweg
     >>> _ = pathlib.Path("ten").write_text("".join(f"{i}\\n" for i in range(10)))
@@ -140,6 +145,7 @@ def shuffle(
         "seed": seed,
         "record": record,
         "prefixed": prefixed,
+        "header": header,
         "memory": memory,
         "scratch": scratch,
         "scratch_limit": scratch_limit,
@@ -326,6 +332,7 @@ def check(
     *,
     record: Size | None = None,
     prefixed: bool = False,
+    header: int | None = None,
     by: str | Iterable[str] | None = None,
     datamation: bool = False,
     summary: Name | None = None,
@@ -352,6 +359,7 @@ def check(
     options: dict[str, Option] = {
         "record": record,
         "prefixed": prefixed,
+        "header": header,
         "by": by,
         "datamation": datamation,
         "summary": summary,
@@ -441,6 +449,7 @@ def plan(
     *,
     record: Size | None = None,
     prefixed: bool = False,
+    header: int | None = None,
     by: str | Iterable[str] | None = None,
     datamation: bool = False,
     memory: Size | None = None,
@@ -471,6 +480,7 @@ def plan(
         "output": output,
         "record": record,
         "prefixed": prefixed,
+        "header": header,
         "by": by,
         "datamation": datamation,
         "memory": memory,

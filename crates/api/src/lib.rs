@@ -47,7 +47,7 @@ pub use rates::{
     ClusterPlan, ClusterStage, ExchangeAsk, ExchangeReport, NodePlan, NodeRates, NodeRole, ProbeReport,
     ProbeRequest, ProbeSaid, ProbedHost, RatesFrom, Schedule,
 };
-pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
+pub use receipt::{Disk, GrownInputs, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
 pub use request::{
     CommandRequest, HostProcess, HostRequest, JobRequest, Request, ServiceRequest, TableRequest,

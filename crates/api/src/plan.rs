@@ -52,6 +52,9 @@ pub struct Plan {
     pub input_bytes: u64,
     /// Records, exact for fixed layouts, estimated from a sample for lines.
     pub records: u64,
+    /// Whether the number of records is an estimate.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub records_estimated: bool,
     /// Bytes of a block, the unit of traffic with inputs and output.
     pub block_bytes: u64,
     /// The number of ranges of keys.

@@ -106,6 +106,31 @@ pub struct Sides {
     pub unmatched: u64,
 }
 
+/// Inputs that grew while they were read. What counts is their length when they were opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GrownInputs {
+    /// How many files have grown.
+    pub inputs: u64,
+    /// By how many bytes, all together; these were not read.
+    pub bytes: u64,
+    /// How many of them ended in an incomplete record, which was left out.
+    pub incomplete_records: u64,
+    /// Bytes of the incomplete records.
+    pub incomplete_bytes: u64,
+}
+
+impl GrownInputs {
+    /// Those of two groups of inputs.
+    pub fn and(self, other: GrownInputs) -> GrownInputs {
+        GrownInputs {
+            inputs: self.inputs + other.inputs,
+            bytes: self.bytes + other.bytes,
+            incomplete_records: self.incomplete_records + other.incomplete_records,
+            incomplete_bytes: self.incomplete_bytes + other.incomplete_bytes,
+        }
+    }
+}
+
 /// What a run did. A verb succeeds only if its invariant holds between `input` and `output`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Receipt {
@@ -154,6 +179,12 @@ pub struct Receipt {
     /// Why each earlier attempt failed, if nodes failed.
     #[serde(default)]
     pub failed: Vec<String>,
+    /// What the output lacks of the file that it replaced: attributes that could not be kept, and other names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_kept: Vec<String>,
+    /// The inputs that grew while they were read, if any did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grown: Option<GrownInputs>,
     /// The parts of a partition.
     #[serde(flatten)]
     pub partition: Option<PartitionReceipt>,

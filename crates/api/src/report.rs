@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Proof, hex};
+use crate::{GrownInputs, Proof, hex};
 
 /// The result of `check` for files that form one sorted sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,6 +16,9 @@ pub struct Check {
     pub first_unordered: Option<u128>,
     /// Whether all records are in order.
     pub ordered: bool,
+    /// The files that grew while they were read, if any did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grown: Option<GrownInputs>,
     /// The result of each node, in order, if the files are on nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeCheck>,

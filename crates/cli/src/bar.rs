@@ -76,8 +76,7 @@ struct Drawer {
 
 impl Drawer {
     fn new(canvas: Canvas) -> Drawer {
-        let last =
-            ProgressView { stage: String::new(), stage_index: 0, stages: 0, done_bytes: 0, total_bytes: 0 };
+        let last = ProgressView::default();
         let now = Stopwatch::start();
         Drawer { canvas, last, since_look: now, since_stage: now, since_line: now }
     }
@@ -154,11 +153,13 @@ fn new_bar(view: &ProgressView, since_stage: Stopwatch) -> ProgressBar {
         total => (Some(total), MEASURED),
     };
     let style = ProgressStyle::with_template(template).expect("the template is fixed, and right");
-    let has_total = view.total_bytes > 0;
+    let (has_total, behind_percent) = (view.total_bytes > 0, view.behind_percent);
     let style = style.with_key("pace", move |state: &ProgressState, to: &mut dyn std::fmt::Write| {
         let left = if has_total { state.eta().as_secs_f64() } else { 0.0 };
+        let elapsed = since_stage.seconds();
+        let left = of_job(elapsed, left, behind_percent);
         // If the terminal cannot be written, nothing is shown, and the work continues.
-        let _ = to.write_str(&pace(since_stage.seconds(), state.per_sec(), left, "  "));
+        let _ = to.write_str(&pace(elapsed, state.per_sec(), left, "  "));
     });
     let target = ProgressDrawTarget::stderr_with_hz(10);
     ProgressBar::with_draw_target(length, target)
@@ -185,8 +186,16 @@ fn line(view: &ProgressView, elapsed_seconds: f64) -> String {
     }
     let percent = done as f64 * 100.0 / total as f64;
     let left = if done == 0 { 0.0 } else { (total - done) as f64 / per_second };
-    let pace = pace(elapsed_seconds, per_second, left, ", ");
+    let pace = pace(elapsed_seconds, per_second, of_job(elapsed_seconds, left, view.behind_percent), ", ");
     format!("{}: {percent:.0} %, {} of {}{pace}", head(view), traffic(done), traffic(total))
+}
+
+/// The time left of all stages, if this one has this much left; 0 if that is not known.
+fn of_job(elapsed_seconds: f64, left_seconds: f64, behind_percent: u64) -> f64 {
+    if left_seconds == 0.0 {
+        return 0.0;
+    }
+    left_seconds + (elapsed_seconds + left_seconds) * behind_percent as f64 / 100.0
 }
 
 /// The rate and the time left, each after `gap`; nothing at the beginning of a stage, when they are not known yet.
@@ -216,8 +225,13 @@ mod tests {
             stages: 2,
             done_bytes: 250_000_000,
             total_bytes: 1_000_000_000,
+            behind_percent: 0,
         };
         let expected = "[1/2] read+distribute: 25 %, 250 MB of 1.00 GB, 500 MB/s, 1.50 s left";
+        assert_eq!(line(&view, 0.5), expected);
+        // The stage will take 2 s, and those after it three times as long.
+        view.behind_percent = 300;
+        let expected = "[1/2] read+distribute: 25 %, 250 MB of 1.00 GB, 500 MB/s, 7.50 s left";
         assert_eq!(line(&view, 0.5), expected);
         view.total_bytes = 0;
         assert_eq!(line(&view, 0.5), "[1/2] read+distribute: 250 MB, 500 MB/s");

@@ -124,7 +124,7 @@ mod tests {
         assert!(plan.starts_with("{\"nodes\":"), "{plan}");
         assert!(text("ClusterPlan", &plan).unwrap().contains("4 nodes"));
         assert_eq!(text("Receipt", &plan), None);
-        for line in ["bench io", "volume ls volume:films/", "sort a"] {
+        for line in ["bench io", "volume ls volume:films/", "partition a"] {
             assert!(matches!(call(words(line), &Progress::default()), Err(CallError::Usage(_))), "{line}");
         }
     }

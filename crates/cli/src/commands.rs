@@ -102,11 +102,11 @@ Ends with status 0 if all records are in order and 1 if not. An empty file is in
     CommandInfo {
         command: Command::Sort,
         name: "sort",
-        synopsis: "[INPUT...] -o OUTPUT",
+        synopsis: "[INPUT...] [-o OUTPUT]",
         about: "sort files of any size in bounded memory, and verify the output",
         doc: "\
-Sorts the records of all inputs ('-' or none is standard input) into OUTPUT ('-' is standard output), which may be one \
-of the inputs. Records with equal keys keep their order.
+Sorts the records of all inputs ('-' or none is standard input) into OUTPUT ('-' or none is standard output), which \
+may be one of the inputs. Records with equal keys keep their order.
 
 Without --record, records are lines, compared byte by byte as GNU sort does with LC_ALL=C; if the last line has no \
 newline, one is added. Without --by, the key is the whole record.
@@ -119,16 +119,17 @@ The letters of GNU sort (-k -t -n -r -u -S -T and others) are reserved for the m
 use one, the error names Thalweg's own flag.",
         examples: &[
             ("thalweg sort names.txt -o sorted.txt", "lines"),
+            ("thalweg sort table.csv -o sorted.csv --header 1", "lines below the names of columns"),
             ("thalweg sort records -o sorted --datamation --memory 1GiB", "benchmark records in a gigabyte"),
             ("thalweg sort log -o log --record 64 --by 0:8,16:4:desc", "in place, by two keys"),
-            ("zcat words.gz | thalweg sort -o - --unique | wc -l", "between pipes"),
+            ("zcat words.gz | thalweg sort --unique | wc -l", "between pipes"),
         ],
         subjects: &[],
     },
     CommandInfo {
         command: Command::Shuffle,
         name: "shuffle",
-        synopsis: "[INPUT...] -o OUTPUT --seed N",
+        synopsis: "[INPUT...] [-o OUTPUT] --seed N",
         about: "put records in random order in bounded memory, and verify them",
         doc: "\
 Writes the records of all inputs ('-' or none is standard input) to OUTPUT ('-' is standard output) in random order: \
@@ -149,7 +150,7 @@ and output, and whether they agree.",
     CommandInfo {
         command: Command::Merge,
         name: "merge",
-        synopsis: "SORTED... -o OUTPUT",
+        synopsis: "SORTED... [-o OUTPUT]",
         about: "merge sorted inputs into one output, and verify it",
         doc: "\
 Merges the records of inputs that are each sorted ('-' is standard input; pipes are named like files) into OUTPUT ('-' \
@@ -170,7 +171,7 @@ in order.",
     CommandInfo {
         command: Command::Join,
         name: "join",
-        synopsis: "LEFT RIGHT -o OUTPUT",
+        synopsis: "LEFT RIGHT [-o OUTPUT]",
         about: "match the records of two inputs by key, and verify the output",
         doc: "\
 For every record of LEFT and every record of RIGHT with the same key, OUTPUT gets one record: the left one followed by \
@@ -198,7 +199,7 @@ records of different formats"),
     CommandInfo {
         command: Command::Plan,
         name: "plan",
-        synopsis: "sort [INPUT...] -o OUTPUT",
+        synopsis: "sort [INPUT...] [-o OUTPUT]",
         about: "predict how a sort would run and how long it would take",
         doc: "\
 Takes the same arguments as sort and prints what it would do: method, passes, memory, scratch space, the seconds of \

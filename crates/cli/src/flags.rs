@@ -13,7 +13,9 @@ use crate::flag::{
     SORTS, SPILLS, WRITES,
 };
 use crate::typed::{Document, Help, When};
-use crate::{flags_bench, flags_cluster_tables, flags_nodes, flags_table, flags_volume, values};
+use crate::{
+    flags_bench, flags_cluster_tables, flags_nodes, flags_records, flags_table, flags_volume, values,
+};
 
 /// The flags, grouped by topic.
 pub(crate) const FLAGS: &[Flag] = &[
@@ -24,8 +26,8 @@ pub(crate) const FLAGS: &[Flag] = &[
         at: WRITES,
         about: "where the records go; names of parts have {} in them",
         doc: "\
-Where the records go; '-' is standard output. May be one of the inputs. A file appears under its name only when it is \
-complete and durable.
+Where the records go; '-' is standard output, and so is no --output at all. May be one of the inputs. A file appears \
+under its name only when it is complete and durable.
 
 With partition: the names of the parts, with {} once, where the number goes, as in 'DIR/part-{}'. Numbers begin at 0 \
 and have as many digits as the last one.",
@@ -62,6 +64,7 @@ record is known only from the records before it, so a file is read from its star
             Ok(())
         },
     },
+    flags_records::HEADER,
     Flag {
         long: "by",
         short: None,
@@ -754,6 +757,7 @@ each second. never: nothing.",
             Ok(())
         },
     },
+    flags_records::ALL,
     Flag {
         long: "version",
         short: Some('V'),

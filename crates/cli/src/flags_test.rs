@@ -24,6 +24,7 @@ const CASES: &[Case] = &[
     ("record", &["sort", "--record", "100"], |a| a.record_bytes == Some(100)),
     ("record", &["check", "--record=1KiB"], |a| a.record_bytes == Some(1024)),
     ("prefixed", &["shuffle", "--prefixed"], |a| a.prefixed),
+    ("header", &["sort", "--header", "1"], |a| a.header == 1),
     ("by", &["sort", "--by", "0:10,12:2:desc"], |a| {
         let second = KeyPart { offset: 12, length: 2, descending: true };
         a.keys.len() == 2 && a.keys[1] == second
@@ -129,6 +130,7 @@ const CASES: &[Case] = &[
     ("quiet", &["sort", "-qoout"], |a| a.quiet && a.output.as_deref() == Some("out".as_ref())),
     ("help", &["sort", "--help"], |a| a.help == Some(Help::Long)),
     ("help", &["-h"], |a| a.help == Some(Help::Short)),
+    ("all", &["help", "sort", "--all"], |a| a.all),
     ("version", &["-V"], |a| a.version),
     ("generate", &["--generate", "man"], |a| a.generate == Some(Document::Man)),
     ("generate", &["--generate=complete-fish"], |a| a.generate == Some(Document::Fish)),

@@ -26,19 +26,61 @@ pub(crate) fn program() -> String {
     text + "\nthalweg help COMMAND explains a command at length.\n"
 }
 
+/// The verbs on records, whose flags do not all fit on a screen.
+const WITH_MANY_FLAGS: &[Command] = {
+    use Command::{Check, Join, Merge, Partition, Plan, Shuffle, Sort};
+    &[Sort, Shuffle, Merge, Join, Partition, Check, Plan]
+};
+/// The flags of these verbs that few need: those of clusters and benchmarks.
+const RARE: &[&str] =
+    &["nodes", "cluster", "shares", "identity", "on", "detach", "simulate", "io", "no-proof"];
+
+/// What fits on a screen, for commands with many flags; for others everything.
+pub(crate) fn command(command: Command, all: bool) -> String {
+    if all || !WITH_MANY_FLAGS.contains(&command) {
+        return command_at_length(command);
+    }
+    let info = command.info();
+    let (own, common) = frequent(command);
+    let mut text = head(command);
+    let first = info.doc.split("\n\n").next().unwrap_or_default();
+    text += &format!("\n{}\nFlags:\n{}", wrapped(first, 0), in_short(&own));
+    let common: Vec<String> = common.iter().map(|flag| typed(flag)).collect();
+    text += &format!("\nOf all commands:\n{}\nExamples:\n", wrapped(&common.join("; "), 2));
+    for (line, _) in info.examples {
+        text += &format!("  {line}\n");
+    }
+    text + &more(command)
+}
+
+/// A command's own flags that a screen shows, and the flags of all commands.
+fn frequent(command: Command) -> (Vec<&'static Flag>, Vec<&'static Flag>) {
+    let (mut own, common) = flags_of(command);
+    own.retain(|flag| !WITH_MANY_FLAGS.contains(&command) || !RARE.contains(&flag.long));
+    (own, common)
+}
+
+fn more(command: Command) -> String {
+    let name = command.info().name;
+    match WITH_MANY_FLAGS.contains(&command) {
+        true => format!("\nthalweg help {name} --all explains every flag, those for clusters too.\n"),
+        false => format!("\nthalweg help {name} says more.\n"),
+    }
+}
+
 /// The short help of a command: a line for each flag.
 pub(crate) fn command_in_short(command: Command) -> String {
-    let (own, common) = flags_of(command);
+    let (own, common) = frequent(command);
     let mut text = head(command);
     if !own.is_empty() {
         text += &format!("\nFlags:\n{}", in_short(&own));
     }
     text += &format!("\nFlags of all commands:\n{}", in_short(&common));
-    text + &format!("\nthalweg help {} says more.\n", command.info().name)
+    text + &more(command)
 }
 
 /// The full help of a command.
-pub(crate) fn command_at_length(command: Command) -> String {
+fn command_at_length(command: Command) -> String {
     let info = command.info();
     let (own, common) = flags_of(command);
     let mut text = head(command);
@@ -140,13 +182,27 @@ mod tests {
             let (short, long) = (command_in_short(info.command), command_at_length(info.command));
             for flag in FLAGS {
                 let name = typed(flag);
-                assert_eq!(short.contains(&name), flag.is_of(info.command), "{name} in {short}");
+                let is_rare = WITH_MANY_FLAGS.contains(&info.command) && RARE.contains(&flag.long);
+                let is_shown = flag.is_of(info.command) && !is_rare;
+                assert_eq!(short.contains(&name), is_shown, "{name} in {short}");
                 assert_eq!(long.contains(&name), flag.is_of(info.command), "{name} in {long}");
             }
             for line in long.lines().chain(short.lines()) {
                 assert!(line.len() <= WIDTH, "{line}");
             }
         }
+    }
+
+    #[test]
+    fn help_of_a_verb_with_many_flags_is_a_screen() {
+        const SCREEN: usize = 50;
+        for &verb in WITH_MANY_FLAGS {
+            let text = command(verb, false);
+            assert!(text.lines().count() <= SCREEN && text.contains("--all explains"), "{text}");
+            assert!(text.lines().all(|line| line.len() <= 100) && !text.contains("--cluster NAME"), "{text}");
+            assert_eq!(command(verb, true), command_at_length(verb));
+        }
+        assert_eq!(command(Command::Volume, false), command_at_length(Command::Volume));
     }
 
     #[test]

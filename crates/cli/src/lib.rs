@@ -15,6 +15,7 @@ mod flags;
 mod flags_bench;
 mod flags_cluster_tables;
 mod flags_nodes;
+mod flags_records;
 mod flags_table;
 #[cfg(test)]
 mod flags_test;
@@ -46,6 +47,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use thalweg_io::process;
 
 /// The whole program: runs the command that was typed, and returns its exit status.
 pub fn main() -> ExitCode {
@@ -53,7 +57,24 @@ pub fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let program = args.next().unwrap_or_default();
     let args: Vec<_> = args.collect();
-    ExitCode::from(run::run(mounts::of_helper(&program, &args).unwrap_or(args)))
+    let args = mounts::of_helper(&program, &args).unwrap_or(args);
+    ExitCode::from(with_stack(move || run::run(args)))
+}
+
+/// Runs the program on a stack of its own if the user's limit (`ulimit -s`) leaves the first thread too little.
+fn with_stack(run: impl FnOnce() -> u8 + Send + 'static) -> u8 {
+    const ENOUGH_BYTES: u64 = 1 << 20;
+    let run = Arc::new(Mutex::new(Some(run)));
+    let take = |run: &Mutex<Option<_>>| run.lock().expect("no holder panics").take();
+    if process::stack_limit() < ENOUGH_BYTES {
+        let (taken, builder) =
+            (Arc::clone(&run), std::thread::Builder::new().stack_size(ENOUGH_BYTES as usize));
+        if let Ok(thread) = builder.spawn(move || take(&taken).expect("it runs once")()) {
+            return thread.join().expect("a panic ends the process");
+        }
+    }
+    let run = take(&run).expect("no thread could be had");
+    run()
 }
 
 /// Runs the program as a script at `path` that was started with `args`. Returns the exit status for the script.

@@ -89,7 +89,22 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Failure> {
     } else if asked.options.detach && said.hosts.iter().any(|host| host.end.is_some()) {
         tell(how, format!("{}\n", said.job))?;
     }
-    Ok(exit_status(&said, asked.options.detach).max(output.complain()))
+    let status = exit_status(&said, asked.options.detach);
+    if let Some(hint) = hint_of_shell(&asked.options.command, &said) {
+        complain(&hint);
+    }
+    Ok(status.max(output.complain()))
+}
+
+/// What to write instead of a whole command in one word, as for a shell, which no host could start.
+fn hint_of_shell(command: &[String], said: &ExecReport) -> Option<String> {
+    let [word] = command else { return None };
+    let whys = said.hosts.iter().filter_map(|host| host.end.as_ref()?.why.as_deref());
+    let is_not_found =
+        word.contains(char::is_whitespace) && whys.into_iter().any(|why| why.starts_with("cannot start "));
+    is_not_found.then(|| {
+        format!("no shell reads '{word}'; write its words behind '--', or thalweg exec -- sh -c '{word}'")
+    })
 }
 
 /// What continues after a signal, and what ends.

@@ -1,8 +1,9 @@
 //! Signals that stop a verb.
 //!
-//! Invariant: the first SIGINT, SIGTERM or SIGHUP asks the verb to stop and clean up. A second one kills this process
-//! at once, unless it comes within [`TOGETHER_SECONDS`] of the first (`timeout` signals the process, then its group) or
-//! this process is a node. A SIGHUP that is already ignored (`nohup`) stays ignored. SIGXFSZ, for a file larger than
+//! Invariant: the first signal that would end the process (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU and others) asks
+//! the verb to stop and clean up. A second one kills it at once, unless it comes within [`TOGETHER_SECONDS`] of the
+//! first (`timeout` signals the process, then its group) or this process is a node. A signal that is already ignored, such as
+//! SIGHUP below `nohup`, stays ignored. SIGXFSZ, for a file larger than
 //! `ulimit -f`, stops nothing: the write fails with an error. If the reader of the output is stuck, a verb that waits
 //! for it cannot clean up; [`BLOCKED_SECONDS`] after the first signal this process is killed too.
 
@@ -10,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
+};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -80,11 +83,10 @@ pub(crate) fn on_every_signal(mut stop: impl FnMut(i32) + Send + 'static) -> std
 }
 
 fn stopping() -> Vec<i32> {
-    let mut stopping = vec![SIGINT, SIGTERM];
-    if !is_ignored(SIGHUP) {
-        stopping.push(SIGHUP);
-    }
-    stopping
+    // All others that would end the process at once, unless the parent made it ignore them.
+    let others = [SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU];
+    let heeded = others.into_iter().filter(|signal| !is_ignored(*signal));
+    [SIGINT, SIGTERM].into_iter().chain(heeded).collect()
 }
 
 /// Makes a write or reservation beyond the limit of file size fail instead of killing the process. It sets a handler

@@ -24,6 +24,7 @@ pub(crate) struct TypedArgs {
 
     // Common to all commands.
     pub(crate) help: Option<Help>,
+    pub(crate) all: bool,
     pub(crate) version: bool,
     pub(crate) generate: Option<Document>,
     pub(crate) json: bool,
@@ -35,6 +36,7 @@ pub(crate) struct TypedArgs {
     pub(crate) prefixed: bool,
     pub(crate) keys: Vec<KeyPart>,
     pub(crate) datamation: bool,
+    pub(crate) header: usize,
 
     // Sorts.
     pub(crate) output: Option<OsString>,

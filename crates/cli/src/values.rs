@@ -84,6 +84,12 @@ pub(crate) fn threads(value: &OsStr) -> Result<usize, String> {
     }
 }
 
+/// The lines of a header.
+pub(crate) fn header(value: &OsStr) -> Result<usize, String> {
+    let typed = text(value)?;
+    typed.parse().map_err(|_| format!("'{typed}' is not a number of lines: write 0, 1 or more"))
+}
+
 /// A client's rights.
 pub(crate) fn may(value: &OsStr) -> Result<May, String> {
     choice(value, &[("all", May::All), ("status", May::Status)])

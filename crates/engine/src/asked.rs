@@ -25,6 +25,46 @@ pub enum Asked {
         /// What it cannot do.
         what: &'static str,
     },
+    /// Records that are not lines have no header.
+    #[error("a header is of lines; leave it out for other records")]
+    HeaderOfLines,
+    /// Inputs with different headers.
+    #[error("the first {lines} lines of {other} are not those of {first}; give inputs with the same header")]
+    Headers {
+        /// The lines of a header.
+        lines: usize,
+        /// The first input.
+        first: String,
+        /// The input with another header.
+        other: String,
+    },
+    /// A header that is too long.
+    #[error("the first {lines} lines of {input} have more than {}; it may have no lines at all", Bytes(*.max))]
+    LongHeader {
+        /// The input.
+        input: String,
+        /// The lines of its header.
+        lines: usize,
+        /// The most bytes that they may have.
+        max: u64,
+    },
+    /// More memory than a control group of this process allows.
+    #[error(
+        "memory of {} is more than the control group of this process allows: of its {} at most {}; give less, or raise \
+         the group's limit",
+        Bytes(*.given), Bytes(*.limit), Bytes(*.allowed)
+    )]
+    BeyondGroup {
+        /// The memory that was given.
+        given: u64,
+        /// The limit of the group.
+        limit: u64,
+        /// The most that can be given.
+        allowed: u64,
+    },
+    /// A header in work on several nodes.
+    #[error("a header is kept by a sort, shuffle or check on one node; leave out the nodes, or the header")]
+    HeaderOnNodes,
     /// A join was given no right side, or another verb was given one.
     #[error("a join has a right side, and no other verb has one")]
     RightSide,

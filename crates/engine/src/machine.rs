@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use thalweg_base::units::Size;
+use thalweg_base::units::{MIB, Size};
 use thalweg_io::either::Either;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
@@ -11,7 +11,7 @@ use thalweg_pump::Inputs;
 use thalweg_volume::VolumeFs;
 
 use crate::volumes::Volumes;
-use crate::{Endpoint, Error, IoChoice, Result, WorkOptions};
+use crate::{Asked, Endpoint, Error, IoChoice, Result, WorkOptions};
 
 /// A lane of a sort has one ring for its input and one for its output.
 const RINGS_OF_LANE: u64 = 2;
@@ -160,8 +160,18 @@ pub(crate) fn cores() -> usize {
 /// The most memory to use if the kernel does not say how much there is.
 const UNTOLD_MEMORY_BYTES_MAX: u64 = 1 << 40;
 
-/// The bytes that a size means: 100 % is the available memory, and the result is at most the machine's memory.
-pub(crate) fn memory_bytes(size: Size) -> u64 {
+/// The memory that can be promised where a control group has this much left. The peak may exceed a promise (see
+/// `--memory`), and the kernel counts page tables, file structures and buffers of sockets too.
+fn promised_within(left: u64) -> u64 {
+    const OF_KERNEL: u64 = 4 * MIB;
+    const SLACK_MIN: u64 = 2 * MIB;
+    let room = left.saturating_sub(left / 64 + OF_KERNEL);
+    (room / 21 * 20).min(room.saturating_sub(SLACK_MIN))
+}
+
+/// The bytes that a size means: 100 % is the available memory, which a control group may bound, and the result is at
+/// most the machine's memory. An error if a control group does not allow it: the kernel would kill the process.
+pub(crate) fn memory_bytes(size: Size) -> Result<u64> {
     let most = match process::machine_memory_bytes() {
         0 => UNTOLD_MEMORY_BYTES_MAX,
         bytes => bytes,
@@ -169,12 +179,27 @@ pub(crate) fn memory_bytes(size: Size) -> u64 {
     // Only for a percentage: reading the available memory takes longer than a small sort.
     let bytes = match size {
         Size::Bytes(bytes) => bytes,
-        percent => percent.of(process::available_memory_bytes()),
+        percent => {
+            let available = process::available_memory_bytes();
+            let of_group = process::group_memory_left_bytes().map(promised_within);
+            percent.of(of_group.map_or(available, |bytes| bytes.min(available)))
+        }
     };
-    bytes.min(most)
+    let limit = process::group_memory_bytes();
+    match limit.map(|limit| (limit, promised_within(limit))) {
+        Some((limit, allowed)) if bytes > allowed => {
+            Err(Asked::BeyondGroup { given: bytes, limit, allowed }.into())
+        }
+        _ => Ok(bytes.min(most)),
+    }
 }
 
 /// The memory to use if none is given: half of what is available.
-pub(crate) fn default_memory_bytes() -> u64 {
+fn default_memory_bytes() -> u64 {
     process::available_memory_bytes() / 2
+}
+
+/// The memory that a verb was given, or the default.
+pub(crate) fn memory_of(asked: Option<Size>) -> Result<u64> {
+    asked.map_or_else(|| Ok(default_memory_bytes()), memory_bytes)
 }

@@ -29,6 +29,9 @@ pub struct WorkOptions {
     pub inputs: Vec<Endpoint>,
     /// Where the result goes. May be one of the inputs. For a partition, a path with `{}` where a part's number goes.
     pub output: Endpoint,
+    /// For a sort or a shuffle of lines: how many of the first lines of every input stay in front of the output, where
+    /// they stand once. All inputs must have the same ones.
+    pub header: usize,
     /// The layout of the records in the inputs.
     pub layout: Layout,
     /// The parts of the key; the whole record if empty.
@@ -63,6 +66,7 @@ impl WorkOptions {
             work,
             inputs,
             output,
+            header: 0,
             layout,
             keys: Vec::new(),
             right: None,
@@ -86,10 +90,14 @@ impl WorkOptions {
         let wrong = [
             (self.unique && !matches!(self.work, Work::Sort | Work::Merge), "drop records with equal keys"),
             (self.resume && !is_sort, "resume"),
+            (self.header > 0 && !is_sort && !matches!(self.work, Work::Shuffle(_)), "keep a header"),
             (!self.proof && !is_sort, "go without proofs"),
         ];
         if self.right.is_some() != (self.work == Work::Join) {
             return Err(Asked::RightSide.into());
+        }
+        if self.header > 0 && self.layout != Layout::Lines {
+            return Err(Asked::HeaderOfLines.into());
         }
         if let Some((_, what)) = wrong.iter().find(|(asked, _)| *asked) {
             return Err(Asked::NoOption { verb: self.work.verb(), what }.into());
@@ -181,6 +189,8 @@ pub struct CheckOptions {
     pub layout: Layout,
     /// The parts of the key; the whole record if empty.
     pub keys: Vec<KeyPart>,
+    /// How many of the first lines of every file are a header, the same in all, and not looked at.
+    pub header: usize,
     /// Where to write the 280-byte summary, for 100-byte records with the key 0:10 only.
     pub summary: Option<PathBuf>,
     /// The inputs are summaries to be merged.

@@ -1,8 +1,9 @@
 //! Where a verb's bytes go: a file that gets its name when it is whole, or a stream.
 //!
 //! Invariant: after any failure no new file has a name, and an older file is unchanged. A file that replaces another
-//! has its permission bits and, if allowed, its owner; a symbolic link stays, and its target is made or replaced.
-//! Non-goals: keeping an older file's access lists, extended attributes and other names.
+//! has its permission bits, access list, extended attributes and owner, or the receipt says what could not be kept; a
+//! symbolic link stays, and its target is made or replaced.
+//! Non-goals: keeping an older file's other names, which the receipt counts.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -59,7 +60,7 @@ impl Target {
             Target::File(name) => {
                 let output = create(name, bytes.len() as u64)?;
                 output.file().write_at(0, bytes)?;
-                publish(output, &name.path, bytes.len() as u64)
+                publish(output, &name.path, bytes.len() as u64).map(drop)
             }
         }
     }
@@ -139,8 +140,8 @@ pub(crate) fn ready(output: Output, path: &Path, bytes: u64) -> Result<PathBuf> 
     output.ready(bytes).map_err(|e| named(e, path))
 }
 
-/// Makes the file durable and gives it its name.
-pub(crate) fn publish(output: Output, path: &Path, bytes: u64) -> Result<()> {
+/// Makes the file durable and gives it its name. Returns what it lacks of the file that it replaces.
+pub(crate) fn publish(output: Output, path: &Path, bytes: u64) -> Result<Vec<String>> {
     output.publish(bytes).map_err(|e| named(e, path))
 }
 

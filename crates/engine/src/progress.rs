@@ -15,6 +15,9 @@ pub struct Progress {
     total_bytes: AtomicU64,
     stage_index: AtomicU64,
     stages: AtomicU64,
+    behind_percent: AtomicU64,
+    /// [`Progress::behind_percent`] of the next stage, and one more; 0 if it is not known.
+    behind_next: AtomicU64,
     cancelled_by: AtomicI32,
     notes_to: OnceLock<Notes>,
 }
@@ -29,7 +32,7 @@ impl fmt::Debug for Notes {
 }
 
 /// Progress at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProgressView {
     /// Name of the current stage; empty before the first.
     pub stage: String,
@@ -41,11 +44,17 @@ pub struct ProgressView {
     pub done_bytes: u64,
     /// Bytes of the stage in all; 0 if unknown (a pipe).
     pub total_bytes: u64,
+    /// How long the stages after it should take, in percent of its own time.
+    pub behind_percent: u64,
 }
 
 impl Watch for Progress {
     fn begin(&self, stage: &str, index: u64, stages: u64, total_bytes: u64) {
         Progress::begin(self, stage, index, stages, total_bytes);
+    }
+
+    fn behind_next(&self, percent: u64) {
+        self.behind_next.store(percent + 1, Ordering::Relaxed);
     }
 
     fn advance(&self, bytes: u64) {
@@ -69,6 +78,11 @@ impl Progress {
     /// Begins a stage.
     pub fn begin(&self, stage: &str, index: u64, stages: u64, total_bytes: u64) {
         *self.stage.lock().expect("no holder panics") = stage.to_string();
+        let behind = match self.behind_next.swap(0, Ordering::Relaxed) {
+            0 => 100 * stages.saturating_sub(index),
+            known => known - 1,
+        };
+        self.behind_percent.store(behind, Ordering::Relaxed);
         self.stage_index.store(index, Ordering::Relaxed);
         self.stages.store(stages, Ordering::Relaxed);
         self.total_bytes.store(total_bytes, Ordering::Relaxed);
@@ -118,6 +132,7 @@ impl Progress {
             stages: self.stages.load(Ordering::Relaxed),
             done_bytes: self.done_bytes.load(Ordering::Relaxed),
             total_bytes: self.total_bytes.load(Ordering::Relaxed),
+            behind_percent: self.behind_percent.load(Ordering::Relaxed),
         }
     }
 }

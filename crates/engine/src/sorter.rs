@@ -196,8 +196,8 @@ impl Source for Sorted {
 /// Resolves the options on this machine.
 fn resolve(options: &SorterOptions, io: &Arc<dyn FileSystem>) -> Result<Sort> {
     let memory_bytes = match options.memory {
-        Some(size) => machine::memory_bytes(size),
-        None => machine::default_memory_bytes().clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_USUAL),
+        Some(size) => machine::memory_bytes(size)?,
+        None => machine::memory_of(None)?.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_USUAL),
     };
     if memory_bytes < MEMORY_BYTES_MIN {
         return Err(TooLittleMemory {

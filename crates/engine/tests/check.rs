@@ -16,7 +16,7 @@ const PAGE: usize = 1_024_000;
 
 fn lines(inputs: Vec<Endpoint>) -> CheckOptions {
     let (layout, keys) = (Layout::Lines, Vec::new());
-    CheckOptions { inputs, layout, keys, summary: None, merge: false, io: IoChoice::Auto }
+    CheckOptions { inputs, layout, keys, header: 0, summary: None, merge: false, io: IoChoice::Auto }
 }
 
 fn benchmark(inputs: Vec<Endpoint>) -> CheckOptions {

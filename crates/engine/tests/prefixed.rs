@@ -195,6 +195,7 @@ fn a_check_says_of_files_and_pipes_what_a_look_at_all_says() {
         inputs: names.iter().map(|name| place.end(name)).collect(),
         layout,
         keys: vec![KEY],
+        header: 0,
         summary: None,
         merge: false,
         io: IoChoice::Auto,
@@ -233,7 +234,8 @@ fn a_file_that_is_cut_off_is_refused_with_the_place() {
     }
     let inputs: Vec<Endpoint> = ["a.prefixed", "b.prefixed"].map(|name| place.end(name)).to_vec();
     let (layout, keys) = (Layout::Prefixed, vec![KEY]);
-    let asked = CheckOptions { inputs, layout, keys, summary: None, merge: false, io: IoChoice::Auto };
+    let asked =
+        CheckOptions { inputs, layout, keys, header: 0, summary: None, merge: false, io: IoChoice::Auto };
     told(check(&asked, &Progress::default()).map(drop));
     assert_eq!(place.names(), ["a.prefixed", "b.prefixed"]);
 }

@@ -190,7 +190,7 @@ impl File {
     }
 
     /// See [`FileSystem::resemble`].
-    pub fn resemble(&self, like: &Path) -> Result<()> {
+    pub fn resemble(&self, like: &Path) -> Result<Vec<String>> {
         self.fs.resemble(self.id(), self.path(), like)
     }
 

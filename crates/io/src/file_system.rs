@@ -211,10 +211,11 @@ pub trait FileSystem: ReadFiles {
     /// space only sets the length. A full disk is an error.
     fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()>;
 
-    /// Gives an open file the mode, and if allowed the owner and group, of the file named `like`; or the mode of a new
-    /// file if there is none.
-    fn resemble(&self, _id: FileId, _path: &Path, _like: &Path) -> Result<()> {
-        Ok(())
+    /// Gives an open file the mode, and if allowed the owner, group, access list and extended attributes, of the file
+    /// named `like`; or the mode of a new file if there is none. Returns what the new file lacks of the old one, in
+    /// words.
+    fn resemble(&self, _id: FileId, _path: &Path, _like: &Path) -> Result<Vec<String>> {
+        Ok(Vec::new())
     }
 
     /// Fails if this user may not replace `path` by a rename, as in a sticky directory.

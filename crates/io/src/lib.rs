@@ -17,6 +17,7 @@ pub mod either;
 mod error;
 mod file;
 mod file_system;
+mod headless;
 pub mod hidden;
 pub mod host;
 pub mod local;
@@ -26,6 +27,7 @@ mod os;
 pub mod pipe;
 pub mod process;
 mod queue;
+mod resemble;
 pub mod rotated;
 pub mod sim;
 pub mod small;
@@ -45,6 +47,7 @@ pub use file_system::{
     Access, Backend, Caching, FileId, FileSystem, Metadata, ReadFiles, Space, directory_of, look_until,
     real_name,
 };
+pub use headless::Headless;
 pub use mounts::mounts_at;
 pub use naming::{Stamp, give_name};
 pub use os::unplanted;

@@ -22,6 +22,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::mounts;
+use crate::resemble::resemble;
 use crate::tree::{Attributes, Dir, EntryKind, Names, Tree, check_name, leads_out};
 use crate::{Action, Error, File, FileSystem, Result, os, real_name};
 
@@ -331,7 +332,7 @@ impl Dir for LocalDir {
 
     fn copy_permissions(&self, file: &File, name: &OsStr) -> Result<()> {
         check_name(Action::Protect, &self.path, name)?;
-        let done = os::resemble(file.id(), self.fd.as_fd(), Path::new(name));
+        let done = resemble(file.id(), self.fd.as_fd(), Path::new(name)).map(drop);
         done.map_err(|e| Error::new(Action::Protect, file.path(), e))
     }
 

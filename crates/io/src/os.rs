@@ -7,11 +7,11 @@
 //! Non-goals: deciding how files are opened.
 #![allow(unsafe_code)]
 
-use std::fs::{File as StdFile, Metadata as StdMetadata, OpenOptions, Permissions};
+use std::fs::{File as StdFile, Metadata as StdMetadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::local::PLAIN;
+use crate::resemble::resemble;
 use crate::standard::{duplicate, standard_descriptor, standing_inside};
 use crate::transfer::{ALIGN, Progress, Step};
 use crate::tree::{Attributes, EntryKind};
@@ -164,7 +165,7 @@ impl<T: Queues> FileSystem for T {
         allocate(id, len).map_err(|e| Error::new(Action::Allocate, path, e))
     }
 
-    fn resemble(&self, id: FileId, path: &Path, like: &Path) -> Result<()> {
+    fn resemble(&self, id: FileId, path: &Path, like: &Path) -> Result<Vec<String>> {
         resemble(id, CWD, like).map_err(|e| Error::new(Action::Protect, path, e))
     }
 
@@ -352,7 +353,7 @@ pub(crate) fn not_ours(what: &str) -> io::Error {
 }
 
 /// The attributes of a new file in the directory of `path`: its owner and permission bits, which only the system knows.
-fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Attributes> {
+pub(crate) fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Attributes> {
     let trial = directory_of(path).join(hidden::unique("trial"));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let made = retry_on_intr(|| rustix::fs::openat(at, &trial, flags, Mode::from(0o666)))?;
@@ -468,45 +469,8 @@ fn facts(m: &StdMetadata) -> Metadata {
     }
 }
 
-/// See [`FileSystem::resemble`].
-pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Result<()> {
-    let file = borrow(id);
-    let ours = Attributes::from(rustix::fs::fstat(&*file)?);
-    // A link is replaced, so the attributes of its target do not matter.
-    let old = match rustix::fs::statat(at, like, AtFlags::SYMLINK_NOFOLLOW).map(Attributes::from) {
-        Ok(there) => {
-            // Nor do those of a file that another user planted there.
-            let directory = Attributes::from(rustix::fs::statat(at, directory_of(like), AtFlags::empty())?);
-            Some(there).filter(|there| there.kind == EntryKind::File && !is_planted(there, &directory))
-        }
-        Err(Errno::NOENT) => None,
-        Err(e) => return Err(e.into()),
-    };
-    // Without set-user-ID and set-group-ID: the new contents are not the program that had these bits.
-    let mut mode = 0o777
-        & match &old {
-            Some(old) => old.mode,
-            // The disk may have no room for a second file.
-            None => made_beside(at, like).map_or_else(|_| 0o666 & !umask(), |made| made.mode),
-        };
-    // Few processes may change the owner of a file, and some may change its group. If the group cannot be kept, the new
-    // group gets only the rights of all others.
-    if let Some(old) = old.as_ref().filter(|old| old.group != ours.group)
-        && fchown(&*file, None, Some(old.group)).is_err()
-    {
-        mode = mode & 0o707 | (mode & 0o007) << 3;
-    }
-    if ours.mode & 0o777 != mode {
-        file.set_permissions(Permissions::from_mode(mode))?;
-    }
-    if let Some(old) = old.filter(|old| old.user != ours.user) {
-        let _ = fchown(&*file, Some(old.user), None);
-    }
-    Ok(())
-}
-
 /// The permission bits that new files of this process lack, from /proc: the system call would change them for a moment.
-fn umask() -> u32 {
+pub(crate) fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     umask.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o077)
@@ -588,7 +552,7 @@ fn check_stream(stream: &StdFile, path: &Path) -> io::Result<()> {
 }
 
 /// Whether another user made this in a directory like `/tmp`.
-fn is_planted(there: &Attributes, directory: &Attributes) -> bool {
+pub(crate) fn is_planted(there: &Attributes, directory: &Attributes) -> bool {
     let own = [directory.user, rustix::process::geteuid().as_raw()].contains(&there.user);
     directory.mode & 0o1002 == 0o1002 && !own && there.kind != EntryKind::Directory
 }

@@ -155,6 +155,11 @@ fn limit_in(table: &str, name: &str) -> Option<u64> {
     }
 }
 
+/// The soft limit on the stack of the first thread, in bytes; `u64::MAX` if there is none.
+pub fn stack_limit() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Stack).current.unwrap_or(u64::MAX)
+}
+
 /// The number of open files of this process, including pipes and sockets.
 pub fn open_files() -> u64 {
     // The listing itself is one of them.
@@ -181,7 +186,8 @@ const LARGE_BYTES: libc::c_int = 128 << 10;
 pub fn resident_bytes() -> u64 {
     match ["RssAnon:", "RssShmem:"].map(status_field) {
         [Some(anonymous), shared] => anonymous + shared.unwrap_or(0) + CODE_BYTES,
-        _ => status_field("VmRSS:").unwrap_or(0),
+        // Without /proc nothing can be unmapped either, so this counts all code that was used so far.
+        _ => status_field("VmRSS:").unwrap_or_else(|| usage().peak_bytes),
     }
 }
 
@@ -333,8 +339,7 @@ fn scanned_huge_bytes() -> Option<u64> {
 pub fn available_memory_bytes() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let machine = field(&info, "MemAvailable:").unwrap_or(1 << 30);
-    let left = |group: &Group| group.limit_bytes.saturating_sub(group.used_bytes);
-    memory_groups().iter().map(left).fold(machine, u64::min)
+    group_memory_left_bytes().map_or(machine, |left| left.min(machine))
 }
 
 /// Memory of the machine, in bytes.
@@ -351,11 +356,22 @@ pub fn group_memory_bytes() -> Option<u64> {
     memory_groups().iter().map(|group| group.limit_bytes).min()
 }
 
+/// The least that a control group of this process has left, in bytes; `None` if no group bounds its memory.
+pub fn group_memory_left_bytes() -> Option<u64> {
+    memory_groups().iter().map(Group::left_bytes).min()
+}
+
 /// A control group that bounds this process's memory.
 struct Group {
     limit_bytes: u64,
     /// Excludes pages that the page cache could free.
     used_bytes: u64,
+}
+
+impl Group {
+    fn left_bytes(&self) -> u64 {
+        self.limit_bytes.saturating_sub(self.used_bytes)
+    }
 }
 
 /// The control groups of this process, of version 1 or 2, from the innermost outwards.
@@ -381,7 +397,10 @@ fn memory_groups() -> Vec<Group> {
             let folder: PathBuf = Path::new(root).join(path.strip_prefix("/").unwrap_or(path));
             let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
             let number = |name: &str| read(name).and_then(|text| text.trim().parse::<u64>().ok());
-            let (Some(limit_bytes), Some(used_bytes)) = (number(limit), number(used)) else { continue };
+            // Above its high mark a group of version 2 is slowed down almost to a stop.
+            let limits = [number(limit), number("memory.high")];
+            let limit_bytes = limits.into_iter().flatten().min();
+            let (Some(limit_bytes), Some(used_bytes)) = (limit_bytes, number(used)) else { continue };
             let stat = read("memory.stat").unwrap_or_default();
             let pages =
                 |name: &&str| stat.lines().find_map(|l| l.strip_prefix(*name)?.trim().parse::<u64>().ok());

@@ -20,7 +20,7 @@ use thalweg_api::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::{
-    AskedOfCluster, CheckOptions, Endpoint, Error, IoChoice, JobFault, Layout, Progress, Result,
+    Asked, AskedOfCluster, CheckOptions, Endpoint, Error, IoChoice, JobFault, Layout, Progress, Result,
     check_joined, check_key, examine, examine_share,
 };
 use thalweg_io::ReadFiles;
@@ -183,6 +183,9 @@ fn pieces(
     check: &CheckOptions,
     client: &Client,
 ) -> Result<Vec<(ClusterHost, CheckShare)>> {
+    if check.header > 0 {
+        return Err(Asked::HeaderOnNodes.into());
+    }
     if check.merge || check.io != IoChoice::Auto {
         return Err(AskedOfCluster::CheckOptions.into());
     }
@@ -328,6 +331,7 @@ fn options_of(node: &dyn Node, request: &CheckShare) -> Result<(CheckOptions, Op
         inputs,
         layout: Layout::of_words(request.record, request.prefixed),
         keys: request.keys.iter().map(part_of).collect(),
+        header: 0,
         summary: None,
         merge: false,
         io: IoChoice::Auto,

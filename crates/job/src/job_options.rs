@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use thalweg_api::{JobAttempt, JobOptions, JobSpec, JoinSpec, KeyBound, LostRange, Work};
 use thalweg_engine::participant::{KeyRange, ParticipantOptions};
 use thalweg_engine::{
-    AskedOfCluster, Endpoint, Error, IoChoice, JobFault, KeyPart, Layout, Result, RightSide, Size,
+    Asked, AskedOfCluster, Endpoint, Error, IoChoice, JobFault, KeyPart, Layout, Result, RightSide, Size,
     WorkOptions,
 };
 use thalweg_io::Action;
@@ -33,6 +33,9 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
 pub(crate) fn ask_of(options: &WorkOptions) -> Result<JobOptions> {
     let WorkOptions { work, output, right, .. } = options;
     let verb = work.verb();
+    if options.header > 0 {
+        return Err(Asked::HeaderOnNodes.into());
+    }
     if options.resume || !options.proof || options.io != IoChoice::Auto {
         return Err(AskedOfCluster::Options(verb).into());
     }

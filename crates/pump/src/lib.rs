@@ -12,6 +12,7 @@
 //! Non-goals: the meaning of the bytes.
 
 mod ends;
+mod format;
 mod input;
 mod meter;
 mod output;
@@ -20,7 +21,7 @@ mod watch;
 mod write_behind;
 
 pub use ends::{MemorySource, NullSink};
-pub use input::{Input, InputLane, Inputs, InputsError};
+pub use input::{Cuts, Input, InputLane, Inputs, InputsError};
 pub use meter::{Meter, Meters, StageMeter};
 pub use output::{FileLane, Output, Prefix, StreamLane};
 pub use read_ahead::ReadAhead;

@@ -68,11 +68,13 @@ impl Output {
         Ok(ready)
     }
 
-    /// Makes the contents durable and renames the file to its final name.
-    pub fn publish(&self, bytes: u64) -> Result<()> {
+    /// Makes the contents durable and renames the file to its final name. Returns what it lacks of the file that had
+    /// the name before; see [`thalweg_io::FileSystem::resemble`].
+    pub fn publish(&self, bytes: u64) -> Result<Vec<String>> {
         self.settle(bytes)?;
-        self.rename()?;
-        self.sync_name()
+        let lost = self.rename()?;
+        self.sync_name()?;
+        Ok(lost)
     }
 
     /// Fails if the file could not be renamed to its final name.
@@ -80,13 +82,13 @@ impl Output {
         self.file.fs().check_replace(&self.path)
     }
 
-    /// Renames the file to its final name, with the mode, and if possible the owner, of the file that it replaces.
-    pub fn rename(&self) -> Result<()> {
+    /// Renames the file to its final name, with the attributes of the file that it replaces. Returns what it lacks.
+    pub fn rename(&self) -> Result<Vec<String>> {
         self.check_name()?;
-        self.file.resemble(&self.path)?;
+        let lost = self.file.resemble(&self.path)?;
         self.file.fs().rename(self.file.path(), &self.path)?;
         self.is_named.store(true, Ordering::Relaxed);
-        Ok(())
+        Ok(lost)
     }
 
     /// Makes the name durable.

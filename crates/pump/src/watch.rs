@@ -4,6 +4,10 @@ use std::fmt::Display;
 
 /// Observes work, and may stop it. Each method does nothing unless it is implemented.
 pub trait Watch: Sync {
+    /// How long all stages after the next one should take, in percent of the next one. If this is not said, each of
+    /// them counts as long as that one.
+    fn behind_next(&self, _percent: u64) {}
+
     /// A stage begins. `total_bytes` is 0 if the total is unknown.
     fn begin(&self, _stage: &str, _index: u64, _stages: u64, _total_bytes: u64) {}
 

@@ -53,6 +53,18 @@ pub enum Error {
         /// The longest record that this memory allows.
         limit: u64,
     },
+    /// The header of the output does not fit in one of its blocks.
+    #[error(
+        "a header of {} is longer than a block in this memory, {}; give more memory",
+        Bytes(*.bytes),
+        Bytes(*.limit)
+    )]
+    HeaderTooLong {
+        /// Bytes of the header.
+        bytes: u64,
+        /// Bytes of a block.
+        limit: u64,
+    },
     /// The input ends inside a prefixed record.
     #[error("the input ends inside the record at byte {at}, after {bytes} bytes of it")]
     CutOff {

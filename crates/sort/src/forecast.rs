@@ -33,6 +33,8 @@ pub struct Facts {
     pub cached_bytes: u64,
     /// Records, or an upper estimate.
     pub records: u64,
+    /// Whether it is an estimate.
+    pub records_estimated: bool,
     /// Bytes that the first pass spills.
     pub excess_bytes: u64,
     /// Bytes that are distributed again, because memory is too small for enough ranges in one pass.
@@ -72,6 +74,7 @@ pub fn forecast(facts: &Facts, hardware: &Hardware) -> Plan {
         passes,
         input_bytes: facts.input_bytes,
         records: facts.records,
+        records_estimated: facts.records_estimated,
         block_bytes: facts.transfer_bytes,
         ranges: facts.ranges as u32,
         lanes: facts.lanes as u32,

@@ -47,12 +47,15 @@ pub fn run(sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
     let mut seen = Seen::default();
     loop {
         let names = Names::of(sort);
-        let (run, left) = Run::new(sort, watch, names, seen)?;
+        let (run, left) = Run::new(sort, watch, names, &seen)?;
         // A stream cannot be read or written twice.
-        let may_run_again = run.feed.is_none() && !sort.output_is_stream;
+        let reads_files = run.feed.is_none();
+        let may_run_again = reads_files && !sort.output_is_stream;
         match run.run(left, &mut None) {
             // There are more and shorter lines than the sample showed: plan again for more records.
             Err(Error::Underestimated) if may_run_again => seen.records = run.planned_records * 3 / 2,
+            // Files grow, which is noticed before anything is written: read them without their incomplete last records.
+            Err(Error::Input(InputsError::Growing { cuts, .. })) if reads_files => seen.cuts.extend(cuts),
             // There are longer lines than the sample showed: plan again with space for them.
             Err(Error::RecordTooLong { limit, .. }) if may_run_again && limit < sort.record_max() => {
                 seen.record_bytes = limit * 2;
@@ -111,13 +114,16 @@ impl<'a> Run<'a> {
         sort: &'a Sort,
         watch: &'a dyn Watch,
         names: Names,
-        seen: Seen,
+        seen: &Seen,
     ) -> Result<(Run<'a>, Option<Leftover>)> {
         let clock = Stopwatch::start();
         if sort.resume && sort.output_is_stream {
             return Err(Error::NotResumable {
                 what: "a file as the output: what went into a pipe cannot be taken back",
             });
+        }
+        if sort.resume && !sort.header.is_empty() {
+            return Err(Error::NotResumable { what: "records without a header" });
         }
         let was_left = !leftover::files(&sort.scratch, &names).is_empty();
         let mut claim = match sort.output_is_stream {
@@ -304,8 +310,7 @@ impl<'a> Run<'a> {
                     Error::RecordTooLong { what, path: Some(input.path().to_path_buf()), at, limit }
                 }
                 Error::CutOff { at, bytes } if self.feed.is_none() => {
-                    let (input, at) = self.inputs.place(at);
-                    InputsError::cut_off(input.path(), self.sort.layout, at + bytes, bytes).into()
+                    self.inputs.place(at).0.ends_inside(self.sort.layout, bytes).into()
                 }
                 other => preflight::with_figures(other, self.sort, &self.names, &takes),
             }
@@ -341,6 +346,10 @@ impl<'a> Run<'a> {
             resumable: self.sort.resume && spilled,
         };
         preflight::preflight(self.sort, &scratch.directories(), &takes)?;
+        let (bytes, limit) = (self.sort.header.len() as u64, self.transfer.block_size() as u64);
+        if bytes >= limit {
+            return Err(Error::HeaderTooLong { bytes, limit });
+        }
         let Some(claim) = &self.claim else { return Ok(None) };
         let output = Output::of(claim.file().clone(), &self.sort.output.path);
         if is_new {
@@ -423,7 +432,8 @@ impl<'a> Run<'a> {
         scratch: &mut Scratch,
     ) -> Result<(Option<Manifest>, Resumed, ResumePoint)> {
         let Some(left) = left else {
-            let is_noted = !self.sort.output_is_stream && self.sort.shuffle.is_none();
+            let is_noted =
+                !self.sort.output_is_stream && self.sort.shuffle.is_none() && self.sort.header.is_empty();
             if self.geometry.excess_bytes == 0 || !is_noted {
                 return Ok((None, Resumed::default(), ResumePoint::default()));
             }
@@ -613,7 +623,7 @@ impl<'a> Run<'a> {
         }
         let publishing = Stopwatch::start();
         if let Some(output) = output {
-            output.publish(written)?;
+            receipt.not_kept = output.publish(written)?;
         }
         self.stages.lock().expect("no lane panics").push(Stage::new("sync", publishing.seconds()));
         receipt.stages = self.stages.lock().expect("no lane panics").clone();
@@ -648,7 +658,7 @@ impl<'a> Run<'a> {
                 Some(feed) => feed.file_bytes(&self.meters),
                 None => self.inputs.file_bytes(),
             },
-            output_file_bytes: file_bytes(self.sort.layout, &output),
+            output_file_bytes: self.sort.header.len() as u64 + file_bytes(self.sort.layout, &output),
             proved: self.sort.hashing,
             holds: same_records(&input, &out)
                 && (output.unordered == 0 || self.sort.shuffle.is_some())
@@ -659,6 +669,7 @@ impl<'a> Run<'a> {
             seconds: self.clock.seconds(),
             io: IoReceipt { backend: self.sort.backends().name(), direct_output: direct, ..receipt.io },
             scratch_peak_bytes: scratch.peak(),
+            grown: self.inputs.grown(),
             plan: self.plan.clone(),
             ..receipt
         }
@@ -670,6 +681,7 @@ impl<'a> Run<'a> {
             layout: self.sort.stored(),
             tag_bytes: self.sort.tag_bytes(),
             unique: self.sort.unique,
+            header: &self.sort.header,
             proving: self.sort.hashing,
             prover: self.sort.prover(),
             lanes: self.geometry.lanes,
@@ -714,6 +726,9 @@ impl<'a> Run<'a> {
         lanes: usize,
         lane: impl Fn(usize) -> Result<()> + Sync,
     ) -> Result<()> {
+        if let Some(percent) = self.plan.as_ref().and_then(|plan| behind(plan, name)) {
+            self.watch.behind_next(percent);
+        }
         self.watch.begin(name, index, stages, bytes);
         let watch = Stopwatch::start();
         let before = self.disk_totals();
@@ -763,4 +778,11 @@ impl<'a> Run<'a> {
         let all = [&self.meters.input, &self.meters.scratch, &self.meters.output].map(|m| m.totals());
         (all.iter().map(|t| t.0).sum(), all.iter().map(|t| t.1).sum())
     }
+}
+
+/// How long the stages of a plan after this one take, in percent of this one.
+fn behind(plan: &Plan, name: &str) -> Option<u64> {
+    let at = plan.stages.iter().position(|stage| stage.name == name)?;
+    let (this, later) = (plan.stages[at].seconds, plan.stages[at + 1..].iter().map(|stage| stage.seconds));
+    (this > 0.0).then(|| (100.0 * later.sum::<f64>() / this) as u64)
 }

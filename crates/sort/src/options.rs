@@ -59,6 +59,8 @@ pub struct Sort {
     pub output: Location,
     /// Whether the output is a pipe, a terminal or a device.
     pub output_is_stream: bool,
+    /// Bytes in front of the records of the output; they are not records. A sort with any cannot be resumed.
+    pub header: Vec<u8>,
     /// The layout of the records.
     pub layout: Layout,
     /// The parts of the key; the whole record if empty.
@@ -92,6 +94,7 @@ impl Sort {
             inputs: Vec::new(),
             output: scratch[0].at(""),
             output_is_stream: false,
+            header: Vec::new(),
             layout,
             keys: Vec::new(),
             memory_bytes,

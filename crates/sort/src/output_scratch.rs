@@ -41,7 +41,7 @@ impl OutputScratch {
         (bytes, records): (u64, u64),
         geometry: &Geometry,
     ) -> Option<OutputScratch> {
-        let may = sort.within_output && !sort.output_is_stream;
+        let may = sort.within_output && !sort.output_is_stream && sort.header.is_empty();
         OutputScratch::of(bytes + records * sort.tag_bytes() as u64, geometry).filter(|_| may)
     }
 

@@ -109,9 +109,14 @@ pub(crate) fn add_sparse(
     }
     let (mut record, mut piece) = (Vec::new(), vec![0; SPLIT_KEY_BYTES_MAX]);
     let mut left = keys_bytes_max as usize;
+    let total_bytes = inputs.pages() * page_bytes;
+    // The end of the last line that was measured: nothing before it has to be read again.
+    let mut known = 0;
     for i in 0..SPARSE_RECORDS {
-        let total_bytes = inputs.pages() * page_bytes;
         let place = total_bytes / SPARSE_RECORDS * i;
+        if place < known {
+            continue;
+        }
         let Some(input) = (place < total_bytes).then(|| inputs.file_of(place / page_bytes)) else { break };
         let start = input.first_page * page_bytes;
         let in_file = (place - start).min(input.metadata.len.saturating_sub(1));
@@ -129,6 +134,7 @@ pub(crate) fn add_sparse(
             let more = rest_of_line(&file, at + record.len() as u64, MEASURED_BYTES_MAX, &mut piece)?;
             let len = record.len() as u64 + more.unwrap_or(MEASURED_BYTES_MAX);
             sample.longest_seen = sample.longest_seen.max(len);
+            known = start + at + len;
             if len > record_max {
                 // The sort will fail and report how much memory this line needs.
                 break;

@@ -50,6 +50,8 @@ pub(crate) struct Config<'a> {
     /// Bytes at the start of every record that are left out of the output.
     pub(crate) tag_bytes: usize,
     pub(crate) unique: bool,
+    /// Bytes in front of the first record; none if a run is resumed.
+    pub(crate) header: &'a [u8],
     pub(crate) proving: bool,
     /// An empty proof for the output.
     pub(crate) prover: Prover,
@@ -130,9 +132,13 @@ impl<'a> Sorted<'a> {
             next_job: 0,
             closed: false,
         };
+        let assembler = match config.header {
+            [] => Assembler::new(out, note.bytes, &start.head, last_key),
+            header => Assembler::new(out, header.len() as u64, header, None),
+        };
         Sorted {
             config,
-            assembler: Assembler::new(out, note.bytes, &start.head, last_key),
+            assembler,
             state: Mutex::new(state),
             changed: Condvar::new(),
             joined: Mutex::new(Joined::new(empty, start)),
@@ -157,12 +163,13 @@ impl<'a> Sorted<'a> {
     /// the output. If neighbours agree in the part that proofs keep, they are compared in the output file, if any.
     pub(crate) fn finish(self, output: Option<&File>) -> Result<(Proof, Proof, u64)> {
         let (mut prover, dropped) = self.joined.into_inner().expect("no lane panics").finish();
-        let end = self.assembler.end();
+        let (end, header) = (self.assembler.end(), self.config.header.len() as u64);
         if self.config.proving {
-            output.map_or(Ok(()), |output| prover.settle(|at, into| output.read_exact_at(at, into)))?;
+            let read = |output: &File, at, into: &mut _| output.read_exact_at(header + at, into);
+            output.map_or(Ok(()), |output| prover.settle(|at, into| read(output, at, into)))?;
             return Ok((*prover.proof(), dropped, end));
         }
-        Ok((counted(self.config.layout, self.records.into_inner(), end), dropped, end))
+        Ok((counted(self.config.layout, self.records.into_inner(), end - header), dropped, end))
     }
 
     fn stopped(&self) -> bool {

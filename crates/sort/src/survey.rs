@@ -7,7 +7,7 @@
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
 use thalweg_io::host;
-use thalweg_pump::Inputs;
+use thalweg_pump::{Cuts, Inputs};
 use thalweg_record::{Key, SplitPoint, Tags, choose_split_points};
 
 use crate::forecast::Facts;
@@ -45,8 +45,10 @@ pub(crate) struct Survey {
 }
 
 /// Facts that the sample did not show, from an earlier attempt.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
+    /// Where files that grow end.
+    pub(crate) cuts: Cuts,
     /// There are at least this many records.
     pub(crate) records: u64,
     /// There is a variable-length record of at least this size.
@@ -55,10 +57,10 @@ pub(crate) struct Seen {
 
 impl Survey {
     /// Opens and samples the inputs. `seen` has precedence over the sample.
-    pub(crate) fn take(sort: &Sort, seen: Seen) -> Result<Survey> {
+    pub(crate) fn take(sort: &Sort, seen: &Seen) -> Result<Survey> {
         let resident_bytes = host::prepare_memory();
         let key = sort.stored_key()?;
-        let mut inputs = Inputs::open(&sort.inputs, sort.layout)?;
+        let mut inputs = Inputs::open_cut(&sort.inputs, sort.layout, &seen.cuts)?;
         let given = Given {
             memory_bytes: sort.memory_bytes,
             resident_bytes,
@@ -148,6 +150,7 @@ impl Survey {
             input_bytes,
             cached_bytes: inputs.files().iter().map(cached).sum(),
             records: self.records,
+            records_estimated: sort.layout.fixed_bytes().is_none(),
             excess_bytes,
             again_bytes,
             page_bytes,
@@ -174,7 +177,7 @@ impl Survey {
 /// Lays out a sort without running it, for a plan. It fails in the same cases as [`run`](crate::run) would before it
 /// starts.
 pub fn lay_out(sort: &Sort) -> Result<Facts> {
-    let survey = Survey::take(sort, Seen::default())?;
+    let survey = Survey::take(sort, &Seen::default())?;
     let output_bytes = survey.inputs.bytes();
     let (output_bytes, spilled_bytes) =
         match OutputScratch::asked(sort, (output_bytes, survey.records), &survey.geometry) {

@@ -178,6 +178,13 @@ impl Task {
         self
     }
 
+    /// Leaves the first `lines` lines of every input, a header, in front of the output, where they stand once. For
+    /// sorts and shuffles of lines whose inputs all have the same header.
+    pub fn header(mut self, lines: usize) -> Task {
+        self.options.header = lines;
+        self
+    }
+
     /// Keeps only the first of the records with equal keys.
     pub fn unique(mut self) -> Task {
         self.options.unique = true;
@@ -278,6 +285,7 @@ impl Task {
         options.inputs.iter_mut().chain(right).try_for_each(|input| ends.source(input))?;
         self.sink(&mut ends, &mut options.output, duplicates)?;
         ends.run(progress, || match self.nodes {
+            Some(2..) if options.header > 0 => Err(Asked::HeaderOnNodes.into()),
             Some(nodes @ 2..) => thalweg_job::run_in_process(&options, nodes, progress),
             _ => thalweg_engine::run(&options, progress),
         })

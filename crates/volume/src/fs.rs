@@ -258,7 +258,7 @@ impl FileSystem for VolumeFs {
         file.set_size(len).map_err(|why| told(Action::Allocate, path, why))
     }
 
-    fn resemble(&self, id: FileId, path: &Path, like: &Path) -> IoResult<()> {
+    fn resemble(&self, id: FileId, path: &Path, like: &Path) -> IoResult<Vec<String>> {
         let volume = &self.0.volume;
         let resemble = |inside: PathBuf| {
             let mode = match volume.stat(&inside) {
@@ -266,7 +266,9 @@ impl FileSystem for VolumeFs {
                 Err(e) if e.is_not_found() => 0o644,
                 Err(e) => return Err(e),
             };
-            volume.set(self.0.file(id).inode(), Edit { mode: Some(mode), ..Edit::default() }).map(drop)
+            volume
+                .set(self.0.file(id).inode(), Edit { mode: Some(mode), ..Edit::default() })
+                .map(|_| Vec::new())
         };
         self.0.inside(like).and_then(resemble).map_err(|why| told(Action::Protect, path, why))
     }

@@ -7,7 +7,7 @@ mod pump;
 pub(crate) mod table;
 pub(crate) mod volume;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -99,7 +99,7 @@ pub(crate) fn interpret(args: TypedArgs) -> Result<Request, Usage> {
 fn show(args: &TypedArgs, terminal: bool) -> Show {
     let out_is_data = match args.command {
         Some(Command::Sort | Command::Shuffle | Command::Merge | Command::Join) => {
-            args.output.as_deref() == Some(OsStr::new("-"))
+            args.output.as_deref().is_none_or(|output| output == "-")
         }
         Some(Command::Pump | Command::Table) => args.words.last().is_some_and(|word| word == "-"),
         Some(Command::Gen) => args.words.get(1).is_some_and(|word| word == "-"),
@@ -147,9 +147,9 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
             let job = if args.detach { Job::Detached } else { Job::Task };
             task(command, args).map(job)
         }
-        (Command::Help, _) => Ok(Job::Say(explained(&args.words)?)),
-        (_, Some(Help::Short)) => Ok(Job::Say(help::command_in_short(command))),
-        (_, Some(Help::Long)) => Ok(Job::Say(help::command_at_length(command))),
+        (Command::Help, _) => Ok(Job::Say(explained(&args)?)),
+        (_, Some(Help::Short)) if !args.all => Ok(Job::Say(help::command_in_short(command))),
+        (_, Some(_)) => Ok(Job::Say(help::command(command, args.all))),
         (Command::Gen, None) => generated(args).map(Job::Gen),
         (Command::Check, None) => checked(args),
         (Command::Plan, None) => subject(args, command).and_then(|(_, args)| planned(args)),
@@ -193,10 +193,10 @@ fn tables((what, args): (String, TypedArgs)) -> Result<Job, Usage> {
     }
 }
 
-fn explained(words: &[OsString]) -> Result<String, Usage> {
-    let Some((first, rest)) = words.split_first() else { return Ok(help::program()) };
+fn explained(args: &TypedArgs) -> Result<String, Usage> {
+    let Some((first, rest)) = args.words.split_first() else { return Ok(help::program()) };
     nothing_left(rest, Command::Help)?;
-    command_named(first).map(help::command_at_length)
+    command_named(first).map(|command| help::command(command, args.all))
 }
 
 /// The subcommand, and the arguments without it.
@@ -238,6 +238,7 @@ fn checked(args: TypedArgs) -> Result<Job, Usage> {
         inputs: ends(&args)?,
         layout,
         keys,
+        header: args.header,
         summary: args.summary,
         merge: args.merge,
         io: args.io,
@@ -293,9 +294,7 @@ fn task(command: Command, mut args: TypedArgs) -> Result<Task, Usage> {
     if right.is_some() {
         args.words.truncate(1);
     }
-    let output = args.output.as_deref().map(|output| end(output, &args)).transpose()?;
-    let output =
-        output.ok_or_else(|| Usage("say where the records go: -o OUTPUT ('-' is standard output)".into()))?;
+    let output = args.output.as_deref().map_or(Ok(Endpoint::Standard), |output| end(output, &args))?;
     let (layout, keys) = records(&args)?;
     let nodes = match args.nodes[..] {
         [] => None,
@@ -310,6 +309,7 @@ fn task(command: Command, mut args: TypedArgs) -> Result<Task, Usage> {
         work,
         inputs: ends(&args)?,
         output,
+        header: args.header,
         layout,
         keys,
         right,

@@ -65,12 +65,50 @@ pub(crate) fn jobs(list: &JobList) -> String {
     if list.jobs.is_empty() {
         return "no jobs\n".into();
     }
-    let mut rows = vec![["job", "host", "state", "time", "by", "command"].map(String::from).to_vec()];
-    for job in &list.jobs {
-        let (id, time) = (job.id.get(..8).unwrap_or(&job.id).to_string(), seconds(job.seconds));
-        rows.push(vec![id, job.host.clone(), state(job), time, job.by.clone(), typed(&job.command)]);
+    let mut rows = vec![["job", "hosts", "state", "time", "by", "command"].map(String::from).to_vec()];
+    let mut ids: Vec<&str> = Vec::new();
+    for first in &list.jobs {
+        if ids.contains(&first.id.as_str()) {
+            continue;
+        }
+        ids.push(&first.id);
+        let all: Vec<&JobReport> = list.jobs.iter().filter(|job| job.id == first.id).collect();
+        let id = first.id.get(..8).unwrap_or(&first.id).to_string();
+        let time = all.iter().map(|job| job.seconds).fold(0.0, f64::max);
+        rows.push(vec![
+            id,
+            hosts(&all),
+            states(&all),
+            seconds(time),
+            first.by.clone(),
+            typed(&first.command),
+        ]);
     }
     left(&rows)
+}
+
+/// The hosts of a job; their number if there are many.
+fn hosts(jobs: &[&JobReport]) -> String {
+    const NAMED: usize = 3;
+    match jobs.len() {
+        ..=NAMED => jobs.iter().map(|job| &job.host[..]).collect::<Vec<_>>().join(","),
+        many => format!("{many} hosts"),
+    }
+}
+
+/// The state of a job on its hosts; if they differ, the number of hosts for each.
+fn states(jobs: &[&JobReport]) -> String {
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for state in jobs.iter().map(|job| state(job)) {
+        match counts.iter_mut().find(|(known, _)| *known == state) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((state, 1)),
+        }
+    }
+    match &counts[..] {
+        [(state, _)] => state.clone(),
+        _ => counts.iter().map(|(state, n)| format!("{n} {state}")).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// One job on all of its hosts.
@@ -175,11 +213,25 @@ mod tests {
             tail: String::new(),
             share: None,
         };
-        let list = JobList { jobs: vec![job], errors: Vec::new() };
+        let mut list = JobList { jobs: vec![job], errors: Vec::new() };
         assert_eq!(
             jobs(&list),
-            "job       host  state                            time    by   command\n\
-             01234567  n1    cancelled (its client has gone)  1.50 s  own  sleep 9\n"
+            "job       hosts  state                            time    by   command\n\
+             01234567  n1     cancelled (its client has gone)  1.50 s  own  sleep 9\n"
         );
+        // One row for a job, on however many hosts it runs.
+        let on = |host: &str, seconds| JobReport { host: host.into(), seconds, ..list.jobs[0].clone() };
+        let other = JobReport { id: "f".into(), state: JobState::Done, why: None, ..on("n1", 0.5) };
+        let running = JobReport { state: JobState::Running, why: None, ..on("n2", 2.5) };
+        list.jobs.extend([other, running]);
+        assert_eq!(
+            jobs(&list),
+            "job       hosts  state                                         time    by   command\n\
+             01234567  n1,n2  1 cancelled (its client has gone), 1 running  2.50 s  own  sleep 9\n\
+             f         n1     done                                          0.50 s  own  sleep 9\n"
+        );
+        let more = ["n3", "n4"].map(|host| JobReport { host: host.into(), ..list.jobs[2].clone() });
+        list.jobs.extend(more);
+        assert!(jobs(&list).contains("\n01234567  4 hosts  1 cancelled"), "{}", jobs(&list));
     }
 }

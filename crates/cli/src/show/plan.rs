@@ -10,7 +10,7 @@ pub(crate) fn plan(plan: &Plan) -> String {
     let pass = if plan.passes == 1 { "pass" } else { "passes" };
     let mut text = format!(
         "plan to sort {}, {} bytes, in {}: {}\n",
-        records(plan.records),
+        if plan.records_estimated { about(plan.records) } else { records(plan.records) },
         Count(plan.input_bytes),
         seconds(plan.seconds),
         rate(plan.input_bytes, plan.seconds)
@@ -29,6 +29,12 @@ pub(crate) fn plan(plan: &Plan) -> String {
     text += &stages(plan);
     text += &labelled("limit", &plan.bottleneck);
     text + &rates(plan)
+}
+
+/// An estimate: as many digits as it is worth.
+fn about(count: u64) -> String {
+    let unit = 10u64.pow(count.max(1).ilog10().saturating_sub(1));
+    format!("about {}", records(count.div_ceil(unit) * unit))
 }
 
 /// `1 lane`, `2 lanes`.
@@ -89,6 +95,7 @@ mod tests {
             passes: 2,
             input_bytes: 1_000_000_000,
             records: 10_000_000,
+            records_estimated: false,
             block_bytes: 1 << 20,
             ranges: 8,
             lanes: 2,
@@ -125,6 +132,8 @@ rates     disk 1.50 GB/s read, 1.40 GB/s written, 1.60 GB/s both at once
           measured on this machine, with 20 MB of records
 ";
         assert_eq!(plan(&sample), expected);
+        let lines = Plan { records_estimated: true, records: 1_234_567, ..sample.clone() };
+        assert!(plan(&lines).starts_with("plan to sort about 1 300 000 records, "), "{}", plan(&lines));
         let alone = Plan { ranges: 1, lanes: 1, ..sample };
         assert!(plan(&alone).contains("shape     1 range, 1 lane, blocks of"), "{}", plan(&alone));
     }

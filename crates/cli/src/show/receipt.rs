@@ -1,6 +1,6 @@
 //! The receipt of a run.
 
-use thalweg_api::{Proof, Receipt, Sides, Stage};
+use thalweg_api::{GrownInputs, Proof, Receipt, Sides, Stage};
 use thalweg_base::units::{Bytes, Count, MIB};
 
 use super::columns::{columns, labelled, rate, records, seconds, traffic};
@@ -22,6 +22,10 @@ pub(crate) fn receipt(receipt: &Receipt) -> String {
         text += &labelled("attempt", &format!("{} failed: {why}", i + 1));
     }
     text += &resumed(receipt);
+    if !receipt.not_kept.is_empty() {
+        text += &labelled("replaced", &format!("a file, without {}", receipt.not_kept.join(", ")));
+    }
+    text += &receipt.grown.as_ref().map_or_else(String::new, grown);
     text + &receipt.partition.as_ref().map_or_else(String::new, partition)
 }
 
@@ -36,6 +40,24 @@ fn resumed(receipt: &Receipt) -> String {
         spared.push(format!("{} of the output were there", traffic(resumed_output_bytes)));
     }
     if spared.is_empty() { String::new() } else { labelled("resumed", &spared.join(", ")) }
+}
+
+/// What was not read of inputs that grew.
+pub(super) fn grown(grown: &GrownInputs) -> String {
+    let many = |n: u64, one: &str| format!("{} {one}{}", Count(n), if n == 1 { "" } else { "s" });
+    let left_out = match grown.incomplete_records {
+        0 => String::new(),
+        n => format!(
+            "; {} of {} left out",
+            many(n, "incomplete last record"),
+            many(grown.incomplete_bytes, "byte")
+        ),
+    };
+    let inputs = many(grown.inputs, "input");
+    labelled(
+        "grown",
+        &format!("{inputs} by {} since the start, which are not read{left_out}", many(grown.bytes, "byte")),
+    )
 }
 
 fn headline(receipt: &Receipt) -> String {
@@ -207,16 +229,26 @@ fn memory(receipt: &Receipt) -> String {
     let memory = &receipt.memory;
     let promised = match memory.limit_bytes {
         0 => String::new(),
+        limit if memory.peak_bytes > promised(limit) => {
+            format!(", MORE than was promised, {}; see thalweg doctor", promise(limit))
+        }
         limit => format!(", promised at most {}", promise(limit)),
     };
     format!("peak {}{promised}, {} in huge pages", Bytes(memory.peak_bytes), Bytes(memory.huge_page_bytes))
 }
 
+/// The least by which a peak may exceed the limit.
+const SLACK_MIN: u64 = 2 * MIB;
+
 /// The allowed peak: the limit plus 5 % or 2 MiB, whichever is larger.
 fn promise(limit: u64) -> String {
-    let (twentieth, least) = (limit / 20, 2 * MIB);
+    let (twentieth, least) = (limit / 20, SLACK_MIN);
     let slack = if twentieth > least { "5 %".to_string() } else { Bytes(least).to_string() };
-    format!("{} ({} and {slack})", Bytes(limit + twentieth.max(least)), Bytes(limit))
+    format!("{} ({} and {slack})", Bytes(promised(limit)), Bytes(limit))
+}
+
+fn promised(limit: u64) -> u64 {
+    limit + (limit / 20).max(SLACK_MIN)
 }
 
 #[cfg(test)]
@@ -292,6 +324,10 @@ memory    peak 90 MiB, promised at most 105 MiB (100 MiB and 5 %), 0 B in huge p
         ] {
             assert_eq!(promise(limit), told);
         }
+        let mut broken = sample();
+        broken.memory.peak_bytes = 106 * MIB;
+        let text = receipt(&broken);
+        assert!(text.contains("peak 106 MiB, MORE than was promised, 105 MiB (100 MiB and 5 %)"), "{text}");
         let mut bare = sample();
         bare.memory.limit_bytes = 0;
         assert!(receipt(&bare).contains("memory    peak 90 MiB, 0 B in huge pages\n"), "{}", receipt(&bare));

@@ -3,6 +3,7 @@
 use thalweg_api::{Check, DoctorReport, NodeCheck, Verdict};
 
 use super::columns::columns;
+use super::receipt::grown;
 
 /// The lines of the Sort Benchmark's validator, then the checksum that receipts show, unless the input is merged
 /// summaries, for which it is unknown. An empty input, where that validator would fail, gets a line of its own.
@@ -23,6 +24,7 @@ pub(crate) fn check(check: &Check) -> String {
     if check.proof.records == 0 {
         text += "The input is empty\n";
     }
+    text += &check.grown.as_ref().map_or_else(String::new, grown);
     text + &nodes(&check.nodes)
 }
 
@@ -69,7 +71,15 @@ mod tests {
     fn sample() -> Check {
         let proof = Proof { records: 10, bytes: 1000, checksum: 1, unordered: 0, duplicates: 2 };
         let nodes = Vec::new();
-        Check { proof, crc_sum: 0x55fea8a1a, first_unordered: None, ordered: true, nodes, seconds: 0.1 }
+        Check {
+            proof,
+            crc_sum: 0x55fea8a1a,
+            first_unordered: None,
+            ordered: true,
+            grown: None,
+            nodes,
+            seconds: 0.1,
+        }
     }
 
     #[test]

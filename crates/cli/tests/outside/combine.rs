@@ -169,7 +169,6 @@ fn what_is_wrong_is_told_in_one_line() {
     place.write("odd", b"abc");
     let cases: &[(&[&str], &str)] = &[
         (&["shuffle", "a", "-o", "o"], "say which random order: --seed N"),
-        (&["shuffle", "a", "--seed", "1"], "say where the records go"),
         (&["shuffle", "odd", "-o", "o", "--seed", "1", "--record", "2"], "not a multiple"),
         (&["shuffle", "a", "-o", "o", "--seed", "1", "--resume"], "--resume is a flag of"),
         (&["merge", "a", "missing", "-o", "o"], "missing"),

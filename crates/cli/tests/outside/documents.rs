@@ -13,7 +13,7 @@ const COMMANDS: &[&str] = &["gen", "check", "sort", "plan", "doctor", "bench", "
 fn flags() -> Vec<String> {
     let mut flags = Vec::new();
     for command in COMMANDS {
-        let help = run(&["help", command]);
+        let help = run(&["help", command, "--all"]);
         for line in help.is_done().lines().filter(|line| line.starts_with("  -")) {
             flags.extend(line.split([' ', ',']).filter(|word| word.starts_with("--")).map(String::from));
         }
@@ -31,6 +31,10 @@ fn help_is_asked_for_in_every_usual_way() {
     assert_eq!(run(&["--help", "sort"]).is_done(), long);
     let short = run(&["sort", "-h"]).out;
     assert!(short.len() < long.len() && short.contains("--datamation"), "{short}");
+    assert!(long.lines().count() <= 50, "a screen: {long}");
+    let all = run(&["sort", "--help", "--all"]).out;
+    assert!(all.contains("--cluster NAME|DIR") && !long.contains("--cluster NAME|DIR"), "{long}");
+    assert_eq!(run(&["help", "sort", "--all"]).is_done(), all);
     let program = run(&["help"]).out;
     assert_eq!(run(&["--help"]).is_done(), program);
     assert_eq!(run(&["-h"]).is_done(), program);

@@ -8,6 +8,8 @@ mod apart;
 mod combine;
 mod documents;
 mod files;
+mod formats;
+mod limits;
 mod planted;
 mod replaced;
 mod signals;

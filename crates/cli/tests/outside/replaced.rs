@@ -94,3 +94,51 @@ fn a_partition_one_of_whose_names_is_not_to_be_had_touches_none() {
         (b"theirs\n".to_vec(), "part-0\npart-1\n".into())
     );
 }
+
+/// A file of mode 600 with an access list for user 1234 became one of mode 660 without the list.
+#[test]
+fn a_file_that_is_replaced_keeps_its_permissions_or_the_receipt_says_what_it_lacks() {
+    let place = Place::new();
+    let lists =
+        |file: &str| place.shell(&format!("getfacl -nsp --omit-header {file}; stat -c %a {file}")).out;
+    place.shell("printf 'b\\na\\n' > f; chmod 600 f; cp f g; cp f plain").is_done();
+    if place.shell("setfacl -m u:1234:rw f; setfattr -n user.origin -v films f").status != Some(0) {
+        return skipped("no access lists or attributes here");
+    }
+    let before = lists("f");
+    assert!(before.contains("user:1234:rw-") && before.contains("group::---"), "{before}");
+    for verb in ["sort f -o f", "shuffle f -o f --seed 1", "merge f -o f"] {
+        place.shell("printf 'a\\nb\\n' > f").is_done();
+        let told = place.shell(&format!("$T {verb}"));
+        assert!(!told.is_done().contains("replaced"), "{verb}: {told:?}");
+        assert_eq!(lists("f"), before, "{verb}");
+        assert_eq!(place.shell("getfattr --only-values -n user.origin f").out, "films", "{verb}");
+    }
+    // A list that new files inherit is not given to a file that had none.
+    place.shell("setfacl -d -m u:1234:rw .; $T sort plain -o plain -q").is_done();
+    assert_eq!(lists("plain"), "600\n");
+    place.shell("$T sort f -o f -q; setfacl -k .").is_done();
+    assert_eq!(lists("f"), before);
+    // Other names keep the older contents.
+    place.shell("printf 'b\\na\\n' > g; ln g h; ln g i").is_done();
+    let told = place.shell("$T sort g -o g");
+    assert!(
+        told.is_done().contains("replaced  a file, without its 2 other names, which keep the older"),
+        "{told:?}"
+    );
+    assert_eq!((place.read("g"), place.read("h")), (b"a\nb\n".to_vec(), b"b\na\n".to_vec()));
+    // What this user may not set is named; nobody gets more rights.
+    if !process::is_root() {
+        return;
+    }
+    place.shell("chmod 777 .; chown 1234:1234 f").is_done();
+    let told = place.shell("exec setpriv --reuid 65534 --regid 65534 --clear-groups $T merge f -o f --json");
+    assert_eq!(told.status, Some(2), "it may not read it: {told:?}");
+    place.shell("setfacl -m u:65534:rw f").is_done();
+    let told = place.shell("exec setpriv --reuid 65534 --regid 65534 --clear-groups $T sort f -o f");
+    let text = told.is_done();
+    for lost in ["its group (1234)", "its access list", "its owner (1234)"] {
+        assert!(text.contains(lost), "{text}");
+    }
+    assert_eq!(place.shell("stat -c %a f").out, "600\n");
+}

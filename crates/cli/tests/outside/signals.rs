@@ -24,7 +24,17 @@ fn interrupted(place: &Place, args: &[&str], signal: &str) -> Outcome {
 #[test]
 fn signals_stop_a_verb_and_leave_nothing() {
     let place = Place::new();
-    for (signal, number) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1)] {
+    // XCPU is sent by a limit on CPU time, the others by batch systems and alarms.
+    let others = [
+        ("-QUIT", 3),
+        ("-USR1", 10),
+        ("-USR2", 12),
+        ("-ALRM", 14),
+        ("-VTALRM", 26),
+        ("-PROF", 27),
+        ("-XCPU", 24),
+    ];
+    for (signal, number) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1)].into_iter().chain(others) {
         let told = interrupted(&place, &["gen", "100M", "records"], signal);
         assert_eq!(told.status, Some(128 + number), "{told:?}");
         assert_eq!(told.err, format!("thalweg: interrupted by signal {number}\n"));

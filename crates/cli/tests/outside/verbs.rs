@@ -40,6 +40,11 @@ fn lines_come_out_as_from_sort_in_the_c_locale() {
     assert_eq!(place.read("in"), place.read("expected"));
     let piped = place.shell("tac in | $T sort -o - -q | cmp - expected");
     assert_eq!(piped.is_done(), "");
+    // Without an output, to standard output.
+    assert_eq!(place.shell("$T sort in -q | cmp - expected").is_done(), "");
+    let told = place.shell("$T sort in --json > out");
+    assert!(told.status == Some(0) && told.err.starts_with('{'), "{told:?}");
+    assert_eq!(place.read("out"), place.read("expected"));
     let unique = place.shell("printf 'b\\na\\nb\\n' | $T sort - -o - -q --unique");
     assert_eq!(unique.is_done(), "a\nb\n");
 }

@@ -66,6 +66,7 @@ impl Records {
             inputs: vec![self.0.as_input()],
             output: self.0.at("/dev/null"),
             output_is_stream: true,
+            header: Vec::new(),
             layout: Layout::Fixed(RECORD_BYTES as u32),
             keys: vec![KeyPart { offset: 0, length: KEY_BYTES as u32, descending: false }],
             // Everything fits.

@@ -14,15 +14,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use thalweg_api::{Check, Examined, NodeCheck, Proof, SharedFiles};
+use thalweg_api::{Check, Examined, GrownInputs, NodeCheck, Proof, SharedFiles};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{ALIGN, Caching, InputLocation, ReadFiles};
-use thalweg_pump::{InputLane, Inputs, InputsError, Meters, Source};
+use thalweg_pump::{Cuts, InputLane, Inputs, InputsError, Meters, Source};
 use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, StretchCheck, Summary, is_benchmark};
 use thalweg_volume::VolumeFs;
 
+use super::header;
 use super::sort::inputs_of;
 use crate::lane_threads::Lanes;
 use crate::machine::Disks;
@@ -54,7 +55,10 @@ pub(super) fn check_on(disks: &Disks, options: &CheckOptions, progress: &Progres
         some_inputs(options)?;
         merge(disks, options, progress)?
     } else {
-        Found::of(&check_key(options)?, &examine_on(disks, options, progress)?)
+        let (whole, grown) = examine_on(disks, options, progress)?;
+        let mut found = Found::of(&check_key(options)?, &whole);
+        found.check.grown = grown;
+        found
     };
     found.told(options, disks, &watch)
 }
@@ -69,26 +73,53 @@ pub fn examine(
     if let Some(files) = files {
         disks = disks.reading(files);
     }
-    examine_on(&disks, options, progress)
+    examine_on(&disks, options, progress).map(|(whole, _)| whole)
 }
 
-fn examine_on(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Result<StretchCheck> {
+fn examine_on(
+    disks: &Disks,
+    options: &CheckOptions,
+    progress: &Progress,
+) -> Result<(StretchCheck, Option<GrownInputs>)> {
     some_inputs(options)?;
     let key = check_key(options)?;
-    let parts = parts(inputs_of(disks, &options.inputs)?, options)?;
+    let mut inputs = inputs_of(disks, &options.inputs)?;
+    if options.header > 0 && options.layout != Layout::Lines {
+        return Err(Asked::HeaderOfLines.into());
+    }
+    header::take(&mut inputs, options.header, progress)?;
+    let has_stream = inputs.iter().any(InputLocation::is_stream);
+    let mut cuts = Cuts::default();
+    loop {
+        match examine_parts(&parts(&inputs, options, &cuts)?, options, &key, progress) {
+            // A stream cannot be read again.
+            Err(Error::Input(InputsError::Growing { cuts: more, .. })) if !has_stream => cuts.extend(more),
+            examined => return examined,
+        }
+    }
+}
+
+fn examine_parts(
+    parts: &[Part],
+    options: &CheckOptions,
+    key: &Key,
+    progress: &Progress,
+) -> Result<(StretchCheck, Option<GrownInputs>)> {
     let streams = parts.iter().any(|part| matches!(part, Part::Stream(_)));
     let bytes = parts.iter().map(Part::bytes).sum();
     progress.begin("check", 1, 1, if streams { 0 } else { bytes });
-    let examination = Examination { layout: options.layout, key: &key, progress };
-    let mut whole = StretchCheck::first(options.layout, &key);
-    for part in &parts {
+    let examination = Examination { layout: options.layout, key, progress };
+    let mut whole = StretchCheck::first(options.layout, key);
+    for part in parts {
         whole.join(&match part {
             Part::Files(inputs) => examination.files(inputs, 0..inputs.pages())?,
             Part::Stream(stream) => examination.stream(stream)?,
         });
         assert_eq!(whole.unfinished(), 0, "files end with a record");
     }
-    Ok(whole)
+    // Only neighbouring files are one part.
+    let grown = parts.iter().filter_map(Part::grown).reduce(GrownInputs::and);
+    Ok((whole, grown))
 }
 
 /// Examines a share of files, in an open volume if one is given, as one piece of a longer sequence. If records cannot be
@@ -174,6 +205,7 @@ impl Found {
             crc_sum: whole.crc_sum(),
             first_unordered: whole.first_unordered().map(u128::from),
             ordered: whole.proof().unordered == 0,
+            grown: None,
             nodes: Vec::new(),
             seconds: 0.0,
         };
@@ -233,6 +265,7 @@ fn merge(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Result<F
         crc_sum: whole.crc_sum,
         first_unordered: whole.first_unordered,
         ordered: whole.is_ordered(),
+        grown: None,
         nodes: Vec::new(),
         seconds: 0.0,
     };
@@ -255,20 +288,27 @@ impl Part {
             Part::Stream(_) => 0,
         }
     }
+
+    fn grown(&self) -> Option<GrownInputs> {
+        match self {
+            Part::Files(inputs) => inputs.grown(),
+            Part::Stream(_) => None,
+        }
+    }
 }
 
 /// Inspects all inputs before the first is read, so that a problem with the last one shows now.
-fn parts(inputs: Vec<InputLocation>, options: &CheckOptions) -> Result<Vec<Part>> {
+fn parts(inputs: &[InputLocation], options: &CheckOptions, cuts: &Cuts) -> Result<Vec<Part>> {
     // An input that cannot be inspected counts as a file here: opening it reports the error.
-    let known = |input: InputLocation| (input.is_stream(), input);
-    let inputs: Vec<(bool, InputLocation)> = inputs.into_iter().map(known).collect();
+    let known = |input: &InputLocation| (input.is_stream(), input.clone());
+    let inputs: Vec<(bool, InputLocation)> = inputs.iter().map(known).collect();
     let mut parts = Vec::new();
     for alike in inputs.chunk_by(|a, b| !a.0 && !b.0) {
         parts.push(match alike {
             [(true, stream)] => Part::Stream(stream.clone()),
             files => {
                 let files: Vec<InputLocation> = files.iter().map(|file| file.1.clone()).collect();
-                let mut inputs = Inputs::open(&files, options.layout)?;
+                let mut inputs = Inputs::open_cut(&files, options.layout, cuts)?;
                 inputs.set_page_bytes(PAGE_BYTES);
                 Part::Files(inputs)
             }
@@ -327,11 +367,7 @@ impl Examination<'_> {
         }
         let file = inputs.file_of(page - 1);
         let ends = page == inputs.pages() || inputs.file_of(page).first_page == page;
-        if ends {
-            Err(InputsError::cut_off(file.path(), self.layout, file.len(), left).into())
-        } else {
-            Ok(())
-        }
+        if ends { Err(file.ends_inside(self.layout, left).into()) } else { Ok(()) }
     }
 
     /// Examines a stream while it is being read.

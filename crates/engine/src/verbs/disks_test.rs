@@ -207,6 +207,7 @@ fn what_was_generated_on_one_disk_is_checked_there_and_the_summary_goes_to_anoth
             inputs: vec![three[0].put("copy", &bytes)],
             layout: Layout::Fixed(100),
             keys: vec![thalweg_record::KeyPart { offset: 0, length: 10, descending: false }],
+            header: 0,
             summary: Some(summary),
             merge: false,
             io: IoChoice::Threads,

@@ -82,13 +82,14 @@ pub(super) fn join_on(disks: &Disks, options: &WorkOptions, progress: &Progress)
         meters: &job.meters,
     };
     let sorted = (&mut left, &mut right_sorted);
+    let mut not_kept = Vec::new();
     let (direct_output, (made, output, written)) = match &target {
         Target::File(name) => {
             let file = output::create(name, 0)?;
             let sink = FileLane::new(file.file(), name.fs.queue(DEPTH)?, &job.meters);
             let joined = job.join(&joining, sorted, Stretch::new(sink, &pool, prover, 0))?;
             let direct = file.file().is_direct();
-            output::publish(file, &name.path, joined.2)?;
+            not_kept = output::publish(file, &name.path, joined.2)?;
             (direct, joined)
         }
         Target::Stream(stream) => {
@@ -119,6 +120,7 @@ pub(super) fn join_on(disks: &Disks, options: &WorkOptions, progress: &Progress)
         output_file_bytes: written,
         stages,
         scratch_peak_bytes,
+        not_kept,
         ..ran.receipt("join", "join")
     })
 }
@@ -163,7 +165,7 @@ struct Room {
 
 impl Room {
     fn of(options: &WorkOptions) -> Result<Room> {
-        let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
+        let memory_bytes = machine::memory_of(options.memory)?;
         let block = (memory_bytes / BLOCK_SHARE).clamp(BLOCK_BYTES.0, BLOCK_BYTES.1) as usize / ALIGN * ALIGN;
         let own = memory_bytes / OWN_SHARE;
         let blocks = ((OUT_BLOCKS + DEPTH + 1) * block) as u64;

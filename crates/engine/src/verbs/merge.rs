@@ -69,7 +69,9 @@ pub(super) fn merge_at_once(
     let may_part = can_part && inputs.are_files() && !options.unique && matches!(target, Target::File(_));
     let lanes_useful = if may_part { (inputs.files.file_bytes() / LANE_BYTES_MIN + 1) as usize } else { 1 };
     let lanes = machine::lanes(options.threads).min(lanes_useful);
-    let Some(room) = Room::of(options, inputs.count(), lanes) else { return Ok(None) };
+    let Some(room) = Room::of(options, machine::memory_of(options.memory)?, inputs.count(), lanes) else {
+        return Ok(None);
+    };
     let merge = Merge { layout: options.layout, key: &key, unique: options.unique, line_max: room.line_max };
     let pool = Pool::new(room.block_bytes, room.blocks())?;
     let meters = Meters::default();
@@ -90,9 +92,8 @@ pub(super) fn merge_at_once(
     inputs.files.check_unchanged()?;
     job.judge(&merged, &output)?;
     let direct_output = file.as_ref().is_some_and(|(file, _)| file.file().is_direct());
-    if let Some((file, path)) = file {
-        output::publish(file, path, written)?;
-    }
+    let not_kept =
+        file.map_or_else(|| Ok(Vec::new()), |(file, path)| output::publish(file, path, written))?;
     let input_file_bytes =
         if inputs.are_files() { inputs.files.file_bytes() } else { job.meters.input.totals().0 };
     let memory_bytes = room.memory_bytes;
@@ -103,6 +104,7 @@ pub(super) fn merge_at_once(
         dropped: merged.dropped,
         input_file_bytes,
         output_file_bytes: written,
+        not_kept,
         ..ran.receipt("merge", "merge")
     }))
 }
@@ -151,8 +153,7 @@ struct Room {
 
 impl Room {
     /// The layout for this many inputs; `None` if there is too little memory.
-    fn of(options: &WorkOptions, inputs: usize, lanes: usize) -> Option<Room> {
-        let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
+    fn of(options: &WorkOptions, memory_bytes: u64, inputs: usize, lanes: usize) -> Option<Room> {
         let resident = host::prepare_memory() + PROCESS_GROWS_BYTES;
         // If records cross blocks, each flow copies two, and a proof one; the proof keeps two more, to compare them
         // with those of other lanes. One more is kept to recognize equal keys.
@@ -166,7 +167,7 @@ impl Room {
         let blocks = (room.blocks() + lanes - 1) as u64;
         let least = resident + copied + blocks * ALIGN as u64;
         if memory_bytes < least && lanes > 1 {
-            return Room::of(options, inputs, 1);
+            return Room::of(options, memory_bytes, inputs, 1);
         }
         let most = (memory_bytes.checked_sub(least)? / blocks + ALIGN as u64).min(BLOCK_BYTES_MAX);
         room.block_bytes = most as usize / ALIGN * ALIGN;

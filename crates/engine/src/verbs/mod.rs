@@ -9,6 +9,7 @@ mod check;
 mod disks_test;
 mod doctor;
 mod generate;
+mod header;
 mod join;
 mod merge;
 #[doc(hidden)]

@@ -27,7 +27,7 @@ use thalweg_api::{PartReceipt, PartitionReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{FileSystem, InputLocation, Location, host, process};
-use thalweg_pump::{Inputs, Meters, Sink, WriteBehind};
+use thalweg_pump::{Cuts, Inputs, InputsError, Meters, Sink, WriteBehind};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Partitioner, lanes_of};
 
@@ -71,8 +71,24 @@ pub(super) fn partition_on(
     how: How,
     progress: &Progress,
 ) -> Result<Receipt> {
+    let mut cuts = Cuts::default();
+    loop {
+        match attempt(disks, options, how, progress, &cuts) {
+            Err(Error::Input(InputsError::Growing { cuts: more, .. })) => cuts.extend(more),
+            done => return done,
+        }
+    }
+}
+
+fn attempt(
+    disks: &Disks,
+    options: &WorkOptions,
+    how: How,
+    progress: &Progress,
+    cuts: &Cuts,
+) -> Result<Receipt> {
     let watch = Stopwatch::start();
-    let mut job = Job::new(options, how, disks)?;
+    let mut job = Job::new(options, how, disks, cuts)?;
     progress.begin("read+partition+write", 1, 1, job.input.bytes());
     let pick = job.pick()?;
     let sampled_bytes = job.sampled_bytes;
@@ -125,11 +141,11 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(options: &'a WorkOptions, how: How, disks: &'a Disks) -> Result<Job<'a>> {
+    fn new(options: &'a WorkOptions, how: How, disks: &'a Disks, cuts: &Cuts) -> Result<Job<'a>> {
         let (layout, (_, parts, _)) = (options.layout, how);
         let key = Key::new(layout, &options.keys)?;
         let open_before = process::open_files();
-        let mut input = open(disks, options)?;
+        let mut input = open(disks, options, cuts)?;
         let Some(pattern) = options.output.file() else {
             return Err(Asked::PartsAreFiles.into());
         };
@@ -143,7 +159,7 @@ impl<'a> Job<'a> {
         if limit < needed {
             return Err(Error::OpenFiles { parts, needed, limit });
         }
-        let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
+        let memory_bytes = machine::memory_of(options.memory)?;
         if memory_bytes < MEMORY_BYTES_MIN {
             return Err(TooLittleMemory {
                 given: memory_bytes,
@@ -315,7 +331,11 @@ impl<'a> Job<'a> {
         receipt.stages[0].read_bytes += self.sampled_bytes;
         let output_file_bytes = file_bytes(self.options.layout, &output);
         let holds = same_records(&self.proof, &output);
-        Receipt { input: self.proof, output, input_file_bytes, output_file_bytes, holds, ..receipt }
+        let grown = match &self.input {
+            Input::Files(inputs) => inputs.grown(),
+            Input::Stream(_) => None,
+        };
+        Receipt { input: self.proof, output, input_file_bytes, output_file_bytes, holds, grown, ..receipt }
     }
 }
 
@@ -344,12 +364,12 @@ fn of_outlets(outlets: Vec<Outlet>, parts: &mut Vec<Part>) -> impl Iterator<Item
 }
 
 /// Inspects the inputs: files, or one stream.
-fn open(disks: &Disks, options: &WorkOptions) -> Result<Input> {
+fn open(disks: &Disks, options: &WorkOptions, cuts: &Cuts) -> Result<Input> {
     let inputs = inputs_of(disks, &options.inputs)?;
     match &inputs[..] {
         [input] if input.is_stream() => Ok(Input::Stream(input.clone())),
         inputs if inputs.iter().any(Location::is_stream) => Err(Asked::StreamWithOthers.into()),
-        inputs => Ok(Input::Files(Inputs::open(inputs, options.layout)?)),
+        inputs => Ok(Input::Files(Inputs::open_cut(inputs, options.layout, cuts)?)),
     }
 }
 
@@ -406,7 +426,7 @@ mod tests {
             ..WorkOptions::new(work, vec![from], to, thalweg_record::Layout::Lines)
         };
         let disks = Disks::apart(sim.io(), sim.io(), sim.io());
-        let mut job = Job::new(&options, how, &disks)?;
+        let mut job = Job::new(&options, how, &disks, &Cuts::default())?;
         let pick = job.pick()?;
         change(&sim);
         let parts = job.run(pick, &Progress::default());
@@ -428,6 +448,7 @@ mod tests {
         assert_eq!(came, "of 6 bytes of the inputs 7 came; nothing was written, run again");
         let changed = "/d/in changed while it was being read; nothing was written, run again";
         assert_eq!(told(&|sim| sim.truncate("/d/in", 4)), changed);
-        assert_eq!(told(&|sim| sim.put("/d/in", b"b\na\nc\nd\n")), changed);
+        assert_eq!(told(&|sim| sim.put("/d/in", b"b\na\nd\n")), changed);
+        assert_eq!(parted(|sim| sim.put("/d/in", b"b\na\nc\nd\n")).unwrap(), 2, "it grew");
     }
 }

@@ -9,6 +9,7 @@ use thalweg_api::Plan;
 use thalweg_io::Location;
 use thalweg_sort::{Sort, forecast, lay_out};
 
+use super::header;
 use super::sort::{error_of, resolve};
 use crate::machine::Disks;
 use crate::output::Target;
@@ -17,8 +18,9 @@ use crate::{BadPath, Progress, Result, WorkOptions, calibrate};
 /// Plans a sort. Runs nothing.
 pub fn plan(options: &WorkOptions) -> Result<Plan> {
     let disks = Disks::of_sort(options)?;
-    let definite = resolve(options, &disks)?;
+    let mut definite = resolve(options, &disks)?;
     check_places(options, &definite, &disks)?;
+    definite.header = header::take(&mut definite.inputs, options.header, &Progress::default())?;
     // Before the calibration, whose memory would count as the process's own.
     let facts = lay_out(&definite).map_err(|e| error_of(e, &Progress::default()))?;
     let hardware = calibrate::measured(&definite);

@@ -13,6 +13,7 @@ use thalweg_io::{FileSystem, InputLocation, Location, directory_of};
 use thalweg_record::{Layout, TAG_BYTES};
 use thalweg_sort::{SCRATCH_FILES_MAX, Sort};
 
+use super::header;
 use crate::machine::Disks;
 use crate::output::Target;
 use crate::{
@@ -28,6 +29,7 @@ pub(super) fn sort(options: &WorkOptions, progress: &Progress) -> Result<Receipt
 /// Sorts or shuffles on these disks.
 pub(super) fn sort_on(disks: &Disks, options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     let mut definite = resolve(options, disks)?;
+    definite.header = header::take(&mut definite.inputs, options.header, progress)?;
     if definite.shuffle.is_none() {
         definite.hardware = Some(calibrate::known(&definite));
     }
@@ -61,7 +63,7 @@ pub(super) fn resolve(options: &WorkOptions, disks: &Disks) -> Result<Sort> {
     };
     let inputs = inputs_of(disks, &options.inputs)?;
     let target = Target::of(&disks.output, &options.output)?;
-    let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
+    let memory_bytes = machine::memory_of(options.memory)?;
     if memory_bytes < MEMORY_BYTES_MIN {
         return Err(
             TooLittleMemory { given: memory_bytes, by: Needs::Sort, needed: Some(MEMORY_BYTES_MIN) }.into()
@@ -77,6 +79,7 @@ pub(super) fn resolve(options: &WorkOptions, disks: &Disks) -> Result<Sort> {
         inputs,
         output,
         output_is_stream,
+        header: Vec::new(),
         layout: options.layout,
         keys: options.keys.clone(),
         memory_bytes,

@@ -111,7 +111,7 @@ fn verbs() -> Vec<(String, BTreeSet<String>)> {
 }
 
 fn flags(verb: &str) -> BTreeSet<String> {
-    let help = run(&["help", verb]);
+    let help = run(&["help", verb, "--all"]);
     let lines = help.is_done().lines().filter(|line| line.starts_with("  -"));
     lines
         .flat_map(|line| line.split([' ', ',']).filter(|word| word.starts_with("--")).map(String::from))

@@ -57,7 +57,8 @@ use crate::verbs::partition::splits::{self, Splits};
 use crate::verbs::partition::{sample, shape};
 use crate::verbs::{join, sort};
 use crate::{
-    Asked, Endpoint, Error, JobFault, Needs, Progress, Result, Sorted, TooLittleMemory, WorkOptions, machine,
+    Asked, Endpoint, Error, JobFault, Needs, Progress, Result, Size, Sorted, TooLittleMemory, WorkOptions,
+    machine,
 };
 
 /// Writes in flight of one node, and bytes of each.
@@ -254,9 +255,12 @@ impl Participant {
         };
         let cpu_seconds = process::usage().cpu_seconds;
         let meters = Meters::default();
-        let memory_bytes =
-            options.sort.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
-        let memory_bytes = memory_bytes.min(options.memory_most.unwrap_or(u64::MAX));
+        let most = options.memory_most.unwrap_or(u64::MAX);
+        let asked = options.sort.memory.map(|size| match size {
+            Size::Bytes(bytes) => Size::Bytes(bytes.min(most)),
+            percent => percent,
+        });
+        let memory_bytes = machine::memory_of(asked)?.min(most);
         let base =
             Base { options, io, scratch, lent, memory_bytes, fallback, paths, meters, watch, cpu_seconds };
         Ok(Participant { base, sides })
@@ -672,7 +676,7 @@ pub fn publish_parts(participants: Vec<PreparedParticipant>) -> Result<()> {
 /// Writes the edges of an output, which are not whole sectors, and gives it its name.
 fn name(output: Output, path: &Path, (bytes, edges): (u64, Vec<Edge>)) -> Result<()> {
     write_edges(output.file(), edges)?;
-    output::publish(output, path, bytes)
+    output::publish(output, path, bytes).map(drop)
 }
 
 /// An output on the disk of the coordinator, which the nodes write to.

@@ -71,7 +71,7 @@ impl<'a> Preprocessor<'a> {
             0 if self.layout.is_found_anywhere() => {
                 Err(InputsError::Changed(input.path().display().to_string()).into())
             }
-            0 => Err(InputsError::cut_off(input.path(), self.layout, input.len(), done as u64).into()),
+            0 => Err(input.ends_inside(self.layout, done as u64).into()),
             _ => Ok(()),
         }
     }
