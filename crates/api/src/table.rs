@@ -84,6 +84,10 @@ pub struct TableLoaded {
 pub struct TableList {
     /// The tables, sorted by name.
     pub tables: Vec<TableEntry>,
+    /// Tables that are being dropped: not all nodes have confirmed yet that they refuse their ids. Their names stay
+    /// taken until then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropping: Vec<TableEntry>,
 }
 
 /// A node's share of a table.
@@ -216,12 +220,4 @@ pub struct TableRecord {
     pub key: String,
     /// Its value, in hexadecimal.
     pub value: String,
-}
-
-/// The result of removing a table.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TableDropped {
-    /// Nodes that could not be reached, each with the reason. They keep their buckets of the table until they
-    /// are stopped.
-    pub left: Vec<String>,
 }

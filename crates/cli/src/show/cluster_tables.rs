@@ -2,13 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use thalweg_api::{TableEntry, TableGroup, TableLoaded, TableMulticast, TableShare, TableStatus};
+use thalweg_api::{TableEntry, TableGroup, TableList, TableLoaded, TableMulticast, TableShare, TableStatus};
 use thalweg_base::units::{Bytes, Count};
 
 use super::columns::{columns, counted};
 
+/// A line for each table, and for each that is being dropped.
+pub(crate) fn table_list(list: &TableList) -> String {
+    let dropping = |entry: &TableEntry| format!("{}: is being dropped\n", entry.name);
+    table_lines(&list.tables) + &list.dropping.iter().map(dropping).collect::<String>()
+}
+
 /// A line for each table.
-pub(crate) fn table_list(tables: &[TableEntry]) -> String {
+pub(crate) fn table_lines(tables: &[TableEntry]) -> String {
     let line = |TableEntry { name, capacity, home, parity, .. }: &TableEntry| {
         let parity = parity.as_ref().map(|parity| format!(", parity {parity}")).unwrap_or_default();
         format!("{name}: buckets of up to {} records, the first on {home}{parity}\n", Count(*capacity))

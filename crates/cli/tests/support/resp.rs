@@ -43,6 +43,16 @@ impl<S: Read + Write> Client<S> {
         reply
     }
 
+    /// The line of a reply that is an error.
+    pub(crate) fn error(&mut self, line: &str) -> String {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        self.send(&words);
+        let mut reply = String::new();
+        self.0.read_line(&mut reply).unwrap();
+        assert!(reply.starts_with('-'), "{line}: {reply}");
+        reply
+    }
+
     pub(crate) fn ask(&mut self, line: &str) -> String {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         self.send(&words);

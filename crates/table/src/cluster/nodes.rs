@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_api::{
-    ClusterHost, ServiceRequest, TableBucket, TableDropped, TableEntry, TableGroups, TableKind, TableList,
-    TableRequest, TableShare, TableStatus, from_json,
+    ClusterHost, ServiceRequest, TableBucket, TableEntry, TableGroups, TableKind, TableList, TableRequest,
+    TableShare, TableStatus, from_json,
 };
 use thalweg_wire::{Client, ClusterError, Link, message};
 
@@ -134,9 +134,10 @@ impl Tables {
     /// Removes a table with all its records.
     ///
     /// # Errors
-    /// If there is none of this name, or the registrar cannot be reached.
-    pub fn drop_table(&self, name: &str) -> Result<TableDropped> {
-        self.ask(self.registrar()?, &TableRequest::Drop { name: name.into() }, from_json)
+    /// If there is none of this name, or the registrar cannot be reached. Also if a node that may have a part of it does
+    /// not answer within some seconds: then the drop is finished when it does, and the name is taken until then.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.ask(self.registrar()?, &TableRequest::Drop { name: name.into() }, |_| Ok(()))
     }
 
     /// Asks the registrar to list a loaded table.
