@@ -54,8 +54,8 @@ pub use request::{
     TransferRequest, VolumeChange, VolumeRequest, VolumeWork,
 };
 pub use table::{
-    TableBucket, TableEntry, TableForm, TableGroup, TableGroups, TableKind, TableList, TableLoaded,
-    TableMove, TableMulticast, TableRecord, TableSeat, TableServer, TableShare, TableStatus,
+    TableBucket, TableEntry, TableForm, TableGroup, TableGroups, TableHeld, TableKind, TableList,
+    TableLoaded, TableMove, TableMulticast, TableRecord, TableSeat, TableServer, TableShare, TableStatus,
 };
 pub use volume::{
     VolumeCheck, VolumeCluster, VolumeDestroyed, VolumeEntry, VolumeFile, VolumeLayout, VolumeList,

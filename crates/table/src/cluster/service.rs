@@ -506,6 +506,7 @@ impl TableService {
             datagrams.map_or((0, 0), |datagrams| datagrams.counts.get());
         let multicast = self.multicast();
         Ok(self.with_buckets(|buckets, _| {
+            let seats = buckets.seats(now_ms(), id);
             let served = buckets.tables.get(&id);
             let own = served.into_iter().flat_map(|served| &served.buckets);
             let losses = buckets.losses.iter().filter(|(table, ..)| *table == id);
@@ -523,6 +524,7 @@ impl TableService {
                 last_move: served.and_then(|served| served.last_move.clone()).map(
                     |(to, records, milliseconds)| TableMove { to: to.to_string(), records, milliseconds },
                 ),
+                seats,
                 index_pages: buckets.index.pages(id),
                 losses: losses.map(|(_, interval, server)| loss(interval, server)).collect(),
                 received_datagrams,

@@ -206,9 +206,10 @@ impl Directory {
                     true => !self.is_gone(now_ms, occupant),
                     false => self.is_complete(now_ms, group, index),
                 };
-                Some(TableSeat { node, is_parity: index >= data, is_complete })
+                let incarnation = occupant.incarnation;
+                Some(TableSeat { node, incarnation, is_parity: index >= data, is_complete })
             };
-            TableGroup { seats: group.seats.iter().enumerate().map(seat).collect() }
+            TableGroup { id: group.id, seats: group.seats.iter().enumerate().map(seat).collect() }
         };
         TableGroups { groups: of_table.map(shown).collect() }
     }
