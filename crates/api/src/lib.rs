@@ -54,7 +54,7 @@ pub use request::{
     TransferRequest, VolumeChange, VolumeRequest, VolumeWork,
 };
 pub use table::{
-    TableBucket, TableDropped, TableEntry, TableForm, TableGroup, TableGroups, TableKind, TableList,
+    TableBucket, TableEntry, TableForm, TableGroup, TableGroups, TableHeld, TableKind, TableList,
     TableLoaded, TableMove, TableMulticast, TableRecord, TableSeat, TableServer, TableShare, TableStatus,
 };
 pub use volume::{

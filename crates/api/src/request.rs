@@ -292,18 +292,13 @@ pub enum TableRequest {
     },
     /// To the registrar: list the tables. The result is a [`TableList`](crate::TableList).
     List,
-    /// To the registrar: remove a table. The result is a [`TableDropped`](crate::TableDropped).
+    /// To the registrar: remove a table, or wait until one is removed. It is answered when all its buckets refuse its id.
     Drop {
         /// Its name.
         name: String,
     },
     /// From the registrar: create the first bucket of a new table.
     Begin(TableEntry),
-    /// From the registrar: remove this node's buckets of a table.
-    End {
-        /// Its id.
-        id: String,
-    },
     /// This stream carries the records of new buckets of a table, which the node removes if the stream ends before it
     /// is asked to keep them.
     Load(TableEntry),

@@ -84,6 +84,10 @@ pub struct TableLoaded {
 pub struct TableList {
     /// The tables, sorted by name.
     pub tables: Vec<TableEntry>,
+    /// Tables that are being dropped: not all nodes have confirmed yet that they refuse their ids. Their names stay
+    /// taken until then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropping: Vec<TableEntry>,
 }
 
 /// A node's share of a table.
@@ -100,6 +104,9 @@ pub struct TableShare {
     /// The last transfer of its buckets to another node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_move: Option<TableMove>,
+    /// The buckets and parity buckets that it has of the table's groups, if the table has parity.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seats: Vec<TableHeld>,
     /// The pages that it has of the table's index, by level: those of the first lead to buckets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub index_pages: Vec<u64>,
@@ -145,6 +152,19 @@ pub struct TableMove {
     pub records: u64,
     /// From the answer of that node that it has room, to the answer that it has them all.
     pub milliseconds: u64,
+}
+
+/// A bucket or parity bucket of a group, as its node has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableHeld {
+    /// The group.
+    pub group: u64,
+    /// Its place in the group.
+    pub index: u8,
+    /// Which occupant of that place it is.
+    pub incarnation: u64,
+    /// Whether it is not being built, and may serve.
+    pub is_complete: bool,
 }
 
 /// A bucket of a table.
@@ -194,6 +214,8 @@ pub struct TableGroups {
 /// A group of buckets with their parity buckets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableGroup {
+    /// Its number.
+    pub id: u64,
     /// Its buckets; the parity buckets are last. `None` for a bucket that is not there.
     pub seats: Vec<Option<TableSeat>>,
 }
@@ -203,9 +225,11 @@ pub struct TableGroup {
 pub struct TableSeat {
     /// The node that has it.
     pub node: String,
+    /// Which occupant of its place it is.
+    pub incarnation: u64,
     /// Whether it is a parity bucket.
     pub is_parity: bool,
-    /// Whether other buckets can be recovered with it: its node answers, and it is not being built.
+    /// Whether other buckets can be recovered with it: its node has said so since it was asked for this report.
     pub is_complete: bool,
 }
 
@@ -216,12 +240,4 @@ pub struct TableRecord {
     pub key: String,
     /// Its value, in hexadecimal.
     pub value: String,
-}
-
-/// The result of removing a table.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TableDropped {
-    /// Nodes that could not be reached, each with the reason. They keep their buckets of the table until they
-    /// are stopped.
-    pub left: Vec<String>,
 }

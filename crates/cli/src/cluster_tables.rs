@@ -1,9 +1,12 @@
 //! The command `table` on the nodes of a cluster: runs it, shows the result, and determines the exit status.
 
+use std::time::Duration;
+
 use thalweg::table::{
     Answer, Arrange, CAPACITY_BYTES, ClusterOptions, Error, Operation, Records, Result, Table, Tables, text,
 };
 use thalweg_api::{TableRecord, to_json};
+use thalweg_base::clock::Stopwatch;
 
 use crate::failure::{DONE, Failure, WRONG};
 use crate::interpret::Show;
@@ -11,6 +14,8 @@ use crate::interpret::cluster_tables::{ClusterTablesAsk, Selection, Verb};
 use crate::print::{complain, report, say};
 use crate::show;
 
+/// How often a status that has to say that a table is safe is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Records are printed in batches of at least this many bytes.
 const PRINTED_TOGETHER: usize = 64 << 10;
 
@@ -27,23 +32,15 @@ pub(crate) fn perform(
     match verb {
         Verb::Create(name, capacity, beside) => {
             let entry = tables.create(&name, (capacity, CAPACITY_BYTES), beside)?;
-            report(how, || to_json(&entry), || show::table_list(std::slice::from_ref(&entry)))
+            report(how, || to_json(&entry), || show::table_lines(std::slice::from_ref(&entry)))
         }
         Verb::List => {
             let list = tables.list()?;
-            report(how, || to_json(&list), || show::table_list(&list.tables))
+            report(how, || to_json(&list), || show::table_list(&list))
         }
-        Verb::Status(name) => {
-            let status = tables.status(&name)?;
-            report(how, || to_json(&status), || show::table_status(&status))?;
-            Ok(if status.missing.is_empty() { DONE } else { WRONG })
-        }
+        Verb::Status(name, wait) => status(&tables, &name, wait, how),
         Verb::Drop(name) => {
-            let dropped = tables.drop_table(&name)?;
-            dropped
-                .left
-                .iter()
-                .for_each(|left| complain(&format!("{left}; what it has of the table goes when it ends")));
+            tables.drop_table(&name)?;
             Ok(DONE)
         }
         Verb::Put(name, records) => {
@@ -82,6 +79,27 @@ pub(crate) fn perform(
             report(how, || count.to_string(), || format!("{count}\n"))
         }
     }
+}
+
+/// Shows the state of a table, and waits until it is safe, if asked to.
+fn status(
+    tables: &Tables,
+    name: &str,
+    wait: Option<Duration>,
+    how: Show,
+) -> std::result::Result<u8, Failure> {
+    let watch = Stopwatch::start();
+    let mut status = tables.status(name)?;
+    if wait.is_some() && status.table.parity.is_none() {
+        return Err(Error::Refused(format!("the table '{name}' has no parity, so it is never safe")).into());
+    }
+    let is_short = |status: &_| wait.is_some() && !show::is_table_safe(status);
+    while is_short(&status) && wait.is_some_and(|wait| watch.seconds() < wait.as_secs_f64()) {
+        std::thread::park_timeout(LOOK_EVERY);
+        status = tables.status(name)?;
+    }
+    report(how, || to_json(&status), || show::table_status(&status))?;
+    Ok(if status.missing.is_empty() && !is_short(&status) { DONE } else { WRONG })
 }
 
 fn range(table: &Table, selection: Selection) -> Records<'_> {

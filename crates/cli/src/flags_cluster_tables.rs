@@ -1,5 +1,7 @@
 //! The flags of `table` on the nodes of a cluster, in the table of flags.
 
+use std::time::Duration;
+
 use thalweg::table::{Duplicates, Shape, Transport, Variant};
 
 use crate::commands::Command::Table;
@@ -91,6 +93,23 @@ flag, the records of a node are lost when it fails.",
     set: |args, value| {
         let shape = values::text(value).and_then(Shape::parse);
         shape.map(|shape| args.parity = Some(shape))
+    },
+};
+
+pub(crate) const WAIT_SAFE: Flag = Flag {
+    long: "wait-safe",
+    short: None,
+    value: Value::Any("SECONDS"),
+    at: TABLES,
+    about: "wait until any K nodes of a table with parity may fail",
+    doc: "\
+Waits until all keys of a table with --parity M+K are there and any K nodes may fail, as all nodes with its buckets and parity \
+buckets say after the call. Ends with status 1 if that is not so after this time.",
+    set: |args, value| {
+        let seconds: f64 = values::parsed(value)?;
+        let wait = Duration::try_from_secs_f64(seconds).map_err(|why| why.to_string())?;
+        args.wait_safe = Some(wait);
+        Ok(())
     },
 };
 

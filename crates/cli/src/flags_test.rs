@@ -116,6 +116,9 @@ const CASES: &[Case] = &[
     ("index", &["table", "--index"], |a| a.index),
     ("variant", &["table", "--variant", "s"], |a| a.variant == Some(thalweg::table::Variant::Indexed)),
     ("transport", &["table", "--transport=udp"], |a| a.transport == Some(thalweg::table::Transport::Udp)),
+    ("wait-safe", &["table", "--wait-safe", "2.5"], |a| {
+        a.wait_safe == Some(std::time::Duration::from_millis(2500))
+    }),
     ("hex", &["table", "--hex"], |a| a.hex),
     ("where", &["table", "--where", "contains:x"], |a| a.condition.as_deref() == Some("contains:x")),
     ("first", &["table", "--first=3"], |a| a.first == Some(3)),

@@ -67,6 +67,7 @@ pub(crate) struct TypedArgs {
     pub(crate) transport: Option<thalweg::table::Transport>,
     pub(crate) on_duplicate: Option<thalweg::table::Duplicates>,
     pub(crate) parity: Option<thalweg::table::Shape>,
+    pub(crate) wait_safe: Option<std::time::Duration>,
     pub(crate) hex: bool,
     pub(crate) condition: Option<String>,
     pub(crate) first: Option<u64>,

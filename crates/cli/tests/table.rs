@@ -14,8 +14,9 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
-use support::resp::Client;
+use support::resp::{Client, scan_while_others_change};
 use support::{Place, skipped, until};
 use thalweg_api::{TableServer, from_json};
 use thalweg_base::rng::Rng;
@@ -537,4 +538,57 @@ fn redis_py_works() {
     let done = Command::new(python).arg(script).arg(url).output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success() && done.stdout.starts_with(b"redis-py "), "{said}");
+}
+
+#[test]
+fn a_scan_has_what_is_there_throughout_and_no_place_of_another() {
+    let place = Place::new();
+    let served = Served::start(&place, &["--resp", "127.0.0.1:0"]);
+    let mut client = Client::new(served.tcp());
+    // A key that changes its type behind the scan is still there.
+    for line in ["SET a 1", "SET b 1", "HSET z f 1"] {
+        client.ask(line);
+    }
+    let first = client.ask("SCAN 0 COUNT 2");
+    let (_, cursor) = first.split_once("\r\n$").unwrap();
+    let cursor = cursor.lines().nth(1).unwrap();
+    client.ask("SET z 1");
+    assert!(client.ask(&format!("SCAN {cursor}")).ends_with("*1\r\n$1\r\nz\r\n"));
+    client.ask("FLUSHALL");
+    scan_while_others_change(|| Client::new(served.tcp()));
+    served.stop();
+}
+
+/// What went wrong: the clock was read once for all requests that had arrived, so a lock behind slow commands had expired
+/// before it was granted.
+#[test]
+fn time_passes_in_a_pipeline() {
+    const LIVES_MS: u128 = 500;
+    let place = Place::new();
+    let served = Served::start(&place, &["--resp", "127.0.0.1:0"]);
+    let mut client = Client::new(served.tcp());
+    // So long that few requests take long, which arrive together.
+    let keys: Vec<String> = (0..20_000).map(|i| format!("{}{i} v", "a".repeat(200))).collect();
+    for keys in keys.chunks(5_000) {
+        assert_eq!(client.ask(&format!("MSET {}", keys.join(" "))), "+OK\r\n");
+    }
+    // It finds nothing.
+    let slow = ["KEYS", "*a*a*a*a*a*b"];
+    let slow = slow.map(str::as_bytes);
+    let mut one_us = || {
+        let began = Instant::now();
+        client.send(&slow);
+        client.reply();
+        began.elapsed().as_micros().max(1)
+    };
+    let least_us = (0..20).map(|_| one_us()).min().unwrap();
+    let count = 2000 * LIVES_MS / least_us + 1;
+    let began = Instant::now();
+    (0..count).for_each(|_| client.send(&slow));
+    client.send(&[b"SET", b"lock", b"me", b"PX", LIVES_MS.to_string().as_bytes()]);
+    client.send(&[b"GET", b"lock"]);
+    (0..count).for_each(|_| drop(client.reply()));
+    assert!(began.elapsed().as_millis() > LIVES_MS, "the commands were not slow");
+    assert_eq!(client.reply(), b"+OK\r\n");
+    assert_eq!(client.reply(), b"$2\r\nme\r\n");
 }

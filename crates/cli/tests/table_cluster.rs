@@ -7,11 +7,13 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::net::TcpStream;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use support::nodes::Nodes;
-use support::resp::Client;
+use support::resp::{Client, scan_while_others_change};
 use support::{skipped, until};
 use thalweg::table::{Answer, ClusterOptions, Condition, Error, Operation, Table, Tables, Variant};
 use thalweg_api::{Check, TableShare, TableStatus, from_json};
@@ -276,10 +278,8 @@ fn a_node_that_does_not_answer_is_named_and_a_change_there_is_uncertain() {
     assert_eq!(run(&["get", "events", "b"]).is_done(), "b\t1\n");
 }
 
-/// What went wrong: INFO told of the memory of a server without records. TYPE and TTL told of tables that another node
-/// had dropped, and no command worked on another kind of table in the place of one that had been used.
-#[test]
-fn a_redis_client_of_a_node_hears_of_its_memory_and_of_what_other_nodes_did() {
+/// Two nodes, with 10 and 20 MiB for tables, that serve Redis clients at these ports.
+fn with_resp() -> (Nodes, Vec<u16>) {
     let held: Vec<_> = (0..2).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let ports: Vec<u16> = held.iter().map(|one| one.local_addr().unwrap().port()).collect();
     drop(held);
@@ -290,6 +290,35 @@ fn a_redis_client_of_a_node_hears_of_its_memory_and_of_what_other_nodes_did() {
         nodes.running.push(child);
         nodes.pids.push(pid);
     }
+    (nodes, ports)
+}
+
+/// What went wrong: each thread of a node had cursors 1, 2, 3. That of another connection was taken for one's own, and a
+/// scan ended after a third of the keys.
+#[test]
+fn a_scan_on_nodes_has_what_is_there_throughout() {
+    let (_nodes, ports) = with_resp();
+    let next = AtomicUsize::new(0);
+    let port = || ports[next.fetch_add(1, Ordering::Relaxed) % 2];
+    let connect = || Client::new(TcpStream::connect(("127.0.0.1", port())).unwrap());
+    scan_while_others_change(connect);
+    // A line may have words in quotes.
+    let mut client = connect();
+    let lines = br#"SET "two words" 'it\'s'
+GET "two\x20words"
+"#;
+    client.0.get_mut().write_all(lines).unwrap();
+    assert_eq!([client.reply(), client.reply()], [&b"+OK\r\n"[..], b"$4\r\nit's\r\n"]);
+    assert_eq!(client.ask("INCR two"), ":1\r\n");
+    client.ask("SET two -0");
+    assert_eq!(client.ask("INCR two"), "-ERR");
+}
+
+/// What went wrong: INFO told of the memory of a server without records. TYPE and TTL told of tables that another node
+/// had dropped, and no command worked on another kind of table in the place of one that had been used.
+#[test]
+fn a_redis_client_of_a_node_hears_of_its_memory_and_of_what_other_nodes_did() {
+    let (_nodes, ports) = with_resp();
     let connect = |port: &u16| Client::new(TcpStream::connect(("127.0.0.1", *port)).unwrap());
     let [mut one, mut two] = [connect(&ports[0]), connect(&ports[1])];
     let used = |info: &str| -> u64 {

@@ -14,9 +14,11 @@ use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use support::lab::Lab;
+use support::lab::{Lab, Piped};
+use support::resp::Client;
 use support::tables::{KEYS, Owner, audit, is_sound, key, members, under_load};
 use support::{Outcome, until_within};
+use thalweg_api::{TableStatus, from_json};
 
 /// Reads of all records work so soon after a fault.
 const READS_S_MAX: f64 = 5.0;
@@ -177,4 +179,74 @@ fn no_fault_costs_anything_that_was_acknowledged() {
         cells.extend(two.map(|fault| (parity, hosts, fault)).into_iter().filter(|_| parity == "2+2"));
     }
     matrix(&cells);
+}
+
+/// What went wrong: FLUSHALL and DEL were answered although the node with the records was cut off from the registrar.
+/// It served them on to all who had the table open, and a second table had the same name.
+#[test]
+fn a_table_is_dropped_when_the_node_with_its_records_refuses_it() {
+    const PORT: u16 = 6379;
+    let Some(lab) = Lab::up(&["4", "--resp", "6379"]) else { return };
+    let mut clients: Vec<_> = (1..=4).map(|host| lab.redis(host, PORT)).collect();
+    let ask =
+        |client: &mut Client<Piped>, line: &str, reply: &str| assert_eq!(client.ask(line), reply, "{line}");
+    let bulk = |value: &str| format!("${}\r\n{value}\r\n", value.len());
+    let (ok, nil) = ("+OK\r\n", "$-1\r\n");
+    ask(&mut clients[2], "SET k old", ok);
+    ask(&mut clients[2], "HSET h f old", ":1\r\n");
+    for table in ["redis-strings", "h"] {
+        let moved = lab.run(&["table", "move", table, "k", "n2"]);
+        assert!(moved.status == Some(0) || moved.err.contains("already"), "{moved:?}");
+    }
+    for client in &mut clients {
+        ask(client, "GET k", &bulk("old"));
+        ask(client, "HGET h f", &bulk("old"));
+    }
+    let mut counted = lab.redis(4, PORT);
+    lab.call("cut", &["n1", "n2"]);
+    // Not by the same thread of the same node, which would wait for the other.
+    let mut deletes = lab.redis(1, PORT);
+    std::thread::scope(|scope| {
+        for (client, line) in [(&mut clients[3], "FLUSHALL"), (&mut deletes, "DEL h")] {
+            scope.spawn(move || {
+                let began = Instant::now();
+                let why = client.error(line);
+                assert!(began.elapsed() < Duration::from_secs(10), "{line}: {why}");
+                assert!(why.contains("'h'") && why.contains("n2 did not confirm"), "{line}: {why}");
+            });
+        }
+    });
+    // It is there until it is dropped. Nobody makes another one in its place, and who has it open uses it.
+    ask(&mut counted, "EXISTS h", ":1\r\n");
+    let why = clients[3].error("HSET h f new");
+    assert!(why.contains("'h' is being dropped"), "{why}");
+    lab.run(&["table", "create", "h"]).is_refused(&["'h' is being dropped"]);
+    assert!(lab.run(&["table", "list"]).is_done().contains("h: is being dropped\n"));
+    ask(&mut clients[2], "HGET h f", &bulk("old"));
+    lab.call("heal", &[]);
+    until_within(SOUND_S_MAX, "the drop is finished by itself", || {
+        !lab.run(&["table", "list"]).is_done().contains("dropped")
+    });
+    for client in &mut clients {
+        ask(client, "HGET h f", nil);
+    }
+    ask(&mut clients[2], "HSET h f2 new", ":1\r\n");
+    ask(&mut clients[3], "HGETALL h", &format!("*2\r\n{}{}", bulk("f2"), bulk("new")));
+    // All nodes answer, so it is done at once, also for those who have it open.
+    ask(&mut clients[3], "FLUSHALL", ok);
+    for client in &mut clients {
+        ask(client, "GET k", nil);
+        ask(client, "EXISTS h", ":0\r\n");
+    }
+    ask(&mut clients[2], "SET k2 new", ok);
+    ask(&mut clients[3], "GET k2", &bulk("new"));
+
+    // A node without records of the table does not matter.
+    let has_it = lab.run(&["table", "status", "redis-strings", "--json"]);
+    let status: TableStatus = from_json(&has_it.out).unwrap();
+    let holder = status.nodes.iter().find(|share| !share.buckets.is_empty()).unwrap().node.clone();
+    let other = if holder == "n3" { "n2" } else { "n3" };
+    lab.call("kill", &[other]);
+    ask(&mut clients[3], "FLUSHALL", ok);
+    ask(&mut clients[3], "GET k2", nil);
 }

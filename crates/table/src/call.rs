@@ -1,38 +1,51 @@
 //! One command in execution: its arguments, its reply, its client, and the state that all clients share.
 //!
-//! Invariant: transactions, watched keys, and stored cursors have bounds.
+//! Invariant: transactions and watched keys have bounds.
 //! Non-goals: what each command does.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::cluster::Front;
+use crate::cursors::Cursors;
 use crate::error::Refusal;
-use crate::keyspace::{Keyspace, Scanned};
+use crate::keyspace::Keyspace;
 use crate::resp::{REQUEST_BYTES_MAX, Reply, integer};
 
 /// The most bytes of the requests of one transaction and of the keys that it watches.
 const TRANSACTION_BYTES_MAX: usize = REQUEST_BYTES_MAX;
 /// The memory of a stored request or watched key beyond its bytes.
 const HELD_BYTES: usize = 128;
-/// The limits of stored scan cursors: their number, their bytes, and their lifetime.
-const CURSORS_MAX: usize = 1 << 16;
-const CURSORS_BYTES_MAX: usize = 16 << 20;
-const CURSOR_LIVES_MS: i64 = 10 * 60 * 1000;
 
 /// The arguments of a command; the first is its name.
 pub(crate) type Arguments<'a> = [&'a [u8]];
 /// A refused command has changed nothing.
 pub(crate) type Outcome = Result<(), Refusal>;
 
-/// The state of the server that all clients share.
+/// What the servers of a node share, each of which has some of the clients.
+#[derive(Clone, Default)]
+pub(crate) struct Common {
+    /// The clients of all servers.
+    pub(crate) clients: Arc<AtomicUsize>,
+    /// Bytes of the buffers of all clients.
+    pub(crate) buffered: Arc<AtomicUsize>,
+    cursors: Arc<Mutex<Cursors>>,
+}
+
+impl Common {
+    /// The cursors of all clients.
+    pub(crate) fn cursors(&self) -> MutexGuard<'_, Cursors> {
+        self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The state of the server that all its clients share.
 pub(crate) struct Shared {
     pub(crate) keyspace: Keyspace,
     pub(crate) password: Option<Vec<u8>>,
-    pub(crate) clients: usize,
     pub(crate) commands: u64,
     pub(crate) started_ms: i64,
-    pub(crate) cursors: Cursors,
+    pub(crate) common: Common,
     /// The tables of the cluster that commands work on instead of the keyspace, on a node.
     pub(crate) front: Option<Arc<Front>>,
 }
@@ -42,9 +55,10 @@ impl Shared {
         keyspace: Keyspace,
         password: Option<Vec<u8>>,
         started_ms: i64,
+        common: Common,
         front: Option<Arc<Front>>,
     ) -> Shared {
-        Shared { keyspace, password, clients: 0, commands: 0, started_ms, cursors: Cursors::default(), front }
+        Shared { keyspace, password, commands: 0, started_ms, common, front }
     }
 }
 
@@ -137,43 +151,6 @@ impl Call<'_, '_> {
     pub(crate) fn done(&mut self) -> Outcome {
         self.reply.simple("OK");
         Ok(())
-    }
-}
-
-/// Where scans continue, by the cursor numbers that clients send back.
-#[derive(Default)]
-pub(crate) struct Cursors {
-    last: u64,
-    /// Ascending both by number and by the time when the number was issued.
-    given: VecDeque<(u64, i64, Scanned)>,
-    bytes: usize,
-}
-
-impl Cursors {
-    /// Issues a number for a place; 0 for the end.
-    pub(crate) fn give(&mut self, place: Option<Scanned>, now_ms: i64) -> u64 {
-        let Some(place) = place else { return 0 };
-        let is_old = |given: &(u64, i64, Scanned)| given.1 + CURSOR_LIVES_MS < now_ms;
-        self.bytes += place.key().len();
-        let is_full = |given: &VecDeque<_>, bytes| given.len() >= CURSORS_MAX || bytes > CURSORS_BYTES_MAX;
-        while is_full(&self.given, self.bytes) || self.given.front().is_some_and(is_old) {
-            let Some((_, _, oldest)) = self.given.pop_front() else { break };
-            self.bytes -= oldest.key().len();
-        }
-        self.last += 1;
-        self.given.push_back((self.last, now_ms, place));
-        self.last
-    }
-
-    /// The place with this number; `None` for 0, the beginning.
-    pub(crate) fn place(&self, argument: &[u8]) -> Result<Option<Scanned>, Refusal> {
-        let number =
-            integer(argument).and_then(|number| u64::try_from(number).ok()).ok_or(Refusal::Cursor)?;
-        if number == 0 {
-            return Ok(None);
-        }
-        let at = self.given.binary_search_by_key(&number, |given| given.0).map_err(|_| Refusal::Cursor)?;
-        Ok(Some(self.given[at].2.clone()))
     }
 }
 

@@ -6,7 +6,7 @@
 use thalweg_base::codec::Plain;
 
 use crate::Condition;
-use crate::call::{Session, Shared};
+use crate::call::{Common, Session, Shared};
 use crate::cluster::fuzz::{BucketServer, Message, Outbox, Spec};
 use crate::commands::run;
 use crate::keyspace::Keyspace;
@@ -20,12 +20,12 @@ const CLUSTER_MEMORY: usize = 96 << 10;
 /// Runs the requests in the bytes: each has a reply, memory stays within its limit, and all of it is freed at the end.
 pub fn requests(data: &[u8]) {
     let keyspace = Keyspace::new(MEMORY).expect("the memory is enough for no keys");
-    let mut shared = Shared::new(keyspace, None, 0, None);
+    let mut shared = Shared::new(keyspace, None, 0, Common::default(), None);
     let empty = shared.keyspace.memory().0;
     let mut session = Session::new(1, &shared);
     let (mut parsed, mut rest, mut replies) = (Parsed::default(), data, Vec::new());
     while let Ok(true) = parse(rest, &mut parsed) {
-        let arguments: Vec<&[u8]> = parsed.arguments.iter().map(|at| &rest[at.clone()]).collect();
+        let arguments = parsed.arguments(rest);
         if !arguments.is_empty() {
             run(&mut shared, &mut session, &arguments, &mut replies);
             assert!(

@@ -51,7 +51,7 @@ pub(crate) struct Keyspace {
     strings: Bucket,
     tables: BTreeMap<Box<[u8]>, Table>,
     /// Where the sweep continues.
-    swept: Option<Scanned>,
+    swept: Option<Vec<u8>>,
     /// An upper bound of the number of keys that may expire. Each full sweep counts them again.
     ending: usize,
     found_ending: usize,
@@ -246,13 +246,13 @@ impl Keyspace {
         true
     }
 
-    /// Visits up to `most` keys after `after`, strings before tables. Returns the last one if there may be more.
+    /// Visits up to `most` keys after `after`, in order. Returns the last one if there may be more.
     pub(crate) fn scan(
         &self,
-        after: Option<&Scanned>,
+        after: Option<&[u8]>,
         most: usize,
         mut found: impl FnMut(&[u8], Kind),
-    ) -> Option<Scanned> {
+    ) -> Option<Vec<u8>> {
         self.walk(after, most, |key, kind, expires_ms| {
             if !self.has_ended(expires_ms) {
                 found(key, kind);
@@ -260,38 +260,32 @@ impl Keyspace {
         })
     }
 
+    /// Strings and tables are visited together: a key may change its type meanwhile, and must not be missed.
     fn walk(
         &self,
-        after: Option<&Scanned>,
+        after: Option<&[u8]>,
         most: usize,
         mut found: impl FnMut(&[u8], Kind, Option<i64>),
-    ) -> Option<Scanned> {
-        let mut left = most;
-        let tables_after = match after {
-            Some(Scanned::Table(name)) => Bound::Excluded(&name[..]),
-            _ => {
-                let mut place = match after {
-                    Some(Scanned::String(key)) => self.strings.seek(&self.slab, key, true),
-                    _ => self.strings.first(),
-                };
-                while let Some(record) = self.strings.next(&self.slab, &mut place) {
-                    found(record.key, Kind::String, record.expires_ms);
-                    left -= 1;
-                    if left == 0 {
-                        return Some(Scanned::String(record.key.to_vec()));
-                    }
+    ) -> Option<Vec<u8>> {
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut strings = Walk::new(&self.strings, &self.slab, (behind, Bound::Unbounded), false).peekable();
+        let mut tables = self.tables.range::<[u8], _>((behind, Bound::Unbounded)).peekable();
+        let mut last = None;
+        for _ in 0..most {
+            let table = tables.next_if(|(name, _)| strings.peek().is_none_or(|string| ***name < *string.key));
+            last = Some(match table {
+                Some((name, table)) => {
+                    found(name, table.kind, table.expires_ms);
+                    &name[..]
                 }
-                Bound::Unbounded
-            }
-        };
-        for (name, table) in self.tables.range::<[u8], _>((tables_after, Bound::Unbounded)) {
-            found(name, table.kind, table.expires_ms);
-            left -= 1;
-            if left == 0 {
-                return Some(Scanned::Table(name.to_vec()));
-            }
+                None => {
+                    let string = strings.next()?;
+                    found(string.key, Kind::String, string.expires_ms);
+                    string.key
+                }
+            });
         }
-        None
+        last.map(<[u8]>::to_vec)
     }
 
     /// Removes some of the expired keys, and continues after them the next time.
@@ -300,7 +294,7 @@ impl Keyspace {
             return;
         }
         let (mut ended, mut live) = (Vec::new(), 0);
-        let last = self.walk(self.swept.as_ref(), SWEPT, |key, _, expires_ms| match expires_ms {
+        let last = self.walk(self.swept.as_deref(), SWEPT, |key, _, expires_ms| match expires_ms {
             Some(_) if self.has_ended(expires_ms) => ended.push(key.to_vec()),
             Some(_) => live += 1,
             None => {}
@@ -356,20 +350,6 @@ impl Keyspace {
         {
             *changes += 1;
         }
-    }
-}
-
-/// The key that a scan looked at last.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Scanned {
-    String(Vec<u8>),
-    Table(Vec<u8>),
-}
-
-impl Scanned {
-    pub(crate) fn key(&self) -> &[u8] {
-        let (Scanned::String(key) | Scanned::Table(key)) = self;
-        key
     }
 }
 

@@ -12,6 +12,7 @@ mod call;
 pub mod cluster;
 mod commands;
 mod condition;
+mod cursors;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;

@@ -24,8 +24,20 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct Parsed {
     /// Where each argument is, the name of the command first.
     pub(crate) arguments: Vec<Range<usize>>,
+    /// The arguments instead, if some are in quotes.
+    pub(crate) quoted: Vec<Vec<u8>>,
     /// The length of the request in bytes.
     pub(crate) bytes: usize,
+}
+
+impl Parsed {
+    /// The arguments of the request, which begins at the first of these bytes, or where its ranges say.
+    pub(crate) fn arguments<'a>(&'a self, bytes: &'a [u8]) -> Vec<&'a [u8]> {
+        match self.quoted.is_empty() {
+            true => self.arguments.iter().map(|at| &bytes[at.clone()]).collect(),
+            false => self.quoted.iter().map(|one| &one[..]).collect(),
+        }
+    }
 }
 
 /// Why bytes are not a request.
@@ -39,6 +51,8 @@ pub(crate) enum Malformed {
     NoLength,
     /// A line is too long.
     LongLine,
+    /// A quote in a line has no end, or is followed by something other than a blank.
+    Quotes,
     /// The request is too long.
     Long,
     /// HTTP: for example, a web page made a browser send it here.
@@ -52,6 +66,7 @@ impl Malformed {
             Malformed::Length => "ERR Protocol error: invalid bulk length",
             Malformed::NoLength => "ERR Protocol error: expected '$'",
             Malformed::LongLine => "ERR Protocol error: too big inline request",
+            Malformed::Quotes => "ERR Protocol error: unbalanced quotes in request",
             Malformed::Long => "ERR Protocol error: a request of more than 32 MiB",
             Malformed::Http => "ERR Protocol error: this is not an HTTP server",
         }
@@ -61,6 +76,7 @@ impl Malformed {
 /// Parses the request at the beginning of the bytes into `into`. Returns whether the request is complete.
 pub(crate) fn parse(bytes: &[u8], into: &mut Parsed) -> Result<bool, Malformed> {
     into.arguments.clear();
+    into.quoted.clear();
     into.bytes = 0;
     match bytes.first() {
         None => Ok(false),
@@ -113,10 +129,11 @@ fn number(bytes: &[u8], from: usize, malformed: Malformed) -> Result<Option<(i64
     Ok(Some((number, from + end + 2)))
 }
 
-/// A number as in commands and lengths: an optional minus, then only digits.
+/// A number as in commands and lengths: an optional minus, then only digits, in the one way to write it.
 pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
-    if digits.is_empty() || (digits.len() > 1 && digits[0] == b'0') {
+    let is_negative = digits.len() < bytes.len();
+    if digits.is_empty() || (digits[0] == b'0' && (is_negative || digits.len() > 1)) {
         return None;
     }
     // Negative, because there is one more negative number. `str::parse` takes longer.
@@ -124,10 +141,65 @@ pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
         digit @ 0..=9 => number.checked_mul(10)?.checked_sub(i64::from(digit)),
         _ => None,
     })?;
-    if digits.len() < bytes.len() { Some(negative) } else { negative.checked_neg() }
+    if is_negative { Some(negative) } else { negative.checked_neg() }
 }
 
-/// Parses a request in one line: words, without quotes.
+/// The words of a line, of which some are in quotes, as Redis reads them: `"` with the escapes of C and `\xHH`, or `'`, in
+/// which only `\'` is one.
+fn quoted(line: &[u8], words: &mut Vec<Vec<u8>>) -> Result<(), Malformed> {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let mut rest = line.trim_ascii_start();
+    while !rest.is_empty() {
+        let mut word = Vec::new();
+        while let Some((first, behind)) = rest.split_first().filter(|(first, _)| !is_blank(first)) {
+            rest = behind;
+            if !matches!(first, b'"' | b'\'') {
+                word.push(*first);
+                continue;
+            }
+            rest = in_quotes(*first, rest, &mut word)?;
+            if rest.first().is_some_and(|next| !is_blank(next)) {
+                return Err(Malformed::Quotes);
+            }
+        }
+        words.push(word);
+        rest = rest.trim_ascii_start();
+    }
+    Ok(())
+}
+
+/// Appends what is in quotes to a word. Returns the bytes behind the closing quote.
+fn in_quotes<'a>(quote: u8, mut rest: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], Malformed> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    loop {
+        let (byte, behind) = match rest {
+            [b'\\', b'x', high, low, behind @ ..]
+                if quote == b'"' && digit(*high).is_some() && digit(*low).is_some() =>
+            {
+                (digit(*high).unwrap_or(0) << 4 | digit(*low).unwrap_or(0), behind)
+            }
+            [b'\\', b'\'', behind @ ..] if quote == b'\'' => (b'\'', behind),
+            [b'\\', escaped, behind @ ..] if quote == b'"' => {
+                let byte = match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 8,
+                    b'a' => 7,
+                    other => *other,
+                };
+                (byte, behind)
+            }
+            [first, behind @ ..] if *first == quote => return Ok(behind),
+            [first, behind @ ..] => (*first, behind),
+            [] => return Err(Malformed::Quotes),
+        };
+        word.push(byte);
+        rest = behind;
+    }
+}
+
+/// Parses a request in one line.
 fn parse_line(bytes: &[u8], into: &mut Parsed) -> Result<bool, Malformed> {
     let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(LINE_BYTES_MAX)]) else {
         return if bytes.len() >= LINE_BYTES_MAX { Err(Malformed::LongLine) } else { Ok(false) };
@@ -147,6 +219,9 @@ fn parse_line(bytes: &[u8], into: &mut Parsed) -> Result<bool, Malformed> {
     let last = into.arguments.last().map_or(&b""[..], |last| &bytes[last.clone()]);
     if last.starts_with(b"HTTP/") {
         return Err(Malformed::Http);
+    }
+    if memchr::memchr2(b'"', b'\'', line).is_some() {
+        quoted(line, &mut into.quoted)?;
     }
     into.bytes = end + 1;
     Ok(true)
@@ -267,6 +342,12 @@ impl<'a> Reply<'a> {
         self.out[here..].rotate_right(head);
     }
 
+    /// Begins the reply to a scan, which continues at this cursor.
+    pub(crate) fn cursor(&mut self, cursor: u64) {
+        self.array(2);
+        self.bulk(cursor.to_string().as_bytes());
+    }
+
     /// Begins a map of `count` pairs of replies.
     pub(crate) fn map(&mut self, count: usize) {
         match self.version {
@@ -310,6 +391,34 @@ mod tests {
         assert_eq!(parsed(b"\r\n"), Ok(Some((vec![], 2))));
         assert_eq!(parsed(b"*0\r\n"), Ok(Some((vec![], 4))));
         assert_eq!(parsed(b"*-1\r\n"), Ok(Some((vec![], 5))));
+    }
+
+    #[test]
+    fn words_in_quotes_are_read_as_redis_reads_them() {
+        for (line, words) in [
+            (r#"SET k "a b""#, &[&b"SET"[..], b"k", b"a b"][..]),
+            (r"SET 'it\'s' 'a\nb'", &[b"SET", b"it's", b"a\\nb"]),
+            (r#""\x00\xfF\n\r\t\a\b\"\\\q\xg0""#, &[b"\0\xff\n\r\t\x07\x08\"\\qxg0"]),
+            (r#"  GET  a"b c"	'd'  "#, &[b"GET", b"ab c", b"d"]),
+            (r#"SET "" ''"#, &[b"SET", b"", b""]),
+        ] {
+            let (mut parsed, bytes) = (Parsed::default(), format!("{line}\r\nnext"));
+            assert_eq!(parse(bytes.as_bytes(), &mut parsed), Ok(true), "{line}");
+            assert_eq!(parsed.arguments(bytes.as_bytes()), words, "{line}");
+            assert_eq!(parsed.bytes, line.len() + 2);
+        }
+        for line in [r#"SET k "a"#, r#"SET k "a"b"#, "SET k 'a", r#"SET k "a\"#, "SET k 'a'\"b\""] {
+            assert_eq!(parsed(format!("{line}\n").as_bytes()), Err(Malformed::Quotes), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_number_has_one_way_to_be_written() {
+        let numbers = ["0", "-1", "9223372036854775807", "-9223372036854775808"];
+        numbers.iter().for_each(|one| assert_eq!(integer(one.as_bytes()), one.parse().ok(), "{one}"));
+        for wrong in ["", "-", "-0", "00", "-01", "+1", " 1", "1 ", "9223372036854775808", "1.0"] {
+            assert_eq!(integer(wrong.as_bytes()), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token, Waker};
 use thalweg_base::clock;
 
 use crate::bucket::PREFETCHED;
-use crate::call::{Session, Shared};
+use crate::call::{Common, Session, Shared};
 use crate::cluster::Front;
 use crate::commands::run;
 use crate::error::Refusal;
@@ -93,8 +93,6 @@ pub struct Server {
     strangers: BTreeMap<u64, (usize, i64)>,
     tls: Option<Tls>,
     shared: Shared,
-    /// Bytes of the buffers of all clients of all servers that share the limits.
-    buffered: Arc<AtomicUsize>,
     scratch: Box<[u8]>,
     parsed: [Parsed; PREFETCHED],
     last_client: u64,
@@ -127,7 +125,7 @@ impl Server {
     /// Begins to listen.
     pub fn bind(options: Options) -> Result<Server, Error> {
         let (listener, place) = Server::listen(&options)?;
-        Server::on((listener, place), options, (0, 1, Arc::default()), None)
+        Server::on((listener, place), options, (0, 1, Common::default()), None)
     }
 
     /// Begins to listen for clients of the tables of a cluster, with this number of servers. A client is of one of
@@ -138,12 +136,12 @@ impl Server {
         servers: usize,
     ) -> Result<Vec<Server>, Error> {
         let (listener, place) = Server::listen(options)?;
-        let buffered = Arc::default();
+        let common = Common::default();
         let server = |number| {
             let failed = |why| Error::System { what: "listen on", place: place.clone(), why };
             let listener = listener.share().map_err(failed)?;
-            let shared = (number, servers, Arc::clone(&buffered));
-            Server::on((listener, place.clone()), options.clone(), shared, Some(Arc::clone(front)))
+            let one = (number, servers, common.clone());
+            Server::on((listener, place.clone()), options.clone(), one, Some(Arc::clone(front)))
         };
         (0..servers).map(server).collect()
     }
@@ -159,7 +157,7 @@ impl Server {
     fn on(
         (mut listener, place): (Listener, Place),
         Options { memory, password, tls, .. }: Options,
-        (number, servers, buffered): (usize, usize, Arc<AtomicUsize>),
+        (number, servers, common): (usize, usize, Common),
         front: Option<Arc<Front>>,
     ) -> Result<Server, Error> {
         let failed = |why| Error::System { what: "wait for clients of", place: place.clone(), why };
@@ -180,8 +178,7 @@ impl Server {
             accept_again: false,
             strangers: BTreeMap::new(),
             tls,
-            shared: Shared::new(keyspace, password, started_ms, front),
-            buffered,
+            shared: Shared::new(keyspace, password, started_ms, common, front),
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             parsed: Default::default(),
             last_client: number as u64,
@@ -269,8 +266,9 @@ impl Server {
 
     fn welcome(&mut self, stream: Stream) {
         let Ok(mut socket) = Socket::new(stream, self.tls.as_ref()) else { return };
+        // A server may have any share of the clients: the system decides which one a client gets.
         let most = if self.tls.is_some() { TLS_CLIENTS_MAX } else { CLIENTS_MAX };
-        if self.shared.clients >= most / self.servers {
+        if self.shared.common.clients.load(Ordering::Relaxed) >= most {
             // Sends the error only if that does not block.
             let _ = socket.write(b"-ERR max number of clients reached\r\n");
             return;
@@ -303,7 +301,7 @@ impl Server {
             Some(number) => self.clients[number] = Some(client),
             None => self.clients.push(Some(client)),
         }
-        self.shared.clients += 1;
+        self.shared.common.clients.fetch_add(1, Ordering::Relaxed);
         self.again.push(number);
         if self.strangers.len() > STRANGERS_MAX {
             self.dismiss_strangers();
@@ -330,7 +328,7 @@ impl Server {
         let _ = self.poll.registry().deregister(client.socket.source());
         self.strangers.remove(&client.session.number);
         self.vacant.push(number);
-        self.shared.clients -= 1;
+        self.shared.common.clients.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Gives each of these clients a turn. Those of a group run their requests before any gets its replies, so a program
@@ -364,7 +362,7 @@ impl Server {
     fn count(&self, before: usize, after: usize) {
         if before != after {
             // The sum wraps around if there are fewer.
-            self.buffered.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+            self.shared.common.buffered.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 
@@ -390,7 +388,7 @@ impl Server {
             client.is_broken = client.send().is_err();
         }
         self.count(before, client.buffered());
-        let buffered = self.buffered.load(Ordering::Relaxed);
+        let buffered = self.shared.common.buffered.load(Ordering::Relaxed);
         if buffered > BUFFERS_BYTES_MAX && client.buffered() > SMALL_BYTES {
             // This client's buffers have just grown.
             let _ = client.socket.write(format!("-{}\r\n", Refusal::Buffers).as_bytes());
@@ -435,7 +433,9 @@ impl Server {
                 if session.ends || output.len() - client.sent > BACKLOG_BYTES {
                     break;
                 }
-                run_parsed(&mut self.shared, session, (rest, &parsed.arguments), output);
+                // Those before it may have taken long.
+                self.shared.keyspace.now_ms = now_ms();
+                run_parsed(&mut self.shared, session, (rest, parsed), output);
                 *done += parsed.bytes;
             }
             match end {
@@ -486,18 +486,19 @@ fn keys<'a>(bytes: &'a [u8], arguments: &[Range<usize>]) -> [Option<&'a [u8]>; 2
 fn run_parsed(
     shared: &mut Shared,
     session: &mut Session,
-    (bytes, arguments): (&[u8], &[Range<usize>]),
+    (bytes, parsed): (&[u8], &Parsed),
     output: &mut Vec<u8>,
 ) {
     let mut few: [&[u8]; FEW_ARGUMENTS] = [b""; FEW_ARGUMENTS];
     let many: Vec<&[u8]>;
-    let arguments = match few.get_mut(..arguments.len()) {
-        Some(few) => {
-            few.iter_mut().zip(arguments).for_each(|(one, at)| *one = &bytes[at.clone()]);
+    let ranges = &parsed.arguments;
+    let arguments = match few.get_mut(..ranges.len()) {
+        Some(few) if parsed.quoted.is_empty() => {
+            few.iter_mut().zip(ranges).for_each(|(one, at)| *one = &bytes[at.clone()]);
             few
         }
-        None => {
-            many = arguments.iter().map(|at| &bytes[at.clone()]).collect();
+        _ => {
+            many = parsed.arguments(bytes);
             &many[..]
         }
     };

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thalweg::table::{Arrange, Beside, CAPACITY, Condition, Duplicates, Interval, Transport, Variant, text};
 use thalweg::{Cluster, Endpoint, TablePart, Task, Transfer};
@@ -33,7 +34,8 @@ pub(crate) enum Verb {
     /// Creates a table with this name, this many records per bucket, and perhaps an index or parity.
     Create(String, u64, Beside),
     List,
-    Status(String),
+    /// Shows the state, and waits so long until nodes may fail, if asked to.
+    Status(String, Option<Duration>),
     Drop(String),
     /// Inserts or replaces these records.
     Put(String, Vec<Record>),
@@ -76,7 +78,7 @@ pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usa
             let beside = Beside { index: args.index, parity: args.parity };
             Verb::Create(name.clone(), args.capacity.unwrap_or(CAPACITY), beside)
         }
-        ("status", Some((name, _))) => Verb::Status(name.clone()),
+        ("status", Some((name, _))) => Verb::Status(name.clone(), args.wait_safe),
         ("drop", Some((name, _))) => Verb::Drop(name.clone()),
         ("put", Some((name, rest))) => Verb::Put(name.clone(), records(what, rest, hex)?),
         ("update", Some((name, rest))) => Verb::Update(name.clone(), records(what, rest, hex)?),
@@ -156,6 +158,7 @@ fn check_flags(what: &str, args: &TypedArgs) -> Result<(), Usage> {
             "--capacity, --index and --parity are for table create",
             what == "create",
         ),
+        (args.wait_safe.is_some(), "--wait-safe is for table status", what == "status"),
         (
             args.variant.is_some(),
             "--variant is for the records of a table",

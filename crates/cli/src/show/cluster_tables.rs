@@ -2,13 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use thalweg_api::{TableEntry, TableGroup, TableLoaded, TableMulticast, TableShare, TableStatus};
+use thalweg_api::{TableEntry, TableGroup, TableList, TableLoaded, TableMulticast, TableShare, TableStatus};
 use thalweg_base::units::{Bytes, Count};
 
 use super::columns::{columns, counted};
 
+/// A line for each table, and for each that is being dropped.
+pub(crate) fn table_list(list: &TableList) -> String {
+    let dropping = |entry: &TableEntry| format!("{}: is being dropped\n", entry.name);
+    table_lines(&list.tables) + &list.dropping.iter().map(dropping).collect::<String>()
+}
+
 /// A line for each table.
-pub(crate) fn table_list(tables: &[TableEntry]) -> String {
+pub(crate) fn table_lines(tables: &[TableEntry]) -> String {
     let line = |TableEntry { name, capacity, home, parity, .. }: &TableEntry| {
         let parity = parity.as_ref().map(|parity| format!(", parity {parity}")).unwrap_or_default();
         format!("{name}: buckets of up to {} records, the first on {home}{parity}\n", Count(*capacity))
@@ -81,6 +87,8 @@ pub(crate) fn table_status(status: &TableStatus) -> String {
     text.extend(nodes.iter().flat_map(|share| &share.losses).map(|loss| format!("AT RISK: {loss}\n")));
     match &table.parity {
         None => text + "there are no copies: when a node fails, the records of its buckets are lost\n",
+        // The lines above say what is lost.
+        Some(_) if !missing.is_empty() => text,
         Some(parity) => text + &table_risk(parity, groups),
     }
 }
@@ -121,8 +129,17 @@ fn table_risk(parity: &str, groups: &[TableGroup]) -> String {
     }
     match groups.iter().map(tolerates).min() {
         Some(2) => format!("parity {parity}: any two nodes may fail\n"),
-        _ => format!("parity {parity}: any node may fail, but only one at a time\n"),
+        Some(1) => format!("parity {parity}: any node may fail, but only one at a time\n"),
+        _ => format!("AT RISK, parity {parity}: the registrar knows no groups of this table\n"),
     }
+}
+
+/// Whether as many nodes may fail as the table's parity says, and all keys are there.
+pub(crate) fn is_table_safe(status: &TableStatus) -> bool {
+    let shape = status.table.parity.as_deref().and_then(|parity| parity.split_once('+'));
+    let most = shape.and_then(|(_, most)| most.parse().ok()).unwrap_or(usize::MAX);
+    let tolerated = status.groups.iter().map(tolerates).min().unwrap_or_default();
+    status.missing.is_empty() && tolerated >= most
 }
 
 /// How many complete parity buckets a group has beyond those that its lost data buckets need, without some nodes.
@@ -177,6 +194,7 @@ mod tests {
             memory_used_bytes: 4096,
             memory_bytes: 1 << 30,
             last_move: None,
+            seats: Vec::new(),
             index_pages: vec![2, 1],
             losses: Vec::new(),
             received_datagrams: 1000,
@@ -211,9 +229,9 @@ there are no copies: when a node fails, the records of its buckets are lost
     #[test]
     fn which_nodes_may_fail_is_said() {
         let seat = |node: &str, is_parity: bool, is_complete: bool| {
-            Some(TableSeat { node: node.into(), is_parity, is_complete })
+            Some(TableSeat { node: node.into(), incarnation: 1, is_parity, is_complete })
         };
-        let group = |seats: &[Option<TableSeat>]| TableGroup { seats: seats.to_vec() };
+        let group = |seats: &[Option<TableSeat>]| TableGroup { id: 1, seats: seats.to_vec() };
         let (a, b) = (seat("n1", false, true), seat("n2", false, true));
         let (p, q) = (seat("n3", true, true), seat("n4", true, true));
         let sound = group(&[a.clone(), b.clone(), p.clone(), q.clone()]);

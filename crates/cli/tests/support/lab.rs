@@ -1,12 +1,44 @@
 //! A lab for a test: hosts in network namespaces, which are removed when the guard is dropped, also by a panic.
 #![allow(dead_code)] // Each program of tests uses its part.
 
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use thalweg_api::{NodeReady, from_json};
 
+use super::resp::Client;
 use super::{Outcome, Place};
+
+/// A connection that another process holds.
+pub(crate) struct Piped {
+    child: Child,
+    to: ChildStdin,
+    from: ChildStdout,
+}
+
+impl Read for Piped {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.from.read(into)
+    }
+}
+
+impl Write for Piped {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.to.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
 
 /// A running lab.
 pub(crate) struct Lab {
@@ -77,6 +109,18 @@ impl Lab {
     /// The directory of the identity of the cluster's owner.
     pub(crate) fn identity(&self) -> PathBuf {
         PathBuf::from(&self.identity)
+    }
+
+    /// A Redis client of the node of a host, over TLS, of a lab with `--resp`.
+    pub(crate) fn redis(&self, host: usize, port: u16) -> Client<Piped> {
+        let mut command = Command::new("openssl");
+        command.args(["s_client", "-quiet", "-connect", &format!("{}:{port}", self.address(host))]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let (to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut client = Client::new(Piped { child, to, from });
+        assert_eq!(client.ask(&format!("AUTH lab-{}", self.id)), "+OK\r\n");
+        client
     }
 
     /// The process id of a host's node, not of its guard.

@@ -150,6 +150,8 @@ pub(crate) struct Client {
     placed: BTreeMap<Address, (u64, Vec<Interval>)>,
     /// Whether a server did not know where some records are, or is gone.
     is_astray: bool,
+    /// Whether records that are lost with a server are recovered.
+    is_recovered: bool,
     /// The most bytes of requests in a datagram, beyond one request, if datagrams are used.
     datagram_bytes: Option<usize>,
     /// The usual time from a request in a datagram to its answer.
@@ -178,6 +180,7 @@ impl Client {
             servers,
             placed: BTreeMap::new(),
             is_astray: false,
+            is_recovered: false,
             datagram_bytes: None,
             answer_ms: 0,
         }
@@ -186,6 +189,11 @@ impl Client {
     /// Sends requests for single records in datagrams of at most `datagram_bytes` bytes.
     pub(crate) fn in_datagrams(self, datagram_bytes: usize) -> Client {
         Client { datagram_bytes: Some(datagram_bytes.saturating_sub(MESSAGE_EXTRA_BYTES)), ..self }
+    }
+
+    /// Records that no server knows may be about to be recovered, as the table has parity.
+    pub(crate) fn of_recovered(self, is_recovered: bool) -> Client {
+        Client { is_recovered, ..self }
     }
 
     /// Its id.
@@ -338,7 +346,8 @@ impl Client {
         let pending = self.pending.get_mut(&number)?;
         let may_pass = match &outcome {
             Outcome::Refused(Refused::Lost(_)) => {
-                let least_ms = if pending.tries < LOST_TRIES { GIVE_UP_MS } else { LOST_MS };
+                let is_recovered = self.is_recovered || pending.tries < LOST_TRIES;
+                let least_ms = if is_recovered { GIVE_UP_MS } else { LOST_MS };
                 now_ms < pending.born_ms + least_ms
             }
             // It is given up with this reason if there is no better answer in time.
@@ -534,6 +543,33 @@ mod tests {
             told(Variant::All, get(), &[], &[("n1", &[]), ("n2", &[]), ("n3", &[])]),
             "no node answered within ten seconds that has the key; n1, n2 and n3 answered, without having the key"
         );
+    }
+
+    /// What went wrong: records of a table with parity were said to be lost while they were recovered.
+    #[test]
+    fn records_that_are_recovered_are_not_said_to_be_lost() {
+        let id = ClientId { peer: [0; 2], session: 1 };
+        for is_recovered in [false, true] {
+            let client = Client::new(id, (1, "n1".into()), vec!["n1".into()], Variant::Nearest);
+            let mut client = client.of_recovered(is_recovered);
+            let get = Ask::Record(Operation::Get { key: (*b"m").into() });
+            let number = client.ask(0, Arc::new(get));
+            let ends = |now_ms: &u64| {
+                if !client.tick(*now_ms).is_empty() {
+                    return true;
+                }
+                let is_request = |sent: &Sent| matches!(sent.message, Message::Requests(_));
+                if !client.messages(*now_ms).iter().any(is_request) {
+                    return false;
+                }
+                let outcomes = vec![(number, Outcome::Refused(Refused::Lost("n1".into())))];
+                let (path, adjustment) = (Vec::new(), Vec::new());
+                let replies = Replies { table: 1, client: id, path, adjustment, outcomes, trace: None };
+                !client.take(*now_ms, replies).is_empty()
+            };
+            let ended_ms = (0..=GIVE_UP_MS).step_by(50).find(ends);
+            assert_eq!(ended_ms, Some(if is_recovered { GIVE_UP_MS } else { LOST_MS }));
+        }
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub enum Error {
     LongValue(usize),
     /// The client may only read.
     ReadOnly,
+    /// The table was dropped, or loaded, since it was opened.
+    Dropped,
 }
 
 impl fmt::Display for Error {
@@ -138,6 +140,9 @@ impl fmt::Display for Error {
                 write!(f, "a value of {bytes} bytes is too long; a value has at most {VALUE_BYTES_MAX} bytes")
             }
             Error::ReadOnly => f.write_str("this certificate may only look, not change records"),
+            Error::Dropped => {
+                f.write_str("the table was dropped or loaded since it was opened; open it again")
+            }
         }
     }
 }
@@ -158,6 +163,30 @@ impl Error {
     pub(crate) fn wrong_form(form: &TableForm, key: &[u8], value: &[u8]) -> Error {
         let of = [form.key_bytes, form.record_bytes - form.key_bytes].map(|bytes| bytes as usize);
         Error::WrongForm { of, given: [key.len(), value.len()] }
+    }
+
+    /// The table of this name is being dropped.
+    pub(crate) fn dropping(name: &str) -> Error {
+        let when = "its name is free when all nodes that may have a part of it have confirmed that";
+        Error::Refused(format!("the table '{name}' is being dropped; {when}"))
+    }
+
+    /// A drop that is not finished, as these nodes have not confirmed it.
+    pub(crate) fn not_dropped(name: &str, nodes: &[String]) -> Error {
+        let nodes = if nodes.is_empty() { "a node".into() } else { names(nodes) };
+        Error::Refused(format!(
+            "the table '{name}' is not dropped yet: {nodes} did not confirm it, and may serve a part of it; start what has \
+ended, repair the network, or remove it from the cluster, and the drop is finished by itself"
+        ))
+    }
+
+    /// A load into an empty table that these nodes have not given up.
+    pub(crate) fn not_replaced(name: &str, nodes: &[String]) -> Error {
+        let nodes = if nodes.is_empty() { "a node".into() } else { names(nodes) };
+        Error::Refused(format!(
+            "the table '{name}' is loaded, but {nodes} did not confirm that the empty one from before is gone: what programs \
+that have it open put into it is lost; they have to open the table again"
+        ))
     }
 
     pub(crate) fn refused(why: impl fmt::Display) -> Error {
@@ -186,6 +215,7 @@ impl From<Refused> for Error {
             Refused::Busy(node) | Refused::Far(node) => Error::Busy(node.to_string()),
             Refused::Long => Error::Refused("a node found the request too long, or malformed".into()),
             Refused::ReadOnly => Error::ReadOnly,
+            Refused::Dropped => Error::Dropped,
             Refused::Underway(node) => Error::Refused(format!(
                 "{node} is still sending the bucket to another node; thalweg table status shows when it is done"
             )),

@@ -2,17 +2,19 @@
 //!
 //! Model: a table that a Redis client makes has a kind in the list of the registrar, which its first write fixes. A
 //! table that `thalweg table create` made is a hash, and no Redis client removes it.
-//! Invariant: a table that was dropped or loaded since it was opened is opened again: its old id is not found then.
+//! Invariant: a table that was dropped or loaded since it was opened is opened again: its old id is refused then. While
+//! one is being dropped, it is there, but only those use it who have it open.
 //! Non-goals: the commands.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thalweg_api::{TableEntry, TableKind};
+use thalweg_api::{TableEntry, TableKind, TableList};
 
 use super::error::{Error, Result};
 use super::nodes::{Beside, CAPACITY, CAPACITY_BYTES, Tables};
+use super::registrar::find_or_none;
 use super::table::{ClusterOptions, Table};
 use crate::error::Refusal;
 
@@ -87,14 +89,24 @@ impl Front {
         self.state().tables.clone()
     }
 
+    /// The table of this name in the list, if there is one. It is an error if one is being dropped.
     fn entry(&self, name: &[u8]) -> Result<Option<TableEntry>> {
         let list = self.tables().list()?;
-        Ok(list.tables.into_iter().find(|entry| entry.name.as_bytes() == name))
+        std::str::from_utf8(name).map_or(Ok(None), |name| find_or_none(&list, name))
     }
 
-    /// The tables but that of the strings, as the registrar lists them now.
+    /// All tables, as the registrar lists them now. Those that are being dropped are there until that is done.
+    fn all(&self) -> Result<Vec<TableEntry>> {
+        let TableList { mut tables, mut dropping } = self.tables().list()?;
+        // One that was loaded is listed beside the empty one from before.
+        dropping.retain(|entry| tables.iter().all(|table| table.name != entry.name));
+        tables.append(&mut dropping);
+        Ok(tables)
+    }
+
+    /// The tables but that of the strings.
     fn entries(&self) -> Result<impl Iterator<Item = TableEntry>> {
-        Ok(self.tables().list()?.tables.into_iter().filter(|entry| entry.name != STRINGS))
+        Ok(self.all()?.into_iter().filter(|entry| entry.name != STRINGS))
     }
 
     fn opened(&self, entry: TableEntry) -> Result<Opened> {
@@ -244,7 +256,8 @@ impl Front {
     }
 
     fn remove_any(&self, name: &[u8]) -> Result<bool> {
-        let Some(entry) = self.entry(name)?.filter(|entry| entry.kind.is_some()) else { return Ok(false) };
+        let is_it = |entry: &TableEntry| entry.name.as_bytes() == name && entry.kind.is_some();
+        let Some(entry) = self.all()?.into_iter().find(is_it) else { return Ok(false) };
         self.state().open.remove(name);
         self.tables().drop_table(&entry.name).map(|_| true)
     }

@@ -560,14 +560,11 @@ impl TableService {
         entry.form.as_ref().map_or(Ok(()), check)?;
         let registrar = self.registrar()?;
         let list = registrar.list()?;
-        if find(&list, &entry.name)?.id != replaces || list.tables.iter().any(|table| table.id == entry.id) {
+        let old = find(&list, &entry.name)?;
+        if old.id != replaces || list.tables.iter().any(|table| table.id == entry.id) {
             return Err(Error::Refused(format!("'{}' was dropped or loaded meanwhile", entry.name)));
         }
         let begun_ms = now_ms();
-        let end = |id: &str| {
-            let request = TableRequest::End { id: id.into() };
-            self.all_nodes().iter().for_each(|node| _ = self.tell(node, &request));
-        };
         self.check_empty(&entry.name, replaces)?;
         let keep = TableRequest::Keep { id: entry.id.clone() };
         let mut replaced = nodes.iter().try_for_each(|node| self.tell(node, &keep).map(drop));
@@ -578,8 +575,9 @@ impl TableService {
             )));
         }
         let replaced = replaced.and_then(|()| registrar.replace(&entry, replaces));
-        end(if replaced.is_ok() { replaces } else { &entry.id });
-        replaced
+        self.begin_drop(if replaced.is_ok() { &old } else { &entry })?;
+        replaced?;
+        self.await_drop(&old).map_err(|left| Error::not_replaced(&entry.name, &left))
     }
 
     /// Freezes a table on all nodes, and checks that it has no records.

@@ -202,6 +202,8 @@ pub(crate) enum Refused {
     Here(Address),
     /// The request was forwarded too often. The client has learnt from this answer, so it may ask again.
     Far(Address),
+    /// The table was dropped.
+    Dropped,
 }
 
 /// Requests with their numbers.
@@ -335,6 +337,18 @@ pub(crate) enum Message {
         note: IndexNote,
     },
     Parity(ParityMessage),
+    /// From the registrar: remove what the server has of a table, and refuse its id from now on.
+    End {
+        table: TableId,
+        round: u64,
+    },
+    /// To the registrar: the server refuses the table, in this run. It alone had these keys of it until it did.
+    Ended {
+        table: TableId,
+        round: u64,
+        run: u64,
+        had: Vec<Interval>,
+    },
     /// Asks a node for a session of datagrams of at most so many bytes.
     OpenDatagrams {
         client: ClientId,
@@ -416,6 +430,7 @@ choice!(Refused {
     7 => NoRoom { 0: server },
     8 => Here { 0: server },
     9 => Far { 0: server },
+    10 => Dropped {},
 });
 choice!(Message {
     0 => Requests { 0: requests },
@@ -431,6 +446,8 @@ choice!(Message {
     10 => Parity { 0: message },
     11 => Released { id: id },
     12 => NoRoom { id: id },
+    13 => End { table: table, round: round },
+    14 => Ended { table: table, round: round, run: run, had: had },
     20 => OpenDatagrams { client: client, bytes: bytes },
     21 => Datagrams { session: session, port: port },
     22 => OpenMulticast { secret: secret },

@@ -12,6 +12,8 @@
 mod arrange;
 mod client;
 mod datagrams;
+mod dropping;
+mod drops;
 mod dump;
 mod error;
 mod expiry;

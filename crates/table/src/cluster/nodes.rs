@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_api::{
-    ClusterHost, ServiceRequest, TableBucket, TableDropped, TableEntry, TableGroups, TableKind, TableList,
-    TableRequest, TableShare, TableStatus, from_json,
+    ClusterHost, ServiceRequest, TableBucket, TableEntry, TableGroup, TableGroups, TableHeld, TableKind,
+    TableList, TableRequest, TableShare, TableStatus, from_json,
 };
 use thalweg_wire::{Client, ClusterError, Link, message};
 
@@ -134,9 +134,10 @@ impl Tables {
     /// Removes a table with all its records.
     ///
     /// # Errors
-    /// If there is none of this name, or the registrar cannot be reached.
-    pub fn drop_table(&self, name: &str) -> Result<TableDropped> {
-        self.ask(self.registrar()?, &TableRequest::Drop { name: name.into() }, from_json)
+    /// If there is none of this name, or the registrar cannot be reached. Also if a node that may have a part of it does
+    /// not answer within some seconds: then the drop is finished when it does, and the name is taken until then.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.ask(self.registrar()?, &TableRequest::Drop { name: name.into() }, |_| Ok(()))
     }
 
     /// Asks the registrar to list a loaded table.
@@ -149,13 +150,25 @@ impl Tables {
         self.ask(host, &TableRequest::Share { id: table.id.clone() }, from_json)
     }
 
-    /// The state of a table: which parts of it each node has. Keys are missing if no node has them at any of several
-    /// looks, as a bucket that moves meanwhile may be seen on neither node.
+    /// The groups of a table with parity.
+    fn groups(&self, table: &TableEntry) -> Result<Vec<TableGroup>> {
+        match table.parity {
+            None => Ok(Vec::new()),
+            Some(_) => {
+                let request = TableRequest::Groups { id: table.id.clone() };
+                Ok(self.ask::<TableGroups>(self.registrar()?, &request, from_json)?.groups)
+            }
+        }
+    }
+
+    /// The state of a table: which parts of it each node has, as the nodes say after the call. Keys are missing if no
+    /// node has them at any of several looks, as a bucket that moves meanwhile may be seen on neither node.
     ///
     /// # Errors
     /// If there is none of this name, or the registrar cannot be reached.
     pub fn status(&self, name: &str) -> Result<TableStatus> {
         let table = self.find(name)?;
+        let mut groups = self.groups(&table)?;
         let (mut nodes, mut unreachable, mut reached) = (Vec::new(), Vec::new(), Vec::new());
         for host in &self.client.file().hosts {
             match self.share(host, &table) {
@@ -167,27 +180,45 @@ impl Tables {
             }
         }
         let mut missing = missing_of(buckets(&nodes));
+        let mut has_moved = confirm(&mut groups, &nodes);
         for _ in 1..LOOKS {
-            if missing.is_empty() {
+            if missing.is_empty() && !has_moved {
                 break;
             }
             std::thread::park_timeout(LOOK_EVERY);
+            groups = self.groups(&table)?;
             let again = reached.iter().map(|host| self.share(host, &table)).collect::<Result<_>>();
-            let Ok(again) = again else { break };
+            let Ok(again) = again else {
+                // A node has failed meanwhile. What it said before may not be so any more.
+                confirm(&mut groups, &[]);
+                break;
+            };
             nodes = again;
             missing = in_both(&missing, &missing_of(buckets(&nodes)));
+            has_moved = confirm(&mut groups, &nodes);
         }
         let missing = missing.iter().map(Interval::to_string).collect();
         let records = buckets(&nodes).map(|bucket| bucket.records).sum();
         let bytes = buckets(&nodes).map(|bucket| bucket.bytes).sum();
-        let groups = match table.parity {
-            None => TableGroups::default(),
-            Some(_) => {
-                self.ask(self.registrar()?, &TableRequest::Groups { id: table.id.clone() }, from_json)?
-            }
-        };
-        Ok(TableStatus { table, records, bytes, nodes, unreachable, missing, groups: groups.groups })
+        Ok(TableStatus { table, records, bytes, nodes, unreachable, missing, groups })
     }
+}
+
+/// Takes the registrar's word for a bucket of a group only if its node has just said the same. Returns whether a node that
+/// answered has said something else: the bucket may have moved in between.
+fn confirm(groups: &mut [TableGroup], nodes: &[TableShare]) -> bool {
+    let mut has_moved = false;
+    for group in groups {
+        let id = group.id;
+        for (index, seat) in (0..).zip(&mut group.seats) {
+            let Some(seat) = seat.as_mut().filter(|seat| seat.is_complete) else { continue };
+            let node = nodes.iter().find(|share| share.node == seat.node);
+            let held = TableHeld { group: id, index, incarnation: seat.incarnation, is_complete: true };
+            seat.is_complete = node.is_some_and(|share| share.seats.contains(&held));
+            has_moved |= node.is_some() && !seat.is_complete;
+        }
+    }
+    has_moved
 }
 
 fn buckets(nodes: &[TableShare]) -> impl Iterator<Item = &TableBucket> {
@@ -233,6 +264,8 @@ fn missing(intervals: impl Iterator<Item = Interval>) -> Vec<Interval> {
 
 #[cfg(test)]
 mod tests {
+    use thalweg_api::TableSeat;
+
     use super::*;
 
     #[test]
@@ -248,5 +281,48 @@ mod tests {
         let (first, second) = (of(&[interval("", Some("c")), interval("m", None)]), of(&gaps));
         assert_eq!(in_both(&first, &second), [interval("e", Some("f")), interval("g", Some("m"))]);
         assert_eq!(in_both(&first, &of(&[interval("c", Some("n"))])), []);
+    }
+
+    /// What went wrong: a status said that any node may fail for as long as the registrar had not noticed that one had.
+    #[test]
+    fn a_bucket_is_there_if_its_node_says_so() {
+        let seat = |node: &str, incarnation| {
+            Some(TableSeat { node: node.into(), incarnation, is_parity: false, is_complete: true })
+        };
+        let held = |index, incarnation, is_complete| TableHeld { group: 1, index, incarnation, is_complete };
+        let share = |node: &str, seats: &[TableHeld]| TableShare { seats: seats.to_vec(), ..share(node) };
+        let all = [seat("n1", 5), seat("n2", 6), None, seat("n3", 7)];
+        let sound = [share("n1", &[held(0, 5, true)]), share("n2", &[held(1, 6, true)])];
+        for (third, expected) in [
+            (Some(share("n3", &[held(3, 7, true)])), (true, false)),
+            // It is not reached, it has forgotten the bucket, has another one, or is building it.
+            (None, (false, false)),
+            (Some(share("n3", &[])), (false, true)),
+            (Some(share("n3", &[held(3, 8, true)])), (false, true)),
+            (Some(share("n3", &[held(3, 7, false)])), (false, true)),
+        ] {
+            let mut groups = [TableGroup { id: 1, seats: all.to_vec() }];
+            let nodes: Vec<TableShare> = sound.iter().cloned().chain(third).collect();
+            let has_moved = confirm(&mut groups, &nodes);
+            let is_complete = |index: usize| groups[0].seats[index].as_ref().unwrap().is_complete;
+            assert!(is_complete(0) && is_complete(1));
+            assert_eq!((is_complete(3), has_moved), expected);
+        }
+    }
+
+    fn share(node: &str) -> TableShare {
+        TableShare {
+            node: node.into(),
+            buckets: Vec::new(),
+            memory_used_bytes: 0,
+            memory_bytes: 0,
+            last_move: None,
+            seats: Vec::new(),
+            index_pages: Vec::new(),
+            losses: Vec::new(),
+            received_datagrams: 0,
+            dropped_datagrams: 0,
+            multicast: None,
+        }
     }
 }

@@ -3,7 +3,8 @@
 //! Model: the registrar is the first node of the cluster file with the role `registrar`, or else the first node. Its
 //! file `tables.json`, in the directory of its identity, is replaced as a whole. The registrar does not know where the
 //! buckets of a table are, except which node had the first.
-//! Invariant: a table is listed before it has a bucket, so no bucket belongs to an unknown table.
+//! Invariant: a table is listed before it has a bucket, and until all servers refuse its id; see drops.rs. So no bucket
+//! belongs to an unknown table, and no two tables have one name.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -13,6 +14,7 @@ use thalweg_base::names;
 use thalweg_io::small;
 
 use super::error::{Error, Result};
+use super::message::TableId;
 
 const FILE: &str = "tables.json";
 const ROLE: &str = "registrar";
@@ -97,25 +99,39 @@ impl Registrar {
         })
     }
 
-    /// Lists this table in place of the one with this id, which has the same name.
+    /// Lists this table in place of the one with this id, which has the same name, and is being dropped from now on.
     pub(crate) fn replace(&self, entry: &TableEntry, id: &str) -> Result<()> {
         self.change(|list| match list.tables.iter_mut().find(|table| table.id == id) {
             Some(table) => {
-                *table = entry.clone();
+                list.dropping.push(std::mem::replace(table, entry.clone()));
                 Ok(())
             }
             None => Err(Error::Refused(format!("'{}' was dropped or loaded meanwhile", entry.name))),
         })
     }
 
-    /// Removes a table.
-    pub(crate) fn remove(&self, name: &str) -> Result<TableEntry> {
-        let entry = find(&self.list()?, name)?;
+    /// Begins to drop a table, unless that has begun. Its name stays taken.
+    pub(crate) fn begin_drop(&self, name: &str) -> Result<TableEntry> {
+        let list = self.list()?;
+        if let Some(entry) = list.dropping.iter().find(|entry| entry.name == name)
+            && list.tables.iter().all(|table| table.name != name)
+        {
+            return Ok(entry.clone());
+        }
+        let entry = find(&list, name)?;
         self.change(|list| {
-            list.tables.retain(|table| table.id != entry.id);
+            list.dropping.extend(list.tables.extract_if(.., |table| table.id == entry.id));
             Ok(())
         })?;
         Ok(entry)
+    }
+
+    /// Forgets a table that has been dropped.
+    pub(crate) fn forget(&self, id: TableId) -> Result<()> {
+        self.change(|list| {
+            list.dropping.retain(|table| number(&table.id) != Ok(id));
+            Ok(())
+        })
     }
 }
 
@@ -124,7 +140,10 @@ fn has_room(list: &TableList, name: &str) -> Result<()> {
     if list.tables.iter().any(|table| table.name == name) {
         return Err(Error::Refused(format!("there is a table '{name}' already")));
     }
-    if list.tables.len() >= TABLES_MAX {
+    if list.dropping.iter().any(|table| table.name == name) {
+        return Err(Error::dropping(name));
+    }
+    if list.tables.len() + list.dropping.len() >= TABLES_MAX {
         return Err(Error::Refused(format!("a cluster has at most {TABLES_MAX} tables; drop one")));
     }
     Ok(())
@@ -132,13 +151,23 @@ fn has_room(list: &TableList, name: &str) -> Result<()> {
 
 /// The table of this name.
 pub(crate) fn find(list: &TableList, name: &str) -> Result<TableEntry> {
-    let found = list.tables.iter().find(|table| table.name == name);
-    let none = || format!("there is no table '{name}'; thalweg table list shows those there are");
-    found.cloned().ok_or_else(|| Error::Refused(none()))
+    let none =
+        || Error::Refused(format!("there is no table '{name}'; thalweg table list shows those there are"));
+    find_or_none(list, name)?.ok_or_else(none)
+}
+
+/// The table of this name, if there is one. It is an error if one is being dropped.
+pub(crate) fn find_or_none(list: &TableList, name: &str) -> Result<Option<TableEntry>> {
+    let is_it = |table: &&TableEntry| table.name == name;
+    match list.tables.iter().find(is_it) {
+        Some(found) => Ok(Some(found.clone())),
+        None if list.dropping.iter().any(|table| is_it(&table)) => Err(Error::dropping(name)),
+        None => Ok(None),
+    }
 }
 
 /// The id of a table as a number.
-pub(crate) fn number(id: &str) -> Result<u64> {
+pub(crate) fn number(id: &str) -> Result<TableId> {
     u64::from_str_radix(id, 16).map_err(|_| Error::Refused(format!("'{id}' is no id of a table")))
 }
 
@@ -172,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_there_after_a_restart_until_they_are_removed() {
+    fn tables_are_there_after_a_restart_until_they_are_dropped() {
         let place = std::env::temp_dir().join(format!("thalweg-registrar-{}", std::process::id()));
         small::make_directory(&place).unwrap();
         let registrar = Registrar::in_directory(Some(&place));
@@ -181,9 +210,16 @@ mod tests {
         assert!(registrar.add(&entry("a/b")).is_err());
         let again = Registrar::in_directory(Some(&place));
         assert_eq!(again.list().unwrap().tables, [entry("a"), entry("b")]);
-        assert_eq!(again.remove("a"), Ok(entry("a")));
-        assert!(again.remove("a").is_err());
-        assert_eq!(Registrar::in_directory(Some(&place)).list().unwrap().tables, [entry("b")]);
+        assert_eq!(again.begin_drop("a"), Ok(entry("a")));
+        let again = Registrar::in_directory(Some(&place));
+        let list = again.list().unwrap();
+        assert_eq!((list.tables, list.dropping), (vec![entry("b")], vec![entry("a")]));
+        assert!(again.add(&entry("a")).unwrap_err().to_string().contains("is being dropped"));
+        assert_eq!(again.begin_drop("a"), Ok(entry("a")));
+        again.forget(number(&entry("a").id).unwrap()).unwrap();
+        assert!(again.begin_drop("a").is_err());
+        let list = Registrar::in_directory(Some(&place)).list().unwrap();
+        assert_eq!((list.tables, list.dropping), (vec![entry("b")], vec![]));
         small::remove(&place.join(FILE)).unwrap();
         small::remove_directory(&place).unwrap();
     }

@@ -26,6 +26,8 @@ use crate::slab::{Full, Slab};
 
 /// The most bytes of keys and values in replies to one message, beyond one record. The client requests the rest again.
 const REPLIES_BYTES: usize = 4 << 20;
+/// The most intervals that a server reports which had them alone.
+const HAD_MAX: usize = 1024;
 /// The most elements of an adjustment that say where a scan continues.
 const AHEAD_MAX: usize = 64;
 
@@ -156,6 +158,23 @@ impl BucketServer {
         Ok(())
     }
 
+    /// Removes everything of a table, and refuses it from now on.
+    fn end_table(&mut self, now_ms: u64, (table, round): (TableId, u64), out: &mut Outbox) {
+        let buckets = self.tables.get(&table).map_or(&[][..], |served| &served.buckets);
+        // Of a bucket that has just come, the sender may take the keys back.
+        let is_alone = |bucket: &&Owned| bucket.origin.is_none() && bucket.member.is_none();
+        let mut had: Vec<Interval> = Vec::new();
+        for keys in buckets.iter().filter(is_alone).map(Owned::served).filter(|keys| !keys.is_empty()) {
+            match had.last_mut().filter(|last| last.to == Upper::Key(keys.from.clone())) {
+                Some(last) => last.to = keys.to,
+                None => had.push(keys),
+            }
+        }
+        had.truncate(HAD_MAX);
+        self.drop_table(now_ms, table);
+        out.push((To::Registrar, Message::Ended { table, round, run: self.run, had }));
+    }
+
     /// Removes everything of a table.
     pub(crate) fn drop_table(&mut self, now_ms: u64, table: TableId) {
         self.dropped.insert(table);
@@ -168,8 +187,11 @@ impl BucketServer {
         self.index.drop_table(table);
     }
 
-    /// Adds a bucket, and what is known of others.
+    /// Adds a bucket, and what is known of others, unless the table was dropped.
     pub(crate) fn adopt(&mut self, spec: Spec, bucket: Owned, others: &[Element]) {
+        if self.dropped.contains(&spec.id) {
+            return bucket.clear(&mut self.slab);
+        }
         let served = self.tables.entry(spec.id).or_insert_with(|| Served::new(spec));
         let elsewhere = others.iter().filter(|other| other.address != self.me);
         elsewhere.for_each(|other| served.image.learn(other));
@@ -204,6 +226,9 @@ impl BucketServer {
             Message::Unknown { id, run } => self.not_known(now_ms, id, run, out),
             Message::Parity(message) => self.parity(now_ms, from, message, out),
             Message::Index { table, note } => self.index_note(from, (table, note), out),
+            Message::End { table, round } => self.end_table(now_ms, (table, round), out),
+            // Only for the registrar.
+            Message::Ended { .. } => {}
             // Only for those who have sockets.
             Message::OpenDatagrams { .. }
             | Message::Datagrams { .. }
@@ -278,33 +303,35 @@ impl BucketServer {
                 continue;
             }
             let passed = self.descend(now_ms, &requests, ask, out);
-            let outcome =
-                match self.tables.get_mut(&requests.table).map(|served| (served.at(ask.point()), served)) {
-                    _ if !ask.is_sound() => Some(Outcome::Refused(Refused::Long)),
-                    _ if handling.bytes >= REPLIES_BYTES => {
-                        Some(Outcome::Refused(Refused::Busy(self.me.clone())))
-                    }
-                    Some((Some(at), served)) => {
-                        let (slab, me) = (&mut self.slab, &self.me);
-                        handling.visited.insert(at);
-                        carry_out((served, slab, me), at, &requests, (now_ms, *number, ask), &mut handling)
-                    }
-                    // The records will be here soon.
-                    _ if is_coming((&self.receipts, &self.protection), requests.table, ask.point()) => {
-                        Some(Outcome::Refused(Refused::Busy(self.me.clone())))
-                    }
-                    // The server that has the record answers.
-                    None if requests.is_to_all => None,
-                    Some((None, served)) if requests.is_to_all && !served.hands_over(ask.point()) => None,
-                    _ if let Some((to, descent)) = passed => {
-                        handling.pass(to, descent, (*number, ask));
-                        None
-                    }
-                    Some((None, served)) => {
-                        handling.forward(served, (*number, ask), (&self.me, &requests.path))
-                    }
-                    None => Some(Outcome::Refused(Refused::Lost(self.me.clone()))),
-                };
+            let outcome = match self
+                .tables
+                .get_mut(&requests.table)
+                .map(|served| (served.at(ask.point()), served))
+            {
+                _ if !ask.is_sound() => Some(Outcome::Refused(Refused::Long)),
+                _ if handling.bytes >= REPLIES_BYTES => {
+                    Some(Outcome::Refused(Refused::Busy(self.me.clone())))
+                }
+                Some((Some(at), served)) => {
+                    let (slab, me) = (&mut self.slab, &self.me);
+                    handling.visited.insert(at);
+                    carry_out((served, slab, me), at, &requests, (now_ms, *number, ask), &mut handling)
+                }
+                // The records will be here soon.
+                _ if is_coming((&self.receipts, &self.protection), requests.table, ask.point()) => {
+                    Some(Outcome::Refused(Refused::Busy(self.me.clone())))
+                }
+                None if self.dropped.contains(&requests.table) => Some(Outcome::Refused(Refused::Dropped)),
+                // The server that has the record answers.
+                None if requests.is_to_all => None,
+                Some((None, served)) if requests.is_to_all && !served.hands_over(ask.point()) => None,
+                _ if let Some((to, descent)) = passed => {
+                    handling.pass(to, descent, (*number, ask));
+                    None
+                }
+                Some((None, served)) => handling.forward(served, (*number, ask), (&self.me, &requests.path)),
+                None => Some(Outcome::Refused(Refused::Lost(self.me.clone()))),
+            };
             handling.bytes += outcome.as_ref().map_or(0, Outcome::bytes);
             handling.outcomes.extend(outcome.map(|outcome| (*number, outcome)));
         }

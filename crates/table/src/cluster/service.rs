@@ -14,12 +14,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use thalweg_api::{
-    May, ServiceRequest, TableBucket, TableDropped, TableEntry, TableKind, TableList, TableMove,
-    TableRequest, TableShare, from_json, to_json,
+    May, ServiceRequest, TableBucket, TableEntry, TableKind, TableList, TableMove, TableRequest, TableShare,
+    from_json, to_json,
 };
 use thalweg_base::clock::now_ns;
 use thalweg_base::units::Size;
@@ -28,6 +28,7 @@ use thalweg_wire::threads::spawn;
 use thalweg_wire::{Host, Incoming, Link, Peer, Role, Service, Streams, cluster, log, message, new_id};
 
 use super::datagrams::{self, Datagrams};
+use super::drops::Drops;
 use super::dump::{self, Dump, Verdict};
 use super::error::{Error, Result};
 use super::image::Address;
@@ -51,7 +52,7 @@ use crate::server::Stop;
 use crate::slab::Full;
 
 /// The interval between ticks of the buckets.
-const TICK: Duration = Duration::from_millis(50);
+pub(super) const TICK: Duration = Duration::from_millis(50);
 /// How long no connection is tried to a node that could not be reached.
 const PAUSE_NS: u64 = 500_000_000;
 /// How long a node that stops waits for others to take its buckets: `cluster down` kills it after ten seconds. What is
@@ -67,9 +68,12 @@ const MEMORY_PERCENT: u64 = 50;
 /// The service of tables on a node.
 pub struct TableService {
     pub(super) host: Arc<Host>,
-    registrar: Registrar,
+    pub(super) registrar: Registrar,
     memory: Option<Size>,
     pub(super) parity: ParityService,
+    pub(super) drops: Mutex<Drops>,
+    /// Notified when a drop is finished.
+    pub(super) dropped: Condvar,
     buckets: Mutex<Option<BucketServer>>,
     pub(super) clients: Mutex<BTreeMap<ClientId, ToClient>>,
     /// Made when the first client asks for it; `None` if there is no port.
@@ -125,6 +129,8 @@ impl TableService {
             registrar: Registrar::in_directory(host.directory()),
             memory,
             parity: ParityService::in_directory(host.directory()),
+            drops: Mutex::default(),
+            dropped: Condvar::new(),
             buckets: Mutex::default(),
             clients: Mutex::default(),
             datagrams: OnceLock::new(),
@@ -149,6 +155,7 @@ impl TableService {
         if service.parity.has_groups() {
             service.with_buckets(|_, _| ());
         }
+        service.resume_drops();
         Ok(service)
     }
 
@@ -213,6 +220,7 @@ impl TableService {
                     buckets.tick(now_ms(), out);
                 });
                 service.tick_registrar();
+                service.tick_drops();
             }
         });
         let mut buckets = BucketServer::new(self.host.name().into(), new_id().0 as u64, self.memory_bytes());
@@ -394,6 +402,8 @@ impl TableService {
             Message::Parity(message) if message.is_for_registrar() => self.register(from, message),
             Message::Parity(message)
                 if message.is_of_registrar() && self.registrar_name().is_none_or(|name| name != *from) => {}
+            Message::Ended { table, round, run, had } => self.ended(from, (table, round, run), &had),
+            Message::End { .. } if self.registrar_name().is_none_or(|name| name != *from) => {}
             message => self.with_buckets(|buckets, out| buckets.take(now_ms(), from, message, out)),
         }
     }
@@ -443,12 +453,6 @@ impl TableService {
                 });
                 begun.map_err(|Full| Error::Full(self.host.name().into()))
             }
-            TableRequest::End { id } => {
-                let id = number(id)?;
-                self.drop_groups(id);
-                self.with_buckets(|buckets, _| buckets.drop_table(now_ms(), id));
-                Ok(())
-            }
             TableRequest::Keep { id } => self.keep(number(id)?),
             TableRequest::Loaded { entry, replaces, nodes } => self.replace(entry.clone(), replaces, nodes),
             _ => Err(Error::Refused("a node is not asked that by another".into())),
@@ -465,9 +469,10 @@ impl TableService {
         let registrar = self.registrar()?;
         let mut nodes = self.servers();
         let list = registrar.list()?;
-        // The home is the node that is home to the fewest tables.
+        // The home is the node that is home to the fewest tables, of those that can be reached.
         nodes.sort_by_key(|node| list.tables.iter().filter(|table| *table.home == **node).count());
-        let home = nodes.into_iter().next().expect("there is this one");
+        let is_here = |node: &&Address| ***node == *self.name() || self.host.link_with(node).is_ok();
+        let home = nodes.iter().find(is_here).unwrap_or(&nodes[0]);
         let id = format!("{:016x}", new_id().0 as u64);
         let home = home.to_string();
         let mut entry =
@@ -487,18 +492,11 @@ impl TableService {
         match self.tell(&entry.home, &TableRequest::Begin(entry.clone())) {
             Ok(_) => Ok(entry),
             Err(why) => {
-                registrar.remove(&entry.name)?;
+                // The node may have made the bucket all the same, and others may use it.
+                self.begin_drop(&registrar.begin_drop(&entry.name)?)?;
                 Err(why)
             }
         }
-    }
-
-    fn drop_table(self: &Arc<Self>, name: &str) -> Result<TableDropped> {
-        let entry = self.registrar()?.remove(name)?;
-        let end = TableRequest::End { id: entry.id };
-        let nodes = self.all_nodes();
-        let left = nodes.iter().filter_map(|node| Some(format!("{node}: {}", self.tell(node, &end).err()?)));
-        Ok(TableDropped { left: left.collect() })
     }
 
     fn share(self: &Arc<Self>, id: &str) -> Result<TableShare> {
@@ -508,6 +506,7 @@ impl TableService {
             datagrams.map_or((0, 0), |datagrams| datagrams.counts.get());
         let multicast = self.multicast();
         Ok(self.with_buckets(|buckets, _| {
+            let seats = buckets.seats(now_ms(), id);
             let served = buckets.tables.get(&id);
             let own = served.into_iter().flat_map(|served| &served.buckets);
             let losses = buckets.losses.iter().filter(|(table, ..)| *table == id);
@@ -525,6 +524,7 @@ impl TableService {
                 last_move: served.and_then(|served| served.last_move.clone()).map(
                     |(to, records, milliseconds)| TableMove { to: to.to_string(), records, milliseconds },
                 ),
+                seats,
                 index_pages: buckets.index.pages(id),
                 losses: losses.map(|(_, interval, server)| loss(interval, server)).collect(),
                 received_datagrams,
@@ -614,7 +614,7 @@ impl TableService {
                 to_json(&self.with_directory(|directory, _| directory.shown(now_ms(), id))?)
             }
             TableRequest::List => to_json(&self.registrar()?.list()?),
-            TableRequest::Drop { name } => to_json(&self.drop_table(name)?),
+            TableRequest::Drop { name } => self.drop_table(name).map(|()| String::new())?,
             TableRequest::Share { id } => to_json(&self.share(id)?),
             TableRequest::Freeze { id } => {
                 self.freeze(id)?;
@@ -669,7 +669,6 @@ impl Service for TableService {
             }),
             TableRequest::Load(entry) => spawn("table", move || self.load(&link, &entry, (out, inc))),
             TableRequest::Begin(_)
-            | TableRequest::End { .. }
             | TableRequest::Keep { .. }
             | TableRequest::Freeze { .. }
             | TableRequest::Peer

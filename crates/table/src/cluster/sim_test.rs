@@ -1,6 +1,7 @@
 //! Servers and clients with a simulated network, from a seed: messages are delayed and reordered. In most runs some are
 //! also lost or duplicated, pairs of servers are disconnected, and servers crash and restart without records. Buckets
-//! are split and merged as records come and go, and also split, merged and moved because clients ask for it.
+//! are split and merged as records come and go, and also split, merged and moved because clients ask for it. In some runs
+//! the table is dropped while clients use it, and another one is made in its place.
 //!
 //! Invariant: the answers about each key are linearizable: they are those of one record that changed at one instant for
 //! each request, unless a server with the key crashed. A range has every record that existed throughout exactly once,
@@ -13,16 +14,21 @@ use thalweg_base::codec::Plain;
 use thalweg_base::rng::{Rng, seeds};
 
 use super::client::{Client, Sent, Variant};
+use super::drops::Drops;
 use super::image::Address;
 use super::interval::{Bytes, Interval, Point};
 use super::journal::ClientId;
-use super::message::{Answer, Arrange, Ask, Message, Operation, Outcome, Requests, Scan, Spec, What};
+use super::message::{
+    Answer, Arrange, Ask, Message, Operation, Outcome, Requests, Scan, Spec, TableId, What,
+};
 use super::owned::Owned;
 use super::pages::Pages;
 use super::parity::Shape;
 use super::scale::{name, number};
 use super::server::{BucketServer, Outbox, To};
 
+#[path = "drops_sim_test.rs"]
+mod drops;
 #[path = "parity/sim_test.rs"]
 mod parity;
 
@@ -51,6 +57,7 @@ struct Weather {
     doubled: u64,
     cuts: bool,
     crashes: bool,
+    drops: bool,
 }
 
 /// A request about a key, and its result.
@@ -64,6 +71,10 @@ struct Event {
 
 struct SimClient {
     core: Client,
+    /// The table that it has open; `None` if that was dropped, and it has found no other.
+    table: Option<TableId>,
+    /// Requests that it made of a table after that was dropped.
+    late: BTreeSet<u64>,
     /// Requests about single keys, by number, and the indices of their events.
     asked: BTreeMap<u64, (Bytes, usize)>,
     range: Option<(Pages, Interval, Vec<Bytes>, bool)>,
@@ -110,6 +121,16 @@ struct World {
     /// Servers that are cut off until a time, and how many of them had been replaced when they returned.
     cut_off: Vec<(usize, u64)>,
     replaced: u64,
+    drops: Drops,
+    /// Whether a drop is acknowledged at once, which is wrong.
+    is_careless: bool,
+    /// The table that is being dropped.
+    dropping: Option<TableId>,
+    /// Those that were dropped.
+    dropped: Vec<TableId>,
+    /// The home of the table.
+    home: Address,
+    sessions: u64,
 }
 
 fn key(i: u64) -> Bytes {
@@ -125,16 +146,16 @@ impl World {
             doubled: [0, 20, 5][rng.below(3) as usize],
             cuts: rng.one_in(2),
             crashes: rng.one_in(3),
+            drops: seed % 5 < 2,
         };
-        let all: Vec<Address> = (0..servers).map(name).collect();
-        let variants = [Variant::Nearest, Variant::Known, Variant::All, Variant::Indexed];
-        let core = |i| {
-            let id = ClientId { peer: [0, i as u64], session: 1 };
-            let core = Client::new(id, (TABLE, name(0)), all.clone(), variants[i]);
-            // Two of them send two requests in a datagram, one to all servers.
-            if matches!(variants[i], Variant::Nearest | Variant::All) { core.in_datagrams(200) } else { core }
+        let client = |i| SimClient {
+            core: core(i, (TABLE, name(0)), servers, 1),
+            table: Some(TABLE),
+            late: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            range: None,
+            arranging: None,
         };
-        let client = |i| SimClient { core: core(i), asked: BTreeMap::new(), range: None, arranging: None };
         let mut world = World {
             rng,
             weather,
@@ -150,6 +171,12 @@ impl World {
             stopped: 0,
             cut_off: Vec::new(),
             replaced: 0,
+            drops: Drops::default(),
+            is_careless: false,
+            dropping: None,
+            dropped: Vec::new(),
+            home: name(0),
+            sessions: 1,
             spec: Spec { parity, ..SPEC },
             clients: (0..CLIENTS).map(client).collect(),
             network: BTreeMap::new(),
@@ -248,6 +275,9 @@ impl World {
         }
         if let Some(client) = to.checked_sub(self.servers.len()) {
             let Message::Replies(replies) = message else { panic!("{message:?} to a client") };
+            if replies.client != self.clients[client].core.id() {
+                return;
+            }
             let outcomes = self.clients[client].core.take(self.now_ms, replies);
             outcomes.into_iter().for_each(|(number, outcome)| self.outcome(client, number, Some(outcome)));
             return;
@@ -260,6 +290,9 @@ impl World {
 
     /// Handles the end of a client's request.
     fn outcome(&mut self, client: usize, number: u64, outcome: Option<Outcome>) {
+        if self.is_late(client, number, outcome.as_ref()) {
+            return;
+        }
         if let Some((key, at)) = self.clients[client].asked.remove(&number) {
             let now = self.instant();
             if let Some(Outcome::Answer(answer)) = outcome {
@@ -301,7 +334,7 @@ impl World {
 
     /// Whether a request may fail: no server answered for ten seconds, or the records are lost.
     fn may_fail(&self) -> bool {
-        self.weather.cuts || self.weather.crashes || self.weather.lost > 0
+        self.weather.cuts || self.weather.crashes || self.weather.lost > 0 || self.has_dropped()
     }
 
     fn check_range(&mut self, interval: &Interval, mut seen: Vec<Bytes>, is_descending: bool) {
@@ -318,7 +351,9 @@ impl World {
 
     /// Sends a random request of a client.
     fn wish(&mut self, client: usize) {
-        if self.clients[client].range.is_none() && self.rng.one_in(8) {
+        let Some(table) = self.clients[client].table else { return };
+        let is_late = self.dropped.contains(&table);
+        if !is_late && self.clients[client].range.is_none() && self.rng.one_in(8) {
             let (a, b) = (key(self.rng.below(2 * KEYS)), key(self.rng.below(2 * KEYS)));
             let interval = match self.rng.below(3) {
                 0 => Interval::all(),
@@ -339,7 +374,7 @@ impl World {
                 .filter(|(pages, ..)| !pages.is_done());
             return;
         }
-        if self.clients[client].arranging.is_none() && self.rng.one_in(10) {
+        if !is_late && self.clients[client].arranging.is_none() && self.rng.one_in(10) {
             return self.arrange(client);
         }
         // The keys whose records exist throughout have even numbers.
@@ -372,7 +407,7 @@ impl World {
             1 => Arrange::Move { key, to },
             // A bucket may begin there.
             _ => {
-                let buckets = self.servers.iter().flat_map(|server| server.tables.get(&TABLE));
+                let buckets = self.servers.iter().flat_map(|server| server.tables.get(&self.spec.id));
                 let begins: Vec<Bytes> = buckets
                     .flat_map(|served| &served.buckets)
                     .map(|bucket| bucket.interval.from.clone())
@@ -386,6 +421,9 @@ impl World {
     }
 
     fn ask(&mut self, client: usize, operation: Operation) {
+        if self.clients[client].table.is_some_and(|table| self.dropped.contains(&table)) {
+            return self.ask_late(client, operation);
+        }
         let key: Bytes = operation.key().into();
         let asked = self.instant();
         let events = self.history.entry(key.clone()).or_default();
@@ -412,6 +450,7 @@ impl World {
             self.end_closing();
             self.count_replaced();
             self.tick_registrar();
+            self.tick_drops();
             for server in
                 (0..self.servers.len()).filter(|server| !self.down.contains_key(server)).collect::<Vec<_>>()
             {
@@ -444,7 +483,7 @@ impl World {
         for i in 0..2 * KEYS {
             let key = key(i);
             let serves = |server: &&BucketServer| {
-                let served = server.tables.get(&TABLE).into_iter().flat_map(|served| &served.buckets);
+                let served = server.tables.get(&self.spec.id).into_iter().flat_map(|served| &served.buckets);
                 let serves =
                     |bucket: &&Owned| bucket.serves(Point::At(&key)) && bucket.may_serve(self.now_ms);
                 served.filter(serves).count() > 0
@@ -464,13 +503,16 @@ impl World {
                 self.cuts.push((b, a, until));
             }
         }
+        if self.weather.drops && self.rng.one_in(100) {
+            self.begin_drop();
+        }
         if self.spec.parity.is_some() {
             return self.fail();
         }
         if self.weather.crashes && self.rng.one_in(300) {
             let server = self.rng.below(self.servers.len() as u64) as usize;
             let served =
-                self.servers[server].tables.get(&TABLE).into_iter().flat_map(|served| &served.buckets);
+                self.servers[server].tables.get(&self.spec.id).into_iter().flat_map(|served| &served.buckets);
             let had: Vec<Interval> = served.map(|bucket| bucket.interval.clone()).collect();
             let keys = (0..2 * KEYS).map(key);
             self.lost.extend(keys.filter(|key| had.iter().any(|interval| interval.contains(key))));
@@ -502,7 +544,8 @@ impl World {
     fn settle(&mut self) {
         let until = self.now_ms + CALM_MS;
         let busy = |client: &SimClient| {
-            !client.asked.is_empty() || client.range.is_some() || client.arranging.is_some()
+            let is_asking = !client.asked.is_empty() || !client.late.is_empty();
+            is_asking || client.range.is_some() || client.arranging.is_some()
         };
         while self.clients.iter().any(busy) {
             assert!(self.now_ms < until, "a request has no end: {:?}", self.registrar.stored());
@@ -545,6 +588,7 @@ impl World {
     }
 
     fn audit(&mut self) {
+        self.check_drops();
         let keys: Vec<Bytes> = self.history.keys().filter(|key| !self.lost.contains(*key)).cloned().collect();
         for client in [0, CLIENTS - 1] {
             keys.iter().for_each(|key| self.ask(client, Operation::Get { key: key.clone() }));
@@ -577,6 +621,15 @@ impl World {
             }
         }
     }
+}
+
+/// A client that knows the home of a table.
+fn core(i: usize, home: (TableId, Address), servers: usize, session: u64) -> Client {
+    let variant = [Variant::Nearest, Variant::Known, Variant::All, Variant::Indexed][i];
+    let id = ClientId { peer: [0, i as u64], session };
+    let core = Client::new(id, home, (0..servers).map(name).collect(), variant);
+    // Two of them send two requests in a datagram, one to all servers.
+    if matches!(variant, Variant::Nearest | Variant::All) { core.in_datagrams(200) } else { core }
 }
 
 fn server((i, servers): (usize, usize), run: u64) -> BucketServer {
@@ -634,7 +687,7 @@ fn linearizable(events: &[Event]) -> bool {
 
 #[test]
 fn records_survive_what_happens_to_messages_and_servers() {
-    let (mut ranges, mut splits, mut merges, mut arranged) = (0, 0, 0, 0);
+    let (mut ranges, mut splits, mut merges, mut arranged, mut dropped) = (0, 0, 0, 0, 0);
     for seed in seeds(SEEDS) {
         let mut world = World::new(seed, None, SERVERS);
         let weather = world.weather;
@@ -642,13 +695,14 @@ fn records_survive_what_happens_to_messages_and_servers() {
         assert!(ran.is_ok(), "seed {seed}, {weather:?}");
         ranges += world.ranges_read;
         (merges, arranged) = (merges + world.merges, arranged + world.arranged);
+        dropped += world.dropped.len() as u64;
         splits += world.servers.iter().map(|server| server.transfers).sum::<u64>();
     }
-    let all = [ranges, splits, merges, arranged];
+    let all = [ranges, splits, merges, arranged, dropped];
     let is_part = seeds(SEEDS).count() < SEEDS as usize;
     assert!(
         is_part || !all.contains(&0),
-        "{all:?} ranges read, transfers, merges, and changes that clients asked for"
+        "{all:?} ranges read, transfers, merges, changes that clients asked for, and tables that were dropped"
     );
 }
 

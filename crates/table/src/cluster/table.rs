@@ -430,7 +430,8 @@ impl Table {
         let id = ClientId { peer: [0; 2], session: new_id().0 as u64 };
         let servers: Vec<_> = servers(&tables.client.file().hosts).into_iter().map(Address::from).collect();
         let home = (number(&entry.id)?, (*entry.home).into());
-        let mut client = Client::new(id, home, servers.clone(), variant);
+        let client = Client::new(id, home, servers.clone(), variant);
+        let mut client = client.of_recovered(entry.parity.is_some());
         let hosts = &tables.client.file().hosts;
         let is_local = |host: &ClusterHost| cluster::address_of(host).is_ok_and(|at| at.ip().is_loopback());
         let most = || if hosts.iter().all(is_local) { MACHINE_BYTES } else { NETWORK_BYTES };

@@ -14,7 +14,6 @@ use super::sorted::{Added, Window, added, ends, ranks};
 use crate::call::{Arguments, Call, Outcome, number};
 use crate::cluster::{Answer, Error, Front, Interval, Operation, Table};
 use crate::error::Refusal;
-use crate::keyspace::Scanned;
 use crate::pattern::{SCANNED_BYTES, Scan, matches};
 use crate::resp::{REPLY_BYTES_MAX, integer};
 use crate::walk::End;
@@ -281,16 +280,16 @@ fn keys(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
 
 /// A scan of the strings; its last part also has the names of all tables.
 fn scan(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let from = call.shared.cursors.place(a[1])?;
+    let begin = call.shared.common.cursors().place(a[1], None)?;
     let wanted = Scan::of("scan", &a[2..])?;
     let (mut found, mut last) = (Vec::new(), None);
     if let Some(strings) = front.strings()? {
-        let low = from.as_ref().map_or(Bound::Unbounded, |from| Bound::Excluded(from.key()));
+        let low = begin.1.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let keys = strings.range(Interval::from((low, Bound::Unbounded))).keys_only();
         let keys = keys.limit(wanted.count as u64).map(|record| record.map(|(key, _)| key));
         let keys = keys.collect::<Result<Vec<_>, _>>()?;
         if keys.len() == wanted.count {
-            last = keys.last().cloned().map(Scanned::String);
+            last = keys.last().cloned();
         }
         found.extend(keys.into_iter().map(|key| (key, "string")));
     }
@@ -302,9 +301,7 @@ fn scan(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
     };
     found.retain(is_wanted);
     let now_ms = call.keys().now_ms;
-    let cursor = call.shared.cursors.give(last, now_ms);
-    call.reply.array(2);
-    call.reply.bulk(cursor.to_string().as_bytes());
+    call.reply.cursor(call.shared.common.cursors().give(&begin, None, last, now_ms));
     call.reply.array(found.len());
     found.iter().for_each(|(key, _)| call.reply.bulk(key));
     Ok(())
@@ -398,9 +395,9 @@ fn all(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>, keys: bool, va
 }
 
 fn hscan(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
-    let from = call.shared.cursors.place(a[2])?;
+    let begin = call.shared.common.cursors().place(a[2], Some(a[1]))?;
     let wanted = Scan::of("hscan", &a[3..])?;
-    let low = from.as_ref().map_or(Bound::Unbounded, |from| Bound::Excluded(from.key()));
+    let low = begin.1.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let (mut found, mut last) = (Vec::new(), None);
     if let Some(hash) = front.hash(a[1])? {
         let records = hash.table.range(Interval::from((low, Bound::Unbounded))).limit(wanted.count as u64);
@@ -409,7 +406,7 @@ fn hscan(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
             let (key, value) = record?;
             bytes += value.len();
             if i + 1 == wanted.count || bytes >= SCANNED_BYTES {
-                last = Some(Scanned::String(key.clone()));
+                last = Some(key.clone());
             }
             found.extend(wanted.wants(&key).then_some((key, value)));
             if last.is_some() {
@@ -418,9 +415,7 @@ fn hscan(call: &mut Call<'_, '_>, front: &Front, a: &Arguments<'_>) -> Outcome {
         }
     }
     let now_ms = call.keys().now_ms;
-    let cursor = call.shared.cursors.give(last, now_ms);
-    call.reply.array(2);
-    call.reply.bulk(cursor.to_string().as_bytes());
+    call.reply.cursor(call.shared.common.cursors().give(&begin, Some(a[1]), last, now_ms));
     call.reply.array(if wanted.only_keys { found.len() } else { 2 * found.len() });
     for (key, value) in found {
         call.reply.bulk(&key);

@@ -1,6 +1,7 @@
 //! Commands on the connection and the server.
 
 use std::fmt::Write;
+use std::sync::atomic::Ordering;
 
 use crate::call::{Arguments, Call, Outcome, Transaction, number};
 use crate::error::Refusal;
@@ -179,7 +180,8 @@ pub(super) fn config(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
 }
 
 pub(super) fn info(call: &mut Call<'_, '_>, _: &Arguments<'_>) -> Outcome {
-    let (clients, commands, started) = (call.shared.clients, call.shared.commands, call.shared.started_ms);
+    let clients = call.shared.common.clients.load(Ordering::Relaxed);
+    let (commands, started) = (call.shared.commands, call.shared.started_ms);
     let (used, limit) = call.memory();
     let keyspace = call.keys();
     let (keys, now) = (keyspace.len(), keyspace.now_ms);

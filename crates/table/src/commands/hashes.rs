@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use crate::call::{Arguments, Call, Outcome, number};
 use crate::error::Refusal;
-use crate::keyspace::{Kind, Scanned, TableRef};
+use crate::keyspace::{Kind, TableRef};
 use crate::pattern::{SCANNED_BYTES, Scan};
 use crate::resp::integer;
 
@@ -140,10 +140,10 @@ pub(super) fn hvals(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
 }
 
 pub(super) fn hscan(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
-    let from = call.shared.cursors.place(a[2])?;
+    let begin = call.shared.common.cursors().place(a[2], Some(a[1]))?;
     let wanted = Scan::of("hscan", &a[3..])?;
     let now_ms = call.keys().now_ms;
-    let low = from.as_ref().map_or(Bound::Unbounded, |from| Bound::Excluded(from.key()));
+    let low = begin.1.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let table = call.shared.keyspace.table(a[1], is_hash)?;
     let (mut found, mut last) = (Vec::new(), None);
     if let Some(table) = &table {
@@ -161,10 +161,8 @@ pub(super) fn hscan(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
         }
         last = last.filter(|_| walk.next().is_some());
     }
-    let last = last.map(|key| Scanned::String(key.to_vec()));
-    let cursor = call.shared.cursors.give(last, now_ms);
-    call.reply.array(2);
-    call.reply.bulk(cursor.to_string().as_bytes());
+    let last = last.map(<[u8]>::to_vec);
+    call.reply.cursor(call.shared.common.cursors().give(&begin, Some(a[1]), last, now_ms));
     call.reply.array(if wanted.only_keys { found.len() } else { 2 * found.len() });
     for record in found {
         call.reply.bulk(record.key);

@@ -127,19 +127,18 @@ pub(super) fn keys(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
 }
 
 pub(super) fn scan(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
-    let from = call.shared.cursors.place(a[1])?;
+    let begin = call.shared.common.cursors().place(a[1], None)?;
     let wanted = Scan::of("scan", &a[2..])?;
     let mut found = Vec::new();
     let keyspace = &call.shared.keyspace;
-    let last = keyspace.scan(from.as_ref(), wanted.count, |key, kind| {
+    let last = keyspace.scan(begin.1.as_deref(), wanted.count, |key, kind| {
         let is_kind = wanted.kind.is_none_or(|name| name.eq_ignore_ascii_case(kind.name().as_bytes()));
         if is_kind && wanted.wants(key) {
             found.push(key.to_vec());
         }
     });
-    let cursor = call.shared.cursors.give(last, keyspace.now_ms);
-    call.reply.array(2);
-    call.reply.bulk(cursor.to_string().as_bytes());
+    let now_ms = call.keys().now_ms;
+    call.reply.cursor(call.shared.common.cursors().give(&begin, None, last, now_ms));
     call.reply.array(found.len());
     found.iter().for_each(|key| call.reply.bulk(key));
     Ok(())

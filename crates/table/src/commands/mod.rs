@@ -231,7 +231,7 @@ fn on_cluster(
     };
     match run(call, front, arguments) {
         // The table was dropped or loaded since it was opened. The command has changed nothing.
-        Err(Refusal::Cluster(Error::Lost(_))) => {
+        Err(Refusal::Cluster(Error::Lost(_) | Error::Dropped)) => {
             front.forget();
             call.reply.withdraw();
             run(call, front, arguments)

@@ -206,18 +206,21 @@ impl Directory {
                     true => !self.is_gone(now_ms, occupant),
                     false => self.is_complete(now_ms, group, index),
                 };
-                Some(TableSeat { node, is_parity: index >= data, is_complete })
+                let incarnation = occupant.incarnation;
+                Some(TableSeat { node, incarnation, is_parity: index >= data, is_complete })
             };
-            TableGroup { seats: group.seats.iter().enumerate().map(seat).collect() }
+            TableGroup { id: group.id, seats: group.seats.iter().enumerate().map(seat).collect() }
         };
         TableGroups { groups: of_table.map(shown).collect() }
     }
 
-    /// Removes the groups of a table.
-    pub(crate) fn drop_table(&mut self, table: TableId) {
-        let before = self.stored.groups.len();
-        self.stored.groups.retain(|group| group.spec.id != table);
-        self.has_changed |= self.stored.groups.len() < before;
+    /// Removes the groups of a table. Returns the servers that have seats of them.
+    pub(crate) fn drop_table(&mut self, table: TableId) -> BTreeSet<Address> {
+        let of_table = self.stored.groups.extract_if(.., |group| group.spec.id == table);
+        let seats = of_table.flat_map(|group| group.seats).flatten();
+        let servers: BTreeSet<Address> = seats.map(|occupant| occupant.server).collect();
+        self.has_changed |= !servers.is_empty();
+        servers
     }
 
     /// Handles a message of a server.

@@ -24,6 +24,7 @@ mod serve;
 pub(super) mod service;
 mod transfer;
 
+pub(super) use member::LEASE_MS;
 pub use message::Shape;
 #[cfg(test)]
 pub(super) use serve::check_sums;

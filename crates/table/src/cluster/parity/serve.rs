@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use thalweg_api::TableHeld;
+
 use super::super::image::{Address, Element};
 #[cfg(test)]
 use super::super::interval::Bytes;
@@ -118,6 +120,22 @@ impl BucketServer {
         let returned = returned.map(|of| Held { seat: of.seat, generation: 0, is_complete: false });
         let held = seats.filter_map(held).chain(returned).collect();
         ParityMessage::Alive { run, free_bytes, is_closing, held, silent }
+    }
+
+    /// The seats of a table that this server has, for reports.
+    pub(crate) fn seats(&mut self, now_ms: u64, table: TableId) -> Vec<TableHeld> {
+        let mut seats = Vec::new();
+        for found in members(&mut self.tables, &mut self.receipts, &mut self.retiring) {
+            seats.push((found.member.seat, found.member.may_serve(now_ms)));
+        }
+        let Protection { groups, keepers, .. } = &self.protection;
+        seats.extend(keepers.values().map(|keeper| (keeper.seat, keeper.is_complete())));
+        let is_of = |seat: &Seat| groups.get(&seat.group).is_some_and(|group| group.spec.id == table);
+        let held = |(seat, is_complete): (Seat, bool)| {
+            let Seat { group, index, incarnation } = seat;
+            is_of(&seat).then_some(TableHeld { group, index, incarnation, is_complete })
+        };
+        seats.into_iter().filter_map(held).collect()
     }
 
     /// Whether this server has the generation of a group that somebody else has. If not, whoever has the older one

@@ -3,6 +3,7 @@
 //! Model: `table-groups`, beside the identity of the node, is replaced as a whole before anything is sent.
 //! Invariant: after a failure to store a change, the groups are those of the file.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -105,6 +106,9 @@ impl TableService {
     /// Handles a message for the registrar, if this node is the registrar. Otherwise the sender asks again.
     pub(in super::super) fn register(self: &Arc<Self>, from: &Address, message: ParityMessage) {
         let Ok(registrar) = self.registrar() else { return };
+        if matches!(&message, ParityMessage::Join { spec, .. } if self.drops(spec.id)) {
+            return;
+        }
         if let ParityMessage::Dropped { table } = message {
             let is_listed = |list: TableList| list.tables.iter().any(|entry| number(&entry.id) == Ok(table));
             // A table is listed once it is loaded.
@@ -116,12 +120,15 @@ impl TableService {
         let _ = self.with_directory(|directory, out| directory.take(now_ms(), from, message, out));
     }
 
-    /// Removes the groups of a table, if this node is the registrar.
-    pub(in super::super) fn drop_groups(self: &Arc<Self>, table: TableId) {
-        if self.parity.has_groups() && self.registrar().is_ok() {
-            // Servers that have removed the table remind the registrar of groups that could not be removed.
-            let _ = self.with_directory(|directory, _| directory.drop_table(table));
+    /// Removes the groups of a table, if this node is the registrar. Returns the nodes that have seats of them, if any
+    /// has.
+    pub(in super::super) fn drop_groups(self: &Arc<Self>, table: TableId) -> Option<BTreeSet<Address>> {
+        if !self.parity.has_groups() || self.registrar().is_err() {
+            return None;
         }
+        // Servers that have removed the table remind the registrar of groups that could not be removed.
+        let seats = self.with_directory(|directory, _| directory.drop_table(table)).ok()?;
+        Some(seats).filter(|seats| !seats.is_empty())
     }
 
     /// Does what is due for the registrar, if this node is the registrar and there are groups.

@@ -4,11 +4,13 @@
 //! nor if all are stopped. A server that was cut off or frozen serves nothing that others have since. In the end every
 //! parity bucket is the sum of the records of its group.
 
+use std::collections::BTreeSet;
+
 use super::super::image::Address;
 use super::super::interval::{Bytes, Interval};
-use super::super::message::{Answer, Message, Operation};
+use super::super::message::{Answer, Message, Operation, Spec, TableId};
 use super::super::parity::directory::{Directory, Stored};
-use super::super::parity::message::{Group, Shape};
+use super::super::parity::message::{Group, ParityMessage, Shape};
 use super::super::server::{BucketServer, Outbox, To};
 use super::{CALM_MS, Event, KEYS, SEEDS, TABLE, World, key, name, number, seeds, server};
 use crate::bucket::Bucket;
@@ -67,7 +69,10 @@ impl World {
     }
 
     pub(super) fn register(&mut self, from: usize, message: Message) {
-        let Message::Parity(message) = message else { panic!("{message:?} to the registrar") };
+        let Message::Parity(message) = message else { return self.ended(from, &message) };
+        if matches!(&message, ParityMessage::Join { spec, .. } if self.drops.has(spec.id)) {
+            return;
+        }
         let now_ms = self.now_ms;
         self.with_directory(|directory, out| directory.take(now_ms, &name(from), message, out));
     }
@@ -88,17 +93,32 @@ impl World {
 
     /// Makes the first group of the table.
     pub(super) fn create_group(&mut self, shape: Shape) {
-        let (spec, mut is_made) = (self.spec, false);
-        while !is_made {
+        while self.make_group(self.spec, shape).is_none() {
             self.step();
-            let now_ms = self.now_ms;
-            self.with_directory(|directory, out| {
-                if directory.alive(now_ms).count() >= shape.seats() {
-                    directory.create(now_ms, spec, out);
-                    is_made = true;
-                }
-            });
         }
+    }
+
+    /// Makes the first group of a table, if there are enough servers. Returns the home of the table.
+    pub(super) fn make_group(&mut self, spec: Spec, shape: Shape) -> Option<Address> {
+        let (now_ms, mut home) = (self.now_ms, None);
+        self.with_directory(|directory, out| {
+            if directory.alive(now_ms).count() >= shape.seats() {
+                home = directory.create(now_ms, spec, out);
+            }
+        });
+        home
+    }
+
+    /// Removes the groups of a table. Returns the servers with seats.
+    pub(super) fn drop_groups(&mut self, table: TableId) -> Option<BTreeSet<Address>> {
+        let mut seats = BTreeSet::new();
+        self.with_directory(|directory, _| seats = directory.drop_table(table));
+        Some(seats).filter(|seats| !seats.is_empty())
+    }
+
+    /// Whether the registrar is there.
+    pub(super) fn registrar_is_up(&self) -> bool {
+        self.now_ms >= self.registrar.up_ms
     }
 
     /// Loads the records that exist throughout into buckets, as a client would.
