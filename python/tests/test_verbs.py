@@ -48,6 +48,22 @@ def test_keywords_are_the_flags_of_the_command(verb: str) -> None:
     assert names - added == flags - shown_otherwise - {"no-disk"}
 
 
+def test_what_a_transfer_left_out_is_in_its_result() -> None:
+    Path("from/a").mkdir(parents=True)
+    Path("to/file").mkdir(parents=True)
+    for name in ("file", "a/b.o", "c"):
+        Path("from", name).write_text(name)
+    with pytest.warns(UserWarning, match="copied but for 1 of 4 entries"):
+        receipt = thalweg.pump("from/", "to", exclude="*.o")
+    assert (receipt.left_out, receipt.excluded, receipt.holds) == (1, 1, True)
+    assert [(error.kind, Path(error.path).name) for error in receipt.errors] == [("destination", "file")]
+    told = thalweg.pump("from/", "to", filter=["P file"], include=["c"], exclude=["*"], delete=True, dry_run=True)
+    assert sorted((item.change, item.path) for item in told.items) == [("changed", "c")]
+    assert not Path("to/a/b.o").exists() and Path("to/file").is_dir()
+    with pytest.raises(thalweg.Error, match="is a directory"):
+        thalweg.pump("from/", "to", strict=True)
+
+
 def test_the_peak_of_a_receipt_is_that_of_the_program_and_is_not_promised() -> None:
     """A program that held memory of its own read "peak 426 MiB, promised at most 34 MiB"."""
     thalweg.gen("1k", "records")

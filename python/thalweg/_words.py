@@ -24,13 +24,13 @@ Option: TypeAlias = bool | SupportsIndex | float | Name | Iterable[Name] | None
 
 
 SWITCHES = frozenset(
-    "ascii datamation detach merge no_checksum no_proof prefixed resume skewed split_keys through_ssh unique"
-    " verify".split()
+    "ascii datamation delete detach dry_run existing merge no_checksum no_proof prefixed resume skewed split_keys"
+    " strict through_ssh unique update verify".split()
 )
 """Keywords whose flags take no value."""
-_NAMES = frozenset(("output", "identity", "summary"))
+_NAMES = frozenset(("output", "identity", "summary", "files_from"))
 """Keywords that are names of files."""
-_LISTS = frozenset(("scratch", "by", "right_by"))
+_LISTS = frozenset(("scratch", "by", "right_by", "filter", "include", "exclude"))
 """Keywords that take several values."""
 
 

@@ -359,8 +359,30 @@ class PumpLink(Object):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeftOut(Object):
+    """An entry that a transfer left out because of an error."""
+
+    path: str
+    """Its path: at the destination if that could not take it, otherwise at the source."""
+    kind: str
+    """``unreadable``, ``vanished``, ``changed``, or ``destination`` if that could not take it."""
+    why: str
+    """The error: one line, with the path."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PumpItem(Object):
+    """An entry that a dry run of a transfer would change."""
+
+    change: str
+    """``new``, ``changed``, ``attributes`` or ``deleted``."""
+    path: str
+    """Its path in the transfer, with a slash at its end if it is a directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PumpReceipt(Object):
-    """What a transfer did. It succeeded only if ``checksum_out`` is ``checksum_in``."""
+    """What a transfer did. It succeeded only if ``holds``, and is complete only if ``left_out`` is 0."""
 
     verb: str
     """``pump``."""
@@ -384,8 +406,30 @@ class PumpReceipt(Object):
     """Whether checksums were taken."""
     verified: bool
     """Whether the output was read back and had the same checksums."""
+    checksum_left_out: Checksum
+    """The checksum of what was read and arrived, but could not be stored."""
+    found: int
+    """Entries that were found at the source. One that could not be looked at counts as one."""
+    left_out: int
+    """Of these, the ones that were left out because of an error."""
+    errors: tuple[LeftOut, ...]
+    """The first of these, in no particular order, as many as fit in 64 MiB of memory."""
+    changed_directories: int
+    """Directories in which names came or went while they were read."""
+    excluded: int
+    """Entries of the source that rules exclude; one for a directory with everything in it."""
+    deleted: int
+    """Entries of the destination that were deleted, because the source does not have them."""
+    not_deleted: int
+    """Entries that were to be deleted, but would have been too many."""
+    skipped: int
+    """Entries that were skipped because the destination has newer ones, or none."""
+    dry_run: bool
+    """Whether nothing was changed; the numbers are then those of what would be."""
+    items: tuple[PumpItem, ...]
+    """What a dry run would change, in no particular order, as much as fits in 64 MiB of memory."""
     holds: bool
-    """Whether the invariant holds: out = in."""
+    """Whether the invariant holds: out + left out = in, for checksums and for the number of entries."""
     seconds: float
     """Wall-clock seconds."""
     sync_seconds: float

@@ -8,6 +8,7 @@ side, each with its own memory.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, cast
 
@@ -405,6 +406,17 @@ def pump(
     resume: bool = False,
     verify: bool = False,
     no_checksum: bool = False,
+    strict: bool = False,
+    filter: str | Iterable[str] = (),
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    delete: bool = False,
+    max_delete: int | None = None,
+    dry_run: bool = False,
+    compare: Literal["time", "content"] | None = None,
+    update: bool = False,
+    existing: bool = False,
+    files_from: Name | None = None,
     there: str | None = None,
     through_ssh: bool = False,
     ssh: str | None = None,
@@ -419,6 +431,14 @@ def pump(
 
     ``cluster`` is the one whose hosts are named, that of ``identity`` if it is not given.
 
+    What cannot be copied, because it cannot be read or changes while it is read, is left out: see ``left_out`` and
+    ``errors`` of the result, which is then not complete, and a :class:`UserWarning` says so. With ``strict`` the first
+    such error is raised.
+
+    ``include`` and ``exclude`` are patterns as rsync has them, and ``filter`` rules; the first that matches decides,
+    those of ``filter`` before ``include``, and that before ``exclude``. ``dry_run`` changes nothing; ``items`` of the
+    result are the changes that would be made.
+
     ``limit`` is the most bytes in a second. With ``verify`` what was written is read back before it gets its name.
 
     >>> import pathlib, thalweg
@@ -432,6 +452,17 @@ def pump(
         "resume": resume,
         "verify": verify,
         "no_checksum": no_checksum,
+        "strict": strict,
+        "filter": filter,
+        "include": include,
+        "exclude": exclude,
+        "delete": delete,
+        "max_delete": max_delete,
+        "dry_run": dry_run,
+        "compare": compare,
+        "update": update,
+        "existing": existing,
+        "files_from": files_from,
         "there": there,
         "through_ssh": through_ssh,
         "ssh": ssh,
@@ -440,7 +471,11 @@ def pump(
         **({} if identity is None else {"identity": identity}),
     }
     ends = [*some_names(sources, "sources"), output_name(dest, "dest")]
-    return made(PumpReceipt, call(words("pump", ends, options), progress, cancel))
+    receipt = made(PumpReceipt, call(words("pump", ends, options), progress, cancel))
+    if receipt.left_out:
+        first = f": {receipt.errors[0].why}" if receipt.errors else ""
+        warnings.warn(f"copied but for {receipt.left_out} of {receipt.found} entries{first}", stacklevel=2)
+    return receipt
 
 
 def plan(

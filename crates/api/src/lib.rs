@@ -40,8 +40,8 @@ pub use node::{
 pub use partition::{PartReceipt, PartitionPick, PartitionReceipt};
 pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{
-    FailureKind, Note, PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, SshAnswer,
-    SshGreeting, SshMeeting,
+    FailureKind, LeftOut, LeftOutKind, Note, PumpChange, PumpChoice, PumpCompare, PumpEnd, PumpItem,
+    PumpLink, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, SshAnswer, SshGreeting, SshMeeting,
 };
 pub use rates::{
     ClusterPlan, ClusterStage, ExchangeAsk, ExchangeReport, NodePlan, NodeRates, NodeRole, ProbeReport,

@@ -38,7 +38,32 @@ pub struct PumpEnd {
     pub clocks_per_byte: Option<f64>,
 }
 
-/// The result of a transfer. It succeeded only if `checksum_out` is `checksum_in`.
+/// Why an entry was left out of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeftOutKind {
+    /// The source could not be read.
+    Unreadable,
+    /// It was there when its directory was listed, and is gone.
+    Vanished,
+    /// It changed while it was read, and did not merely grow.
+    Changed,
+    /// The destination could not take it.
+    Destination,
+}
+
+/// An entry that a transfer left out because of an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Its path: at the destination if that could not take it, otherwise at the source.
+    pub path: String,
+    /// The kind of the error.
+    pub kind: LeftOutKind,
+    /// The error: one line, with the path.
+    pub why: String,
+}
+
+/// The result of a transfer. It succeeded only if `holds`, and is complete only if nothing was left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PumpReceipt {
     /// `pump`.
@@ -65,7 +90,41 @@ pub struct PumpReceipt {
     pub proved: bool,
     /// Whether the output was read back and had the same checksums.
     pub verified: bool,
-    /// Whether the invariant holds: out = in.
+    /// The checksum of what was read and arrived, but could not be stored.
+    #[serde(with = "hex", default)]
+    pub checksum_left_out: u128,
+    /// Entries that were found at the source, and those of the destination that could not be deleted or be given their
+    /// attributes. One that could not be looked at counts as one.
+    #[serde(default)]
+    pub found: u64,
+    /// Of these, the ones that were left out because of an error.
+    #[serde(default)]
+    pub left_out: u64,
+    /// The first of these, in no particular order, as many as fit in 64 MiB of memory.
+    #[serde(default)]
+    pub errors: Vec<LeftOut>,
+    /// Directories in which names came or went while they were read.
+    #[serde(default)]
+    pub changed_directories: u64,
+    /// Entries of the source that rules exclude; one for a directory with everything in it.
+    #[serde(default)]
+    pub excluded: u64,
+    /// Entries of the destination that were deleted, because the source does not have them.
+    #[serde(default)]
+    pub deleted: u64,
+    /// Entries that were to be deleted, but would have been too many.
+    #[serde(default)]
+    pub not_deleted: u64,
+    /// Entries that were skipped because the destination has newer ones, or none.
+    #[serde(default)]
+    pub skipped: u64,
+    /// Whether nothing was changed; the numbers are then those of what would be.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// What a dry run would change, in no particular order, as much as fits in 64 MiB of memory.
+    #[serde(default)]
+    pub items: Vec<PumpItem>,
+    /// Whether the invariant holds: out + left out = in, for checksums and for the number of entries.
     pub holds: bool,
     /// Wall-clock seconds.
     pub seconds: f64,
@@ -144,6 +203,24 @@ pub struct PumpVerdict {
     pub receipt: Option<PumpReceipt>,
 }
 
+impl PumpReceipt {
+    /// The entries that were moved, were there already, or are counted as left out. What a peer reports may be anything.
+    pub fn accounted(&self) -> u64 {
+        let PumpReceipt { files, resumed_files, directories, links, hard_links, .. } = *self;
+        let others = [self.skipped, self.special, self.left_out];
+        [files, resumed_files, directories, links, hard_links]
+            .iter()
+            .chain(&others)
+            .fold(0, |sum, n| n.saturating_add(sum))
+    }
+
+    /// Whether everything that was found is accounted for, and the checksums agree.
+    pub fn is_accounted_for(&self) -> bool {
+        self.found == self.accounted()
+            && self.checksum_in == self.checksum_out.wrapping_add(self.checksum_left_out)
+    }
+}
+
 impl PumpVerdict {
     /// A failure with its cause.
     pub fn failed(why: impl ToString, kind: FailureKind) -> PumpVerdict {
@@ -153,6 +230,81 @@ impl PumpVerdict {
     /// A success.
     pub fn done(receipt: PumpReceipt) -> PumpVerdict {
         PumpVerdict { receipt: Some(receipt), ..PumpVerdict::default() }
+    }
+}
+
+/// Which entries a transfer copies, and what happens to others at the destination. Both ends have it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PumpChoice {
+    /// Filter rules, as rsync's option `--filter` takes them. The first that matches decides.
+    pub rules: Vec<String>,
+    /// Delete what the source does not have.
+    pub delete: bool,
+    /// Delete at most this many entries.
+    pub max_delete: Option<u64>,
+    /// Change nothing, and list what would be changed.
+    pub dry_run: bool,
+    /// Which files are taken for equal, and not copied.
+    pub compare: PumpCompare,
+    /// Skip files that are newer at the destination.
+    pub update: bool,
+    /// Skip what the destination does not have.
+    pub existing: bool,
+    /// Only these paths below each source, and everything below those that are directories.
+    pub files_from: Option<Vec<String>>,
+}
+
+/// Which files are taken for equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PumpCompare {
+    /// None, unless the transfer resumes: then as with `Time`.
+    #[default]
+    Nothing,
+    /// Those with the same length and modification time.
+    Time,
+    /// Those with the same content.
+    Content,
+}
+
+/// What a dry run would do to an entry of the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PumpChange {
+    /// Create it.
+    New,
+    /// Replace it.
+    Changed,
+    /// Set its attributes.
+    Attributes,
+    /// Delete it.
+    Deleted,
+}
+
+/// An entry that a dry run would change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PumpItem {
+    /// The change.
+    pub change: PumpChange,
+    /// Its path in the transfer, with a slash at its end if it is a directory.
+    pub path: String,
+}
+
+impl PumpChoice {
+    /// Excludes what a pattern matches. As with rsync, `+ ` or `- ` may precede it, and `!` removes all rules.
+    pub fn exclude(&mut self, pattern: &str) {
+        self.pattern('-', pattern);
+    }
+
+    /// Includes what a pattern matches, as [`exclude`](Self::exclude).
+    pub fn include(&mut self, pattern: &str) {
+        self.pattern('+', pattern);
+    }
+
+    fn pattern(&mut self, action: char, pattern: &str) {
+        let is_rule = pattern == "!" || pattern.starts_with("- ") || pattern.starts_with("+ ");
+        self.rules.push(if is_rule { pattern.to_string() } else { format!("{action} {pattern}") });
     }
 }
 
@@ -182,6 +334,10 @@ pub struct PumpRequest {
     pub verify: bool,
     /// Whether checksums are taken.
     pub checksum: bool,
+    /// Whether the first error ends the transfer.
+    pub strict: bool,
+    /// Which entries.
+    pub choice: PumpChoice,
 }
 
 /// A notice about running work that the user should see at once, and that is not an error.
@@ -201,6 +357,10 @@ pub enum PumpSaid {
     Progress(u64, u64),
     /// A notice to show at once.
     Note(Note),
+    /// Entries that were left out. The receipt at the end only counts them.
+    LeftOut(Vec<LeftOut>),
+    /// What a dry run would change.
+    Items(Vec<PumpItem>),
     /// The first message, if it connects to another end that ssh started: its certificate, as PEM.
     Authority(String),
 }

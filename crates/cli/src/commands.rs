@@ -272,9 +272,13 @@ lists and extended attributes are not. In a tree, pipes, sockets and devices are
 a symbolic link is followed, links inside a tree are not.
 
 A file appears under its name only when it is complete, and a tree that did not exist before only when all of it is \
-complete and durable; in an existing directory, files appear one by one, and files with other names stay. The first \
-error ends the transfer. What was copied by then stays beside DEST under a hidden name if --resume can continue from \
-it.
+complete and durable; in an existing directory, files appear one by one, and files with other names stay. What cannot be read, vanishes, or is \
+overwritten while it is read, is left out and listed at the end, and the exit status is 4; a file that grows is copied \
+as long as it was. A failing or full disk ends the transfer. What was copied by then stays beside DEST under a hidden \
+name if --resume can continue from it.
+
+--exclude, --include, --filter, --delete, --update, --existing and --files-from mean what they mean to rsync, as far as \
+their help says; --dry-run shows what would be changed.
 
 Prints a receipt: the checksums of input and output, whether they agree, what each end cost, and what limited the \
 speed.",
@@ -283,6 +287,7 @@ speed.",
             ("thalweg pump photos /mnt/backup", "a tree into a directory, as /mnt/backup/photos"),
             ("thalweg pump photos/ /mnt/backup --resume", "\
 its contents, skipping files that are complete there"),
+            ("thalweg pump photos/ /mnt/backup --delete --exclude '*.tmp' --dry-run", "what a mirror would change"),
             ("thalweg pump big copy --verify --limit 100MB", "slowly, and read back from the disk"),
             ("thalweg pump big n1:/data/big", "to a host of the cluster; n1:/data/big . copies it back"),
             ("thalweg pump n1:/data n2:/backup --resume", "\

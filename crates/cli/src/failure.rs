@@ -22,6 +22,9 @@ pub(crate) const COULD_NOT: u8 = 2;
 /// The exit status of a command that may have made its change, or not.
 pub(crate) const UNCERTAIN: u8 = 3;
 
+/// The exit status of a transfer that left something out.
+pub(crate) const LEFT_OUT: u8 = 4;
+
 /// The flag that continues from what an earlier run left.
 const RESUME: &str = " (--resume)";
 

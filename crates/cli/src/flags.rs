@@ -14,7 +14,8 @@ use crate::flag::{
 };
 use crate::typed::{Document, Help, When};
 use crate::{
-    flags_bench, flags_cluster_tables, flags_nodes, flags_records, flags_table, flags_volume, values,
+    flags_bench, flags_cluster_tables, flags_nodes, flags_pump, flags_records, flags_table, flags_volume,
+    values,
 };
 
 /// The flags, grouped by topic.
@@ -385,70 +386,22 @@ at most 34 MiB of memory. Without this flag, one for each core. To or from a str
         doc: "The most bytes to read per second, all lanes together, as in 50MB.",
         set: |args, value| values::bytes(value).map(|rate| args.limit = Some(rate)),
     },
-    Flag {
-        long: "verify",
-        short: None,
-        value: Value::None,
-        at: PUMPS,
-        about: "read back what was written before it gets its name",
-        doc: "\
-Read back what was written, from the disk and not from the page cache, and compare its checksum with that of the \
-source, before the file gets its name. For this, small files are made durable one by one, which takes time.",
-        set: |args, _| {
-            args.verify = true;
-            Ok(())
-        },
-    },
-    Flag {
-        long: "no-disk",
-        short: None,
-        value: Value::Any("SIZE"),
-        at: PUMPS,
-        about: "move random bytes from memory to nowhere instead",
-        doc: "\
-Takes no SOURCE: moves SIZE random bytes from memory to nowhere, or to the DEST HOST:null:, with checksums at both \
-ends. Measures what the pump itself costs.",
-        set: |args, value| values::bytes(value).map(|bytes| args.no_disk = Some(bytes)),
-    },
-    Flag {
-        long: "there",
-        short: None,
-        value: Value::Any("COMMAND"),
-        at: At::Commands(&[Pump]),
-        about: "the command that starts thalweg at the far end of ssh",
-        doc: "\
-The command that the shell of the host of ssh://HOST/PATH starts, as in '~/bin/thalweg'. Without this flag, thalweg, \
-where that shell finds programs.",
-        set: |args, value| values::text(value).map(|text| args.there = Some(text.to_string())),
-    },
-    Flag {
-        long: "through-ssh",
-        short: None,
-        value: Value::None,
-        at: At::Commands(&[Pump]),
-        about: "send everything through ssh, and try no direct link",
-        doc: "\
-Send everything through ssh, as if no port of the host could be reached. This is slower: ssh handles all bytes on one \
-core at either end.",
-        set: |args, _| {
-            args.through_ssh = true;
-            Ok(())
-        },
-    },
-    Flag {
-        long: "no-checksum",
-        short: None,
-        value: Value::None,
-        at: PUMPS,
-        about: "for benchmarks: take no checksums",
-        doc: "\
-For benchmarks: take no checksums, to see what they cost. The receipt then does not say whether the output equals the \
-input, and interrupted files are copied from their beginning.",
-        set: |args, _| {
-            args.no_checksum = true;
-            Ok(())
-        },
-    },
+    flags_pump::VERIFY,
+    flags_pump::NO_DISK,
+    flags_pump::THERE,
+    flags_pump::THROUGH_SSH,
+    flags_pump::NO_CHECKSUM,
+    flags_pump::STRICT,
+    flags_pump::EXCLUDE,
+    flags_pump::INCLUDE,
+    flags_pump::FILTER,
+    flags_pump::DELETE,
+    flags_pump::MAX_DELETE,
+    flags_pump::DRY_RUN,
+    flags_pump::COMPARE,
+    flags_pump::UPDATE,
+    flags_pump::EXISTING,
+    flags_pump::FILES_FROM,
     flags_volume::STORES,
     flags_volume::MANAGER,
     flags_volume::CLIENTS,

@@ -6,13 +6,13 @@ use std::path::Path;
 use thalweg::table::Duplicates;
 use thalweg::volume::Hint;
 use thalweg::{IoChoice, KeyPart, PartitionPick};
-use thalweg_api::{May, Schedule};
+use thalweg_api::{May, PumpCompare, Schedule};
 use thalweg_base::units::Size;
 
 use crate::commands::COMMANDS;
 use crate::flags::{At, FLAGS, Value};
 use crate::parse::parse;
-use crate::reserved::RESERVED;
+use crate::reserved::{OF_RSYNC, RESERVED};
 use crate::typed::{Document, Help, TypedArgs, When};
 
 /// A flag's name, arguments that contain it, and a check of the result.
@@ -67,6 +67,17 @@ const CASES: &[Case] = &[
     ("verify", &["pump", "--verify"], |a| a.verify),
     ("no-disk", &["pump", "--no-disk", "1GiB"], |a| a.no_disk == Some(1 << 30)),
     ("no-checksum", &["pump", "--no-checksum"], |a| a.no_checksum),
+    ("strict", &["pump", "--strict"], |a| a.strict),
+    ("exclude", &["pump", "--exclude", "*.o"], |a| a.choice.rules == ["- *.o"]),
+    ("include", &["pump", "--include=b", "--exclude", "+ c"], |a| a.choice.rules == ["+ b", "+ c"]),
+    ("filter", &["pump", "--filter", "P d/"], |a| a.choice.rules == ["P d/"]),
+    ("delete", &["pump", "--delete"], |a| a.choice.delete),
+    ("dry-run", &["pump", "--dry-run"], |a| a.choice.dry_run),
+    ("compare", &["pump", "--compare", "content"], |a| a.choice.compare == PumpCompare::Content),
+    ("update", &["pump", "--update"], |a| a.choice.update),
+    ("existing", &["pump", "--existing"], |a| a.choice.existing),
+    ("files-from", &["pump", "--files-from=f"], |a| a.files_from.as_deref() == Some("f".as_ref())),
+    ("max-delete", &["pump", "--max-delete", "5"], |a| a.choice.max_delete == Some(5)),
     ("there", &["pump", "--there", "bin/t"], |a| a.there.as_deref() == Some("bin/t")),
     ("through-ssh", &["pump", "--through-ssh"], |a| a.through_ssh),
     ("stores", &["volume", "create", "--stores", "a,b", "--stores=c"], |a| a.stores.len() == 3),
@@ -218,6 +229,20 @@ fn rows_are_fit_to_print() {
             info.name
         );
     }
+}
+
+#[test]
+fn flags_of_rsync_name_those_that_do_the_same() {
+    for row in OF_RSYNC {
+        let long = format!("--{}", row.long);
+        let typed_long = typed(&["pump", &long]).err();
+        assert!(typed_long.is_none_or(|why| why.contains(row.today)), "{long}");
+        let Some(letter) = row.short else { continue };
+        let message = typed(&["pump", &format!("-{letter}")]).unwrap_err();
+        assert!(message.contains("rsync") && message.contains(row.today), "{message}");
+    }
+    let message = typed(&["pump", "--checksum", "a", "b"]).unwrap_err();
+    assert!(message.contains("--compare content"), "{message}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod flags;
 mod flags_bench;
 mod flags_cluster_tables;
 mod flags_nodes;
+mod flags_pump;
 mod flags_records;
 mod flags_table;
 #[cfg(test)]

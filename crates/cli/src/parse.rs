@@ -9,7 +9,7 @@ use lexopt::Arg;
 
 use crate::commands::{COMMANDS, Command};
 use crate::flags::{FLAGS, Flag};
-use crate::reserved::{RESERVED, Reserved};
+use crate::reserved::{OF_RSYNC, RESERVED, Reserved};
 use crate::suggest::nearest;
 use crate::typed::{Help, TypedArgs};
 
@@ -107,7 +107,7 @@ fn find(name: &Name, command: Option<Command>) -> Result<&'static Flag, Usage> {
     }
 }
 
-/// The error for a flag of GNU sort; some commands reserve none. For `exec`, a short flag is one of the typed command.
+/// The error for a flag of GNU sort, or of rsync; some commands reserve none. For `exec`, a short flag is one of the typed command.
 fn reserved(name: &Name, command: Option<Command>) -> Option<Usage> {
     match command {
         Some(Command::Exec) if matches!(name, Name::Short(_)) => {
@@ -115,13 +115,17 @@ fn reserved(name: &Name, command: Option<Command>) -> Option<Usage> {
                 "{name} is no flag of exec; write the command behind '--', as in thalweg exec -- uname -r"
             )));
         }
-        Some(Command::Exec | Command::Pump | Command::Cluster | Command::Job | Command::Node) => return None,
+        Some(Command::Exec | Command::Cluster | Command::Job | Command::Node) => return None,
         _ => {}
     }
     let is_it = |row: &&Reserved| match name {
         Name::Short(letter) => row.short == Some(*letter),
         Name::Long(long) => row.long == long,
     };
+    if command == Some(Command::Pump) {
+        let row = OF_RSYNC.iter().find(is_it)?;
+        return Some(Usage(format!("{name} is a flag of rsync; {}", row.today)));
+    }
     let row = RESERVED.iter().find(is_it)?;
     Some(Usage(format!("{name} is reserved for what it means to GNU sort; {}", row.today)))
 }

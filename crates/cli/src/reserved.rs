@@ -1,4 +1,4 @@
-//! Flags that are reserved for their meaning in GNU sort, each with what to write today.
+//! Flags that are reserved for their meaning in GNU sort, or in rsync for `pump`, each with what to write today.
 //!
 //! Invariant: none of them is a flag of this program, so a script that uses them gets an error instead of a surprise.
 //! Non-goals: implementing them.
@@ -58,3 +58,38 @@ pub(crate) const RESERVED: &[Reserved] = &[
     Reserved { short: Some('m'), long: "merge", today: "today write thalweg merge" },
     Reserved { short: None, long: "parallel", today: "today write --threads N" },
 ];
+
+/// Flags of rsync that `pump` has under another name, or does without.
+pub(crate) const OF_RSYNC: &[Reserved] = &[
+    of_rsync("checksum", Some('c'), "--compare content skips files whose contents are the same"),
+    of_rsync("dry-run", Some('n'), "write --dry-run"),
+    of_rsync("update", Some('u'), "write --update"),
+    of_rsync(
+        "archive",
+        Some('a'),
+        "leave it out: permissions, times, owners, links and holes are always kept",
+    ),
+    of_rsync("recursive", Some('r'), "leave it out: a directory is always copied with everything in it"),
+    of_rsync("hard-links", Some('H'), "leave it out: hard links are always kept"),
+    of_rsync("sparse", Some('S'), "leave it out: holes are always kept"),
+    of_rsync(
+        "verbose",
+        Some('v'),
+        "--dry-run lists what would be changed, and the receipt counts what was copied",
+    ),
+    of_rsync("itemize-changes", Some('i'), "--dry-run lists what would be changed"),
+    of_rsync("partial", Some('P'), "leave it out: --resume continues what was interrupted"),
+    of_rsync("append", None, "--resume continues what was interrupted"),
+    of_rsync("bwlimit", None, "--limit RATE is the most bytes in a second, as in 50MB"),
+    of_rsync("size-only", None, "--compare time or content says which files are equal"),
+    of_rsync("delete-after", None, "--delete deletes in each directory when it is complete"),
+    of_rsync("delete-during", None, "--delete deletes in each directory when it is complete"),
+    of_rsync("delete-before", None, "--delete deletes in each directory when it is complete"),
+    of_rsync("rsh", Some('e'), "--ssh COMMAND names another ssh"),
+    of_rsync("rsync-path", None, "--there COMMAND names the program at the far end of ssh"),
+    of_rsync("compress", Some('z'), "leave it out: links are not compressed"),
+];
+
+const fn of_rsync(long: &'static str, short: Option<char>, today: &'static str) -> Reserved {
+    Reserved { short, long, today }
+}

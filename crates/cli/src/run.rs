@@ -8,7 +8,7 @@ use thalweg_api::{Check, Receipt, to_json};
 use thalweg_io::host::{self, Hooks};
 
 use crate::bar::Shown;
-use crate::failure::{COULD_NOT, DONE, Failure, WRONG, noted};
+use crate::failure::{COULD_NOT, DONE, Failure, LEFT_OUT, WRONG, noted};
 use crate::interpret::{Job, Request, Show, interpret};
 use crate::parse::{Usage, parse};
 use crate::print::{complain, report, tell};
@@ -76,7 +76,9 @@ fn perform(Request { job, show: how }: Request) -> Result<u8, Failure> {
         Job::Pump(transfer) => {
             let receipt = watched(how, |progress| transfer.run(progress))?;
             report(how, || to_json(&receipt), || show::pump(&receipt))?;
-            held(&receipt.verb, receipt.holds)
+            held(&receipt.verb, receipt.holds)?;
+            show::left_out(&receipt).iter().for_each(|line| complain(line));
+            Ok(if receipt.left_out + receipt.not_deleted == 0 { DONE } else { LEFT_OUT })
         }
         Job::Load(task, duplicates) => {
             let loaded = watched(how, |progress| task.load(duplicates, progress))?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use thalweg::model::Simulated;
 use thalweg::volume::Hint;
 use thalweg::{IoChoice, JoinKind, KeyPart, PartitionPick};
-use thalweg_api::{May, Schedule};
+use thalweg_api::{May, PumpChoice, Schedule};
 use thalweg_base::units::Size;
 
 use crate::mount_options::MountOptions;
@@ -98,6 +98,9 @@ pub(crate) struct TypedArgs {
     pub(crate) verify: bool,
     pub(crate) no_disk: Option<u64>,
     pub(crate) no_checksum: bool,
+    pub(crate) strict: bool,
+    pub(crate) choice: PumpChoice,
+    pub(crate) files_from: Option<OsString>,
     pub(crate) there: Option<String>,
     pub(crate) through_ssh: bool,
 

@@ -370,3 +370,108 @@ fn a_shell_that_prints_is_told_apart_from_thalweg() {
     }
     there.pump(&["in", &there.at("n1", "out")]).is_refused(&["the shell of n1 prints 'Good morning'"]);
 }
+
+/// Either end leaves out what it cannot read or store, and both account for it.
+#[test]
+fn what_fails_at_either_end_is_left_out_and_the_rest_arrives() {
+    let Some(there) = There::start() else { return };
+    let place = &there.place;
+    place
+        .shell(
+            "mkdir -p tree/sub/below; for i in $(seq 100); do echo $i > tree/$i; done; echo a > tree/a; ln tree/a tree/sub/again
+             head -c 300000 /dev/urandom > tree/large; echo b > tree/sub/below/b; ln -s a tree/link",
+        )
+        .is_done();
+    let (tree, dest) =
+        (place.0.join("tree").display().to_string(), place.0.join("dest").display().to_string());
+    for (from, to) in [
+        (format!("{tree}/"), there.at("n1", "dest")),
+        (there.at("n1", "tree/"), dest.clone()),
+        (there.at("n1", "tree/"), there.at("n2", "dest")),
+    ] {
+        // A directory has the name of a file in pieces, and a file that of a directory.
+        place
+            .shell("rm -rf dest; mkdir -p dest/large/x dest/7/x dest/sub; echo file > dest/sub/below")
+            .is_done();
+        let told = there.pump(&[&from, &to, "--json"]);
+        let all: PumpReceipt = from_json(&told.out).unwrap();
+        assert_eq!((told.status, all.holds, all.found), (Some(4), true, 108), "{told:?}");
+        let mut names: Vec<_> = all.errors.iter().map(|e| e.path.rsplit('/').next().unwrap()).collect();
+        names.sort_unstable();
+        assert_eq!((all.left_out, names), (4, vec!["7", "b", "below", "large"]), "{told:?}");
+        assert!(told.err.ends_with("copied but for 4 of 108 entries\n"), "{told:?}");
+        place
+            .shell("cmp tree/99 dest/99 && test dest/a -ef dest/sub/again && ! find dest | grep thalweg")
+            .is_done();
+        let strict = there.pump(&[&from, &to, "--strict"]);
+        assert_eq!((strict.status, strict.err.lines().count()), (Some(2), 1), "{strict:?}");
+    }
+    // A file is overwritten while it is read; the transfer goes on with the others.
+    place.shell("mkdir live; mv in live/; echo small > live/small").is_done();
+    for (from, to) in [
+        (place.0.join("live").display().to_string(), there.at("n1", "out")),
+        (there.at("n1", "live"), place.0.join("out").display().to_string()),
+    ] {
+        let running = there.begun(&[&from, &to]);
+        place.shell("dd if=/dev/zero of=live/in bs=1M count=1 conv=notrunc status=none").is_done();
+        let told = running.ends();
+        assert!(told.status == Some(4) && told.err.contains("live/in changed while it was read"), "{told:?}");
+        place.shell("[ $(ls -A out) = small ] && rm -r out && ! ls -A | grep thalweg-").is_done();
+    }
+}
+
+/// A choice of entries has the same effect as on one machine.
+#[test]
+fn the_same_entries_are_chosen_as_on_one_machine() {
+    let Some(there) = There::start() else { return };
+    let place = &there.place;
+    place
+        .shell(
+            "mkdir -p tree/sub tree/cache was/sub was/cache was/gone/deep; echo 1 > tree/a; echo 2 > tree/sub/b.o; echo 3 > tree/cache/c
+             cp -a tree/a was/a; echo old > was/sub/b.o; echo 4 > was/cache/kept; echo 5 > was/gone/deep/d; echo 6 > was/sub/e
+             touch -d 2030-01-01 was/sub/b.o; echo new > tree/new; touch -d 2001-01-01 tree/a; head -c 200000 /dev/zero > tree/large
+             cp tree/large was/large",
+        )
+        .is_done();
+    let list = || place.shell("cd dest; find . -printf '%P %y %T@ %m %i\\n' | sort; cat sub/b.o").out;
+    let kept = |line: &str| line.rsplit_once(' ').map_or(line, |(rest, _)| rest).to_string();
+    for flags in [
+        &["--delete", "--exclude", "cache/"][..],
+        &["--delete", "--filter", "P gone/", "--include", "*.o", "--exclude", "sub/*"],
+        &["--update"],
+        &["--existing", "--delete"],
+        &["--compare", "content"],
+        &["--compare", "time"],
+    ] {
+        let tree = format!("{}/", place.0.join("tree").display());
+        let dest = place.0.join("dest").display().to_string();
+        let mut seen = Vec::new();
+        for (from, to) in [
+            (tree.clone(), dest.clone()),
+            (tree.clone(), there.at("n1", "dest")),
+            (there.at("n1", "tree/"), dest.clone()),
+        ] {
+            place.shell("rm -rf dest; cp -a was dest").is_done();
+            let before = list();
+            let all = |more: &[&str]| {
+                let args = [&[&from, &to, "--json"], flags, more].concat();
+                let ssh: &[&str] = if from.starts_with('/') && to.starts_with('/') {
+                    &[]
+                } else {
+                    &["--ssh", &there.sshd.ssh]
+                };
+                let told = place.run(&[&["pump"], &args[..], ssh].concat());
+                from_json::<PumpReceipt>(told.is_done()).unwrap()
+            };
+            let dry = all(&["--dry-run"]);
+            assert_eq!(list(), before, "{flags:?} from {from} to {to}");
+            let real = all(&[]);
+            assert!(dry.holds && real.holds && dry.deleted == real.deleted, "{flags:?}: {dry:?} {real:?}");
+            let mut items: Vec<String> = dry.items.iter().map(|item| format!("{item:?}")).collect();
+            items.sort();
+            let after: Vec<String> = list().lines().map(kept).collect();
+            seen.push((after, items, real.files, real.resumed_files, real.skipped, real.excluded));
+        }
+        assert!(seen.iter().all(|other| *other == seen[0]), "{flags:?}: {seen:#?}");
+    }
+}

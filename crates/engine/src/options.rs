@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use thalweg_api::{JoinKind, Work};
+use thalweg_api::{JoinKind, PumpChoice, Work};
 use thalweg_base::units::Size;
 use thalweg_record::{KeyPart, Layout};
 
@@ -218,6 +218,10 @@ pub struct PumpOptions {
     pub no_disk: Option<u64>,
     /// Whether to take checksums.
     pub checksum: bool,
+    /// Whether the first error ends the transfer. Otherwise what cannot be copied is left out and listed.
+    pub strict: bool,
+    /// Which entries are copied, and what happens to others at the destination.
+    pub choice: PumpChoice,
     /// The I/O back end.
     pub io: IoChoice,
 }
@@ -234,6 +238,8 @@ impl PumpOptions {
             verify: false,
             no_disk: None,
             checksum: true,
+            strict: false,
+            choice: PumpChoice::default(),
             io: IoChoice::Auto,
         }
     }

@@ -97,6 +97,34 @@ impl Error {
         matches!(self.errno().or_else(inner), Some(libc::EMFILE | libc::ENFILE))
     }
 
+    /// True if the whole process or the whole file system is affected, and not only this file: too many open files, no
+    /// memory, or a device or server that is gone.
+    pub fn is_of_everything(&self) -> bool {
+        let gone = [libc::ENOMEM, libc::ENODEV, libc::ENOTCONN, libc::ESHUTDOWN];
+        self.is_out_of_files() || self.errno().is_some_and(|errno| gone.contains(&errno))
+    }
+
+    /// True if the name or its directory is the reason, so that other names may well succeed. A full, damaged or
+    /// read-only file system is not such a reason.
+    pub fn is_of_one_name(&self) -> bool {
+        use std::io::ErrorKind::*;
+        matches!(
+            self.source.kind(),
+            NotFound
+                | PermissionDenied
+                | AlreadyExists
+                | IsADirectory
+                | NotADirectory
+                | DirectoryNotEmpty
+                | InvalidFilename
+                | InvalidInput
+                | ResourceBusy
+                | ExecutableFileBusy
+                | TooManyLinks
+                | Unsupported
+        ) || self.errno() == Some(libc::ELOOP)
+    }
+
     /// True for a full disk or an exhausted quota.
     pub fn is_full(&self) -> bool {
         matches!(self.errno(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG))

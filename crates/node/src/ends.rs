@@ -9,14 +9,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use thalweg_api::{PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, TransferRequest, from_json};
+use thalweg_api::{
+    LeftOut, PumpItem, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, TransferRequest, from_json,
+};
 use thalweg_engine::{Asked, Endpoint, Progress, PumpOptions, ends};
 use thalweg_pump::Watch;
-use thalweg_transfer::{Error, Route, STAGE, Transport, escaped, receive, send, unescaped};
+use thalweg_transfer::{Error, Requested, Route, STAGE, Transport, escaped, receive, send, unescaped};
 use thalweg_wire::{ClusterError, Link, LinkError, Streams, What, message};
 
 /// How often to check whether the caller asked to stop.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+/// The most entries that a node may list, which is more than it keeps.
+const LISTED_MAX: usize = 2 << 20;
+
+/// What was left out, and what a dry run would change.
+type Lists = (Vec<LeftOut>, Vec<PumpItem>);
 
 pub(crate) type Result<T> = std::result::Result<T, thalweg_engine::Error>;
 
@@ -67,7 +75,9 @@ pub(crate) fn pull(
     let request = request(transport, options, words_of(options)?);
     let control = transport.begin(&TransferRequest::Pump(Box::new(request))).map_err(no_link)?;
     let asked = paths_of(options);
-    let received = receive(&dest, Some((&asked, options.resume)), transport, control, &tree, progress);
+    let asked =
+        Requested { paths: &asked, resume: options.resume, strict: options.strict, choice: &options.choice };
+    let received = receive(&dest, Some(&asked), transport, control, &tree, progress);
     let mut receipt = received.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
@@ -99,13 +109,14 @@ pub(crate) fn follow(
     if let Some(signal) = progress.cancelled() {
         return Err(thalweg_engine::Error::Interrupted(signal));
     }
-    heard.map_err(|e| ends::error(e.into(), progress))?;
+    let lists = heard.map_err(|e| ends::error(e.into(), progress))?;
     let said = hearing.result().map(String::from_utf8_lossy).unwrap_or_default();
     let verdict: PumpVerdict = from_json(&said).map_err(|_| Error::Protocol(host.clone()))?;
     match (verdict.receipt, verdict.error) {
         (Some(mut receipt), None) => {
             receipt.source.host = host;
             receipt.dest.host = to.to_string();
+            (receipt.errors, receipt.items) = lists;
             Ok(receipt)
         }
         (_, why) => {
@@ -115,9 +126,10 @@ pub(crate) fn follow(
     }
 }
 
-/// Shows a node's reports of a transfer until it ends.
-fn show_all(hearing: &mut message::Reader, shown: &Progress) -> std::result::Result<(), LinkError> {
+/// Shows a node's reports of a transfer until it ends. Returns what was left out, and what a dry run would change.
+fn show_all(hearing: &mut message::Reader, shown: &Progress) -> std::result::Result<Lists, LinkError> {
     let (mut all, mut shown_bytes) = (None, 0);
+    let (mut left_out, mut items): Lists = Default::default();
     while let Some((text, _)) = hearing.next()? {
         match from_json(&text) {
             Ok(PumpSaid::Progress(done, total)) => {
@@ -129,11 +141,13 @@ fn show_all(hearing: &mut message::Reader, shown: &Progress) -> std::result::Res
                 shown_bytes = shown_bytes.max(done);
             }
             Ok(PumpSaid::Note(note)) => shown.pass_on(&note),
-            Ok(PumpSaid::Authority(_)) => {}
+            Ok(PumpSaid::LeftOut(some)) if left_out.len() < LISTED_MAX => left_out.extend(some),
+            Ok(PumpSaid::Items(some)) if items.len() < LISTED_MAX => items.extend(some),
+            Ok(PumpSaid::Authority(_) | PumpSaid::LeftOut(_) | PumpSaid::Items(_)) => {}
             Err(why) => return Err(LinkError::new(hearing.peer(), What::Cut(why))),
         }
     }
-    Ok(())
+    Ok((left_out, items))
 }
 
 pub(crate) fn request(transport: &dyn Initiator, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
@@ -148,6 +162,8 @@ pub(crate) fn request(transport: &dyn Initiator, options: &PumpOptions, sources:
         resume: options.resume,
         verify: options.verify,
         checksum: options.checksum,
+        strict: options.strict,
+        choice: options.choice.clone(),
     }
 }
 

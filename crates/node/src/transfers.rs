@@ -31,6 +31,9 @@ const LANES_SECONDS: u64 = 10;
 /// The most lanes of all transfers of a node: 9 GiB of blocks, if it is the sink.
 const LANES_MAX: usize = 256;
 
+/// Entries of a list in one message: with the longest texts they fit in a frame.
+const LISTED_SOME: usize = 16;
+
 /// Lanes that wait for their transfer, each with its link, and the number that have arrived in all.
 type Lanes = (Vec<(Streams, Arc<Link>)>, usize);
 
@@ -201,7 +204,16 @@ fn take_part(
         Err(why) => return refuse(out, why),
     };
     if request.to.is_some() || (request.dest.is_some() && !request.sources.is_empty()) {
-        let moved = both_ends((service, link), request, &options, (&mut out, &inc));
+        let mut moved = both_ends((service, link), request, &options, (&mut out, &inc));
+        if let Ok(receipt) = &mut moved {
+            let errors = std::mem::take(&mut receipt.errors);
+            let items = std::mem::take(&mut receipt.items);
+            let errors = errors.chunks(LISTED_SOME).map(|some| PumpSaid::LeftOut(some.to_vec()));
+            for said in errors.chain(items.chunks(LISTED_SOME).map(|some| PumpSaid::Items(some.to_vec()))) {
+                // A client that is gone does not hear the verdict either.
+                let _ = message::send(&mut out, &to_json(&said), &[]);
+            }
+        }
         let verdict = match &moved {
             Ok(receipt) => PumpVerdict::done(receipt.clone()),
             Err(why) => PumpVerdict::failed(why, why.kind()),
@@ -238,6 +250,8 @@ fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
         resume: request.resume,
         verify: request.verify,
         checksum: request.checksum,
+        strict: request.strict,
+        choice: request.choice.clone(),
         ..PumpOptions::new(request.sources.iter().map(end).collect::<Result<_>>()?, dest)
     })
 }

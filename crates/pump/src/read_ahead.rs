@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Handle, Kind, Op, Queue, Result};
+use thalweg_io::{ALIGN, Error, Handle, Kind, Op, Queue, Result};
 
 use crate::Meters;
 
@@ -15,6 +15,7 @@ struct Slot<T> {
     tag: u64,
     about: T,
     block: Option<Block>,
+    error: Option<Error>,
 }
 
 /// A lane's reads.
@@ -58,7 +59,7 @@ impl<'a, T> ReadAhead<'a, T> {
         block.set_len(if file.is_direct() { len.next_multiple_of(ALIGN) } else { len });
         let tag = self.next_tag;
         self.next_tag += 1;
-        self.slots.push_back(Slot { tag, about, block: None });
+        self.slots.push_back(Slot { tag, about, block: None, error: None });
         self.queue.submit(Op { kind: Kind::Read, file: file.clone(), at, block, tag });
     }
 
@@ -66,27 +67,40 @@ impl<'a, T> ReadAhead<'a, T> {
     pub fn ready(&mut self, block: Block, about: T) {
         let tag = self.next_tag;
         self.next_tag += 1;
-        self.slots.push_back(Slot { tag, about, block: Some(block) });
+        self.slots.push_back(Slot { tag, about, block: Some(block), error: None });
     }
 
     /// Waits for the next block in order; `None` if nothing is pending. It is shorter than requested only at the end of
     /// the file.
     pub fn next_block(&mut self) -> Result<Option<(Block, T)>> {
+        match self.next_read() {
+            None => Ok(None),
+            Some((block, about, Ok(()))) => Ok(Some((block, about))),
+            Some((_, _, Err(why))) => Err(why),
+        }
+    }
+
+    /// As [`next_block`](Self::next_block), but a read that failed is returned with what it was about, and the others
+    /// follow.
+    pub fn next_read(&mut self) -> Option<(Block, T, Result<()>)> {
         loop {
-            let Some(front) = self.slots.front_mut() else { return Ok(None) };
+            let front = self.slots.front_mut()?;
             if let Some(block) = front.block.take() {
                 let slot = self.slots.pop_front().expect("there is a front");
-                return Ok(Some((block, slot.about)));
+                return Some((block, slot.about, slot.error.map_or(Ok(()), Err)));
             }
             let queue = &mut self.queue;
             let done = self.meters.stage.for_read(|| queue.reap(true)).expect("a read is in flight");
-            done.result?;
-            self.meters.input.read(done.block.len() as u64);
-            if !done.file.is_direct() {
-                self.meters.cached.read(done.block.len() as u64);
-            }
             let slot = self.slots.iter_mut().find(|slot| slot.tag == done.tag);
-            slot.expect("only pending reads complete").block = Some(done.block);
+            let slot = slot.expect("only pending reads complete");
+            slot.error = done.result.err();
+            if slot.error.is_none() {
+                self.meters.input.read(done.block.len() as u64);
+                if !done.file.is_direct() {
+                    self.meters.cached.read(done.block.len() as u64);
+                }
+            }
+            slot.block = Some(done.block);
         }
     }
 }

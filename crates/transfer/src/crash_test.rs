@@ -134,15 +134,7 @@ struct Tried {
 
 fn transfer(sim: &Sim, (from, to): (&str, &str), resume: bool) -> Result<PumpReceipt> {
     let tree = sim.tree();
-    let transfer = Transfer {
-        sources: vec![From::Path(from.into())],
-        dest: To::Path(to.into()),
-        streams: 1,
-        limit: None,
-        resume,
-        verify: false,
-        hashing: true,
-    };
+    let transfer = Transfer { resume, ..Transfer::new(vec![From::Path(from.into())], To::Path(to.into())) };
     run(&transfer, &tree, &tree, &Unwatched)
 }
 
@@ -359,13 +351,9 @@ fn a_tree_goes_from_a_real_disk_to_a_simulated_one_and_back() {
     sim.make_dir("/d");
     let go = |from: &Path, to: &Path, source: &Arc<dyn Tree>, dest: &Arc<dyn Tree>| {
         let transfer = Transfer {
-            sources: vec![From::Path(from.to_path_buf())],
-            dest: To::Path(to.to_path_buf()),
             streams: 2,
-            limit: None,
-            resume: false,
             verify: true,
-            hashing: true,
+            ..Transfer::new(vec![From::Path(from.to_path_buf())], To::Path(to.to_path_buf()))
         };
         assert!(run(&transfer, source, dest, &Unwatched).unwrap().holds);
         assert_eq!(entries(&**source, from), entries(&**dest, to));

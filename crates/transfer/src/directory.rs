@@ -10,12 +10,14 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use thalweg_io::tree::{self, Attributes, Dir};
+use thalweg_io::tree::{self, Attributes, Dir, EntryKind};
 
+use crate::choice::below;
 use crate::claim::claim_directory;
+use crate::left_out::End;
 use crate::message::Message;
 use crate::refused::Refused;
 use crate::roots::Root;
@@ -32,6 +34,8 @@ pub(crate) enum Target {
     ToMake,
     /// A directory.
     Open(Arc<dyn Dir>),
+    /// It could not be created, and is left out with everything in it.
+    LeftOut,
 }
 
 /// A directory; see the head of this file.
@@ -56,6 +60,8 @@ pub(crate) struct Directory<'a> {
     sent: AtomicU64,
     /// The names in the source, as the peer reported them.
     named: Mutex<HashSet<OsString>>,
+    /// Whether the source could not be listed to its end.
+    is_partial: AtomicBool,
 }
 
 impl<'a> Directory<'a> {
@@ -78,6 +84,7 @@ impl<'a> Directory<'a> {
             number: 0,
             sent: AtomicU64::new(0),
             named: Mutex::default(),
+            is_partial: AtomicBool::new(false),
         }
     }
 
@@ -90,6 +97,7 @@ impl<'a> Directory<'a> {
         staged: bool,
     ) -> Result<Directory<'a>> {
         let facts = source.attributes()?;
+        count(&parent.shared.counts.found, 1);
         let place = Directory::under(
             parent,
             Some(source),
@@ -139,7 +147,7 @@ impl<'a> Directory<'a> {
         let there = match &*parent.there.lock().expect("no lane panics") {
             Target::Nowhere => Target::Nowhere,
             Target::Peer => Target::Peer,
-            Target::ToMake | Target::Open(_) => Target::ToMake,
+            Target::ToMake | Target::Open(_) | Target::LeftOut => Target::ToMake,
         };
         Directory {
             shared: parent.shared,
@@ -154,6 +162,7 @@ impl<'a> Directory<'a> {
             number: parent.shared.far.as_ref().map_or(0, |far| far.next_dir()),
             sent: AtomicU64::new(0),
             named: Mutex::default(),
+            is_partial: AtomicBool::new(false),
         }
     }
 
@@ -211,21 +220,54 @@ impl<'a> Directory<'a> {
         Path::new(OsStr::from_bytes(self.key.get(self.top.1..).unwrap_or_default()))
     }
 
+    /// Its path for filter rules.
+    pub(crate) fn way(&self) -> Vec<u8> {
+        match self.facts {
+            None => Vec::new(),
+            Some(_) => {
+                let root = &self.shared.ways[self.top.0 as usize];
+                let own = self.own_way().as_os_str();
+                if own.is_empty() { root.as_bytes().to_vec() } else { below(root.as_bytes(), own) }
+            }
+        }
+    }
+
+    /// Records that the source could not be listed to its end.
+    pub(crate) fn is_listed_in_part(&self) {
+        self.is_partial.store(true, Ordering::Relaxed);
+    }
+
     /// The final attributes.
     pub(crate) fn facts(&self) -> Option<Attributes> {
         self.facts
     }
 
-    /// The directory that is written, created if necessary; `None` if nothing is written.
-    pub(crate) fn open_or_create_target(&self) -> Result<Option<Arc<dyn Dir>>> {
+    /// The directory that is written, created if necessary; `None` if nothing is written. If it could not be created,
+    /// it is listed as left out, and the error is that of an entry of this name.
+    pub(crate) fn target_for(&self, name: &OsStr) -> Result<Option<Arc<dyn Dir>>> {
         let mut there = self.there.lock().expect("no lane panics");
         match &*there {
             Target::Nowhere | Target::Peer => return Ok(None),
             Target::Open(dir) => return Ok(Some(Arc::clone(dir))),
-            Target::ToMake => {}
+            Target::LeftOut => {}
+            Target::ToMake => {
+                if let Some(dir) = self.shared.left_out.or_none(End::Dest, self.create_target())? {
+                    *there = dir.as_ref().map_or(Target::Nowhere, |dir| Target::Open(Arc::clone(dir)));
+                    return Ok(dir);
+                }
+                *there = Target::LeftOut;
+            }
         }
+        Err(Error::NoDirectory(OsStr::from_bytes(&self.key_of(name)).into()))
+    }
+
+    fn create_target(&self) -> Result<Option<Arc<dyn Dir>>> {
         let parent = self.parent.as_ref().expect("only the parent of the roots has no parent");
-        let Some(above) = parent.open_or_create_target()? else { return Ok(None) };
+        let Some(above) = parent.target_for(&self.name)? else { return Ok(None) };
+        if self.shared.choice.only_looks() {
+            let is_there = above.find(&self.name)?.is_some_and(|facts| facts.kind == EntryKind::Directory);
+            return Ok(if is_there { Some(above.open_dir(&self.name)?) } else { None });
+        }
         let dir = match self.is_staged_root() {
             true => {
                 let journal = self.shared.journal.as_ref().expect("a transfer of a tree has a journal");
@@ -248,9 +290,9 @@ impl<'a> Directory<'a> {
             && self.shared.resume
             && let Some(source) = &self.source
         {
-            self.remove_strangers(&*dir, |name| source.find(name).map(|facts| facts.is_some()))?;
+            // What cannot be looked at may be there.
+            self.remove_strangers(&*dir, |name| !matches!(source.find(name), Ok(None)))?;
         }
-        *there = Target::Open(Arc::clone(&dir));
         Ok(Some(dir))
     }
 
@@ -265,30 +307,60 @@ impl<'a> Directory<'a> {
         if let Some(source) = &self.source
             && !source.attributes()?.is_same(facts)
         {
-            return Err(Error::Changed(source.path().to_path_buf()));
+            // In a tree that is in use, names come and go all the time. Those that were listed are moved.
+            if self.shared.strict {
+                return Err(Error::Changed(source.path().to_path_buf()));
+            }
+            count(&self.shared.counts.changed_directories, 1);
         }
-        count(&self.shared.counts.directories, 1);
+        let kept = || count(&self.shared.counts.directories, 1);
         if let Some(far) = &self.shared.far {
-            return far.tell(&Message::DirEnd(self.number, self.sent.load(Ordering::Relaxed)));
+            kept();
+            let is_whole = !self.is_partial.load(Ordering::Relaxed);
+            return far.tell(&Message::DirEnd(self.number, self.sent.load(Ordering::Relaxed), is_whole));
         }
-        let Some(there) = self.open_or_create_target()? else { return Ok(()) };
-        if self.source.is_none() && self.staged && self.shared.resume {
+        let there = match self.target_for(OsStr::new("")) {
+            Ok(Some(there)) => there,
+            Ok(None) => return Ok(kept()),
+            Err(Error::NoDirectory(_)) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        if self.source.is_none() && self.staged && self.shared.resume && !self.shared.choice.only_looks() {
             let named = self.named.lock().expect("no lane panics");
-            self.remove_strangers(&*there, |name| Ok(named.contains(name)))?;
+            self.remove_strangers(&*there, |name| named.contains(name))?;
         }
-        if self.is_staged_root() {
+        self.delete_others(&there)?;
+        if self.is_staged_root() || self.shared.choice.asked.dry_run {
+            return Ok(kept());
+        }
+        let set = there.set_attributes(facts).map_err(Error::from);
+        self.shared.left_out.or_none(End::Dest, set).map(|set| set.map_or((), |()| kept()))
+    }
+
+    /// Deletes what the source does not have, if that was asked for and all its names are known.
+    fn delete_others(&self, there: &Arc<dyn Dir>) -> Result<()> {
+        let shared = self.shared;
+        if !shared.choice.asked.delete || self.staged || self.is_partial.load(Ordering::Relaxed) {
             return Ok(());
         }
-        Ok(there.set_attributes(facts)?)
+        let way = self.way();
+        let named = self.named.lock().expect("no lane panics");
+        let is_at_source = |name: &OsStr| match &self.source {
+            None => named.contains(name),
+            // What cannot be looked at is there. What is hidden by a rule is not, unless that also protects it.
+            Some(source) => source.find(name).map_or(true, |found| {
+                found.is_some_and(|facts| !shared.hides(&below(&way, name), facts.kind))
+            }),
+        };
+        shared.deleter.clear(there, &way, is_at_source, &mut |why| {
+            count(&shared.counts.found, 1);
+            shared.left_out.add(End::Dest, why)
+        })
     }
 
     /// Removes what an earlier run created and the source no longer has, except files that are resumed. Only in trees
     /// that still have a hidden name.
-    fn remove_strangers(
-        &self,
-        there: &dyn Dir,
-        is_ours: impl Fn(&OsStr) -> thalweg_io::Result<bool>,
-    ) -> Result<()> {
+    fn remove_strangers(&self, there: &dyn Dir, is_ours: impl Fn(&OsStr) -> bool) -> Result<()> {
         const SOME: usize = 1000;
         let (mut names, mut strangers) = (there.names()?, Vec::new());
         loop {
@@ -297,7 +369,7 @@ impl<'a> Directory<'a> {
                 break;
             }
             for (name, _) in some {
-                if !self.shared.is_noted(&name) && !is_ours(&name)? {
+                if !self.shared.is_noted(&name) && !is_ours(&name) {
                     strangers.push(name);
                 }
             }

@@ -1,9 +1,12 @@
 //! Errors of transfers. Each message is one line: what, where, how much, and the remedy.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use thalweg_api::{FailureKind, PumpVerdict};
 use thalweg_block::PoolError;
+use thalweg_io::Action;
+use thalweg_io::tree::Dir;
 use thalweg_wire::LinkError;
 
 use crate::refused::Refused;
@@ -28,6 +31,20 @@ pub enum Error {
     /// A source changed while it was read.
     #[error("{} changed while it was read; run again", .0.display())]
     Changed(PathBuf),
+    /// A further name of a file that was left out under its first name.
+    #[error("{} is a further name of {}, which was left out", .path.display(), .first.display())]
+    FirstLeftOut {
+        /// The further name.
+        path: PathBuf,
+        /// The first name.
+        first: PathBuf,
+    },
+    /// A path that was asked for is not below any source.
+    #[error("{} is not below a source", .0.display())]
+    NotFound(PathBuf),
+    /// The directory of an entry could not be created, and was left out.
+    #[error("{}: its directory was left out", .0.display())]
+    NoDirectory(PathBuf),
     /// The data that was written is not the data that was read.
     #[error(
         "{}: {} has checksum {written:032x}, and the data read from the source {read:032x}; no file has that name \
@@ -43,6 +60,18 @@ pub enum Error {
         written: u128,
         /// Whether the file was read back.
         read_back: bool,
+    },
+    /// The entries that were found are not those that were moved or left out.
+    #[error(
+        "{peer} accounts for {accounted} of {found} entries; run again, and report this if it happens again"
+    )]
+    Miscounted {
+        /// The other end.
+        peer: String,
+        /// The entries that were found.
+        found: u64,
+        /// The entries that were moved or left out.
+        accounted: u64,
     },
     /// Another process writes this file or tree.
     #[error("another process is writing {}; wait for it, or choose another DEST", .0.display())]
@@ -80,12 +109,23 @@ impl Error {
     /// Its kind.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Error::Mismatch { .. } | Error::Changed(_) => FailureKind::Wrong,
+            Error::Mismatch { .. } | Error::Miscounted { .. } | Error::Changed(_) => FailureKind::Wrong,
             Error::Link(why) if !why.is_refusal() => FailureKind::Resumable,
             Error::Refused(Refused::NotListed(_)) => FailureKind::Resumable,
             Error::Ssh(SshError { what: SshFault::Ended { .. }, .. }) => FailureKind::Resumable,
             Error::Peer { kind, .. } => *kind,
             _ => FailureKind::Operating,
+        }
+    }
+
+    /// The error for the file `name` if its hidden file could not be created. The hidden name is named only if it is the
+    /// obstacle itself.
+    pub(crate) fn on_create(self, dir: &dyn Dir, name: &OsStr) -> Error {
+        match self {
+            Error::Io(e) if e.action == Action::Create => {
+                Error::Io(thalweg_io::Error { path: dir.path().join(name), ..e })
+            }
+            other => other,
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_io::tree::{Attributes, Dir};
-use thalweg_io::{Action, File, InputFile};
+use thalweg_io::{File, FileSystem, InputFile};
 use thalweg_pump::ReadAhead;
 use thalweg_record::{CELL_BYTES, sum_at};
 
@@ -22,6 +22,7 @@ use crate::blocks::{BLOCK_BYTES, DEPTH};
 use crate::claim::{claim_left, claim_new, give_name};
 use crate::directory::Directory;
 use crate::journal::{ListedFile, Ranges};
+use crate::left_out::{Change, End, change};
 use crate::message::{CELLS, Message};
 use crate::peer::Peer;
 use crate::refused::Refused;
@@ -98,6 +99,9 @@ pub(crate) struct FileTransfer<'a> {
     left: AtomicU64,
     state: Mutex<State>,
     finished: AtomicBool,
+    /// Whether it is left out, and whether the source said so.
+    given_up: AtomicBool,
+    lost_at_source: AtomicBool,
     /// Keeps the directory unfinished until this file is.
     _place: Option<Arc<Directory<'a>>>,
 }
@@ -139,6 +143,8 @@ impl<'a> FileTransfer<'a> {
                 noting: false,
             }),
             finished: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
+            lost_at_source: AtomicBool::new(false),
             _place: None,
         }
     }
@@ -152,29 +158,41 @@ impl<'a> FileTransfer<'a> {
         key: Vec<u8>,
     ) -> (FileTransfer<'a>, Cursor) {
         let cursor = Cursor { at: 0, end: len.unwrap_or(u64::MAX), data: None, there: Ranges::new() };
+        count(&shared.counts.found, 1);
         (FileTransfer::new(shared, origin, goal, key), cursor)
     }
 
-    /// Opens the source and the destination of a file.
-    pub(crate) fn open(shared: &'a Shared<'a>, entry: Entry<'a>) -> Result<(FileTransfer<'a>, Cursor)> {
+    /// Opens the source and the destination of a file. `None` if the file is left out.
+    pub(crate) fn open(
+        shared: &'a Shared<'a>,
+        entry: Entry<'a>,
+    ) -> Result<Option<(FileTransfer<'a>, Cursor)>> {
         let Entry { place, name, there } = entry;
-        let source = place.source().open_file(&name, true)?;
-        let facts = shared.source.attributes(&source)?;
+        let opened = || {
+            let source = place.source().open_file(&name, true)?;
+            let facts = shared.source.attributes(&source)?;
+            Ok((source, facts))
+        };
+        let Some((source, facts)) = shared.left_out.or_none(End::Source, opened())? else { return Ok(None) };
         let key = place.key_of(&there);
-        let (goal, known) = match (&shared.far, place.open_or_create_target()?) {
-            (Some(far), _) => far_goal(far, &place, there, &source, &facts, shared.resume)?,
-            (None, None) => (Goal::Nowhere, Existing::default()),
-            (None, Some(dir)) => goal(shared, dir, there, Some(&source), (&facts, &key), false)?,
+        let goal = || match (&shared.far, place.target_for(&there)?) {
+            (Some(far), _) => far_goal(far, &place, there.clone(), &source, &facts, shared.resume),
+            (None, None) => Ok((Goal::Nowhere, Existing::default())),
+            (None, Some(dir)) => goal(shared, dir, there.clone(), Some(&source), (&facts, &key), false),
+        };
+        let Some((goal, known)) = shared.left_out.or_none(End::Dest, goal())? else {
+            shared.lost(&key, facts.len, None, facts.links);
+            return Ok(None);
         };
         let mut moving = FileTransfer::new(shared, Origin::File(source), goal, key);
         moving.goes_on_from(&known);
         (moving.facts, moving._place) = (Some(facts), Some(place));
         let cursor = Cursor { at: 0, end: facts.len, data: None, there: known.ranges };
-        Ok((moving, cursor))
+        Ok(Some((moving, cursor)))
     }
 
     /// Opens the destination of a file that the peer sends. Also returns what of it exists, which is nothing if it
-    /// starts `anew`.
+    /// starts `anew`. If the file is left out, what arrives of it goes nowhere.
     pub(crate) fn arrives(
         shared: &'a Shared<'a>,
         place: &Arc<Directory<'a>>,
@@ -182,11 +200,15 @@ impl<'a> FileTransfer<'a> {
         anew: bool,
     ) -> Result<(FileTransfer<'a>, Existing)> {
         let key = place.key_of(&file.name);
-        let (goal, known) = match (place.open_or_create_target()?, &file.facts) {
-            (Some(dir), Some(facts)) => goal(shared, dir, file.name.clone(), None, (facts, &key), anew)?,
-            _ => (Goal::Nowhere, Existing::default()),
+        let goal = || match (place.target_for(&file.name)?, &file.facts) {
+            (Some(dir), Some(facts)) => goal(shared, dir, file.name.clone(), None, (facts, &key), anew),
+            _ => Ok((Goal::Nowhere, Existing::default())),
         };
+        let opened = shared.left_out.or_none(End::Dest, goal())?;
+        let is_left_out = opened.is_none();
+        let (goal, known) = opened.unwrap_or((Goal::Nowhere, Existing::default()));
         let mut moving = FileTransfer::to(shared, goal, place, file);
+        moving.given_up = AtomicBool::new(is_left_out);
         moving.goes_on_from(&known);
         Ok((moving, known))
     }
@@ -246,6 +268,28 @@ impl<'a> FileTransfer<'a> {
             Some(facts) => len > 0 && end <= facts.len && (len.is_multiple_of(cell) || end == facts.len),
             None => end <= i64::MAX as u64,
         }
+    }
+
+    /// Leaves the file out because of an error, which is returned if it ends the transfer instead. Only the first error
+    /// is listed.
+    pub(crate) fn give_up(&self, end: End, why: impl Into<Error>) -> Result<()> {
+        match self.given_up.swap(true, Ordering::Relaxed) {
+            true => Ok(()),
+            false => self.shared.left_out.add(end, why.into()),
+        }
+    }
+
+    /// Leaves the file out because the source did, which lists it.
+    pub(crate) fn is_lost_at_source(&self) {
+        self.lost_at_source.store(true, Ordering::Relaxed);
+        if self.given_up.swap(true, Ordering::Relaxed) {
+            self.shared.left_out.retract();
+        }
+    }
+
+    /// Whether it is left out.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
     }
 
     /// The length of its key.
@@ -333,17 +377,60 @@ impl<'a> FileTransfer<'a> {
         Ok(())
     }
 
-    /// After everything is written: verifies the file and renames it to its final name.
+    /// After everything is written: verifies the file and renames it to its final name, or leaves it out.
     pub(crate) fn finish(&self) -> Result<()> {
+        if !self.is_given_up()
+            && let Err(why) = self.check_unchanged()
+        {
+            self.give_up(End::Source, why)?;
+        }
+        if !self.is_given_up()
+            && let Err(why) = self.complete()
+        {
+            self.give_up(End::Dest, why)?;
+        }
+        if self.is_given_up() { self.discard() } else { Ok(()) }
+    }
+
+    /// An error if the source may have other bytes now than those that were read.
+    fn check_unchanged(&self) -> Result<()> {
+        let (Origin::File(file), Some(facts)) = (&self.origin, &self.facts) else { return Ok(()) };
+        let now = self.shared.source.attributes(file)?;
+        let is_same = match change(facts, &now, self.shared.strict) {
+            Change::None => true,
+            // Without checksums there is nothing to compare.
+            Change::Perhaps if !self.shared.hashing => now.len > facts.len,
+            Change::Perhaps => {
+                let read = self.state.lock().expect("no lane panics").read;
+                self.sum_of(self.shared.source.io(), file, facts.len)? == read
+            }
+            Change::Certain => false,
+        };
+        if is_same { Ok(()) } else { Err(Error::Changed(self.name())) }
+    }
+
+    /// Removes what was written of a file that is left out, and tells the peer.
+    fn discard(&self) -> Result<()> {
+        let (read, pieces) = {
+            let mut state = self.state.lock().expect("no lane panics");
+            // Dropping it removes the partial file, even if the journal lists it.
+            state.number = None;
+            (state.read, state.pieces)
+        };
+        let (len, names) = self.facts.map_or((0, 1), |facts| (facts.len, facts.links));
+        let came = matches!(self.origin, Origin::Peer(_)) && !self.lost_at_source.load(Ordering::Relaxed);
+        self.shared.lost(&self.key, len, came.then_some(read), names);
+        match (&self.goal, &self.shared.far) {
+            (Goal::Peer(number), Some(far)) => far.tell(&Message::FileLost(*number, pieces)),
+            _ => Ok(()),
+        }
+    }
+
+    fn complete(&self) -> Result<()> {
         let (read, written, end, pieces) = {
             let state = self.state.lock().expect("no lane panics");
             (state.read, state.written, state.end, state.pieces)
         };
-        if let (Origin::File(file), Some(facts)) = (&self.origin, &self.facts)
-            && !self.shared.source.attributes(file)?.is_same(facts)
-        {
-            return Err(Error::Changed(self.name()));
-        }
         let len = self.facts.map_or(end, |facts| facts.len);
         let names = self.facts.map_or(1, |facts| facts.links);
         if let (Goal::Peer(number), Some(far)) = (&self.goal, &self.shared.far) {
@@ -394,8 +481,13 @@ impl<'a> FileTransfer<'a> {
             file.sync()?;
             self.shared.dest.drop_cache(file);
         }
+        self.sum_of(self.shared.dest.io(), file, len)
+    }
+
+    /// Reads the first `len` bytes of a file and returns their checksum.
+    fn sum_of(&self, io: &Arc<dyn FileSystem>, file: &File, len: u64) -> Result<u128> {
         let meters = thalweg_pump::Meters::default();
-        let mut ahead = ReadAhead::new(self.shared.dest.io().queue(DEPTH)?, &self.shared.pool, &meters);
+        let mut ahead = ReadAhead::new(io.queue(DEPTH)?, &self.shared.pool, &meters);
         let (mut cursor, mut sum) = (Cursor { at: 0, end: len, data: None, there: Ranges::new() }, 0u128);
         loop {
             while let Some(block) = ahead.room() {
@@ -468,7 +560,7 @@ fn far_goal(
         Ok(false)
     })?;
     let end = known.ranges.last_key_value().map_or(0, |(at, (len, _))| at.saturating_add(*len));
-    let same = end <= facts.len && is_same(source, &known.cells)?;
+    let same = end <= facts.len && is_same(source, &known.cells);
     if !same {
         known = Existing::default();
     }
@@ -489,7 +581,7 @@ fn goal(
     if let Some(noted) = shared.noted.get(key) {
         let taken = if anew { None } else { taken_up(shared, &*dir, &partial, noted, facts)? };
         let taken = match (taken, source) {
-            (Some((_, cells)), Some(source)) if !is_same(source, &cells)? => None,
+            (Some((_, cells)), Some(source)) if !is_same(source, &cells) => None,
             (taken, _) => taken,
         };
         match taken {
@@ -507,13 +599,7 @@ fn goal(
         }
     }
     let made = claim_new(&*shared.dest, &*dir, &partial, true, Some(facts.user));
-    // An error should name the file by its final name, unless the hidden name is the obstacle.
-    let file = made.map_err(|e| match e {
-        Error::Io(e) if e.action == Action::Create => {
-            Error::Io(thalweg_io::Error { path: dir.path().join(&name), ..e })
-        }
-        other => other,
-    })?;
+    let file = made.map_err(|e| e.on_create(&*dir, &name))?;
     let goal = Goal::File { file: file.clone(), dir: Arc::clone(&dir), partial: partial.clone(), name };
     // Reserves space for a file without holes: writes into reserved space run in parallel.
     let reserved = if facts.is_sparse() { file.set_len(facts.len) } else { file.allocate(facts.len) };
@@ -564,17 +650,14 @@ fn taken_up(
     Ok(Some((file, cells)))
 }
 
-/// Whether the source has the same bytes in these cells.
-fn is_same(source: &File, cells: &[(u64, Vec<u8>)]) -> Result<bool> {
-    for (at, there) in cells {
+/// Whether the source has the same bytes in these cells. Cells that cannot be read count as different; reading the file
+/// from its beginning tells why.
+fn is_same(source: &File, cells: &[(u64, Vec<u8>)]) -> bool {
+    cells.iter().all(|(at, there)| {
         let mut here = [0; CELL_BYTES];
-        let Some(here) = here.get_mut(..there.len()) else { return Ok(false) };
-        source.read_at(*at, here)?;
-        if here != there {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+        let here = here.get_mut(..there.len());
+        here.is_some_and(|here| source.read_at(*at, here).is_ok() && here == there)
+    })
 }
 
 /// Adds a range, and merges it with its neighbours.

@@ -24,17 +24,19 @@ use thalweg_pump::{Carrier, Meters, Sink, Source, Watch, pump};
 use thalweg_wire::Streams;
 
 use crate::blocks::{BLOCK_BYTES, DEPTH, LANE_BLOCKS};
+use crate::choice::Deleter;
 use crate::claim::{claim_new, clear, give_tree_name};
 use crate::directory::{Directory, Target};
 use crate::file_transfer::{FileTransfer, Goal, Origin};
 use crate::journal::{Journal, JournalContents, told_by};
+use crate::left_out::{End, LeftOuts};
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::rate_limit::Limit;
 use crate::receipt::{Took, receipt};
 use crate::refused::Refused;
 use crate::roots::{self, From, Root, Roots, To, Transfer};
-use crate::shared::{Counts, Links, OneMore, Shared, count};
+use crate::shared::{Counts, Links, Name, OneMore, Shared, count};
 use crate::sink::SinkLane;
 use crate::source::SourceLane;
 use crate::work_queue::{Found, WorkQueue};
@@ -73,7 +75,13 @@ pub fn run(
         }
     };
     let cpu_seconds = process::usage().cpu_seconds - cpu_before;
-    Ok(receipt(&job, &shared, &Took { seconds: clock.seconds(), sync_seconds, cpu_seconds }))
+    let receipt = receipt(&job, &shared, &Took { seconds: clock.seconds(), sync_seconds, cpu_seconds });
+    Ok(PumpReceipt {
+        errors: shared.left_out.list.take(),
+        items: shared.deleter.items.take(),
+        holds: receipt.is_accounted_for(),
+        ..receipt
+    })
 }
 
 /// Whether an end is a stream, whose bytes can be moved only in order.
@@ -104,14 +112,17 @@ impl<'j> Job<'j> {
     /// The state that the lanes share. Opens the journal, or creates one.
     pub(crate) fn shared(&self, pool: Pool, far: Option<Arc<Peer<'j>>>) -> Result<Shared<'j>> {
         let transfer = self.transfer;
+        self.check_choice()?;
         let (journal, told) = match &self.roots.dir {
-            Some(dir) => {
+            Some(dir) if !transfer.choice.asked.dry_run => {
                 let (journal, told) = self.journal(dir)?;
                 (Some(journal), told)
             }
-            None => (None, JournalContents::default()),
+            _ => (None, JournalContents::default()),
         };
         let one_file = self.roots.roots.len() <= 1 && !self.roots.roots.iter().any(|root| root.is_tree);
+        // If one file is all that there is to move, its error is that of the transfer.
+        let is_alone = one_file && self.roots.missing.lock().expect("no lane panics").is_empty();
         Ok(Shared {
             source: Arc::clone(self.source),
             dest: Arc::clone(self.dest),
@@ -119,6 +130,12 @@ impl<'j> Job<'j> {
             watch: self.watch,
             hashing: transfer.hashing,
             verify: transfer.verify,
+            strict: transfer.strict,
+            left_out: LeftOuts::new(transfer.strict || is_alone),
+            choice: &transfer.choice,
+            deleter: Deleter::new(&transfer.choice),
+            ways: self.roots.roots.iter().map(|root| root.way.clone()).collect(),
+            receives: self.part == Part::Sink,
             resume: transfer.resume,
             sync_each: one_file,
             one_file,
@@ -131,9 +148,26 @@ impl<'j> Job<'j> {
             links: Mutex::new(Links::default()),
             staged: Mutex::default(),
             sums: Mutex::default(),
+            sum_left_out: Mutex::default(),
             failed: AtomicBool::new(false),
             error: Mutex::new(None),
         })
+    }
+
+    /// Refuses a choice of entries that has no meaning here.
+    fn check_choice(&self) -> Result<()> {
+        let choice = &self.transfer.choice;
+        let no_path = |from: &From| !matches!(from, From::Path(_));
+        let is_stream = is_in_order(self.transfer) || self.transfer.sources.iter().any(no_path);
+        if is_stream && !choice.is_everything() {
+            return Err(Refused::ChoiceOfStream.into());
+        }
+        match (self.roots.roots.iter().find(|root| root.is_new), &self.roots.dir) {
+            (Some(root), Some(dir)) if choice.asked.existing => {
+                Err(Refused::NothingExists(dir.path().join(&root.there)).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Opens the journal, with its contents if this run resumes from it. Otherwise removes what an earlier run left.
@@ -195,6 +229,7 @@ impl<'j> Job<'j> {
         });
         drop(feed);
         shared.goes_on()?;
+        shared.list_missing()?;
         let clock = Stopwatch::start();
         if let Some(dir) = &self.roots.dir {
             self.finish(shared, dir, None)?;
@@ -214,9 +249,10 @@ impl<'j> Job<'j> {
             total += match source {
                 From::Zeros(len) | From::Noise(len) => *len,
                 From::Stream(_) => return Ok(0),
-                From::Path(path) => match self.source.io().stat(path)? {
-                    there if there.is_directory => return Ok(0),
-                    there => there.len,
+                From::Path(path) => match self.source.io().stat(path) {
+                    Ok(there) if there.is_directory => return Ok(0),
+                    // One that cannot be inspected is left out.
+                    there => there.map_or(0, |there| there.len),
                 },
             };
         }
@@ -240,6 +276,10 @@ impl<'j> Job<'j> {
 
     /// Gives the sources to the work queue.
     pub(crate) fn feed<'a>(&self, shared: &'a Shared<'a>, feed: &WorkQueue<'a>) -> Result<()> {
+        for why in std::mem::take(&mut *self.roots.missing.lock().expect("no lane panics")) {
+            count(&shared.counts.found, 1);
+            shared.left_out.add(End::Source, why)?;
+        }
         let mut last: Option<(&Root, Arc<Directory<'a>>)> = None;
         for (number, root) in self.roots.roots.iter().enumerate() {
             if let To::Stream(path) = &self.transfer.dest {
@@ -334,19 +374,30 @@ impl<'j> Job<'j> {
     /// After everything is written: creates hard links, makes everything durable, and gives new trees their names.
     /// `sum` is the source's checksum if the peer sent it.
     pub(crate) fn finish(&self, shared: &Shared<'_>, dir: &Arc<dyn Dir>, sum: Option<u128>) -> Result<()> {
+        if self.transfer.choice.asked.dry_run {
+            return Ok(());
+        }
         let links = std::mem::take(&mut *shared.links.lock().expect("no lane panics"));
         for more in &links.more {
             let root = &self.roots.roots[more.top as usize].there;
             let first = more.first.key(root);
+            if links.is_left_out(&first) {
+                shared.lose_one_more(&links, more, root);
+                shared.left_out.add(End::Dest, first_left_out(more, root))?;
+                continue;
+            }
             // The first name may be a file that this run did not receive only if the transfer resumes: complete files
             // are not sent again.
             if self.part == Part::Sink && !shared.resume && !links.has_moved(&first) {
                 return Err(Refused::NotSent(dir.path().join(OsStr::from_bytes(&first))).into());
             }
-            self.one_more(shared, dir, more)?;
-            shared.add_one_more(&links, more, root);
+            match shared.left_out.or_none(End::Dest, self.one_more(shared, dir, more))? {
+                Some(()) => shared.add_one_more(&links, more, root),
+                None => shared.lose_one_more(&links, more, root),
+            }
         }
-        let written = shared.sums.lock().expect("no lane panics").1;
+        let left_out = *shared.sum_left_out.lock().expect("no lane panics");
+        let written = shared.sums.lock().expect("no lane panics").1.wrapping_add(left_out);
         if let Some(read) = sum.filter(|sum| shared.hashing && *sum != written) {
             let path = dir.path().join(&self.roots.stem);
             return Err(Error::Mismatch { path, read, written, read_back: false });
@@ -416,8 +467,9 @@ impl<'j> Job<'j> {
             }
             place.link(&more.name.own, &above, &more.first.own)?;
         }
+        place.set_attributes(&more.facts)?;
         count(&shared.counts.hard_links, 1);
-        Ok(place.set_attributes(&more.facts)?)
+        Ok(())
     }
 
     /// Cleans up after a failed transfer. What a later run can resume from stays.
@@ -455,6 +507,12 @@ impl<'j> Job<'j> {
             let _ = journal.remove();
         }
     }
+}
+
+/// The error of a further name of a file that was left out.
+pub(crate) fn first_left_out(more: &OneMore, root: &OsStr) -> Error {
+    let path = |name: &Name| Path::new(root).join(name.transport());
+    Error::FirstLeftOut { path: path(&more.name), first: path(&more.first) }
 }
 
 /// Asks the system to write small files back while others are created. Left to itself, it begins when a tenth of the

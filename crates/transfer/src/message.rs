@@ -10,6 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
+use thalweg_api::{LeftOut, LeftOutKind, PumpChange, PumpChoice, PumpItem, from_json, to_json};
 use thalweg_io::hidden::is_hidden;
 use thalweg_io::tree::{Attributes, EntryKind};
 use xxhash_rust::xxh3::xxh3_64;
@@ -44,6 +45,8 @@ pub(crate) struct Offer {
     pub(crate) hashing: bool,
     pub(crate) resume: bool,
     pub(crate) verify: bool,
+    pub(crate) strict: bool,
+    pub(crate) choice: PumpChoice,
     /// The lanes that the source would use.
     pub(crate) lanes: u32,
     /// The total number of bytes, or 0 if it is unknown.
@@ -61,8 +64,10 @@ pub(crate) enum Message {
     Accept(u32, Vec<OsString>),
     /// A directory: its number, its parent's number, its name, its attributes, and its index if it is a root.
     Dir(u64, u64, OsString, Attributes, Option<u32>),
-    /// The number of names of a directory, all of which were sent.
-    DirEnd(u64, u64),
+    /// The number of names of a directory, all of which were sent, and whether it could be listed to its end.
+    DirEnd(u64, u64, bool),
+    /// Names that a directory has. Sent if others are to be deleted.
+    Names(u64, Vec<OsString>),
     /// A file that is sent in pieces: its number, its directory's number, its name, and its attributes; or only a
     /// length, for a stream.
     File(u64, u64, OsString, Option<Attributes>, Option<u64>),
@@ -70,6 +75,10 @@ pub(crate) enum Message {
     Take(u64, bool),
     /// A file was sent in this many pieces, with this checksum.
     FileEnd(u64, u64, u128),
+    /// A file of which this many pieces were sent is left out.
+    FileLost(u64, u64),
+    /// An entry that this end has left out. Either end sends these last.
+    LeftOut(LeftOut),
     /// Asks which of these names of a directory exist.
     Ask(u64, Vec<OsString>),
     /// A further name of a file: the directory from the top, its attributes, the name, the first name from the top, the
@@ -81,8 +90,15 @@ pub(crate) enum Message {
     Ranges(Vec<(u64, u64, u128)>, bool),
     /// Cells of the file that exists, to be compared with the source.
     Cells(Vec<(u64, Vec<u8>)>),
-    /// For each requested name: the length and time of the file with that name.
-    There(Vec<Option<(u64, i128)>>),
+    /// For each requested name: the attributes of what has that name.
+    There(Vec<Option<Attributes>>),
+    /// Asks for the checksums of these files, and their answer.
+    AskSums(u64, Vec<OsString>),
+    Sums(Vec<Option<u128>>),
+    /// A file in a directory is complete, but gets these attributes.
+    Facts(u64, OsString, Attributes),
+    /// An entry that a dry run would change. Either end sends these last.
+    Item(PumpItem),
 }
 
 /// A further name; see [`Message::Name`].
@@ -118,7 +134,9 @@ pub(crate) struct Small {
 
 impl Offer {
     fn put(&self, to: &mut Writer<'_>) {
-        to.byte(u8::from(self.hashing) | u8::from(self.resume) << 1 | u8::from(self.verify) << 2);
+        let flags = [self.hashing, self.resume, self.verify, self.strict];
+        to.byte(flags.iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(*flag)));
+        to.bytes(to_json(&self.choice).as_bytes());
         to.u64(u64::from(self.lanes));
         to.u64(self.total);
         to.u64(self.roots.len() as u64);
@@ -159,9 +177,15 @@ impl Message {
                 to.facts(facts);
                 to.option(root.as_ref(), |to, root| to.u64(u64::from(*root)));
             }
-            Message::DirEnd(id, children) => {
+            Message::DirEnd(id, children, is_whole) => {
                 to.byte(4);
                 to.numbers(&[*id, *children]);
+                to.byte(u8::from(*is_whole));
+            }
+            Message::Names(dir, names) => {
+                to.byte(16);
+                to.u64(*dir);
+                to.names(names);
             }
             Message::File(id, dir, name, facts, len) => {
                 to.byte(5);
@@ -199,7 +223,50 @@ impl Message {
                 to.byte(10);
                 to.u128(*sum);
             }
-            Message::Ranges(..) | Message::Cells(_) | Message::There(_) => self.put_answer(to),
+            _ => self.put_later(to),
+        }
+    }
+
+    /// What is encoded of the messages that deal with errors and with a choice of entries.
+    fn put_later(&self, to: &mut Writer<'_>) {
+        match self {
+            Message::FileLost(id, pieces) => {
+                to.byte(14);
+                to.numbers(&[*id, *pieces]);
+            }
+            Message::LeftOut(LeftOut { path, kind, why }) => {
+                to.byte(15);
+                to.byte(match kind {
+                    LeftOutKind::Unreadable => 1,
+                    LeftOutKind::Vanished => 2,
+                    LeftOutKind::Changed => 3,
+                    LeftOutKind::Destination => 4,
+                });
+                to.bytes(path.as_bytes());
+                to.bytes(why.as_bytes());
+            }
+            Message::AskSums(dir, names) => {
+                to.byte(17);
+                to.u64(*dir);
+                to.names(names);
+            }
+            Message::Facts(dir, name, facts) => {
+                to.byte(19);
+                to.u64(*dir);
+                to.bytes(name.as_bytes());
+                to.facts(facts);
+            }
+            Message::Item(PumpItem { change, path }) => {
+                to.byte(20);
+                to.byte(match change {
+                    PumpChange::New => 1,
+                    PumpChange::Changed => 2,
+                    PumpChange::Attributes => 3,
+                    PumpChange::Deleted => 4,
+                });
+                to.bytes(path.as_bytes());
+            }
+            _ => self.put_answer(to),
         }
     }
 
@@ -226,11 +293,13 @@ impl Message {
                 to.byte(13);
                 to.u64(there.len() as u64);
                 for known in there {
-                    to.option(known.as_ref(), |to, (len, modified)| {
-                        to.u64(*len);
-                        to.u128(*modified as u128);
-                    });
+                    to.option(known.as_ref(), Writer::facts);
                 }
+            }
+            Message::Sums(sums) => {
+                to.byte(18);
+                to.u64(sums.len() as u64);
+                sums.iter().for_each(|sum| to.option(sum.as_ref(), |to, sum| to.u128(*sum)));
             }
             _ => unreachable!("the others are no answers"),
         }
@@ -247,6 +316,7 @@ impl Message {
         Some(match from.byte()? {
             1 => {
                 let flags = from.byte()?;
+                let choice = from_json(&from.text()?).ok()?;
                 let (lanes, total) = (u32::try_from(from.u64()?).ok()?, from.u64()?);
                 let roots = from.many(|from| {
                     Some(Offered {
@@ -256,8 +326,8 @@ impl Message {
                         facts: from.option(Reader::facts)?,
                     })
                 })?;
-                let [hashing, resume, verify] = [1, 2, 4].map(|flag| flags & flag != 0);
-                Message::Offer(Offer { hashing, resume, verify, lanes, total, roots })
+                let [hashing, resume, verify, strict] = [1, 2, 4, 8].map(|flag| flags & flag != 0);
+                Message::Offer(Offer { hashing, resume, verify, strict, choice, lanes, total, roots })
             }
             // A directory whose contents are meant has no name at the destination.
             2 => Message::Accept(
@@ -271,7 +341,7 @@ impl Message {
                 from.facts()?,
                 from.option(|from| u32::try_from(from.u64()?).ok())?,
             ),
-            4 => Message::DirEnd(from.u64()?, from.u64()?),
+            4 => Message::DirEnd(from.u64()?, from.u64()?, from.byte()? != 0),
             5 => Message::File(
                 from.u64()?,
                 from.u64()?,
@@ -298,9 +368,39 @@ impl Message {
                 Message::Ranges(from.at_most(RANGES, range)?, more)
             }
             12 => Message::Cells(from.at_most(CELLS, |from| Some((from.u64()?, from.bytes()?.to_vec())))?),
-            13 => Message::There(
-                from.at_most(ASKED, |from| from.option(|from| Some((from.u64()?, from.u128()? as i128))))?,
-            ),
+            tag => return Message::take_later(tag, from),
+        })
+    }
+
+    fn take_later(tag: u8, from: &mut Reader<'_>) -> Option<Message> {
+        Some(match tag {
+            13 => Message::There(from.at_most(ASKED, |from| from.option(Reader::facts))?),
+            17 => Message::AskSums(from.u64()?, from.at_most(ASKED, Reader::bare)?),
+            18 => Message::Sums(from.at_most(ASKED, |from| from.option(Reader::u128))?),
+            19 => Message::Facts(from.u64()?, from.bare()?, from.facts()?),
+            20 => Message::Item(PumpItem {
+                change: match from.byte()? {
+                    1 => PumpChange::New,
+                    2 => PumpChange::Changed,
+                    3 => PumpChange::Attributes,
+                    4 => PumpChange::Deleted,
+                    _ => return None,
+                },
+                path: from.text()?,
+            }),
+            16 => Message::Names(from.u64()?, from.at_most(ASKED, Reader::bare)?),
+            14 => Message::FileLost(from.u64()?, from.u64()?),
+            15 => Message::LeftOut(LeftOut {
+                kind: match from.byte()? {
+                    1 => LeftOutKind::Unreadable,
+                    2 => LeftOutKind::Vanished,
+                    3 => LeftOutKind::Changed,
+                    4 => LeftOutKind::Destination,
+                    _ => return None,
+                },
+                path: from.text()?,
+                why: from.text()?,
+            }),
             _ => return None,
         })
     }
@@ -466,6 +566,10 @@ impl<'b> Reader<'b> {
         self.some(len)
     }
 
+    fn text(&mut self) -> Option<String> {
+        self.bytes().and_then(|bytes| String::from_utf8(bytes.to_vec()).ok())
+    }
+
     fn path(&mut self) -> Option<PathBuf> {
         self.bytes().map(|bytes| PathBuf::from(OsStr::from_bytes(bytes)))
     }
@@ -536,146 +640,5 @@ impl<'b> Reader<'b> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn facts() -> Attributes {
-        Attributes {
-            kind: EntryKind::File,
-            len: 5,
-            allocated: 4096,
-            device: 1,
-            inode: 2,
-            links: 3,
-            mode: 0o4755,
-            user: 7,
-            group: 8,
-            modified_ns: -5,
-            changed_ns: 6,
-        }
-    }
-
-    fn samples() -> Vec<Message> {
-        let root = Offered { path: "/a".into(), name: "a".into(), facts: Some(facts()), contents: true };
-        let named = Named {
-            place: "b/c".into(),
-            facts: facts(),
-            name: "x".into(),
-            first: "y".into(),
-            top: 1,
-            key: b"k".to_vec(),
-            first_key: b"l".to_vec(),
-        };
-        let offer =
-            Offer { hashing: true, resume: false, verify: true, lanes: 2, total: 9, roots: vec![root] };
-        vec![
-            Message::Offer(offer),
-            Message::Accept(1, vec!["a".into(), OsString::new()]),
-            Message::Dir(2, 1, "d".into(), facts(), Some(0)),
-            Message::DirEnd(1, 700),
-            Message::File(1, 0, OsString::from_vec(b"odd\n\xff".to_vec()), Some(facts()), None),
-            Message::File(1, 0, "pump".into(), None, Some(5)),
-            Message::Take(1, true),
-            Message::FileEnd(1, 2, u128::MAX),
-            Message::Ask(1, vec!["a".into(), "b".into()]),
-            Message::Name(Box::new(named)),
-            Message::End(3),
-            Message::Ranges(vec![(0, 4096, 5)], true),
-            Message::Cells(vec![(4096, vec![1, 2])]),
-            Message::There(vec![None, Some((1, -2))]),
-        ]
-    }
-
-    #[test]
-    fn what_is_said_is_heard_and_nothing_but_all_of_it() {
-        for message in samples() {
-            let mut bytes = Vec::new();
-            message.encode(&mut bytes);
-            assert_eq!(Message::decode(&bytes[4..]).as_ref(), Some(&message));
-            assert_eq!(bytes.len() - 4, u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize);
-            for cut in 4..bytes.len() {
-                assert_eq!(Message::decode(&bytes[4..cut]), None, "{message:?} cut at {cut}");
-            }
-        }
-    }
-
-    /// What went wrong: a message of 1 MiB took 48 MiB of memory.
-    #[test]
-    fn answers_are_no_longer_than_questions_may_be() {
-        let cell = (0, vec![0; 1]);
-        for (most, more) in [
-            (Message::There(vec![None; ASKED]), Message::There(vec![None; ASKED + 1])),
-            (Message::Ask(0, vec!["n".into(); ASKED]), Message::Ask(0, vec!["n".into(); ASKED + 1])),
-            (Message::Cells(vec![cell.clone(); CELLS]), Message::Cells(vec![cell; CELLS + 1])),
-            (
-                Message::Ranges(vec![(0, 1, 2); RANGES], false),
-                Message::Ranges(vec![(0, 1, 2); RANGES + 1], false),
-            ),
-        ] {
-            let decoded = [&most, &more].map(|message| {
-                let mut bytes = Vec::new();
-                message.encode(&mut bytes);
-                Message::decode(&bytes[4..])
-            });
-            assert_eq!(decoded, [Some(most), None]);
-        }
-    }
-
-    #[test]
-    fn a_block_says_what_it_is_about_behind_its_bytes() {
-        let small = |what| Small { dir: 3, name: "n".into(), facts: facts(), what };
-        for tail in [Tail::Piece(1, 1 << 20), Tail::Pack(vec![small(Ok(5)), small(Err("to".into()))])] {
-            let mut block = b"bytes".to_vec();
-            block.extend_from_slice(&tail.encode());
-            assert_eq!(Tail::decode(&block), Some((tail, 5)));
-            let last = block.len() - 1;
-            for at in 5..last {
-                let mut damaged = block.clone();
-                damaged[at] ^= 1;
-                assert_eq!(Tail::decode(&damaged), None, "damaged at {at}");
-            }
-        }
-    }
-
-    #[test]
-    fn names_that_lead_elsewhere_are_none() {
-        for name in ["", ".", "..", "a/b", "/etc", "a\0"] {
-            let mut bytes = Vec::new();
-            Message::File(1, 0, name.into(), None, None).encode(&mut bytes);
-            assert_eq!(Message::decode(&bytes[4..]), None, "{name:?}");
-        }
-        for way in ["/etc", "../x", "a/../../b"] {
-            let Message::Name(mut named) = samples().remove(9) else { panic!("it is the ninth") };
-            named.first = way.into();
-            let mut bytes = Vec::new();
-            Message::Name(named).encode(&mut bytes);
-            assert_eq!(Message::decode(&bytes[4..]), None, "{way:?}");
-        }
-    }
-
-    /// Mutations from a seed are decoded or rejected.
-    #[test]
-    fn mutations_of_messages_are_answered() {
-        let all: Vec<Vec<u8>> = samples()
-            .iter()
-            .map(|message| {
-                let mut bytes = Vec::new();
-                message.encode(&mut bytes);
-                bytes.split_off(4)
-            })
-            .collect();
-        for seed in 0..20_000u64 {
-            let mut rng = thalweg_base::rng::Rng::new(seed);
-            let mut bytes = all[rng.below(all.len() as u64) as usize].clone();
-            for _ in 0..=rng.below(4) {
-                let at = rng.below(bytes.len() as u64) as usize;
-                bytes[at] = rng.next_u64() as u8;
-            }
-            if let Some(message) = Message::decode(&bytes) {
-                let mut again = Vec::new();
-                message.encode(&mut again);
-                assert_eq!(Message::decode(&again[4..]), Some(message));
-            }
-        }
-    }
-}
+#[path = "message_test.rs"]
+mod tests;

@@ -196,6 +196,13 @@ impl<'w> Peer<'w> {
         Err(Error::protocol(self.transport.peer()))
     }
 
+    /// Sends the lists of what this end has left out, and would change.
+    pub(crate) fn tell_lists(&self, shared: &Shared<'_>) -> Result<()> {
+        let left_out = shared.left_out.list.ours().into_iter().map(Message::LeftOut);
+        let items = shared.deleter.items.ours().into_iter().map(Message::Item);
+        left_out.chain(items).try_for_each(|entry| self.tell(&entry))
+    }
+
     /// Ends the control stream with this end's result.
     pub(crate) fn end(&self, verdict: &PumpVerdict) -> Result<()> {
         let mut out = self.out.lock().expect("no lane panics");

@@ -24,7 +24,64 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
     let (waited_read, waited_write) = shared.meters.stage.take_seconds();
     let limited_seconds = get(&counts.limited_ns) as f64 / 1e9;
     let (checksum_in, checksum_out) = *shared.sums.lock().expect("no lane panics");
+    let checksum_left_out = *shared.sum_left_out.lock().expect("no lane panics");
     let clock_hz = process::clock_hz();
+    let (source, dest) = ends(job, shared, took, [waited_read, waited_write]);
+    PumpReceipt {
+        verb: "pump".into(),
+        files: get(&counts.files),
+        bytes: get(&counts.bytes),
+        directories: get(&counts.directories),
+        links: get(&counts.links),
+        hard_links: get(&counts.hard_links),
+        special: get(&counts.special),
+        checksum_in,
+        checksum_out,
+        proved: shared.hashing && !shared.choice.asked.dry_run,
+        verified: shared.verify,
+        checksum_left_out,
+        found: get(&counts.found),
+        left_out: shared.left_out.count(),
+        errors: Vec::new(),
+        changed_directories: get(&counts.changed_directories),
+        excluded: get(&counts.excluded),
+        deleted: get(&shared.deleter.deleted),
+        not_deleted: get(&shared.deleter.not_deleted),
+        skipped: get(&counts.skipped),
+        dry_run: shared.choice.asked.dry_run,
+        items: Vec::new(),
+        holds: checksum_in == checksum_out.wrapping_add(checksum_left_out),
+        seconds: took.seconds,
+        sync_seconds: took.sync_seconds,
+        cpu_seconds: took.cpu_seconds,
+        clock_hz,
+        streams: job.lanes as u32,
+        bottleneck: bottleneck(job, took, [waited_read, waited_write, limited_seconds]),
+        source,
+        dest,
+        limited_seconds,
+        link: None,
+        backend: shared.dest.io().name().into(),
+        fallback: None,
+        memory: MemoryReceipt {
+            limit_bytes: block_bytes(job, shared),
+            peak_bytes: process::usage().peak_bytes,
+            huge_page_bytes: process::huge_page_bytes(),
+        },
+        resumed_files: get(&counts.resumed_files),
+        resumed_bytes: get(&counts.resumed_bytes),
+    }
+}
+
+/// What each end did.
+fn ends(
+    job: &Job<'_>,
+    shared: &Shared<'_>,
+    took: &Took,
+    [waited_read, waited_write]: [f64; 2],
+) -> (PumpEnd, PumpEnd) {
+    let (counts, clock_hz) = (&shared.counts, process::clock_hz());
+    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     // CPU time outside the lanes is divided like that of the lanes.
     let ends = [&counts.source_cpu_ns, &counts.sink_cpu_ns].map(|ns| get(ns) as f64 / 1e9);
     let scale = if ends[0] + ends[1] > 0.0 { took.cpu_seconds / (ends[0] + ends[1]) } else { 0.0 };
@@ -53,39 +110,7 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
     source.direct_bytes = get(&counts.direct_read);
     source.cached_bytes = shared.meters.cached.totals().0;
     dest.direct_bytes = get(&counts.direct_written);
-    PumpReceipt {
-        verb: "pump".into(),
-        files: get(&counts.files),
-        bytes: get(&counts.bytes),
-        directories: get(&counts.directories),
-        links: get(&counts.links),
-        hard_links: get(&counts.hard_links),
-        special: get(&counts.special),
-        checksum_in,
-        checksum_out,
-        proved: shared.hashing,
-        verified: shared.verify,
-        holds: checksum_in == checksum_out,
-        seconds: took.seconds,
-        sync_seconds: took.sync_seconds,
-        cpu_seconds: took.cpu_seconds,
-        clock_hz,
-        streams: job.lanes as u32,
-        bottleneck: bottleneck(job, took, [waited_read, waited_write, limited_seconds], dest_kind),
-        source,
-        dest,
-        limited_seconds,
-        link: None,
-        backend: shared.dest.io().name().into(),
-        fallback: None,
-        memory: MemoryReceipt {
-            limit_bytes: block_bytes(job, shared),
-            peak_bytes: process::usage().peak_bytes,
-            huge_page_bytes: process::huge_page_bytes(),
-        },
-        resumed_files: get(&counts.resumed_files),
-        resumed_bytes: get(&counts.resumed_bytes),
-    }
+    (source, dest)
 }
 
 /// The memory limit of blocks. A lane that receives from a peer has further blocks for the frames.
@@ -111,13 +136,13 @@ fn kinds(job: &Job<'_>) -> (&'static str, &'static str) {
 }
 
 /// The resource that the lanes used or waited for most, as a fraction of their time.
-fn bottleneck(job: &Job<'_>, took: &Took, waited: [f64; 3], dest_kind: &str) -> String {
+fn bottleneck(job: &Job<'_>, took: &Took, waited: [f64; 3]) -> String {
     let all = (took.seconds - took.sync_seconds).max(1e-9) * job.lanes as f64;
     let [read, write, limit] = waited.map(|seconds| seconds / all);
     let cpu = (took.cpu_seconds / all).min(1.0);
     let sync = took.sync_seconds / took.seconds.max(1e-9);
     let share = |share: f64| (share * 100.0).round().min(100.0);
-    let (source_kind, _) = kinds(job);
+    let (source_kind, dest_kind) = kinds(job);
     let named = |kind: &str, verb: &str, at: &str| match kind {
         "disk" => format!("disk {verb} at the {at}"),
         kind => format!("{kind} {verb} at the {at}"),
@@ -179,9 +204,13 @@ pub(crate) fn merged(
         (Some(ours), Some(theirs)) => Some(PumpLink { sent_bytes: ours.sent_bytes, ..theirs }),
         (ours, theirs) => theirs.or(ours),
     };
-    PumpReceipt {
+    let both = PumpReceipt {
         checksum_in: source.checksum_in,
-        holds: source.checksum_in == sink.checksum_out,
+        found: source.found.saturating_add(sink.found),
+        left_out: source.left_out.saturating_add(sink.left_out),
+        changed_directories: source.changed_directories,
+        excluded: source.excluded,
+        skipped: source.skipped,
         seconds: source.seconds.max(sink.seconds),
         cpu_seconds: source.cpu_seconds + sink.cpu_seconds,
         special: source.special,
@@ -193,7 +222,20 @@ pub(crate) fn merged(
         link,
         bottleneck,
         ..sink
-    }
+    };
+    // In a dry run, only the source knows what would be moved.
+    let both = match both.dry_run {
+        true => PumpReceipt {
+            files: source.files,
+            bytes: source.bytes,
+            links: source.links,
+            hard_links: source.hard_links,
+            directories: source.directories,
+            ..both
+        },
+        false => both,
+    };
+    PumpReceipt { holds: both.is_accounted_for(), ..both }
 }
 
 /// Where most time went: reading at the source, writing at the destination, or the link, for which both ends wait.

@@ -17,19 +17,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use thalweg_api::{PumpReceipt, PumpVerdict};
+use thalweg_api::{PumpChoice, PumpCompare, PumpReceipt, PumpVerdict};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
-use thalweg_io::tree::{Attributes, EntryKind, Tree};
+use thalweg_io::tree::{Attributes, Tree};
 use thalweg_io::{host, process};
 use thalweg_pump::{Source, Watch};
 use thalweg_wire::{Incoming, Streams};
 
 use crate::blocks::{DEPTH, RECEIVE_BLOCKS};
+use crate::choice::Choice;
 use crate::directory::Directory;
 use crate::file_transfer::{Arriving, FileTransfer, Goal};
 use crate::job::{Job, Part, flush_along, is_in_order, move_all};
+use crate::known::{set_attributes, sum_of_existing};
 use crate::message::{Message, Offer, RANGES, Tail, is_bare};
 use crate::peer::{Control, FRAME_BYTES, Peer, Transport};
 use crate::receipt::{Took, link, merged, receipt};
@@ -53,12 +55,23 @@ const DEPTH_MAX: u32 = 4096;
 /// How often a waiting lane checks whether to continue.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What this end has requested of the source.
+pub struct Requested<'p> {
+    /// The paths.
+    pub paths: &'p [PathBuf],
+    /// Whether to resume.
+    pub resume: bool,
+    /// Whether the first error ends the transfer.
+    pub strict: bool,
+    /// Which entries.
+    pub choice: &'p PumpChoice,
+}
+
 /// Receives everything from the other end into the destination. The source chooses the options. The receipt is that of
-/// this end, with the source's checksum. `asked` are the paths that this end requested, and whether to resume; it then
-/// accepts nothing else.
+/// this end, with the source's checksum. `asked` is the transfer that this end requested; it then accepts nothing else.
 pub fn receive(
     dest: &To,
-    asked: Option<(&[PathBuf], bool)>,
+    asked: Option<&Requested<'_>>,
     transport: &dyn Transport,
     control: Streams,
     tree: &Arc<dyn Tree>,
@@ -73,20 +86,21 @@ pub fn receive(
         Some(Message::Offer(offer)) => offer,
         _ => return Err(inc.refusal()),
     };
+    let choice = Choice::of(&offer.choice).map_err(Error::from).inspect_err(refused)?;
     let transfer = Transfer {
-        sources: Vec::new(),
-        dest: dest.clone(),
-        streams: 1,
-        limit: None,
         resume: offer.resume,
         verify: offer.verify,
         hashing: offer.hashing,
+        strict: offer.strict,
+        choice,
+        ..Transfer::new(Vec::new(), dest.clone())
     };
     let lanes = if is_in_order(&transfer) { 1 } else { (offer.lanes as usize).clamp(1, LANES_MAX) };
     let look = || {
-        if let Some((asked, resume)) = asked {
-            roots::check_asked(asked, &offer.roots, &transport.peer())?;
-            if resume != offer.resume {
+        if let Some(Requested { paths, resume, strict, choice }) = asked {
+            roots::check_asked(paths, &offer.roots, &transport.peer())?;
+            let told = Choice::told(choice);
+            if (*resume, *strict, &told) != (offer.resume, offer.strict, &offer.choice) {
                 return Err(Error::protocol(transport.peer()));
             }
         }
@@ -110,11 +124,13 @@ pub fn receive(
     let cpu_seconds = process::usage().cpu_seconds - cpu_before;
     let mut ours = receipt(&job, &shared, &Took { seconds: clock.seconds(), sync_seconds, cpu_seconds });
     ours.link = Some(link(&far));
+    far.tell_lists(&shared)?;
     far.end(&PumpVerdict::done(ours.clone()))?;
     let Some(theirs) = far.verdict().and_then(|verdict| verdict.receipt.clone()) else {
         return Err(Error::protocol(transport.peer()));
     };
-    Ok(merged(theirs, ours, transport.peer(), false))
+    let both = merged(theirs, ours, transport.peer(), false);
+    Ok(PumpReceipt { errors: shared.left_out.list.take(), items: shared.deleter.items.take(), ..both })
 }
 
 /// The most lanes that the other end may request.
@@ -264,11 +280,14 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     fn hear(&self, message: Message) -> Result<()> {
         match message {
             Message::Dir(id, parent, name, facts, root) => self.directory(id, parent, name, facts, root)?,
-            Message::DirEnd(id, in_all) => {
+            Message::DirEnd(id, in_all, is_whole) => {
                 let mut state = self.lock();
                 let open = state.dirs.get_mut(&id).filter(|known| id != 0 && known.in_all.is_none());
                 let Some(known) = open else { return self.protocol_error() };
                 known.in_all = Some(in_all);
+                if !is_whole {
+                    known.place.is_listed_in_part();
+                }
                 let whole = came(&mut state, id, 0);
                 drop(state);
                 drop(whole);
@@ -276,18 +295,17 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             Message::File(id, dir, name, facts, len) => self.file(id, dir, Arriving { name, facts, len })?,
             Message::Take(id, anew) => self.take(id, anew)?,
             Message::FileEnd(id, pieces, sum) => {
-                let mut state = self.lock();
-                let Some(coming) = state.files.get_mut(&id).filter(|coming| coming.in_all.is_none()) else {
-                    return self.protocol_error();
-                };
-                coming.in_all = Some(pieces);
-                let moving = Arc::clone(&coming.moving);
-                piece_came(&mut state, id, 0);
-                drop(state);
+                let moving = self.file_ends(id, pieces)?;
                 if moving.is_all(pieces, sum) {
                     moving.finish()?;
                 }
             }
+            Message::FileLost(id, pieces) => self.lost(id, pieces)?,
+            Message::Names(dir, names) => self.named(dir, names)?,
+            Message::AskSums(dir, names) => self.tell_sums(dir, &names)?,
+            Message::Facts(dir, name, facts) => self.facts(dir, &name, &facts)?,
+            Message::Item(item) => self.shared.deleter.items.add_theirs(item),
+            Message::LeftOut(entry) => self.shared.left_out.list.add_theirs(entry),
             Message::Ask(dir, names) => self.tell_what_is_there(dir, names)?,
             Message::Name(named) => {
                 let named = *named;
@@ -312,6 +330,25 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         }
         self.news.notify_all();
         Ok(())
+    }
+
+    /// Records how many pieces of a file were sent.
+    fn file_ends(&self, id: u64, pieces: u64) -> Result<Arc<FileTransfer<'a>>> {
+        let mut state = self.lock();
+        let Some(coming) = state.files.get_mut(&id).filter(|coming| coming.in_all.is_none()) else {
+            return self.protocol_error();
+        };
+        coming.in_all = Some(pieces);
+        let moving = Arc::clone(&coming.moving);
+        piece_came(&mut state, id, 0);
+        Ok(moving)
+    }
+
+    /// The source has left out a file that it had announced.
+    fn lost(&self, id: u64, pieces: u64) -> Result<()> {
+        let moving = self.file_ends(id, pieces)?;
+        moving.is_lost_at_source();
+        if moving.is_all(pieces, 0) { moving.finish() } else { Ok(()) }
     }
 
     fn directory(
@@ -353,6 +390,9 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     }
 
     fn file(&self, id: u64, dir: u64, file: Arriving) -> Result<()> {
+        if self.shared.choice.asked.dry_run {
+            return self.protocol_error();
+        }
         let place = self.place(dir)?;
         match &file.facts {
             Some(facts) => {
@@ -423,12 +463,9 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         }
     }
 
-    fn tell_what_is_there(&self, dir: u64, names: Vec<OsString>) -> Result<()> {
+    /// Remembers names that the source has in a directory.
+    fn named(&self, dir: u64, names: Vec<OsString>) -> Result<()> {
         let place = self.place(dir)?;
-        if !self.shared.resume {
-            return self.protocol_error();
-        }
-        let mut known = Vec::with_capacity(names.len());
         let bytes = names.iter().map(|name| KNOWN_BYTES / 4 + name.len() as u64).sum();
         let mut state = self.lock();
         self.remembers(&mut state, bytes)?;
@@ -437,17 +474,50 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             known.bytes += bytes;
         }
         drop(state);
+        names.into_iter().for_each(|name| place.add_source_name(name));
+        Ok(())
+    }
+
+    fn tell_what_is_there(&self, dir: u64, names: Vec<OsString>) -> Result<()> {
+        let place = self.place(dir)?;
+        if !self.shared.resume && !self.shared.choice.asks() {
+            return self.protocol_error();
+        }
+        let mut known = Vec::with_capacity(names.len());
+        self.named(dir, names.clone())?;
         for name in names {
             self.is_its_own(dir, &name)?;
-            let facts = match place.open_or_create_target()? {
-                Some(dir) => dir.find(&name)?,
-                None => None,
-            };
-            known.push(facts.filter(|f| f.kind == EntryKind::File).map(|f| (f.len, f.modified_ns)));
-            place.add_source_name(name);
+            // An error will be listed when the file is sent.
+            let dir = place.target_for(&name);
+            let facts = dir.ok().flatten().and_then(|dir| dir.find(&name).ok().flatten());
+            known.push(facts);
         }
         self.far.tell(&Message::There(known))?;
         self.far.flush()
+    }
+
+    fn tell_sums(&self, dir: u64, names: &[OsString]) -> Result<()> {
+        let place = self.place(dir)?;
+        if self.shared.choice.asked.compare != PumpCompare::Content {
+            return self.protocol_error();
+        }
+        let mut sums = Vec::with_capacity(names.len());
+        for name in names {
+            self.is_its_own(dir, name)?;
+            let there = place.target_for(name).ok().flatten();
+            sums.push(there.and_then(|there| sum_of_existing(self.shared, &there, name)));
+        }
+        self.far.tell(&Message::Sums(sums))?;
+        self.far.flush()
+    }
+
+    /// A file is complete, but for its attributes.
+    fn facts(&self, dir: u64, name: &OsStr, facts: &Attributes) -> Result<()> {
+        self.is_its_own(dir, name)?;
+        if self.shared.choice.asked.compare != PumpCompare::Content || self.shared.choice.asked.dry_run {
+            return self.protocol_error();
+        }
+        set_attributes(self.shared, &*self.place(dir)?, name, facts)
     }
 
     /// The contents of a block, once everything that it refers to was announced.
@@ -463,7 +533,11 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                 piece_came(&mut self.lock(), file, 1);
                 Ok(Of::Piece(moving, at, len))
             }
-            Tail::Pack(_) if matches!(self.job.transfer.dest, To::Stream(_)) => self.protocol_error(),
+            Tail::Pack(_)
+                if matches!(self.job.transfer.dest, To::Stream(_)) || self.shared.choice.asked.dry_run =>
+            {
+                self.protocol_error()
+            }
             Tail::Pack(smalls) => {
                 let mut pack = Vec::with_capacity(smalls.len());
                 let mut from = 0usize;

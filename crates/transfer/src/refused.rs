@@ -111,6 +111,40 @@ pub enum Refused {
     /// The source has more nested directories than this.
     #[error("the source's tree is more than {0} directories deep")]
     TooDeep(u32),
+    /// A limit on deleting, where nothing is to be deleted.
+    #[error("a limit on what is deleted needs a transfer that deletes")]
+    MaxDelete,
+    /// Deleting, where only some paths are moved.
+    #[error("a list of paths says nothing about the others, so they cannot be deleted")]
+    DeleteListed,
+    /// A path in a list leads out of its source.
+    #[error("'{0}' is no path below a source; list paths without '..'")]
+    ListedPath(String),
+    /// A choice of entries, where there are no entries.
+    #[error("a stream has no entries to choose from")]
+    ChoiceOfStream,
+    /// Nothing is to be created, and the destination does not exist.
+    #[error("{} does not exist, and nothing is to be created; make it first", .0.display())]
+    NothingExists(PathBuf),
+    /// The rules exclude every source.
+    #[error("the rules exclude every source, so there is nothing to move")]
+    AllExcluded,
+    /// The filter rules do not fit in a message.
+    #[error("the filter rules have {} together, and at most {} are possible; give fewer", Bytes(*.bytes), Bytes(*.max))]
+    LongRules {
+        /// Their length.
+        bytes: u64,
+        /// The most.
+        max: u64,
+    },
+    /// This is not a filter rule.
+    #[error("'{rule}' is not a filter rule: {why}")]
+    Rule {
+        /// The text.
+        rule: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A file does not fit on the destination's disk.
     #[error(
         "cannot write {}: it takes {} and {} has {} left; free some, or choose another place",

@@ -12,16 +12,18 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use thalweg_io::directory_of;
 use thalweg_io::tree::{Attributes, Dir, EntryKind, Tree};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::choice::Choice;
 use crate::journal::{MadeTree, told_by};
 use crate::message::{Offer, Offered, is_bare};
 use crate::refused::Refused;
-use crate::{Result, hidden_names};
+use crate::rules::Side;
+use crate::{Error, Result, hidden_names};
 
 /// The longest name of any file system.
 const NAME_BYTES_MAX: usize = 255;
@@ -67,6 +69,27 @@ pub struct Transfer {
     pub verify: bool,
     /// Whether to compute checksums.
     pub hashing: bool,
+    /// Whether the first error ends the transfer, and a file that grows is an error.
+    pub strict: bool,
+    /// Which entries.
+    pub choice: Choice,
+}
+
+impl Transfer {
+    /// A transfer in one lane, with checksums.
+    pub fn new(sources: Vec<From>, dest: To) -> Transfer {
+        Transfer {
+            sources,
+            dest,
+            streams: 1,
+            limit: None,
+            resume: false,
+            verify: false,
+            hashing: true,
+            strict: false,
+            choice: Choice::default(),
+        }
+    }
 }
 
 /// A source that exists.
@@ -82,6 +105,8 @@ pub(crate) struct Root {
     pub(crate) there: OsString,
     /// Whether it is a tree that does not exist at the destination.
     pub(crate) is_new: bool,
+    /// Its path for filter rules: its own name, or nothing if its contents are meant.
+    pub(crate) way: OsString,
 }
 
 /// All sources and the destination, examined.
@@ -94,6 +119,8 @@ pub(crate) struct Roots {
     pub(crate) stem: OsString,
     /// Whether an earlier run gave the tree its name, but was interrupted before it removed its journal.
     was_named: bool,
+    /// The errors of sources that are left out.
+    pub(crate) missing: Mutex<Vec<Error>>,
 }
 
 impl Roots {
@@ -112,13 +139,14 @@ impl Roots {
 
 impl Root {
     pub(crate) fn of(given: Given, there: OsString, is_new: bool) -> Root {
+        let way = given.way();
         let Given { real, facts, .. } = given;
         let is_tree = facts.is_some();
         let (source, name) = match is_tree {
             true => (real, OsString::new()),
             false => (directory_of(&real).to_path_buf(), real.file_name().unwrap_or_default().to_os_string()),
         };
-        Root { source, name, is_tree, facts, there, is_new }
+        Root { source, name, is_tree, facts, there, is_new, way }
     }
 
     /// The name of a tree at the destination until it is complete.
@@ -148,6 +176,11 @@ pub(crate) struct Given {
 }
 
 impl Given {
+    /// Its path for filter rules.
+    fn way(&self) -> OsString {
+        if self.contents { OsString::new() } else { self.name.clone() }
+    }
+
     /// Whether a peer may give it this name; an empty name means that only the contents are moved.
     pub(crate) fn may_be_called(&self, name: &OsStr) -> bool {
         let bytes = name.as_bytes();
@@ -165,9 +198,29 @@ impl Given {
     }
 }
 
-/// Examines the sources.
-pub(crate) fn givens(tree: &dyn Tree, transfer: &Transfer) -> Result<Vec<Given>> {
-    transfer.sources.iter().filter_map(path_of).map(|path| given(tree, path)).collect()
+/// Examines the sources. Also returns the errors of those that are left out: some of several, but not all.
+pub(crate) fn givens(tree: &dyn Tree, transfer: &Transfer) -> Result<(Vec<Given>, Vec<Error>)> {
+    let (mut givens, mut missing, mut excluded) = (Vec::new(), Vec::new(), 0);
+    let rules = &transfer.choice.rules;
+    for path in transfer.sources.iter().filter_map(path_of) {
+        match given(tree, path) {
+            Ok(given) => match given.way() {
+                way if !way.is_empty()
+                    && rules.excludes(Side::Source, way.as_bytes(), given.facts.is_some()) =>
+                {
+                    excluded += 1;
+                }
+                _ => givens.push(given),
+            },
+            Err(why @ Error::Io(_)) if !transfer.strict => missing.push(why),
+            Err(why) => return Err(why),
+        }
+    }
+    match givens.is_empty() {
+        true if !missing.is_empty() => Err(missing.remove(0)),
+        true if excluded > 0 => Err(Refused::AllExcluded.into()),
+        _ => Ok((givens, missing)),
+    }
 }
 
 /// The directory, if what was opened is one.
@@ -198,12 +251,14 @@ pub(crate) fn look(transfer: &Transfer, source: &Arc<dyn Tree>, dest: &Arc<dyn T
         To::Path(path) => Some(destination(&**dest, path, first_is_tree, transfer.sources.len())?),
         _ => None,
     };
-    let givens = givens(&**source, transfer)?;
+    let (givens, missing) = givens(&**source, transfer)?;
     let shared = Arc::ptr_eq(source, dest).then_some(&**source);
-    match named_before(&**dest, destination.as_ref(), &givens, (transfer.resume, transfer.hashing))? {
-        Some(roots) => Ok(roots),
-        None => settled(&transfer.dest, destination, givens, shared),
-    }
+    let before = (transfer.resume, transfer.hashing);
+    let roots = match named_before(&**dest, destination.as_ref(), &givens, before)? {
+        Some(roots) => roots,
+        None => settled(&transfer.dest, destination, givens, shared)?,
+    };
+    Ok(Roots { missing: Mutex::new(missing), ..roots })
 }
 
 /// The roots of an earlier run that was interrupted after it had named the tree: its journal exists, and lists the
@@ -223,7 +278,8 @@ fn named_before(
     let Some(dir) = if_directory(tree.open_dir(directory_of(path)))? else { return Ok(None) };
     let root = Root::of(given.clone(), name.to_os_string(), true);
     let stem = name.to_os_string();
-    let mut roots = Roots { roots: vec![root], dir: Some(Arc::clone(&dir)), stem, was_named: true };
+    let mut roots =
+        Roots { roots: vec![root], dir: Some(Arc::clone(&dir)), stem, was_named: true, ..Roots::default() };
     let identity = roots.identity(hashing)?;
     let told = told_by(&*dir, &hidden_names::journal(name), Some(identity));
     let made = MadeTree::of(&hidden_names::partial(name), &**there)?;
@@ -234,16 +290,22 @@ fn named_before(
     Ok(Some(roots))
 }
 
-/// Refuses sources that the peer offers without a request: otherwise it could choose names in an existing directory. A
-/// stream has no name, and is the only source.
+/// Refuses sources that the peer offers without a request: otherwise it could choose names in an existing directory. They
+/// are in order, and some may be missing, but not all. A stream has no name, and is the only source.
 pub(crate) fn check_asked(paths: &[PathBuf], roots: &[Offered], peer: &str) -> Result<()> {
-    let (asked, offered) = match paths.iter().zip(roots).find(|(path, root)| !is_asked(path, root)) {
-        Some((path, root)) => {
+    let mut left = paths.iter();
+    let strange = roots.iter().find(|root| !left.any(|path| is_asked(path, root)));
+    let (asked, offered) = match (strange, paths) {
+        (Some(root), _) => {
             let all = if root.contents { "what is in " } else { "" };
-            (path.display().to_string(), format!("{all}'{}'", root.name.display()))
+            let asked = match paths {
+                [path] => path.display().to_string(),
+                _ => format!("{} paths", paths.len()),
+            };
+            (asked, format!("{all}'{}'", root.name.display()))
         }
-        None if paths.len() == roots.len() || (roots.is_empty() && paths.len() == 1) => return Ok(()),
-        None => (format!("{} paths", paths.len()), format!("{}", roots.len())),
+        (None, [_, _, ..]) if roots.is_empty() => (format!("{} paths", paths.len()), "none".into()),
+        (None, _) => return Ok(()),
     };
     Err(Refused::Offer { peer: peer.into(), asked, offered }.into())
 }
@@ -309,7 +371,7 @@ fn settled(
         (_, Some(root)) if !root.there.is_empty() => root.there.clone(),
         _ => OsString::from("pump"),
     };
-    Ok(Roots { roots, dir: dest.map(|dest| dest.dir), stem, was_named: false })
+    Ok(Roots { roots, dir: dest.map(|dest| dest.dir), stem, ..Roots::default() })
 }
 
 fn path_of(from: &From) -> Option<&PathBuf> {
@@ -446,7 +508,8 @@ mod tests {
         for path in ["/x/a", "a", "/~/a"] {
             assert!(is_taken(&[path], &[&file]) && is_taken(&[path], &[&tree]) && is_taken(&[path], &[]));
             assert!(!is_taken(&[path], &[&all]) && !is_taken(&[path], &[&other]));
-            assert!(!is_taken(&[path], &[&file, &other]) && !is_taken(&[path, "b"], &[&file]));
+            assert!(!is_taken(&[path], &[&file, &other]) && is_taken(&[path, "b"], &[&file]));
+            assert!(is_taken(&[path, "b"], &[&other]) && !is_taken(&[path, "b"], &[&file, &file]));
             assert!(is_taken(&[path, "b"], &[&file, &other]) && !is_taken(&[path, "b"], &[&other, &file]));
         }
         for path in ["/x/a/", "/x/a/.", "/", "/~/"] {

@@ -18,7 +18,9 @@ use thalweg_pump::{Sink, Watch};
 use thalweg_wire::{Incoming, Outgoing, Streams};
 
 use crate::blocks::{DEPTH, LANE_BLOCKS};
-use crate::job::{Job, Part, is_in_order, move_all};
+use crate::choice::Choice;
+use crate::job::{Job, Part, first_left_out, is_in_order, move_all};
+use crate::left_out::End;
 use crate::message::{Message, Named, Offer, Small, Tail};
 use crate::peer::{Control, FRAME_BYTES, Peer, Transport};
 use crate::receipt::{Took, link, merged, receipt};
@@ -58,25 +60,31 @@ pub fn send(
         return Err(Error::protocol(transport.peer()));
     };
     let both = merged(ours, theirs, transport.peer(), true);
-    match both.holds {
-        true => Ok(both),
-        false => Err(Error::Mismatch {
-            path: transport.peer().into(),
-            read: both.checksum_in,
-            written: both.checksum_out,
-            read_back: false,
-        }),
+    if both.holds {
+        return Ok(PumpReceipt {
+            errors: shared.left_out.list.take(),
+            items: shared.deleter.items.take(),
+            ..both
+        });
     }
+    let (peer, read) = (transport.peer(), both.checksum_in);
+    let written = both.checksum_out.wrapping_add(both.checksum_left_out);
+    Err(match read == written {
+        true => Error::Miscounted { peer, found: both.found, accounted: both.accounted() },
+        false => Error::Mismatch { path: peer.into(), read, written, read_back: false },
+    })
 }
 
 /// Announces the sources, and receives their names at the destination.
 fn agreed<'j>(mut job: Job<'j>, far: &Peer<'_>, inc: &mut Control) -> Result<Job<'j>> {
     let transfer = job.transfer;
-    let givens = roots::givens(&**job.source, transfer)?;
+    let (givens, missing) = roots::givens(&**job.source, transfer)?;
     let offer = Offer {
         hashing: transfer.hashing,
         resume: transfer.resume,
         verify: transfer.verify,
+        strict: transfer.strict,
+        choice: Choice::told(&transfer.choice.asked),
         lanes: if is_in_order(transfer) { 1 } else { transfer.streams as u32 },
         total: job.total_bytes()?,
         roots: givens.iter().map(|given| given.offered()).collect(),
@@ -97,6 +105,7 @@ fn agreed<'j>(mut job: Job<'j>, far: &Peer<'_>, inc: &mut Control) -> Result<Job
         return Err(inc.protocol_error());
     }
     job.lanes = lanes as usize;
+    job.roots.missing = missing.into();
     job.roots.roots =
         givens.into_iter().zip(names).map(|(given, there)| Root::of(given, there, false)).collect();
     Ok(job)
@@ -116,8 +125,16 @@ fn perform(
     let done = AtomicBool::new(false);
     let ours = std::thread::scope(|scope| {
         let hears = |message| match message {
-            answer @ (Message::Ranges(..) | Message::Cells(_) | Message::There(_)) => {
+            answer @ (Message::Ranges(..) | Message::Cells(_) | Message::There(_) | Message::Sums(_)) => {
                 far.answered(shared, answer)
+            }
+            Message::Item(item) => {
+                shared.deleter.items.add_theirs(item);
+                Ok(())
+            }
+            Message::LeftOut(entry) => {
+                shared.left_out.list.add_theirs(entry);
+                Ok(())
             }
             _ => Err(Error::protocol("the other end")),
         };
@@ -162,9 +179,14 @@ fn finish(
     far: &Peer<'_>,
     told: &dyn Fn() -> PumpReceipt,
 ) -> Result<PumpReceipt> {
+    shared.list_missing()?;
     let links = std::mem::take(&mut *shared.links.lock().expect("no lane panics"));
     for more in &links.more {
         let root = &job.roots.roots[more.top as usize].there;
+        if links.is_left_out(&more.first.key(root)) {
+            shared.left_out.add(End::Source, first_left_out(more, root))?;
+            continue;
+        }
         shared.add_one_more(&links, more, root);
         count(&shared.counts.hard_links, 1);
         far.tell(&Message::Name(Box::new(Named {
@@ -177,6 +199,7 @@ fn finish(
             first_key: more.first.key(root),
         })))?;
     }
+    far.tell_lists(shared)?;
     let sum = shared.sums.lock().expect("no lane panics").0;
     far.tell(&Message::End(sum))?;
     let ours = told();

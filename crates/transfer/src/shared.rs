@@ -12,15 +12,18 @@ use std::sync::{Arc, Mutex};
 use thalweg_api::PumpVerdict;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
-use thalweg_io::tree::{Attributes, Dir, Tree};
+use thalweg_io::tree::{Attributes, Dir, EntryKind, Tree};
 use thalweg_pump::Meters;
 use thalweg_pump::Watch;
 use thalweg_record::sum_of_file;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::choice::{Choice, Deleter};
 use crate::journal::{Journal, ListedFile};
+use crate::left_out::{End, LeftOuts};
 use crate::peer::Peer;
 use crate::rate_limit::Limit;
+use crate::rules::Side;
 use crate::{Error, Result, hidden_names};
 
 /// How much was moved.
@@ -32,6 +35,14 @@ pub(crate) struct Counts {
     pub(crate) links: AtomicU64,
     pub(crate) hard_links: AtomicU64,
     pub(crate) special: AtomicU64,
+    /// Entries of the source.
+    pub(crate) found: AtomicU64,
+    /// Entries that are skipped because of what the destination has, or has not.
+    pub(crate) skipped: AtomicU64,
+    /// Entries of the source that rules exclude.
+    pub(crate) excluded: AtomicU64,
+    /// Directories in which names came or went while they were read.
+    pub(crate) changed_directories: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
     pub(crate) packed_bytes: AtomicU64,
@@ -92,12 +103,19 @@ pub(crate) struct Links {
     /// The length and checksums of each file that was moved, by a hash of the key of its first name. Without checksums
     /// the entries only show which files were moved.
     sums: HashMap<u128, (u64, (u128, u128))>,
+    /// Hashes of the keys of first names that were left out.
+    left_out: HashSet<u128>,
 }
 
 impl Links {
     /// Whether a file with several names, the first of which has this key, was moved.
     pub(crate) fn has_moved(&self, first: &[u8]) -> bool {
         self.sums.contains_key(&xxh3_128(first))
+    }
+
+    /// Whether a file with several names, the first of which has this key, was left out.
+    pub(crate) fn is_left_out(&self, first: &[u8]) -> bool {
+        self.left_out.contains(&xxh3_128(first))
     }
 
     /// Stores a name. Also returns how many bytes of memory that adds.
@@ -123,6 +141,15 @@ pub(crate) struct Shared<'a> {
     pub(crate) watch: &'a dyn Watch,
     pub(crate) hashing: bool,
     pub(crate) verify: bool,
+    /// Whether files that grow, and directories in which names come or go, count as changed.
+    pub(crate) strict: bool,
+    pub(crate) left_out: LeftOuts,
+    pub(crate) choice: &'a Choice,
+    pub(crate) deleter: Deleter<'a>,
+    /// The paths of the roots for filter rules.
+    pub(crate) ways: Vec<OsString>,
+    /// Whether the source is another process.
+    pub(crate) receives: bool,
     /// Whether files that are complete at the destination are skipped.
     pub(crate) resume: bool,
     /// Whether each file is made durable before it gets its name. Otherwise all are made durable at the end.
@@ -142,6 +169,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) staged: Mutex<HashMap<u64, Arc<dyn Dir>>>,
     /// The checksums of what was read and of what was written.
     pub(crate) sums: Mutex<(u128, u128)>,
+    /// The checksum of what arrived from the peer and could not be stored.
+    pub(crate) sum_left_out: Mutex<u128>,
     pub(crate) failed: AtomicBool,
     pub(crate) error: Mutex<Option<Error>>,
 }
@@ -150,6 +179,20 @@ impl Shared<'_> {
     /// The directory of a new tree.
     pub(crate) fn staged(&self, root: u64) -> Option<Arc<dyn Dir>> {
         self.staged.lock().expect("no lane panics").get(&root).cloned()
+    }
+
+    /// Whether rules hide an entry of the source, by its path.
+    pub(crate) fn hides(&self, path: &[u8], kind: EntryKind) -> bool {
+        self.choice.rules.excludes(Side::Source, path, kind == EntryKind::Directory)
+    }
+
+    /// Lists the paths that were asked for and not found.
+    pub(crate) fn list_missing(&self) -> Result<()> {
+        let Some(listed) = &self.choice.listed else { return Ok(()) };
+        listed.missing().try_for_each(|path| {
+            count(&self.counts.found, 1);
+            self.left_out.add(End::Source, Error::NotFound(path.into()))
+        })
     }
 
     /// An error if the transfer has failed or was stopped.
@@ -212,10 +255,34 @@ impl Shared<'_> {
         }
     }
 
+    /// Records that a file is left out. `sum` is its checksum if all of it arrived from the peer.
+    pub(crate) fn lost(&self, key: &[u8], len: u64, sum: Option<u128>, names: u64) {
+        if let (Some(sum), true) = (sum, self.hashing) {
+            let mut lost = self.sum_left_out.lock().expect("no lane panics");
+            *lost = lost.wrapping_add(self.sum_of(key, len, sum));
+        }
+        if names > 1 {
+            let mut links = self.links.lock().expect("no lane panics");
+            links.left_out.insert(xxh3_128(key));
+            if let Some(sum) = sum {
+                links.sums.insert(xxh3_128(key), (len, (sum, 0)));
+            }
+        }
+    }
+
     /// Adds the checksums of a file again, for a further name.
     pub(crate) fn add_one_more(&self, links: &Links, more: &OneMore, root: &OsStr) {
         if let Some((len, sums)) = links.sums.get(&xxh3_128(&more.first.key(root))).copied() {
             self.add_sums(&more.name.key(root), len, sums);
+        }
+    }
+
+    /// Records that a further name is left out.
+    pub(crate) fn lose_one_more(&self, links: &Links, more: &OneMore, root: &OsStr) {
+        if let (Some((len, (read, _))), true) =
+            (links.sums.get(&xxh3_128(&more.first.key(root))), self.receives)
+        {
+            self.lost(&more.name.key(root), *len, Some(*read), 1);
         }
     }
 
@@ -224,10 +291,14 @@ impl Shared<'_> {
         if !self.hashing {
             return;
         }
-        let of = |sum| if self.one_file { sum } else { sum_of_file(key, len, sum) };
         let mut sums = self.sums.lock().expect("no lane panics");
-        sums.0 = sums.0.wrapping_add(of(read));
-        sums.1 = sums.1.wrapping_add(of(written));
+        sums.0 = sums.0.wrapping_add(self.sum_of(key, len, read));
+        sums.1 = sums.1.wrapping_add(self.sum_of(key, len, written));
+    }
+
+    /// The checksum of a file in the transfer.
+    fn sum_of(&self, key: &[u8], len: u64, sum: u128) -> u128 {
+        if self.one_file { sum } else { sum_of_file(key, len, sum) }
     }
 }
 

@@ -15,6 +15,7 @@ use thalweg_record::sum_at;
 
 use crate::claim::{claim_new, give_name};
 use crate::file_transfer::{FileTransfer, Goal};
+use crate::left_out::End;
 use crate::shared::{Shared, count};
 use crate::source::{Content, Of, Packed, Parcel};
 use crate::{Error, Result, hidden_names};
@@ -102,25 +103,39 @@ impl<'a> SinkLane<'a> {
         Ok(dir.set_link_attributes(name, attributes)?)
     }
 
+    /// Stores an entry of a pack, or lists it as left out.
     fn one_of_pack(&self, packed: Packed<'a>, block: &[u8]) -> Result<()> {
+        let stored = self.store(&packed, block);
+        if self.shared.left_out.or_none(End::Dest, stored)?.is_none()
+            && let Content::Bytes(_, read) = packed.what
+        {
+            let key = packed.place.key_of(&packed.there);
+            let came = self.shared.receives.then_some(read);
+            self.shared.lost(&key, packed.facts.len, came, packed.facts.links);
+        }
+        Ok(())
+    }
+
+    fn store(&self, packed: &Packed<'a>, block: &[u8]) -> Result<()> {
         let Packed { place, there, facts, what } = packed;
-        let dir = place.open_or_create_target()?;
+        let dir = place.target_for(&there)?;
         match what {
             Content::Link(to) => {
                 if let Some(dir) = &dir {
-                    self.link(&**dir, &there, &to, &facts)?;
+                    self.link(&**dir, there, to, facts)?;
                 }
                 count(&self.shared.counts.links, 1);
                 Ok(())
             }
             Content::Bytes(from, read) => {
+                let (from, read) = (*from, *read);
                 let bytes = &block[from..from + facts.len as usize];
                 let written = if self.shared.hashing { sum_at(0, bytes) } else { 0 };
-                let small = Small { shared: self.shared, bytes, read, written, facts: &facts };
+                let small = Small { shared: self.shared, bytes, read, written, facts };
                 if let Some(dir) = &dir {
-                    small.write(dir, &there, place.staged)?;
+                    small.write(dir, there, place.staged)?;
                 }
-                self.shared.whole(&place.key_of(&there), facts.len, (read, written), facts.links);
+                self.shared.whole(&place.key_of(there), facts.len, (read, written), facts.links);
                 Ok(())
             }
         }
@@ -144,7 +159,8 @@ impl Small<'_> {
             true => (name.to_os_string(), self.make_staged(&**dir, name)?),
             false => {
                 let partial = hidden_names::partial(name);
-                let file = claim_new(&*self.shared.dest, &**dir, &partial, false, Some(self.facts.user))?;
+                let file = claim_new(&*self.shared.dest, &**dir, &partial, false, Some(self.facts.user))
+                    .map_err(|e| e.on_create(&**dir, name))?;
                 (partial, file)
             }
         };

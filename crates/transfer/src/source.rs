@@ -1,13 +1,14 @@
 //! The reading end of a lane: turns its work into parcels, with several reads in flight.
 //!
-//! Invariant: all data that leaves here was added to the checksum. A file that changed since it was opened ends the
-//! transfer.
+//! Invariant: all data that leaves here was added to the checksum. A file that cannot be read, or that changed since it
+//! was opened, is left out.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use thalweg_api::PumpChange;
 use thalweg_block::Block;
 use thalweg_io::hidden::is_hidden;
 use thalweg_io::tree::{Attributes, EntryKind};
@@ -16,8 +17,11 @@ use thalweg_pump::{Carrier, ReadAhead, Source};
 use thalweg_record::sum_at;
 
 use crate::blocks::BLOCK_BYTES;
+use crate::choice::below;
 use crate::directory::Directory;
 use crate::file_transfer::{Entry, FileTransfer, Origin};
+use crate::known::{self, Known};
+use crate::left_out::{Change, End, change};
 use crate::message::{Message, TAIL_BYTES_MAX};
 use crate::shared::{OneMore, Shared, count};
 use crate::work_queue::{Found, Work, WorkQueue};
@@ -175,23 +179,41 @@ impl<'f, 'a> SourceLane<'f, 'a> {
     }
 
     fn look_at_all(&mut self, place: &Arc<Directory<'a>>, mut found: Vec<Found>) -> Result<()> {
-        if self.shared.far.is_some() {
+        let shared = self.shared;
+        if shared.far.is_some() {
             // The peer would mistake them for its own.
             found.retain(|found| !self.passes_over_hidden(place, found));
         }
-        let mut there = Vec::new();
-        if let (Some(far), true) = (&self.shared.far, self.shared.resume) {
-            let names = found.iter().map(|found| found.there.clone()).collect();
-            far.ask(&Message::Ask(place.number(), names), |answer| {
-                match answer {
-                    Message::There(known) if known.len() == found.len() => there = known,
-                    _ => return Err(Error::protocol("the other end")),
-                }
-                Ok(false)
-            })?;
+        if place.facts().is_some() && (!shared.choice.rules.is_empty() || shared.choice.listed.is_some()) {
+            let way = place.way();
+            found.retain_mut(|found| !self.is_excluded(place, &way, found));
         }
-        let mut there = there.into_iter();
-        found.into_iter().try_for_each(|found| self.look_at(place, found, there.next().flatten()))
+        count(&shared.counts.found, found.len() as u64);
+        let names = || found.iter().map(|found| found.there.clone()).collect();
+        if let (Some(far), true, true) = (&shared.far, shared.choice.asked.delete, place.facts().is_some()) {
+            far.tell(&Message::Names(place.number(), names()))?;
+        }
+        let mut known = known::known(shared, place, &found)?.into_iter();
+        found.into_iter().try_for_each(|found| {
+            let looked = self.look_at(place, found, known.next().unwrap_or_default());
+            shared.left_out.or_none(End::Source, looked).map(|_| ())
+        })
+    }
+
+    /// Whether rules exclude an entry. Its kind is found out if the directory does not say.
+    fn is_excluded(&self, place: &Directory<'a>, way: &[u8], found: &mut Found) -> bool {
+        if found.kind.is_none() {
+            // What cannot be looked at is listed as left out.
+            found.kind = place.source().attributes_of(&found.name).ok().map(|facts| facts.kind);
+        }
+        if let Some(listed) = &self.shared.choice.listed
+            && !listed.has(&place.own_way().join(&found.name))
+        {
+            return true;
+        }
+        let is_excluded = found.kind.is_some_and(|kind| self.shared.hides(&below(way, &found.name), kind));
+        count(&self.shared.counts.excluded, u64::from(is_excluded));
+        is_excluded
     }
 
     /// Whether this is a hidden file of a transfer or a sort; if so, notes that it is skipped.
@@ -205,35 +227,50 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         is_hidden
     }
 
-    /// Finds out what a name refers to, and queues it. `far` is the length and time of the file of that name at the
-    /// destination.
-    fn look_at(&mut self, place: &Arc<Directory<'a>>, found: Found, far: Option<(u64, i128)>) -> Result<()> {
+    /// Finds out what a name refers to, and queues it, unless what the destination has of it shows that it need not be
+    /// moved.
+    fn look_at(&mut self, place: &Arc<Directory<'a>>, found: Found, known: Known) -> Result<()> {
         let Found { name, there, kind } = found;
-        let source = place.source();
+        let (shared, source) = (self.shared, place.source());
         let kind = match kind {
             Some(kind) => kind,
             None => source.attributes_of(&name)?.kind,
         };
+        if kind == EntryKind::Special {
+            let path = source.path().join(&name);
+            if place.facts().is_none() {
+                return Err(crate::work_queue::refuse_special(&path));
+            }
+            shared.watch.note(&format!("{} is a pipe, a socket or a device; passed over", path.display()));
+            count(&shared.counts.special, 1);
+            return Ok(());
+        }
+        if shared.choice.asked.existing && !known.is_a(kind) {
+            count(&shared.counts.skipped, 1);
+            return Ok(());
+        }
         match kind {
-            EntryKind::Directory => return self.feed.directory(place.below(name)?),
-            EntryKind::File => return self.look_at_file(place, name, there, far),
-            EntryKind::Link => {}
-            EntryKind::Special => {
-                let (path, is_root) = (source.path().join(&name), place.facts().is_none());
-                if is_root {
-                    return Err(crate::work_queue::refuse_special(&path));
+            EntryKind::Directory => {
+                if !known.is_a(kind) {
+                    shared.deleter.would(PumpChange::New, &below(&place.way(), &there), true);
                 }
-                self.shared
-                    .watch
-                    .note(&format!("{} is a pipe, a socket or a device; passed over", path.display()));
-                count(&self.shared.counts.special, 1);
-                return Ok(());
+                self.feed.directory(place.below(name)?)
+            }
+            EntryKind::File => self.look_at_file(place, name, there, &known),
+            _ => {
+                let (facts, to) = (source.attributes_of(&name)?, source.read_link(&name)?);
+                if known.spares_link(shared, place, &there, &facts, &to) {
+                    return Ok(());
+                }
+                self.asked.push_back(Asked {
+                    place: Arc::clone(place),
+                    there,
+                    facts,
+                    of: AskedFor::Link(to),
+                });
+                Ok(())
             }
         }
-        let (facts, to) = (source.attributes_of(&name)?, source.read_link(&name)?);
-        let of = AskedFor::Link(to);
-        self.asked.push_back(Asked { place: Arc::clone(place), there, facts, of });
-        Ok(())
     }
 
     fn look_at_file(
@@ -241,20 +278,18 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         place: &Arc<Directory<'a>>,
         name: OsString,
         there: OsString,
-        far: Option<(u64, i128)>,
+        known: &Known,
     ) -> Result<()> {
         let file = place.source().open_file(&name, false)?;
         let facts = self.shared.source.attributes(&file)?;
         if facts.kind != EntryKind::File {
             return Err(Error::Changed(file.path().to_path_buf()));
         }
-        if facts.links > 1 && self.has_first_name(place, &there, &facts)? {
+        let is_dry = self.shared.choice.asked.dry_run;
+        if facts.links > 1 && !is_dry && self.has_first_name(place, &there, &facts)? {
             return Ok(());
         }
-        let is_far = far == Some((facts.len, facts.modified_ns));
-        if self.shared.resume && (is_far || is_there(place, &there, &facts)?) {
-            count(&self.shared.counts.resumed_files, 1);
-            count(&self.shared.counts.resumed_bytes, facts.len);
+        if known.spares_file(self.shared, place, &there, &file, &facts)? {
             return Ok(());
         }
         let place = Arc::clone(place);
@@ -309,13 +344,23 @@ impl<'f, 'a> SourceLane<'f, 'a> {
                 AskedFor::Link(to) => Content::Link(to),
                 AskedFor::File(file) => {
                     let bytes = &mut block[filled..filled + facts.len as usize];
-                    Content::Bytes(filled, self.read_small(&file, &facts, bytes)?)
+                    let read = self.read_small(&file, &facts, bytes);
+                    match self.shared.left_out.or_none(End::Source, read)? {
+                        Some(sum) => Content::Bytes(filled, sum),
+                        None => {
+                            self.shared.lost(&place.key_of(&there), facts.len, None, facts.links);
+                            continue;
+                        }
+                    }
                 }
             };
             if let Content::Bytes(..) = what {
                 filled += facts.len as usize;
             }
             pack.push(Packed { place, there, facts, what });
+        }
+        if pack.is_empty() {
+            return Ok(());
         }
         block.set_len(filled);
         self.shared.pass(filled as u64);
@@ -326,7 +371,16 @@ impl<'f, 'a> SourceLane<'f, 'a> {
     fn read_small(&self, file: &File, facts: &Attributes, bytes: &mut [u8]) -> Result<u128> {
         self.shared.goes_on()?;
         let read = self.shared.meters.stage.for_read(|| file.read_at(0, bytes))?;
-        if read < bytes.len() || !self.shared.source.attributes(file)?.is_same(facts) {
+        let is_same = read == bytes.len()
+            && match change(facts, &self.shared.source.attributes(file)?, self.shared.strict) {
+                Change::None => true,
+                Change::Perhaps => {
+                    let mut again = vec![0; bytes.len()];
+                    file.read_at(0, &mut again)? == bytes.len() && again == bytes
+                }
+                Change::Certain => false,
+            };
+        if !is_same {
             return Err(Error::Changed(file.path().to_path_buf()));
         }
         self.shared.meters.input.read(read as u64);
@@ -336,31 +390,33 @@ impl<'f, 'a> SourceLane<'f, 'a> {
     }
 }
 
-/// Whether the destination has a complete file of this length and time. The time is set last.
-fn is_there(place: &Directory<'_>, there: &OsString, facts: &Attributes) -> Result<bool> {
-    let Some(dir) = place.open_or_create_target()? else { return Ok(false) };
-    let known = dir.find(there)?;
-    Ok(known.is_some_and(|k| (k.kind, k.len, k.modified_ns) == (facts.kind, facts.len, facts.modified_ns)))
-}
-
 impl<'a> Source<Parcel<'a>> for SourceLane<'_, 'a> {
     type Error = Error;
 
     fn next(&mut self) -> Result<Option<Parcel<'a>>> {
-        self.read_ahead()?;
-        let Some((block, of)) = self.ahead.next_block()? else { return Ok(None) };
-        if let Of::Piece(moving, at, len) = &of {
+        loop {
+            self.read_ahead()?;
+            let Some((block, of, read)) = self.ahead.next_read() else { return Ok(None) };
+            let Of::Piece(moving, at, len) = of else { return Ok(Some(Parcel { block, of })) };
             if let Origin::File(file) = &moving.origin {
-                if block.len() != *len {
-                    return Err(Error::Changed(moving.name()));
+                let read = match read {
+                    Ok(()) if block.len() != len => Err(Error::Changed(moving.name())),
+                    read => read.map_err(Error::from),
+                };
+                if let Err(why) = read {
+                    moving.give_up(End::Source, why)?;
+                    if moving.let_go() {
+                        return Ok(Some(Parcel { block, of: Of::Whole(moving) }));
+                    }
+                    continue;
                 }
                 count(&self.shared.counts.reads, 1);
                 if file.is_direct() {
                     count(&self.shared.counts.direct_read, block.len() as u64);
                 }
             }
-            moving.was_read(*at, &block);
+            moving.was_read(at, &block);
+            return Ok(Some(Parcel { block, of: Of::Piece(moving, at, len) }));
         }
-        Ok(Some(Parcel { block, of }))
     }
 }

@@ -15,9 +15,10 @@ use thalweg_io::tree::{EntryKind, Names};
 
 use crate::directory::Directory;
 use crate::file_transfer::{Cursor, Entry, FileTransfer, Origin};
+use crate::left_out::End;
 use crate::message::ASKED;
 use crate::refused::Refused;
-use crate::shared::Shared;
+use crate::shared::{Shared, count};
 use crate::{Error, Result};
 
 /// The names that a lane takes at a time. It opens all small files among them before it reads the first.
@@ -89,10 +90,19 @@ impl<'a> WorkQueue<'a> {
 
     /// Adds a directory to be listed.
     pub(crate) fn directory(&self, place: Directory<'a>) -> Result<()> {
-        let names = place.source().names()?;
+        let Some(names) = self.listed(&place, place.source().names())? else { return Ok(()) };
         self.lock().scans.push(Scan { place: Arc::new(place), names, lane: None });
         self.news.notify_one();
         Ok(())
+    }
+
+    /// What was listed of a directory. The names that cannot be listed count as one entry that is left out.
+    fn listed<T>(&self, place: &Directory<'_>, names: thalweg_io::Result<T>) -> Result<Option<T>> {
+        if names.is_err() {
+            place.is_listed_in_part();
+            count(&self.shared.counts.found, 1);
+        }
+        self.shared.left_out.or_none(End::Source, names.map_err(Error::from))
     }
 
     /// Adds a file that is moved in pieces.
@@ -135,8 +145,9 @@ impl<'a> WorkQueue<'a> {
                 return Ok(Some(work));
             }
             if let Some(entry) = state.waiting.pop_front() {
-                let (moving, cursor) = FileTransfer::open(self.shared, entry)?;
-                state.current = Some((Arc::new(moving), cursor));
+                if let Some((moving, cursor)) = FileTransfer::open(self.shared, entry)? {
+                    state.current = Some((Arc::new(moving), cursor));
+                }
                 continue;
             }
             if let Some(work) = roots(state) {
@@ -146,7 +157,7 @@ impl<'a> WorkQueue<'a> {
             let Some(at) = scan_for(&state.scans, lane) else { return Ok(None) };
             let scan = &mut state.scans[at];
             scan.lane = Some(lane);
-            let names = scan.names.some(NAMES)?;
+            let names = self.listed(&scan.place, scan.names.some(NAMES))?.unwrap_or_default();
             if names.is_empty() {
                 state.scans.remove(at);
                 continue;
@@ -166,9 +177,15 @@ fn piece<'a>(state: &mut State<'a>) -> Result<Option<Work<'a>>> {
         Origin::File(file) => Some(file),
         _ => None,
     };
-    if let Some((at, len)) = cursor.next(file)? {
-        moving.hand_out();
-        return Ok(Some(Work::Piece(Arc::clone(moving), at, len)));
+    if !moving.is_given_up() {
+        match cursor.next(file) {
+            Ok(Some((at, len))) => {
+                moving.hand_out();
+                return Ok(Some(Work::Piece(Arc::clone(moving), at, len)));
+            }
+            Ok(None) => {}
+            Err(why) => moving.give_up(End::Source, why)?,
+        }
     }
     let (moving, _) = state.current.take().expect("it was there");
     Ok(moving.let_go().then_some(Work::Whole(moving)))

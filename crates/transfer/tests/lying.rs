@@ -139,13 +139,9 @@ fn a_disk_that_lies_is_found_out_by_reading_back() {
     std::fs::write(&source, &bytes).unwrap();
     std::fs::write(&dest, b"old").unwrap();
     let asked = |verify| Transfer {
-        sources: vec![From::Path(source.clone())],
-        dest: To::Path(dest.clone()),
         streams: 2,
-        limit: None,
-        resume: false,
         verify,
-        hashing: true,
+        ..Transfer::new(vec![From::Path(source.clone())], To::Path(dest.clone()))
     };
     let tree = |io: Arc<dyn FileSystem>| -> Arc<dyn Tree> { local::tree(&io) };
     let honest = tree(Arc::new(Threads::new(4)));

@@ -8,7 +8,7 @@ use std::fmt;
 /// The first eight bytes of a hello's payload.
 const MAGIC: &[u8; 8] = b"thalweg\0";
 /// The version of this program, and the oldest that it understands.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// The smallest block size that a peer must accept.
 const BLOCK_BYTES_MIN: u32 = 4096;
 /// Bytes of a hello's payload; later versions may append more.

@@ -1,9 +1,11 @@
 //! Interprets the arguments and flags of `pump`.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thalweg::{Endpoint, PumpOptions, SshHost, SshOptions, Transfer};
+
+use thalweg_api::PumpChoice;
 
 use super::nodes;
 use crate::parse::Usage;
@@ -33,9 +35,22 @@ pub(crate) fn pumped(args: TypedArgs) -> Result<Transfer, Usage> {
         verify: args.verify,
         no_disk: args.no_disk,
         checksum: !args.no_checksum,
+        strict: args.strict,
+        choice: PumpChoice { files_from: files_from(&args)?, ..args.choice.clone() },
         io: args.io,
     };
     Ok(Transfer { options, identity, ssh })
+}
+
+/// The paths that a file lists.
+fn files_from(args: &TypedArgs) -> Result<Option<Vec<String>>, Usage> {
+    let Some(file) = &args.files_from else { return Ok(None) };
+    let path = if file == "-" { Path::new("/dev/stdin") } else { Path::new(file) };
+    let bytes = thalweg_io::small::read(path).map_err(|why| Usage(format!("--files-from: {why}")))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Usage(format!("--files-from: {} is not text in UTF-8", path.display())))?;
+    let is_path = |line: &&str| !line.is_empty() && !line.starts_with(['#', ';']);
+    Ok(Some(text.lines().filter(is_path).map(String::from).collect()))
 }
 
 fn ends(args: &TypedArgs) -> Result<(Vec<Endpoint>, Endpoint), Usage> {

@@ -18,7 +18,7 @@ pub(crate) use cluster_tables::{is_table_safe, table_lines, table_list, table_lo
 pub(crate) use columns::{counted, seconds, traffic};
 pub(crate) use nodes::{cluster, cluster_doctor, jobs, pings, steps, whole};
 pub(crate) use plan::plan;
-pub(crate) use pump::pump;
+pub(crate) use pump::{left_out, pump};
 pub(crate) use receipt::receipt;
 pub(crate) use reports::{check, doctor};
 pub(crate) use sorts::{Watched, end_of_sort};

@@ -1,6 +1,6 @@
 //! The receipt of a transfer. Text from the other end may contain anything; it stays on its line.
 
-use thalweg_api::{PumpEnd, PumpLink, PumpReceipt};
+use thalweg_api::{PumpChange, PumpEnd, PumpItem, PumpLink, PumpReceipt};
 use thalweg_base::units::{Bytes, Count};
 
 use super::columns::{columns, labelled, rate, seconds, traffic};
@@ -8,6 +8,9 @@ use crate::print::on_one_line;
 
 /// The amount copied, the proof that it arrived unchanged, the cost at each end, and the slowest part.
 pub(crate) fn pump(receipt: &PumpReceipt) -> String {
+    if receipt.dry_run {
+        return dry_run(receipt);
+    }
     let mut text = headline(receipt);
     text += &proofs(receipt);
     text += &ends(receipt);
@@ -23,8 +26,54 @@ pub(crate) fn pump(receipt: &PumpReceipt) -> String {
     text + &others(receipt)
 }
 
+/// The most entries that were left out to be shown.
+const LEFT_OUT_SHOWN: usize = 100;
+
+/// A line for each entry that was left out, the most that are shown, and one with their number; none if there are none.
+pub(crate) fn left_out(receipt: &PumpReceipt) -> Vec<String> {
+    let count = receipt.left_out;
+    let mut lines: Vec<String> = receipt.errors.iter().take(LEFT_OUT_SHOWN).map(|e| e.why.clone()).collect();
+    if receipt.not_deleted > 0 {
+        let stays = counted(receipt.not_deleted, "entry was", "entries were");
+        lines.push(format!(
+            "{stays} not deleted, because {} were, the most that --max-delete allows",
+            Count(receipt.deleted)
+        ));
+    }
+    if count == 0 {
+        return lines;
+    }
+    let shown = receipt.errors.len().min(LEFT_OUT_SHOWN);
+    let more = count.saturating_sub(shown as u64);
+    if more > 0 {
+        let where_from = if receipt.errors.len() > shown { ", which --json lists" } else { "" };
+        lines.push(format!("and {} more{where_from}", Count(more)));
+    }
+    lines.push(format!("copied but for {} of {}", Count(count), counted(receipt.found, "entry", "entries")));
+    lines
+}
+
 fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", Count(count), if count == 1 { one } else { many })
+}
+
+/// The changes that a transfer would make, by path, and how much it would copy.
+fn dry_run(receipt: &PumpReceipt) -> String {
+    let mut items: Vec<_> = receipt.items.iter().collect();
+    items.sort_by(|a, b| a.path.cmp(&b.path));
+    let line = |item: &&PumpItem| {
+        let change = match item.change {
+            PumpChange::New => "new",
+            PumpChange::Changed => "changed",
+            PumpChange::Attributes => "attributes",
+            PumpChange::Deleted => "deleted",
+        };
+        format!("{change:10} {}\n", on_one_line(&item.path))
+    };
+    let mut text: String = items.iter().map(line).collect();
+    let (files, bytes) = (counted(receipt.files, "file", "files"), Count(receipt.bytes));
+    text += &format!("would copy {files}, {bytes} bytes; nothing was changed\n");
+    text + &others(receipt)
 }
 
 fn headline(receipt: &PumpReceipt) -> String {
@@ -42,14 +91,15 @@ fn headline(receipt: &PumpReceipt) -> String {
 }
 
 fn proofs(receipt: &PumpReceipt) -> String {
+    let law = if receipt.left_out == 0 { "out = in" } else { "out + left out = in" };
     if !receipt.proved {
-        return labelled("invariant", "out = in: nobody looked; no checksum was taken");
+        return labelled("invariant", &format!("{law}: nobody looked; no checksum was taken"));
     }
     let verdict = if receipt.holds { "holds" } else { "BROKEN" };
     let back = if receipt.verified { "; read back from the disk, and the same" } else { "" };
     labelled("in", &format!("checksum {:032x}", receipt.checksum_in))
         + &labelled("out", &format!("checksum {:032x}", receipt.checksum_out))
-        + &labelled("invariant", &format!("out = in: {verdict}{back}"))
+        + &labelled("invariant", &format!("{law}: {verdict}{back}"))
 }
 
 fn ends(receipt: &PumpReceipt) -> String {
@@ -118,6 +168,27 @@ fn others(receipt: &PumpReceipt) -> String {
         let special = counted(receipt.special, "pipe, socket or device", "pipes, sockets or devices");
         text += &labelled("left out", &special);
     }
+    if receipt.left_out > 0 {
+        let errors = format!(
+            "{} of {}, because of errors",
+            Count(receipt.left_out),
+            counted(receipt.found, "entry", "entries")
+        );
+        text += &labelled("left out", &errors);
+    }
+    for (count, label) in [(receipt.excluded, "excluded"), (receipt.deleted, "deleted")] {
+        if count > 0 {
+            text += &labelled(label, &counted(count, "entry", "entries"));
+        }
+    }
+    if receipt.skipped > 0 {
+        let skipped = counted(receipt.skipped, "entry", "entries");
+        text += &labelled("skipped", &format!("{skipped}, because of what is at the destination"));
+    }
+    if receipt.changed_directories > 0 {
+        let changed = counted(receipt.changed_directories, "directory", "directories");
+        text += &labelled("changed", &format!("names came or went in {changed} meanwhile"));
+    }
     let (files, bytes) = (receipt.resumed_files, receipt.resumed_bytes);
     if files + bytes > 0 {
         let files =
@@ -129,7 +200,7 @@ fn others(receipt: &PumpReceipt) -> String {
 
 #[cfg(test)]
 mod tests {
-    use thalweg_api::MemoryReceipt;
+    use thalweg_api::{LeftOut, LeftOutKind, MemoryReceipt};
 
     use super::*;
 
@@ -158,6 +229,17 @@ mod tests {
             special: 0,
             checksum_in: 0xabc,
             checksum_out: 0xabc,
+            checksum_left_out: 0,
+            found: 1,
+            left_out: 0,
+            errors: Vec::new(),
+            changed_directories: 0,
+            excluded: 0,
+            deleted: 0,
+            not_deleted: 0,
+            skipped: 0,
+            dry_run: false,
+            items: Vec::new(),
             proved: true,
             verified: false,
             holds: true,
@@ -210,6 +292,30 @@ memory    peak 39 MiB, of which blocks at most 36 MiB
         ] {
             assert!(text.contains(line), "no {line} in {text}");
         }
+    }
+
+    #[test]
+    fn what_was_left_out_is_listed_up_to_a_hundred_and_counted() {
+        assert_eq!(left_out(&sample()), Vec::<String>::new());
+        let error = |n| LeftOut {
+            path: format!("f{n}"),
+            kind: LeftOutKind::Unreadable,
+            why: format!("cannot open f{n}: Permission denied"),
+        };
+        let some = PumpReceipt { found: 9, left_out: 1, errors: vec![error(5)], ..sample() };
+        assert_eq!(left_out(&some), ["cannot open f5: Permission denied", "copied but for 1 of 9 entries"]);
+        let text = pump(&some);
+        for line in ["out + left out = in: holds\n", "left out  1 of 9 entries, because of errors\n"] {
+            assert!(text.contains(line), "no {line} in {text}");
+        }
+        let many =
+            PumpReceipt { found: 9000, left_out: 1234, errors: (0..1234).map(error).collect(), ..sample() };
+        let lines = left_out(&many);
+        assert_eq!(lines.len(), 102);
+        assert_eq!(
+            lines[100..],
+            ["and 1 134 more, which --json lists", "copied but for 1 234 of 9 000 entries"]
+        );
     }
 
     #[test]

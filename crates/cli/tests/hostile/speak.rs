@@ -62,7 +62,7 @@ pub(crate) fn offer(flags: u8, roots: &[(&str, u8)]) -> Said {
         let known = if tree { facts(2, 0) } else { Vec::new() };
         [vec![name("/src"), name(root), Field::B(0), Field::B(u8::from(tree))], known].concat()
     };
-    let first = vec![Field::B(flags), Field::N(1), Field::N(0), Field::N(roots.len() as u64)];
+    let first = vec![Field::B(flags), name("{}"), Field::N(1), Field::N(0), Field::N(roots.len() as u64)];
     said(1, first.into_iter().chain(roots.iter().flat_map(root)))
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn dir(id: u64, parent: u64, called: &str, root: Option<u64>) -> Said
 }
 
 pub(crate) fn dir_end(id: u64, names: u64) -> Said {
-    said(4, [Field::N(id), Field::N(names)])
+    said(4, [Field::N(id), Field::N(names), Field::B(1)])
 }
 
 /// A file that is sent in pieces.

@@ -4,8 +4,10 @@
 //! walk and by `diff -r`; the kernel counts what a killed run had moved.
 #![allow(clippy::disallowed_methods)] // Users of the command create files in other ways.
 
+mod choice;
 mod faults;
 mod files;
+mod live;
 mod planted;
 mod resume;
 #[path = "../support/mod.rs"]

@@ -49,8 +49,14 @@ fn what_is_planted_at_a_hidden_name_is_refused_and_untouched() {
         (JOURNAL, &["pump in out", "pump in out --resume", "pump tree out", "pump - out < in"]),
         ("there/.in.thalweg-partial", &["pump in there", "pump shallow in there"]),
         ("there/.tree.thalweg-partial", &["pump tree there"]),
-        ("there/.small.thalweg-partial", &["pump tree/ there", "pump tree/ there --resume --streams 1"]),
-        ("there/.large.thalweg-partial", &["pump tree/ there", "pump tree/ there --resume --streams 1"]),
+        (
+            "there/.small.thalweg-partial",
+            &["pump tree/ there --strict", "pump tree/ there", "pump tree/ there --resume --streams 1"],
+        ),
+        (
+            "there/.large.thalweg-partial",
+            &["pump tree/ there --strict", "pump tree/ there", "pump tree/ there --resume --streams 1"],
+        ),
     ] {
         for (plant, what) in PLANTED {
             if plant.contains("chown") && !may_give_away() {
@@ -65,9 +71,12 @@ fn what_is_planted_at_a_hidden_name_is_refused_and_untouched() {
             let names = place.names();
             for verb in verbs {
                 let told = place.shell(&format!("exec $T {verb} -q"));
-                assert_eq!(told.status, Some(2), "{plant} at {name}, {verb}: {told:?}");
-                let line = told.err.lines().last().unwrap_or_default();
-                assert!(line.contains(name) && line.contains(what), "{plant} at {name}, {verb}: {told:?}");
+                // One file of a tree is left out, and the rest arrives.
+                let may_go_on = verb.starts_with("pump tree/ there") && !verb.contains("--strict");
+                let is_refused = told.status == Some(2) || (may_go_on && told.status == Some(4));
+                assert!(is_refused, "{plant} at {name}, {verb}: {told:?}");
+                let is_named = told.err.lines().any(|line| line.contains(name) && line.contains(what));
+                assert!(is_named, "{plant} at {name}, {verb}: {told:?}");
                 assert_eq!((there(), place.names()), (before, names.clone()), "{plant} at {name}, {verb}");
                 assert_eq!(place.read("victim"), b"dear\n", "{plant} at {name}, {verb}");
             }

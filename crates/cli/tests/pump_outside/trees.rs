@@ -91,12 +91,12 @@ fn what_cannot_replace_the_other_is_named_and_nothing_is_left() {
     place.shell("mkdir -p one/a two/b && echo 1 > one/b && echo 2 > two/a && seq 100000 > two/big").is_done();
     place.shell("mkdir one/big").is_done();
     let of_file = ["/one/a is a directory; a file cannot replace it"];
-    place.shell("rm -r two/b two/big && $T pump two/ one").is_refused(&of_file);
+    place.shell("rm -r two/b two/big && $T pump two/ one --strict").is_refused(&of_file);
     place
-        .shell("rm two/a && mkdir two/b && $T pump two/ one")
+        .shell("rm two/a && mkdir two/b && $T pump two/ one --strict")
         .is_refused(&["/one/b exists and is not a directory"]);
     place
-        .shell("rmdir two/b && seq 100000 > two/big && $T pump two/ one")
+        .shell("rmdir two/b && seq 100000 > two/big && $T pump two/ one --strict")
         .is_refused(&["/one/big is a directory"]);
     assert_eq!(place.shell("ls -A one").is_done(), "a\nb\nbig\n");
     place.shell("$T pump two/big x --verify --no-checksum").is_refused(&["leave one of them out"]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thalweg_api::{FailureKind, PumpReceipt};
 use thalweg_io::tree::Tree;
 use thalweg_io::{FileSystem, local, unplanted};
-use thalweg_transfer::{From as Origin, To, Transfer};
+use thalweg_transfer::{Choice, From as Origin, To, Transfer};
 
 use crate::volumes::Volumes;
 use crate::{Asked, Endpoint, Error, Progress, PumpOptions, Result, machine};
@@ -106,13 +106,14 @@ fn sources(options: &PumpOptions, io: &Arc<dyn FileSystem>) -> Result<Transfer> 
         return Err(Asked::Streams { streams, max: STREAMS_MAX }.into());
     }
     Ok(Transfer {
-        sources,
-        dest: To::Null,
         streams,
         limit: options.limit,
         resume: options.resume,
         verify: options.verify,
         hashing: options.checksum,
+        strict: options.strict,
+        choice: Choice::of(&options.choice).map_err(thalweg_transfer::Error::from)?,
+        ..Transfer::new(sources, To::Null)
     })
 }
 
@@ -131,8 +132,9 @@ fn source(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<Origin> {
         }
         Endpoint::Volume(path) => Ok(Origin::Path(path.as_path().into())),
         Endpoint::Path(path) => {
-            let there = io.stat(named(path)?)?;
-            let is_stream = !there.is_regular && !there.is_directory;
+            // One that cannot be inspected may be left out, if there are others.
+            let there = io.stat(named(path)?);
+            let is_stream = there.is_ok_and(|there| !there.is_regular && !there.is_directory);
             Ok(if is_stream { Origin::Stream(path.clone()) } else { Origin::Path(path.clone()) })
         }
     }

@@ -93,13 +93,10 @@ fn go(
     resume: bool,
 ) -> Result<u64, Error> {
     let transfer = Transfer {
-        sources: vec![From::Path(from.into())],
-        dest: To::Path(to.into()),
         streams: 2,
-        limit: None,
         resume,
         verify: true,
-        hashing: true,
+        ..Transfer::new(vec![From::Path(from.into())], To::Path(to.into()))
     };
     let receipt = run(&transfer, source, dest, &Unwatched)?;
     assert!(receipt.holds);

@@ -1,0 +1,236 @@
+//! What the destination has of an entry, and whether the entry therefore need not be moved.
+//!
+//! Model: the source asks about all names of a batch at once, only if the transfer resumes, or its choice depends on the
+//! answer. Contents are compared by checksum if the destination is another process, otherwise byte by byte.
+
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use thalweg_api::{PumpChange, PumpCompare};
+use thalweg_io::File;
+use thalweg_io::tree::{Attributes, Dir, EntryKind};
+use thalweg_record::sum_at;
+
+use crate::blocks::BLOCK_BYTES;
+use crate::choice::below;
+use crate::directory::Directory;
+use crate::left_out::End;
+use crate::message::Message;
+use crate::shared::{Shared, count};
+use crate::work_queue::Found;
+use crate::{Error, Result};
+
+/// What the destination has of an entry.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    facts: Option<Attributes>,
+    /// The checksum of the contents, if it was asked for.
+    sum: Option<u128>,
+}
+
+/// What the destination has of each of these names; nothing if that does not matter.
+pub(crate) fn known(shared: &Shared<'_>, place: &Directory<'_>, found: &[Found]) -> Result<Vec<Known>> {
+    if !shared.resume && !shared.choice.asks() {
+        return Ok(Vec::new());
+    }
+    let Some(far) = &shared.far else {
+        // An error shows when the entry is stored.
+        let Ok(Some(dir)) = place.target_for(OsStr::new("")) else { return Ok(Vec::new()) };
+        let facts = |found: &Found| dir.find(&found.there).ok().flatten();
+        return Ok(found.iter().map(|found| Known { facts: facts(found), sum: None }).collect());
+    };
+    let mut known = Vec::new();
+    let names = found.iter().map(|found| found.there.clone()).collect();
+    far.ask(&Message::Ask(place.number(), names), |answer| match answer {
+        Message::There(there) if there.len() == found.len() => {
+            known = there.into_iter().map(|facts| Known { facts, sum: None }).collect();
+            Ok(false)
+        }
+        _ => Err(Error::protocol("the other end")),
+    })?;
+    if shared.choice.asked.compare == PumpCompare::Content {
+        let is_as_long = |(found, known): &(&Found, &mut Known)| {
+            let there = known.facts.filter(|facts| facts.kind == EntryKind::File);
+            let here = || place.source().attributes_of(&found.name).ok();
+            there.is_some_and(|there| {
+                here().is_some_and(|here| (here.kind, here.len) == (there.kind, there.len))
+            })
+        };
+        let mut same: Vec<_> = found.iter().zip(&mut known).filter(is_as_long).collect();
+        let names: Vec<OsString> = same.iter().map(|(found, _)| found.there.clone()).collect();
+        if names.is_empty() {
+            return Ok(known);
+        }
+        far.ask(&Message::AskSums(place.number(), names), |answer| match answer {
+            Message::Sums(sums) if sums.len() == same.len() => {
+                same.iter_mut().zip(sums).for_each(|((_, known), sum)| known.sum = sum);
+                Ok(false)
+            }
+            _ => Err(Error::protocol("the other end")),
+        })?;
+    }
+    Ok(known)
+}
+
+impl Known {
+    /// Whether the destination has an entry of this kind.
+    pub(crate) fn is_a(&self, kind: EntryKind) -> bool {
+        self.facts.is_some_and(|facts| facts.kind == kind)
+    }
+
+    fn is_newer_than(&self, facts: &Attributes) -> bool {
+        let there = self.facts.filter(|there| there.kind != EntryKind::Directory);
+        there.is_some_and(|there| there.modified_ns > facts.modified_ns)
+    }
+
+    fn change(&self) -> PumpChange {
+        if self.facts.is_some() { PumpChange::Changed } else { PumpChange::New }
+    }
+
+    /// Whether a symbolic link need not be moved. Counts it then.
+    pub(crate) fn spares_link(
+        &self,
+        shared: &Shared<'_>,
+        place: &Directory<'_>,
+        name: &OsStr,
+        facts: &Attributes,
+        to: &OsStr,
+    ) -> bool {
+        if shared.choice.asked.update && self.is_newer_than(facts) {
+            count(&shared.counts.skipped, 1);
+            return true;
+        }
+        if !shared.choice.asked.dry_run {
+            return false;
+        }
+        let dir = place.target_for(name).ok().flatten();
+        let is_same = match dir {
+            Some(dir) => dir.read_link(name).is_ok_and(|there| there == to),
+            None => self
+                .facts
+                .is_some_and(|there| (there.kind, there.modified_ns) == (facts.kind, facts.modified_ns)),
+        };
+        if !is_same {
+            shared.deleter.would(self.change(), &below(&place.way(), name), false);
+        }
+        count(&shared.counts.links, 1);
+        true
+    }
+
+    /// Whether a file need not be moved. Counts it then.
+    pub(crate) fn spares_file(
+        &self,
+        shared: &Shared<'_>,
+        place: &Directory<'_>,
+        name: &OsStr,
+        file: &File,
+        facts: &Attributes,
+    ) -> Result<bool> {
+        let asked = &shared.choice.asked;
+        if asked.update && self.is_newer_than(facts) {
+            count(&shared.counts.skipped, 1);
+            return Ok(true);
+        }
+        let path = || below(&place.way(), name);
+        let there = self.facts.filter(|there| (there.kind, there.len) == (facts.kind, facts.len));
+        let is_same = match (there, asked.compare) {
+            (None, _) => false,
+            (Some(_), PumpCompare::Content) => self.has_same_content(shared, place, name, file, facts)?,
+            (Some(there), compare) => {
+                (shared.resume || compare == PumpCompare::Time) && there.modified_ns == facts.modified_ns
+            }
+        };
+        if !is_same {
+            if asked.dry_run {
+                shared.deleter.would(self.change(), &path(), false);
+                count(&shared.counts.files, 1);
+                count(&shared.counts.bytes, facts.len);
+            }
+            return Ok(asked.dry_run);
+        }
+        let attributes = |a: &Attributes| (a.mode, a.user, a.group, a.modified_ns);
+        if asked.compare == PumpCompare::Content
+            && there.map(|there| attributes(&there)) != Some(attributes(facts))
+        {
+            match (&shared.far, asked.dry_run) {
+                (_, true) => shared.deleter.would(PumpChange::Attributes, &path(), false),
+                (Some(far), _) => far.tell(&Message::Facts(place.number(), name.to_os_string(), *facts))?,
+                (None, _) => set_attributes(shared, place, name, facts)?,
+            }
+        }
+        count(&shared.counts.resumed_files, 1);
+        count(&shared.counts.resumed_bytes, facts.len);
+        Ok(true)
+    }
+
+    fn has_same_content(
+        &self,
+        shared: &Shared<'_>,
+        place: &Directory<'_>,
+        name: &OsStr,
+        file: &File,
+        facts: &Attributes,
+    ) -> Result<bool> {
+        if shared.far.is_some() {
+            return Ok(match self.sum {
+                Some(sum) => sum_of(shared, file, facts.len)? == Some(sum),
+                None => false,
+            });
+        }
+        let Some(dir) = place.target_for(name)? else { return Ok(false) };
+        let Ok(there) = dir.open_file(name, false) else { return Ok(false) };
+        let (mut ours, mut theirs) = (vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]);
+        let mut at = 0;
+        while at < facts.len {
+            shared.goes_on()?;
+            let len = file.read_at(at, &mut ours)?;
+            shared.pass(len as u64);
+            if len == 0 || there.read_at(at, &mut theirs).ok() != Some(len) || ours[..len] != theirs[..len] {
+                return Ok(false);
+            }
+            at += len as u64;
+        }
+        Ok(true)
+    }
+}
+
+/// The checksum of a file of this length; `None` if it is not as long.
+fn sum_of(shared: &Shared<'_>, file: &File, len: u64) -> Result<Option<u128>> {
+    let (mut bytes, mut at, mut sum) = (vec![0; BLOCK_BYTES], 0, 0u128);
+    loop {
+        shared.goes_on()?;
+        let read = file.read_at(at, &mut bytes)?;
+        if read == 0 {
+            return Ok((at == len).then_some(sum));
+        }
+        shared.pass(read as u64);
+        sum = sum.wrapping_add(sum_at(at, &bytes[..read]));
+        at += read as u64;
+    }
+}
+
+/// The checksum of a file of the destination, if it can be read.
+pub(crate) fn sum_of_existing(shared: &Shared<'_>, dir: &Arc<dyn Dir>, name: &OsStr) -> Option<u128> {
+    let file = dir.open_file(name, false).ok()?;
+    let facts = shared.dest.attributes(&file).ok().filter(|facts| facts.kind == EntryKind::File)?;
+    sum_of(shared, &file, facts.len).ok()?
+}
+
+/// Sets the attributes of a complete file of the destination.
+pub(crate) fn set_attributes(
+    shared: &Shared<'_>,
+    place: &Directory<'_>,
+    name: &OsStr,
+    facts: &Attributes,
+) -> Result<()> {
+    let set = || {
+        let Some(dir) = place.target_for(name)? else { return Ok(()) };
+        let file = dir.open_file(name, false)?;
+        Ok(shared.dest.set_attributes(&file, facts)?)
+    };
+    if shared.left_out.or_none(End::Dest, set())?.is_none() {
+        // The file itself is counted already.
+        count(&shared.counts.found, 1);
+    }
+    Ok(())
+}
