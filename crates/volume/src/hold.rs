@@ -53,6 +53,8 @@ pub(crate) struct Hold {
 struct State {
     /// The incarnations that this manager was, in order.
     known: Vec<Holder>,
+    /// Where it was when it was accepted last, if it was.
+    place: Option<String>,
     /// The slots whose stores vote; none if all do.
     voters: Vec<usize>,
     /// The one that a majority has accepted since it was opened.
@@ -95,8 +97,8 @@ impl Hold {
     ) -> Result<(Arc<Hold>, Vec<Slot>)> {
         let end = place.ceil_char_boundary(place.len().saturating_sub(PLACE_BYTES_MAX));
         let place = place[end..].to_string();
-        let (known, voters) = (ledger.list()?, ledger.voters()?);
-        let state = RwLock::new(State { known, voters, mine: None, ended: None });
+        let (known, accepted, voters) = (ledger.list()?, ledger.place()?, ledger.voters()?);
+        let state = RwLock::new(State { known, place: accepted, voters, mine: None, ended: None });
         let keepers = slots.iter().map(|slot| slot.as_ref().ok().cloned()).collect();
         let claiming = Mutex::default();
         let hold = Hold { name: name.into(), place, ledger, keepers, has_threads, state, claiming };
@@ -220,11 +222,11 @@ impl Hold {
 
     /// An error if this manager is a copy of one elsewhere.
     fn check_place(&self) -> Result<()> {
-        match self.state().known.last() {
-            Some(last) if last.place != self.place => Err(Error::Refused(format!(
+        match &self.state().place {
+            Some(place) if *place != self.place => Err(Error::Refused(format!(
                 "the manager of volume {0} in {1} is a copy of that in {2}, or was moved from there; use that one, or, if \
                  it is gone, go on with this one with thalweg volume manager adopt {0}",
-                self.name, self.place, last.place
+                self.name, self.place, place
             ))),
             _ => Ok(()),
         }
@@ -260,6 +262,14 @@ impl Hold {
             voters.extend(slots_of(&known.iter().map(Option::is_some).collect::<Vec<_>>()));
         }
         self.become_next(known, 1, voters, |ours, voters| self.is_majority(ours) && is_majority(ours, voters))
+    }
+
+    /// Makes sure of it for work on the stores. Whoever replaces one says that it is gone, so the others suffice, unless
+    /// another manager serves the volume. If no store is left, the work changes only the manager.
+    pub(crate) fn claim_for_work(&self) {
+        if self.claim().is_err_and(|why| why.errno() == libc::EROFS) {
+            let _ = self.adopt();
+        }
     }
 
     /// Accepts this manager although its stores may know a later history, or are not all there. An error if another one
@@ -309,7 +319,11 @@ impl Hold {
         let ours: Vec<bool> = accepted.iter().map(|accepted| matches!(accepted, Some(Ok(true)))).collect();
         if enough(&ours, &voters) {
             let _ = self.ledger.accepted(incarnation, &voters);
-            self.change(|state| (state.mine, state.ended, state.voters) = (Some(incarnation), None, voters));
+            let place = Some(self.place.clone());
+            self.change(|state| {
+                (state.mine, state.ended, state.place, state.voters) =
+                    (Some(incarnation), None, place, voters);
+            });
             return Ok(());
         }
         match accepted.into_iter().flatten().find_map(Result::err) {

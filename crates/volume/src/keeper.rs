@@ -46,6 +46,9 @@ pub(crate) trait Ledger: Send + Sync {
     /// The last ones, in order.
     fn list(&self) -> Result<Vec<Holder>>;
 
+    /// Where the manager was when it was accepted last, if it was.
+    fn place(&self) -> Result<Option<String>>;
+
     /// The slots whose stores vote on the next incarnation; none if all do.
     fn voters(&self) -> Result<Vec<usize>>;
 

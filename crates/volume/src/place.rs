@@ -191,6 +191,7 @@ pub(crate) fn open_alone(mut entry: VolumeEntry) -> Result<OpenAlone> {
     let Some((lock, clients)) = locked else { return Err(in_use(&meta, &entry.name)?) };
     let (manager, stores, facts) = parts(&meta)?;
     entry.stores = facts.slots.iter().map(|dir| text(dir)).collect::<Result<_>>()?;
+    stores.hold().into_iter().for_each(|hold| hold.claim_for_work());
     let server = Server::start(manager, Arc::new(stores), true, None)?;
     let volume = Volume::of(Client::by(OwnSession::begin(&server)), Arc::clone(&server.stores));
     let here = Here { name: entry.name.clone(), meta, volume: facts.volume, _lock: lock, _clients: clients };

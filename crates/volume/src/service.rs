@@ -115,6 +115,7 @@ impl VolumeService {
         if is_alone {
             // Clients of an earlier node on this host find the volume in use.
             entered.server().end(GONE);
+            entered.server().stores.hold().into_iter().for_each(|hold| hold.claim_for_work());
         }
         let session = entered.server().begin();
         Ok(ManagerSession { service: Arc::clone(self), entered, session, may_change })

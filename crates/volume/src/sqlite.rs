@@ -34,6 +34,8 @@ const FORMAT: i64 = 4;
 const RESERVED: i64 = 1 << 16;
 /// The most incarnations that are remembered.
 const INCARNATIONS_MAX: i64 = 1000;
+/// The number of the last one that was accepted.
+const LAST_ACCEPTED: &str = "SELECT max(number) FROM incarnations WHERE voters IS NOT NULL";
 /// The longest time until a change is durable.
 const FLUSH: Duration = Duration::from_secs(1);
 /// After this many changes the thread makes a checkpoint.
@@ -218,6 +220,12 @@ impl SqliteManager {
 pub(crate) struct OpenLedger(Weak<Shared>);
 
 impl OpenLedger {
+    /// A column of the last incarnation that was accepted.
+    fn last_accepted(&self, column: &str) -> Result<Option<String>> {
+        let text = format!("SELECT {column} FROM incarnations WHERE number = ({LAST_ACCEPTED})");
+        self.shared()?.ask(|connection| connection.query_row(&text, [], |row| row.get(0)).optional())
+    }
+
     fn shared(&self) -> Result<Arc<Shared>> {
         self.0.upgrade().ok_or_else(|| Error::Refused("the volume's manager is closed".into()))
     }
@@ -225,8 +233,8 @@ impl OpenLedger {
     /// Notes that the manager was moved, in order, to another place.
     pub(crate) fn moves(&self, place: &str) -> Result<()> {
         let shared = self.shared()?;
-        let text = "UPDATE incarnations SET place = ? WHERE number = (SELECT max(number) FROM incarnations)";
-        shared.ask(|connection| connection.execute(text, [place]))?;
+        let text = format!("UPDATE incarnations SET place = ? WHERE number = ({LAST_ACCEPTED})");
+        shared.ask(|connection| connection.execute(&text, [place]))?;
         Ok(shared.log.sync()?)
     }
 }
@@ -245,12 +253,12 @@ impl Ledger for OpenLedger {
         })
     }
 
+    fn place(&self) -> Result<Option<String>> {
+        self.last_accepted("place")
+    }
+
     fn voters(&self) -> Result<Vec<usize>> {
-        let text: String = self.shared()?.ask(|connection| {
-            let text =
-                "SELECT voters FROM incarnations WHERE voters IS NOT NULL ORDER BY number DESC LIMIT 1";
-            Ok(connection.query_row(text, [], |row| row.get(0)).optional()?.unwrap_or_default())
-        })?;
+        let text = self.last_accepted("voters")?.unwrap_or_default();
         Ok(text.split_whitespace().filter_map(|slot| slot.parse().ok()).collect())
     }
 

@@ -185,6 +185,29 @@ fn of_two_copies_of_a_manager_one_changes_the_volume() {
     }
 }
 
+/// Of two stores, the second alone is no majority.
+#[test]
+fn a_store_that_is_gone_is_replaced_although_the_others_are_no_majority() {
+    for copies in [1, 2] {
+        let (place, registry, dirs, _meta) = with_manager(2, copies);
+        write(&registry, "a", &SECRET.repeat(3000), 0);
+        fs::remove_dir_all(dirs[0].join("v.thalweg-store")).unwrap();
+        let open = volume::open(&registry, "v").unwrap();
+        assert_eq!(open.volume.create(Path::new("b"), 0o644, true).err().unwrap().errno(), 30);
+        drop(open);
+        let new = place.0.join("new");
+        fs::create_dir(&new).unwrap();
+        let lost = volume::replace(&registry, "v", &dirs[0], &new).unwrap();
+        assert_eq!(lost.len(), usize::from(copies == 1), "{lost:?}");
+        write(&registry, "b", b"all are there", 0);
+        if copies == 2 {
+            volume::repair(&registry, "v").unwrap();
+            assert_eq!(volume::check(&volume::open(&registry, "v").unwrap()).unwrap().problems, [""; 0]);
+            assert_eq!(read(&registry, "a"), SECRET.repeat(3000));
+        }
+    }
+}
+
 #[test]
 fn without_a_majority_of_stores_a_volume_can_be_read_and_is_changed_only_if_adopted() {
     let (place, registry, dirs, _meta) = with_manager(3, 2);
