@@ -31,7 +31,6 @@ _thalweg() {
         --stripe) :; return ;;
         --width) :; return ;;
         --copies) :; return ;;
-        --options) :; return ;;
         --cache) :; return ;;
         --hint) mapfile -t COMPREPLY < <(compgen -W 'sequential random once normal' -- "$word"); return ;;
         --resp) :; return ;;
@@ -77,8 +76,8 @@ _thalweg() {
         plan) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --cluster --shares --simulate --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
         partition) flags='-o --output --record --prefixed --by --datamation --memory --threads --io --pick --parts --split-keys --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        volume) flags='--record --stores --manager --clients --stripe --width --copies --recursive --force --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat mkdir rm layout hint check repair add-store replace salvage destroy' ;;
-        mount) flags='--background --read-only --options --cache --hint --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        volume) flags='--record --stores --manager --clients --stripe --width --copies --recursive --force --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat mkdir rm layout hint check repair add-store replace salvage manager destroy' ;;
+        mount) flags='--background --read-only --cache --hint --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         table) flags='--record --by --datamation --memory --scratch --resp --password-file --tls-cert --tls-key --capacity --index --variant --transport --on-duplicate --parity --hex --where --first --descending --keys-only --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='serve create list status drop put update get delete range count find load dump split merge move' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         bench) flags='--suites --size --rows --dir --rivals --nodes --runs --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump launch river cluster all-to-all volume table' ;;

@@ -249,6 +249,13 @@ pub enum VolumeChange {
         #[serde(default)]
         clients: Vec<String>,
     },
+    /// Go on with a manager although its stores know a later history, or it was moved.
+    Adopt {
+        /// The directory of the manager.
+        directory: String,
+        /// The id of the volume.
+        volume: String,
+    },
     /// Remove a directory of a volume and everything in it, unless it is in use.
     Remove {
         /// The directory of a store, or of the manager.

@@ -340,6 +340,10 @@ salvage NAME DIR: copies everything that can be read to a new directory DIR, fro
 are holes in the copies, and are listed; then the status is 1. Without the manager's database, files are named by \
 their numbers.
 
+manager adopt NAME: goes on with a manager that its stores refuse: it was restored from a backup, copied or moved, or \
+too few stores are there. Files that were made or removed since the backup are not as they were; check and repair \
+find what is left of them. Refused while another manager of the volume is connected with its stores.
+
 destroy NAME: removes a volume and all files in it, without asking, and says what it removed. Stores that are not \
 there, for example on a disk that is not mounted, are named; then the status is 1. If a directory of the volume \
 contains something that does not belong to it, or no directory is there, nothing is removed. --force removes what it \
@@ -361,7 +365,7 @@ need it alone. On a cluster a store is written as NODE:/DIR.",
         ],
         subjects: &[
             "create", "list", "status", "ls", "stat", "mkdir", "rm", "layout", "hint", "check", "repair", "add-store", "replace", "salvage",
-            "destroy",
+            "manager", "destroy",
         ],
     },
     CommandInfo {

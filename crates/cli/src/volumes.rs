@@ -41,8 +41,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
         VolumeAsk::Check(name) => checked(&volume::open(&registry, name)?, how),
         VolumeAsk::Repair(name) => repaired(&registry, name, how),
         VolumeAsk::AddStore(name, dir) => {
-            volume::add_store(&registry, name, dir)?;
-            entry_of(&registry, name, how)
+            entry_after(volume::add_store(&registry, name, dir), &registry, name, how)
         }
         VolumeAsk::Replace(name, old, new) => {
             volume::replace(&registry, name, old, new)?.iter().for_each(|lost| complain(lost));
@@ -53,6 +52,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             report(how, || to_json(&salvaged), || show::volume_salvage(&salvaged))?;
             Ok(if salvaged.problems.is_empty() { DONE } else { WRONG })
         }
+        VolumeAsk::Adopt(name) => entry_after(volume::adopt(&registry, name), &registry, name, how),
         VolumeAsk::Destroy(name, force) => destroyed(&registry, name, *force, how),
         VolumeAsk::Names(name, path) => {
             let files = volume::files(&volume::open(&registry, name)?, path)?;
@@ -152,6 +152,12 @@ fn as_listed(files: &[VolumeFile]) -> Vec<VolumeFile> {
         ..file.clone()
     };
     files.iter().map(listed).collect()
+}
+
+/// Shows the directories of a volume after something was done to it.
+fn entry_after(done: volume::Result<()>, registry: &Registry, name: &str, how: Show) -> Result<u8, Failure> {
+    done?;
+    entry_of(registry, name, how)
 }
 
 /// Shows the directories of a volume.

@@ -407,8 +407,8 @@ fn ask_store(nodes: &Nodes, client: &str, node: &str, directory: &str, volume: &
     let request =
         VolumeRequest::Store { directory: directory.into(), volume: volume.into(), slot, peers: Vec::new() };
     let (mut out, inc) = link.open(request.text().as_bytes()).map_err(|why| why.to_string())?;
-    // Attach, in version 5, as caller 0 in its first connection: docs/formats/volume.md has the bytes.
-    let attach = [&[5, 0, 0, 0, 0, 0, 0, 0][..], &1_u64.to_le_bytes(), &[0, 5], &[0; 3]];
+    // Attach, in version 6, as caller 0 in its first connection: docs/formats/volume.md has the bytes.
+    let attach = [&[5, 0, 0, 0, 0, 0, 0, 0][..], &1_u64.to_le_bytes(), &[0, 6], &[0; 3]];
     let mut attach = attach.concat();
     out.send(0, &mut attach).map_err(|why| why.to_string())?;
     let pool = thalweg_block::Pool::new(256 << 10, 2).unwrap();
@@ -534,6 +534,45 @@ fn files_that_are_open_stay_open_while_the_managers_node_is_restarted() {
     let read = std::fs::read(mounted.0.join("kept")).unwrap();
     assert!(read.len() == 600_000 && read[..300_000] == [2; 300_000] && read[300_000..] == [3; 300_000]);
     assert!(!mounted.0.join("open").exists());
+}
+
+/// The bytes of one were read as those of files of the other.
+#[test]
+fn of_two_copies_of_a_manager_on_nodes_the_stores_accept_one() {
+    let mut nodes = with_volume("2");
+    run(&nodes, &["gen", "1k", "records"]).is_done();
+    run(&nodes, &["pump", "records", "volume:films/in"]).is_done();
+    nodes.place.shell("cp -a meta copy && cp -a settings more && sed -i 's|n1:\\([^\"]*\\)/meta/|n2:\\1/copy/|' more/thalweg/volumes.json").is_done();
+    let other = |nodes: &Nodes, args: &[&str]| {
+        let mut command = nodes.place.command(args);
+        command.env("THALWEG_IDENTITY", "own").env("XDG_CONFIG_HOME", nodes.place.0.join("more"));
+        Outcome::of(command.output().unwrap())
+    };
+    let adopt = ["volume", "manager", "adopt", "films"];
+    let refused = ["is a copy of that in n1:", "thalweg volume manager adopt films"];
+    other(&nodes, &["volume", "ls", "volume:films/"]).is_refused(&refused);
+    other(&nodes, &adopt).is_refused(&["volume films is served by its manager in n1:", "stop that first"]);
+    run(&nodes, &["pump", "records", "volume:films/more"]).is_done();
+
+    kill(&mut nodes, 0);
+    let mut adopted = None;
+    until("the stores notice that n1 is gone", || {
+        let told = other(&nodes, &adopt);
+        adopted = (told.status == Some(0)).then_some(told);
+        adopted.is_some()
+    });
+    other(&nodes, &["pump", "records", "volume:films/new"]).is_done();
+    nodes.begin(0);
+    let refused = ["know a later history", "of the manager in n2:", "thalweg volume manager adopt films"];
+    run(&nodes, &["volume", "ls", "volume:films/"]).is_refused(&refused);
+    run(&nodes, &adopt).is_refused(&["volume films is served by its manager in n2:"]);
+    other(&nodes, &["volume", "repair", "films"]).is_done();
+    for name in ["in", "new"] {
+        other(&nodes, &["pump", &format!("volume:films/{name}"), "back"]).is_done();
+        nodes.place.shell("cmp records back && rm back").is_done();
+    }
+    let audit = std::fs::read_to_string(nodes.place.0.join("own/hosts/n2/audit.log")).unwrap();
+    assert!(audit.contains("volume manager adopt"), "{audit}");
 }
 
 /// A mount, until the test ends.

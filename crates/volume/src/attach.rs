@@ -231,7 +231,7 @@ fn reach(by: &ByLock, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
 
 fn serve(meta: &Path, lock: File, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
     let is_alone = small::try_lock(&meta.join(CLIENTS))?.is_some() && !has_open;
-    let (manager, stores) = place::parts(meta)?;
+    let (manager, stores, _) = place::parts(meta)?;
     let server = Server::start(manager, Arc::new(stores), is_alone, Some(lock))?;
     let lost = server.stores.lost();
     let listener = Listener::start(meta, &server)?;

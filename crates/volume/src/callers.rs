@@ -42,9 +42,11 @@ impl Turns {
         Turns { number: [hidden::random(), hidden::random()], last: AtomicU64::new(0) }
     }
 
-    /// For a volume's manager as a caller of a slot's store: the next process with this manager is the same caller.
-    pub(crate) fn of_manager(volume: u128, slot: u32) -> Turns {
-        let number = [(volume >> 64) as u64, (volume as u64).wrapping_add(u64::from(slot))];
+    /// For a volume's manager as a caller of a slot's store: the next process with the manager in this place is the same
+    /// caller.
+    pub(crate) fn of_manager(volume: u128, slot: u32, place: &str) -> Turns {
+        let place = u64::from(crc32c::crc32c(place.as_bytes()));
+        let number = [(volume >> 64) as u64 ^ place, (volume as u64).wrapping_add(u64::from(slot))];
         Turns { number, last: AtomicU64::new(wall_ns() as u64) }
     }
 
@@ -223,10 +225,11 @@ mod tests {
 
     #[test]
     fn the_manager_that_comes_next_is_the_same_caller_later() {
-        let [before, after] = [(); 2].map(|()| Turns::of_manager(5 << 64 | 7, 3));
+        let [before, after] = [(); 2].map(|()| Turns::of_manager(5 << 64 | 7, 3, "n1:/m"));
         let (before, after) = (before.next(), after.next());
         assert_eq!(before.number, after.number);
         assert!(before.turn < after.turn);
-        assert_ne!(Turns::of_manager(5 << 64 | 7, 2).next().number, before.number);
+        assert_ne!(Turns::of_manager(5 << 64 | 7, 2, "n1:/m").next().number, before.number);
+        assert_ne!(Turns::of_manager(5 << 64 | 7, 3, "n1:/copy").next().number, before.number);
     }
 }

@@ -278,6 +278,13 @@ impl Alone for OnNodes {
     }
 }
 
+/// Goes on with a manager that was restored from a backup, copied or moved.
+pub(crate) fn adopt(entry: &VolumeEntry) -> Result<()> {
+    let Location { node, directory } = Location::needed(&entry.manager)?;
+    let (directory, volume) = (directory.display().to_string(), of(entry).volume.clone());
+    ask(&links(entry)?, &node, VolumeChange::Adopt { directory, volume })
+}
+
 /// Removes the parts of a volume: first the manager, unless it is in use; then the stores. What could not be removed is
 /// left, and the volume is forgotten. With `force`, the manager may be among that.
 pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<VolumeDestroyed> {

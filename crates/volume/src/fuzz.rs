@@ -44,7 +44,7 @@ mod tests {
         };
         for name in [
             "attach", "lookup", "create", "settle", "set", "close", "append", "lock", "read", "write",
-            "forward",
+            "forward", "held", "claim",
         ] {
             assert!(super::Ask::decode(&read(name)).is_some(), "{name}");
         }

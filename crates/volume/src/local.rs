@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/superblock           the volume, and the slot
+//! DIR/incarnation          which manager it has accepted; see kept.rs
 //! DIR/INODE-INDEX-COPY...  the two files of each strip; see strip.rs
 //! ```
 //!
@@ -16,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use thalweg_io::{Access, File, FileSystem, Space};
 
+use crate::kept::Kept;
 use crate::store::{Store, Strip, StripFacts, Write};
 use crate::strip::{BLOCK, OpenStrip};
 use crate::{Error, Result};
@@ -36,6 +38,7 @@ pub struct LocalStore {
     io: Arc<dyn FileSystem>,
     dir: PathBuf,
     open: Mutex<HashMap<Strip, Shared>>,
+    kept: Kept,
 }
 
 /// A strip, for any number of readers or one writer.
@@ -47,13 +50,14 @@ impl LocalStore {
         let file = File::open(io, &dir.join(SUPERBLOCK), Access::Create)?;
         file.write_at(0, superblock(volume, slot).as_bytes())?;
         file.sync()?;
+        Kept::create(io, dir)?;
         Ok(io.sync_directory(dir)?)
     }
 
     /// Opens the store of this slot of this volume.
     pub fn open(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Result<LocalStore> {
         LocalStore::check(io, dir, Some(volume), slot)?;
-        Ok(LocalStore { io: Arc::clone(io), dir: dir.into(), open: Mutex::default() })
+        LocalStore::in_dir(io, dir)
     }
 
     /// An error unless the directory has the superblock of this slot of this volume; of any volume if the number of
@@ -81,7 +85,17 @@ impl LocalStore {
     /// Opens a store of any volume, for callers that have nothing but the directory.
     pub fn open_any(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<LocalStore> {
         File::open(io, &dir.join(SUPERBLOCK), Access::Update)?;
-        Ok(LocalStore { io: Arc::clone(io), dir: dir.into(), open: Mutex::default() })
+        LocalStore::in_dir(io, dir)
+    }
+
+    fn in_dir(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<LocalStore> {
+        let kept = Kept::open(io, dir)?;
+        Ok(LocalStore { io: Arc::clone(io), dir: dir.into(), open: Mutex::default(), kept })
+    }
+
+    /// The incarnation of the manager that it has accepted, and where that is kept.
+    pub(crate) fn kept(&self) -> (&Arc<dyn FileSystem>, &Path, &Kept) {
+        (&self.io, &self.dir, &self.kept)
     }
 
     fn path(&self, strip: Strip, end: &str) -> PathBuf {

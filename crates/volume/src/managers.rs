@@ -38,7 +38,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The name of the volume whose manager is in this directory.
-fn name_of(directory: &Path) -> String {
+pub(crate) fn name_of(directory: &Path) -> String {
     directory.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
@@ -53,6 +53,10 @@ impl Managers {
     ) -> Result<Entered> {
         let asked = self.ask(dir);
         let mut state = asked.wait_for(|state| !state.is_alone && (!is_alone || state.sessions == 0))?;
+        if state.sessions == 0 {
+            // Stores have accepted another manager; if this one has been adopted or replaced since, it is opened anew.
+            state.server.take_if(|server| server.stands().is_err());
+        }
         let server = match &state.server {
             Some(server) => Arc::clone(server),
             None => Arc::clone(state.server.insert(open()?)),

@@ -15,6 +15,7 @@ use std::ops::Range;
 use crate::Error;
 use crate::callers::Caller;
 use crate::codec::{Plain, choice, decode, record};
+use crate::incarnation::{Holder, Incarnation, PLACE_BYTES_MAX};
 use crate::layout::{Layout, Policy};
 use crate::locks::{How, Lock, Verdict};
 use crate::manager::{Change, Edit, Entry, Inode, Kind, New, Place, Renaming, Written};
@@ -22,7 +23,7 @@ use crate::request::{Answer, Forwarded, LockAnswer, LockRequest, Request, StoreA
 use crate::store::{SYNCED_MAX, Strip, StripFacts, Write};
 
 /// The version of the protocol. Any other is refused.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 /// The most bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of the data of a message.
@@ -40,6 +41,8 @@ pub(crate) enum Ask {
     Manager(Request),
     /// A request to the store of a slot.
     Store(u32, StoreRequest),
+    /// The same, from the volume's manager in this incarnation. The store answers with its holder if that is another.
+    Held(u32, Incarnation, StoreRequest),
 }
 
 /// An answer to a client.
@@ -104,6 +107,7 @@ choice!(Ask {
     0 => Attach { 0: version, 1: caller },
     1 => Manager { 0: request },
     2 => Store { 0: slot, 1: request },
+    3 => Held { 0: slot, 1: incarnation, 2: request },
 });
 choice!(Reply {
     0 => Attached { 0: attached },
@@ -179,6 +183,8 @@ choice!(StoreRequest {
     10 => Changes { strip: strip, generation: generation },
     11 => Mend { strip: strip, generation: generation, at: at },
     12 => Forward { write: write, slot: slot, place: place },
+    20 => Held { place: place },
+    21 => Claim { before: before, next: next },
 });
 choice!(StoreAnswer {
     0 => Done {},
@@ -189,6 +195,8 @@ choice!(StoreAnswer {
     5 => Synced { 0: syncs },
     6 => Changes { 0: ranges },
     7 => Forwarded { 0: forwarded },
+    20 => Held { 0: held },
+    21 => Holder { 0: holder },
 });
 choice!(Forwarded { 0 => Written { 0: boot }, 1 => Unsent { 0: why }, 2 => Unsure { 0: why } });
 choice!(Change {
@@ -298,18 +306,31 @@ impl Plain for StripFacts {
     }
 }
 
+impl StoreRequest {
+    /// Whether the request is within the limits.
+    fn is_sound(&self) -> bool {
+        match self {
+            StoreRequest::Read { at, bytes, .. } => {
+                *bytes as usize <= DATA_BYTES_MAX
+                    && at.checked_add(u64::from(*bytes)).is_some_and(|end| end <= END_MAX)
+            }
+            StoreRequest::Write(write) | StoreRequest::Forward { write, .. } => {
+                write.at.checked_add(DATA_BYTES_MAX as u64).is_some_and(|end| end <= END_MAX)
+            }
+            StoreRequest::Sync(strips) => strips.len() <= SYNCED_MAX,
+            StoreRequest::Held { place } | StoreRequest::Claim { next: Holder { place, .. }, .. } => {
+                place.len() <= PLACE_BYTES_MAX
+            }
+            _ => true,
+        }
+    }
+}
+
 impl Ask {
     /// Whether the request is within the limits.
     fn is_sound(&self) -> bool {
         match self {
-            Ask::Store(_, StoreRequest::Read { at, bytes, .. }) => {
-                *bytes as usize <= DATA_BYTES_MAX
-                    && at.checked_add(u64::from(*bytes)).is_some_and(|end| end <= END_MAX)
-            }
-            Ask::Store(_, StoreRequest::Write(write) | StoreRequest::Forward { write, .. }) => {
-                write.at.checked_add(DATA_BYTES_MAX as u64).is_some_and(|end| end <= END_MAX)
-            }
-            Ask::Store(_, StoreRequest::Sync(strips)) => strips.len() <= SYNCED_MAX,
+            Ask::Store(_, request) | Ask::Held(_, _, request) => request.is_sound(),
             Ask::Manager(Request::Change(Change::Stale(_, copy, _) | Change::Current(_, _, copy, _))) => {
                 *copy < crate::layout::COPIES_MAX
             }

@@ -20,12 +20,17 @@ use thalweg_io::{Access, File, FileSystem, hidden, process, small};
 use crate::alone::{Alone, OpenAlone, OpenVolume, Watch};
 use crate::attach::{Attachment, CLIENTS};
 use crate::client::Client;
+use crate::hold::Hold;
+use crate::keeper::Keeper;
 use crate::layout::Policy;
 use crate::local::SUPERBLOCK;
 use crate::manager::{Change, Facts, Manager};
+use crate::managers::name_of;
 use crate::registry::{Registry, part};
 use crate::reserve::Reserve;
 use crate::runs::{self, Runs};
+use crate::server::Server;
+use crate::session::OwnSession;
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
 use crate::{Error, LocalStore, Result, SqliteManager, Volume};
@@ -121,6 +126,7 @@ impl Made {
     fn copy_of_manager(&mut self, from: &Path, dir: &Path) -> Result<()> {
         self.directory(dir)?;
         SqliteManager::copy(from, dir)?;
+        SqliteManager::open(dir)?.ledger().moves(&place_of(dir))?;
         make_lock(dir)
     }
 
@@ -183,11 +189,11 @@ pub(crate) fn open_alone(mut entry: VolumeEntry) -> Result<OpenAlone> {
     let meta = PathBuf::from(&entry.manager);
     let locked = wait_for(|| Ok(try_lock(&meta)?.zip(small::try_lock(&meta.join(CLIENTS))?)))?;
     let Some((lock, clients)) = locked else { return Err(in_use(&meta, &entry.name)?) };
-    let manager = SqliteManager::open(&meta)?;
-    let facts = manager.facts()?;
+    let (manager, stores, facts) = parts(&meta)?;
     entry.stores = facts.slots.iter().map(|dir| text(dir)).collect::<Result<_>>()?;
-    let slots = slots_of(&facts, &manager)?;
-    let volume = Volume::assemble(Box::new(manager), slots)?;
+    stores.hold().into_iter().for_each(|hold| hold.claim_for_work());
+    let server = Server::start(manager, Arc::new(stores), true, None)?;
+    let volume = Volume::of(Client::by(OwnSession::begin(&server)), Arc::clone(&server.stores));
     let here = Here { name: entry.name.clone(), meta, volume: facts.volume, _lock: lock, _clients: clients };
     Ok(OpenAlone { volume, entry, alone: Box::new(here) })
 }
@@ -241,17 +247,42 @@ impl Alone for Here {
     }
 }
 
-/// The manager in its directory, and the stores of its volume.
-pub(crate) fn parts(meta: &Path) -> Result<(Box<dyn Manager>, Stores)> {
+/// The manager in its directory, and the stores of its volume; an error if they have accepted another manager.
+pub(crate) fn parts(meta: &Path) -> Result<(Box<dyn Manager>, Stores, Facts)> {
+    let (manager, stores, facts) = unchecked_parts(meta)?;
+    stores.hold().map_or(Ok(()), |hold| hold.check())?;
+    Ok((Box::new(manager), stores, facts))
+}
+
+fn unchecked_parts(meta: &Path) -> Result<(SqliteManager, Stores, Facts)> {
     let manager = SqliteManager::open(meta)?;
     let facts = manager.facts()?;
     let slots = slots_of(&facts, &manager)?;
     let there = (0..).zip(&slots).filter(|(_, store)| store.is_ok());
     let runs = Runs::new(there.map(|(slot, _)| (slot, facts.slots[slot as usize].clone())).collect());
-    Ok((Box::new(manager), Stores::new(slots).counting(runs)))
+    let (hold, slots) =
+        Hold::new((&name_of(meta), &place_of(meta)), Box::new(manager.ledger()), slots, false)?;
+    Ok((manager, Stores::new(slots).counting(runs).held(hold), facts))
 }
 
-fn slots_of(facts: &Facts, manager: &SqliteManager) -> Result<Vec<Slot>> {
+/// The place of a manager of this machine.
+fn place_of(meta: &Path) -> String {
+    std::fs::canonicalize(meta).unwrap_or_else(|_| meta.into()).to_string_lossy().into_owned()
+}
+
+/// Goes on with a manager that was restored from a backup, copied or moved.
+pub(crate) fn adopt(entry: &VolumeEntry) -> Result<()> {
+    let meta = PathBuf::from(&entry.manager);
+    let locked = wait_for(|| Ok(try_lock(&meta)?.zip(small::try_lock(&meta.join(CLIENTS))?)))?;
+    let Some(_locked) = locked else { return Err(in_use(&meta, &entry.name)?) };
+    let (_manager, stores, _) = unchecked_parts(&meta)?;
+    stores.hold().map_or(Ok(()), |hold| hold.adopt())
+}
+
+fn slots_of(
+    facts: &Facts,
+    manager: &SqliteManager,
+) -> Result<Vec<std::result::Result<Arc<dyn Keeper>, String>>> {
     let (io, runs) = (io(), manager.runs()?);
     let slot = |(slot, dir): (u32, &PathBuf)| {
         let store = store(&io, dir, facts.volume, slot)?;
@@ -268,10 +299,15 @@ fn text(path: &Path) -> Result<String> {
     })
 }
 
-fn store(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Slot {
+fn store(
+    io: &Arc<dyn FileSystem>,
+    dir: &Path,
+    volume: u128,
+    slot: u32,
+) -> std::result::Result<Arc<dyn Keeper>, String> {
     let opened = small::check_own_directory(dir).map_err(Error::from);
     let opened = opened.and_then(|()| LocalStore::open(io, dir, volume, slot));
-    opened.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(|why| why.to_string())
+    opened.map(|store| Arc::new(store) as Arc<dyn Keeper>).map_err(|why| why.to_string())
 }
 
 /// Locks the directory of a manager for the process that serves the volume; `None` if another process has it locked.

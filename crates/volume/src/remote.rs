@@ -22,6 +22,8 @@ use crate::attach::{Reach, Way};
 use crate::callers::{Caller, Turns};
 use crate::connection::{Connection, Failure};
 use crate::forward::Forward;
+use crate::incarnation::{Held, Holder, Incarnation};
+use crate::keeper::Keeper;
 use crate::location::Location;
 use crate::message::{Ask, Attached, Reply, VERSION};
 use crate::reached::{AsksStore, wrong};
@@ -382,15 +384,50 @@ impl AsksStore for RemoteStore {
     }
 
     fn ask_store(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer> {
+        self.ask(None, &request, sent, into)
+    }
+}
+
+impl Keeper for RemoteStore {
+    fn held(&self, place: &str) -> Result<Held> {
+        match self.ask_store(StoreRequest::Held { place: place.into() }, &[], &mut [])? {
+            StoreAnswer::Held(held) => Ok(held),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+
+    fn claim(&self, before: Incarnation, next: &Holder) -> Result<Holder> {
+        match self.ask_store(StoreRequest::Claim { before, next: next.clone() }, &[], &mut [])? {
+            StoreAnswer::Holder(holder) => Ok(holder),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+
+    fn is_found(&self) -> bool {
+        AsksStore::is_found(self)
+    }
+
+    fn ask(
+        &self,
+        by: Option<Incarnation>,
+        request: &StoreRequest,
+        sent: &[u8],
+        into: &mut [u8],
+    ) -> Result<StoreAnswer> {
         let watch = Stopwatch::start();
         let is_write = matches!(request, StoreRequest::Write(_) | StoreRequest::Forward { .. });
-        let ask = Ask::Store(self.slot, request.clone());
+        let ask = match by {
+            Some(by) => Ask::Held(self.slot, by, request.clone()),
+            None => Ask::Store(self.slot, request.clone()),
+        };
         loop {
             let connection = self.connection()?;
-            self.state().unsynced.check(&request)?;
+            self.state().unsynced.check(request)?;
             let unsure = match connection.ask(&ask, sent, into) {
                 Ok(Reply::Store(answer)) => {
-                    self.state().unsynced.note(&request);
+                    if !matches!(answer, StoreAnswer::Holder(_)) {
+                        self.state().unsynced.note(request);
+                    }
                     return Ok(answer);
                 }
                 Ok(other) => return wrong(&other),

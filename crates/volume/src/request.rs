@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use thalweg_io::Space;
 
+use crate::incarnation::{Held, Holder, Incarnation};
 use crate::locks::{ClientId, How, Lock, Verdict};
 use crate::manager::{Change, Entry, Inode, Place, Written};
 use crate::store::{Strip, StripFacts, Write};
@@ -56,6 +57,20 @@ pub(crate) enum Request {
     Fence(u64),
     /// Ends that wait.
     Lift(u64),
+}
+
+impl Request {
+    /// Whether it changes something, or lets a client rely on nobody else doing so.
+    pub(crate) fn may_change(&self) -> bool {
+        match self {
+            Request::Lookup(_) | Request::Inode(_) | Request::Names(..) | Request::Attributes(_) => false,
+            Request::Unfinished(_) | Request::Open(_) | Request::Slots | Request::Lift(_) => false,
+            // These do what is left, if anything is.
+            Request::Sync | Request::SyncAll | Request::Close(_, None) => false,
+            Request::Change(_) | Request::Close(_, Some(_)) | Request::Append { .. } => true,
+            Request::Lock { .. } | Request::Repair | Request::Fence(_) => true,
+        }
+    }
 }
 
 /// The number of the last change of a file by others, as the server knows it for a client. It is 0 if there was none
@@ -164,6 +179,35 @@ pub(crate) enum StoreRequest {
     Facts(Strip),
     List,
     Space,
+    /// See [`Keeper::held`](crate::keeper::Keeper::held).
+    Held {
+        place: String,
+    },
+    /// See [`Keeper::claim`](crate::keeper::Keeper::claim).
+    Claim {
+        before: Incarnation,
+        next: Holder,
+    },
+}
+
+impl StoreRequest {
+    /// Whether only a manager asks it.
+    pub(crate) fn is_managers(&self) -> bool {
+        matches!(self, StoreRequest::Held { .. } | StoreRequest::Claim { .. })
+    }
+
+    /// Whether it changes nothing.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(
+            self,
+            StoreRequest::Read { .. }
+                | StoreRequest::NextData { .. }
+                | StoreRequest::Facts(_)
+                | StoreRequest::List
+                | StoreRequest::Space
+                | StoreRequest::Held { .. }
+        )
+    }
 }
 
 /// An answer of a store.
@@ -180,6 +224,9 @@ pub(crate) enum StoreAnswer {
     /// The ranges that were written.
     Changes(Vec<(u64, u64)>),
     Forwarded(Forwarded),
+    Held(Held),
+    /// The holder of the store: after a claim, or because it is not the one who asks.
+    Holder(Holder),
 }
 
 /// The fate of the other copy, after a store has carried out a write and forwarded it.

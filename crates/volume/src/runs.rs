@@ -4,7 +4,7 @@
 //! file, and the manager has it in its database. Both numbers grow before the first change of a run, and once more when
 //! the run ends: first that of the store, then that of the manager, durably.
 //! Invariant: the store's number is less than the manager's only if the store's files are older.
-//! Non-goals: a backup that was made in the same run, if that was killed; stores on nodes.
+//! Non-goals: a backup that was made in the same run, if that was killed; stores on nodes; managers, see hold.rs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

@@ -119,7 +119,10 @@ impl Server {
         lock: Option<File>,
     ) -> Result<Arc<Server>> {
         let server = Server::with(manager, stores, (is_alone, true), lock)?;
-        if !is_alone {
+        if let Some(hold) = server.stores.hold() {
+            hold.keep_telling(Arc::downgrade(&server));
+        }
+        if !is_alone || server.has_gone() {
             let waiting = Arc::downgrade(&server);
             // Without a thread, their unfinished work is done when the server ends.
             spawn("volume", move || {
@@ -147,13 +150,28 @@ impl Server {
             let me = Weak::clone(me);
             Server { manager, stores, leases, state, settled, me, has_threads, _lock: lock }
         });
-        if !server.manager.unfinished(0, 1)?.is_empty() {
+        let has_work = !server.manager.unfinished(0, 1)?.is_empty();
+        // If nothing may be changed now, clients can read, and the work is done later.
+        let may_change = !has_work || server.may_change().is_ok();
+        if has_work && may_change {
             server.begin_run();
         }
-        if !recover::recover(&server, |inode| !is_alone && server.leave_to_gone(inode))? {
+        let is_left =
+            |inode: &Inode| (!(is_alone && may_change) && server.leave_to_gone(inode)) || !may_change;
+        if !recover::recover(&server, is_left)? || !may_change {
             server.finish_later();
         }
         Ok(server)
+    }
+
+    /// An error unless the stores have accepted this manager, or accept it now.
+    pub(crate) fn may_change(&self) -> Result<()> {
+        self.stores.hold().map_or(Ok(()), |hold| hold.claim())
+    }
+
+    /// An error if the stores have accepted another manager since.
+    pub(crate) fn stands(&self) -> Result<()> {
+        self.stores.hold().map_or(Ok(()), |hold| hold.stands())
     }
 
     /// Notes that files will change in this run.
@@ -175,14 +193,16 @@ impl Server {
         if !self.has_threads || std::mem::replace(&mut self.state().finishes_later, true) {
             return;
         }
-        let (me, stores) = (Weak::clone(&self.me), Arc::clone(&self.stores));
+        let (me, stores) = (Weak::clone(&self.me), Arc::downgrade(&self.stores));
         spawn("volume", move || {
             let watch = Stopwatch::start();
             while let Some(left) = AGAIN.checked_sub(Duration::from_nanos(watch.ns())) {
                 std::thread::park_timeout(left);
             }
             // Requests to stores that are still lost then fail at once, so that they do not delay closing the manager.
-            stores.slots().iter().flatten().for_each(|store| _ = store.space());
+            if let Some(stores) = stores.upgrade() {
+                stores.slots().iter().flatten().for_each(|store| _ = store.space());
+            }
             if let Some(server) = me.upgrade() {
                 server.state().finishes_later = false;
                 if !matches!(server.finish_left(), Ok(true)) {
@@ -201,6 +221,7 @@ impl Server {
             let left = self.manager.unfinished(after, PAGE)?;
             let Some(last) = left.last() else { return Ok(is_done) };
             after = last.id;
+            self.may_change()?;
             self.manager.sync()?;
             for inode in left {
                 let (is_open, is_orphaned) = {
@@ -226,6 +247,11 @@ impl Server {
             (file.is_orphaned, file.is_doomed) = (inode.unsettled, inode.links == 0);
         }
         inode.kind == Kind::File
+    }
+
+    /// Whether files are held open for clients that may come back.
+    fn has_gone(&self) -> bool {
+        self.state().files.values().any(|file| file.holders.contains_key(&GONE))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -265,6 +291,7 @@ impl Server {
 
     /// Answers a request of a session.
     pub(crate) fn answer(&self, session: SessionId, request: &Request) -> Result<Answer> {
+        if request.may_change() { self.may_change() } else { self.stands() }?;
         Ok(match request {
             Request::Lookup(place) => {
                 Answer::Found(self.manager.lookup(place)?.map(|found| self.live_if_known(session, found)))
@@ -549,6 +576,7 @@ impl Server {
     /// Finishes the work of writers that have ended, unless a session may still write the file. Returns whether all
     /// stores answered.
     fn settle(&self, inode: u64) -> Result<bool> {
+        self.may_change()?;
         let Some(is_orphaned) = self.begin_settling(inode, true) else { return Ok(true) };
         let settled = match self.manager.inode(inode) {
             Ok(found) if found.unsettled && found.links > 0 => recover::settle(self, found, is_orphaned),
@@ -658,6 +686,7 @@ impl Server {
             let mut left = self.manager.unfinished(after, PAGE)?;
             let Some(last) = left.last() else { break };
             after = last.id;
+            self.may_change()?;
             left.retain(|inode| inode.unsettled && inode.links > 0);
             self.settle_reported(&left)?;
             for inode in left {
@@ -716,6 +745,7 @@ impl Server {
         if doomed.is_empty() {
             return Ok(true);
         }
+        self.may_change()?;
         self.manager.sync()?;
         let are_gone = recover::forget(self, &doomed)?;
         if !are_gone {

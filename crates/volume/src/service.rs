@@ -19,10 +19,13 @@ use thalweg_wire::{Host, Link, Peer, Role, Service, Streams};
 use crate::allowed::Allowed;
 use crate::alone::Watch;
 use crate::callers::{Callers, Turns};
+use crate::connected::{Connected, Connection};
+use crate::hold::Hold;
+use crate::keeper::{self, Keeper};
 use crate::layout::Policy;
 use crate::location::Location;
 use crate::manager::{Change, Manager};
-use crate::managers::{Entered, Managers};
+use crate::managers::{Entered, Managers, name_of};
 use crate::message::{Ask, Reply};
 use crate::mirror::{Mirrors, Named, Peers};
 use crate::place::{self, Made};
@@ -32,7 +35,7 @@ use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
 use crate::server::{GONE, Server, SessionId};
 use crate::session::{Answering, ask_store, converse, refuse};
 use crate::store::{Store, Strip, Write};
-use crate::stores::{Slot, Stores};
+use crate::stores::Stores;
 use crate::stream::{self, Ends};
 use crate::{Error, LocalStore, Result, SqliteManager};
 
@@ -54,6 +57,8 @@ struct KeptStore {
     slot: u32,
     allowed: Allowed,
     peers: Arc<Peers>,
+    /// The managers that are connected with it.
+    connected: Arc<Connected>,
 }
 
 impl VolumeService {
@@ -86,7 +91,8 @@ impl VolumeService {
         let allowed = Allowed::read(dir)?;
         peer.map_or(Ok(()), |peer| allowed.check(peer))?;
         let store = Arc::new(LocalStore::open(&place::io(), dir, volume, slot)?);
-        let kept = KeptStore { store, volume, slot, allowed, peers: Arc::default() };
+        let (peers, connected) = (Arc::default(), Arc::default());
+        let kept = KeptStore { store, volume, slot, allowed, peers, connected };
         stores.insert(dir.into(), kept.clone());
         Ok(kept)
     }
@@ -105,37 +111,60 @@ impl VolumeService {
             allowed.check_for_job()?;
         }
         let is_alone = work.is_some_and(|work| work != VolumeWork::Repair);
-        let entered = self.managers.enter(dir, is_alone, || self.open_manager(dir))?;
+        let entered = self.managers.enter(dir, is_alone, || self.open_manager(dir, false))?;
         if is_alone {
             // Clients of an earlier node on this host find the volume in use.
             entered.server().end(GONE);
+            entered.server().stores.hold().into_iter().for_each(|hold| hold.claim_for_work());
         }
         let session = entered.server().begin();
         Ok(ManagerSession { service: Arc::clone(self), entered, session, may_change })
     }
 
-    fn open_manager(&self, dir: &Path) -> Result<Arc<Server>> {
+    /// Opens a manager; an error if the stores have accepted another one, unless this one is adopted.
+    fn open_manager(&self, dir: &Path, is_adopted: bool) -> Result<Arc<Server>> {
         let lock = place::lock(dir)?;
         let manager = SqliteManager::open(dir)?;
         let facts = manager.facts()?;
         let dial: Arc<dyn Dial> = Arc::new(Arc::clone(&self.host));
-        let slot = |(slot, place): (u32, &PathBuf)| -> Slot {
+        let own = Location { node: self.host.name().into(), directory: dir.into() }.to_string();
+        let slot = |(slot, place): (u32, &PathBuf)| -> std::result::Result<Arc<dyn Keeper>, String> {
             match Location::of(place) {
                 Some(place) if place.node != self.host.name() => {
-                    let turns = Turns::of_manager(facts.volume, slot);
+                    let turns = Turns::of_manager(facts.volume, slot, &own);
                     let of = (facts.volume, slot);
                     Ok(Arc::new(RemoteStore::new(&dial, &place, of, (&[], turns), &Watch::default())))
                 }
                 here => {
                     let dir = here.map_or_else(|| place.clone(), |place| place.directory);
                     let store = self.store(&dir, facts.volume, slot, None);
-                    store.map(|kept| kept.store as Arc<dyn Store>).map_err(|why| why.to_string())
+                    let connection = store.map(|kept| Connection::new(&kept.store, &kept.connected));
+                    Ok(Arc::new(connection.map_err(|why| why.to_string())?))
                 }
             }
         };
-        let stores = Stores::new((0..).zip(&facts.slots).map(slot).collect());
+        let slots = (0..).zip(&facts.slots).map(slot).collect();
+        let (hold, slots) = Hold::new((&name_of(dir), &own), Box::new(manager.ledger()), slots, true)?;
+        if is_adopted { hold.adopt() } else { hold.check() }?;
         // Clients of an earlier node on this host may come back.
-        Server::start(Box::new(manager), Arc::new(stores), false, Some(lock))
+        Server::start(Box::new(manager), Arc::new(Stores::new(slots).held(hold)), false, Some(lock))
+    }
+
+    /// Goes on with a manager that was restored from a backup, copied or moved.
+    fn adopt(&self, dir: &Path, volume: u128) -> Result<()> {
+        let mut is_opened = false;
+        let entered = self.managers.enter(dir, false, || {
+            is_opened = true;
+            self.open_manager(dir, true)
+        })?;
+        let server = entered.server();
+        if server.manager.facts()?.volume != volume {
+            return Err(Error::Refused(format!("{} is of another volume", dir.display())));
+        }
+        match server.stores.hold() {
+            Some(hold) if !is_opened => hold.adopt(),
+            _ => Ok(()),
+        }
     }
 
     /// Serves a stream of requests on this thread.
@@ -184,6 +213,11 @@ impl VolumeService {
                 Allowed::write(&dir, &clients)?;
                 made.stays();
                 Ok(())
+            }
+            VolumeChange::Adopt { directory: dir, volume } => {
+                let dir = directory(&dir)?;
+                Allowed::read(&dir)?.check(peer)?;
+                self.adopt(&dir, number(&volume)?)
             }
             VolumeChange::Remove { directory: dir, volume, slot } => {
                 let (dir, volume) = (directory(&dir)?, number(&volume)?);
@@ -250,8 +284,12 @@ impl Service for VolumeService {
                 service.converse(&link, (out, inc), || {
                     let kept = service.store(&directory(&dir)?, number(&volume)?, slot, Some(&link))?;
                     let named = (may_change && !peers.is_empty()).then(|| kept.peers.name(peers));
+                    let is_node = may_change && link.hello().role == Role::Node;
+                    let manager = is_node
+                        .then(|| (Connection::new(&kept.store, &kept.connected), link.peer().to_string()));
                     Ok(StoreSession {
                         kept,
+                        manager,
                         mirrors: Arc::clone(&service.mirrors),
                         may_change,
                         _named: named,
@@ -301,6 +339,7 @@ fn words(change: &VolumeChange) -> (&'static str, Vec<String>) {
             ("volume create", vec![name.clone(), "manager".into(), directory.clone()])
         }
         VolumeChange::Remove { directory, .. } => ("volume destroy", vec![directory.clone()]),
+        VolumeChange::Adopt { directory, .. } => ("volume manager adopt", vec![directory.clone()]),
     }
 }
 
@@ -365,6 +404,8 @@ struct StoreSession {
     kept: KeptStore,
     mirrors: Arc<Mirrors>,
     may_change: bool,
+    /// For a node, which may have the volume's manager, and its name.
+    manager: Option<(Connection, String)>,
     /// The nodes whose forwarded writes the store takes during this session.
     _named: Option<Named>,
 }
@@ -373,11 +414,25 @@ impl KeptStore {
     /// The request, if it is for this store.
     fn request<'a>(&self, ask: &'a Ask) -> Result<&'a StoreRequest> {
         match ask {
-            Ask::Store(slot, request) if *slot == self.slot => Ok(request),
-            Ask::Store(slot, _) => {
+            Ask::Store(slot, request) | Ask::Held(slot, _, request) if *slot == self.slot => Ok(request),
+            Ask::Store(slot, _) | Ask::Held(slot, ..) => {
                 Err(Error::Refused(format!("this is the store of slot {}, not of {slot}", self.slot)))
             }
             _ => Err(Error::Refused("this stream is for requests to a store".into())),
+        }
+    }
+}
+
+impl StoreSession {
+    /// The other side, if it may have the volume's manager, and does not claim to be elsewhere.
+    fn manager(&self, request: &StoreRequest) -> Result<&Connection> {
+        let (connection, node) = self.manager.as_ref().ok_or_else(may_only_look)?;
+        match request {
+            StoreRequest::Claim { next, .. } if next.is_on(node) => Ok(connection),
+            StoreRequest::Claim { .. } => {
+                Err(Error::system(libc::EPERM, format!("{node} cannot claim a store for another node")))
+            }
+            _ => Ok(connection),
         }
     }
 }
@@ -393,15 +448,12 @@ impl Answering for StoreSession {
 
     fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
         let request = self.kept.request(ask)?;
-        let is_read = matches!(
-            request,
-            StoreRequest::Read { .. }
-                | StoreRequest::NextData { .. }
-                | StoreRequest::Facts(_)
-                | StoreRequest::List
-                | StoreRequest::Space
-        );
-        if !is_read && !self.may_change {
+        let by = if let Ask::Held(_, by, _) = ask { Some(*by) } else { None };
+        if by.is_some() || request.is_managers() {
+            let manager = self.manager(request)?;
+            return keeper::answer(manager, by, request, (sent, into)).map(Reply::Store);
+        }
+        if !request.is_read() && !self.may_change {
             return Err(may_only_look());
         }
         match request {
@@ -436,7 +488,9 @@ impl Answering for ForwardSession {
         let node = self.node.as_ref().ok_or_else(may_only_look)?;
         self.kept.peers.check(node)?;
         match request {
-            StoreRequest::Write(_) => ask_store(&*self.kept.store, request, sent, into).map(Reply::Store),
+            StoreRequest::Write(_) if matches!(ask, Ask::Store(..)) => {
+                ask_store(&*self.kept.store, request, sent, into).map(Reply::Store)
+            }
             _ => Err(Error::Refused("this stream is for writes".into())),
         }
     }

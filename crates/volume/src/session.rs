@@ -81,6 +81,7 @@ impl Answering for Session<'_> {
     fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
         match ask {
             Ask::Attach(..) => Err(Error::Refused("this connection is attached already".into())),
+            Ask::Held(..) => Err(Error::Refused("this connection is for clients".into())),
             Ask::Manager(request) => self.server.answer(self.session, request).map(Reply::Manager),
             Ask::Store(slot, request) => match self.server.stores.slots().get(*slot as usize) {
                 Some(Ok(store)) => ask_store(&**store, request, sent, into).map(Reply::Store),
@@ -184,7 +185,9 @@ fn work(
 /// The reply to a request with these bytes; the bytes that it returns are then in `data`.
 pub(crate) fn carry_out(answering: &dyn Answering, ask: &Ask, sent: &[u8], data: &mut Vec<u8>) -> Reply {
     data.clear();
-    if let Ask::Store(_, StoreRequest::Read { bytes, .. }) = ask {
+    if let Ask::Store(_, StoreRequest::Read { bytes, .. })
+    | Ask::Held(_, _, StoreRequest::Read { bytes, .. }) = ask
+    {
         data.resize(*bytes as usize, 0);
     }
     answering.answer(ask, sent, data).unwrap_or_else(|why| {
@@ -220,6 +223,9 @@ pub(crate) fn ask_store(
         }
         StoreRequest::Forward { .. } => {
             return Err(Error::Refused("a store on this machine does not forward".into()));
+        }
+        StoreRequest::Held { .. } | StoreRequest::Claim { .. } => {
+            return Err(Error::Refused("only the manager of a volume asks that".into()));
         }
         StoreRequest::Truncate { strip, generation, len } => {
             store.truncate(*strip, *generation, *len)?;

@@ -11,16 +11,18 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use thalweg_base::clock;
 use thalweg_io::{Access, File};
 
 use crate::apply::Applying;
 use crate::attributes::{self, ACLS};
+use crate::incarnation::{Holder, Incarnation};
+use crate::keeper::Ledger;
 use crate::layout::Policy;
 use crate::manager::{Change, Entry, Facts, Inode, Kind, Manager, New, Place, ROOT};
 use crate::reserve::Reserve;
@@ -31,6 +33,10 @@ const LOG: &str = "manager.db-wal";
 const FORMAT: i64 = 4;
 /// How many inode numbers are reserved at a time: a change that needs more waits until these are durable.
 const RESERVED: i64 = 1 << 16;
+/// The most incarnations that are remembered.
+const INCARNATIONS_MAX: i64 = 1000;
+/// The number of the last one that was accepted.
+const LAST_ACCEPTED: &str = "SELECT max(number) FROM incarnations WHERE voters IS NOT NULL";
 /// The longest time until a change is durable.
 const FLUSH: Duration = Duration::from_secs(1);
 /// After this many changes the thread makes a checkpoint.
@@ -58,6 +64,8 @@ CREATE TABLE attributes (inode INTEGER, name BLOB, value BLOB, PRIMARY KEY (inod
 const ADDED: &str = "
 CREATE TABLE IF NOT EXISTS lockers (client BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs (slot INTEGER PRIMARY KEY, run INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS incarnations (
+    number INTEGER PRIMARY KEY, bits BLOB NOT NULL, place TEXT NOT NULL, voters TEXT);
 ";
 
 /// Format 3 had an index of the names of every inode. Only directories need one, and each has one name.
@@ -201,8 +209,79 @@ impl SqliteManager {
         })
     }
 
+    /// The incarnations of this manager.
+    pub(crate) fn ledger(&self) -> OpenLedger {
+        OpenLedger(Arc::downgrade(&self.shared))
+    }
+
     fn ask<T>(&self, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        ask(&self.shared.lock().connection).map_err(|e| self.shared.failed(e))
+        self.shared.ask(ask)
+    }
+}
+
+/// The incarnations of a manager, while that is open.
+pub(crate) struct OpenLedger(Weak<Shared>);
+
+impl OpenLedger {
+    /// A column of the last incarnation that was accepted.
+    fn last_accepted(&self, column: &str) -> Result<Option<String>> {
+        let text = format!("SELECT {column} FROM incarnations WHERE number = ({LAST_ACCEPTED})");
+        self.shared()?.ask(|connection| connection.query_row(&text, [], |row| row.get(0)).optional())
+    }
+
+    fn shared(&self) -> Result<Arc<Shared>> {
+        self.0.upgrade().ok_or_else(|| Error::Refused("the volume's manager is closed".into()))
+    }
+
+    /// Notes that the manager was moved, in order, to another place.
+    pub(crate) fn moves(&self, place: &str) -> Result<()> {
+        let shared = self.shared()?;
+        let text = format!("UPDATE incarnations SET place = ? WHERE number = ({LAST_ACCEPTED})");
+        shared.ask(|connection| connection.execute(&text, [place]))?;
+        Ok(shared.log.sync()?)
+    }
+}
+
+impl Ledger for OpenLedger {
+    fn list(&self) -> Result<Vec<Holder>> {
+        self.shared()?.ask(|connection| {
+            let text = "SELECT number, bits, place FROM incarnations ORDER BY number";
+            let mut statement = connection.prepare_cached(text)?;
+            let holder = |row: &rusqlite::Row<'_>| {
+                let bits = numbers(u128::from_be_bytes(row.get(1)?));
+                let incarnation = Incarnation { number: row.get::<_, i64>(0)? as u64, bits };
+                Ok(Holder { incarnation, place: row.get(2)? })
+            };
+            statement.query_map([], holder)?.collect()
+        })
+    }
+
+    fn place(&self) -> Result<Option<String>> {
+        self.last_accepted("place")
+    }
+
+    fn voters(&self) -> Result<Vec<usize>> {
+        let text = self.last_accepted("voters")?.unwrap_or_default();
+        Ok(text.split_whitespace().filter_map(|slot| slot.parse().ok()).collect())
+    }
+
+    fn begin(&self, next: &Holder) -> Result<()> {
+        let shared = self.shared()?;
+        let mut state = shared.lock();
+        match shared.begin(&mut state, next) {
+            Err(why) if why.errno() == libc::ENOSPC => {
+                state.make_room();
+                shared.begin(&mut state, next)
+            }
+            begun => begun,
+        }
+    }
+
+    fn accepted(&self, incarnation: Incarnation, voters: &[usize]) -> Result<()> {
+        let voters = voters.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+        let row = params![voters, incarnation.number as i64];
+        let text = "UPDATE incarnations SET voters = ? WHERE number = ?";
+        self.shared()?.ask(|connection| connection.execute(text, row)).map(drop)
     }
 }
 
@@ -221,6 +300,31 @@ impl Drop for SqliteManager {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask<T>(&self, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        ask(&self.lock().connection).map_err(|e| self.failed(e))
+    }
+
+    fn begin(&self, state: &mut State, next: &Holder) -> Result<()> {
+        let Holder { incarnation: Incarnation { number, bits: [high, low] }, place } = next;
+        let bits = (u128::from(*high) << 64 | u128::from(*low)).to_be_bytes();
+        let first = state.reserved.max(next.incarnation.first_inode() as i64);
+        let begin = || {
+            let transaction = state.connection.unchecked_transaction()?;
+            let row = params![*number as i64, bits, place];
+            transaction.execute("INSERT INTO incarnations VALUES (?, ?, ?, NULL)", row)?;
+            let last = "SELECT number FROM incarnations ORDER BY number DESC LIMIT ?";
+            let text = format!("DELETE FROM incarnations WHERE number NOT IN ({last})");
+            transaction.execute(&text, [INCARNATIONS_MAX])?;
+            transaction.execute("UPDATE facts SET reserved = ?", [first])?;
+            transaction.commit()
+        };
+        begin().map_err(|e| self.failed(e))?;
+        self.log.sync()?;
+        (state.next, state.reserved) = (first, first);
+        state.changes += 1;
+        Ok(())
     }
 
     fn failed(&self, e: rusqlite::Error) -> Error {

@@ -15,6 +15,7 @@ use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 use crate::balance::{Balance, Read};
 use crate::forward::{Forward, Forwards};
+use crate::hold::Hold;
 use crate::layout::{Layout, Piece};
 use crate::manager::{Change, Inode, cuts};
 use crate::message::{DATA_BYTES_MAX, Told};
@@ -53,6 +54,8 @@ pub(crate) struct Stores {
     forwards: Option<Forwards>,
     /// Without it, the runs of the stores are not counted.
     runs: Option<Runs>,
+    /// The manager's hold on them; a client has none.
+    hold: Option<Arc<Hold>>,
 }
 
 /// The store of a slot, or why there is none.
@@ -188,6 +191,7 @@ impl Stores {
             balance: None,
             forwards: None,
             runs: None,
+            hold: None,
         }
     }
 
@@ -207,6 +211,16 @@ impl Stores {
         Stores { runs: Some(runs), ..self }
     }
 
+    /// The stores of a manager, which has this hold on them.
+    pub(crate) fn held(self, hold: Arc<Hold>) -> Stores {
+        Stores { hold: Some(hold), ..self }
+    }
+
+    /// The manager's hold on them, if they are a manager's.
+    pub(crate) fn hold(&self) -> Option<&Arc<Hold>> {
+        self.hold.as_ref()
+    }
+
     /// The runs of the stores, if they are counted.
     pub(crate) fn runs(&self) -> Option<&Runs> {
         self.runs.as_ref()
@@ -215,7 +229,7 @@ impl Stores {
     /// Stores that are asked one after the other, in the order that a simulation's seed determines.
     #[cfg(test)]
     pub(crate) fn in_turn(slots: Vec<Slot>) -> Stores {
-        Stores { slots, pool: None, balance: None, forwards: None, runs: None }
+        Stores { slots, pool: None, balance: None, forwards: None, runs: None, hold: None }
     }
 
     /// The slots, in order.

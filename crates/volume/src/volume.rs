@@ -4,7 +4,7 @@
 //! Invariant: close-to-open consistency: a client that opens a file sees what others wrote before they closed it.
 //! Non-goals: access control: the directories of a local volume belong to their owner alone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -21,11 +21,14 @@ use crate::manager::{Change, Edit, Entry, Inode, Kind, Manager, New, Place, ROOT
 use crate::memory::{CACHE_BYTES_MIN, Memory};
 use crate::server::Server;
 use crate::session::OwnSession;
+use crate::store::Strip;
 use crate::stores::{Slot, Stores};
 use crate::{Error, Result};
 
 /// The most links that a path may lead through.
 const LINKS_MAX: usize = 40;
+/// The most closed files whose lost bytes are remembered until they are opened again.
+const FORGOTTEN_MAX: usize = 1024;
 
 /// An open volume.
 pub struct Volume {
@@ -35,6 +38,8 @@ pub struct Volume {
     pub(crate) memory: OnceLock<Arc<Memory>>,
     /// Open files, and how often each is open.
     nodes: Mutex<HashMap<u64, (Arc<Node>, usize)>>,
+    /// Files that were closed by a descriptor that did not write, after a store had lost bytes that another one wrote.
+    forgotten: Mutex<BTreeMap<u64, (Strip, String)>>,
 }
 
 impl Volume {
@@ -46,7 +51,8 @@ impl Volume {
 
     /// A volume as a client of its manager and its stores.
     pub(crate) fn of(manager: Client, stores: Arc<Stores>) -> Arc<Volume> {
-        Arc::new(Volume { manager, stores, memory: OnceLock::new(), nodes: Mutex::default() })
+        let (memory, nodes, forgotten) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Arc::new(Volume { manager, stores, memory, nodes, forgotten })
     }
 
     /// Caches what is read, in at most `bytes` bytes, reads ahead, and delays writes; `hint` is for files without a
@@ -154,6 +160,7 @@ impl Volume {
                     memory.cache.opened(inode, Stamp::of(&found));
                 }
                 let node = Arc::new(Node::new(&found));
+                node.state().forgotten = self.forgotten().remove(&inode);
                 (found, free.insert((node, 0)))
             }
         };
@@ -301,14 +308,24 @@ impl Volume {
             return Ok(());
         }
         nodes.remove(&node.id());
-        // Whoever wants to know of failures has flushed the file.
-        let _ = node.end_doubts(self);
+        // Whoever wants to know of failures has flushed the file; but the store reports only once what it has lost.
+        if let Err(Error::Missing(strip, how)) = node.end_doubts(self) {
+            let mut forgotten = self.forgotten();
+            forgotten.insert(node.id(), (strip, how));
+            if forgotten.len() > FORGOTTEN_MAX {
+                forgotten.pop_first();
+            }
+        }
         // Within the lock, so that the next open finds what was reported.
         self.manager.close(node.id(), node.untold())?;
         if let Some(memory) = self.memory() {
             memory.cache.closed(node.id(), node.stamp());
         }
         Ok(())
+    }
+
+    fn forgotten(&self) -> MutexGuard<'_, BTreeMap<u64, (Strip, String)>> {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn nodes(&self) -> MutexGuard<'_, HashMap<u64, (Arc<Node>, usize)>> {

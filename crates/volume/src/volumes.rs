@@ -47,6 +47,19 @@ pub(crate) fn open_alone(registry: &Registry, name: &str, work: VolumeWork) -> R
     Ok(open)
 }
 
+/// Goes on with the manager of a volume although its stores have accepted another one, or are not all there: it was
+/// restored from a backup, copied or moved.
+///
+/// # Errors
+/// If the volume is in use, also by the other manager, or if no store answers.
+pub fn adopt(registry: &Registry, name: &str) -> Result<()> {
+    let entry = registry.find(name)?;
+    match entry.cluster {
+        None => place::adopt(&entry).map_err(|why| place::with_remedy(why, &entry)),
+        Some(_) => cluster::adopt(&entry),
+    }
+}
+
 /// Updates the registry if another client added or replaced a store, or was killed before it could update it.
 fn note_stores(registry: &Registry, known: &VolumeEntry, found: &VolumeEntry) -> Result<()> {
     if known.stores == found.stores { Ok(()) } else { registry.update(found) }

@@ -41,6 +41,8 @@ pub(crate) enum VolumeAsk {
     /// Replaces the store in the first directory with one in the second.
     Replace(String, PathBuf, PathBuf),
     Salvage(String, PathBuf),
+    /// Goes on with the manager of a volume, whatever its stores know.
+    Adopt(String),
     /// Removes a volume; with the flag, even if parts of it remain.
     Destroy(String, bool),
     /// Lists the names in a directory of a volume.
@@ -105,6 +107,10 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
             )),
         },
         "destroy" => name(what, &args.words).map(|name| VolumeAsk::Destroy(name, args.force)),
+        "manager" => match &args.words[..] {
+            [adopt, volume] if adopt == "adopt" => text(volume).map(VolumeAsk::Adopt),
+            _ => Err(Usage("volume manager takes two words, adopt and the NAME of a volume".into())),
+        },
         "salvage" => match &args.words[..] {
             [volume, dir] => Ok(VolumeAsk::Salvage(text(volume)?, dir.into())),
             _ => Err(Usage(

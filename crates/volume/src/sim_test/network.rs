@@ -20,6 +20,8 @@ use thalweg_wire::Link;
 use crate::alone::Watch;
 use crate::callers::{Caller, Callers, Entered, Turns};
 use crate::connection::{Connection, Receive};
+use crate::hold::Hold;
+use crate::keeper::{self, Keeper};
 use crate::location::Location;
 use crate::message::{Ask, Attached, Head, Reply, send};
 use crate::remote::{Dial, RemoteStore};
@@ -274,7 +276,12 @@ impl Hosts {
         let port = Port::new(self);
         let manager = SqliteManager::open(&self.place.join("meta")).unwrap();
         // If it cannot start now, it is started again later.
-        let stores = Arc::new(port.stores_of_manager());
+        let keeper = |store| Ok(store as Arc<dyn Keeper>);
+        let keepers =
+            port.remote_stores(|slot| Turns::of_manager(VOLUME, slot, MANAGER)).map(keeper).collect();
+        let (hold, slots) = Hold::new(("v", MANAGER), Box::new(manager.ledger()), keepers, false).unwrap();
+        hold.check().unwrap_or_else(|why| self.fails("the manager", &why.to_string()));
+        let stores = Arc::new(Stores::in_turn(slots).held(hold));
         let Ok(server) = Server::with(Box::new(manager), stores, (false, false), None) else { return };
         let mut state = self.state();
         state.manager_life += 1;
@@ -425,7 +432,14 @@ impl Answering for OfStore {
     }
 
     fn answer(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
-        let Ask::Store(_, request) = ask else { unreachable!("the manager's requests go to the manager") };
+        let (by, request) = match ask {
+            Ask::Store(_, request) => (None, request),
+            Ask::Held(_, by, request) => (Some(*by), request),
+            _ => unreachable!("requests for the manager go to the manager"),
+        };
+        if by.is_some() || request.is_managers() {
+            return keeper::answer(&*self.0, by, request, (sent, into)).map(Reply::Store);
+        }
         ask_store(&*self.0, request, sent, into).map(Reply::Store)
     }
 }
@@ -442,27 +456,21 @@ impl Port {
 
     /// All stores, through this port.
     pub(super) fn stores(self: &Arc<Port>) -> Stores {
-        self.stores_of(|_| Turns::new())
+        Stores::in_turn(
+            self.remote_stores(|_| Turns::new()).map(|store| Ok(store as Arc<dyn Store>)).collect(),
+        )
     }
 
-    /// All stores, for the manager.
-    fn stores_of_manager(self: &Arc<Port>) -> Stores {
-        self.stores_of(|slot| Turns::of_manager(VOLUME, slot))
-    }
-
-    fn stores_of(self: &Arc<Port>, turns: impl Fn(u32) -> Turns) -> Stores {
+    fn remote_stores(
+        self: &Arc<Port>,
+        turns: impl Fn(u32) -> Turns,
+    ) -> impl Iterator<Item = Arc<RemoteStore>> {
         let dial: Arc<dyn Dial> = Arc::new(Arc::clone(self));
-        let store = |slot: u32| {
+        (0..STORES).map(move |slot| {
             let place = Location { node: format!("s{slot}"), directory: dir(slot as usize) };
-            Ok(Arc::new(RemoteStore::new(
-                &dial,
-                &place,
-                (VOLUME, slot),
-                (&[], turns(slot)),
-                &Watch::default(),
-            )) as Arc<dyn Store>)
-        };
-        Stores::in_turn((0..STORES).map(store).collect())
+            let of = (VOLUME, slot);
+            Arc::new(RemoteStore::new(&dial, &place, of, (&[], turns(slot)), &Watch::default()))
+        })
     }
 }
 

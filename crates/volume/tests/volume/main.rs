@@ -4,6 +4,7 @@
 mod bed;
 mod clients;
 mod crash;
+mod history;
 mod lost;
 mod manager;
 mod model;

@@ -210,7 +210,10 @@ fn what_stores_have_is_salvaged_with_names_or_without() {
         fs::rename(dirs[0].join("v.thalweg-manager/manager.db"), place.0.join("gone")).unwrap();
         let nameless = volume::salvage(&registry, "v", &place.0.join("nameless")).unwrap();
         assert_eq!((nameless.files, nameless.problems.len()), (1, 1), "{:?}", nameless.problems);
-        assert_eq!(fs::read(place.0.join("nameless/inode-3")).unwrap(), [7; 30_000]);
+        assert_eq!(
+            fs::read(place.0.join(format!("nameless/inode-{}", (1_u64 << 36) + 1))).unwrap(),
+            [7; 30_000]
+        );
         fs::rename(place.0.join("gone"), dirs[0].join("v.thalweg-manager/manager.db")).unwrap();
         fs::remove_dir_all(dirs[2].join("v.thalweg-store")).unwrap();
         let salvaged = volume::salvage(&registry, "v", &place.0.join("rest")).unwrap();
