@@ -55,6 +55,7 @@ pub(crate) struct Node {
 
 pub(crate) struct State {
     pub(crate) target: Target,
+    /// The size as far as the stores have the bytes, or the manager says so. Unsent writes may lie beyond it.
     pub(crate) size: u64,
     /// The stamp of the manager's last answer about the file.
     known: Stamp,
@@ -115,6 +116,13 @@ impl Node {
         self.state().target.inode
     }
 
+    /// The size, with unsent writes.
+    fn size(&self) -> u64 {
+        // In this order: a run that is sent meanwhile has raised the other size.
+        let unsent_end = self.behind.end();
+        self.state().size.max(unsent_end)
+    }
+
     /// Updates the state from an inode. If another client changed the file, its cached bytes are dropped.
     pub(crate) fn refresh(&self, memory: Option<&Memory>, inode: &Inode) {
         let mut state = self.state();
@@ -140,9 +148,10 @@ impl Node {
 
     /// Puts newer values of this node into an inode from the manager.
     pub(crate) fn overlay(&self, inode: &mut Inode) {
+        let size = self.size();
         let state = self.state();
         if cuts(inode.generation) == cuts(state.target.generation) {
-            inode.size = inode.size.max(state.size);
+            inode.size = inode.size.max(size);
         }
         if !state.is_told {
             inode.set_modified(state.modified_ns);
@@ -299,7 +308,7 @@ impl File {
 
     /// The size in bytes.
     pub fn size(&self) -> u64 {
-        self.node.state().size
+        self.node.size()
     }
 
     /// When the file was last read, and when anything about it last changed, as far as this client knows: both in
@@ -376,21 +385,23 @@ impl File {
     }
 
     fn write(&self, at: u64, from: &[u8]) -> Result<()> {
-        let end = at.checked_add(from.len() as u64).filter(|end| i64::try_from(*end).is_ok());
-        let Some(end) = end else { return Err(self.failed(at, Error::system(libc::EFBIG, "write"))) };
+        if at.checked_add(from.len() as u64).is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(self.failed(at, Error::system(libc::EFBIG, "write")));
+        }
         if from.is_empty() {
             return Ok(());
         }
+        self.report()?;
         self.wrote.store(true, Ordering::Relaxed);
-        if let Some(memory) = self.memory() {
-            return self.write_later(memory, at, from).map_err(|why| self.failed(at, why));
-        }
-        self.node.send_all(&self.volume);
-        let sent = self.node.send(&self.volume, at, from);
-        if let Some(memory) = self.volume.memory() {
-            memory.written(self.inode(), at, from, sent.is_ok());
-        }
-        sent.map(|()| self.node.note_write(end)).map_err(|why| self.failed(at, why))
+        let written = match self.memory() {
+            Some(memory) => self.write_later(memory, at, from),
+            None => self.write_at_once(at, from),
+        };
+        written.map_err(|why| {
+            // The caller gets an error now, which stands for all before it.
+            self.failures_seen.store(self.node.behind.failures(), Ordering::Relaxed);
+            self.failed(at, why)
+        })
     }
 
     /// Sets the size; added bytes are a hole.

@@ -229,8 +229,11 @@ impl OpenStrip {
         let written = self.data.write_at(at, from).map_err(Error::from);
         let written = written.and_then(|()| self.put_sums(at, &sums));
         if let Err(e) = written {
-            // Part of it may have been written. That part is read from now on, as in any file.
-            self.len = self.data.metadata()?.len;
+            // Part of it may have been written. What was there before is read with that part, as in any file; what lies
+            // beyond the end is cut off, which gives its blocks back to a full disk.
+            if self.data.metadata()?.len > self.len {
+                self.data.set_len(self.len)?;
+            }
             self.sum_again(&(at..end))?;
             return Err(e);
         }

@@ -51,10 +51,9 @@ impl Node {
         Ok(state.target)
     }
 
-    /// Notes that the file was written up to this byte.
-    pub(crate) fn note_write(&self, end: u64) {
+    /// Notes that the file was written now.
+    pub(crate) fn note_write(&self) {
         let mut state = self.state();
-        state.size = state.size.max(end);
         state.modified_ns = clock::wall_ns();
         state.is_told = false;
     }
@@ -157,7 +156,9 @@ impl File {
         while !rest.is_empty() {
             let (some, after) = rest.split_at(((unit_end(&layout, at) - at) as usize).min(rest.len()));
             assert!(some.len() as u64 <= RUN_BYTES_MAX, "a run is no longer than a unit");
-            memory.room.take(some.len() as u64);
+            if !memory.room.take(some.len() as u64) {
+                return self.write_at_once(at, rest);
+            }
             loop {
                 match self.node.behind.gather(&layout, at, some, &memory.room) {
                     Gathered::In { ready, lingers } => {
@@ -171,18 +172,31 @@ impl File {
                 }
             }
             at += some.len() as u64;
-            self.node.note_write(at);
+            self.node.note_write();
             rest = after;
         }
         Ok(())
     }
 
+    /// Writes bytes to the stores, after everything that was written before.
+    pub(crate) fn write_at_once(&self, at: u64, from: &[u8]) -> Result<()> {
+        self.node.send_all(&self.volume);
+        let sent = self.node.send(&self.volume, at, from);
+        if let Some(memory) = self.volume.memory() {
+            memory.written(self.inode(), at, from, sent.is_ok());
+            memory.room.note(from.len() as u64, sent.is_ok());
+        }
+        sent.map(|()| self.node.note_write())
+    }
+
     pub(crate) fn read_remembered(&self, memory: &Arc<Memory>, at: u64, into: &mut [u8]) -> Result<usize> {
         let range = at..at.saturating_add(into.len() as u64);
+        let unsent_end = self.node.behind.end();
         // Before the read: bytes that are sent in the meantime are then either here or in the bytes read.
         let unsent = self.node.behind.overlapping(&range);
         let hint = self.hinted();
-        let n = self.ask(at, |target, size| {
+        let n = self.ask(at, |target, stored| {
+            let size = stored.max(unsent_end);
             let n = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX).min(into.len());
             let range = at..at + n as u64;
             if n > 0 && self.ahead().read(&range, size, &target.layout, hint, memory.ahead_bytes_max()) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mount::UnmountFlags;
 use thalweg_mount::{Options, mount};
-use thalweg_volume::{CACHE_BYTES_MIN, Hint, Registry, check, create, layout::Policy, open};
+use thalweg_volume::{CACHE_BYTES_MIN, Hint, OpenVolume, Registry, check, create, layout::Policy, open};
 
 /// Names the place of a bed to the process that is to mount it, and the directory there.
 const SERVES: &str = "THALWEG_TEST_MOUNTS";
@@ -28,6 +28,20 @@ type Serving = (Child, BufReader<ChildStdout>);
 impl Bed {
     /// `None` if this machine has no FUSE, and then it is told that the test was skipped.
     pub(crate) fn new() -> Option<Bed> {
+        let mut bed = Bed::unmounted(None)?;
+        bed.mount(false);
+        Some(bed)
+    }
+
+    /// A bed whose stores together have this much room. `None` also if this user may not mount a small file system.
+    pub(crate) fn small(room: &str) -> Option<Bed> {
+        let mut bed = Bed::unmounted(Some(room))?;
+        bed.mount(false);
+        Some(bed)
+    }
+
+    /// A new volume, whose stores are on a file system of this size if one is given.
+    pub(crate) fn unmounted(room: Option<&str>) -> Option<Bed> {
         static BEDS: AtomicU32 = AtomicU32::new(0);
         let number = BEDS.fetch_add(1, Ordering::Relaxed);
         if let Err(why) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
@@ -35,14 +49,25 @@ impl Bed {
             return None;
         }
         let place = std::env::temp_dir().join(format!("thalweg-mount-{}-{number}", std::process::id()));
-        let stores: Vec<PathBuf> = ["s0", "s1", "s2"].iter().map(|name| place.join(name)).collect();
+        let disk = place.join("disk");
+        std::fs::create_dir_all(&disk).unwrap();
+        let bed = Bed { place, mounted: None };
+        if let Some(room) = room {
+            let mounted = sh_output(&disk, &format!("mount -t tmpfs -o size={room} none $PWD"));
+            if !mounted.status.success() {
+                skipped(&format!("tmpfs: {}", String::from_utf8_lossy(&mounted.stderr)));
+                return None;
+            }
+        }
+        let place = &bed.place;
+        let stores: Vec<PathBuf> = ["s0", "s1", "s2"].iter().map(|name| disk.join(name)).collect();
         stores.iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
         std::fs::create_dir(place.join("mnt")).unwrap();
-        let mut bed = Bed { place, mounted: None };
         // Small stripes, so that small files have several.
         let policy = Policy { stripe_bytes: 64 << 10, ..Policy::default() };
-        create(&registry(&bed.place), "v", &stores, None, &policy).unwrap();
-        bed.mount(false);
+        let meta = place.join("meta");
+        std::fs::create_dir(&meta).unwrap();
+        create(&registry(place), "v", &stores, Some(&meta), &policy).unwrap();
         Some(bed)
     }
 
@@ -97,6 +122,17 @@ impl Bed {
         self.mount(false);
     }
 
+    /// Opens the volume in this process.
+    pub(crate) fn open(&self) -> OpenVolume {
+        open(&registry(&self.place), "v").unwrap()
+    }
+
+    /// The bytes that are free on the file system of its stores.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        let found = rustix::fs::statvfs(self.place.join("disk")).unwrap();
+        found.f_bavail * found.f_frsize
+    }
+
     /// Where it is mounted.
     pub(crate) fn root(&self) -> PathBuf {
         self.place.join("mnt")
@@ -127,6 +163,8 @@ impl Drop for Bed {
             let _ = child.kill();
             let _ = child.wait();
         }
+        // If it has a file system of its own.
+        let _ = rustix::mount::unmount(self.place.join("disk"), UnmountFlags::DETACH);
         let _ = std::fs::remove_dir_all(&self.place);
     }
 }
