@@ -16,6 +16,8 @@ mod directories;
 mod fs;
 mod handles;
 mod locks;
+mod news;
+mod ranges;
 
 use std::ffi::OsStr;
 use std::io;

@@ -15,6 +15,7 @@
 mod ahead;
 mod allowed;
 mod alone;
+mod appends;
 mod apply;
 mod attach;
 mod balance;
@@ -105,7 +106,7 @@ pub use request::ChangeNumber;
 pub use salvage::salvage;
 pub use service::VolumeService;
 pub use sqlite::SqliteManager;
-pub use store::{Store, Strip, StripFacts, Write};
+pub use store::{Source, Store, Strip, StripFacts, Write};
 pub use stores::Slot;
 pub use volume::Volume;
 pub use volumes::{destroy, open};

@@ -19,10 +19,10 @@ use crate::layout::{Layout, Policy};
 use crate::locks::{How, Lock, Verdict};
 use crate::manager::{Change, Edit, Entry, Inode, Kind, New, Place, Renaming, Written};
 use crate::request::{Answer, Forwarded, LockAnswer, LockRequest, Request, StoreAnswer, StoreRequest};
-use crate::store::{SYNCED_MAX, Strip, StripFacts, Write};
+use crate::store::{SYNCED_MAX, Source, Strip, StripFacts, Write};
 
 /// The version of the protocol. Any other is refused.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 /// The most bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of the data of a message.
@@ -135,6 +135,8 @@ choice!(Request {
     13 => Repair {},
     14 => Fence { 0: inode },
     15 => Lift { 0: inode },
+    16 => News { 0: since },
+    17 => Undo { inode: inode, at: at, bytes: bytes },
 });
 choice!(LockRequest {
     0 => Claim { 0: locks },
@@ -164,6 +166,7 @@ choice!(Answer {
     6 => At { 0: at },
     7 => Slots { 0: places },
     8 => Lock { 0: answer },
+    9 => News { 0: number, 1: changed, 2: shared },
 });
 choice!(StoreRequest {
     0 => Read { strip: strip, generation: generation, at: at, bytes: bytes },
@@ -179,6 +182,8 @@ choice!(StoreRequest {
     10 => Changes { strip: strip, generation: generation },
     11 => Mend { strip: strip, generation: generation, at: at },
     12 => Forward { write: write, slot: slot, place: place },
+    13 => Punch { strip: strip, generation: generation, from: from, to: to },
+    14 => Copy { from: from, to: to, len: len },
 });
 choice!(StoreAnswer {
     0 => Done {},
@@ -231,6 +236,7 @@ record!(Lock { inode, owner, start, end, exclusive, pid });
 record!(Policy { width, stripe_bytes, copies, record_bytes });
 record!(Strip { inode, index, copy });
 record!(Write { strip, generation, layout, at, may_create });
+record!(Source { strip, generation, at });
 record!(Inode {
     id,
     kind,
@@ -286,15 +292,17 @@ pub(crate) fn ranges(pairs: Vec<(u64, u64)>) -> Vec<Range<u64>> {
 
 impl Plain for StripFacts {
     fn put(&self, into: &mut Vec<u8>) {
-        (self.len, self.generation).put(into);
+        (self.len, self.allocated).put(into);
+        self.generation.put(into);
         pairs(&self.unsettled).put(into);
         self.layout.put(into);
     }
 
     fn take(from: &mut &[u8]) -> Option<StripFacts> {
-        let (len, generation) = Plain::take(from)?;
+        let (len, allocated) = Plain::take(from)?;
+        let generation = Plain::take(from)?;
         let unsettled = ranges(Vec::take(from)?);
-        Some(StripFacts { len, generation, unsettled, layout: Layout::take(from)? })
+        Some(StripFacts { len, allocated, generation, unsettled, layout: Layout::take(from)? })
     }
 }
 
@@ -308,6 +316,9 @@ impl Ask {
             }
             Ask::Store(_, StoreRequest::Write(write) | StoreRequest::Forward { write, .. }) => {
                 write.at.checked_add(DATA_BYTES_MAX as u64).is_some_and(|end| end <= END_MAX)
+            }
+            Ask::Store(_, StoreRequest::Copy { from, to, len }) => {
+                [from.at, to.at].iter().all(|at| at.checked_add(*len).is_some_and(|end| end <= END_MAX))
             }
             Ask::Store(_, StoreRequest::Sync(strips)) => strips.len() <= SYNCED_MAX,
             Ask::Manager(Request::Change(Change::Stale(_, copy, _) | Change::Current(_, _, copy, _))) => {

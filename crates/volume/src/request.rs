@@ -6,7 +6,7 @@ use thalweg_io::Space;
 
 use crate::locks::{ClientId, How, Lock, Verdict};
 use crate::manager::{Change, Entry, Inode, Place, Written};
-use crate::store::{Strip, StripFacts, Write};
+use crate::store::{Source, Strip, StripFacts, Write};
 
 /// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +56,17 @@ pub(crate) enum Request {
     Fence(u64),
     /// Ends that wait.
     Lift(u64),
+    /// Asks which of the session's files other sessions have changed since the change of this number, and which ones
+    /// they have open. With a number that the server does not know, such as 0, all may have changed.
+    News(ChangeNumber),
+    /// Gives back bytes that were reserved for an append which failed, and cuts off what it left.
+    Undo {
+        /// The file.
+        inode: u64,
+        /// What [`Request::Append`] returned, and the number of bytes.
+        at: u64,
+        bytes: u64,
+    },
 }
 
 /// The number of the last change of a file by others, as the server knows it for a client. It is 0 if there was none
@@ -106,6 +117,8 @@ pub(crate) enum Answer {
     At(u64),
     Slots(Vec<PathBuf>),
     Lock(LockAnswer),
+    /// The number of the last change, the files that others have changed, and those that others have open.
+    News(ChangeNumber, Vec<u64>, Vec<u64>),
 }
 
 /// A request of a client to a store; see [`crate::Store`].
@@ -164,6 +177,19 @@ pub(crate) enum StoreRequest {
     Facts(Strip),
     List,
     Space,
+    /// See [`crate::Store::copy`].
+    Copy {
+        from: Source,
+        to: Write,
+        len: u64,
+    },
+    /// See [`crate::Store::punch`].
+    Punch {
+        strip: Strip,
+        generation: u64,
+        from: u64,
+        to: u64,
+    },
 }
 
 /// An answer of a store.

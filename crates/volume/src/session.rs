@@ -221,6 +221,14 @@ pub(crate) fn ask_store(
         StoreRequest::Forward { .. } => {
             return Err(Error::Refused("a store on this machine does not forward".into()));
         }
+        StoreRequest::Copy { from, to, len } => {
+            store.copy(*from, to, *len)?;
+            StoreAnswer::Done
+        }
+        StoreRequest::Punch { strip, generation, from, to } => {
+            store.punch(*strip, *generation, *from..*to)?;
+            StoreAnswer::Done
+        }
         StoreRequest::Truncate { strip, generation, len } => {
             store.truncate(*strip, *generation, *len)?;
             StoreAnswer::Done

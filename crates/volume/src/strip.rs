@@ -241,6 +241,40 @@ impl OpenStrip {
         Ok(())
     }
 
+    /// Makes these bytes a hole, as far as the strip has them.
+    pub(crate) fn punch(&mut self, bytes: Range<u64>) -> Result<()> {
+        let block = BLOCK as u64;
+        let (start, end) = (bytes.start, bytes.end.min(self.len));
+        if start >= end {
+            return Ok(());
+        }
+        let first = start.next_multiple_of(block);
+        // The block that the strip's end cuts goes as a whole.
+        let last = if end == self.len { end.next_multiple_of(block) } else { end / block * block };
+        for edge in [start..first.min(end), last.max(first).min(end)..end] {
+            if !edge.is_empty() && self.sums_of(edge.start, 1)? != [0] {
+                self.write(edge.start, &ZEROS[..(edge.end - edge.start) as usize])?;
+            }
+        }
+        if first >= last || self.next_data(first)?.is_none_or(|data| data.start >= last) {
+            return Ok(());
+        }
+        self.intend(first..last.min(self.len))?;
+        let punched = self.data.punch(first, last - first);
+        let sums = sum_at(first / block)..sum_at(last / block);
+        let punched = punched.and_then(|()| self.sums.punch(sums.start, sums.end - sums.start));
+        if let Err(e) = punched {
+            self.sum_again(&(first..last))?;
+            return Err(e.into());
+        }
+        Ok(())
+    }
+
+    /// The space on the disk that its bytes take.
+    pub(crate) fn allocated(&self) -> Result<u64> {
+        Ok(self.data.allocated()?)
+    }
+
     /// Adopts a newer generation, and cuts the strip to `len` bytes if the file was cut since the last one. Durable.
     pub(crate) fn truncate(&mut self, generation: u64, len: u64) -> Result<()> {
         if cuts(self.header.generation) < cuts(generation) && len < self.len {

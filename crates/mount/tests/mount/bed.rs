@@ -14,6 +14,7 @@ use thalweg_volume::{CACHE_BYTES_MIN, Hint, OpenVolume, Registry, check, create,
 const SERVES: &str = "THALWEG_TEST_MOUNTS";
 const MOUNT_POINT: &str = "THALWEG_TEST_MOUNT_POINT";
 const READ_ONLY: &str = "THALWEG_TEST_READ_ONLY";
+const CACHE: &str = "THALWEG_TEST_CACHE";
 const READY: &str = "it is mounted";
 
 /// A volume of three stores in directories of its own, and where it is mounted. All of it goes at the end.
@@ -73,13 +74,14 @@ impl Bed {
 
     /// Mounts it in a process of its own: one that used its own mount could not be killed when it hangs.
     pub(crate) fn mount(&mut self, read_only: bool) {
-        self.mounted = Some(self.mount_on("mnt", read_only));
+        self.mounted = Some(self.mount_on("mnt", read_only, CACHE_BYTES_MIN));
     }
 
-    fn mount_on(&self, at: &str, read_only: bool) -> Serving {
+    fn mount_on(&self, at: &str, read_only: bool, cache_bytes: u64) -> Serving {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["bed::serve", "--exact", "--nocapture"]).env(SERVES, &self.place).env(MOUNT_POINT, at);
-        command.envs(read_only.then_some((READ_ONLY, "1"))).stdout(Stdio::piped());
+        command.envs(read_only.then_some((READ_ONLY, "1"))).env(CACHE, cache_bytes.to_string());
+        command.stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -91,9 +93,18 @@ impl Bed {
 
     /// Mounts it a second time, in another process and another place.
     pub(crate) fn again(&self) -> Again {
-        let at = self.place.join("mnt2");
+        self.mounted_as("mnt2", CACHE_BYTES_MIN)
+    }
+
+    /// Mounts it once more, with a cache of this size.
+    pub(crate) fn with_cache(&self, cache_bytes: u64) -> Again {
+        self.mounted_as("mnt3", cache_bytes)
+    }
+
+    fn mounted_as(&self, name: &str, cache_bytes: u64) -> Again {
+        let at = self.place.join(name);
         std::fs::create_dir(&at).unwrap();
-        let (child, said) = self.mount_on("mnt2", false);
+        let (child, said) = self.mount_on(name, false, cache_bytes);
         Again { at, child, said }
     }
 
@@ -202,11 +213,13 @@ pub(crate) fn refusal(bed: &Bed, at: &Path) -> String {
 #[test]
 fn serve() {
     let Some(place) = std::env::var_os(SERVES).map(PathBuf::from) else { return };
+    thalweg_io::process::one_heap();
     let complain = Arc::new(|why: &str| println!("EIO: {why}"));
     let options = Options { read_only: std::env::var_os(READ_ONLY).is_some(), complain };
     let at = place.join(std::env::var_os(MOUNT_POINT).unwrap());
     let open = open(&registry(&place), "v").unwrap();
-    open.volume.set_cache(CACHE_BYTES_MIN, Hint::Normal).unwrap();
+    let cache_bytes = std::env::var(CACHE).unwrap().parse().unwrap();
+    open.volume.set_cache(cache_bytes, Hint::Normal).unwrap();
     let mounted = mount(open, &at, options).unwrap();
     println!("{READY}");
     mounted.wait().unwrap();

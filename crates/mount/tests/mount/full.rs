@@ -1,4 +1,5 @@
-//! A volume whose stores are full: no more is accepted than is stored, but for what may be unsent at a time.
+//! Limits: stores that are full, where no more is accepted than is stored but for what may be unsent at a time, and the
+//! memory of a mount.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Result;
@@ -102,4 +103,54 @@ fn the_library_accepts_no_more_than_there_is_room_for() {
         drop(file);
         assert_eq!(thalweg_volume::check(&open).unwrap().problems, Vec::<String>::new());
     }
+}
+
+/// The memory of a process that is not mapped from files.
+fn anonymous_bytes(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn a_mount_takes_no_more_memory_than_its_cache_and_64_mib() {
+    const CACHE_BYTES: u64 = 32 << 20;
+    const FILES: u64 = 4;
+    const FILE_BYTES: usize = 24 << 20;
+    let Some(bed) = Bed::new() else { return };
+    let mount = bed.with_cache(CACHE_BYTES);
+    let mut most = 0;
+    for round in 0..3 {
+        std::thread::scope(|scope| {
+            for n in 0..FILES {
+                let path = mount.at.join(format!("f{n}"));
+                scope.spawn(move || {
+                    if round == 0 {
+                        fs::write(&path, vec![n as u8; FILE_BYTES]).unwrap();
+                    }
+                    // Past the pages of the kernel, so that the mount has to have them.
+                    let file = OpenOptions::new().read(true).open(&path).unwrap();
+                    rustix::fs::setxattr(
+                        &path,
+                        "user.thalweg.hint",
+                        b"random",
+                        rustix::fs::XattrFlags::empty(),
+                    )
+                    .unwrap();
+                    let mut rng = thalweg_base::rng::Rng::new(n + round);
+                    let mut piece = vec![0; 200_000];
+                    for at in 0..FILE_BYTES / piece.len() {
+                        let random = rng.below((FILE_BYTES - piece.len()) as u64);
+                        let at = if round == 1 { (at * piece.len()) as u64 } else { random };
+                        file.read_exact_at(&mut piece, at).unwrap();
+                    }
+                });
+            }
+        });
+        most = most.max(anonymous_bytes(mount.child.id()));
+    }
+    println!("{} MiB with a cache of {} MiB", most >> 20, CACHE_BYTES >> 20);
+    assert!(most > CACHE_BYTES && most <= CACHE_BYTES + (64 << 20), "{most} bytes");
+    drop(mount);
+    bed.ends_sound();
 }
