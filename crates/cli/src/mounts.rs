@@ -27,6 +27,7 @@ pub(crate) fn mount(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
     if asked.background {
         return in_background(asked, how);
     }
+    thalweg_io::process::one_heap();
     let open = volume::open(&Registry::of_user()?, &asked.volume)?;
     open.volume.set_cache(asked.cache_bytes, asked.hint)?;
     let options = Options { flags: asked.options.flags, complain: std::sync::Arc::new(complain) };

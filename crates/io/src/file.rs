@@ -134,6 +134,11 @@ impl<F: ReadFiles + ?Sized> File<F> {
         self.fs.next_data(self.id(), self.path(), at, len)
     }
 
+    /// See [`ReadFiles::allocated`].
+    pub fn allocated(&self) -> Result<u64> {
+        self.fs.allocated(self.id(), self.path())
+    }
+
     /// See [`ReadFiles::read_some`].
     pub fn read_some(&self, at: u64, into: &mut [u8], patience: Duration) -> Result<Option<usize>> {
         self.fs.read_some(self.id(), self.path(), at, into, patience)
@@ -187,6 +192,11 @@ impl File {
     /// See [`FileSystem::allocate`].
     pub fn allocate(&self, len: u64) -> Result<()> {
         self.fs.allocate(self.id(), self.path(), len)
+    }
+
+    /// See [`FileSystem::punch`].
+    pub fn punch(&self, at: u64, len: u64) -> Result<()> {
+        self.fs.punch(self.id(), self.path(), at, len)
     }
 
     /// See [`FileSystem::resemble`].

@@ -192,6 +192,24 @@ pub trait ReadFiles: Backend {
     fn next_data(&self, _id: FileId, _path: &Path, at: u64, len: u64) -> Result<Option<(u64, u64)>> {
         Ok((at < len).then_some((at, len)))
     }
+
+    /// The space on the disk that an open file takes, in bytes. A file system without holes reports the length.
+    fn allocated(&self, id: FileId, path: &Path) -> Result<u64> {
+        self.metadata(id, path).map(|about| about.len)
+    }
+}
+
+/// Overwrites bytes of a file with zeros, up to its end.
+pub(crate) fn write_zeros<F: FileSystem + ?Sized>(
+    fs: &F,
+    (id, path): (FileId, &Path),
+    at: u64,
+    len: u64,
+) -> Result<()> {
+    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    let end = fs.metadata(id, path)?.len.min(at.saturating_add(len));
+    let mut ats = (at..end).step_by(ZEROS.len());
+    ats.try_for_each(|at| fs.write_at(id, path, at, &ZEROS[..(end - at).min(ZEROS.len() as u64) as usize]))
 }
 
 /// A file system: creates, changes and names files.
@@ -210,6 +228,12 @@ pub trait FileSystem: ReadFiles {
     /// Reserves space for the first `len` bytes and sets the length to at least that. A file system that cannot reserve
     /// space only sets the length. A full disk is an error.
     fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()>;
+
+    /// Makes `len` bytes from `at` on a hole, which reads as zeros and takes no space. The length stays the same. A file
+    /// system without holes writes zeros.
+    fn punch(&self, id: FileId, path: &Path, at: u64, len: u64) -> Result<()> {
+        write_zeros(self, (id, path), at, len)
+    }
 
     /// Gives an open file the mode, and if allowed the owner, group, access list and extended attributes, of the file
     /// named `like`; or the mode of a new file if there is none. Returns what the new file lacks of the old one, in

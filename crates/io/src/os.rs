@@ -23,6 +23,7 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use crate::file_system::write_zeros;
 use crate::local::PLAIN;
 use crate::resemble::resemble;
 use crate::standard::{duplicate, standard_descriptor, standing_inside};
@@ -134,6 +135,11 @@ impl<T: Queues> ReadFiles for T {
     fn next_data(&self, id: FileId, path: &Path, at: u64, len: u64) -> Result<Option<(u64, u64)>> {
         next_data(id, at, len).map_err(|e| Error::new(Action::Stat, path, e))
     }
+
+    fn allocated(&self, id: FileId, path: &Path) -> Result<u64> {
+        let about = borrow(id).metadata().map_err(|e| Error::new(Action::Stat, path, e))?;
+        Ok(about.blocks() * 512)
+    }
 }
 
 impl<T: Queues> FileSystem for T {
@@ -163,6 +169,15 @@ impl<T: Queues> FileSystem for T {
 
     fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
         allocate(id, len).map_err(|e| Error::new(Action::Allocate, path, e))
+    }
+
+    fn punch(&self, id: FileId, path: &Path, at: u64, len: u64) -> Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match retry_on_intr(|| fallocate(&*borrow(id), flags, at, len)) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(self, (id, path), at, len),
+            Err(e) => Err(Error::at(Action::Allocate, path, at, e.into())),
+        }
     }
 
     fn resemble(&self, id: FileId, path: &Path, like: &Path) -> Result<Vec<String>> {

@@ -280,6 +280,10 @@ impl ReadFiles for Sim {
         of(Action::Stat, path, self.ask(|disk| disk.metadata(disk.inode_of(id))))
     }
 
+    fn allocated(&self, id: FileId, path: &Path) -> Result<u64> {
+        of(Action::Stat, path, self.ask(|disk| Ok(disk.inode(disk.inode_of(id)).content.allocated_bytes())))
+    }
+
     fn stat(&self, path: &Path) -> Result<Metadata> {
         of(Action::Stat, path, self.ask(|disk| disk.metadata(disk.walk(path)?.0)))
     }
@@ -315,6 +319,10 @@ impl FileSystem for Sim {
 
     fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
         of(Action::Allocate, path, self.at_boundary(|disk| disk.set_len(id, len)))
+    }
+
+    fn punch(&self, id: FileId, path: &Path, at: u64, len: u64) -> Result<()> {
+        of(Action::Allocate, path, self.at_boundary(|disk| disk.punch(id, at, len)))
     }
 
     fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()> {

@@ -6,15 +6,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use thalweg_base::clock;
-use thalweg_volume::{Inode, Kind};
+use thalweg_volume::{Inode, Kind, Volume};
 
 /// The unit of `st_blocks`.
 const SECTOR: u64 = 512;
 /// The preferred size of reads and writes (`st_blksize`).
 const IO_BYTES: u32 = 1 << 20;
 
+/// Stores are not asked for the space that a shorter file takes: this would cost a request for each small file of a
+/// listing.
+const SPARSE_BYTES_MIN: u64 = 1 << 20;
+
 /// All attributes of an inode.
-pub(crate) fn of(inode: &Inode) -> FileAttr {
+pub(crate) fn of(volume: &Volume, inode: &Inode) -> FileAttr {
+    let asks = inode.kind == Kind::File && inode.size > SPARSE_BYTES_MIN;
+    let allocated = if asks { volume.allocated(inode).ok() } else { None };
     let device = match inode.kind {
         Kind::CharacterDevice(device) | Kind::BlockDevice(device) => device,
         _ => 0,
@@ -22,7 +28,7 @@ pub(crate) fn of(inode: &Inode) -> FileAttr {
     FileAttr {
         ino: INodeNo(inode.id),
         size: inode.size,
-        blocks: inode.size.div_ceil(SECTOR),
+        blocks: allocated.unwrap_or(inode.size).div_ceil(SECTOR),
         atime: time(inode.accessed_ns),
         mtime: time(inode.modified_ns),
         ctime: time(inode.changed_ns),

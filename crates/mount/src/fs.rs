@@ -15,23 +15,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use thalweg_base::clock;
 use thalweg_volume::{
-    Edit, Error, File, Hint, How, Inode, Kind, Lock, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming,
-    Stamp, Volume,
+    Edit, Error, Hint, How, Inode, Kind, Lock, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming, Stamp,
+    Volume,
 };
 
 use crate::directories::Directories;
 use crate::handles::{Handles, Name, OpenFile};
 use crate::locks::{Asked, MountLocks, Reply};
+use crate::news::News;
 use crate::pages::{Pages, Past};
 use crate::removed::Removed;
-use crate::{Kernel, Options, attributes, extended};
+use crate::{Kernel, Options, attributes, extended, ranges};
 
 /// How long the kernel may cache a name or attributes: changes by other mounts show that late.
 const BELIEVED: Duration = Duration::from_secs(1);
@@ -69,6 +70,7 @@ pub(crate) struct MountedFs {
     nameless: AtomicU64,
     directories: Directories,
     removed: Removed,
+    news: News,
     volume: Arc<Volume>,
     options: Options,
     kernel: Kernel,
@@ -84,6 +86,7 @@ impl MountedFs {
         let pages = Pages::new(&kernel)?;
         let (handles, seen, directories) = (Handles::default(), Mutex::default(), Directories::default());
         let (nameless, removed) = (AtomicU64::default(), Removed::default());
+        let news = News::new(&volume, &kernel)?;
         Ok(MountedFs {
             handles,
             locks,
@@ -92,6 +95,7 @@ impl MountedFs {
             nameless,
             directories,
             removed,
+            news,
             volume,
             options,
             kernel,
@@ -172,8 +176,8 @@ impl MountedFs {
         let mut told = FopenFlags::empty();
         if flags.0 & libc::O_DIRECT != 0 {
             file = file.direct();
-        } else if file.hinted() == Hint::Random {
-            // Otherwise the kernel reads whole pages around what programs read.
+        } else if file.hinted() == Hint::Random || flags.0 & libc::O_APPEND != 0 {
+            // Otherwise the kernel reads whole pages around what programs read, and sends an append page by page.
             told |= FopenFlags::FOPEN_DIRECT_IO;
         }
         if self.seen().get(&inode) == Some(&file.stamp()) {
@@ -201,6 +205,14 @@ impl MountedFs {
     fn names(&self, inode: u64, handle: FileHandle, offset: u64) -> Result<Vec<(u64, Name)>> {
         let names = match offset {
             0 => {
+                match self.accessed_inode(inode) {
+                    // It was removed after it had been opened.
+                    Err(why) if why.errno() == libc::ENOENT => {
+                        self.handles.list(handle, Vec::new());
+                        return Ok(Vec::new());
+                    }
+                    found => found?,
+                };
                 let own = |name: &[u8], inode| Name { name: name.into(), inode, kind: Kind::Directory };
                 let mut names =
                     vec![own(b".", inode), own(b"..", if inode == ROOT { ROOT } else { UNKNOWN })];
@@ -229,30 +241,6 @@ pub(crate) fn refused(errno: i32) -> Error {
 
 fn place(directory: INodeNo, name: &OsStr) -> Place {
     Place { directory: directory.0, name: name.as_bytes().to_vec() }
-}
-
-/// Extends or zeros a file: those modes of fallocate(2) that need nothing of the stores.
-fn allocate(file: &File, at: u64, len: u64, mode: i32) -> Result<()> {
-    let end = at.checked_add(len).ok_or_else(|| refused(libc::EFBIG))?;
-    let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-    match mode & !libc::FALLOC_FL_KEEP_SIZE {
-        0 => {}
-        libc::FALLOC_FL_PUNCH_HOLE if keeps_size => zero(file, at, end.min(file.size()))?,
-        libc::FALLOC_FL_ZERO_RANGE => zero(file, at, end.min(file.size()))?,
-        _ => return Err(refused(libc::EOPNOTSUPP)),
-    }
-    if !keeps_size && end > file.size() { file.set_size(end) } else { Ok(()) }
-}
-
-fn zero(file: &File, from: u64, to: u64) -> Result<()> {
-    let zeros = vec![0; REQUEST_BYTES_MAX as usize];
-    let mut at = from;
-    while at < to {
-        let n = (to - at).min(zeros.len() as u64) as usize;
-        file.write_at(at, &zeros[..n])?;
-        at += n as u64;
-    }
-    Ok(())
 }
 
 /// Replies with the result.
@@ -303,7 +291,7 @@ impl Filesystem for MountedFs {
                 // Its attributes are read again, while no name in it changes.
                 let _unchanged = self.directories.read(found.id);
                 answer!(self, reply, self.volume.inode(found.id), |found| {
-                    reply.entry(&DIRECTORY_BELIEVED, &attributes::of(&found), Generation(0))
+                    reply.entry(&DIRECTORY_BELIEVED, &attributes::of(&self.volume, &found), Generation(0))
                 });
             }
             found => entry(self, found, reply),
@@ -321,7 +309,7 @@ impl Filesystem for MountedFs {
         let found = self.volume.inode(inode.0).or_else(|why| self.removed.get(inode.0).ok_or(why));
         answer!(self, reply, found.map_err(stale), |found| {
             let believed = if found.kind == Kind::Directory { DIRECTORY_BELIEVED } else { BELIEVED };
-            reply.attr(&believed, &attributes::of(&found))
+            reply.attr(&believed, &attributes::of(&self.volume, &found))
         });
     }
 
@@ -451,7 +439,7 @@ impl Filesystem for MountedFs {
         };
         let opened = made.and_then(|made| self.open_file(made.id, OpenFlags(flags)).map(|open| (made, open)));
         answer!(self, reply, opened, |(made, (handle, told))| {
-            reply.created(&BELIEVED, &attributes::of(&made), Generation(0), handle, told)
+            reply.created(&BELIEVED, &attributes::of(&self.volume, &made), Generation(0), handle, told)
         });
     }
 
@@ -504,6 +492,10 @@ impl Filesystem for MountedFs {
             };
             Ok((at, has(libc::O_DIRECT) || open.is_direct && !from_mapping))
         });
+        if written.is_err() {
+            // An earlier write may have failed, whose bytes the kernel has.
+            self.news.failed(inode.0);
+        }
         let len = bytes.len() as u32;
         answer!(self, reply, written, |(at, is_past_pages)| match is_past_pages {
             true => self.pages.answer(Past { inode, at, len, reply }),
@@ -511,9 +503,9 @@ impl Filesystem for MountedFs {
         });
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, _: &Request, inode: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         let closed = self.handles.file(handle).map_or(Ok(()), |open| {
-            let flushed = open.file.flush();
+            let flushed = open.file.flush().inspect_err(|_| self.news.failed(inode.0));
             self.locks.close(&open, owner.0).and(flushed)
         });
         empty(self, closed, reply);
@@ -576,8 +568,9 @@ impl Filesystem for MountedFs {
         reply.ok();
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        empty(self, self.file(handle).and_then(|open| open.file.sync()), reply);
+    fn fsync(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        let synced = self.file(handle).and_then(|open| open.file.sync());
+        empty(self, synced.inspect_err(|_| self.news.failed(inode.0)), reply);
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -619,7 +612,7 @@ impl Filesystem for MountedFs {
                     false => self.volume.lookup(&place(inode, OsStr::from_bytes(&name))),
                 };
                 let Ok(now) = now else { continue };
-                let attributes = attributes::of(&now);
+                let attributes = attributes::of(&self.volume, &now);
                 let name = OsStr::from_bytes(&name);
                 if reply.add(attributes.ino, next, name, &believed(&now), &attributes, Generation(0)) {
                     break;
@@ -685,7 +678,38 @@ impl Filesystem for MountedFs {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        empty(self, self.file(handle).and_then(|open| allocate(&open.file, at, len, mode)), reply);
+        empty(self, self.file(handle).and_then(|open| ranges::allocate(&open.file, at, len, mode)), reply);
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let found = self.file(handle).and_then(|open| ranges::seek(&open.file, offset, whence));
+        answer!(self, reply, found, |at| reply.offset(at));
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        from: FileHandle,
+        from_at: u64,
+        _: INodeNo,
+        to: FileHandle,
+        to_at: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let files = self.file(from).and_then(|from| Ok((from, self.file(to)?)));
+        let copied = files.and_then(|(from, to)| ranges::copy((&from.file, from_at), (&to.file, to_at), len));
+        answer!(self, reply, copied, |n| reply.written(n as u32));
     }
 }
 
@@ -705,11 +729,15 @@ fn stale(why: Error) -> Error {
 }
 
 fn entry(fs: &MountedFs, found: Result<Inode>, reply: ReplyEntry) {
-    answer!(fs, reply, found, |found| reply.entry(&believed(&found), &attributes::of(&found), Generation(0)));
+    answer!(fs, reply, found, |found| reply.entry(
+        &believed(&found),
+        &attributes::of(&fs.volume, &found),
+        Generation(0)
+    ));
 }
 
 fn attr(fs: &MountedFs, found: Result<Inode>, reply: ReplyAttr) {
-    answer!(fs, reply, found, |found| reply.attr(&believed(&found), &attributes::of(&found)));
+    answer!(fs, reply, found, |found| reply.attr(&believed(&found), &attributes::of(&fs.volume, &found)));
 }
 
 fn empty(fs: &MountedFs, done: Result<()>, reply: ReplyEmpty) {

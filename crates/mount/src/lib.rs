@@ -18,8 +18,10 @@ mod extended;
 mod fs;
 mod handles;
 mod locks;
+mod news;
 mod pages;
 mod place;
+mod ranges;
 mod removed;
 
 use std::io;

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -65,6 +66,8 @@ pub(crate) struct Attachment {
     changing: Mutex<Option<(u64, String)>>,
     /// Open files, and whether they may be written.
     open: Mutex<BTreeMap<u64, bool>>,
+    /// How often the way had changed when it was last asked for news.
+    heard: AtomicU64,
 }
 
 /// The way to the server of a volume.
@@ -102,6 +105,7 @@ impl Attachment {
             way: RwLock::new((0, Arc::new(way))),
             changing: Mutex::default(),
             open: Mutex::default(),
+            heard: AtomicU64::new(0),
         };
         Ok((Arc::new(attachment), lost))
     }
@@ -251,7 +255,15 @@ impl Way {
 
 impl Answers for Arc<Attachment> {
     fn answer(&self, request: &Request) -> Result<Answer> {
-        let mut answer = match self.ask(&Ask::Manager(request.clone()), &[], &mut [])? {
+        let mut asked = request.clone();
+        if let Request::News(since) = &mut asked {
+            let turn = self.way().0;
+            if self.heard.swap(turn, Ordering::Relaxed) != turn {
+                // What happened until the files were reopened is not known there.
+                *since = 0;
+            }
+        }
+        let mut answer = match self.ask(&Ask::Manager(asked), &[], &mut [])? {
             Reply::Manager(answer) => answer,
             other => return wrong(&other),
         };

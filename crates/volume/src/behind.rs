@@ -7,7 +7,9 @@
 //! Model: writes are gathered in runs, which jobs send. A run is ready when it reaches the end of its unit, when it is
 //! [`LINGER_NS`] old, or when a caller needs it to be at the stores.
 //! Invariant: runs do not overlap, so their order does not matter. All runs of a volume together have at most
-//! [`UNSENT_BYTES_MAX`]. A run that could not be sent is counted, so that each descriptor that wrote reports it once.
+//! [`UNSENT_BYTES_MAX`]. A run that could not be sent is counted, so that each descriptor that wrote reports it once. From
+//! then on nothing is gathered, until writes that were sent at once have succeeded for a while: on a full volume, no
+//! more than is unsent at that moment was accepted in vain.
 //! Non-goals: sending; see file.rs.
 
 use std::ops::Range;
@@ -21,6 +23,8 @@ use crate::{Error, Result};
 
 /// The most unsent bytes of all files together.
 const UNSENT_BYTES_MAX: u64 = 16 << 20;
+/// After a failure, this many bytes have to be sent without another one before writes are gathered again.
+const CAUTIOUS_BYTES: u64 = 64 << 20;
 /// The most bytes of a run, which is sent as a whole.
 pub(crate) const RUN_BYTES_MAX: u64 = 256 << 10;
 /// The most runs of a file that are gathered at a time.
@@ -90,22 +94,44 @@ pub(crate) enum Gathered {
 /// The room for unsent bytes, shared by all files.
 #[derive(Default)]
 pub(crate) struct Room {
-    taken: Mutex<u64>,
+    taken: Mutex<Taken>,
     freed: Condvar,
 }
 
+#[derive(Default)]
+struct Taken {
+    bytes: u64,
+    /// The bytes that have to be sent at once before there is room again: something could not be sent.
+    cautious: u64,
+}
+
 impl Room {
-    /// Waits until there is room for this many bytes.
-    pub(crate) fn take(&self, bytes: u64) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        while *taken + bytes > UNSENT_BYTES_MAX {
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is room for this many bytes, and takes it. Returns false if they have to be sent at once.
+    #[must_use]
+    pub(crate) fn take(&self, bytes: u64) -> bool {
+        let mut taken = self.taken();
+        while taken.cautious == 0 && taken.bytes + bytes > UNSENT_BYTES_MAX {
             taken = self.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
         }
-        *taken += bytes;
+        let has_room = taken.cautious == 0;
+        taken.bytes += if has_room { bytes } else { 0 };
+        has_room
     }
 
     pub(crate) fn give_back(&self, bytes: u64) {
-        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) -= bytes;
+        self.taken().bytes -= bytes;
+        self.freed.notify_all();
+    }
+
+    /// Notes that this many bytes were sent at once, or that bytes could not be sent.
+    pub(crate) fn note(&self, bytes: u64, is_sent: bool) {
+        let mut taken = self.taken();
+        taken.cautious = if is_sent { taken.cautious.saturating_sub(bytes) } else { CAUTIOUS_BYTES };
+        drop(taken);
         self.freed.notify_all();
     }
 }
@@ -204,6 +230,11 @@ impl Behind {
         }
     }
 
+    /// The end of the last byte that is not sent; 0 if there is none.
+    pub(crate) fn end(&self) -> u64 {
+        self.state().runs.iter().map(Run::end).max().unwrap_or(0)
+    }
+
     /// The number of the last run.
     pub(crate) fn last(&self) -> u64 {
         self.state().last
@@ -216,6 +247,8 @@ impl Behind {
         if let Err(why) = result {
             state.failures += 1;
             state.failure = Some((sending.at, why.into()));
+            // Before this run is out of the way: whoever waits for its room must not take it.
+            room.note(0, false);
         }
         drop(state);
         self.changed.notify_all();
@@ -268,7 +301,7 @@ mod tests {
 
     fn gather(behind: &Behind, room: &Room, at: u64, len: u64) -> Option<(Vec<u64>, bool)> {
         let layout = Layout::of(&Policy::default(), 1, 0);
-        room.take(len);
+        assert!(room.take(len));
         match behind.gather(&layout, at, &vec![at as u8; len as usize], room) {
             Gathered::In { ready, lingers } => Some((ready, lingers)),
             Gathered::Behind(_) => {
@@ -279,7 +312,7 @@ mod tests {
     }
 
     fn taken(room: &Room) -> u64 {
-        *room.taken.lock().unwrap()
+        room.taken().bytes
     }
 
     #[test]
@@ -328,6 +361,11 @@ mod tests {
         let (seen, at, why) = behind.failure_since(0).unwrap();
         assert_eq!((seen, at, why.errno()), (1, 0, libc::ENOSPC));
         assert!(behind.failure_since(seen).is_none());
+        assert!(!room.take(1), "what follows is sent at once");
+        room.note(CAUTIOUS_BYTES - 1, true);
+        assert!(!room.take(1));
+        room.note(1, true);
+        assert!(room.take(1));
         assert!(behind.take_or_wait(behind.last()).is_none());
     }
 
@@ -346,7 +384,7 @@ mod tests {
         let (behind, room) = (Behind::default(), Room::default());
         let layout = Layout::of(&Policy::default(), 4, 0);
         for unit in 0..16 {
-            room.take(RUN_BYTES_MAX);
+            assert!(room.take(RUN_BYTES_MAX));
             behind.gather(&layout, unit * RUN_BYTES_MAX, &vec![1; RUN_BYTES_MAX as usize], &room);
         }
         let taken = [(); 5].map(|()| behind.take(&layout).unwrap().at / RUN_BYTES_MAX);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::locks::ClientId;
 use crate::manager::{Change, Entry, Inode, Place, Written};
-use crate::request::{Answer, LockAnswer, LockRequest, Request};
+use crate::request::{Answer, ChangeNumber, LockAnswer, LockRequest, Request};
 use crate::{Error, Result};
 
 /// Answers the requests of one client.
@@ -145,6 +145,20 @@ impl Client {
     pub(crate) fn append(&self, inode: u64, generation: u64, size: u64, bytes: u64) -> Result<u64> {
         match self.0.answer(&Request::Append { inode, generation, size, bytes })? {
             Answer::At(at) => Ok(at),
+            other => wrong(other),
+        }
+    }
+
+    /// Gives back what `append` reserved, after a failure, and cuts off what is there. Returns the file.
+    pub(crate) fn undo_append(&self, inode: u64, at: u64, bytes: u64) -> Result<Inode> {
+        self.inode_of(&Request::Undo { inode, at, bytes })
+    }
+
+    /// The files of this client that others have changed since `since`, and those that others have open. Also returns
+    /// the number for the next call.
+    pub(crate) fn news(&self, since: ChangeNumber) -> Result<(ChangeNumber, Vec<u64>, Vec<u64>)> {
+        match self.0.answer(&Request::News(since))? {
+            Answer::News(number, changed, shared) => Ok((number, changed, shared)),
             other => wrong(other),
         }
     }

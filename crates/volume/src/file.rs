@@ -55,7 +55,10 @@ pub(crate) struct Node {
 
 pub(crate) struct State {
     pub(crate) target: Target,
+    /// The size as far as the stores have the bytes, or the manager says so. Unsent writes may lie beyond it.
     pub(crate) size: u64,
+    /// The end of the furthest write that the stores took from this client.
+    pub(crate) reached: u64,
     /// The stamp of the manager's last answer about the file.
     known: Stamp,
     /// `None` until it is first requested.
@@ -94,6 +97,7 @@ impl Node {
         let state = State {
             target: Target::of(inode).expect("a file has a layout"),
             size: inode.size,
+            reached: 0,
             known: Stamp::of(inode),
             hint: None,
             modified_ns: inode.modified_ns,
@@ -113,6 +117,13 @@ impl Node {
 
     pub(crate) fn id(&self) -> u64 {
         self.state().target.inode
+    }
+
+    /// The size, with unsent writes.
+    fn size(&self) -> u64 {
+        // In this order: a run that is sent meanwhile has raised the other size.
+        let unsent_end = self.behind.end();
+        self.state().size.max(unsent_end)
     }
 
     /// Updates the state from an inode. If another client changed the file, its cached bytes are dropped.
@@ -140,9 +151,10 @@ impl Node {
 
     /// Puts newer values of this node into an inode from the manager.
     pub(crate) fn overlay(&self, inode: &mut Inode) {
+        let size = self.size();
         let state = self.state();
         if cuts(inode.generation) == cuts(state.target.generation) {
-            inode.size = inode.size.max(state.size);
+            inode.size = inode.size.max(size);
         }
         if !state.is_told {
             inode.set_modified(state.modified_ns);
@@ -189,6 +201,14 @@ impl Node {
             (state.is_told, state.known) = (true, Stamp::of(&told));
         }
         Ok(())
+    }
+
+    /// Sends everything to the stores, and reports the size and the time of the last write to the manager: who sees that
+    /// time finds those bytes.
+    pub(crate) fn report(&self, volume: &Volume) -> Result<()> {
+        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        self.send_all(volume);
+        self.tell_size(volume)
     }
 
     /// Gets the inode from the manager, after a store refused a request of this generation.
@@ -299,7 +319,7 @@ impl File {
 
     /// The size in bytes.
     pub fn size(&self) -> u64 {
-        self.node.state().size
+        self.node.size()
     }
 
     /// When the file was last read, and when anything about it last changed, as far as this client knows: both in
@@ -367,30 +387,68 @@ impl File {
     pub fn append(&self, from: &[u8]) -> Result<u64> {
         // Exclusive, so that no other write of this process goes there; the manager keeps other clients away.
         let _alone = self.node.gate.write().unwrap_or_else(PoisonError::into_inner);
-        let (size, failed) = (self.size(), |why| self.failed(self.size(), why));
-        let generation = self.node.state().target.generation;
-        let at =
-            self.volume.manager.append(self.inode(), generation, size, from.len() as u64).map_err(failed)?;
-        self.write(at, from)?;
+        self.report()?;
+        self.node.send_all(&self.volume);
+        let (inode, bytes, manager) = (self.inode(), from.len() as u64, &self.volume.manager);
+        // The manager also refuses a generation that it has ended.
+        let reserve = |target: &Target, size| manager.append(inode, target.generation, size, bytes);
+        let end = self.node.state().size;
+        let at = self.ask(end, reserve)?;
+        // At once: what follows must not lie behind an append that fails later.
+        self.write_by(at, from, File::write_at_once).inspect_err(|_| {
+            // If this cannot be done either, the next append lies behind a hole.
+            let undone = manager.undo_append(inode, at, bytes);
+            undone.iter().for_each(|found| self.node.refresh(self.volume.memory(), found));
+        })?;
         Ok(at)
     }
 
     fn write(&self, at: u64, from: &[u8]) -> Result<()> {
-        let end = at.checked_add(from.len() as u64).filter(|end| i64::try_from(*end).is_ok());
-        let Some(end) = end else { return Err(self.failed(at, Error::system(libc::EFBIG, "write"))) };
+        self.report()?;
+        self.write_by(at, from, |file, at, from| match file.memory() {
+            Some(memory) => file.write_later(memory, at, from),
+            None => file.write_at_once(at, from),
+        })
+    }
+
+    fn write_by(&self, at: u64, from: &[u8], by: impl Fn(&File, u64, &[u8]) -> Result<()>) -> Result<()> {
+        if at.checked_add(from.len() as u64).is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(self.failed(at, Error::system(libc::EFBIG, "write")));
+        }
         if from.is_empty() {
             return Ok(());
         }
         self.wrote.store(true, Ordering::Relaxed);
-        if let Some(memory) = self.memory() {
-            return self.write_later(memory, at, from).map_err(|why| self.failed(at, why));
-        }
+        by(self, at, from).map_err(|why| {
+            // The caller gets an error now, which stands for all before it.
+            self.failures_seen.store(self.node.behind.failures(), Ordering::Relaxed);
+            self.failed(at, why)
+        })
+    }
+
+    /// Lets the stores copy bytes of another file of this volume, which must have them. Returns false if they cannot, or
+    /// failed to: then whoever asks has to read and write these bytes.
+    pub fn copy_from(&self, at: u64, from: &File, from_at: u64, len: u64) -> Result<bool> {
+        let _alone = self.node.gate.write().unwrap_or_else(PoisonError::into_inner);
+        self.report()?;
+        from.node.send_all(&self.volume);
         self.node.send_all(&self.volume);
-        let sent = self.node.send(&self.volume, at, from);
-        if let Some(memory) = self.volume.memory() {
-            memory.written(self.inode(), at, from, sent.is_ok());
+        self.wrote.store(true, Ordering::Relaxed);
+        let source = from.node.state().target;
+        self.node.copy(&self.volume, (&source, from_at), at, len).map_err(|why| self.failed(at, why))
+    }
+
+    /// Makes `len` bytes from `at` on a hole, as far as they lie within the file: they read as zeros and take no space.
+    pub fn punch(&self, at: u64, len: u64) -> Result<()> {
+        let _alone = self.node.gate.write().unwrap_or_else(PoisonError::into_inner);
+        self.report()?;
+        self.node.send_all(&self.volume);
+        let bytes = at..at.saturating_add(len).min(self.node.state().size);
+        if bytes.is_empty() {
+            return Ok(());
         }
-        sent.map(|()| self.node.note_write(end)).map_err(|why| self.failed(at, why))
+        self.wrote.store(true, Ordering::Relaxed);
+        self.node.punch(&self.volume, &bytes).map_err(|why| self.failed(at, why))
     }
 
     /// Sets the size; added bytes are a hole.
@@ -423,7 +481,7 @@ impl File {
         }
         self.node.send_all(&self.volume);
         let ended = self.node.end_doubts(&self.volume);
-        let told = self.node.tell_size(&self.volume).and_then(|()| self.node.report_forgotten());
+        let told = self.node.report(&self.volume).and_then(|()| self.node.report_forgotten());
         ended.and(told).map_err(|why| self.failed(0, why)).and(self.report())
     }
 

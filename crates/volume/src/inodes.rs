@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::file::{File, Node};
 use crate::hint::{HINT_ATTRIBUTE, Hint};
 use crate::manager::{Change, Entry, Inode, NAME_BYTES_MAX, New, Place, Renaming};
+use crate::stores::Target;
 use crate::volume::Volume;
 use crate::{Error, Result};
 
@@ -29,6 +30,11 @@ impl Volume {
     /// The inode with this number.
     pub fn inode(&self, inode: u64) -> Result<Inode> {
         self.manager.inode(inode).map(|found| self.with_open(found))
+    }
+
+    /// The space that one copy of a file takes at the stores; holes take none.
+    pub fn allocated(&self, inode: &Inode) -> Result<u64> {
+        Target::of(inode).map_or(Ok(0), |target| self.stores.allocated(&target))
     }
 
     /// The names in a directory, in byte order.

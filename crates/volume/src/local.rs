@@ -254,6 +254,10 @@ impl Store for LocalStore {
         open.write(write.at, from)
     }
 
+    fn punch(&self, strip: Strip, generation: u64, bytes: Range<u64>) -> Result<()> {
+        self.change(strip, generation, |open| open.punch(bytes))
+    }
+
     fn truncate(&self, strip: Strip, generation: u64, len: u64) -> Result<()> {
         let Some(shared) = self.strip(strip)? else { return Ok(()) };
         let mut open = shared.write().map_err(poisoned)?;
@@ -327,6 +331,7 @@ impl Store for LocalStore {
         let header = open.header();
         Ok(Some(StripFacts {
             len: open.len(),
+            allocated: open.allocated()?,
             generation: header.generation,
             layout: header.layout,
             unsettled: open.unsettled(),

@@ -20,7 +20,7 @@ use crate::layout::{Layout, Policy};
 use crate::locks::{How, Lock, Verdict};
 use crate::manager::{Change, Edit, Entry, Inode, Kind, New, Place, Renaming, Written};
 use crate::request::{Answer, Forwarded, LockAnswer, LockRequest, Request, StoreAnswer, StoreRequest};
-use crate::store::{SYNCED_MAX, Strip, StripFacts, Write};
+use crate::store::{SYNCED_MAX, Source, Strip, StripFacts, Write};
 
 /// The version of the protocol. Any other is refused.
 pub(crate) const VERSION: u32 = 6;
@@ -139,6 +139,8 @@ choice!(Request {
     13 => Repair {},
     14 => Fence { 0: inode },
     15 => Lift { 0: inode },
+    16 => News { 0: since },
+    17 => Undo { inode: inode, at: at, bytes: bytes },
 });
 choice!(LockRequest {
     0 => Claim { 0: locks },
@@ -168,6 +170,7 @@ choice!(Answer {
     6 => At { 0: at },
     7 => Slots { 0: places },
     8 => Lock { 0: answer },
+    9 => News { 0: number, 1: changed, 2: shared },
 });
 choice!(StoreRequest {
     0 => Read { strip: strip, generation: generation, at: at, bytes: bytes },
@@ -183,6 +186,8 @@ choice!(StoreRequest {
     10 => Changes { strip: strip, generation: generation },
     11 => Mend { strip: strip, generation: generation, at: at },
     12 => Forward { write: write, slot: slot, place: place },
+    13 => Punch { strip: strip, generation: generation, from: from, to: to },
+    14 => Copy { from: from, to: to, len: len },
     20 => Held { place: place },
     21 => Claim { before: before, next: next },
 });
@@ -239,6 +244,7 @@ record!(Lock { inode, owner, start, end, exclusive, pid });
 record!(Policy { width, stripe_bytes, copies, record_bytes });
 record!(Strip { inode, index, copy });
 record!(Write { strip, generation, layout, at, may_create });
+record!(Source { strip, generation, at });
 record!(Inode {
     id,
     kind,
@@ -294,15 +300,17 @@ pub(crate) fn ranges(pairs: Vec<(u64, u64)>) -> Vec<Range<u64>> {
 
 impl Plain for StripFacts {
     fn put(&self, into: &mut Vec<u8>) {
-        (self.len, self.generation).put(into);
+        (self.len, self.allocated).put(into);
+        self.generation.put(into);
         pairs(&self.unsettled).put(into);
         self.layout.put(into);
     }
 
     fn take(from: &mut &[u8]) -> Option<StripFacts> {
-        let (len, generation) = Plain::take(from)?;
+        let (len, allocated) = Plain::take(from)?;
+        let generation = Plain::take(from)?;
         let unsettled = ranges(Vec::take(from)?);
-        Some(StripFacts { len, generation, unsettled, layout: Layout::take(from)? })
+        Some(StripFacts { len, allocated, generation, unsettled, layout: Layout::take(from)? })
     }
 }
 
@@ -316,6 +324,9 @@ impl StoreRequest {
             }
             StoreRequest::Write(write) | StoreRequest::Forward { write, .. } => {
                 write.at.checked_add(DATA_BYTES_MAX as u64).is_some_and(|end| end <= END_MAX)
+            }
+            StoreRequest::Copy { from, to, len } => {
+                [from.at, to.at].iter().all(|at| at.checked_add(*len).is_some_and(|end| end <= END_MAX))
             }
             StoreRequest::Sync(strips) => strips.len() <= SYNCED_MAX,
             StoreRequest::Held { place } | StoreRequest::Claim { next: Holder { place, .. }, .. } => {

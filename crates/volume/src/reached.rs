@@ -9,7 +9,7 @@ use thalweg_io::Space;
 
 use crate::message::{DATA_BYTES_MAX, Reply, ranges};
 use crate::request::{StoreAnswer, StoreRequest};
-use crate::store::{SYNCED_MAX, Store, Strip, StripFacts, Write};
+use crate::store::{SYNCED_MAX, Source, Store, Strip, StripFacts, Write};
 use crate::{Error, Result};
 
 /// The end of the longest strip.
@@ -74,6 +74,15 @@ impl<A: AsksStore> Store for A {
             write.at += some.len() as u64;
             Ok(())
         })
+    }
+
+    fn copy(&self, from: Source, to: &Write, len: u64) -> Result<()> {
+        self.done(StoreRequest::Copy { from, to: *to, len }, &[], &mut [])
+    }
+
+    fn punch(&self, strip: Strip, generation: u64, bytes: Range<u64>) -> Result<()> {
+        let Range { start: from, end: to } = bytes;
+        self.done(StoreRequest::Punch { strip, generation, from, to }, &[], &mut [])
     }
 
     fn truncate(&self, strip: Strip, generation: u64, len: u64) -> Result<()> {

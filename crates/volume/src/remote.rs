@@ -230,8 +230,11 @@ impl Unsynced {
                 (from_ref(strip), false)
             }
             StoreRequest::Write(Write { strip, .. }) => (from_ref(strip), true),
-            StoreRequest::Forward { write: Write { strip, .. }, .. } => (from_ref(strip), true),
-            StoreRequest::Truncate { strip, .. } => (from_ref(strip), true),
+            StoreRequest::Forward { write: Write { strip, .. }, .. }
+            | StoreRequest::Copy { to: Write { strip, .. }, .. } => (from_ref(strip), true),
+            StoreRequest::Truncate { strip, .. } | StoreRequest::Punch { strip, .. } => {
+                (from_ref(strip), true)
+            }
             // Which of several strips it is shows when each is synced alone.
             StoreRequest::Sync(strips) => (&strips[..], strips.len() == 1),
             _ => return Ok(()),
@@ -262,6 +265,9 @@ impl Unsynced {
     fn note(&mut self, request: &StoreRequest) {
         match request {
             StoreRequest::Write(write) | StoreRequest::Forward { write, .. } => self.wrote(write.strip),
+            StoreRequest::Punch { strip, .. } | StoreRequest::Copy { to: Write { strip, .. }, .. } => {
+                self.wrote(*strip);
+            }
             StoreRequest::Sync(strips) => strips.iter().for_each(|strip| _ = self.written.remove(strip)),
             StoreRequest::Remove { strip, .. } => _ = self.written.remove(strip),
             _ => {}
@@ -415,7 +421,13 @@ impl Keeper for RemoteStore {
         into: &mut [u8],
     ) -> Result<StoreAnswer> {
         let watch = Stopwatch::start();
-        let is_write = matches!(request, StoreRequest::Write(_) | StoreRequest::Forward { .. });
+        let is_write = matches!(
+            request,
+            StoreRequest::Write(_)
+                | StoreRequest::Forward { .. }
+                | StoreRequest::Copy { .. }
+                | StoreRequest::Punch { .. }
+        );
         let ask = match by {
             Some(by) => Ask::Held(self.slot, by, request.clone()),
             None => Ask::Store(self.slot, request.clone()),

@@ -7,7 +7,7 @@ use thalweg_io::Space;
 use crate::incarnation::{Held, Holder, Incarnation};
 use crate::locks::{ClientId, How, Lock, Verdict};
 use crate::manager::{Change, Entry, Inode, Place, Written};
-use crate::store::{Strip, StripFacts, Write};
+use crate::store::{Source, Strip, StripFacts, Write};
 
 /// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,17 @@ pub(crate) enum Request {
     Fence(u64),
     /// Ends that wait.
     Lift(u64),
+    /// Asks which of the session's files other sessions have changed since the change of this number, and which ones
+    /// they have open. With a number that the server does not know, such as 0, all may have changed.
+    News(ChangeNumber),
+    /// Gives back bytes that were reserved for an append which failed, and cuts off what it left.
+    Undo {
+        /// The file.
+        inode: u64,
+        /// What [`Request::Append`] returned, and the number of bytes.
+        at: u64,
+        bytes: u64,
+    },
 }
 
 impl Request {
@@ -65,9 +76,11 @@ impl Request {
         match self {
             Request::Lookup(_) | Request::Inode(_) | Request::Names(..) | Request::Attributes(_) => false,
             Request::Unfinished(_) | Request::Open(_) | Request::Slots | Request::Lift(_) => false,
+            Request::News(_) => false,
             // These do what is left, if anything is.
             Request::Sync | Request::SyncAll | Request::Close(_, None) => false,
             Request::Change(_) | Request::Close(_, Some(_)) | Request::Append { .. } => true,
+            Request::Undo { .. } => true,
             Request::Lock { .. } | Request::Repair | Request::Fence(_) => true,
         }
     }
@@ -121,6 +134,8 @@ pub(crate) enum Answer {
     At(u64),
     Slots(Vec<PathBuf>),
     Lock(LockAnswer),
+    /// The number of the last change, the files that others have changed, and those that others have open.
+    News(ChangeNumber, Vec<u64>, Vec<u64>),
 }
 
 /// A request of a client to a store; see [`crate::Store`].
@@ -187,6 +202,19 @@ pub(crate) enum StoreRequest {
     Claim {
         before: Incarnation,
         next: Holder,
+    },
+    /// See [`crate::Store::copy`].
+    Copy {
+        from: Source,
+        to: Write,
+        len: u64,
+    },
+    /// See [`crate::Store::punch`].
+    Punch {
+        strip: Strip,
+        generation: u64,
+        from: u64,
+        to: u64,
     },
 }
 

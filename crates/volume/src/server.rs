@@ -15,6 +15,7 @@ use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_io::{File, hidden};
 use thalweg_wire::threads::spawn;
 
+use crate::appends::Appends;
 use crate::connection::PATIENCE;
 use crate::leases::Leases;
 use crate::manager::{Change, Inode, Kind, Manager, Written, cuts};
@@ -48,7 +49,7 @@ pub(crate) struct Server {
     pub(crate) stores: Arc<Stores>,
     pub(crate) leases: Leases,
     state: Mutex<State>,
-    settled: Condvar,
+    pub(crate) settled: Condvar,
     pub(crate) me: Weak<Server>,
     /// Runs work on threads if no caller waits for it. A simulation runs it itself, in its own order.
     has_threads: bool,
@@ -57,12 +58,13 @@ pub(crate) struct Server {
 }
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     last_session: SessionId,
     /// Begins at a random number, so that no other server has had the numbers that follow.
+    first_change: ChangeNumber,
     last_change: ChangeNumber,
     repair: Option<Repair>,
-    files: BTreeMap<u64, Opened>,
+    pub(crate) files: BTreeMap<u64, Opened>,
     /// Files without names that no session has open, each with the strips that it may have.
     doomed: Vec<(Inode, u64)>,
     /// A thread removes them.
@@ -87,9 +89,11 @@ impl State {
 
 /// A file that a session has open, or that one left unsettled.
 #[derive(Default)]
-struct Opened {
+pub(crate) struct Opened {
     /// For each session, the last change by others.
-    holders: BTreeMap<SessionId, ChangeNumber>,
+    pub(crate) holders: BTreeMap<SessionId, ChangeNumber>,
+    /// The same, only for changes that were made while the session had it open.
+    news: BTreeMap<SessionId, ChangeNumber>,
     writers: BTreeSet<SessionId>,
     /// A writer ended without reporting what it wrote.
     is_orphaned: bool,
@@ -97,15 +101,17 @@ struct Opened {
     is_settling: bool,
     /// It has no names any longer.
     is_doomed: bool,
-    /// The end of the bytes that are reserved for appends.
-    reserved: u64,
+    pub(crate) appends: Appends,
 }
 
 impl Opened {
     /// Notes that all other sessions may find other bytes in it.
     fn changes(&mut self, session: SessionId, number: ChangeNumber) {
         let others = self.holders.iter_mut().filter(|(holder, _)| **holder != session);
-        others.for_each(|(_, change)| *change = number);
+        others.for_each(|(holder, change)| {
+            *change = number;
+            self.news.insert(*holder, number);
+        });
     }
 }
 
@@ -144,7 +150,8 @@ impl Server {
         lock: Option<File>,
     ) -> Result<Arc<Server>> {
         let leases = Leases::new(&*manager, !is_alone)?;
-        let state = Mutex::new(State { last_change: hidden::random() >> 1, ..State::default() });
+        let first_change = (hidden::random() >> 1).max(1);
+        let state = Mutex::new(State { first_change, last_change: first_change, ..State::default() });
         let settled = Condvar::new();
         let server = Arc::new_cyclic(|me| {
             let me = Weak::clone(me);
@@ -254,7 +261,7 @@ impl Server {
         self.state().files.values().any(|file| file.holders.contains_key(&GONE))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -337,6 +344,14 @@ impl Server {
                 self.lift(session, *inode);
                 Answer::Done
             }
+            Request::Undo { inode, at, bytes } => {
+                self.undo_append(session, *inode, *at, *bytes)?;
+                Answer::Inode(self.live(session, self.manager.inode(*inode)?)?)
+            }
+            Request::News(since) => {
+                let (number, changed, shared) = self.news(session, *since);
+                Answer::News(number, changed, shared)
+            }
         })
     }
 
@@ -346,7 +361,7 @@ impl Server {
     }
 
     /// The current inode: while another session may write it, stores know more than the manager.
-    fn live(&self, session: SessionId, mut inode: Inode) -> Result<Inode> {
+    pub(crate) fn live(&self, session: SessionId, mut inode: Inode) -> Result<Inode> {
         if self.wait_for_fence(session, inode.id) {
             inode = self.manager.inode(inode.id).unwrap_or(inode);
         }
@@ -431,6 +446,11 @@ impl Server {
             Change::Unsettle(inode) => self.unsettle(session, *inode),
             Change::Settle(written, is_doubtful) => self.settled(session, written, *is_doubtful),
             Change::Resize(inode, size, modified_ns) => self.resize(session, *inode, *size, *modified_ns),
+            Change::Grow(Written { inode, .. }) => {
+                let grown = self.manager.change(change)?;
+                self.has_changed(session, *inode);
+                Ok(grown)
+            }
             // From a client, this request reports that a store does not know the generation of its strip yet.
             Change::Cut(inode, _) => {
                 let inode = self.live(session, self.manager.inode(*inode)?)?;
@@ -487,6 +507,7 @@ impl Server {
         let number = state.next_change();
         let Some(file) = state.files.get_mut(&inode) else { return told };
         file.holders.remove(&session);
+        file.news.remove(&session);
         if file.writers.remove(&session) {
             file.changes(session, number);
         }
@@ -550,6 +571,25 @@ impl Server {
             Some(change) => *change,
             None => number,
         }
+    }
+
+    /// Notes that a session has changed a file that it keeps open.
+    fn has_changed(&self, session: SessionId, inode: u64) {
+        let mut state = self.state();
+        let number = state.next_change();
+        state.files.get_mut(&inode).into_iter().for_each(|file| file.changes(session, number));
+    }
+
+    /// The number of the last change; the files of a session that others have changed since `since`; and those that
+    /// others have open too. See [`Request::News`].
+    fn news(&self, session: SessionId, since: ChangeNumber) -> (ChangeNumber, Vec<u64>, Vec<u64>) {
+        let state = self.state();
+        let is_known = (state.first_change..=state.last_change).contains(&since);
+        let held = || state.files.iter().filter(|(_, file)| file.holders.contains_key(&session));
+        let is_new = |file: &Opened| file.news.get(&session).is_some_and(|change| *change > since);
+        let changed = held().filter(|(_, file)| !is_known || is_new(file)).map(|(inode, _)| *inode);
+        let shared = held().filter(|(_, file)| file.holders.len() > 1).map(|(inode, _)| *inode);
+        (state.last_change, changed.collect(), shared.collect())
     }
 
     /// Notes what a session wrote and made durable. If one of its writes failed (`is_doubtful`), the copies are made
@@ -627,27 +667,13 @@ impl Server {
         settled.map(drop)
     }
 
-    fn append(
+    pub(crate) fn resize(
         &self,
         session: SessionId,
         inode: u64,
-        (generation, size): (u64, u64),
-        bytes: u64,
-    ) -> Result<u64> {
-        let found = self.live(session, self.manager.inode(inode)?)?;
-        let told = if cuts(found.generation) == cuts(generation) { size } else { 0 };
-        let mut state = self.state();
-        let Some(file) = state.files.get_mut(&inode) else {
-            return Err(Error::system(libc::EBADF, format!("inode {inode}")));
-        };
-        // If only one session has the file open, its size is right, and bytes of failed appends are no longer reserved.
-        let reserved = if file.holders.len() > 1 { file.reserved } else { 0 };
-        let at = found.size.max(told).max(reserved);
-        file.reserved = at.saturating_add(bytes);
-        Ok(at)
-    }
-
-    fn resize(&self, session: SessionId, inode: u64, size: u64, modified_ns: i64) -> Result<Inode> {
+        size: u64,
+        modified_ns: i64,
+    ) -> Result<Inode> {
         let mut known = self.manager.inode(inode)?;
         if known.cut.is_some() {
             // All stores have to finish the earlier cut: this one would cut off what was written since.
@@ -668,7 +694,7 @@ impl Server {
         let mut state = self.state();
         let number = state.next_change();
         if let Some(file) = state.files.get_mut(&inode) {
-            file.reserved = size;
+            file.appends.resized(size);
             file.changes(session, number);
         }
         drop(state);

@@ -44,6 +44,25 @@ fn clients_that_append_in_turn_do_not_overwrite_each_other() {
     }
 }
 
+/// The first bytes of the append that fails get to a store, the others do not.
+#[test]
+fn an_append_that_fails_leaves_nothing() {
+    let bed = small_stripes("failed", 1);
+    let clients = [bed.client_without(1), bed.client()];
+    let files = [file(&clients[0]), file(&clients[1])];
+    let layout = files[0].layout();
+    let lost = (0..layout.width).find(|strip| layout.slot(*strip, 0) == 1).unwrap();
+    let mut expected = vec![1; (layout.width + lost) as usize * STRIPE - 10];
+    files[1].append(&expected).unwrap();
+    for n in 2..5 {
+        files[0].append(&[n; 100]).unwrap_err();
+        assert_eq!(files[1].stat().unwrap().size, expected.len() as u64, "after append {n}");
+    }
+    assert_eq!(files[1].append(&[9; 100]).unwrap(), expected.len() as u64);
+    expected.extend([9; 100]);
+    assert!(contents(&files[1]) == expected);
+}
+
 #[test]
 fn a_file_is_as_long_as_what_another_client_has_written() {
     let bed = small_stripes("size", 1);

@@ -224,6 +224,14 @@ pub(crate) fn ask_store(
         StoreRequest::Forward { .. } => {
             return Err(Error::Refused("a store on this machine does not forward".into()));
         }
+        StoreRequest::Copy { from, to, len } => {
+            store.copy(*from, to, *len)?;
+            StoreAnswer::Done
+        }
+        StoreRequest::Punch { strip, generation, from, to } => {
+            store.punch(*strip, *generation, *from..*to)?;
+            StoreAnswer::Done
+        }
         StoreRequest::Held { .. } | StoreRequest::Claim { .. } => {
             return Err(Error::Refused("only the manager of a volume asks that".into()));
         }

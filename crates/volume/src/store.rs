@@ -51,6 +51,8 @@ pub struct Write {
 pub struct StripFacts {
     /// The length in bytes.
     pub len: u64,
+    /// The space that its bytes take on the disk; holes take none.
+    pub allocated: u64,
     /// The generation of its file.
     pub generation: u64,
     /// The layout of its file.
@@ -62,6 +64,20 @@ pub struct StripFacts {
 
 /// The most strips of one request to sync them.
 pub(crate) const SYNCED_MAX: usize = 256;
+
+/// The place from where a store copies bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Source {
+    /// The strip.
+    pub strip: Strip,
+    /// The generation of its file.
+    pub generation: u64,
+    /// The offset in the strip.
+    pub at: u64,
+}
+
+/// The bytes that a store copies at a time.
+const COPIED: u64 = 1 << 20;
 
 /// Keeps strips.
 pub trait Store: Send + Sync {
@@ -79,6 +95,20 @@ pub trait Store: Send + Sync {
 
     /// Writes all of `from`. It survives the end of the process, and after a later `sync` a power loss.
     fn write(&self, write: &Write, from: &[u8]) -> Result<()>;
+
+    /// Copies `len` bytes of a strip of this store to a place in another one, like a read and a write of them.
+    fn copy(&self, from: Source, to: &Write, len: u64) -> Result<()> {
+        let mut bytes = vec![0; len.min(COPIED) as usize];
+        (0..len).step_by(COPIED as usize).try_for_each(|done| {
+            let bytes = &mut bytes[..(len - done).min(COPIED) as usize];
+            self.read(from.strip, from.generation, from.at + done, bytes)?;
+            self.write(&Write { at: to.at + done, ..*to }, bytes)
+        })
+    }
+
+    /// Makes these bytes of the strip a hole, as far as it has them. Like a write, it survives a power loss after a later
+    /// `sync`.
+    fn punch(&self, strip: Strip, generation: u64, bytes: Range<u64>) -> Result<()>;
 
     /// Refuses older generations from then on, and if the file was cut since the strip's generation, cuts the strip to
     /// at most `len` bytes. Durable. Does nothing if there is no such strip, or if it has seen this generation.

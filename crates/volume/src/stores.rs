@@ -21,7 +21,7 @@ use crate::manager::{Change, Inode, cuts};
 use crate::message::{DATA_BYTES_MAX, Told};
 use crate::request::Forwarded;
 use crate::runs::Runs;
-use crate::store::{SYNCED_MAX, Store, Strip, Write};
+use crate::store::{SYNCED_MAX, Source, Store, Strip, Write};
 use crate::strip::BLOCK;
 use crate::{Error, Result};
 
@@ -384,6 +384,82 @@ impl Stores {
             outcome.join(written);
         }
         outcome
+    }
+
+    /// Makes bytes of the file a hole in all copies. If the manager may not know all strips, the other ones are asked for
+    /// too: a copy that cannot be asked may have bytes there.
+    pub(crate) fn punch(&self, target: &Target, bytes: &Range<u64>, knows_all: bool) -> Outcome {
+        let Target { layout, generation, settled, .. } = *target;
+        let of_strip = |index| layout.strip_len(index, bytes.start)..layout.strip_len(index, bytes.end);
+        let strips = (0..layout.width).filter(|index| !of_strip(*index).is_empty());
+        let strips = strips.fold(0, |strips, index| strips | bit(index));
+        let known = if knows_all { target.strips } else { u64::MAX };
+        let mut outcome = self.each(target, strips & known, |store, strip| {
+            match store.punch(strip, generation, of_strip(strip.index)) {
+                Err(Error::Missing(..)) if settled & bit(strip.index) == 0 => Ok(()),
+                punched => punched,
+            }
+        });
+        outcome.done &= target.strips;
+        outcome
+    }
+
+    /// The copies of strips within stores that copy bytes from one file to another: for each, the strip and the copy of it
+    /// that are written, the source, the offset, and the number of bytes. `None` if that takes bytes from one store to
+    /// another.
+    fn copies_within(
+        (from, from_at): (&Target, u64),
+        (to, to_at): (&Target, u64),
+        len: u64,
+    ) -> Option<Vec<(u32, u32, Source, u64, u64)>> {
+        let mut found = Vec::new();
+        for read in from.layout.pieces(from_at, len) {
+            let at = read.at - from_at + to_at;
+            for written in to.layout.pieces(at, read.len) {
+                for copy in to.copies(written.strip) {
+                    let slot = to.layout.slot(written.strip, copy);
+                    let mut copies = from.copies(read.strip).filter(|_| from.strips & bit(read.strip) != 0);
+                    let source = copies.find(|copy| from.layout.slot(read.strip, *copy) == slot)?;
+                    let source = Source {
+                        strip: from.strip(read.strip, source),
+                        generation: from.generation,
+                        at: read.strip_at + (written.at - at),
+                    };
+                    found.push((written.strip, copy, source, written.strip_at, written.len));
+                }
+            }
+        }
+        Some(found)
+    }
+
+    /// Whether stores have these bytes of one file and their place in another, so that they can copy them.
+    pub(crate) fn may_copy(from: (&Target, u64), to: (&Target, u64), len: u64) -> bool {
+        Stores::copies_within(from, to, len).is_some()
+    }
+
+    /// Lets stores copy bytes from one file to another.
+    pub(crate) fn copy(&self, from: (&Target, u64), (to, to_at): (&Target, u64), len: u64) -> Outcome {
+        let mut outcome = Outcome::default();
+        let Some(copies) = Stores::copies_within(from, (to, to_at), len) else {
+            outcome.is_outdated = true;
+            return outcome;
+        };
+        let copy = |(index, copy, source, at, len): (u32, u32, Source, u64, u64)| {
+            let store = self.of(&to.layout, to.strip(index, copy));
+            (index, copy, store.and_then(|store| store.copy(source, &to.write(index, copy, at), len)))
+        };
+        for (index, copy, done) in self.side_by_side(copies, true, copy) {
+            outcome.add(index, copy, done);
+        }
+        outcome
+    }
+
+    /// The space that one copy of the file takes.
+    pub(crate) fn allocated(&self, target: &Target) -> Result<u64> {
+        let strips = (0..target.layout.width).filter(|index| target.strips & bit(*index) != 0);
+        let of = |index| self.first_copy(target, index, |store, strip| store.facts(strip));
+        let found = self.side_by_side(strips.collect(), true, of);
+        found.into_iter().map(|facts| Ok(facts?.map_or(0, |facts| facts.allocated))).sum()
     }
 
     /// How to write the copies of a strip: through one store, or each by itself.

@@ -229,13 +229,50 @@ impl OpenStrip {
         let written = self.data.write_at(at, from).map_err(Error::from);
         let written = written.and_then(|()| self.put_sums(at, &sums));
         if let Err(e) = written {
-            // Part of it may have been written. That part is read from now on, as in any file.
-            self.len = self.data.metadata()?.len;
+            // Part of it may have been written. What was there before is read with that part, as in any file; what lies
+            // beyond the end is cut off, which gives its blocks back to a full disk.
+            if self.data.metadata()?.len > self.len {
+                self.data.set_len(self.len)?;
+            }
             self.sum_again(&(at..end))?;
             return Err(e);
         }
         self.len = self.len.max(end);
         Ok(())
+    }
+
+    /// Makes these bytes a hole, as far as the strip has them.
+    pub(crate) fn punch(&mut self, bytes: Range<u64>) -> Result<()> {
+        let block = BLOCK as u64;
+        let (start, end) = (bytes.start, bytes.end.min(self.len));
+        if start >= end {
+            return Ok(());
+        }
+        let first = start.next_multiple_of(block);
+        // The block that the strip's end cuts goes as a whole.
+        let last = if end == self.len { end.next_multiple_of(block) } else { end / block * block };
+        for edge in [start..first.min(end), last.max(first).min(end)..end] {
+            if !edge.is_empty() && self.sums_of(edge.start, 1)? != [0] {
+                self.write(edge.start, &ZEROS[..(edge.end - edge.start) as usize])?;
+            }
+        }
+        if first >= last || self.next_data(first)?.is_none_or(|data| data.start >= last) {
+            return Ok(());
+        }
+        self.intend(first..last.min(self.len))?;
+        let punched = self.data.punch(first, last - first);
+        let sums = sum_at(first / block)..sum_at(last / block);
+        let punched = punched.and_then(|()| self.sums.punch(sums.start, sums.end - sums.start));
+        if let Err(e) = punched {
+            self.sum_again(&(first..last))?;
+            return Err(e.into());
+        }
+        Ok(())
+    }
+
+    /// The space on the disk that its bytes take.
+    pub(crate) fn allocated(&self) -> Result<u64> {
+        Ok(self.data.allocated()?)
     }
 
     /// Adopts a newer generation, and cuts the strip to `len` bytes if the file was cut since the last one. Durable.

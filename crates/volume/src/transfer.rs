@@ -18,9 +18,13 @@ use crate::hint::Hint;
 use crate::layout::Layout;
 use crate::manager::Change;
 use crate::memory::Memory;
-use crate::stores::{Stores, Target};
+use crate::stores::{Outcome, Stores, Target};
 use crate::volume::Volume;
 use crate::{Error, Result};
+
+/// A write that begins this far behind all that were sent is sent at once: it may be too far for the stores, which have
+/// limits of their own.
+const FAR_BYTES: u64 = 1 << 40;
 
 impl Memory {
     /// Updates the cache after these bytes were sent, or could not be.
@@ -51,10 +55,9 @@ impl Node {
         Ok(state.target)
     }
 
-    /// Notes that the file was written up to this byte.
-    pub(crate) fn note_write(&self, end: u64) {
+    /// Notes that the file was written now.
+    pub(crate) fn note_write(&self) {
         let mut state = self.state();
-        state.size = state.size.max(end);
         state.modified_ns = clock::wall_ns();
         state.is_told = false;
     }
@@ -64,11 +67,48 @@ impl Node {
         self.send_to_all(volume, at, from).inspect_err(|_| self.state().is_doubtful = true)
     }
 
+    /// Makes bytes that lie within the file a hole in all copies.
+    pub(crate) fn punch(&self, volume: &Volume, bytes: &Range<u64>) -> Result<()> {
+        // Another client may have made strips.
+        let found = volume.manager.inode(self.id())?;
+        self.refresh(volume.memory(), &found);
+        let punch = |target: &Target| volume.stores.punch(target, bytes, !found.unsettled);
+        let punched = self.change_all(volume, 0, punch);
+        volume.memory().iter().for_each(|memory| memory.cache.forget(self.id(), bytes.clone()));
+        punched.inspect_err(|_| self.state().is_doubtful = true).map(|()| self.note_write())
+    }
+
+    /// Lets stores copy bytes of another file to this one. Returns whether all of them did; if not, the copies of these
+    /// bytes may differ until they are written.
+    pub(crate) fn copy(&self, volume: &Volume, from: (&Target, u64), at: u64, len: u64) -> Result<bool> {
+        let own = self.state().target;
+        if !Stores::may_copy(from, (&own, at), len) {
+            return Ok(false);
+        }
+        let target = self.begin_write(volume)?;
+        let outcome = volume.stores.copy(from, (&target, at), len);
+        let is_done = outcome.failed == [0, 0] && !outcome.is_outdated;
+        let mut state = self.state();
+        state.unsynced |= outcome.done;
+        state.target.strips |= outcome.done;
+        let end = if is_done { at + len } else { 0 };
+        (state.size, state.reached) = (state.size.max(end), state.reached.max(end));
+        drop(state);
+        volume.memory().iter().for_each(|memory| memory.cache.forget(self.id(), at..at + len));
+        self.note_write();
+        Ok(is_done)
+    }
+
     fn send_to_all(&self, volume: &Volume, at: u64, from: &[u8]) -> Result<()> {
-        let end = at + from.len() as u64;
+        let write = |target: &Target| volume.stores.write(target, at, from);
+        self.change_all(volume, at + from.len() as u64, write)
+    }
+
+    /// Changes bytes up to `end` at all copies.
+    fn change_all(&self, volume: &Volume, end: u64, change: impl Fn(&Target) -> Outcome) -> Result<()> {
         for _ in 0..TRIES {
             let target = self.begin_write(volume)?;
-            let mut outcome = volume.stores.write(&target, at, from);
+            let mut outcome = change(&target);
             let mut state = self.state();
             state.unsynced |= outcome.done;
             state.target.strips |= outcome.done;
@@ -85,7 +125,7 @@ impl Node {
                 continue;
             }
             if outcome.lost() == 0 {
-                state.size = state.size.max(end);
+                (state.size, state.reached) = (state.size.max(end), state.reached.max(end));
             }
             drop(state);
             let is_alone = outcome.failed != [0, 0] && outcome.lost() == 0;
@@ -152,12 +192,17 @@ fn send_later(memory: &Arc<Memory>, node: &Arc<Node>, volume: &Weak<Volume>) {
 impl File {
     pub(crate) fn write_later(&self, memory: &Arc<Memory>, at: u64, from: &[u8]) -> Result<()> {
         let layout = self.node.begin_write(&self.volume)?.layout;
+        if at > self.node.state().reached.saturating_add(FAR_BYTES) {
+            return self.write_at_once(at, from);
+        }
         let weak = Arc::downgrade(&self.volume);
         let (mut at, mut rest) = (at, from);
         while !rest.is_empty() {
             let (some, after) = rest.split_at(((unit_end(&layout, at) - at) as usize).min(rest.len()));
             assert!(some.len() as u64 <= RUN_BYTES_MAX, "a run is no longer than a unit");
-            memory.room.take(some.len() as u64);
+            if !memory.room.take(some.len() as u64) {
+                return self.write_at_once(at, rest);
+            }
             loop {
                 match self.node.behind.gather(&layout, at, some, &memory.room) {
                     Gathered::In { ready, lingers } => {
@@ -171,18 +216,33 @@ impl File {
                 }
             }
             at += some.len() as u64;
-            self.node.note_write(at);
+            self.node.note_write();
             rest = after;
         }
         Ok(())
     }
 
+    /// Writes bytes to the stores, after everything that was written before.
+    pub(crate) fn write_at_once(&self, at: u64, from: &[u8]) -> Result<()> {
+        self.node.send_all(&self.volume);
+        let sent = self.node.send(&self.volume, at, from);
+        if let Some(memory) = self.volume.memory() {
+            memory.written(self.inode(), at, from, sent.is_ok());
+            if !sent.as_ref().is_err_and(|why| why.errno() == libc::EFBIG) {
+                memory.room.note(from.len() as u64, sent.is_ok());
+            }
+        }
+        sent.map(|()| self.node.note_write())
+    }
+
     pub(crate) fn read_remembered(&self, memory: &Arc<Memory>, at: u64, into: &mut [u8]) -> Result<usize> {
         let range = at..at.saturating_add(into.len() as u64);
+        let unsent_end = self.node.behind.end();
         // Before the read: bytes that are sent in the meantime are then either here or in the bytes read.
         let unsent = self.node.behind.overlapping(&range);
         let hint = self.hinted();
-        let n = self.ask(at, |target, size| {
+        let n = self.ask(at, |target, stored| {
+            let size = stored.max(unsent_end);
             let n = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX).min(into.len());
             let range = at..at + n as u64;
             if n > 0 && self.ahead().read(&range, size, &target.layout, hint, memory.ahead_bytes_max()) {

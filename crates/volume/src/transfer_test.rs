@@ -34,7 +34,13 @@ fn bytes(rng: &mut Rng, most: u64) -> Vec<u8> {
 /// One operation on a descriptor, and on the model.
 fn step(rng: &mut Rng, file: &File, model: &mut Vec<u8>, about: &str) {
     let at = rng.below(60_000);
-    match rng.below(12) {
+    match rng.below(13) {
+        12 => {
+            let len = rng.below(9_000);
+            file.punch(at, len).unwrap();
+            let end = model.len().min((at + len) as usize);
+            model[(at as usize).min(end)..end].fill(0);
+        }
         0..6 => {
             // Some are sequential.
             let at = if rng.one_in(2) { at / 8000 * 8000 } else { at } as usize;

@@ -19,6 +19,7 @@ use crate::hint::Hint;
 use crate::layout::Policy;
 use crate::manager::{Change, Edit, Entry, Inode, Kind, Manager, New, Place, ROOT, Renaming};
 use crate::memory::{CACHE_BYTES_MIN, Memory};
+use crate::request::ChangeNumber;
 use crate::server::Server;
 use crate::session::OwnSession;
 use crate::store::Strip;
@@ -277,6 +278,11 @@ impl Volume {
         self.nodes().get(&inode).map(|(node, _)| Arc::clone(node))
     }
 
+    /// Whether any file is open.
+    pub fn has_open_files(&self) -> bool {
+        !self.nodes().is_empty()
+    }
+
     fn open_nodes(&self) -> Vec<Arc<Node>> {
         self.nodes().values().map(|(node, _)| Arc::clone(node)).collect()
     }
@@ -332,12 +338,40 @@ impl Volume {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the current size and time of an open file.
+    /// Adds the current size and time of an open file, which learns from this what others have changed.
     pub(crate) fn with_open(&self, mut inode: Inode) -> Inode {
-        if let Some((node, _)) = self.nodes().get(&inode.id) {
+        if let Some(node) = self.open_node(inode.id) {
+            node.refresh(self.memory(), &inode);
             node.overlay(&mut inode);
         }
         inode
+    }
+
+    /// Reports what was written to files that other clients have open too, and learns what these have written there since
+    /// the call that returned `since`; for the first one it is 0, and all may be changed. Returns the number for the next call, and the files that
+    /// others have changed. If it is called several times a second, each client's open files show within a second what
+    /// another one has written.
+    pub fn exchange_news(&self, since: ChangeNumber) -> Result<(ChangeNumber, Vec<u64>)> {
+        let (number, changed, shared) = self.manager.news(since)?;
+        for node in shared.into_iter().filter_map(|inode| self.open_node(inode)) {
+            if node.untold().is_some() || node.behind.end() > 0 {
+                // Whoever wrote gets the error.
+                let _ = node.report(self);
+            }
+        }
+        let mut next = number;
+        for inode in &changed {
+            if let Some(node) = self.open_node(*inode) {
+                match self.manager.inode(*inode) {
+                    Ok(found) => node.refresh(self.memory(), &found),
+                    // A store that has to be asked is lost. The next call returns this file again.
+                    Err(_) => next = since,
+                }
+                // Although the time may be the same: bytes that were read before may be older.
+                self.memory().iter().for_each(|memory| memory.cache.forget_all(*inode));
+            }
+        }
+        Ok((next, changed))
     }
 
     fn free_place(&self, path: &Path) -> Result<Place> {

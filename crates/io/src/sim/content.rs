@@ -124,6 +124,21 @@ impl Content {
         self.count_allocated();
     }
 
+    /// Makes bytes a hole; whole pages of it take no space, unless they are reserved.
+    pub(crate) fn punch(&mut self, at: u64, len: u64) {
+        let end = self.len.min(at.saturating_add(len));
+        for (page, start, n) in split(at, end.saturating_sub(at) as usize) {
+            if !self.pages.contains_key(&page) {
+                continue;
+            }
+            self.change(page)[start..start + n].fill(0);
+            if n == PAGE || (start == 0 && page * PAGE as u64 + n as u64 == self.len) {
+                self.pages.remove(&page);
+            }
+        }
+        self.count_allocated();
+    }
+
     /// Zeros the bytes after the end of the file, which must read as zeros when the file grows again.
     fn cut_page(&mut self, len: u64) {
         let (page, start) = (len / PAGE as u64, (len % PAGE as u64) as usize);
@@ -222,12 +237,18 @@ mod tests {
         let (mut content, mut model) = (Content::default(), Vec::new());
         for round in 0..300u32 {
             let at = rng.below(3 * PAGE as u64) as usize;
-            match rng.below(4) {
+            match rng.below(5) {
                 0 => {
                     content.set_len(at as u64);
                     model.resize(at, 0);
                 }
                 1 => content.sync(),
+                2 => {
+                    let len = rng.below(2 * PAGE as u64) as usize;
+                    content.punch(at as u64, len as u64);
+                    let end = model.len().min(at + len);
+                    model[at.min(end)..end].fill(0);
+                }
                 _ => {
                     let new = vec![round as u8; rng.below(2 * PAGE as u64) as usize];
                     assert_eq!(content.write(at as u64, &new, u64::MAX), new.len());

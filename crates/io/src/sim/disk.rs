@@ -405,6 +405,12 @@ impl Disk {
         Ok(())
     }
 
+    pub(crate) fn punch(&mut self, id: FileId, at: u64, len: u64) -> io::Result<()> {
+        self.medium()?;
+        self.change(id)?.content.punch(at, len);
+        Ok(())
+    }
+
     pub(crate) fn allocate(&mut self, id: FileId, len: u64) -> io::Result<()> {
         self.medium()?;
         let room = self.room(self.inode_of(id));

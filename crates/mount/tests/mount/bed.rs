@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mount::UnmountFlags;
 use thalweg_mount::{KernelFlags, Options, mount};
-use thalweg_volume::{CACHE_BYTES_MIN, Hint, Registry, check, create, layout::Policy, open};
+use thalweg_volume::{CACHE_BYTES_MIN, Hint, OpenVolume, Registry, check, create, layout::Policy, open};
 
 /// Names the place of a bed to the process that is to mount it, and the directory there.
 const SERVES: &str = "THALWEG_TEST_MOUNTS";
 const MOUNT_POINT: &str = "THALWEG_TEST_MOUNT_POINT";
 const OPTIONS: &str = "THALWEG_TEST_MOUNT_OPTIONS";
+const CACHE: &str = "THALWEG_TEST_CACHE";
 const READY: &str = "it is mounted";
 
 /// A volume of three stores in directories of its own, and where it is mounted. All of it goes at the end.
@@ -35,6 +36,20 @@ pub(crate) fn ended((mut child, mut said): Serving) {
 impl Bed {
     /// `None` if this machine has no FUSE, and then it is told that the test was skipped.
     pub(crate) fn new() -> Option<Bed> {
+        let mut bed = Bed::unmounted(None)?;
+        bed.mount();
+        Some(bed)
+    }
+
+    /// A bed whose stores together have this much room. `None` also if this user may not mount a small file system.
+    pub(crate) fn small(room: &str) -> Option<Bed> {
+        let mut bed = Bed::unmounted(Some(room))?;
+        bed.mount();
+        Some(bed)
+    }
+
+    /// A new volume, whose stores are on a file system of this size if one is given.
+    pub(crate) fn unmounted(room: Option<&str>) -> Option<Bed> {
         static BEDS: AtomicU32 = AtomicU32::new(0);
         let number = BEDS.fetch_add(1, Ordering::Relaxed);
         if let Err(why) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
@@ -42,14 +57,25 @@ impl Bed {
             return None;
         }
         let place = std::env::temp_dir().join(format!("thalweg-mount-{}-{number}", std::process::id()));
-        let stores: Vec<PathBuf> = ["s0", "s1", "s2"].iter().map(|name| place.join(name)).collect();
+        let disk = place.join("disk");
+        std::fs::create_dir_all(&disk).unwrap();
+        let bed = Bed { place, mounted: None };
+        if let Some(room) = room {
+            let mounted = sh_output(&disk, &format!("mount -t tmpfs -o size={room} none $PWD"));
+            if !mounted.status.success() {
+                skipped(&format!("tmpfs: {}", String::from_utf8_lossy(&mounted.stderr)));
+                return None;
+            }
+        }
+        let place = &bed.place;
+        let stores: Vec<PathBuf> = ["s0", "s1", "s2"].iter().map(|name| disk.join(name)).collect();
         stores.iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
         std::fs::create_dir(place.join("mnt")).unwrap();
-        let mut bed = Bed { place, mounted: None };
         // Small stripes, so that small files have several.
         let policy = Policy { stripe_bytes: 64 << 10, ..Policy::default() };
-        create(&registry(&bed.place), "v", &stores, None, &policy).unwrap();
-        bed.mount();
+        let meta = place.join("meta");
+        std::fs::create_dir(&meta).unwrap();
+        create(&registry(place), "v", &stores, Some(&meta), &policy).unwrap();
         Some(bed)
     }
 
@@ -60,13 +86,13 @@ impl Bed {
 
     /// Mounts it with options of mount(8).
     pub(crate) fn mount_with(&mut self, options: &str) {
-        self.mounted = Some(self.mount_on("mnt", options));
+        self.mounted = Some(self.mount_on("mnt", options, CACHE_BYTES_MIN));
     }
 
-    fn mount_on(&self, at: &str, options: &str) -> Serving {
+    fn mount_on(&self, at: &str, options: &str, cache_bytes: u64) -> Serving {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["bed::serve", "--exact", "--nocapture"]).env(SERVES, &self.place).env(MOUNT_POINT, at);
-        command.env(OPTIONS, options).stdout(Stdio::piped());
+        command.env(OPTIONS, options).env(CACHE, cache_bytes.to_string()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -78,9 +104,18 @@ impl Bed {
 
     /// Mounts it a second time, in another process and another place.
     pub(crate) fn again(&self) -> Again {
-        let at = self.place.join("mnt2");
+        self.mounted_as("mnt2", CACHE_BYTES_MIN)
+    }
+
+    /// Mounts it once more, with a cache of this size.
+    pub(crate) fn with_cache(&self, cache_bytes: u64) -> Again {
+        self.mounted_as("mnt3", cache_bytes)
+    }
+
+    fn mounted_as(&self, name: &str, cache_bytes: u64) -> Again {
+        let at = self.place.join(name);
         std::fs::create_dir(&at).unwrap();
-        let (child, said) = self.mount_on("mnt2", "rw");
+        let (child, said) = self.mount_on(name, "rw", cache_bytes);
         Again { at, child, said }
     }
 
@@ -109,6 +144,17 @@ impl Bed {
     pub(crate) fn mount_again(&mut self) {
         self.unmount();
         self.mount();
+    }
+
+    /// Opens the volume in this process.
+    pub(crate) fn open(&self) -> OpenVolume {
+        open(&registry(&self.place), "v").unwrap()
+    }
+
+    /// The bytes that are free on the file system of its stores.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        let found = rustix::fs::statvfs(self.place.join("disk")).unwrap();
+        found.f_bavail * found.f_frsize
     }
 
     /// Where it is mounted.
@@ -141,6 +187,8 @@ impl Drop for Bed {
             let _ = child.kill();
             let _ = child.wait();
         }
+        // If it has a file system of its own.
+        let _ = rustix::mount::unmount(self.place.join("disk"), UnmountFlags::DETACH);
         let _ = std::fs::remove_dir_all(&self.place);
     }
 }
@@ -178,6 +226,7 @@ pub(crate) fn refusal(bed: &Bed, at: &Path) -> String {
 #[test]
 fn serve() {
     let Some(place) = std::env::var_os(SERVES).map(PathBuf::from) else { return };
+    thalweg_io::process::one_heap();
     let complain = Arc::new(|why: &str| println!("EIO: {why}"));
     let mut flags = KernelFlags::default();
     for option in std::env::var(OPTIONS).unwrap().split(',') {
@@ -186,7 +235,8 @@ fn serve() {
     let options = Options { flags, complain };
     let at = place.join(std::env::var_os(MOUNT_POINT).unwrap());
     let open = open(&registry(&place), "v").unwrap();
-    open.volume.set_cache(CACHE_BYTES_MIN, Hint::Normal).unwrap();
+    let cache_bytes = std::env::var(CACHE).unwrap().parse().unwrap();
+    open.volume.set_cache(cache_bytes, Hint::Normal).unwrap();
     let mounted = mount(open, &at, options).unwrap();
     println!("{READY}");
     mounted.wait().unwrap();

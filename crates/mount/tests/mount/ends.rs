@@ -78,8 +78,8 @@ fn a_place_where_a_mount_would_do_harm_is_refused() {
     fs::write(&file, b"kept").unwrap();
     assert!(refusal(&bed, &file).contains("Not a directory"), "{}", refusal(&bed, &file));
     // Its own process would have to ask itself for the names in its stores.
-    let store = bed.beside("s1/v.thalweg-store");
-    for at in [bed.beside("s1"), bed.beside(""), store.clone(), bed.beside("s0")] {
+    let store = bed.beside("disk/s1/v.thalweg-store");
+    for at in [bed.beside("disk/s1"), bed.beside(""), store.clone(), bed.beside("disk/s0")] {
         assert!(refusal(&bed, &at).contains("the volume's own"), "{}", at.display());
     }
     assert!(refusal(&bed, &bed.root()).contains("mounted there already"));

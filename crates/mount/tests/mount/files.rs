@@ -5,11 +5,14 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{CWD, RenameFlags, XattrFlags, renameat_with};
+use thalweg_base::clock::Stopwatch;
+use thalweg_volume::Policy;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, sh};
 
 /// Bytes that differ from place to place.
 fn bytes(len: usize) -> Vec<u8> {
@@ -199,8 +202,140 @@ fn room_is_made_and_holes_are_punched() {
     allocate(FallocateFlags::empty(), 0, 400_000).unwrap();
     expected[100_001..200_000].fill(0);
     expected.resize(400_000, 0);
+    allocate(FallocateFlags::ZERO_RANGE, 300_000, 150_000).unwrap();
+    allocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, 440_000, 150_000).unwrap();
+    expected.resize(450_000, 0);
     assert_eq!(fs::read(bed.path("a")).unwrap(), expected);
     assert_eq!(allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096), Err(rustix::io::Errno::OPNOTSUPP));
     drop(file);
+    bed.ends_sound();
+}
+
+/// The bytes that the stores of a bed take on their disks.
+fn taken(bed: &Bed) -> u64 {
+    sh(&bed.beside("disk"), "sync -f .; du -s --block-size=1 .")
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+#[test]
+fn a_hole_takes_no_time_and_no_space_and_readers_find_it() {
+    use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+    const LARGE: u64 = 2 << 30;
+    for copies in [1, 2] {
+        let Some(mut bed) = Bed::unmounted(None) else { return };
+        let policy = Policy { stripe_bytes: 64 << 10, copies, ..Policy::default() };
+        bed.open().volume.set_policy(Path::new("/"), &policy).unwrap();
+        bed.mount();
+        let open = |name| {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(bed.path(name))
+                .unwrap()
+        };
+        let (file, before) = (open("a"), taken(&bed));
+        let punch = |at, len| {
+            fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len).unwrap()
+        };
+        let watch = Stopwatch::start();
+        file.set_len(LARGE).unwrap();
+        punch(0, LARGE);
+        assert!(watch.seconds() < 2.0, "{} s", watch.seconds());
+        assert_eq!(file.metadata().unwrap().blocks(), 0);
+        assert!(taken(&bed) - before < 1 << 20, "{} of {before}", taken(&bed));
+        // Data of some stripes, at one end and in the middle of the file.
+        let data = bytes(10 << 20);
+        file.write_all_at(&data, 0).unwrap();
+        file.write_all_at(&data, LARGE / 2).unwrap();
+        file.sync_all().unwrap();
+        let blocks =
+            || OpenOptions::new().read(true).open(bed.path("a")).unwrap().metadata().unwrap().blocks() * 512;
+        std::thread::park_timeout(Duration::from_millis(1100));
+        assert!((20 << 20..21 << 20).contains(&blocks()), "{}", blocks());
+        let to = |to| seek(&file, to);
+        let end = data.len() as u64;
+        assert_eq!(to(SeekFrom::Hole(5)), Ok(end));
+        assert_eq!(to(SeekFrom::Data(end)), Ok(LARGE / 2));
+        assert_eq!(to(SeekFrom::Hole(LARGE / 2 + 70_000)), Ok(LARGE / 2 + end));
+        assert_eq!(to(SeekFrom::Data(LARGE / 2 + end)), Err(rustix::io::Errno::NXIO));
+        let watch = Stopwatch::start();
+        sh(&bed.root(), "cp a b; cmp -n 20000000 a b; tar -cSf t b; test $(stat -c %s t) -lt 22000000");
+        println!("a sparse file of 2 GiB is copied and archived in {:.1} s", watch.seconds());
+        assert!(taken(&bed) - before < u64::from(copies) * (64 << 20), "{}", taken(&bed) - before);
+        // All of its blocks are free again, on every copy.
+        fs::remove_file(bed.path("b")).unwrap();
+        fs::remove_file(bed.path("t")).unwrap();
+        sh(&bed.root(), "sync -f .");
+        let full = taken(&bed);
+        punch(1, LARGE / 2 - 1);
+        assert!(full - taken(&bed) >= u64::from(copies) * (10 << 20) - (1 << 20), "{full} {}", taken(&bed));
+        let mut found = vec![1; data.len()];
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert!(found[0] == data[0] && found[1..].iter().all(|byte| *byte == 0));
+        drop(file);
+        bed.ends_sound();
+    }
+}
+
+/// Of three new files, one has its strips on the stores where those of the first are: there the stores copy the bytes.
+#[test]
+fn ranges_are_copied_within_the_volume() {
+    let Some(bed) = Bed::new() else { return };
+    let data = bytes(3_000_000);
+    fs::write(bed.path("a"), &data).unwrap();
+    let from = File::open(bed.path("a")).unwrap();
+    for (name, at) in [("b", 1000), ("c", 1000), ("d", 1000), ("e", 500_001)] {
+        fs::write(bed.path(name), vec![7; 600_000]).unwrap();
+        let to = OpenOptions::new().write(true).open(bed.path(name)).unwrap();
+        let (mut from_at, mut to_at) = (1000, at);
+        while from_at < 2_001_000 {
+            let left = 2_001_000 - from_at as usize;
+            let n =
+                rustix::fs::copy_file_range(&from, Some(&mut from_at), &to, Some(&mut to_at), left).unwrap();
+            assert!(n > 0, "{from_at}");
+        }
+        drop(to);
+        let mut expected = vec![7; at as usize];
+        expected.extend(&data[1000..2_001_000]);
+        assert!(fs::read(bed.path(name)).unwrap() == expected, "{name}");
+    }
+    drop(from);
+    bed.ends_sound();
+}
+
+/// The stores' file system has its own limit, of which the write itself must tell.
+#[test]
+fn an_offset_that_no_store_can_have_is_an_error_of_the_write() {
+    let Some(bed) = Bed::new() else { return };
+    let at = i64::MAX as u64 - 5000;
+    let local = File::create(bed.beside("disk/local")).unwrap();
+    if local.write_all_at(b"x", at / 3).is_ok() {
+        return crate::bed::skipped("the file system here takes any offset");
+    }
+    let file = File::create(bed.path("f")).unwrap();
+    assert_eq!(file.write_all_at(b"x", at).unwrap_err().raw_os_error(), Some(libc::EFBIG));
+    file.write_all_at(b"x", 10).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 11);
+    drop(file);
+    bed.ends_sound();
+}
+
+#[test]
+fn a_directory_that_another_mount_removed_is_empty() {
+    let Some(bed) = Bed::new() else { return };
+    let again = bed.again();
+    fs::create_dir(bed.path("d")).unwrap();
+    fs::write(bed.path("d/f"), b"").unwrap();
+    let open = File::open(bed.path("d")).unwrap();
+    fs::remove_dir_all(again.at.join("d")).unwrap();
+    assert_eq!(rustix::fs::Dir::new(open.try_clone().unwrap()).unwrap().count(), 0);
+    drop((open, again));
     bed.ends_sound();
 }

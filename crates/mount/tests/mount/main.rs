@@ -7,6 +7,7 @@
 mod bed;
 mod ends;
 mod files;
+mod full;
 mod locks;
 mod permissions;
 mod programs;

@@ -168,6 +168,16 @@ impl World {
                 self.hosts.note(|| format!("client {who} cuts {name} to {size}: {done:?}"));
                 model.resize(user.id, size as usize, done.is_ok());
             }
+            9 => {
+                let size = file.size();
+                let at = self.rng.below(size + 1);
+                let len = self.rng.below(size - at + 1);
+                let done = file.punch(at, len);
+                self.hosts.note(|| format!("client {who} makes a hole in {name} at {at}, {len}: {done:?}"));
+                if len > 0 {
+                    model.write(user.id, at as usize, len as usize, 0, done.is_ok());
+                }
+            }
             6..=8 => {
                 let at = self.rng.below(FILE_BYTES_MAX - 1);
                 let len = 1 + self.rng.below((FILE_BYTES_MAX - at).min(2 * STRIPE));
