@@ -26,6 +26,7 @@ mod client;
 mod cluster;
 mod connection;
 mod error;
+mod fences;
 mod file;
 mod forward;
 mod fs;

@@ -172,6 +172,10 @@ impl<'a> File<'a> {
     /// Rewrites, block by block, what differs or only one copy has, while no client writes. What neither has stays.
     fn mend(&mut self, copies: [Copy<'a>; 2], range: Range<u64>, done: &mut Vec<String>) -> Result<()> {
         let (generation, layout) = (self.inode.generation, self.layout);
+        if (0..2).any(|copy| self.is_stale(copies[0].1.index, copy)) {
+            // A client that knew more has marked it before the fence.
+            return Ok(());
+        }
         let mut pieces = [vec![0; BLOCK], vec![0; BLOCK]];
         let mut at = range.start;
         loop {

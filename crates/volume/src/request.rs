@@ -108,6 +108,19 @@ pub(crate) enum Answer {
     Lock(LockAnswer),
 }
 
+impl Answer {
+    /// The inodes that it tells the client.
+    pub(crate) fn inodes(&mut self) -> impl Iterator<Item = &mut Inode> {
+        let (one, many, named): (Option<&mut Inode>, &mut [Inode], &mut [Entry]) = match self {
+            Answer::Inode(inode) | Answer::Found(Some(inode)) => (Some(inode), &mut [], &mut []),
+            Answer::Inodes(inodes) => (None, inodes, &mut []),
+            Answer::Entries(entries) => (None, &mut [], entries),
+            _ => (None, &mut [], &mut []),
+        };
+        one.into_iter().chain(many).chain(named.iter_mut().map(|entry| &mut entry.inode))
+    }
+}
+
 /// A request of a client to a store; see [`crate::Store`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StoreRequest {
