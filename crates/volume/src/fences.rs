@@ -1,15 +1,17 @@
 //! Fences: while a client repairs a file, no other client learns the generation in which it does that.
 //!
-//! Model: one session at a time may repair. It fences one file, which begins a generation of that file: the stores that
-//! it tells refuse all other clients, and their requests to the manager are answered when the fence has ended.
+//! Model: one session at a time may repair; the server's own gives way to that of a client. It fences one file, which
+//! begins a generation of that file: the stores that it tells refuse all other clients, and their requests to the
+//! manager are answered when the fence has ended.
 //! Invariant: a session other than the one that repairs gets no generation that began with a fence before that fence is
 //! lifted. A fence that ends in another way is followed by one more generation, so that stores refuse what the client
 //! that repaired still sends.
 //! Non-goals: what is done during a fence; see repair.rs.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::fence::{Fence, Fencing};
 use crate::manager::{Change, Inode};
 use crate::server::{Server, SessionId};
 use crate::{Error, Result};
@@ -18,67 +20,26 @@ use crate::{Error, Result};
 /// [`crate::connection::PATIENCE`].
 const FENCE_NS: u64 = 5_000_000_000;
 
-/// The session that repairs, and its fence.
-#[derive(Default)]
-pub(crate) struct Fences {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    repairs: Option<SessionId>,
-    fence: Option<Fence>,
-    /// How many fences have begun.
-    begun: u64,
-}
-
-/// A fenced file.
-struct Fence {
-    session: SessionId,
-    inode: u64,
-    until_ns: u64,
-}
-
-impl Fences {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How many fences there have been; `None` while there is one.
-    pub(crate) fn past(&self) -> Option<u64> {
-        let state = self.state();
-        state.fence.is_none().then_some(state.begun)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn are_busy(&self) -> bool {
-        self.state.try_lock().is_err()
-    }
-
-    /// Ends the repair of a session that has ended. If it leaves a fence, the next request for that file ends it.
-    pub(crate) fn end(&self, session: SessionId) {
-        let mut state = self.state();
-        state.repairs.take_if(|repairs| *repairs == session);
-        state.fence.iter_mut().filter(|fence| fence.session == session).for_each(|fence| fence.until_ns = 0);
-        self.changed.notify_all();
-    }
-}
-
 impl Server {
-    pub(crate) fn begin_repair(&self, session: SessionId) -> Result<()> {
+    /// Begins a repair. The session that `gives_way` cannot go on once another one has begun.
+    pub(crate) fn begin_repair(&self, session: SessionId, gives_way: bool) -> Result<()> {
         let mut state = self.fences.state();
-        if state.repairs.is_some_and(|repairs| repairs != session) {
+        if state.repairs.is_some_and(|(repairs, gives)| repairs != session && (gives_way || !gives)) {
             return Err(Error::Refused("another client repairs this volume; wait for its end".into()));
         }
-        state.repairs = Some(session);
+        state.repairs = Some((session, gives_way));
         Ok(())
+    }
+
+    /// Whether this session repairs.
+    pub(crate) fn repairs(&self, session: SessionId) -> bool {
+        self.fences.state().repairs.is_some_and(|(repairs, _)| repairs == session)
     }
 
     /// Begins a new generation of a file, which is kept from other sessions until it is lifted.
     pub(crate) fn fence(&self, session: SessionId, inode: u64) -> Result<Inode> {
         let mut state = self.fences.state();
-        if state.repairs != Some(session) {
+        if state.repairs.is_none_or(|(repairs, _)| repairs != session) {
             let why = "this client does not repair the volume any more; begin again";
             return Err(Error::Refused(why.into()));
         }
@@ -146,7 +107,7 @@ impl Server {
     }
 
     /// Ends a fence that was not lifted.
-    fn end_fence(&self, state: &mut State) -> Result<()> {
+    fn end_fence(&self, state: &mut Fencing) -> Result<()> {
         let Some(fence) = &state.fence else { return Ok(()) };
         match self.manager.change(&Change::Raise(fence.inode, 0)) {
             Err(why) if !why.is_not_found() => return Err(why),

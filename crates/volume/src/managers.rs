@@ -57,6 +57,9 @@ impl Managers {
             Some(server) => Arc::clone(server),
             None => Arc::clone(state.server.insert(open()?)),
         };
+        if is_alone {
+            server.healer.end();
+        }
         state.sessions += 1;
         state.is_alone = is_alone;
         drop(state);
@@ -67,8 +70,19 @@ impl Managers {
     pub(crate) fn close(self: &Arc<Managers>, dir: &Path, then: impl FnOnce() -> Result<()>) -> Result<()> {
         let asked = self.ask(dir);
         let mut state = asked.wait_for(|state| state.sessions == 0)?;
-        state.server = None;
+        if let Some(server) = state.server.take() {
+            server.healer.end();
+        }
         then()
+    }
+
+    /// The sum of what the open managers count of their own repairs; see [`crate::healer::Healer::counts`].
+    pub(crate) fn healers(&self) -> [u64; 3] {
+        let table = locked(&self.0);
+        // One that is being opened or closed counts as closed.
+        let open = table.values().filter_map(|entry| entry.state.try_lock().ok()?.server.clone());
+        let counts: Vec<[u64; 3]> = open.map(|server| server.healer.counts()).collect();
+        [0, 1, 2].map(|n| counts.iter().map(|counts| counts[n]).sum())
     }
 
     fn ask(self: &Arc<Managers>, dir: &Path) -> Asked {

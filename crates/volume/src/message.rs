@@ -18,11 +18,13 @@ use crate::codec::{Plain, choice, decode, record};
 use crate::layout::{Layout, Policy};
 use crate::locks::{How, Lock, Verdict};
 use crate::manager::{Change, Edit, Entry, Inode, Kind, New, Place, Renaming, Written};
-use crate::request::{Answer, Forwarded, LockAnswer, LockRequest, Request, StoreAnswer, StoreRequest};
+use crate::request::{
+    Answer, Forwarded, Healing, Health, LockAnswer, LockRequest, Request, StoreAnswer, StoreRequest,
+};
 use crate::store::{SYNCED_MAX, Strip, StripFacts, Write};
 
 /// The version of the protocol. Any other is refused.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 /// The most bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of the data of a message.
@@ -135,6 +137,7 @@ choice!(Request {
     13 => Repair {},
     14 => Fence { 0: inode },
     15 => Lift { 0: inode },
+    16 => Health {},
 });
 choice!(LockRequest {
     0 => Claim { 0: locks },
@@ -164,7 +167,10 @@ choice!(Answer {
     6 => At { 0: at },
     7 => Slots { 0: places },
     8 => Lock { 0: answer },
+    9 => Health { 0: health },
 });
+record!(Health { behind, healing, rate });
+record!(Healing { files, files_done, bytes });
 choice!(StoreRequest {
     0 => Read { strip: strip, generation: generation, at: at, bytes: bytes },
     1 => Write { 0: write },

@@ -56,6 +56,28 @@ pub(crate) enum Request {
     Fence(u64),
     /// Ends that wait.
     Lift(u64),
+    /// What the server repairs by itself, and why.
+    Health,
+}
+
+/// What a server repairs by itself, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Health {
+    /// See [`crate::Manager::behind`].
+    pub(crate) behind: Vec<(u32, i64)>,
+    /// What it repairs now.
+    pub(crate) healing: Option<Healing>,
+    /// The most bytes that it copies in a second.
+    pub(crate) rate: u64,
+}
+
+/// How far a server is with a repair of its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Healing {
+    pub(crate) files: u64,
+    pub(crate) files_done: u64,
+    /// The bytes that were copied.
+    pub(crate) bytes: u64,
 }
 
 /// The number of the last change of a file by others, as the server knows it for a client. It is 0 if there was none
@@ -106,6 +128,7 @@ pub(crate) enum Answer {
     At(u64),
     Slots(Vec<PathBuf>),
     Lock(LockAnswer),
+    Health(Health),
 }
 
 impl Answer {

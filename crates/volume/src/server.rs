@@ -16,7 +16,8 @@ use thalweg_io::{File, hidden};
 use thalweg_wire::threads::spawn;
 
 use crate::connection::PATIENCE;
-use crate::fences::Fences;
+use crate::fence::Fences;
+use crate::healer::Healer;
 use crate::leases::Leases;
 use crate::manager::{Change, Inode, Kind, Manager, Written, cuts};
 use crate::request::{Answer, ChangeNumber, Request};
@@ -56,6 +57,7 @@ pub(crate) struct Server {
     pub(crate) stores: Arc<Stores>,
     pub(crate) leases: Leases,
     pub(crate) fences: Fences,
+    pub(crate) healer: Arc<Healer>,
     state: Mutex<State>,
     settled: Condvar,
     pub(crate) me: Weak<Server>,
@@ -147,8 +149,8 @@ impl Server {
         let settled = Condvar::new();
         let server = Arc::new_cyclic(|me| {
             let me = Weak::clone(me);
-            let fences = Fences::default();
-            Server { manager, stores, leases, fences, state, settled, me, simulated, _lock: lock }
+            let (fences, healer) = (Fences::default(), Arc::default());
+            Server { manager, stores, leases, fences, healer, state, settled, me, simulated, _lock: lock }
         });
         if !server.manager.unfinished(0, 1)?.is_empty() {
             server.begin_run();
@@ -325,9 +327,10 @@ impl Server {
             }
             Request::Repair => {
                 self.begin_run();
-                self.begin_repair(session)?;
+                self.begin_repair(session, false)?;
                 Answer::Done
             }
+            Request::Health => Answer::Health(self.health()?),
             Request::Fence(inode) => Answer::Inode(self.fence(session, *inode)?),
             Request::Lift(inode) => {
                 self.lift(session, *inode);
@@ -685,6 +688,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.healer.ends();
         // No caller is left to report an error to; the next opening of the volume finishes the work.
         let _ = self.sync_all();
         self.stores.runs().iter().for_each(|runs| runs.end(&*self.manager));

@@ -153,6 +153,14 @@ impl Manager for Hooked {
         self.ask(|manager| manager.unfinished(after, most))
     }
 
+    fn stale(&self, after: u64, most: usize) -> Result<Vec<Inode>> {
+        self.ask(|manager| manager.stale(after, most))
+    }
+
+    fn behind(&self) -> Result<Vec<(u32, i64)>> {
+        self.ask(|manager| manager.behind())
+    }
+
     fn lockers(&self) -> Result<Vec<[u64; 2]>> {
         self.ask(|manager| manager.lockers())
     }
