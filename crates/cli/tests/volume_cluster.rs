@@ -258,6 +258,9 @@ fn locks_hold_on_mounts_of_two_clients_and_outlive_the_managers_node() {
     other.unlock().unwrap();
     held.try_lock().unwrap();
     drop((held, other));
+    let destroyed = run(&nodes, &["volume", "destroy", "films"]);
+    destroyed.is_refused(&["volume films is mounted on ", "films and ", "again; unmount it first"]);
+    assert!(!destroyed.err.contains("--force"), "{destroyed:?}");
     drop((again, mounted));
 }
 
@@ -325,6 +328,7 @@ fn who_may_only_look_reads_and_changes_nothing() {
     assert_eq!(std::fs::metadata(nodes.place.0.join("back")).unwrap().len(), 100_000);
     run(&nodes, &["gen", "1k", "volume:films/other"]).is_refused(&["Read-only file system"]);
     run(&nodes, &["volume", "destroy", "films"]).is_refused(&["may only look"]);
+    run(&nodes, &["volume", "repair", "films"]).is_refused(&["may only look"]);
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub use file_system::{
     Access, Backend, Caching, FileId, FileSystem, Metadata, ReadFiles, Space, directory_of, look_until,
     real_name,
 };
-pub use mounts::mounts_at;
+pub use mounts::{mounts_at, mounts_of};
 pub use naming::{Stamp, give_name};
 pub use os::unplanted;
 pub use queue::{Done, Kind, Op, Queue};

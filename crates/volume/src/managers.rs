@@ -12,6 +12,8 @@ use std::time::Duration;
 use crate::server::Server;
 use crate::{Error, Result};
 
+/// The end of the error for a manager that has sessions.
+pub(crate) const IN_USE: &str = "; unmount it there, or wait for their end";
 /// How long to wait for sessions that are ending.
 const ENDING: Duration = Duration::from_secs(2);
 
@@ -114,7 +116,10 @@ impl Asked {
         let (name, sessions) = (name_of(&self.dir), state.sessions);
         Err(Error::Refused(match state.is_alone {
             true => format!("the stores of volume {name} are being changed; wait for the end of that"),
-            false => format!("volume {name} has {sessions} open sessions; wait for their end"),
+            false => {
+                let clients = if sessions == 1 { "client has" } else { "clients have" };
+                format!("{sessions} {clients} volume {name} open, perhaps mounted{IN_USE}")
+            }
         }))
     }
 }
@@ -198,7 +203,7 @@ mod tests {
         let enter = |is_alone| managers.enter(&dir, is_alone, || open(&dir));
         let refused = |is_alone| enter(is_alone).err().unwrap().to_string();
         let first = enter(false).unwrap();
-        assert!(refused(true).contains("has 1 open sessions"));
+        assert!(refused(true).contains("1 client has volume"));
         drop(enter(false).unwrap());
         drop(first);
         assert_eq!(locked(&managers.0).len(), 1, "it stays open");
