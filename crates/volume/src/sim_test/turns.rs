@@ -11,10 +11,11 @@ use thalweg_base::rng::Rng;
 
 use crate::server::Simulated;
 
-/// A thread is interrupted at one in this many points.
-const ONE_IN: u64 = 3;
+/// How many points a thread passes before it is interrupted: fewer than one of these, chosen each time. Some faults
+/// appear only if one side does a lot while the other is in the middle of something.
+const RUNS: [u64; 3] = [2, 12, 100];
 /// Whoever waits for a fence waits until it is over by itself this often.
-const LATE_ONE_IN: u64 = 10;
+const LATE_ONE_IN: u64 = 30;
 
 thread_local! {
     static REPAIRS: Cell<bool> = const { Cell::new(false) };
@@ -34,12 +35,14 @@ struct State {
     repairs: bool,
     /// The other thread may be interrupted.
     may_pause: bool,
+    /// How many more points the thread that runs passes.
+    left: u64,
 }
 
 impl Turns {
     pub(super) fn new(seed: u64) -> Arc<Turns> {
         let rng = Rng::new(seed ^ 1 << 40);
-        let state = State { rng, now_ns: 0, has_repair: false, repairs: false, may_pause: false };
+        let state = State { rng, now_ns: 0, has_repair: false, repairs: false, may_pause: false, left: 0 };
         Arc::new(Turns { state: Mutex::new(state), changed: Condvar::new() })
     }
 
@@ -58,13 +61,16 @@ impl Turns {
 
     /// Here the other thread may go on.
     pub(super) fn pause(&self) {
-        let is_now = {
-            let mut state = self.state();
-            state.has_repair && (REPAIRS.get() || state.may_pause) && state.rng.one_in(ONE_IN)
-        };
-        if is_now {
-            self.pass();
+        let mut state = self.state();
+        if !state.has_repair || !(REPAIRS.get() || state.may_pause) {
+            return;
         }
+        if state.left > 0 {
+            state.left -= 1;
+            return;
+        }
+        drop(state);
+        self.pass();
     }
 
     /// Lets the other thread go on until it is interrupted. Returns whether there is one.
@@ -74,6 +80,8 @@ impl Turns {
             return false;
         }
         state.repairs = !REPAIRS.get();
+        let most = RUNS[state.rng.below(RUNS.len() as u64) as usize];
+        state.left = state.rng.below(most);
         self.changed.notify_all();
         drop(
             self.changed.wait_while(state, |state| state.repairs != REPAIRS.get()).expect("no holder panics"),
